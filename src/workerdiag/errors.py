@@ -1,0 +1,60 @@
+"""
+Everything workerdiag raises on purpose.
+
+Errors carry their facts as attributes, word themselves, and survive being
+pickled by Dask (hence not frozen and not keyword-only).
+"""
+
+from __future__ import annotations
+
+from attrs import define
+
+
+class WorkerdiagError(Exception):
+    """
+    Base of everything raised on purpose.
+    """
+
+
+@define(eq=False)
+class RuleFileError(WorkerdiagError):
+    """
+    Files under ``knowledge/`` do not say what we can understand.
+    """
+
+    #: The folder or file that was being loaded.
+    place: str
+    #: All problems at once, each with file and key: ``a.toml: .sign[0].grade: ...``.
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        count = len(self.problems)
+        head = f"cannot use {self.place}: {count} problem{'s' if count != 1 else ''}"
+        return "\n  ".join((head, *self.problems))
+
+
+@define(eq=False)
+class UnreadableInputError(WorkerdiagError):
+    """
+    One input (a path, a URL, an open file) could not be read.
+    """
+
+    name: str
+    why: str
+    #: What the caller can do about it.
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"cannot read {self.name}: {self.why}" + (f" ({self.remedy})" if self.remedy else "")
+
+
+@define(eq=False)
+class BadReportError(WorkerdiagError):
+    """
+    A JSON text is not a diagnosis that this version can read back.
+    """
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"not a workerdiag diagnosis: {self.why}"

@@ -1,0 +1,197 @@
+"""
+What was concluded: matches, deaths, ranked causes, blame, next steps.
+
+`Findings` is what the pipeline returns; the public ``Diagnosis`` adds the renderings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+from attrs.validators import and_, ge, in_, le
+
+from workerdiag.model.evidence import NOBODY, Gap, Identity
+from workerdiag.model.rules import VERDICTS
+
+#: Shape of the JSON form; one more whenever a reader could notice.
+JSON_SCHEMA = 1
+
+OUTCOMES = ("explained", "no-death", "unknown")
+
+_share = and_(ge(0.0), le(1.0))
+
+
+@frozen(kw_only=True)
+class Match:
+    """
+    A sign or a landmark, found at one place.
+    """
+
+    #: Id of the cause or the landmark.
+    owner: str
+    #: Name of the sign; empty for a landmark.
+    sign: str = ""
+    role: str = ""
+    #: What was seen, in its own words, clipped.
+    text: str = ""
+    captures: Mapping[str, str] = field(factory=dict, hash=False)
+    #: Where: file (or topic, or ``exception``), and the line counted from 1; 0 without lines.
+    origin: str = ""
+    line: int = 0
+    last_line: int = 0
+    stream: str | None = None
+    when: float | None = None
+    whose: Identity = NOBODY
+    #: Whether it stands in the report of a failed task ("Compute Failed"), which kills nobody.
+    in_task: bool = False
+
+
+@frozen(kw_only=True)
+class Clue:
+    """
+    One piece of evidence as a report shows it.
+    """
+
+    sign: str
+    text: str
+    #: ``worker.log:120`` or ``event worker-restart-memory``.
+    where: str
+    grade: str
+    when: float | None = None
+    #: How many times the same was seen.
+    times: int = field(default=1, validator=ge(1))
+
+
+@frozen(kw_only=True)
+class Advice:
+    """
+    A mitigation, with its numbers filled in from this death.
+    """
+
+    do: str
+    when: str = ""
+    cost: str = ""
+    example: str = ""
+
+
+@frozen(kw_only=True)
+class RankedCause:
+    """
+    A cause with how likely it is, and why.
+    """
+
+    id: str
+    revision: int
+    title: str
+    family: str
+    why: str
+    #: Chance from 0 to 1; all causes and ``unknown_probability`` sum to 1.
+    probability: float = field(validator=_share)
+    evidence: tuple[Clue, ...] = ()
+    against: tuple[Clue, ...] = ()
+    #: Signs that could not be checked, with the place that was not looked at.
+    unchecked: tuple[str, ...] = ()
+    mitigations: tuple[Advice, ...] = ()
+    references: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
+class Death:
+    """
+    One worker process that ended, or that the scheduler lost.
+    """
+
+    whose: Identity
+    when: float | None = None
+    #: Signal or exit status, where anybody said.
+    signal: int | None = None
+    status: int | None = None
+    #: Whether somebody asked it to stop.
+    asked: bool = False
+    #: How it was noticed: ``nanny log``, ``scheduler log``, ``exception``, ...
+    noticed: tuple[str, ...] = ()
+    #: Reason or stimulus given, as Dask words it.
+    reason: str | None = None
+    #: Tasks that were assigned to it when it died, and those known to be executing.
+    assigned: tuple[str, ...] = ()
+    executing: tuple[str, ...] | None = None
+    rss_bytes: int | None = None
+    limit_bytes: int | None = None
+    #: Likeliest cause of this death alone, and its chance.
+    cause: str | None = None
+    probability: float = 0.0
+
+
+@frozen(kw_only=True)
+class Blame:
+    """
+    Who has to change something.
+    """
+
+    verdict: str = field(default="unknown", validator=in_(VERDICTS))
+    #: The task that Dask blames, if it blames one.
+    task: str | None = None
+    reasons: tuple[str, ...] = ()
+    #: Whether that task would have failed had only executing tasks been counted; None: not known.
+    fairly_blamed: bool | None = None
+
+
+@frozen(kw_only=True)
+class NextStep:
+    """
+    One look that would settle more than it costs.
+    """
+
+    look: str
+    command: str = ""
+    permission: str = ""
+    until: str = ""
+    #: Causes it would tell apart.
+    settles: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
+class Decision:
+    """
+    For callers that act without reading.
+    """
+
+    #: Whether running the same work again, unchanged, may be expected to succeed.
+    retry_safe: bool | None = None
+    #: Memory a worker would have needed, in bytes, with headroom.
+    needs_memory_bytes: int | None = None
+    #: Whether the platform or its operator ended it, not the work.
+    platform_fault: bool | None = None
+
+
+@frozen(kw_only=True)
+class Findings:
+    """
+    Everything that was concluded about one incident.
+    """
+
+    outcome: str = field(validator=in_(OUTCOMES))
+    #: One sentence: what happened, also when nothing died.
+    summary: str
+    causes: tuple[RankedCause, ...] = ()
+    unknown_probability: float = field(default=1.0, validator=_share)
+    deaths: tuple[Death, ...] = ()
+    blame: Blame = Blame()
+    next_steps: tuple[NextStep, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    decision: Decision = Decision()
+    #: Equal for repeats of the same trouble; no host, pid or time in it.
+    fingerprint: str = ""
+    #: Release of the knowledge base that was asked, and of workerdiag.
+    knowledge: str = ""
+    version: str = ""
+    #: Lines of notes: rules skipped, logs clipped.
+    notes: tuple[str, ...] = ()
+
+    @property
+    def top(self) -> RankedCause | None:
+        """
+        The likeliest cause, or None.
+        """
+        return self.causes[0] if self.causes else None

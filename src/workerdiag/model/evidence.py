@@ -1,0 +1,262 @@
+"""
+What was seen on a cluster, and who can be asked for more.
+
+Knows nothing of files, clusters or terminals, so anything may import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, Protocol
+
+from attrs import evolve, field, frozen
+from attrs.validators import in_, optional
+
+#: Who wrote a piece of text. None anywhere means: work it out line by line.
+Stream = Literal["worker", "nanny", "scheduler", "client", "kernel", "kubernetes", "batch"]
+STREAMS: tuple[str, ...] = ("worker", "nanny", "scheduler", "client", "kernel", "kubernetes", "batch")
+
+GapReason = Literal[
+    "expired", "forbidden", "not-installed", "unreachable", "timed-out", "never-recorded", "malformed"
+]
+GAP_REASONS: tuple[str, ...] = (
+    "expired",
+    "forbidden",
+    "not-installed",
+    "unreachable",
+    "timed-out",
+    "never-recorded",
+    "malformed",
+)
+
+
+@frozen(kw_only=True)
+class Identity:
+    """
+    Whose a fact is. Every part may be unknown; a part that contradicts does not match.
+    """
+
+    #: Address the scheduler knows the worker by, e.g. ``tcp://10.0.0.4:34937``.
+    worker: str | None = None
+    #: Process id of the worker process, on its own host and in its own pid namespace.
+    pid: int | None = None
+    #: Address of the nanny, which outlives its worker processes.
+    nanny: str | None = None
+    #: Name the worker was given (``--name``, or by the cluster object).
+    name: str | None = None
+    host: str | None = None
+    #: Pod, container or batch job the process ran in.
+    container: str | None = None
+
+    def contradicts(self, other: Identity) -> bool:
+        """
+        Whether both name the same part differently, so that they cannot be one process.
+        """
+        pairs = (
+            (self.worker, other.worker),
+            (self.pid, other.pid),
+            (self.nanny, other.nanny),
+            (self.host, other.host),
+            (self.container, other.container),
+        )
+        return any(one is not None and two is not None and one != two for one, two in pairs)
+
+    def shares(self, other: Identity) -> bool:
+        """
+        Whether a part that names one process (worker address or pid) is equal in both.
+        """
+        return (self.worker is not None and self.worker == other.worker) or (
+            self.pid is not None and self.pid == other.pid
+        )
+
+    def joined(self, other: Identity) -> Identity:
+        """
+        Both together; what *self* knows wins.
+        """
+        return Identity(
+            worker=self.worker or other.worker,
+            pid=self.pid if self.pid is not None else other.pid,
+            nanny=self.nanny or other.nanny,
+            name=self.name or other.name,
+            host=self.host or other.host,
+            container=self.container or other.container,
+        )
+
+
+NOBODY = Identity()
+
+
+@frozen
+class LogText:
+    """
+    A piece of log text handed in by the caller.
+    """
+
+    text: str = field()
+    stream: str | None = field(default=None, validator=optional(in_(STREAMS)))
+    #: Address or name of the worker the text belongs to, where the caller knows it.
+    worker: str | None = None
+
+
+@frozen(kw_only=True)
+class LogChunk:
+    """
+    The next bytes of one log. Chunks of one *origin* follow each other in order.
+    """
+
+    #: Path, URL or other name under which a person would find the text again.
+    origin: str
+    data: bytes = field(repr=lambda data: f"<{len(data)} bytes>")
+    stream: str | None = field(default=None, validator=optional(in_(STREAMS)))
+    whose: Identity = NOBODY
+
+
+@frozen(kw_only=True)
+class LogLine:
+    """
+    One logged message: its header line and the lines that continue it.
+    """
+
+    origin: str
+    #: First and last line, counted from 1, in *origin*.
+    line: int
+    last_line: int
+    #: The message without time, logger and level; lines joined by ``\n``, clipped.
+    text: str
+    stream: str | None = None
+    logger: str | None = None
+    level: str | None = None
+    #: Seconds since the epoch as the text has it (no time zone known); None if not said.
+    when: float | None = None
+    whose: Identity = NOBODY
+
+
+@frozen(kw_only=True)
+class Event:
+    """
+    A record that a scheduler, a platform or an operating system keeps of its own accord.
+    """
+
+    #: Topic of ``Client.get_events`` (``worker-restart-memory``, a worker address, ...),
+    #: or one of ours: ``worker-state``, ``task-state``, ``cgroup``.
+    topic: str
+    #: What is said, flat: strings, numbers, booleans.
+    fields: Mapping[str, str | int | float | bool | None] = field(factory=dict, hash=False)
+    when: float | None = None
+    whose: Identity = NOBODY
+
+    def say(self) -> str:
+        """
+        The event as one line of text.
+        """
+        said = ", ".join(f"{key}={value}" for key, value in self.fields.items())
+        return f"event {self.topic}: {said}" if said else f"event {self.topic}"
+
+
+@frozen(kw_only=True)
+class ProcessExit:
+    """
+    How one process ended, as its parent or the kernel was told (``man 2 waitpid``).
+    """
+
+    whose: Identity
+    #: Signal number, if a signal ended it.
+    signal: int | None = None
+    #: Exit status 0 to 255 (or an NTSTATUS on Windows), if it exited by itself.
+    status: int | None = None
+    when: float | None = None
+    #: Who says so: ``nanny log``, ``kubernetes``, ...
+    said_by: str = ""
+
+
+@frozen(kw_only=True)
+class MemoryReading:
+    """
+    How much memory one worker process held at one moment.
+    """
+
+    whose: Identity
+    #: Resident set size of the process, in bytes.
+    rss_bytes: int | None = None
+    #: Limit that was enforced, in bytes; None when unknown or without one.
+    limit_bytes: int | None = None
+    when: float | None = None
+
+
+@frozen(kw_only=True)
+class ExceptionFacts:
+    """
+    An exception as the caller caught it, without the object.
+    """
+
+    #: Qualified name, e.g. ``distributed.scheduler.KilledWorker``.
+    type: str
+    text: str
+    #: How it relates to the caught one: ``raised``, ``cause``, ``context``, ``member``.
+    relation: str = "raised"
+    #: Whether it was raised inside a task and carried to the client by Dask.
+    from_task: bool = False
+    #: Key of the task it is about, if it says.
+    task: str | None = None
+    allowed_failures: int | None = None
+    #: The worker it names (``KilledWorker.last_worker``).
+    whose: Identity = NOBODY
+    #: Tasks really running there at the last heartbeat; None if not known.
+    executing: tuple[str, ...] | None = None
+    limit_bytes: int | None = None
+    when: float | None = None
+
+
+@frozen(kw_only=True)
+class Gap:
+    """
+    A place that was not, or not wholly, looked at.
+    """
+
+    source: str
+    reason: str = field(validator=in_(GAP_REASONS))
+    #: What was tried and what came back, for a person.
+    detail: str = ""
+    #: The one thing that would close the gap.
+    remedy: str = ""
+
+
+@frozen(kw_only=True)
+class Looked:
+    """
+    A place that was looked at wholly, so that what is absent there counts as absent.
+    """
+
+    #: ``nanny log``, ``scheduler log``, ``scheduler events``, ``worker log``, ``kernel log``, ...
+    place: str
+    whose: Identity = NOBODY
+
+
+Evidence = LogChunk | LogLine | Event | ProcessExit | MemoryReading | ExceptionFacts | Gap | Looked
+
+
+class EvidenceSource(Protocol):
+    """
+    A place that can be asked what it knows about dead workers.
+
+    Sources only read, and are asked while things are on fire: whatever cannot
+    be read in time is yielded as a `Gap`, never raised.
+    """
+
+    @property
+    def name(self) -> str:
+        """
+        What gaps and reports call this place.
+        """
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        Yield what there is, oldest first, within *budget_s* seconds.
+        """
+
+
+def belongs_to(evidence: LogChunk, whose: Identity) -> LogChunk:
+    """
+    The same text, said to be *whose*.
+    """
+    return evolve(evidence, whose=evidence.whose.joined(whose))
