@@ -1,0 +1,3 @@
+"""
+Which signs show in which evidence: the only place that runs patterns.
+"""

@@ -1,0 +1,250 @@
+"""
+What one line of a log is made of: prefixes of whoever passed it on, time, logger, level, message.
+
+The formats are those of distributed (``%(name)s - %(levelname)s - %(message)s``, with a
+time before it since 2022.3.0) and the ones met in the field: see docs/how-it-works.md.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from attrs import frozen
+
+from workerdiag.matching.regex import pattern
+
+#: Only so much of a line is looked at for its header.
+_HEAD_CHARS = 400
+
+_ANSI = pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+_LOGGER = r"(?P<logger>(?:distributed|tornado|dask|dask_\w+|asyncio|bokeh|coiled|py\.warnings|root)(?:\.[\w.]+)?)"
+_LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"})
+_LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
+
+#: Shapes of a header, most usual first; each ends where the message begins.
+_HEADERS = tuple(
+    pattern(shape)
+    for shape in (
+        rf"{_LOGGER}\s+-\s+{_LEVEL}\s+-\s?",  # distributed's own
+        rf"{_LEVEL}\s*\]?\s*\|?\s+{_LOGGER}\s*[-|:]\s?",  # 09:56:47.204 | WARNING | distributed.core - ...
+        rf"\[{_LEVEL}\s*\]\s*{_LOGGER}\s*[-|:]?\s?",
+        rf"{_LEVEL}:{_LOGGER}:\s?",  # logging.basicConfig
+        rf"{_LOGGER}\s*-\s*{_LEVEL}\s*[-:]\s?",
+        rf"{_LOGGER}(?:\[(?P<pid>\d+)\])?\s+{_LEVEL}\s+",  # distributed.nanny[36214] INFO ...
+        rf"\[{_LOGGER}\]\s*\[?{_LEVEL}\]?\s*[-:]?\s?",
+    )
+)
+
+#: Header that names no logger we know, but begins another message all the same.
+_OTHER_HEADER = pattern(
+    r"^\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d"
+    r"|^\[\s*\d+\.\d{6}\]"
+    r"|^(?:slurmstepd|srun|sbatch|sacct|pdsh|kubelet|systemd|systemd-\w+|Fatal Python error|Windows fatal exception)\b"
+    r"|^(?:TERM_[A-Z]+|=>> PBS):"
+    r"|^[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d"
+    r"|^\[?\d\d:\d\d:\d\d[.,]\d{3}"
+    r"|^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b *[:|\[]"
+)
+
+#: What others put before each line they pass on. ``who`` names a container, host or file.
+_PREFIXES = tuple(
+    pattern(shape)
+    for shape in (
+        r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6,9}(?:Z|[+-]\d\d:\d\d)) (?:std(?:out|err) [FP] )?",
+        r"^(?P<time>[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
+        r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
+        r"^\[ *\d+\.\d{6}\] (?P<tag>cloud-init)\[(?P<tagpid>\d+)\]: ",
+        r"^(?P<who>[\w.-]+[_-]\d+) +\| ?",  # docker-compose
+        r"^\[(?P<who>pod/[^\]]+)\] ",  # kubectl logs --prefix
+        r"^\[ *(?:worker|scheduler) (?P<who>[\w.-]+)(?::\d+)? *\] *: ?",  # dask-ssh
+        r"^(?P<time>\d\d:\d\d:\d\d(?:\.\d+)?) \[(?P<who>[\w./-]+)\] ",
+        r"^(?P<who>[\w.-]+\.[oe]\d+(?:\.[\w.-]+)?):",  # grep over job files
+        r"^(?P<who>[a-z]+\d+[a-z]\d+[a-z]\d+|[a-z]+-?\d+): ",  # pdsh, clush
+        r"^(?:E {3,}|> )",  # pytest, quoting
+    )
+)
+_MOST_PREFIXES = 4
+
+_ISO = pattern(
+    r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[T ](?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
+)
+_SYSLOG = pattern(r"^(?P<mo>[A-Z][a-z]{2}) +(?P<d>\d{1,2}) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)")
+_MONTHS = {name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
+
+#: Lines by their shape alone, where no logger tells: the first that matches.
+_STREAM_SHAPES = (
+    ("kernel", pattern(r"^\[\s*\d+\.\d{6}\] |^kernel: |oom-kill:constraint=|invoked oom-killer:|oom_reaper: reaped process|\): segfault at [0-9a-f]+ |\]: segfault at [0-9a-f]+ ")),
+    ("batch", pattern(r"^slurmstepd: |^srun: |^=>> PBS: |^TERM_[A-Z]+:|^sacct |JobState=|^JobID\|JobName|^qsub_time|^MOAB_INFO|^PBS Job Id:")),
+    ("kubernetes", pattern(r"^\s*(?:Last State|State|Reason|Exit Code|Restart Count|Container ID):\s|^\S+ +(?:Normal|Warning) +[A-Z]\w+ +\S+|^LAST SEEN |^Events:")),
+)
+_STREAM_OF_LOGGER = (
+    ("distributed.nanny", "nanny"),
+    ("distributed.process", "nanny"),
+    ("distributed.dask_worker", "nanny"),
+    ("distributed.worker", "worker"),
+    ("distributed.spill", "worker"),
+    ("distributed.diskutils", "worker"),
+    ("distributed.scheduler", "scheduler"),
+    ("distributed.active_memory_manager", "scheduler"),
+    ("distributed.stealing", "scheduler"),
+    ("distributed.client", "client"),
+    ("distributed.deploy", "client"),
+)
+
+
+@frozen(kw_only=True)
+class Line:
+    """
+    One line, taken apart.
+    """
+
+    #: Without the prefixes of others; still with its own header.
+    text: str
+    #: Where the message begins in ``text``; 0 without a header.
+    message_at: int = 0
+    #: Whether it begins a message of its own.
+    is_header: bool = False
+    logger: str | None = None
+    level: str | None = None
+    stream: str | None = None
+    when: float | None = None
+    #: Whether the text gives no year, so that one was assumed.
+    year_assumed: bool = False
+    #: Who passed it on: lines of different ones are not of one message.
+    passed_by: str = ""
+    host: str | None = None
+    pid: int | None = None
+
+    @property
+    def message(self) -> str:
+        """
+        What follows the header.
+        """
+        return self.text[self.message_at :]
+
+
+def take_apart(raw: bytes) -> Line:
+    """
+    The parts of one line, given without its line end. Never fails: bad UTF-8 is replaced.
+    """
+    text = raw.decode("utf-8", errors="replace").rstrip("\r")
+    if usual := _usual(text):
+        return usual
+    if "\x1b" in text:
+        text = _without_ansi(text)
+    text, passed_by, host, tag, outer_time = _without_prefixes(text)
+    head = text[:_HEAD_CHARS]
+    for shape in _HEADERS:
+        if found := shape.search(head):
+            groups = found.groupdict()
+            logger = groups["logger"]
+            pid = groups.get("pid")
+            return Line(
+                text=text,
+                message_at=found.end(),
+                is_header=True,
+                logger=logger,
+                level=(groups["level"] or "").upper(),
+                stream=_stream_of_logger(logger or ""),
+                when=_time(head[: found.start()]) or _time(outer_time),
+                year_assumed=_ISO.search(head[: found.start()]) is None and _SYSLOG.search(outer_time) is not None,
+                passed_by=passed_by,
+                host=host,
+                pid=int(pid) if pid and (logger or "").startswith("distributed.worker") else None,
+            )
+    stream = "kernel" if tag == "kernel" else _stream_of_shape(head)
+    return Line(
+        text=text,
+        is_header=tag == "kernel" or _OTHER_HEADER.search(head) is not None,
+        stream=stream,
+        when=_time(head[:40]) or _time(outer_time),
+        year_assumed=_ISO.search(head[:40]) is None and _SYSLOG.search(outer_time) is not None,
+        passed_by=passed_by,
+        host=host,
+    )
+
+
+def _usual(text: str) -> Line | None:
+    """
+    A line just as distributed writes it since 2022.3.0: most are, and this is quick.
+    """
+    time, _, rest = text.partition(" - ")
+    logger, _, rest = rest.partition(" - ")
+    level, dash, message = rest.partition(" - ")
+    if not dash or len(time) != 23 or level not in _LEVELS or not logger.startswith(("distributed.", "tornado.")):
+        return None
+    when = _time(time)
+    if when is None:
+        return None
+    return Line(
+        text=text,
+        message_at=len(text) - len(message),
+        is_header=True,
+        logger=logger,
+        level=level,
+        stream=_stream_of_logger(logger),
+        when=when,
+    )
+
+
+def _without_ansi(text: str) -> str:
+    parts, at = [], 0
+    for found in _ANSI.finditer(text):
+        parts.append(text[at : found.start()])
+        at = found.end()
+    return "".join((*parts, text[at:]))
+
+
+def _without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
+    passed_by, host, tag, time = "", None, "", ""
+    for _ in range(_MOST_PREFIXES):
+        head = text[:200]
+        for shape in _PREFIXES:
+            found = shape.search(head)
+            if found is None or found.end() == 0:
+                continue
+            groups = found.groupdict()
+            host = groups.get("host") or host
+            tag = groups.get("tag") or tag
+            time = time or groups.get("time") or ""
+            passed_by += "".join(groups.get(key) or "" for key in ("who", "host", "tag", "tagpid"))
+            text = text[found.end() :]
+            break
+        else:
+            break
+    return text, passed_by, host, tag, time
+
+
+def _stream_of_logger(logger: str) -> str | None:
+    logger = logger.lower()
+    return next((stream for start, stream in _STREAM_OF_LOGGER if logger.startswith(start)), None)
+
+
+def _stream_of_shape(head: str) -> str | None:
+    return next((stream for stream, shape in _STREAM_SHAPES if shape.search(head)), None)
+
+
+def _time(text: str) -> float | None:
+    """
+    Seconds since the epoch, the text's own clock taken for UTC; None if it has no date.
+    """
+    if not text:
+        return None
+    if found := _ISO.search(text):
+        part = found.groupdict()
+        year, month, day = int(part["y"] or 0), int(part["mo"] or 0), int(part["d"] or 0)
+    elif found := _SYSLOG.search(text):  # has no year: this one, or the last if that lies ahead
+        part = found.groupdict()
+        now = datetime.now(tz=UTC)
+        month, day = _MONTHS.get((part["mo"] or "").lower(), 0), int(part["d"] or 0)
+        year = now.year - ((month, day) > (now.month, now.day + 1))
+    else:
+        return None
+    try:
+        moment = datetime(
+            year, month, day, int(part["h"] or 0), int(part["mi"] or 0), min(59, int(part["s"] or 0)), tzinfo=UTC
+        )
+    except ValueError:
+        return None
+    return moment.timestamp() + float(f"0.{part.get('f') or 0}")

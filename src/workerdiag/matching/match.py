@@ -1,0 +1,150 @@
+"""
+All evidence in, all matches out: log text through the scan, the rest sign by sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import TypeVar
+
+from workerdiag.matching.regex import pattern
+from workerdiag.matching.scan import Matcher
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
+from workerdiag.model.rules import Cause, EventSign, ExceptionSign, LandmarkSign, Rulebook
+
+_S = TypeVar("_S")
+
+#: What events mean for a worker's life (distributed: scheduler.py, worker.py, nanny.py; 2024.8.1+).
+_ROLE_OF_ACTION: Mapping[str, str] = {
+    "remove-worker": "removal",
+    "worker-restart-memory": "trouble",
+    "worker-ttl-timed-out": "trouble",
+    "worker-fail-hard": "ended",
+    "closing-worker": "closing",
+    "retired": "stop",
+    "add-worker": "start",
+}
+
+
+def match(evidence: Iterable[Evidence], book: Rulebook, matcher: Matcher | None = None) -> list[Match]:
+    """
+    Every landmark and every sign that shows, in the order of the evidence.
+
+    Args:
+        evidence: Chunks of one log must follow each other.
+        book: Whose signs to look for.
+        matcher: The compiled patterns of *book*, where the caller keeps them.
+    """
+    matcher = matcher or Matcher(book)
+    found: list[Match] = []
+    for origin, pieces in groupby(evidence, key=_origin):
+        if origin is not None:
+            found += matcher.matches(piece for piece in pieces if isinstance(piece, LogChunk))
+            continue
+        for piece in pieces:
+            if isinstance(piece, Event):
+                found += _of_event(piece, book)
+            elif isinstance(piece, ExceptionFacts):
+                found += _of_exception(piece, book)
+    return found + list(_of_landmarks(found, book))
+
+
+def _origin(piece: Evidence) -> str | None:
+    return piece.origin if isinstance(piece, LogChunk) else None
+
+
+def _of_event(event: Event, book: Rulebook) -> Iterator[Match]:
+    said = {key: str(value) for key, value in event.fields.items() if value is not None}
+    action = said.get("action") or event.topic
+
+    def found(owner: str, sign: str, role: str) -> Match:
+        return Match(
+            owner=owner,
+            sign=sign,
+            role=role,
+            text=event.say()[:600],
+            captures=said,
+            origin=f"event {event.topic}",
+            when=event.when,
+            whose=event.whose,
+        )
+
+    yield found(f"event.{action}", "", _ROLE_OF_ACTION.get(action, "event"))
+    for cause, sign in _signs(book, EventSign):
+        if _event_shows(sign, event, said):
+            yield found(cause.id, sign.name, "sign")
+
+
+def _event_shows(sign: EventSign, event: Event, said: Mapping[str, str]) -> bool:
+    if not pattern(sign.topic).covers(event.topic) and not (sign.topic == "worker" and "://" in event.topic):
+        return False
+    if any(key not in said or not pattern(text).covers(said[key]) for key, text in sign.where.items()):
+        return False
+    return all(_number(event.fields.get(key)) >= least for key, least in sign.at_least.items())
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else float("-inf")
+
+
+def _of_exception(facts: ExceptionFacts, book: Rulebook) -> Iterator[Match]:
+    for cause, sign in _signs(book, ExceptionSign):
+        named = not sign.types or any(_is_type(facts.type, each) for each in sign.types)
+        worded = sign.pattern is None or pattern(sign.pattern).search(facts.text) is not None
+        placed = sign.from_task is None or sign.from_task == facts.from_task
+        if named and worded and placed:
+            first = facts.text.strip().splitlines()[0] if facts.text.strip() else ""
+            yield Match(
+                owner=cause.id,
+                sign=sign.name,
+                role="sign",
+                text=f"{facts.type.rpartition('.')[2]}: {first}"[:600],
+                captures=_captures(sign, facts),
+                origin="exception",
+                when=facts.when,
+                whose=facts.whose,
+            )
+
+
+def _captures(sign: ExceptionSign, facts: ExceptionFacts) -> dict[str, str]:
+    found = pattern(sign.pattern).search(facts.text) if sign.pattern else None
+    return {key: value for key, value in found.groupdict().items() if value} if found else {}
+
+
+def _is_type(actual: str, wanted: str) -> bool:
+    return actual == wanted or actual.rpartition(".")[2] == wanted
+
+
+def _of_landmarks(found: Iterable[Match], book: Rulebook) -> Iterator[Match]:
+    """
+    Signs that are a landmark whose captures fit.
+    """
+    signs: dict[str, list[tuple[Cause, LandmarkSign]]] = {}
+    for cause, sign in _signs(book, LandmarkSign):
+        signs.setdefault(sign.landmark, []).append((cause, sign))
+    for mark in found:
+        for cause, sign in signs.get(mark.owner, ()) if not mark.sign else ():
+            if all(pattern(text).covers(mark.captures.get(key, "")) for key, text in sign.where.items()):
+                yield Match(
+                    owner=cause.id,
+                    sign=sign.name,
+                    role="sign",
+                    text=mark.text,
+                    captures=mark.captures,
+                    origin=mark.origin,
+                    line=mark.line,
+                    last_line=mark.last_line,
+                    stream=mark.stream,
+                    when=mark.when,
+                    whose=mark.whose,
+                    in_task=mark.in_task,
+                )
+
+
+def _signs(book: Rulebook, kind: type[_S]) -> Iterator[tuple[Cause, _S]]:
+    for cause in book.causes:
+        for sign in (*cause.signs, *cause.against):
+            if isinstance(sign, kind):
+                yield cause, sign

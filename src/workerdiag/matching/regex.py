@@ -1,0 +1,103 @@
+"""
+One narrow door to the regex engine, so that it can be replaced.
+
+RE2 (google-re2) runs in time linear in the text, which is what untrusted logs need. Where
+its wheel is missing, Python's ``re`` stands in, on short texts only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Protocol
+
+try:
+    import re2
+except ImportError:  # no wheel for this platform (musl, rare machines)
+    re2 = None
+
+#: Longest text that the stand-in is given; longer ones are searched in pieces.
+_GUARD_CHARS = 2_000
+
+
+class Found(Protocol):
+    """
+    One match: where, and what was captured.
+    """
+
+    def start(self) -> int: ...
+    def end(self) -> int: ...
+    def groupdict(self) -> dict[str, str | None]: ...
+
+
+class BadPatternError(ValueError):
+    """
+    A pattern is not of RE2's language.
+    """
+
+
+class Pattern:
+    """
+    A compiled pattern, case-insensitive, searched anywhere in a text.
+    """
+
+    __slots__ = ("_compiled", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._compiled = _compiled(text)
+
+    def search(self, text: str) -> Found | None:
+        """
+        The first match in *text*, or None.
+        """
+        return next(self.finditer(text), None)
+
+    def finditer(self, text: str) -> Iterator[Found]:
+        """
+        All matches, left to right, not overlapping.
+        """
+        found: Iterator[Found] = self._compiled.finditer(text if re2 else text[:_GUARD_CHARS])
+        return found
+
+    def covers(self, text: str) -> bool:
+        """
+        Whether the pattern matches the whole of *text*.
+        """
+        return self._compiled.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=4096)  # of compiled patterns only: equal for all who ask
+def pattern(text: str) -> Pattern:
+    """
+    The compiled form of *text*.
+
+    Raises:
+        BadPatternError: RE2 does not understand it.
+    """
+    return Pattern(text)
+
+
+def uses_re2() -> bool:
+    """
+    Whether the linear-time engine is there.
+    """
+    return re2 is not None
+
+
+def _compiled(text: str) -> Any:
+    try:
+        if re2 is None:
+            return re.compile(text, re.IGNORECASE)
+        options = re2.Options()
+        options.case_sensitive = False
+        options.log_errors = False
+        return re2.compile(text, options)
+    except (re.error, ValueError) as problem:
+        raise BadPatternError(str(problem)) from None
+    except Exception as problem:
+        if re2 is not None and isinstance(problem, re2.error):
+            detail = problem.args[0] if problem.args else "not understood"
+            raise BadPatternError(detail.decode() if isinstance(detail, bytes) else str(detail)) from None
+        raise

@@ -1,0 +1,144 @@
+"""
+Whether a rulebook keeps what it promises: its patterns, its own examples, its references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from workerdiag.matching.literals import NoLiteralError, literals
+from workerdiag.matching.match import match
+from workerdiag.matching.regex import BadPatternError, pattern
+from workerdiag.matching.scan import Matcher
+from workerdiag.model.evidence import LogChunk
+from workerdiag.model.rules import (
+    AbsentSign,
+    Cause,
+    EventSign,
+    ExceptionSign,
+    Landmark,
+    LandmarkSign,
+    LogSign,
+    Rulebook,
+    TogetherSign,
+)
+
+
+def lint(book: Rulebook) -> list[str]:
+    """
+    Problems of patterns and references, all of them, each with id and sign.
+    """
+    problems = list(_pattern_problems(book))
+    if not problems:
+        problems += _reference_problems(book)
+    return problems
+
+
+def prove(book: Rulebook) -> list[str]:
+    """
+    Signs that miss a line they are for, or match one they are not.
+    """
+    matcher = Matcher(book)
+    problems = []
+    for owner, name, rule in _log_rules(book):
+        label = f"{owner} {name}".strip()
+        problems += [
+            f"{label}: does not match a line it is for: {line!r}"
+            for line in rule.seen
+            if not _shows(line, owner, name, book, matcher)
+        ]
+        problems += [
+            f"{label}: matches a line it is not for: {line!r}"
+            for line in rule.lookalikes
+            if _shows(line, owner, name, book, matcher)
+        ]
+        if not rule.seen:
+            problems.append(f"{label}: has no `seen` line")
+    return problems
+
+
+def _shows(line: str, owner: str, name: str, book: Rulebook, matcher: Matcher) -> bool:
+    found = match([LogChunk(origin="example", data=line.encode())], book, matcher)
+    return any(each.owner == owner and each.sign == name for each in found)
+
+
+def _log_rules(book: Rulebook) -> Iterator[tuple[str, str, LogSign | Landmark]]:
+    for landmark in book.landmarks:
+        yield landmark.id, "", landmark
+    for cause in book.causes:
+        for sign in (*cause.signs, *cause.against):
+            if isinstance(sign, LogSign):
+                yield cause.id, sign.name, sign
+
+
+def _pattern_problems(book: Rulebook) -> Iterator[str]:
+    for owner, name, rule in _log_rules(book):
+        label = f"{owner} {name}".strip()
+        yield from _compiles(label, rule.pattern)
+        yield from _compiles(label, rule.unless)
+        try:
+            literals(rule.pattern)
+        except NoLiteralError as problem:
+            yield f"{label}: {problem}"
+    for cause in book.causes:
+        for sign in (*cause.signs, *cause.against):
+            texts: tuple[str | None, ...] = ()
+            if isinstance(sign, LandmarkSign):
+                texts = tuple(sign.where.values())
+            elif isinstance(sign, EventSign):
+                texts = (sign.topic, *sign.where.values())
+            elif isinstance(sign, ExceptionSign):
+                texts = (sign.pattern,)
+            for text in texts:
+                yield from _compiles(f"{cause.id} {sign.name}", text)
+
+
+def _compiles(label: str, text: str | None) -> Iterator[str]:
+    if text is None:
+        return
+    try:
+        pattern(text)
+    except BadPatternError as problem:
+        yield f"{label}: not in RE2's language: {problem}: {text!r}"
+
+
+def _reference_problems(book: Rulebook) -> Iterator[str]:
+    causes = {each.id for each in book.causes}
+    landmarks = {each.id for each in book.landmarks}
+    for cause in book.causes:
+        for named in (*cause.explains, *(each.cause for each in cause.look_alikes)):
+            if named not in causes:
+                yield f"{cause.id}: names a cause that is not there: {named}"
+        if cause.id in cause.explains:
+            yield f"{cause.id}: cannot explain itself"
+        own = {sign.name for sign in cause.signs}
+        for sign in (*cause.signs, *cause.against):
+            named_marks: tuple[str, ...] = ()
+            if isinstance(sign, LandmarkSign):
+                named_marks = (sign.landmark,)
+            elif isinstance(sign, AbsentSign):
+                named_marks = sign.landmarks
+            elif isinstance(sign, TogetherSign):
+                named_marks = tuple(each for each in sign.signs if each not in own)
+            for mark in named_marks:
+                if mark not in landmarks:
+                    yield f"{cause.id} {sign.name}: names a landmark that is not there: {mark}"
+    yield from _circles(book)
+
+
+def _circles(book: Rulebook) -> Iterator[str]:
+    explains: dict[str, tuple[str, ...]] = {each.id: each.explains for each in book.causes}
+
+    def reaches(start: str, goal: str, seen: set[str]) -> bool:
+        for each in explains.get(start, ()):
+            if each == goal or (each not in seen and reaches(each, goal, seen | {each})):
+                return True
+        return False
+
+    for cause in book.causes:
+        if reaches(cause.id, cause.id, set()):
+            yield f"{cause.id}: explains itself in a circle: {_circle(cause, explains)}"
+
+
+def _circle(cause: Cause, explains: dict[str, tuple[str, ...]]) -> str:
+    return f"{cause.id} explains {', '.join(explains[cause.id])}"
