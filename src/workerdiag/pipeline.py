@@ -1,0 +1,40 @@
+"""
+The stages in their order, and nothing clever: evidence, matches, incident, findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from workerdiag.matching.match import match
+from workerdiag.matching.scan import Matcher
+from workerdiag.model.diagnosis import Findings
+from workerdiag.model.evidence import Evidence, Gap, LogChunk
+from workerdiag.model.rules import Rulebook
+from workerdiag.reasoning.conclude import conclude
+from workerdiag.reasoning.incident import assemble
+
+
+def diagnose(
+    evidence: Iterable[Evidence], book: Rulebook, *, version: str = "", matcher: Matcher | None = None
+) -> Findings:
+    """
+    What happened, by all that was seen and all that is known.
+
+    Args:
+        evidence: Chunks of one log follow each other; each is let go of once it was read.
+        book: The rulebook to judge by.
+        version: Version of workerdiag, for the report.
+        matcher: The compiled patterns of *book*, where the caller keeps them.
+    """
+    kept: list[Evidence] = []
+
+    def passing() -> Iterable[Evidence]:
+        for piece in evidence:
+            if not isinstance(piece, LogChunk):
+                kept.append(piece)
+            yield piece
+
+    matches = match(passing(), book, matcher)
+    gaps = [piece for piece in kept if isinstance(piece, Gap)]
+    return conclude(assemble(matches, kept), book, gaps=gaps, version=version)

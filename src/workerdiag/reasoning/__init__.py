@@ -1,0 +1,3 @@
+"""
+From matches to a conclusion: arithmetic only, nothing is read or asked here.
+"""

@@ -1,0 +1,70 @@
+"""
+What to change: the mitigations of a cause, with the numbers of this very death.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from workerdiag.model.diagnosis import Advice, Match
+from workerdiag.model.rules import Cause
+from workerdiag.reasoning.limits import Numbers
+
+#: Captures that mitigations may quote, beside the numbers of `limits`.
+QUOTABLE = ("module", "task", "seconds", "path", "port", "address")
+_LONGEST = 200
+
+
+def mitigations(cause: Cause, numbers: Numbers, matches: Sequence[Match]) -> tuple[Advice, ...]:
+    """
+    The mitigations of *cause*, in order. A sentence whose number is not known is left out.
+    """
+    words = {key: value for key, value in numbers.words.items() if value}
+    for match in reversed(matches):
+        words.update({key: match.captures[key][:_LONGEST] for key in QUOTABLE if match.captures.get(key)})
+    return tuple(
+        Advice(
+            do=do,
+            when=filled(each.when, words),
+            cost=filled(each.cost, words),
+            example=filled_example(each.example, words),
+        )
+        for each in cause.mitigations
+        if (do := filled(each.do, words))
+    )
+
+
+def filled(text: str, words: Mapping[str, str]) -> str:
+    """
+    *text* with its ``{numbers}``; sentences (or halves after a colon) with an unknown one are dropped.
+    """
+    kept = []
+    for sentence in re.split(r"(?<=[.!?])\s+", text.strip()):
+        said = _put(sentence, words)
+        if said is None and ":" in sentence:
+            said = _put(sentence.rpartition(":")[0] + ".", words)
+        if said:
+            kept.append(said)
+    return " ".join(kept)
+
+
+def filled_example(text: str, words: Mapping[str, str]) -> str:
+    """
+    An example with its numbers; an unknown one stays as a place to fill in: ``<needs_memory>``.
+    """
+    return re.sub(r"\{([a-z_]+)\}", lambda found: _compact(words.get(found[1])) or f"<{found[1]}>", text)
+
+
+def _put(sentence: str, words: Mapping[str, str]) -> str | None:
+    wanted = re.findall(r"\{([a-z_]+)\}", sentence)
+    if any(name not in words for name in wanted):
+        return None
+    return re.sub(r"\{([a-z_]+)\}", lambda found: words[found[1]], sentence)
+
+
+def _compact(value: str | None) -> str | None:
+    """
+    Sizes without the blank, as configuration wants them: ``1.50GiB``.
+    """
+    return value.replace(" ", "") if value else None

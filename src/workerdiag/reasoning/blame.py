@@ -1,0 +1,78 @@
+"""
+Who has to change something, and whether the task that Dask blames is the one to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workerdiag.model.diagnosis import Blame, Decision, RankedCause
+from workerdiag.model.evidence import ExceptionFacts
+from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.reasoning.incident import Incident
+from workerdiag.reasoning.limits import Numbers
+
+#: Below this chance a cause is no ground for a verdict or a decision.
+SURE_ENOUGH = 0.5
+
+
+def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> Blame:
+    """
+    The verdict of the likeliest cause, checked against what was really executing.
+    """
+    killed = next((each for each in incident.exceptions if each.task and each.whose != each.whose.__class__()), None)
+    task = killed.task if killed else _task_in_logs(incident)
+    cause = _sure_cause(ranked, book)
+    if cause is None:
+        return Blame(task=task, reasons=("no cause is likely enough to blame anybody",) if task else ())
+    fairly, reasons = _fairness(killed, task)
+    reasons = [f"{cause.title}: that is for the {cause.blame} to change", *reasons]
+    verdict = cause.blame
+    if verdict == "task" and fairly is False:
+        verdict = "other-task"
+    if task is not None and cause.blame not in ("task", "unknown"):
+        fairly = False
+        reasons.append(f"task {task} was lost with the worker and did not cause it")
+    return Blame(verdict=verdict, task=task, reasons=tuple(reasons), fairly_blamed=fairly if task else None)
+
+
+def decision(
+    outcome: str, ranked: Sequence[RankedCause], book: Rulebook, verdict: Blame, numbers: Numbers
+) -> Decision:
+    """
+    What a caller may do without a person: only as far as the evidence goes.
+    """
+    cause = _sure_cause(ranked, book)
+    if outcome == "no-death" or cause is None:
+        return Decision()
+    wants_memory = any("needs_memory" in each.needs for each in cause.mitigations)
+    return Decision(
+        retry_safe={"safe": True, "unsafe": False}.get(cause.retry),
+        needs_memory_bytes=numbers.needs_memory_bytes if wants_memory else None,
+        platform_fault=verdict.verdict in ("platform", "operator"),
+    )
+
+
+def _sure_cause(ranked: Sequence[RankedCause], book: Rulebook) -> Cause | None:
+    return book.cause(ranked[0].id) if ranked and ranked[0].probability >= SURE_ENOUGH else None
+
+
+def _fairness(killed: ExceptionFacts | None, task: str | None) -> tuple[bool | None, list[str]]:
+    """
+    Whether the blamed task was executing on the last worker it was lost with.
+
+    Dask counts every task assigned to a dead worker, running or not (scheduler.py,
+    ``remove_worker``), so a bystander can be blamed.
+    """
+    if killed is None or task is None or killed.executing is None:
+        return None, []
+    if task in killed.executing:
+        return True, [f"task {task} was executing on the last worker that died with it"]
+    if not killed.executing:
+        return None, [f"no task was known to be executing there at the last heartbeat, {task} may have just begun"]
+    others = ", ".join(killed.executing[:3])
+    return False, [f"task {task} was only assigned to the last worker that died; {others} was executing"]
+
+
+def _task_in_logs(incident: Incident) -> str | None:
+    return next((mark.captures["task"] for mark in incident.marks if mark.role == "blame" and "task" in mark.captures), None)

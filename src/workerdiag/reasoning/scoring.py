@@ -1,0 +1,236 @@
+"""
+How likely each cause is, given what was seen: docs/what-the-numbers-mean.md in code.
+
+Odds against "unknown" start at the cause's frequency and are multiplied by the likelihood
+ratio of each event seen, once. What another cause explains counts less. A cause of which
+nothing is seen is part of unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import exp, log
+
+from attrs import field, frozen
+
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.rules import (
+    FREQUENCIES,
+    GRADES,
+    AbsentSign,
+    Cause,
+    ExitSign,
+    Rulebook,
+    Sign,
+    TogetherSign,
+)
+from workerdiag.reasoning.ends import End
+
+#: However much is seen, some doubt stays: no cause gets better odds than this against unknown.
+MOST_ODDS = 150.0
+
+
+@frozen(kw_only=True)
+class Seen:
+    """
+    One sign that shows in one case, with the matches that show it.
+    """
+
+    sign: Sign
+    matches: tuple[Match, ...] = ()
+
+
+@frozen(kw_only=True)
+class Support:
+    """
+    What speaks for and against one cause in one case.
+    """
+
+    cause: Cause
+    shown: tuple[Seen, ...] = ()
+    against: tuple[Seen, ...] = ()
+
+    def log_odds(self, *, explained_away: float = 0.0) -> float:
+        """
+        Natural logarithm of the odds against unknown.
+
+        Args:
+            explained_away: Share, 0 to 1, of what was seen that other causes explain.
+        """
+        gained = (1.0 - explained_away) * log_ratio(self.shown)
+        lost = log_ratio(self.against)
+        return min(log(FREQUENCIES[self.cause.frequency]) + gained - lost, log(MOST_ODDS))
+
+    def alone(self) -> float:
+        """
+        The chance of this cause if there were no other.
+        """
+        odds = exp(self.log_odds())
+        return odds / (1.0 + odds)
+
+
+@frozen(kw_only=True)
+class Distribution:
+    """
+    Chances of causes and of unknown; together 1.
+    """
+
+    chances: Mapping[str, float] = field(factory=dict, hash=False)
+    unknown: float = 1.0
+
+    @property
+    def best(self) -> tuple[str, float] | None:
+        """
+        The likeliest cause and its chance; ties go to the first by id.
+        """
+        return min(self.chances.items(), key=lambda item: (-item[1], item[0]), default=None)
+
+
+def log_ratio(seen: Iterable[Seen]) -> float:
+    """
+    Sum of the logarithms of likelihood ratios: of the signs of one event only the strongest.
+    """
+    strongest: dict[str, float] = {}
+    for each in seen:
+        event = each.sign.event or each.sign.name
+        strongest[event] = max(strongest.get(event, 0.0), log(GRADES[each.sign.grade]))
+    return sum(strongest.values())
+
+
+def supports(
+    book: Rulebook, signs: Sequence[Match], marks: Sequence[Match], end: End | None, looked: Collection[str]
+) -> list[Support]:
+    """
+    For every cause of which something is seen: what speaks for it and against it.
+
+    Args:
+        signs: Matches of signs that count in this case.
+        marks: Landmarks of this case.
+        end: The death, if there is one.
+        looked: Places in which absence counts.
+    """
+    by_cause: dict[str, dict[str, list[Match]]] = {}
+    for each in signs:
+        by_cause.setdefault(each.owner, {}).setdefault(each.sign, []).append(each)
+    found = []
+    for cause in book.causes:
+        if cause.status == "deprecated":
+            continue
+        own = by_cause.get(cause.id, {})
+        shown = _shown(cause.signs, own, marks, end, looked)
+        if any(not isinstance(each.sign, AbsentSign) for each in shown):  # absence alone suggests nothing
+            against = _shown(cause.against, own, marks, end, looked)
+            found.append(Support(cause=cause, shown=shown, against=against))
+    return found
+
+
+def distribution(supports: Sequence[Support]) -> Distribution:
+    """
+    Chances of all causes that have support, and of unknown. Order does not matter.
+    """
+    alone = {each.cause.id: each.alone() for each in supports}
+    reach = _reach(supports)
+    odds = {}
+    for each in supports:
+        kept = 1.0
+        for other in supports:
+            if each.cause.id in reach[other.cause.id]:
+                kept *= 1.0 - alone[other.cause.id]
+        odds[each.cause.id] = exp(each.log_odds(explained_away=1.0 - kept))
+    total = 1.0 + sum(odds.values())
+    return Distribution(chances={key: value / total for key, value in odds.items()}, unknown=1.0 / total)
+
+
+def mixed(parts: Sequence[tuple[float, Distribution]]) -> Distribution:
+    """
+    The weighted mean of distributions, e.g. over the deaths of one incident.
+    """
+    whole = sum(weight for weight, _ in parts)
+    if not whole:
+        return Distribution()
+    chances: dict[str, float] = {}
+    for weight, part in parts:
+        for key, value in part.chances.items():
+            chances[key] = chances.get(key, 0.0) + weight / whole * value
+    return Distribution(chances=chances, unknown=sum(weight / whole * part.unknown for weight, part in parts))
+
+
+def _reach(supports: Sequence[Support]) -> dict[str, frozenset[str]]:
+    """
+    What each cause explains, directly or through another that shows as well.
+    """
+    direct = {each.cause.id: each.cause.explains for each in supports}
+
+    def walk(start: str, seen: frozenset[str]) -> frozenset[str]:
+        for each in direct.get(start, ()):
+            if each not in seen:
+                seen = walk(each, seen | {each})
+        return seen
+
+    return {each.cause.id: walk(each.cause.id, frozenset()) - {each.cause.id} for each in supports}
+
+
+def _shown(
+    signs: Iterable[Sign],
+    own: Mapping[str, list[Match]],
+    marks: Sequence[Match],
+    end: End | None,
+    looked: Collection[str],
+) -> tuple[Seen, ...]:
+    found = []
+    for sign in signs:
+        matches: list[Match] | None = own.get(sign.name)
+        if isinstance(sign, ExitSign):
+            matches = _exit_marks(sign, end)
+        elif isinstance(sign, AbsentSign):
+            absent = sign.looked in looked and not any(mark.owner in sign.landmarks for mark in marks)
+            matches = [] if absent and end is not None else None
+        elif isinstance(sign, TogetherSign):
+            matches = _together(sign, own, marks)
+        if matches is not None:
+            found.append(Seen(sign=sign, matches=tuple(matches)))
+    return tuple(found)
+
+
+def _exit_marks(sign: ExitSign, end: End | None) -> list[Match] | None:
+    """
+    The messages that tell of such an exit; none for a process that was asked to stop,
+    because then a signal is only how the asking ended.
+    """
+    if end is None or end.asked or not end.exit_known:
+        return None
+    fits = (
+        (end.signal is not None and end.signal in sign.signals)
+        or (end.status is not None and end.status in sign.statuses)
+        or (sign.any_failure and end.signal is None and end.status not in (None, 0))
+    )
+    if not fits:
+        return None
+    return [mark for mark in end.marks if mark.role in ("death", "restart")][:1]
+
+
+def _together(
+    sign: TogetherSign, own: Mapping[str, list[Match]], marks: Sequence[Match]
+) -> list[Match] | None:
+    places = [
+        [each for each in (own.get(name) or [mark for mark in marks if mark.owner == name]) if each.line]
+        for name in sign.signs
+    ]
+    if not all(places):
+        return None
+    for anchor in places[0]:
+        group = [anchor]
+        for others in places[1:]:
+            near = [
+                each
+                for each in others
+                if each.origin == anchor.origin
+                and abs(each.line - anchor.line) <= sign.within_lines
+                and (not sign.in_order or each.line >= group[-1].line)
+            ]
+            if not near:
+                break
+            group.append(min(near, key=lambda each: abs(each.line - anchor.line)))
+        else:
+            return group
+    return None
