@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workerdiag.matching import literal_scan
+from workerdiag.matching import database
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.scan import KEPT_EACH_END, Matcher
 from workerdiag.model.diagnosis import Match
@@ -187,9 +187,8 @@ def test_both_ways_of_finding_literals_agree(monkeypatch):
     Where hyperscan has no wheel, plain search finds the same.
     """
     text = "\n".join([BENIGN, DEATH, TRACEBACK] * 50)
-    monkeypatch.setattr("workerdiag.matching.scan.SMALL_BYTES", 0)
     fast = found(text)
-    monkeypatch.setattr(literal_scan, "hyperscan", None)
+    monkeypatch.setattr(database, "hyperscan", None)
 
     assert found(text) == fast
 
@@ -216,3 +215,27 @@ def test_a_pattern_without_fixed_text_is_refused(pattern):
     """
     with pytest.raises(NoLiteralError):
         literals(pattern)
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish", b"x" * 5000])
+def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch, content):
+    """
+    Whatever lies in the cache, the same is found.
+    """
+    monkeypatch.setattr(database, "cache_folder", lambda: tmp_path / "cache")
+    expected = found(DEATH)
+    [kept] = (tmp_path / "cache").iterdir()
+    kept.write_bytes(content)
+
+    assert found(DEATH) == expected
+    assert kept.stat().st_size > len(content)
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
+    """
+    A read-only home costs a moment, not the diagnosis.
+    """
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(database, "cache_folder", lambda: tmp_path / "file" / "below")
+
+    assert len(found(DEATH)) == 1

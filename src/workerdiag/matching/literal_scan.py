@@ -1,23 +1,20 @@
 """
 Stage one: where in a block of bytes does any of many fixed texts stand?
 
-Hyperscan does it in one pass over the bytes. For short blocks, and where its wheel is
-missing, ``bytes.find`` does: slower per byte, but with nothing to compile first.
+Hyperscan does it in one pass over the bytes. Where its wheel is missing, ``bytes.find``
+does: the same places, much slower.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-try:
+from workerdiag.matching import database
+
+if TYPE_CHECKING:
     import hyperscan
-except ImportError:  # no wheel for this platform
-    hyperscan = None
-
-#: Below this, finding text by text is over before hyperscan has compiled its database
-#: (33 ms for 300 literals on the reference machine).
-SMALL_BYTES = 512 * 1024
 
 
 class LiteralScan:
@@ -30,17 +27,16 @@ class LiteralScan:
         self._database: hyperscan.Database | None = None
         self._lock = threading.Lock()
 
-    def hits(self, block: bytes, *, thorough: bool) -> list[tuple[int, int]]:
+    def hits(self, block: bytes) -> list[tuple[int, int]]:
         """
         Pairs of (offset of the last byte found, index of the text), in no promised order.
 
         Args:
             block: The bytes to look through, less than 4 GiB.
-            thorough: Much more text is coming: compiling for speed pays.
         """
-        if hyperscan is None or not self.texts or not (thorough or self._database):
-            return self._found_one_by_one(block)
-        return self._scanned(block)
+        if not self.texts:
+            return []
+        return self._found_one_by_one(block) if database.hyperscan is None else self._scanned(block)
 
     def _found_one_by_one(self, block: bytes) -> list[tuple[int, int]]:
         lowered = block.lower()
@@ -49,7 +45,7 @@ class LiteralScan:
             at = lowered.find(text)
             while at >= 0:
                 hits.append((at + len(text) - 1, index))
-                at = lowered.find(text, at + len(text))
+                at = lowered.find(text, at + 1)
         return hits
 
     def _scanned(self, block: bytes) -> list[tuple[int, int]]:
@@ -60,18 +56,6 @@ class LiteralScan:
 
         with self._lock:  # scratch space is not shared between threads
             if self._database is None:
-                self._database = _compiled(self.texts)
+                self._database = database.database(self.texts)
             self._database.scan(block, match_event_handler=found)
         return hits
-
-
-def _compiled(texts: Sequence[bytes]) -> hyperscan.Database:
-    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-    database.compile(
-        expressions=list(texts),
-        ids=list(range(len(texts))),
-        elements=len(texts),
-        flags=hyperscan.HS_FLAG_CASELESS,
-        literal=True,
-    )
-    return database

@@ -37,16 +37,41 @@ class BadPatternError(ValueError):
     """
 
 
+class _AsciiFound:
+    """
+    A match in ASCII text, where an offset in bytes is one in characters.
+    """
+
+    __slots__ = ("_match", "_names")
+
+    def __init__(self, match: Any, names: tuple[tuple[str, int], ...]) -> None:
+        self._match = match
+        self._names = names
+
+    def start(self) -> int:
+        return int(self._match.start())
+
+    def end(self) -> int:
+        return int(self._match.end())
+
+    def groupdict(self) -> dict[str, str | None]:
+        groups = ((name, self._match.group(index)) for name, index in self._names)
+        return {name: value.decode() if value is not None else None for name, value in groups}
+
+
 class Pattern:
     """
     A compiled pattern, case-insensitive, searched anywhere in a text.
     """
 
-    __slots__ = ("_compiled", "text")
+    __slots__ = ("_compiled", "_compiled_bytes", "_names", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._compiled = _compiled(text)
+        # google-re2 converts offsets of str one by one; most log text is ASCII and needs none of it
+        self._compiled_bytes = _compiled(text.encode()) if re2 is not None and text.isascii() else None
+        self._names = tuple(self._compiled.groupindex.items())
 
     def search(self, text: str) -> Found | None:
         """
@@ -58,8 +83,11 @@ class Pattern:
         """
         All matches, left to right, not overlapping.
         """
-        found: Iterator[Found] = self._compiled.finditer(text if re2 else text[:_GUARD_CHARS])
-        return found
+        if self._compiled_bytes is not None and text.isascii():
+            for match in self._compiled_bytes.finditer(text.encode()):
+                yield _AsciiFound(match, self._names)
+        else:
+            yield from self._compiled.finditer(text if re2 else text[:_GUARD_CHARS])
 
     def covers(self, text: str) -> bool:
         """
@@ -86,7 +114,7 @@ def uses_re2() -> bool:
     return re2 is not None
 
 
-def _compiled(text: str) -> Any:
+def _compiled(text: str | bytes) -> Any:
     try:
         if re2 is None:
             return re.compile(text, re.IGNORECASE)

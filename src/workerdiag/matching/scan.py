@@ -13,7 +13,7 @@ from functools import partial
 
 from attrs import define, evolve, field, frozen
 
-from workerdiag.matching.literal_scan import SMALL_BYTES, LiteralScan
+from workerdiag.matching.literal_scan import LiteralScan
 from workerdiag.matching.lines import Line
 from workerdiag.matching.literals import literals
 from workerdiag.matching.records import AFTER_BYTES, BEFORE_BYTES, LINE_BYTES, Block, Record
@@ -78,11 +78,11 @@ class Matcher:
         if log is not None:
             yield from log.finished()
 
-    def candidates(self, block: bytes, *, thorough: bool) -> list[tuple[int, list[str]]]:
+    def candidates(self, block: bytes) -> list[tuple[int, list[str]]]:
         """
         Places worth a closer look, in order, with the patterns to try there.
         """
-        return [(at, self._patterns_of[index]) for at, index in sorted(self._scan.hits(block, thorough=thorough))]
+        return [(at, self._patterns_of[index]) for at, index in sorted(self._scan.hits(block))]
 
     def wanted(self, text: str) -> list[_Wanted]:
         """
@@ -151,9 +151,8 @@ class _Log:
         block = Block(self._data, self._base)
         begin = max(0, self._done - self._base - LONGEST_LITERAL)
         window = self._data[begin : up_to - self._base]
-        thorough = self._base + len(self._data) > SMALL_BYTES
         places: dict[str, list[int]] = {}
-        for at, texts in self._matcher.candidates(window, thorough=thorough):
+        for at, texts in self._matcher.candidates(window):
             if self._base + begin + at >= self._done:
                 for text in texts:
                     places.setdefault(text, []).append(begin + at)

@@ -61,6 +61,7 @@ class End:
     noticed: dict[str, None] = field(factory=dict)
     marks: list[Match] = field(factory=list)
     restarted: bool = False
+    _last_lines: dict[str, int] = field(factory=dict, init=False)
 
     @property
     def exit_known(self) -> bool:
@@ -85,7 +86,7 @@ class End:
         """
         The last line of *origin* that tells of this end; 0 if none does.
         """
-        return max((mark.last_line for mark in self.marks if mark.origin == origin), default=0)
+        return self._last_lines.get(origin, 0)
 
     def take(self, mark: Match, *, noticed: str) -> None:
         """
@@ -99,7 +100,14 @@ class End:
             self._take_status(_number(mark.captures.get("status")))
         self.reason = self.reason or mark.captures.get("reason") or mark.captures.get("stimulus")
         self.noticed[noticed] = None
+        self.file(mark)
+
+    def file(self, mark: Match) -> None:
+        """
+        Keep *mark* with this end.
+        """
         self.marks.append(mark)
+        self._last_lines[mark.origin] = max(mark.last_line, self._last_lines.get(mark.origin, 0))
 
     def _take_status(self, status: int | None) -> None:
         """
@@ -124,7 +132,8 @@ class End:
         self.lost = self.lost or other.lost
         self.reason = self.reason or other.reason
         self.noticed.update(other.noticed)
-        self.marks += other.marks
+        for mark in other.marks:
+            self.file(mark)
         self.restarted = self.restarted or other.restarted
 
 

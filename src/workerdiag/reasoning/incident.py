@@ -213,7 +213,7 @@ def _learn_blame(ends: list[End], whose: Identity, mark: Match | None) -> None:
     end.whose = end.whose.joined(whose)
     end.noticed["exception"] = None
     if mark is not None:
-        end.marks.append(mark)
+        end.file(mark)
 
 
 def _sorted_out(signs: Iterable[Match], ends: Sequence[End]) -> tuple[dict[int, list[Match]], list[Match]]:

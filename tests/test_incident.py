@@ -1,0 +1,186 @@
+"""
+Which evidence belongs to which death: told by logs, seen in deaths.
+"""
+
+from __future__ import annotations
+
+from workerdiag.matching.match import match
+from workerdiag.matching.scan import Matcher
+from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk, ProcessExit
+from workerdiag.reasoning.ends import End
+from workerdiag.reasoning.incident import assemble
+from workerdiag.rulebook import load_rulebook
+
+BOOK = load_rulebook()
+MATCHER = Matcher(BOOK)
+
+
+def log(name: str, *lines: str, stream: str | None = None) -> LogChunk:
+    return LogChunk(origin=name, stream=stream, data="\n".join(lines).encode() + b"\n")
+
+
+def at(second: float, logger: str, text: str, level: str = "INFO") -> str:
+    whole, part = divmod(second, 1)
+    return f"2026-05-04 11:22:{int(whole):02d},{round(part * 1000):03d} - distributed.{logger} - {level} - {text}"
+
+
+def ends(*evidence: Evidence) -> list[End]:
+    incident = assemble(match(evidence, BOOK, MATCHER), evidence)
+    return [case.end for case in incident.cases if case.end is not None]
+
+
+def exits(*evidence: Evidence) -> list[tuple[int | None, int | None, bool]]:
+    return [(end.signal, end.status, end.asked) for end in ends(*evidence)]
+
+
+START = at(1, "nanny", "        Start Nanny at: 'tcp://10.0.0.4:4001'")
+KILLED = at(10, "nanny", "Worker process 7012 was killed by signal 9")
+RESTARTING = at(10.1, "nanny", "Restarting worker (status=Status.running)", "WARNING")
+REMOVED = at(
+    10.02,
+    "scheduler",
+    "Remove worker addr: tcp://10.0.0.4:4002 name: w (stimulus_id='handle-worker-cleanup-1777893730.02')",
+)
+
+
+def test_nanny_and_scheduler_tell_of_one_death():
+    """
+    The nanny knows pid and signal, the scheduler the address; within seconds it is one death.
+    """
+    [end] = ends(log("worker.log", START, KILLED, RESTARTING), log("scheduler.log", REMOVED))
+
+    assert (end.whose.pid, end.whose.worker, end.signal) == (7012, "tcp://10.0.0.4:4002", 9)
+
+
+def test_deaths_minutes_apart_are_two():
+    """
+    A removal long after a nanny's message is of another process.
+    """
+    later = REMOVED.replace("11:22:10", "11:29:10")
+
+    assert len(ends(log("worker.log", START, KILLED, RESTARTING), log("scheduler.log", later))) == 2
+
+
+def test_many_deaths_of_one_nanny_are_many():
+    """
+    A crash loop is as many deaths as there were processes, in their order.
+    """
+    lines = [START]
+    for index in range(4):
+        lines.append(at(10 + 3 * index, "nanny", f"Worker process {7012 + index} was killed by signal 11"))
+        lines.append(at(10.1 + 3 * index, "nanny", "Restarting worker", "WARNING"))
+
+    assert [end.whose.pid for end in ends(log("worker.log", *lines))] == [7012, 7013, 7014, 7015]
+
+
+def test_a_restart_without_a_word_was_exit_status_zero():
+    """
+    Only status 0 is passed over in silence by the nanny.
+    """
+    assert exits(log("worker.log", START, RESTARTING)) == [(None, 0, False)]
+
+
+def test_a_restart_in_a_log_of_warnings_says_nothing_of_the_exit():
+    """
+    A LocalCluster shows warnings alone, so a missing INFO line means nothing.
+    """
+    assert exits(log("notebook.txt", RESTARTING)) == [(None, None, False)]
+
+
+def test_a_kill_after_a_request_to_stop_is_a_stop():
+    """
+    SIGKILL after "still alive" is how the request ended, not a crash.
+    """
+    lines = (
+        at(1, "_signals", "Received signal SIGTERM (15)"),
+        at(1.1, "nanny", "Closing Nanny at 'tcp://10.0.0.4:4001'. Reason: signal-15"),
+        at(1.2, "worker", "Stopping worker at tcp://10.0.0.4:4002. Reason: signal-15"),
+        at(9, "nanny", "Worker process still alive after 8.0 seconds, killing", "WARNING"),
+        at(9.1, "nanny", "Worker process 7012 was killed by signal 9"),
+    )
+
+    assert exits(log("worker.log", *lines)) == [(9, None, True)]
+
+
+def test_the_kernel_tells_of_the_same_death_by_pid():
+    """
+    Kernel log and nanny name one pid, so there is one death.
+    """
+    kernel = log(
+        "dmesg",
+        "[ 900.1] Memory cgroup out of memory: Killed process 7012 (python) total-vm:9kB, anon-rss:500000kB",
+        stream="kernel",
+    )
+
+    assert exits(log("worker.log", START, KILLED, RESTARTING), kernel) == [(9, None, False)]
+
+
+def test_kills_of_strangers_do_not_count():
+    """
+    A kernel log holds the kills of the whole machine; another pid is another process.
+    """
+    kernel = log(
+        "dmesg",
+        "[  900.100000] Memory cgroup out of memory: Killed process 4 (python) total-vm:9kB, anon-rss:500000kB",
+        stream="kernel",
+    )
+    worker = log("worker.log", START, at(10, "nanny", "Worker process 7012 exited with status 3"), RESTARTING)
+
+    assert exits(worker, kernel) == [(None, 3, False)]
+
+
+def test_status_137_of_a_container_is_signal_9():
+    """
+    Containers and shells word signal n as status 128 + n; a nanny never does.
+    """
+    pod = log("describe", "    Last State:     Terminated\n      Reason:       Error\n      Exit Code:    139")
+    worker = log("worker.log", START, at(10, "nanny", "Worker process 7012 exited with status 137"))
+
+    assert exits(pod) == [(11, None, False)]
+    assert exits(worker) == [(None, 137, False)]
+
+
+def test_leaving_in_order_is_not_dying():
+    """
+    A worker that took leave of the scheduler was not lost.
+    """
+    goodbye = at(10, "core", "Received 'close-stream' from tcp://10.0.0.4:5000; closing.")
+    [end] = ends(log("scheduler.log", goodbye, REMOVED))
+
+    assert (end.polite, end.lost) == (True, False)
+
+
+def test_an_expected_removal_was_asked_for():
+    """
+    The scheduler's event says whether it meant to let the worker go.
+    """
+    event = Event(
+        topic="all",
+        fields={"action": "remove-worker", "worker": "tcp://10.0.0.4:4002", "expected": True},
+        whose=Identity(worker="tcp://10.0.0.4:4002"),
+    )
+
+    assert [(end.asked, end.lost) for end in ends(event)] == [(True, False)]
+
+
+def test_killed_worker_names_the_last_death():
+    """
+    The exception knows address, pid and nanny; nothing else need be there.
+    """
+    facts = ExceptionFacts(
+        type="distributed.scheduler.KilledWorker",
+        text="...",
+        whose=Identity(worker="tcp://10.0.0.4:4002", pid=7012),
+    )
+
+    assert [(end.whose.pid, list(end.noticed)) for end in ends(facts)] == [(7012, ["exception"])]
+
+
+def test_an_exit_that_a_source_reports_joins_by_pid():
+    """
+    Whoever knows the wait status adds it to the death it belongs to.
+    """
+    exit_ = ProcessExit(whose=Identity(pid=7012), signal=11, said_by="coredumpctl")
+    facts = ExceptionFacts(type="KilledWorker", text="", whose=Identity(worker="tcp://10.0.0.4:4002", pid=7012))
+
+    assert exits(facts, exit_) == [(11, None, False)]

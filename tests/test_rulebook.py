@@ -1,0 +1,191 @@
+"""
+Reading knowledge: what is understood, and what is said of what is not.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from workerdiag import rulebook
+from workerdiag.errors import RuleFileError
+from workerdiag.matching.literals import literals
+from workerdiag.model.rules import LogSign
+from workerdiag.proving import lint, prove
+from workerdiag.rulebook import compile_rulebook, load_rulebook, patterns, read_folder, shipped_folder
+
+GOOD = """
+id = "house.rule"
+revision = 1
+title = "A rule of this house"
+why = "Because."
+ends = "killed"
+blame = "operator"
+retry = "safe"
+
+[[sign]]
+kind = "log"
+name = "said"
+pattern = 'the house fell on (?P<worker>\\w+://\\S+)'
+grade = "decisive"
+seen = ["distributed.worker - INFO - the house fell on tcp://10.0.0.4:4002"]
+"""
+
+
+def folder(tmp_path: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = tmp_path / "causes" / "house" / f"{name}.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def problems(place: Path) -> str:
+    with pytest.raises(RuleFileError) as caught:
+        read_folder(place)
+    return str(caught.value)
+
+
+def test_a_rule_of_ones_own_joins_the_shipped_ones(tmp_path):
+    """
+    A folder adds to what ships, and overriding an id is noted.
+    """
+    ours = folder(tmp_path, rule=GOOD)
+    book = load_rulebook(ours, ours)
+
+    assert book.cause("house.rule") is not None
+    assert book.cause("kernel.oom-killer") is not None
+    assert any("house.rule" in note for note in book.notes)
+
+
+def test_all_mistakes_of_a_folder_are_told_at_once(tmp_path):
+    """
+    Ten different mistakes, one error, each with file and key.
+    """
+    place = folder(
+        tmp_path,
+        a="id = ",  # not TOML
+        b=GOOD.replace("house.rule", "house.c"),  # another id than the path says
+        c=GOOD.replace("house.rule", "house.c").replace('"killed"', '"eaten"'),
+        d=GOOD.replace("house.rule", "house.d").replace("revision = 1", 'revision = "1"'),
+        e=GOOD.replace("house.rule", "house.e").replace("title =", "titel ="),
+        f=GOOD.replace("house.rule", "house.f").replace('kind = "log"', 'kind = "smell"'),
+        g=GOOD.replace("house.rule", "house.g").replace('"decisive"', '"sure"'),
+        h=GOOD.replace("house.rule", "house.h").replace("revision = 1", "revision = 0"),
+        i=GOOD.replace("house.rule", "house.i") + GOOD[GOOD.index("[[sign]]") :],
+    )
+    (place / "causes" / "stray.toml").write_text("")
+    said = problems(place)
+
+    for expected in (
+        "a.toml:",
+        "b.toml: .id: expected 'house.b'",
+        "c.toml: ",
+        "'ends' must be in",
+        "d.toml: .revision: expected int, got '1'",
+        "e.toml: ",
+        "unknown key titel",
+        "f.toml: .sign[0]: kind must be one of",
+        "g.toml: .sign[0]",
+        "h.toml: ",
+        "house.i: two signs are named 'said'",
+        "stray.toml: not read",
+    ):
+        assert expected in said
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    """
+    The message says which folder, not what Python said of it.
+    """
+    assert str(tmp_path / "nowhere") in problems(tmp_path / "nowhere")
+
+
+def test_an_empty_folder_says_what_belongs_there(tmp_path):
+    """
+    Nobody has to read the code to learn the layout.
+    """
+    assert "causes/<family>/<cause>.toml" in problems(tmp_path)
+
+
+def test_a_newer_shape_of_files_is_refused_by_name(tmp_path):
+    """
+    An older engine does not guess at newer files.
+    """
+    (folder(tmp_path, rule=GOOD) / "manifest.toml").write_text("schema = 99")
+
+    assert "reads schema 1" in problems(tmp_path)
+
+
+def test_compiled_knowledge_is_the_same_knowledge(tmp_path, monkeypatch):
+    """
+    What a wheel carries loads to equal objects.
+    """
+    book = read_folder(shipped_folder())
+    text = compile_rulebook(book, {each: literals(each) for each in patterns(book)})
+    loaded = rulebook._from_compiled(json.loads(text))
+
+    assert (loaded.causes, loaded.landmarks) == (book.causes, book.landmarks)
+    assert set(loaded.literals) == set(patterns(book))
+
+
+def test_shipped_knowledge_keeps_its_promises():
+    """
+    Every pattern compiles, every example matches, every name that is used exists.
+    """
+    book = load_rulebook()
+
+    assert lint(book) == []
+    assert prove(book) == []
+
+
+def test_lint_names_patterns_that_re2_does_not_know(tmp_path):
+    """
+    Look-around and patterns without fixed text are refused with rule and reason.
+    """
+    text = GOOD.replace("the house fell on", "(?!x)the house fell on").replace("house.rule", "house.a")
+    other = GOOD.replace("the house fell on (?P<worker>\\w+://\\S+)", r"\d+").replace("house.rule", "house.b")
+    said = "\n".join(lint(read_folder(folder(tmp_path, a=text, b=other))))
+
+    assert "house.a said: not in RE2's language" in said
+    assert "house.b said: every alternative needs a fixed text" in said
+
+
+def test_prove_tells_of_a_missed_and_of_a_wrong_line(tmp_path):
+    """
+    `seen` lines must match, `lookalikes` must not.
+    """
+    text = GOOD.replace("house fell on tcp", "roof fell on tcp") + 'lookalikes = ["the house fell on tcp://a:1"]\n'
+    said = "\n".join(prove(read_folder(folder(tmp_path, rule=text))))
+
+    assert "does not match a line it is for" in said
+    assert "matches a line it is not for" in said
+
+
+def test_every_cause_can_be_seen_in_some_way():
+    """
+    No cause ships without a sign, a mitigation and a way to settle it.
+    """
+    lacking = [
+        each.id
+        for each in load_rulebook().causes
+        if not each.signs or not each.mitigations or not each.settled_by or not each.references
+    ]
+
+    assert lacking == []
+
+
+def test_every_log_sign_shows_a_line_it_is_for():
+    """
+    A pattern without an example cannot be trusted.
+    """
+    bare = [
+        f"{cause.id} {sign.name}"
+        for cause in load_rulebook().causes
+        for sign in (*cause.signs, *cause.against)
+        if isinstance(sign, LogSign) and not sign.seen
+    ]
+
+    assert bare == []
