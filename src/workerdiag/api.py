@@ -1,0 +1,281 @@
+"""
+``explain()`` and friends: chooses sources, calls the pipeline, words the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, overload
+
+from attrs import fields, frozen
+
+from workerdiag.model.diagnosis import Findings
+from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogText
+from workerdiag.model.rules import Rulebook
+from workerdiag.rulebook import load_rulebook
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+    from workerdiag.matching.scan import Matcher
+
+LogInput = str | Path | IO[str] | IO[bytes] | LogText
+
+#: Of the whole budget, the live cluster gets this share: it forgets, files do not.
+_LIVE_SHARE = 0.7
+
+
+@frozen(kw_only=True)
+class Diagnosis(Findings):
+    """
+    Why a worker died, how sure that is, and what to do; see `Findings` for the fields.
+
+    ``str(diagnosis)`` is the text for a terminal; in a notebook it shows as HTML.
+    """
+
+    def __str__(self) -> str:
+        from workerdiag.rendering.text import render_text
+
+        return render_text(self)
+
+    def to_markdown(self) -> str:
+        """
+        The report as Markdown, everything untrusted escaped.
+        """
+        from workerdiag.rendering.markdown import render_markdown
+
+        return render_markdown(self)
+
+    def to_html(self) -> str:
+        """
+        The report as one piece of HTML without outside resources, everything untrusted escaped.
+        """
+        from workerdiag.rendering.html import render_html
+
+        return render_html(self)
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def to_dict(self) -> dict[str, Any]:
+        """
+        The diagnosis as plain values, with the number of its schema under ``schema``.
+        """
+        from workerdiag.rendering.json import to_dict
+
+        return to_dict(self)
+
+    def to_json(self) -> str:
+        """
+        The diagnosis as JSON; `from_json` reads it back, equal.
+        """
+        from workerdiag.rendering.json import to_json
+
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Diagnosis:
+        """
+        The diagnosis that `to_json` wrote.
+
+        Raises:
+            BadReportError: The text is something else.
+        """
+        from workerdiag.rendering.json import from_json
+
+        return cls(**from_json(text))
+
+
+@overload
+def explain(
+    exc: BaseException | None = None,
+    client: None = None,
+    *,
+    logs: LogInput | Sequence[LogInput] = (),
+    sources: Sequence[EvidenceSource] | None = None,
+    rulebook: Rulebook | None = None,
+    timeout: str | float = "10s",
+) -> Diagnosis: ...
+@overload
+def explain(
+    exc: BaseException | None = None,
+    client: Client | None = None,
+    *,
+    logs: LogInput | Sequence[LogInput] = (),
+    sources: Sequence[EvidenceSource] | None = None,
+    rulebook: Rulebook | None = None,
+    timeout: str | float = "10s",
+) -> Any: ...
+def explain(
+    exc: BaseException | None = None,
+    client: Client | None = None,
+    *,
+    logs: LogInput | Sequence[LogInput] = (),
+    sources: Sequence[EvidenceSource] | None = None,
+    rulebook: Rulebook | None = None,
+    timeout: str | float = "10s",
+) -> Any:
+    """
+    Why did a worker die (or why does work stand still), and what to do now.
+
+    Safe in an ``except`` block: it does not raise, whatever it meets (wrong types of
+    arguments aside), is back within *timeout*, and changes nothing on the cluster.
+
+    Args:
+        exc: The exception caught, if there was one. Its causes, contexts and members count too.
+        client: The client; without it only *exc* and *logs* are looked at.
+        logs: Paths, globs, fsspec URLs, ``-``, open files or `LogText`.
+        sources: Places to ask instead of those that apply by themselves.
+        rulebook: What to judge by; None: the shipped knowledge.
+        timeout: Seconds in total, or as Dask writes durations (``"10s"``).
+
+    Returns:
+        A `Diagnosis`; with an asynchronous client an awaitable of one, as in Dask.
+
+    Raises:
+        TypeError: An argument is of a wrong type.
+    """
+    _check(exc, client, logs, timeout)
+    budget_s = _seconds(timeout)
+    inputs = [logs] if isinstance(logs, str | Path | LogText) or hasattr(logs, "read") else list(logs)
+    asked = _Asked(exc, client, inputs, sources, rulebook, budget_s)
+    if client is not None and getattr(client, "asynchronous", False) and sources is None:
+        return asked.answer_async()
+    return asked.answer()
+
+
+class _Asked:
+    """
+    One call of `explain`.
+    """
+
+    def __init__(
+        self,
+        exc: BaseException | None,
+        client: Client | None,
+        logs: list[Any],
+        sources: Sequence[EvidenceSource] | None,
+        rulebook: Rulebook | None,
+        budget_s: float,
+    ) -> None:
+        self._exc = exc
+        self._client = client
+        self._logs = logs
+        self._sources = sources
+        self._rulebook = rulebook
+        self._budget_s = budget_s
+        self._deadline = time.monotonic() + budget_s
+
+    def answer(self) -> Diagnosis:
+        from workerdiag.sources.run import collect_all
+
+        def live() -> list[Evidence]:
+            return collect_all(self._live_sources(), budget_s=self._live_budget_s())
+
+        return self._diagnosed(live)
+
+    async def answer_async(self) -> Diagnosis:
+        sources: list[Any] = self._live_sources()
+        pieces: list[Evidence] = []
+        for source in sources:
+            try:
+                pieces += await source.collect_async(budget_s=self._live_budget_s())
+            except Exception as problem:  # noqa: BLE001  never make it worse
+                pieces.append(_failed(source.name, problem))
+        return await asyncio.to_thread(self._diagnosed, lambda: pieces)
+
+    def _diagnosed(self, live: Callable[[], list[Evidence]]) -> Diagnosis:
+        try:
+            return self._judged(self._evidence(live))
+        except Exception as problem:  # noqa: BLE001  explain() never raises into an except block
+            return Diagnosis(
+                outcome="unknown",
+                summary="workerdiag itself failed; what follows is all it can say.",
+                gaps=(_failed("workerdiag", problem),),
+            )
+
+    def _judged(self, evidence: Iterable[Evidence]) -> Diagnosis:
+        from workerdiag import __version__
+        from workerdiag.pipeline import diagnose
+
+        book, matcher = (self._rulebook, None) if self._rulebook else _shipped()
+        findings = diagnose(evidence, book, version=__version__, matcher=matcher)
+        return Diagnosis(**{each.name: getattr(findings, each.name) for each in fields(Findings)})
+
+    def _evidence(self, live: Callable[[], list[Evidence]]) -> Iterator[Evidence]:
+        from workerdiag.sources.exception import exception_facts
+        from workerdiag.sources.logs import LogSource
+        from workerdiag.sources.run import safely
+
+        exc = self._exc
+        if exc is not None:
+            yield from safely("exception", lambda: exception_facts(exc))
+        yield from live()
+        if self._logs:
+            left_s = max(0.5, self._deadline - time.monotonic())
+            source = LogSource(self._logs)
+            yield from safely(source.name, lambda: source.collect(budget_s=left_s))
+
+    def _live_sources(self) -> list[Any]:
+        if self._sources is not None:
+            return list(self._sources)
+        if self._client is None:
+            return []
+        from workerdiag.sources.cluster import ClusterSource
+        from workerdiag.sources.exception import exception_facts
+
+        facts = exception_facts(self._exc) if self._exc is not None else []
+        about = tuple(each.whose for each in facts if hasattr(each, "whose") and each.whose.worker)
+        return [ClusterSource(self._client, about=about)]
+
+    def _live_budget_s(self) -> float:
+        return self._budget_s * (_LIVE_SHARE if self._logs else 0.95)
+
+
+@lru_cache(maxsize=1)  # frozen values; two callers may share them
+def _shipped() -> tuple[Rulebook, Matcher]:
+    from workerdiag.matching.scan import Matcher
+
+    book = load_rulebook()
+    return book, Matcher(book)
+
+
+def _failed(name: str, problem: BaseException) -> Gap:
+    return Gap(
+        source=name,
+        reason="malformed",
+        detail=f"failed: {type(problem).__name__}: {problem}"[:500],
+    )
+
+
+def _check(exc: object, client: object, logs: object, timeout: object) -> None:
+    if exc is not None and not isinstance(exc, BaseException):
+        raise TypeError(f"exc must be an exception or None, got {type(exc).__name__}")
+    if client is not None and not hasattr(client, "scheduler") and not hasattr(client, "sync"):
+        raise TypeError(f"client must be a distributed.Client or None, got {type(client).__name__}")
+    if not isinstance(timeout, str | int | float):
+        raise TypeError(f'timeout must be seconds or text like "10s", got {type(timeout).__name__}')
+    if not (isinstance(logs, str | Path | LogText) or hasattr(logs, "__iter__") or hasattr(logs, "read")):
+        raise TypeError(f"logs must be paths, URLs, open files or LogText, got {type(logs).__name__}")
+
+
+def _seconds(timeout: str | float) -> float:
+    """
+    A duration in seconds, written as Dask does (dask.utils.parse_timedelta).
+    """
+    if isinstance(timeout, int | float):
+        return float(timeout)
+    if plain := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*s?\s*", timeout):  # spares importing dask
+        return float(plain[1])
+    from dask.utils import parse_timedelta
+
+    try:
+        return float(parse_timedelta(timeout))
+    except (ValueError, KeyError):
+        raise TypeError(f'timeout must be seconds or text like "10s", got {timeout!r}') from None

@@ -1,0 +1,111 @@
+"""
+Arguments in, exit status out.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import click
+
+from workerdiag import __version__
+from workerdiag.cli.explaining import explain
+from workerdiag.cli.guard import Guarded, GuardedGroup
+from workerdiag.cli.knowing import knowledge
+
+__all__ = ["explain", "main"]
+
+#: The deaths of `workerdiag.demo`, named here so that ``--help`` need not import it.
+DEATHS = ("oom", "segfault", "exit", "sigkill")
+
+
+@click.group(
+    cls=GuardedGroup,
+    examples=(
+        "workerdiag explain worker.log",
+        "workerdiag demo",
+        "workerdiag knowledge list",
+    ),
+    name="workerdiag",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, prog_name="workerdiag")
+def main() -> None:
+    """
+    Why did my Dask worker die, and what do I do now?
+    """
+
+
+@main.command(
+    cls=Guarded,
+    examples=(
+        "workerdiag demo",
+        "workerdiag demo --death segfault",
+    ),
+)
+@click.option(
+    "--death", type=click.Choice(DEATHS), default="oom", show_default=True, help="How the worker is to die."
+)
+def demo(death: str) -> int:
+    """
+    Kill a worker for real, and explain it.
+
+    Starts two workers with 400 MiB each on this machine, which takes some seconds, and leaves nothing behind.
+    """
+    from workerdiag.demo import run
+
+    try:
+        return run(death, say=click.echo)
+    except KeyboardInterrupt:
+        # At exit Dask cleans up the half-made cluster, and says how badly that went.
+        sys.unraisablehook = lambda _: None
+        logging.disable()
+        raise
+
+
+@main.command(
+    cls=Guarded,
+    examples=(
+        "workerdiag schema",
+        "workerdiag schema > diagnosis.schema.json",
+    ),
+)
+def schema() -> None:
+    """
+    Print the JSON Schema of a JSON diagnosis.
+
+    It describes what `workerdiag explain --format json` and `Diagnosis.to_dict()` give.
+    """
+    import json
+
+    from workerdiag.rendering.json import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2))
+
+
+@main.command(
+    cls=Guarded,
+    examples=(
+        "workerdiag completion bash > ~/.local/share/bash-completion/completions/workerdiag",
+        'workerdiag completion zsh > "${fpath[1]}/_workerdiag"',
+        "workerdiag completion fish > ~/.config/fish/completions/workerdiag.fish",
+    ),
+)
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion(shell: str) -> None:
+    """
+    Print a script for shell completion.
+
+    Put it where the shell looks for such scripts, then start a new shell.
+    """
+    from click.shell_completion import ShellComplete, get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None  # click has all three
+    # ShellComplete.source, not BashComplete.source: that one starts bash to look at its version.
+    click.echo(ShellComplete.source(kind(main, {}, "workerdiag", "_WORKERDIAG_COMPLETE")))
+
+
+main.add_command(explain)
+main.add_command(knowledge)

@@ -1,0 +1,37 @@
+"""
+What standard output is, and a line for the person in front of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+import click
+
+from workerdiag.rendering.words import clean
+
+#: Lines longer than this are hard to read, however wide the terminal.
+_MOST_COLUMNS = 100
+
+
+def text_width() -> int:
+    """
+    Columns of the terminal, at most 100; 80 where the output goes elsewhere.
+    """
+    return min(shutil.get_terminal_size().columns, _MOST_COLUMNS) if sys.stdout.isatty() else 80
+
+
+def is_colored() -> bool:
+    """
+    Whether the output goes to a terminal whose user has not set ``NO_COLOR`` (https://no-color.org).
+    """
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def warn(message: str) -> None:
+    """
+    One line for a person on standard error.
+    """
+    click.echo(clean(f"Warning: {message}"), err=True)

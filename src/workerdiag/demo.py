@@ -1,0 +1,131 @@
+"""
+A worker of a real cluster, killed for real and explained: ``workerdiag demo``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import textwrap
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+#: Enough for a worker with nothing to do (130 MiB), little enough to be full within seconds.
+MEMORY_LIMIT = "400 MiB"
+#: After so much, in steps of `_STEP_BYTES`, the growing task gives up, so that no machine suffers.
+_MOST_BYTES = 2 * 2**30
+_STEP_BYTES = 16 * 2**20
+_STEP_S = 0.05
+#: How long to wait for Dask to report the death.
+_WAIT_S = 40
+#: Of Dask's message, so much.
+_MOST_CHARACTERS = 150
+
+
+def grow() -> int:
+    """
+    Hold more and more memory, until somebody stops it.
+    """
+    held: list[bytes] = []
+    while len(held) * _STEP_BYTES < _MOST_BYTES:
+        held.append(b"x" * _STEP_BYTES)
+        time.sleep(_STEP_S)
+    return len(held)
+
+
+def segfault() -> None:
+    """
+    Read what stands at address zero.
+    """
+    ctypes.string_at(0)
+
+
+def leave() -> None:
+    """
+    End the process at once, with status 3.
+    """
+    os._exit(3)
+
+
+def sigkill() -> None:
+    """
+    Let the operating system kill the process.
+    """
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+#: Name of the death, what is said about it, and the task that brings it about.
+DEATHS: Mapping[str, tuple[str, Callable[[], object]]] = {
+    "oom": ("takes more and more memory", grow),
+    "segfault": ("reads memory at address zero", segfault),
+    "exit": ("calls os._exit(3)", leave),
+    "sigkill": ("kills its own process by SIGKILL", sigkill),
+}
+
+
+@contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """
+    Without what Dask and its processes write to the terminal: logs, warnings, and tracebacks after ^C.
+    """
+    stderr = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)  # processes that are started inherit it
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(nowhere)
+
+
+def run(death: str = "oom", *, say: Callable[[str], object] = print) -> int:
+    """
+    Start a cluster, let a worker die, and say why it died.
+
+    Args:
+        death: One of `DEATHS`.
+        say: Gets what a person is to read, some lines at a time.
+
+    Returns:
+        The exit status 0.
+    """
+    doing, task = DEATHS[death]
+    say(f"Two Dask workers, {MEMORY_LIMIT} each, and one task that {doing} ...")
+
+    import dask
+    from distributed import Client, LocalCluster
+
+    from workerdiag.api import explain
+
+    # The first death is reported: by default Dask tries a task on three more workers.
+    settings = {"distributed.scheduler.allowed-failures": 0, "distributed.worker.memory.terminate": 0.95}
+    with (
+        _quiet_stderr(),
+        warnings.catch_warnings(action="ignore"),  # such as port 8787 being in use
+        dask.config.set(settings),
+        LocalCluster(  # type: ignore[no-untyped-call]
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=MEMORY_LIMIT,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,  # quiets the terminal; what nannies keep stays at INFO
+        ) as cluster,
+        Client(cluster) as client,  # type: ignore[no-untyped-call]
+    ):
+        try:
+            client.submit(task, pure=False).result(timeout=_WAIT_S)
+        except Exception as problem:  # noqa: BLE001  this is the user's except block
+            said = textwrap.shorten(
+                f"{type(problem).__name__}: {problem}", _MOST_CHARACTERS, placeholder=" ..."
+            )
+            say(f"Dask says {said}\n")
+            say(str(explain(problem, client)))
+        else:
+            say("The worker survived, which it should not have: nothing to explain.")
+    return 0

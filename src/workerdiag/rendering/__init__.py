@@ -1,0 +1,3 @@
+"""
+From findings to something a person or a program reads: text, Markdown, HTML, JSON.
+"""

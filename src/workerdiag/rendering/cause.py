@@ -1,0 +1,134 @@
+"""
+One cause of the rulebook, for a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from attrs import fields
+
+from workerdiag.model.rules import (
+    AbsentSign,
+    Cause,
+    EventSign,
+    ExceptionSign,
+    ExitSign,
+    LandmarkSign,
+    LogSign,
+    Sign,
+)
+from workerdiag.rendering.parts import Item, Outline, Section
+from workerdiag.rendering.text import render_outline
+from workerdiag.rendering.words import VERDICTS, clean, clipped, one_line
+
+#: Longer patterns are cut; `workerdiag knowledge export` has them in full.
+_MOST_CHARACTERS = 120
+
+_ENDS: Mapping[str, str] = {
+    "stopped": "The worker was asked to stop.",
+    "raised": "The worker gave up with an error.",
+    "killed": "Somebody killed the worker process.",
+    "crashed": "The worker process crashed.",
+    "never-started": "The worker never got to work.",
+    "standstill": "No worker dies; work stands still.",
+    "disconnected": "The worker and the scheduler lost each other.",
+}
+_RETRIES: Mapping[str, str] = {
+    "safe": "The same work may be expected to succeed.",
+    "unsafe": "The same work may end the same way.",
+    "unknown": "Nobody can tell.",
+}
+
+
+def render_cause(cause: Cause, *, width: int = 80, color: bool = False) -> str:
+    """
+    The cause as lines of at most *width* columns: what happens, what shows it, what to do.
+    """
+    return render_outline(_outline(cause), width=width, color=color)
+
+
+def _outline(cause: Cause) -> Outline:
+    again = _line(cause.retry_advice) or _RETRIES[cause.retry]
+    sections = (
+        Section(title="Why", items=tuple(Item(text=_line(each)) for each in (cause.why,) if each)),
+        Section(title="Who has to change something", items=(Item(text=VERDICTS[cause.blame]),)),
+        Section(title="Signs", items=tuple(map(_sign, cause.signs))),
+        Section(title="Signs against", items=tuple(map(_sign, cause.against))),
+        Section(title="What to do", items=tuple(_mitigations(cause)), numbered=True),
+        Section(title="Do the same again?", items=(Item(text=again),)),
+        Section(
+            title="Looks similar",
+            items=tuple(Item(text=f"{each.cause}: {_line(each.tell)}") for each in cause.look_alikes),
+        ),
+        Section(title="Explains", items=tuple(Item(text=each) for each in cause.explains)),
+        Section(title="Settled by", items=tuple(_looks(cause)), numbered=True),
+        Section(title="Read more", items=tuple(Item(link=_line(each)) for each in cause.references)),
+    )
+    return Outline(
+        outcome="explained",
+        lead=(
+            ("Cause", _line(cause.title)),
+            ("Id", f"{cause.id}, revision {cause.revision}"),
+            ("Ends", _ENDS[cause.ends]),
+        ),
+        summary="" if cause.status == "stable" else f"{cause.status}: {_line(cause.deprecated_because)}",
+        sections=tuple(each for each in sections if each.items),
+        footer=(f"family {cause.family}", f"{cause.frequency} before anything is seen"),
+    )
+
+
+def _line(text: str) -> str:
+    return one_line(clean(text))
+
+
+def _sign(sign: Sign) -> Item:
+    kinds: Mapping[type, str] = {
+        LogSign: "a log message",
+        LandmarkSign: "a landmark",
+        ExitSign: "the exit of the process",
+        EventSign: "an event",
+        ExceptionSign: "an exception",
+        AbsentSign: "something that is not there",
+    }
+    head = f"{sign.name}, {sign.grade}: {kinds.get(type(sign), 'signs close together')}"
+    seen = tuple(clean(line).strip("\n") for line in sign.seen[:1]) if isinstance(sign, LogSign) else ()
+    return Item(
+        text=head,
+        notes=tuple(_details(sign)),
+        quote=tuple(part for line in seen for part in line.split("\n")),
+    )
+
+
+def _details(sign: Sign) -> Iterator[tuple[str, str]]:
+    """
+    What a sign asks for: its keys that are set, beside those that every sign has.
+    """
+    for part in fields(type(sign)):
+        value = getattr(sign, part.name)
+        if part.name in ("name", "grade", "event", "seen", "lookalikes") or not value:
+            continue
+        if isinstance(value, tuple):
+            said = ", ".join(map(str, value))
+        elif isinstance(value, Mapping):
+            said = ", ".join(f"{key} {wanted}" for key, wanted in value.items())
+        else:
+            said = str(value)
+        yield part.name.replace("_", " "), clipped(_line(said), _MOST_CHARACTERS)
+
+
+def _mitigations(cause: Cause) -> Iterator[Item]:
+    for each in cause.mitigations:
+        notes = tuple(
+            (label, _line(text)) for label, text in (("If", each.when), ("Cost", each.cost)) if text
+        )
+        yield Item(text=_line(each.do), notes=notes, code=tuple(clean(each.example).strip("\n").splitlines()))
+
+
+def _looks(cause: Cause) -> Iterator[Item]:
+    for each in cause.settled_by:
+        labelled = (("Needs", each.permission), ("Possible until", each.until))
+        notes = tuple((label, _line(text)) for label, text in labelled if text)
+        yield Item(
+            text=_line(each.look), notes=notes, code=tuple(clean(each.command).strip("\n").splitlines())
+        )

@@ -1,0 +1,96 @@
+"""
+The dead workers of a report: one line each, many alike in one line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from workerdiag.model.diagnosis import Death, Findings
+from workerdiag.rendering.words import clipped, counted, ending, moment, one_line, percent, size, who
+
+#: Lines of deaths that one report shows.
+MOST_DEATHS = 10
+#: So many alike are still listed one by one.
+MOST_ALIKE = 3
+#: Characters of the reason that Dask gives.
+MOST_REASON_CHARACTERS = 60
+
+
+def death_lines(findings: Findings) -> tuple[tuple[str, ...], str]:
+    """
+    A line for each death or for many alike, in their order, and how many deaths are left out.
+    """
+    groups: dict[tuple[str, str | None], list[Death]] = {}
+    for death in findings.deaths:
+        groups.setdefault((ending(death), death.cause), []).append(death)
+    top = findings.top.id if findings.top else None
+    shown: list[str] = []
+    left_out = 0
+    for group in groups.values():
+        lines = [_many(group, top)] if len(group) > MOST_ALIKE else [_one(each, top) for each in group]
+        room = MOST_DEATHS - len(shown)
+        shown += lines[:room]
+        if len(lines) > room:
+            left_out += len(group) if len(group) > MOST_ALIKE else len(lines) - room
+    return tuple(shown), f"and {left_out} more" if left_out else ""
+
+
+def memory_line(deaths: Sequence[Death]) -> str:
+    """
+    The most memory that a worker was seen to hold at its death, and its limit; empty if nobody said.
+    """
+    seen = [each for each in deaths if each.rss_bytes is not None]
+    if not seen:
+        limits = sorted({each.limit_bytes for each in deaths if each.limit_bytes is not None})
+        return f"Memory limit of a worker: {size(limits[-1])}" if limits else ""
+    most = max(seen, key=lambda death: death.rss_bytes or 0)
+    said = f"Memory at death: {size(most.rss_bytes or 0)}"
+    if not most.limit_bytes:
+        return said
+    return f"{said} of {size(most.limit_bytes)} allowed ({(most.rss_bytes or 0) / most.limit_bytes:.0%})"
+
+
+def _one(death: Death, top: str | None) -> str:
+    head = ", ".join(part for part in (who(death.whose), moment(death.when)) if part)
+    return f"{head}: " + "; ".join((ending(death), *_facts(death), *_cause(death, top)))
+
+
+def _many(group: Sequence[Death], top: str | None) -> str:
+    first, last = group[0], group[-1]
+    times = [moment(each.when) for each in group if moment(each.when)]
+    between = _between(min(times), max(times)) if times else ""
+    said = "; ".join((ending(first), *_cause(first, top)))
+    return f"{len(group)} workers{between}: {said}; from {who(first.whose)} to {who(last.whose)}"
+
+
+def _between(first: str, last: str) -> str:
+    """
+    A span of moments; the day is not said twice.
+    """
+    day, _, clock = last.partition(" ")
+    if first == last:
+        return f", {first}"
+    return f", {first} to {clock if first.startswith(day) else last}"
+
+
+def _facts(death: Death) -> list[str]:
+    facts = []
+    if death.reason:
+        reason = re.sub(r"-\d+(\.\d+)?$", "", one_line(death.reason))  # a stimulus ends in its time
+        facts.append(f"Dask says {clipped(reason, MOST_REASON_CHARACTERS)}")
+    if death.executing:
+        facts.append(f"was executing {counted(len(death.executing), 'task')}")
+    if death.assigned:
+        facts.append(f"had {counted(len(death.assigned), 'task')} assigned")
+    return facts
+
+
+def _cause(death: Death, top: str | None) -> list[str]:
+    """
+    The cause of this death, where it is not the one that the whole report is about.
+    """
+    if death.cause is None or death.cause == top:
+        return []
+    return [f"{death.cause}, {percent(death.probability)}"]

@@ -1,0 +1,84 @@
+"""
+From attrs classes to JSON Schema (draft 2020-12).
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from attrs import NOTHING, Attribute, fields, has
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+PRIMITIVES: Mapping[Any, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    types.NoneType: "null",
+}
+_BOUNDS = {">=": "minimum", "<=": "maximum"}
+
+
+def define(cls: type[Any], definitions: dict[str, Any], *, all_required: bool = True) -> dict[str, Any]:
+    """
+    A reference to the class, which is put into *definitions* together with all that it refers to.
+
+    Args:
+        cls: An attrs class whose attributes are texts, numbers, booleans, None, tuples or
+            mappings of one kind, other attrs classes, or unions of these.
+        definitions: What will stand under ``$defs``.
+        all_required: Whether keys with a default must be there too.
+    """
+    if cls.__name__ not in definitions:
+        definitions[cls.__name__] = {}  # holds the place while the class refers to itself
+        hints = get_type_hints(cls)
+        parts = fields(cls)
+        definitions[cls.__name__] = {
+            "description": " ".join((cls.__doc__ or "").split()),
+            "type": "object",
+            "additionalProperties": False,
+            "required": [each.name for each in parts if all_required or each.default is NOTHING],
+            "properties": {
+                each.name: _shape(hints[each.name], definitions, all_required=all_required) | _limits(each)
+                for each in parts
+            },
+        }
+    return {"$ref": f"#/$defs/{cls.__name__}"}
+
+
+def _shape(hint: Any, definitions: dict[str, Any], *, all_required: bool) -> dict[str, Any]:
+    if hint in PRIMITIVES:
+        return {"type": PRIMITIVES[hint]}
+    if has(hint):
+        return define(hint, definitions, all_required=all_required)
+    inner = [
+        _shape(each, definitions, all_required=all_required)
+        for each in get_args(hint)
+        if each is not Ellipsis
+    ]
+    match get_origin(hint):
+        case origin if origin is tuple:
+            return {"type": "array", "items": inner[0]}
+        case origin if origin is Mapping:
+            return {"type": "object", "additionalProperties": inner[1]}
+        case origin if origin in (types.UnionType, Union):
+            return {"anyOf": inner}
+    raise TypeError(f"no JSON form for {hint!r}")
+
+
+def _limits(attribute: Attribute[Any]) -> dict[str, Any]:
+    """
+    What the validators of attrs (``in_``, ``ge``, ``le``, ``matches_re``, ``and_``) allow.
+    """
+    said: dict[str, Any] = {}
+    validator: Any = attribute.validator
+    for each in getattr(validator, "_validators", (validator,)):
+        if hasattr(each, "options"):
+            said["enum"] = list(each.options)
+        if hasattr(each, "bound"):
+            said[_BOUNDS[each.compare_op]] = each.bound
+        if hasattr(each, "pattern"):
+            said["pattern"] = f"^({each.pattern.pattern})$"
+    return said

@@ -1,0 +1,103 @@
+"""
+A diagnosis as Markdown, for issues, chats and notebooks (CommonMark, and GitHub's dialect).
+
+Everything is escaped unless this module made it: the template's output goes through `escape`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from workerdiag.model.diagnosis import Findings
+from workerdiag.rendering.outline import outline
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+#: Shows nothing; stands inside ``@name`` and ``#12``, which GitHub looks for in the text as rendered.
+_BREAK = "&#8203;"
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+#: What stands between two single backticks.
+_CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+_SPECIAL = re.compile(
+    r"(?P<entity>[&<>])"
+    r"|(?P<reference>@|\#|GH-)"
+    r"|(?P<escaped>[\\`*_{}\[\]|~!$]|:(?=//)|\.(?=[A-Za-z])|^[-+=]|(?<=^\d)[.)]|(?<=^\d\d)[.)])"
+)
+#: What becomes a link: an address that needs no escaping inside ``<>``.
+_ADDRESS = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+")
+
+
+class Made(str):
+    """
+    Markdown that this module made and that must not be escaped.
+    """
+
+    __slots__ = ()
+
+
+def render_markdown(findings: Findings) -> str:
+    """
+    The findings as Markdown, with headings of the third level.
+
+    Text that others wrote cannot become a link, HTML, a mention or a reference: log lines
+    stand in fences longer than any within them, the rest is escaped.
+    """
+    return _environment().get_template("report.md.j2").render(report=outline(findings)).strip() + "\n"
+
+
+def escape(text: object) -> str:
+    """
+    Text as Markdown that shows it, on one line. What stands in a pair of backticks becomes code.
+    """
+    if isinstance(text, Made):
+        return text
+    parts = enumerate(_CODE.split(" ".join(str(text).split())))
+    return "".join(_code_span(part) if at % 2 else _SPECIAL.sub(_escaped, part) for at, part in parts)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    if entity := found["entity"]:
+        return _ENTITIES[entity]
+    if reference := found["reference"]:
+        return ("\\#" if reference == "#" else reference) + _BREAK
+    return "\\" + found[0]
+
+
+def _code_span(text: str) -> str:
+    return f"`{text}`" if text.strip() else text
+
+
+def fenced(lines: Sequence[str], indent: int) -> Made:
+    """
+    The lines as a code block that none of them can end, *indent* columns to the right.
+    """
+    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return Made("\n".join(" " * indent + line for line in (f"{fence}text", *lines, fence)))
+
+
+def linked(address: str) -> Made:
+    """
+    A link to a page, or the escaped text if it is no plain web address.
+    """
+    return Made(f"<{address}>") if _ADDRESS.fullmatch(address) else Made(escape(address))
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader
+
+    helpers: dict[str, Any] = {"fenced": fenced, "linked": linked, "made": Made}
+    environment = Environment(
+        loader=PackageLoader("workerdiag.rendering"),
+        autoescape=False,  # noqa: S701  finalize escapes for Markdown
+        finalize=escape,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(helpers)
+    return environment

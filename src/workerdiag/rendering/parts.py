@@ -1,0 +1,62 @@
+"""
+What a report is made of, whatever it is written in: a lead, a summary, sections of entries.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+
+@frozen(kw_only=True)
+class Item:
+    """
+    One entry of a section: prose, and below it what belongs to it.
+    """
+
+    text: str = ""
+    #: Label and prose, e.g. what a mitigation costs.
+    notes: tuple[tuple[str, str], ...] = ()
+    #: Lines that others wrote, as they wrote them.
+    quote: tuple[str, ...] = ()
+    #: Lines to be typed.
+    code: tuple[str, ...] = ()
+    #: Address of a page.
+    link: str = ""
+
+
+@frozen(kw_only=True)
+class Section:
+    """
+    Entries under one heading.
+    """
+
+    title: str
+    items: tuple[Item, ...]
+    #: How many more there are, e.g. ``and 7 more``.
+    more: str = ""
+    numbered: bool = False
+    #: Whether a reader in no hurry wants it, so that HTML may fold it.
+    aside: bool = False
+
+    @property
+    def paragraph(self) -> str:
+        """
+        The text of a section that is one paragraph; empty for a list.
+        """
+        alone = len(self.items) == 1 and self.items[0] == Item(text=self.items[0].text)
+        return self.items[0].text if alone and not self.more else ""
+
+
+@frozen(kw_only=True)
+class Outline:
+    """
+    A whole report.
+    """
+
+    #: `Findings.outcome`.
+    outcome: str
+    #: Three labelled lines: what happened, how sure, what to do.
+    lead: tuple[tuple[str, str], ...]
+    summary: str
+    sections: tuple[Section, ...]
+    footer: tuple[str, ...]

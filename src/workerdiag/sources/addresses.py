@@ -1,0 +1,40 @@
+"""
+What an address of Dask says of whose it is.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from workerdiag.model.evidence import Identity
+
+
+def host_of(address: str | None) -> str | None:
+    """
+    Host in an address such as ``tcp://10.0.0.4:34937``, as the scheduler writes it; None without one.
+    """
+    if not address or "://" not in address:
+        return None
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
+
+
+def identity_of(
+    *, worker: object = None, pid: object = None, nanny: object = None, name: object = None
+) -> Identity:
+    """
+    An identity from values that came over the wire, where anything may be anything.
+
+    A worker that was given no name is named by its address, which says nothing more.
+    """
+    address = worker if isinstance(worker, str) and worker else None
+    named = None if name is None or name == address else str(name)[:200]
+    return Identity(
+        worker=address,
+        pid=pid if isinstance(pid, int) and not isinstance(pid, bool) and pid > 0 else None,
+        nanny=nanny if isinstance(nanny, str) and nanny else None,
+        name=named or None,
+        host=host_of(address),
+    )

@@ -1,0 +1,162 @@
+"""
+Whom to ask about: which workers died lately, and which nannies may know why. Arithmetic only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from workerdiag.model.evidence import Identity
+from workerdiag.sources.addresses import host_of, identity_of
+from workerdiag.sources.cluster_evidence import heartbeat_interval_s, is_well
+from workerdiag.sources.cluster_queries import Record
+
+#: What happened so long before the death, or before now, belongs to it.
+RECENT_S = 900.0
+MOST_DEAD = 8
+MOST_NANNIES = 4
+_MOST_EVENTS = 100
+#: Actions in the topic ``all`` that tell of workers that end (scheduler.py, worker.py; 2024.8.1 to 2026.8.0).
+_ACTIONS = {"remove-worker", "closing-worker", "restart-workers", "retire-workers", "worker-status-change"}
+
+Entries = Sequence[tuple[float, Any]]
+
+
+@frozen(kw_only=True)
+class Removal:
+    """
+    A worker that the scheduler let go of.
+    """
+
+    worker: str
+    when: float
+    expected: bool
+    tasks: frozenset[Any]
+
+
+def removals(entries: Entries) -> list[Removal]:
+    """
+    The removals among the events of the topic ``all``, newest first.
+    """
+    found = [
+        Removal(
+            worker=str(message.get("worker")),
+            when=when,
+            expected=bool(message.get("expected")),
+            tasks=frozenset(message.get("processing-tasks") or ()),
+        )
+        for when, message in entries
+        if isinstance(message, Mapping) and message.get("action") == "remove-worker"
+    ]
+    return sorted(found, key=lambda each: each.when, reverse=True)
+
+
+def recently_dead(gone: Sequence[Removal], about: Sequence[Identity], *, now: float) -> list[Identity]:
+    """
+    The workers to ask about: those in question, and those lost with them or lately, unexpected ones first.
+
+    A worker counts as lost with another one, however long before, if both had the same task.
+    """
+    asked = {each.worker for each in about}
+    moment = max((each.when for each in gone if each.worker in asked), default=now)
+    tasks = frozenset().union(*(each.tasks for each in gone if each.worker in asked))
+    others = [
+        each
+        for each in gone
+        if each.worker not in asked
+        and (each.when >= moment - RECENT_S or (not each.expected and each.tasks & tasks))
+    ]
+    others.sort(key=lambda each: (each.expected, -each.when))
+    return [*about, *(identity_of(worker=each.worker) for each in others)][:MOST_DEAD]
+
+
+def last(entries: Entries) -> Entries:
+    """
+    The last events, as many as are worth telling.
+    """
+    return entries[-_MOST_EVENTS:]
+
+
+def relevant(entries: Entries, dead: Collection[Identity], *, since: float) -> Entries:
+    """
+    The last events of ``all`` that tell of ends, since then or of the workers in question.
+    """
+    addresses = {each.worker for each in dead}
+    kept = [
+        (when, message)
+        for when, message in entries
+        if isinstance(message, Mapping)
+        and message.get("action") in _ACTIONS
+        and (when >= since or message.get("worker") in addresses)
+    ]
+    return last(kept)
+
+
+def recent(entries: Entries, *, since: float) -> Entries:
+    """
+    The last events since then, without those of graphs that were taken up well.
+    """
+    kept = [(when, message) for when, message in entries if when >= since and not _is_routine(message)]
+    return last(kept)
+
+
+def _is_routine(message: object) -> bool:
+    return (
+        isinstance(message, Mapping)
+        and message.get("action") == "update-graph"
+        and message.get("status") == "OK"
+    )
+
+
+def nannies_to_ask(
+    dead: Sequence[Identity], workers: Mapping[str, Mapping[str, Any]], entries: Entries
+) -> list[str]:
+    """
+    Addresses of at most four nannies: of the dead, else of workers that look like their successors.
+
+    A nanny outlives its worker and starts another one on the same host, so that comes first which
+    joined after a removal there; then the host's others; then what is not well; then any.
+    """
+    nannies = dict.fromkeys(each.nanny for each in dead if each.nanny)
+    unclear = [each for each in dead if not each.nanny]
+    hosts = {host_of(each.worker) for each in unclear}
+    joined = {
+        message.get("worker"): when
+        for when, message in entries
+        if isinstance(message, Mapping) and message.get("action") == "add-worker"
+    }
+    first_lost = min((each.when for each in removals(entries)), default=float("inf"))
+    interval_s = heartbeat_interval_s(len(workers))
+
+    def rank(address: str) -> tuple[bool, bool, bool]:
+        said = workers[address]
+        fields = {
+            "status": said.get("status"),
+            "memory_bytes": (said.get("metrics") or {}).get("memory"),
+            "limit_bytes": said.get("memory_limit"),
+        }
+        return (
+            host_of(address) not in hosts,
+            joined.get(address, 0.0) < first_lost,
+            is_well(fields, interval_s=interval_s),
+        )
+
+    if unclear or not dead:
+        found = (workers[each].get("nanny") for each in sorted(workers, key=rank))
+        nannies |= dict.fromkeys(each for each in found if isinstance(each, str))
+    return list(nannies)[:MOST_NANNIES]
+
+
+def shares_its_log(nanny: str, records: Iterable[Record], others: Collection[str | None]) -> bool:
+    """
+    Whether other nannies write to the same log, so that its lines may be about any worker of the host.
+
+    All nannies of one process share a logger: those of a LocalCluster, and of
+    ``dask worker --nworkers 4``.
+    """
+    if any(other and other != nanny and host_of(other) == host_of(nanny) for other in others):
+        return True
+    return any("Nanny at" in each.text and "://" in each.text and nanny not in each.text for each in records)

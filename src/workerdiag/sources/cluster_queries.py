@@ -1,0 +1,143 @@
+"""
+Single questions to a live cluster: each bounded in time and size, each able to fail without harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from workerdiag.model.evidence import Gap
+
+#: Records asked of a scheduler's log and of a nanny's log (both keep 10 000).
+SCHEDULER_RECORDS = 1000
+NANNY_RECORDS = 200
+
+
+@frozen
+class Record:
+    """
+    One record of a server's log.
+    """
+
+    #: Seconds since the epoch, by the clock of the server.
+    created: float
+    level: str
+    #: As the server would write it to a file; may have several lines.
+    text: str
+
+
+async def answered(call: Callable[[], Awaitable[Any]], *, within_s: float) -> Any:
+    """
+    What *call* returns, or whatever it raises; on time, also if it cannot be cancelled.
+
+    Raises:
+        TimeoutError: It did not answer in time.
+        ConnectionError: It was cancelled, as Dask does when a connection pool closes.
+    """
+    task = asyncio.ensure_future(call())
+    task.add_done_callback(_retrieve)
+    try:
+        await asyncio.wait({task}, timeout=within_s)
+    finally:
+        task.cancel()  # does nothing to a task that is done
+    if not task.done():
+        raise TimeoutError(f"no answer within {within_s:.1f} s")
+    if task.cancelled():
+        raise ConnectionError("the connection was closed")
+    return task.result()
+
+
+def _retrieve(task: asyncio.Future[Any]) -> None:
+    """
+    Look at the exception of a task that nobody waits for, so that asyncio does not log it.
+    """
+    if not task.cancelled():
+        task.exception()
+
+
+async def events(client: Any, topic: str) -> list[tuple[float, Any]]:
+    """
+    The events that the scheduler keeps under *topic*, at most 1000, oldest first.
+    """
+    reply = await client.scheduler.events(topic=topic)
+    return [(float(when), message) for when, message in reply]
+
+
+async def identity(client: Any) -> dict[str, Any]:
+    """
+    The scheduler's own words about itself and all its workers (some 0.7 kB each).
+    """
+    try:
+        reply = await client.scheduler.identity(n_workers=-1)
+    except TypeError:  # up to 2025.3.1 it takes no argument and tells of all
+        reply = await client.scheduler.identity()
+    return dict(reply)
+
+
+async def scheduler_records(client: Any) -> list[Record]:
+    """
+    The last records of the scheduler's log, oldest first.
+    """
+    return _records(await client.scheduler.logs(n=SCHEDULER_RECORDS, timestamps=True))
+
+
+async def nanny_records(client: Any, nanny: str) -> list[Record]:
+    """
+    The last records of a nanny's log, oldest first, also while it has no worker.
+
+    ``broadcast`` connects to the addresses it is given, so a nanny's will do; this is
+    ``Client.get_worker_logs(workers=[nanny])``, which cannot ask for the time of each record.
+    """
+    message = {"op": "get_logs", "n": NANNY_RECORDS, "timestamps": True}
+    reply = await client.scheduler.broadcast(msg=message, workers=[nanny])
+    return _records(reply[nanny])
+
+
+def _records(reply: Sequence[Any]) -> list[Record]:
+    return [Record(float(created), str(level), str(text)) for created, level, text in reversed(reply)]
+
+
+def local_records(client: Any) -> Iterator[tuple[str, str | None, list[Record]]]:
+    """
+    Logs of a LocalCluster's servers, which live in this process: the scheduler's and each nanny's.
+
+    Returns:
+        What to call the log, the nanny's address (None for the scheduler), its last records.
+    """
+    cluster = getattr(client, "cluster", None)
+    workers = getattr(cluster, "workers", None)
+    servers: list[tuple[str, str | None, Any, int]] = [
+        ("scheduler log", None, getattr(cluster, "scheduler", None), SCHEDULER_RECORDS)
+    ]
+    for worker in list(workers.values()) if isinstance(workers, dict) else ():
+        if any(cls.__name__ == "Nanny" for cls in type(worker).__mro__):
+            address = getattr(worker, "address_safe", None) or getattr(worker, "_address", None)
+            servers.append((f"nanny log of {address}", address, worker, NANNY_RECORDS))
+    for name, nanny, server, count in servers:
+        if callable(getattr(server, "get_logs", None)):
+            try:
+                yield name, nanny, _records(server.get_logs(n=count, timestamps=True))
+            except Exception:  # noqa: BLE001, S112  its thread may write to the log at this moment
+                continue
+
+
+def gap(place: str, problem: BaseException, *, status: str = "") -> Gap:
+    """
+    Why a question was not answered, and what would help.
+    """
+    said = f"{type(problem).__name__}: {problem}".strip(": ")[:300]
+    if status:
+        said += f" (client: {status})"
+    if isinstance(problem, TimeoutError):
+        reason, remedy = "timed-out", 'give it more time: explain(..., timeout="60s")'
+    elif isinstance(problem, PermissionError) or "explicitly disallowed" in said:
+        reason, remedy = "forbidden", "allow it in distributed.scheduler.blocked-handlers"
+    elif isinstance(problem, OSError | RuntimeError | AttributeError | KeyError):
+        reason, remedy = "unreachable", "give the log of that process: explain(..., logs=[...])"
+    else:
+        reason, remedy = "malformed", "give the log of that process: explain(..., logs=[...])"
+    return Gap(source=place, reason=reason, detail=said, remedy=remedy)

@@ -1,0 +1,225 @@
+"""
+From the bytes of a file to the bytes of its text: unpacked, in UTF-8, checked to be text at all.
+
+What a file is, its first bytes say, never its name. Memory stays bounded whatever a file unpacks to.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from workerdiag.errors import UnreadableInputError
+
+#: Bytes asked for at once, and handed on at most at once (unpacked).
+BLOCK_BYTES = 1024 * 1024
+#: Fed to an unpacker at once; what a call unpacks before it meets damage is lost.
+_FEED_BYTES = 16 * 1024
+#: The ``zstandard`` package unpacks without a limit on what comes out. From so few bytes at once come
+#: at most 8 MiB: a block of 128 KiB takes no less than four bytes (RFC 8878, section 3.1.1.2).
+_ZSTD_FEED_BYTES = 256
+#: What unpacking may take: a window of ``zstd --long`` (128 MiB), or a dictionary of ``xz -9`` (64 MiB).
+_WINDOW_LOG = 27
+_XZ_MEMORY_BYTES = 96 * 2**20
+
+_GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00"
+_BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+#: Control bytes that no log has; ``\b``, tab, line ends, form feed and escape do occur.
+_CONTROL = bytes({*range(1, 32), 127} - set(b"\b\t\n\r\f\x1b"))
+#: Share of them (or of single NULs) from which on it is not text. Random bytes have a tenth.
+_MOST_CONTROL = 0.02
+_LOOKED_AT_BYTES = 64 * 1024
+
+
+class Readable(Protocol):
+    """
+    What is needed of a file: its next bytes, none at its end.
+    """
+
+    def read(self, size: int, /) -> bytes | None:
+        """
+        At most *size* bytes.
+        """
+
+
+def text_of(name: str, file: Readable) -> Iterator[bytes]:
+    """
+    The text of a file, block by block: unpacked if it is packed, as UTF-8 if it has a BOM.
+
+    Raises:
+        UnreadableInputError: The packed data is broken, or what is in the file is not text. What
+            could be read has been yielded.
+        ImportError: The package that unpacks it is not there.
+        OSError: The file could not be read on.
+    """
+    blocks = _unpacked(name, _WithHead(file))
+    first = next(blocks, b"")
+    if len(first) < 4:  # a pipe may give byte by byte, and a BOM has up to four
+        first += next(blocks, b"")
+    encoding = next((encoding for bom, encoding in _BOMS if first.startswith(bom)), None)
+    if encoding:
+        yield from _reencoded(first, blocks, encoding)
+        return
+    first = first.removeprefix(codecs.BOM_UTF8)
+    _check_text(name, first)
+    yield first
+    yield from blocks
+
+
+class _WithHead:
+    """
+    A file whose first bytes can be looked at and are still there afterwards.
+    """
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+        self.head = b""
+        while len(self.head) < len(_XZ) and (more := file.read(BLOCK_BYTES)):
+            self.head += more
+
+    def read(self, size: int = BLOCK_BYTES) -> bytes:
+        if self.head:
+            taken, self.head = self.head[:size], self.head[size:]
+            return taken
+        return self._file.read(BLOCK_BYTES if size < 0 else size) or b""
+
+
+def _unpacked(name: str, file: _WithHead) -> Iterator[bytes]:
+    kinds: tuple[tuple[bytes, str, Callable[[_WithHead], Iterator[bytes]]], ...] = (
+        (_GZIP, "gzip", lambda file: _inflated(file, _Gunzip)),
+        (_BZIP2, "bzip2", lambda file: _inflated(file, bz2.BZ2Decompressor)),
+        (_XZ, "xz", lambda file: _inflated(file, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES))),
+        (_ZSTD, "zstd", _unzstd),
+    )
+    for magic, kind, unpack in kinds:
+        if file.head.startswith(magic):
+            yield from _guarded(name, kind, unpack(file))
+            return
+    while block := file.read():
+        yield block
+
+
+def _guarded(name: str, kind: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """
+    The blocks; an error in the packed data says so, one in reading the file passes.
+    """
+    try:
+        yield from blocks
+    except ImportError:
+        raise
+    except Exception as problem:
+        if isinstance(problem, OSError) and problem.errno is not None:
+            raise
+        why = f"broken or cut off {kind} data: {problem}"
+        raise UnreadableInputError(name, why, "copy or download it again, or unpack it by hand") from problem
+
+
+class _Gunzip:
+    """
+    A gzip unpacker with the interface of `bz2.BZ2Decompressor`.
+    """
+
+    def __init__(self) -> None:
+        self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # with gzip's header and checks
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._unpacker.decompress(self._unpacker.unconsumed_tail + data, max_length)
+
+    @property
+    def eof(self) -> bool:
+        return self._unpacker.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self.eof and not self._unpacker.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._unpacker.unused_data
+
+
+def _inflated(file: _WithHead, new: Callable[[], Any]) -> Iterator[bytes]:
+    """
+    What *new* objects with the interface of `bz2.BZ2Decompressor` unpack, one after the other.
+    """
+    unpacker, data, ended = new(), file.read(_FEED_BYTES), False
+    while True:
+        block = unpacker.decompress(data, BLOCK_BYTES)
+        if block:
+            yield block
+        data = b""
+        if unpacker.eof:  # what follows, after padding, is another stream
+            data = unpacker.unused_data.lstrip(b"\0") or file.read(_FEED_BYTES).lstrip(b"\0")
+            if not data:
+                return
+            unpacker = new()
+        elif unpacker.needs_input:
+            data = file.read(_FEED_BYTES)
+            if ended and not block:
+                raise EOFError("the data ends before its end mark")
+            ended = not data  # what is held back may still come out
+
+
+def _unzstd(file: _WithHead) -> Iterator[bytes]:
+    try:
+        from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python 3.14
+    except ImportError:
+        yield from _unzstd_by_package(file)
+        return
+    options = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+    yield from _inflated(file, lambda: zstd.ZstdDecompressor(options=options))
+
+
+def _unzstd_by_package(file: _WithHead) -> Iterator[bytes]:
+    try:
+        import zstandard
+    except ImportError as problem:
+        raise ImportError("pip install 'workerdiag[zstd]'", name="zstandard") from problem
+    unpackers = zstandard.ZstdDecompressor(max_window_size=2**_WINDOW_LOG)
+    unpacker, data = unpackers.decompressobj(), b""
+    while data := data or file.read(_ZSTD_FEED_BYTES):
+        if unpacker.eof:  # another frame follows
+            unpacker = unpackers.decompressobj()
+        block = unpacker.decompress(data)
+        for at in range(0, len(block), BLOCK_BYTES):
+            yield block[at : at + BLOCK_BYTES]
+        data = unpacker.unused_data if unpacker.eof else b""
+    if not unpacker.eof:
+        raise EOFError("the data ends in the middle of a frame")
+
+
+def _reencoded(first: bytes, blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    yield decoder.decode(first).encode("utf-8", errors="replace")
+    for block in blocks:
+        yield decoder.decode(block).encode("utf-8", errors="replace")
+    yield decoder.decode(b"", final=True).encode("utf-8", errors="replace")
+
+
+def _check_text(name: str, first: bytes) -> None:
+    if kind := _archive(first):
+        raise UnreadableInputError(name, f"looks binary ({kind})", "unpack it and give the files in it")
+    head = first[:_LOOKED_AT_BYTES]
+    # A log that was cut while somebody wrote to it begins with one long run of NULs: that is text.
+    runs = len(re.findall(rb"\x00+", head))
+    text = head.replace(b"\0", b"")
+    odd = runs + len(text) - len(text.translate(None, _CONTROL))
+    if head and odd > (max(2, _MOST_CONTROL * len(text)) if text else 0):
+        raise UnreadableInputError(name, "looks binary", "give the log itself, as text")
+
+
+def _archive(first: bytes) -> str:
+    if first.startswith(b"PK\x03\x04"):
+        return "a zip archive"
+    return "a tar archive" if first[257:262] == b"ustar" else ""

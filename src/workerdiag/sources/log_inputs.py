@@ -1,0 +1,239 @@
+"""
+What the caller calls a log, and where its bytes are: paths, globs, folders, URLs, open files, text.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from attrs import frozen
+
+from workerdiag.errors import UnreadableInputError
+from workerdiag.model.evidence import NOBODY, Identity, LogText
+from workerdiag.sources.decompress import BLOCK_BYTES, Readable, text_of
+
+LogInput = str | os.PathLike[str] | IO[str] | IO[bytes] | LogText
+
+#: Of one folder or glob, so many files.
+MOST_FILES = 1000
+_GLOB = re.compile(r"[*?\[]")
+#: Names that logs go by: worker.log.1.gz, slurm-12.out, job.e123, stderr, dmesg ...
+_LOG_NAME = re.compile(
+    r"(?:^|[._-])(?:logs?|out|err|stdout|stderr|output|console)(?:[._-]|\d|$)|\.txt(?:\.\w+)?$|\.[oe]\d+(?:\.\w+)?$"
+    r"|^(?:dmesg|messages|syslog|journal)",
+    re.IGNORECASE,
+)
+_LEVEL = rb"(?:INFO|WARN|ERROR|CRITICAL)"
+_LOG_TEXT = re.compile(rb"distributed\.\w+.{0,20}" + _LEVEL + rb"|" + _LEVEL + rb".{0,20}distributed\.")
+_SNIFFED_BYTES = 16 * 1024
+
+
+@frozen(kw_only=True)
+class OneLog:
+    """
+    One log, not opened yet.
+    """
+
+    #: Path, URL or other name under which a person would find it again; without passwords.
+    origin: str
+    #: Its text as UTF-8, block by block. Raises what reading raises, and `UnreadableInputError`.
+    blocks: Callable[[], Iterator[bytes]]
+    #: What tells that two are the same log; None: no two are.
+    key: str | None = None
+    stream: str | None = None
+    whose: Identity = NOBODY
+
+
+def logs_in(given: LogInput, number: int) -> list[OneLog]:
+    """
+    The logs that one input stands for; *number* counts the inputs of its kind, from 1.
+
+    A folder stands for the files directly in it that look like logs, by name
+    (``worker.log.1.gz``, ``slurm-12.out``, ``job.e123``, ``stderr``) or by lines of distributed
+    in their beginning. A pattern with ``*``, ``?`` or ``[`` stands for the files that it matches.
+
+    Raises:
+        UnreadableInputError: It is nothing that could be a log.
+        FileNotFoundError: There is none.
+        OSError: It could not be looked up.
+        ImportError: The package for a URL's protocol is not there.
+    """
+    if isinstance(given, LogText):
+        return [_of_text(given, number)]
+    if given in ("-", sys.stdin, getattr(sys.stdin, "buffer", None)):
+        return [OneLog(origin="<stdin>", key="-", blocks=lambda: text_of("<stdin>", _Stdin()))]
+    if isinstance(given, str | os.PathLike):
+        place = os.fspath(given)
+        return _of_url(place) if "://" in place else _of_path(place)
+    if hasattr(given, "read"):
+        return [_of_file(given, number)]
+    raise UnreadableInputError(
+        repr(given)[:100], f"is a {type(given).__name__}", "give a path, a URL, an open file or a LogText"
+    )
+
+
+def kind_of(given: LogInput) -> str:
+    """
+    What inputs of its kind are called where they have no name of their own.
+    """
+    if isinstance(given, LogText):
+        return "LogText"
+    return "path" if isinstance(given, str | os.PathLike) else "file"
+
+
+def name_of(given: object) -> str:
+    """
+    What to call an input before it has been looked up.
+    """
+    if isinstance(given, str | os.PathLike):
+        return without_secrets(str(os.fspath(given)))[:300]
+    name = getattr(given, "name", None)
+    return name if isinstance(name, str) and name else f"<{type(given).__name__}>"
+
+
+def without_secrets(place: str) -> str:
+    """
+    A URL without password and without the values of its query (signed URLs are keys).
+    """
+    if "://" not in place:
+        return place
+    try:
+        parts = urlsplit(place)
+    except ValueError:
+        return place.partition("?")[0].rpartition("@")[2]
+    host = parts.netloc.rpartition("@")[2]
+    query = re.sub(r"=[^&]*", "=...", parts.query)
+    return urlunsplit((parts.scheme, host, parts.path, query, ""))
+
+
+def _of_text(given: LogText, number: int) -> OneLog:
+    def blocks() -> Iterator[bytes]:
+        for at in range(0, len(given.text), BLOCK_BYTES):
+            yield _encoded(given.text[at : at + BLOCK_BYTES])
+
+    worker = given.worker
+    whose = NOBODY if not worker else Identity(worker=worker) if "://" in worker else Identity(name=worker)
+    return OneLog(origin=f"LogText {number}", blocks=blocks, stream=given.stream, whose=whose)
+
+
+def _of_file(file: Any, number: int) -> OneLog:
+    name = getattr(file, "name", None)
+    origin = name if isinstance(name, str) and name else f"<file {number}>"
+    return OneLog(origin=origin, blocks=lambda: text_of(origin, _OpenFile(file)))
+
+
+def _of_path(place: str) -> list[OneLog]:
+    if "\n" in place:
+        raise UnreadableInputError(
+            f"{place[:60]!r}...", "is text, not a path", "wrap it: workerdiag.LogText(text)"
+        )
+    place = os.path.expanduser(place)  # noqa: PTH111  a Path would drop what a glob needs
+    if Path(place).is_dir():
+        return [_of_local(path) for path in _logs_in_folder(Path(place))]
+    if _GLOB.search(place) and not os.path.lexists(place):
+        found = (path for path in map(Path, glob.iglob(place, recursive=True)) if path.is_file())  # noqa: PTH207
+        files = sorted(path for path, _ in zip(found, range(MOST_FILES), strict=False))
+        if not files:
+            raise FileNotFoundError("no file matches")
+        return [_of_local(path) for path in files]
+    return [_of_local(Path(place))]
+
+
+def _of_local(path: Path) -> OneLog:
+    def blocks() -> Iterator[bytes]:
+        with path.open("rb", buffering=0) as file:
+            yield from text_of(str(path), file)
+
+    return OneLog(origin=str(path), key=os.path.realpath(path), blocks=blocks)
+
+
+def _logs_in_folder(folder: Path) -> list[Path]:
+    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    logs = [path for path in files[:MOST_FILES] if _LOG_NAME.search(path.name) or _has_log_lines(path)]
+    if not logs:
+        raise FileNotFoundError("no file in that folder looks like a log; name the files themselves")
+    return logs
+
+
+def _has_log_lines(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return _LOG_TEXT.search(file.read(_SNIFFED_BYTES)) is not None
+    except OSError:
+        return False
+
+
+def _of_url(place: str) -> list[OneLog]:
+    from fsspec.core import url_to_fs
+
+    system, path = url_to_fs(place)
+    if place.startswith(("http://", "https://")):  # has no folders, and may have "?" anywhere
+        return [_of_remote(system, path, place)]
+    if _GLOB.search(path):
+        paths = sorted(system.glob(path))
+        if not paths:
+            raise FileNotFoundError("nothing matches")
+    elif system.isdir(path):
+        paths = [each for each in sorted(system.ls(path, detail=False)) if _LOG_NAME.search(_last_part(each))]
+        if not paths:
+            raise FileNotFoundError("no file in that folder is named like a log; name the files themselves")
+    else:
+        return [_of_remote(system, path, place)]
+    return [_of_remote(system, each, system.unstrip_protocol(each)) for each in paths[:MOST_FILES]]
+
+
+def _last_part(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _of_remote(system: Any, path: str, place: str) -> OneLog:
+    origin = without_secrets(place)
+
+    def blocks() -> Iterator[bytes]:
+        with system.open(path, "rb") as file:
+            yield from text_of(origin, file)
+
+    return OneLog(origin=origin, key=place, blocks=blocks)
+
+
+class _Stdin:
+    """
+    Standard input, without waiting for more than there is.
+
+    Not through ``sys.stdin.buffer`` where it can be helped: a thread that waits there holds a lock
+    that the interpreter needs to end.
+    """
+
+    def read(self, size: int) -> bytes:
+        try:
+            return os.read(sys.stdin.fileno(), size)
+        except (OSError, ValueError, AttributeError):  # replaced, as by pytest or click's test runner
+            return _OpenFile(sys.stdin).read(size)
+
+
+class _OpenFile:
+    """
+    An open file of the caller, text or binary, from where it stands; it stays open.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file: Readable = file
+        self._read = getattr(file, "read1", file.read)
+
+    def read(self, size: int) -> bytes:
+        data: bytes | str | None = self._read(size)
+        return _encoded(data) if isinstance(data, str) else bytes(data or b"")
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", errors="surrogateescape")  # bytes that were no UTF-8 are themselves again
+    except UnicodeEncodeError:
+        return text.encode("utf-8", errors="replace")

@@ -1,0 +1,358 @@
+"""
+What `exception_facts` makes of exceptions: Dask's own, users' own, and hostile ones.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections import OrderedDict
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+from distributed.client import CancelledFuturesGroup, FutureCancelledError, FuturesCancelledError
+from distributed.core import Status, clean_exception, error_message
+from distributed.scheduler import KilledWorker, WorkerState
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workerdiag.model.evidence import ExceptionFacts, Gap, LogChunk
+from workerdiag.sources.exception import MOST_EXCEPTIONS, exception_facts
+from workerdiag.sources.pickled import read_pickled
+
+WORKER, NANNY = "tcp://10.0.0.4:34937", "tcp://10.0.0.4:40001"
+
+
+def killed_worker(task="load-1", executing=("load-1",)):
+    """
+    As the scheduler makes it (``WorkerState.clean`` keeps these).
+    """
+    last = WorkerState(
+        address=WORKER,
+        status=Status.closed,
+        pid=4711,
+        name="gpu-3",
+        memory_limit=2**30,
+        local_directory="/tmp",
+        nanny=NANNY,
+        server_id="id",
+    )
+    last.executing = dict.fromkeys(executing, 1.5)
+    return KilledWorker(task, last, 3)
+
+
+def facts_of(exc):
+    """
+    The facts, without the text.
+    """
+    return [each for each in exception_facts(exc) if isinstance(each, ExceptionFacts)]
+
+
+def text_of(exc):
+    """
+    The text, which is of the client.
+    """
+    (chunk,) = (each for each in exception_facts(exc) if isinstance(each, LogChunk))
+    assert (chunk.origin, chunk.stream) == ("exception", "client")
+    return chunk.data.decode()
+
+
+def raised(exc):
+    """
+    The exception with a traceback that begins here.
+    """
+    try:
+        raise exc  # noqa: TRY301
+    except BaseException as caught:
+        return caught
+
+
+def as_the_client_gets_it(exc):
+    """
+    Through the worker's pickle and back, as `Future.result` raises it; its frames are not in client.py.
+    """
+    try:
+        raise exc  # noqa: TRY301
+    except Exception as caught:
+        message = error_message(caught)
+    _, exc, traceback = clean_exception(
+        pickle.loads(message["exception"].data), pickle.loads(message["traceback"].data)
+    )
+    return exc.with_traceback(traceback)
+
+
+def test_a_killed_worker_names_task_and_process():
+    """
+    Everything that the exception knows of the last worker is told, with the host from its address.
+    """
+    (facts,) = facts_of(killed_worker())
+    assert facts.type == "distributed.scheduler.KilledWorker"
+    assert (facts.task, facts.allowed_failures, facts.limit_bytes) == ("load-1", 3, 2**30)
+    whose = facts.whose
+    assert (whose.worker, whose.pid, whose.nanny, whose.name, whose.host) == (
+        WORKER,
+        4711,
+        NANNY,
+        "gpu-3",
+        "10.0.0.4",
+    )
+    assert facts.executing == ("load-1",)
+    assert facts.when is not None
+    assert not facts.from_task
+
+
+def test_no_executing_task_is_not_known_to_be_none():
+    """
+    An empty heartbeat may be older than the task, so it clears nobody.
+    """
+    assert facts_of(killed_worker(executing=()))[0].executing is None
+
+
+def test_a_key_that_is_a_tuple_reads_as_in_logs():
+    """
+    Keys of collections are told as Dask writes them.
+    """
+    assert facts_of(killed_worker(task=("x-1f", 0, 3)))[0].task == "('x-1f', 0, 3)"
+
+
+def test_a_pickled_killed_worker_of_another_release_is_read_without_unpickling(monkeypatch):
+    """
+    The bytes that a client of another release gets tell the same, and nothing in them is run.
+    """
+    data = pickle.dumps(killed_worker())
+    monkeypatch.setattr(pickle, "loads", None)
+    (facts,) = facts_of(Exception(data))
+    assert facts.type == "distributed.scheduler.KilledWorker"
+    assert (facts.task, facts.allowed_failures, facts.limit_bytes) == ("load-1", 3, 2**30)
+    assert (facts.whose.worker, facts.whose.pid, facts.whose.nanny) == (WORKER, 4711, NANNY)
+    assert WORKER in text_of(Exception(data))
+
+
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_any_other_pickled_exception_gives_its_class_and_words(protocol):
+    """
+    A class that is not installed on the client still has a name.
+    """
+    data = pickle.dumps(ModuleNotFoundError("No module named 'mylib'"), protocol)
+    facts = facts_of(Exception(data))[0]
+    assert facts.type.endswith(".ModuleNotFoundError")
+    assert "No module named 'mylib'" in facts.text
+
+
+@given(st.binary() | st.binary().map(lambda data: b"\x80\x04" + data))
+def test_bytes_that_are_no_pickle_do_no_harm(data):
+    """
+    Whatever bytes an exception carries, it is told of.
+    """
+    read_pickled(data)
+    assert facts_of(Exception(data))[0].relation == "raised"
+
+
+def test_the_wording_before_2022_is_understood():
+    """
+    Old releases made a tuple of it; a copy without attributes has only the text.
+    """
+    old = type("KilledWorker", (Exception,), {})
+    text = f"('load-1', <WorkerState '{WORKER}', name: 3, status: closed, memory: 0, processing: 1>)"
+    (facts,) = facts_of(old(text))
+    assert (facts.task, facts.whose.worker) == ("load-1", WORKER)
+    (facts,) = facts_of(old(str(killed_worker())))
+    assert (facts.task, facts.whose.worker) == ("load-1", WORKER)
+    (facts,) = facts_of(old("load-1", WORKER))
+    assert (facts.task, facts.whose.worker) == ("load-1", WORKER)
+
+
+def test_cancelled_futures_give_key_and_reason_each():
+    """
+    One future, or many at once: each key, and the reason in the words.
+    """
+    one = FutureCancelledError("load-1", "scheduler-connection-lost", "Client lost the connection.")
+    (facts,) = facts_of(one)
+    assert (facts.task, facts.from_task) == ("load-1", False)
+    assert "scheduler-connection-lost" in facts.text
+    many = FuturesCancelledError([CancelledFuturesGroup([one], "scheduler-connection-lost")])
+    assert [(each.relation, each.task) for each in facts_of(many)] == [("raised", None), ("member", "load-1")]
+    assert facts_of(CancelledError())[0].task is None
+
+
+def test_everything_that_hangs_on_it_is_told_with_its_relation():
+    """
+    Causes, contexts and members of groups are followed; a suppressed context is not.
+    """
+    try:
+        try:
+            raise OSError("context")  # noqa: TRY301
+        except OSError:
+            raise ExceptionGroup("group", [ValueError("one"), killed_worker()])  # noqa: B904
+    except ExceptionGroup as group:
+        wrapped = RuntimeError("wrapped")
+        wrapped.__cause__ = group
+    said = [(each.relation, each.type.rpartition(".")[2]) for each in facts_of(wrapped)]
+    assert said == [
+        ("raised", "RuntimeError"),
+        ("cause", "ExceptionGroup"),
+        ("context", "OSError"),
+        ("member", "ValueError"),
+        ("member", "KilledWorker"),
+    ]
+    wrapped.__cause__ = None
+    wrapped.__context__, wrapped.__suppress_context__ = KeyError(), True
+    assert len(facts_of(wrapped)) == 1
+
+
+def test_circles_and_endless_chains_end():
+    """
+    An exception that causes itself, or has ten thousand causes, is told of in bounded space.
+    """
+    one, two = ValueError("one"), ValueError("two")
+    one.__cause__, two.__cause__ = two, one
+    assert len(facts_of(one)) == 2
+    last = first = ValueError()
+    for _ in range(10_000):
+        last.__context__ = ValueError("x" * 1000)
+        last = last.__context__
+    assert len(facts_of(first)) == MOST_EXCEPTIONS
+    assert len(facts_of(ExceptionGroup("many", [ValueError()] * 10_000))) <= MOST_EXCEPTIONS
+    assert len(text_of(ValueError("ü" * 10**6))) <= 64 * 1024
+
+
+class Hostile(Exception):  # noqa: N818
+    """
+    Fails at whatever is asked of it.
+    """
+
+    def __str__(self):
+        raise SystemExit(3)
+
+    @property
+    def task(self):
+        """
+        What KilledWorker has.
+        """
+        raise SystemExit
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
+def test_hostile_exceptions_are_told_of_all_the_same():
+    """
+    str(), attributes and notes that raise cost their own content only.
+    """
+    (facts,) = facts_of(raised(Hostile()))
+    assert facts.type.endswith("Hostile")
+    assert "SystemExit" in facts.text
+    renamed = type("KilledWorker", (Hostile,), {})
+    assert facts_of(renamed())[0].task is None
+
+
+def test_what_cannot_be_read_at_all_is_a_gap():
+    """
+    Even then the type is told, and nothing is raised.
+    """
+
+    class Group(ExceptionGroup):
+        @property
+        def exceptions(self):
+            """
+            What groups have.
+            """
+            raise ValueError("no")
+
+    facts, gap = exception_facts(Group("group", [ValueError()]))
+    assert facts.type.endswith("Group")
+    assert isinstance(gap, Gap)
+
+
+def test_the_text_has_traceback_message_and_notes():
+    """
+    Log patterns see what the user sees, the caught exception last, as Python prints it.
+    """
+    exc = raised(ValueError("two\nlines"))
+    exc.add_note("worker-7 ran it")
+    exc.__cause__ = KeyError("first")
+    text = text_of(exc)
+    assert text.index("KeyError: 'first'") < text.index("Traceback (most recent call last):")
+    assert "in raised\n" in text
+    assert text.endswith("ValueError: two\nlines\nworker-7 ran it\n")
+
+
+def test_an_error_carried_from_a_task_is_told_apart():
+    """
+    What a task raised comes with frames that were rebuilt from a pickle; what was raised here does not.
+    """
+    carried = as_the_client_gets_it(ZeroDivisionError("in the task"))
+    assert facts_of(carried)[0].from_task
+    assert facts_of(raised(carried))[0].from_task
+    assert not facts_of(raised(ZeroDivisionError("here")))[0].from_task
+
+
+def test_what_an_error_of_a_task_was_caused_by_is_of_the_task():
+    """
+    Cause and members were in the same task; what was being handled here was not.
+    """
+    carried = as_the_client_gets_it(ZeroDivisionError("in the task"))
+    carried.__cause__ = KeyError("there too")
+    assert [each.from_task for each in facts_of(carried)] == [True, True]
+    carried.__cause__, carried.__context__ = None, KeyError("here")
+    carried.__suppress_context__ = False
+    assert [each.from_task for each in facts_of(carried)] == [True, False]
+
+
+def named(file, function, exc):
+    """
+    The exception as a function of that name in such a file raises it.
+    """
+    scope = {"exc": exc}
+    exec(compile(f"def {function}():\n    raise exc\n", f"/site-packages/{file}", "exec"), scope)
+    try:
+        scope[function]()
+    except BaseException as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "exc", "from_task"),
+    [
+        ("distributed/client.py", "_result", ValueError("a task without frames of its own"), True),
+        ("distributed/client.py", "_result", TimeoutError(), False),
+        ("distributed/client.py", "_gather", killed_worker(), False),
+        ("distributed/client.py", "_run", ValueError("of client.run"), False),
+        ("distributed/worker.py", "apply_function_simple", ValueError(), True),
+        ("dask/local.py", "execute_task", ValueError(), True),
+        ("dask\\local.py", "execute_task", ValueError(), True),
+        ("dask/base.py", "compute", ValueError(), False),
+    ],
+)
+def test_where_an_error_was_raised_tells_whether_a_task_did(file, function, exc, from_task):
+    """
+    Frames of the functions that run tasks, or that hand out their errors, tell.
+    """
+    assert facts_of(named(file, function, exc))[0].from_task is from_task
+
+
+def test_looking_at_an_exception_does_not_load_distributed():
+    """
+    explain(exc) without a client stays light.
+    """
+    code = (
+        "import sys; from workerdiag.sources.exception import exception_facts; "
+        "exception_facts(ValueError()); sys.exit('distributed' in sys.modules)"
+    )
+    source = Path(exception_facts.__code__.co_filename).parents[2]
+    assert (
+        subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, check=False).returncode
+        == 0
+    )
+
+
+def test_dictionaries_of_tasks_may_be_of_any_kind():
+    """
+    Older releases keep TaskState objects where newer ones keep keys.
+    """
+    exc = killed_worker()
+    state = type("TaskState", (), {"key": "load-2"})()
+    exc.last_worker.executing = OrderedDict({state: 1.0})
+    assert facts_of(exc)[0].executing == ("load-2",)
