@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workerdiag.matching.literals import NoLiteralError, literals
+from workerdiag.matching.literals import NoLiteralError, literals, stands_in_healthy_logs
 from workerdiag.matching.match import match
 from workerdiag.matching.regex import BadPatternError, pattern
 from workerdiag.matching.scan import Matcher
@@ -77,7 +77,8 @@ def _pattern_problems(book: Rulebook) -> Iterator[str]:
         yield from _compiles(label, rule.pattern)
         yield from _compiles(label, rule.unless)
         try:
-            literals(rule.pattern)
+            if isinstance(rule, LogSign) and stands_in_healthy_logs(rule.pattern):
+                yield f"{label}: its fixed text stands in healthy logs all the time: {literals(rule.pattern)}"
         except NoLiteralError as problem:
             yield f"{label}: {problem}"
     for cause in book.causes:

@@ -29,8 +29,12 @@ distributed.comm.core distributed.protocol.core distributed.shuffle distributed\
 traceback (most recent call last): file "/site-packages/distributed/ file "<string>", line error exception warning
 /lib/python3.12/site-packages/ in <module> python3 asyncio tornado.application dask worker scheduler client
 """
+#: A healthy literal longer than this is one whole message, which some signs are about.
+_COMMON_CHARS = 13
 #: A pattern with more branches than this wants to be written as several signs.
-MOST_BRANCHES = 24
+MOST_BRANCHES = 40
+#: Alternatives inside a fixed text are multiplied out up to so many.
+_MOST_SPELLINGS = 16
 
 
 class NoLiteralError(ValueError):
@@ -63,17 +67,54 @@ def _cover(items: Any) -> frozenset[str] | None:
     The best set of texts, one of which any match must contain; None if there is none.
     """
     options: list[frozenset[str]] = []
-    run = ""
-    for op, value in items:
-        if op is sre.LITERAL and value < 0x80:
-            run += chr(value).lower()
+    run = frozenset({""})
+    for item in items:
+        longer = _joined(run, _exact(item))
+        if longer is not None:
+            run = longer
             continue
-        options += [frozenset({run})] if run else []
-        run = ""
-        inner = _inner(op, value)
-        options += [inner] if inner else []
-    options += [frozenset({run})] if run else []
-    return max(options, key=_worth, default=None)
+        inner = _inner(*item)
+        options += [run, inner] if inner else [run]
+        run = frozenset({""})
+    return max((each for each in (*options, run) if "" not in each), key=_worth, default=None)
+
+
+def _exact(item: Any) -> frozenset[str] | None:
+    """
+    All texts that *item* can match, if they are few and fixed.
+    """
+    op, value = item
+    if op is sre.LITERAL:
+        return frozenset({chr(value).lower()}) if value < 0x80 else None
+    if op is sre.IN:
+        chars = [code for kind, code in value if kind is sre.LITERAL and code < 0x80]
+        return frozenset(chr(code).lower() for code in chars) if len(chars) == len(value) else None
+    if op is sre.SUBPATTERN:
+        return _exact_run(value[-1])
+    if op is sre.BRANCH:
+        branches = [_exact_run(each) for each in value[1]]
+        if any(each is None for each in branches):
+            return None
+        return frozenset[str]().union(*(each for each in branches if each is not None))
+    return None
+
+
+def _exact_run(items: Any) -> frozenset[str] | None:
+    run: frozenset[str] | None = frozenset({""})
+    for item in items:
+        run = _joined(run, _exact(item))
+        if run is None:
+            return None
+    return run
+
+
+def _joined(run: frozenset[str] | None, more: frozenset[str] | None) -> frozenset[str] | None:
+    """
+    Every text of *run* followed by every one of *more*; None if unknown or too many.
+    """
+    if run is None or more is None or len(run) * len(more) > _MOST_SPELLINGS:
+        return None
+    return frozenset(first + second for first in run for second in more)
 
 
 def _inner(op: Any, value: Any) -> frozenset[str] | None:
@@ -98,3 +139,10 @@ def _worth(texts: frozenset[str]) -> tuple[bool, bool, int, int]:
     shortest = min(map(len, texts))
     healthy = any(each in _HEALTHY for each in texts)
     return (shortest >= LEAST_CHARS, not healthy, min(12, shortest), -len(texts))
+
+
+def stands_in_healthy_logs(pattern: str) -> bool:
+    """
+    Whether stage one would stop at many lines of every healthy log for *pattern*.
+    """
+    return any(each in _HEALTHY and len(each) <= _COMMON_CHARS for each in literals(pattern))

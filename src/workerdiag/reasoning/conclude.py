@@ -24,6 +24,7 @@ FIRST_WEIGHT = 2.0
 #: Clues and deaths that findings carry, at most.
 MOST_CLUES = 12
 MOST_DEATHS = 1000
+_MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble")
 #: What asks a process to stop comes before its end; clocks and log buffers allow for this much.
 ORDER_SLACK_S = 2.0
 
@@ -72,7 +73,11 @@ def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version
 
 def _judge(case: Case, incident: Incident, book: Rulebook) -> Judged:
     signs = [each for each in (*case.signs, *incident.loose) if _counts(each, case, book)]
-    found = tuple(supports(book, signs, incident.marks, case.end, incident.looked))
+    found = tuple(
+        each
+        for each in supports(book, signs, incident.marks, case.end, incident.looked)
+        if case.end is not None or not _only_foreboding(each, incident)
+    )
     return Judged(case=case, supports=found, chances=distribution(found))
 
 
@@ -89,6 +94,17 @@ def _counts(match: Match, case: Case, book: Rulebook) -> bool:
         return True
     known = case.end.when is not None and match.when is not None
     return not known or (match.when or 0.0) <= (case.end.when or 0.0) + ORDER_SLACK_S
+
+
+def _only_foreboding(support: Support, incident: Incident) -> bool:
+    """
+    Whether a cause that kills is only hinted at while nothing at all has died.
+    """
+    return (
+        support.cause.ends in ("killed", "crashed")
+        and all(seen.sign.grade in ("weak", "hint") for seen in support.shown)
+        and not any(mark.role in _MARKS_OF_AN_END for mark in incident.marks)
+    )
 
 
 def _deciding(judged: Sequence[Judged]) -> list[Judged]:

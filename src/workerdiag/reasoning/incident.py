@@ -205,8 +205,8 @@ def _learn_blame(ends: list[End], whose: Identity, mark: Match | None) -> None:
         end = known[-1]
     elif nameless:
         end = nameless[-1]
-    elif mark is not None and whose.worker is None and any(end.lost for end in ends):
-        return
+    elif whose.worker is None and ends:
+        end = ends[-1]
     else:
         end = End(lost=True)
         ends.append(end)
