@@ -197,7 +197,7 @@ def test_both_ways_of_finding_literals_agree(monkeypatch):
     ("pattern", "expected"),
     [
         (r"exceeded (?P<percent>\d+)% memory budget", ("% memory budget",)),
-        (r"(?:Exiting on signal|Received signal) \d", ("exiting on signal", "received signal")),
+        (r"(?:Exiting on signal|Received signal) \d", ("exiting on signal ", "received signal ")),
         (r"(?:a+b)?was killed", ("was killed",)),
     ],
 )

@@ -28,6 +28,8 @@ SAME_MOMENT_S = 3.0
 _KERNEL = "kernel log"
 #: Streams whose writers watch processes from outside, also within one text with Dask's own.
 _PLATFORMS = ("kernel", "kubernetes", "batch")
+#: Observers by how closely they know a worker process.
+_TRUSTED = ("worker", "scheduler", *_PLATFORMS)
 #: Signs count for a death from so long before it until so long after.
 BEFORE_S = 300.0
 AFTER_S = 15.0
@@ -93,17 +95,27 @@ def assemble(matches: Sequence[Match], evidence: Iterable[Evidence]) -> Incident
 
 def _ends(marks: Iterable[Match]) -> list[list[End]]:
     """
-    The ends of each log, and those of the events.
+    The ends of each log, of the closest observers first, and those of the events.
     """
     logs: dict[tuple[str, str], list[Match]] = {}
     events: list[Match] = []
     for mark in marks:
         if mark.line:
-            observer = mark.stream if mark.stream in _PLATFORMS else "dask"
-            logs.setdefault((mark.origin, observer or ""), []).append(mark)
+            logs.setdefault((mark.origin, _observer(mark)), []).append(mark)
         else:
             events.append(mark)
-    return [LogReader().read(each) for each in logs.values()] + [ends_of_events(events)]
+    in_order = sorted(logs, key=lambda log: _TRUSTED.index(log[1]))
+    return [LogReader().read(logs[each]) for each in in_order] + [ends_of_events(events)]
+
+
+def _observer(mark: Match) -> str:
+    """
+    Who tells it: one text may hold what scheduler, nannies, kernel and platform wrote.
+    """
+    if mark.stream in _PLATFORMS:
+        return mark.stream or ""
+    of_scheduler = mark.stream in ("scheduler", "client") or mark.role in ("goodbye", "vanished")
+    return "scheduler" if of_scheduler else "worker"
 
 
 def _joined(groups: Iterable[list[End]]) -> list[End]:
@@ -111,7 +123,7 @@ def _joined(groups: Iterable[list[End]]) -> list[End]:
     One end for each process: what different logs tell of the same one is absorbed.
     """
     joined: list[End] = []
-    for group in sorted(groups, key=lambda ends: not any(end.exit_known and end.when for end in ends)):
+    for group in groups:
         taken: set[int] = set()
         for end in group:
             same = _same_process(end, [each for each in joined if id(each) not in taken])

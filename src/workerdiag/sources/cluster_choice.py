@@ -4,7 +4,7 @@ Whom to ask about: which workers died lately, and which nannies may know why. Ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -12,7 +12,6 @@ from attrs import frozen
 from workerdiag.model.evidence import Identity
 from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster_evidence import heartbeat_interval_s, is_well
-from workerdiag.sources.cluster_queries import Record
 
 #: What happened so long before the death, or before now, belongs to it.
 RECENT_S = 900.0
@@ -148,15 +147,3 @@ def nannies_to_ask(
         found = (workers[each].get("nanny") for each in sorted(workers, key=rank))
         nannies |= dict.fromkeys(each for each in found if isinstance(each, str))
     return list(nannies)[:MOST_NANNIES]
-
-
-def shares_its_log(nanny: str, records: Iterable[Record], others: Collection[str | None]) -> bool:
-    """
-    Whether other nannies write to the same log, so that its lines may be about any worker of the host.
-
-    All nannies of one process share a logger: those of a LocalCluster, and of
-    ``dask worker --nworkers 4``.
-    """
-    if any(other and other != nanny and host_of(other) == host_of(nanny) for other in others):
-        return True
-    return any("Nanny at" in each.text and "://" in each.text and nanny not in each.text for each in records)

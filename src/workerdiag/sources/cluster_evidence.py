@@ -4,27 +4,21 @@ From what a cluster answers to evidence: flat, bounded, with whose each fact is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from workerdiag.model.evidence import NOBODY, Event, Evidence, Identity, LogChunk, MemoryReading
 from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.cluster_queries import Record
 
 _Plain = str | int | float | bool | None
 
 #: Of a collection in an event, so many members are named.
 _MOST_NAMED = 20
 _TEXT_CHARS = 4000
-#: Lines of the scheduler that list lost keys can be megabytes.
-_RECORD_CHARS = 16 * 1024
+_TRACEBACK_CHARS = 16 * 1024
 _MOST_WORKERS_TOLD = 100
 _ALL_TOLD = 20
 _FIELD_NAMES = {"processing-tasks": "processing"}
-_ASCTIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
-_LOGGERS = {"nanny": "distributed.nanny", "scheduler": "distributed.scheduler"}
 
 
 def of_events(
@@ -60,7 +54,7 @@ def _also(topic: str, said: Mapping[str, Any], when: float, whose: Identity) -> 
         yield MemoryReading(whose=whose, rss_bytes=rss, when=when)
     text = f"{said.get('traceback_text', '')}{said.get('exception_text', '')}"
     if topic == "worker-fail-hard" and text:  # the worker's log, which has it too, is gone
-        data = text[:_RECORD_CHARS].encode("utf-8", errors="replace")
+        data = text[:_TRACEBACK_CHARS].encode("utf-8", errors="replace")
         yield LogChunk(origin=f"event {topic} {when}", data=data, stream="worker", whose=whose)
 
 
@@ -82,32 +76,6 @@ def flat(message: Mapping[Any, Any]) -> dict[str, _Plain]:
         elif not isinstance(value, bytes):  # pickled, for machines
             fields[name] = str(value)[:_TEXT_CHARS]
     return fields
-
-
-def of_records(origin: str, records: Iterable[Record], *, stream: str, whose: Identity) -> LogChunk | None:
-    """
-    Log records as text, one after the other; None without any.
-
-    Their times are rewritten in UTC from the time each record carries: a server writes
-    its local time and does not say which zone that is, and events carry seconds since the epoch.
-    """
-    lines = [_line(record, _LOGGERS[stream]) for record in records]
-    if not lines:
-        return None
-    data = "\n".join((*lines, "")).encode("utf-8", errors="replace")
-    return LogChunk(origin=origin, data=data, stream=stream, whose=whose)
-
-
-def _line(record: Record, logger: str) -> str:
-    moment = datetime.fromtimestamp(record.created, tz=UTC)
-    time = f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03d}"
-    text = record.text[:_RECORD_CHARS]
-    rewritten, count = _ASCTIME.subn(time, text)
-    if count:
-        return rewritten
-    if re.match(rf"distributed\.[\w.]+ - {re.escape(record.level)} - ", text):
-        return f"{time} - {text}"
-    return f"{time} - {logger} - {record.level} - {text}"  # distributed.admin.log-format is the user's own
 
 
 def of_workers(

@@ -13,9 +13,10 @@ from typing import Any
 from workerdiag.model.evidence import Evidence, Gap, Identity, Looked
 from workerdiag.sources import cluster_choice as choice
 from workerdiag.sources import cluster_evidence as words
+from workerdiag.sources import cluster_logs as logs
 from workerdiag.sources import cluster_queries as queries
 from workerdiag.sources import cluster_tasks as tasks
-from workerdiag.sources.addresses import host_of, identity_of
+from workerdiag.sources.addresses import identity_of
 
 #: Topics that carry causes (distributed 2024.8.1 to 2026.8.0), beside ``all`` and the workers' own.
 _TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
@@ -25,6 +26,8 @@ _SHARE = 0.5
 _SHARE_UNCONNECTED = 0.2
 #: A nanny has started a new worker after so long.
 _RESTART_S = 1.5
+#: A nanny that has not answered after so long will not.
+_NANNY_S = 5.0
 #: Of the budget, so much is for asking; the rest for ending in time.
 _ASKING = 0.9
 
@@ -45,6 +48,8 @@ class Interview:
         self._known = {each.worker: each for each in self._about if each.worker}
         #: Events of the topic ``all``.
         self._entries: choice.Entries = ()
+        #: Logs that are told of already.
+        self._read: set[str] = set()
         self._dead: list[Identity] = list(self._about)
         #: What happened before, by the scheduler's clock, is of other deaths.
         self._since = 0.0
@@ -97,11 +102,12 @@ class Interview:
         self._choose()
         for each in self._dead[len(self._about) :]:
             await self._ask_own_topic(each)
-        if self._answers:
-            await self._ask_nannies()
+        nannies = await self._nannies() if self._answers else []
+        answers = self._asking(nannies)
         await self._ask_topics()
         await self._ask_scheduler_log()
         await self._ask_states()
+        self._tell_nannies(nannies, await answers)
 
     async def _ask(self, place: str, call: Callable[[], Awaitable[Any]]) -> Any:
         """
@@ -147,11 +153,14 @@ class Interview:
         self._dead = choice.recently_dead(gone, self._about, now=now)
         self._since = min([now, *(each.when for each in gone if each.worker in asked)]) - choice.RECENT_S
 
-    async def _ask_nannies(self) -> None:
-        nannies = choice.nannies_to_ask(self._dead, self._workers, self._entries)
-        if not nannies and (local := self._local_logs(only_nannies=True)):
+    async def _nannies(self) -> list[str]:
+        """
+        Addresses of the nannies to ask over the network; those in this process are read at once.
+        """
+        if local := self._local_logs(only_nannies=True):
             self._evidence += local
-            return
+            return []
+        nannies = choice.nannies_to_ask(self._dead, self._workers, self._entries)
         if not nannies and self._dead:  # a nanny is known by its worker, which may be on its way back
             await asyncio.sleep(min(_RESTART_S, 0.5 * self._share_s()))
             await self._ask_workers()
@@ -160,30 +169,43 @@ class Interview:
             what = f"worker {self._dead[0].worker}" if self._dead else "any worker"
             remedy = "start workers with a nanny (that is the default; not --no-nanny)"
             self._gap("nanny log", "never-recorded", f"no nanny of {what} is known", remedy)
-        within_s = self._share_s()
+        return nannies
+
+    def _asking(self, nannies: Sequence[str]) -> asyncio.Future[list[Any]]:
+        """
+        The nannies' answers, or what went wrong; that one is gone takes the scheduler 30 s to notice.
+        """
+        within_s = min(_NANNY_S, self._share_s())
         calls = [partial(queries.nanny_records, self._client, each) for each in nannies]
-        answers = await asyncio.gather(
+        return asyncio.gather(
             *(queries.answered(call, within_s=within_s) for call in calls), return_exceptions=True
         )
+
+    def _tell_nannies(self, nannies: Sequence[str], answers: Sequence[Any]) -> None:
         seen: set[queries.Record] = set()  # nannies of one process have the same log
         for nanny, answer in zip(nannies, answers, strict=True):
             name = f"nanny log of {nanny}"
             if isinstance(answer, BaseException):
                 self._evidence.append(queries.gap(name, answer))
             else:
-                self._evidence += self._of_log(name, answer, nanny=nanny, without=seen)
+                self._evidence += self._of_log(name, answer, nanny=nanny, others=nannies, without=seen)
                 seen.update(answer)
 
     def _local_logs(self, *, only_nannies: bool = False) -> list[Evidence]:
         """
-        Logs of servers in this process.
+        Logs of servers in this process that have not been read yet.
         """
         evidence: list[Evidence] = []
         seen: set[queries.Record] = set()
-        for name, nanny, records in queries.local_records(self._client):
-            if nanny or not only_nannies:
-                evidence += self._of_log(name, records, nanny=nanny, without=seen)
-                seen.update(records)
+        local = [
+            (name, nanny, records)
+            for name, nanny, records in queries.local_records(self._client)
+            if name not in self._read and (nanny or not only_nannies)
+        ]
+        others = [nanny for _, nanny, _ in local if nanny]
+        for name, nanny, records in local:
+            evidence += self._of_log(name, records, nanny=nanny, others=others, without=seen)
+            seen.update(records)
         return evidence
 
     async def _ask_topics(self) -> None:
@@ -228,29 +250,14 @@ class Interview:
         records: Sequence[queries.Record],
         *,
         nanny: str | None,
+        others: Collection[str] = (),
         without: Collection[queries.Record] = (),
     ) -> list[Evidence]:
-        """
-        A log as evidence, and whether it can show what is looked for.
-        """
-        stream = "nanny" if nanny else "scheduler"
-        others = {said.get("nanny") for said in self._workers.values()} | {each.nanny for each in self._dead}
-        shared = nanny is not None and choice.shares_its_log(nanny, records, others)
-        whose = Identity(nanny=None if shared else nanny, host=host_of(nanny))
-        chunk = words.of_records(
-            name, [each for each in records if each not in without], stream=stream, whose=whose
+        self._read.add(name)
+        known = {said.get("nanny") for said in self._workers.values()} | {each.nanny for each in self._dead}
+        return logs.of_log(
+            name, records, nanny=nanny, others={*others, *known}, without=without, since=self._since
         )
-        evidence: list[Evidence] = [] if chunk is None else [chunk]
-        if not any(each.level in ("INFO", "DEBUG") for each in records):
-            detail = "its level leaves out INFO, at which exits are told" if records else "it is empty"
-            remedy = "set logging.distributed: info in Dask's configuration"
-            return [*evidence, Gap(source=name, reason="never-recorded", detail=detail, remedy=remedy)]
-        asked = queries.NANNY_RECORDS if nanny else queries.SCHEDULER_RECORDS
-        if len(records) >= asked and records[0].created > self._since:
-            detail = f"only its last {len(records)} records were read, from the time after the death"
-            remedy = "give the log of that process: explain(..., logs=[...])"
-            return [*evidence, Gap(source=name, reason="expired", detail=detail, remedy=remedy)]
-        return [*evidence, Looked(place=f"{stream} log", whose=whose)]
 
     def _tell(self, topic: str, entries: choice.Entries) -> None:
         self._evidence += words.of_events(topic, entries, self._known)

@@ -91,9 +91,14 @@ async def nanny_records(client: Any, nanny: str) -> list[Record]:
 
     ``broadcast`` connects to the addresses it is given, so a nanny's will do; this is
     ``Client.get_worker_logs(workers=[nanny])``, which cannot ask for the time of each record.
+
+    Raises:
+        ConnectionError: The nanny does not answer the scheduler.
     """
     message = {"op": "get_logs", "n": NANNY_RECORDS, "timestamps": True}
-    reply = await client.scheduler.broadcast(msg=message, workers=[nanny])
+    reply = await client.scheduler.broadcast(msg=message, workers=[nanny], on_error="ignore")
+    if nanny not in reply:
+        raise ConnectionError("the scheduler cannot reach the nanny; it may have ended")
     return _records(reply[nanny])
 
 

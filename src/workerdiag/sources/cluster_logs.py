@@ -1,0 +1,94 @@
+"""
+The logs that a scheduler and its nannies keep, as evidence: on one clock, and with whose they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+
+from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
+from workerdiag.sources.addresses import host_of
+from workerdiag.sources.cluster_queries import NANNY_RECORDS, SCHEDULER_RECORDS, Record
+
+#: Lines of the scheduler that list lost keys can be megabytes.
+_RECORD_CHARS = 16 * 1024
+_ASCTIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
+_LOGGERS = {"nanny": "distributed.nanny", "scheduler": "distributed.scheduler"}
+
+
+def of_log(
+    name: str,
+    records: Sequence[Record],
+    *,
+    nanny: str | None,
+    others: Collection[str | None],
+    without: Collection[Record],
+    since: float,
+) -> list[Evidence]:
+    """
+    A log as text, and whether it can show what is looked for.
+
+    At level WARNING a nanny has no exits to tell of, and records that were not read show nothing.
+
+    Args:
+        name: What to call it.
+        records: Its last records, oldest first.
+        nanny: Whose it is; None: the scheduler's.
+        others: Further nannies that are known.
+        without: Records that are told of already.
+        since: What was before does not matter.
+    """
+    stream = "nanny" if nanny else "scheduler"
+    shared = nanny is not None and shares_its_log(nanny, records, others)
+    whose = Identity(nanny=None if shared else nanny, host=host_of(nanny))
+    chunk = of_records(name, (each for each in records if each not in without), stream=stream, whose=whose)
+    evidence: list[Evidence] = [] if chunk is None else [chunk]
+    if not any(each.level in ("INFO", "DEBUG") for each in records):
+        detail = "its level leaves out INFO, at which exits are told" if records else "it is empty"
+        remedy = "set logging.distributed: info in Dask's configuration"
+        return [*evidence, Gap(source=name, reason="never-recorded", detail=detail, remedy=remedy)]
+    if len(records) >= (NANNY_RECORDS if nanny else SCHEDULER_RECORDS) and records[0].created > since:
+        detail = f"only its last {len(records)} records were read, and what matters may lie before"
+        remedy = "give the log of that process: explain(..., logs=[...])"
+        return [*evidence, Gap(source=name, reason="expired", detail=detail, remedy=remedy)]
+    return [*evidence, Looked(place=f"{stream} log", whose=whose)]
+
+
+def of_records(origin: str, records: Iterable[Record], *, stream: str, whose: Identity) -> LogChunk | None:
+    """
+    Log records as text, one after the other; None without any.
+
+    Their times are rewritten in UTC from the time each record carries: a server writes
+    its local time and does not say which zone that is, and events carry seconds since the epoch.
+    """
+    lines = [_line(record, _LOGGERS[stream]) for record in records]
+    if not lines:
+        return None
+    data = "\n".join((*lines, "")).encode("utf-8", errors="replace")
+    return LogChunk(origin=origin, data=data, stream=stream, whose=whose)
+
+
+def _line(record: Record, logger: str) -> str:
+    moment = datetime.fromtimestamp(record.created, tz=UTC)
+    time = f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03d}"
+    text = record.text[:_RECORD_CHARS]
+    rewritten, count = _ASCTIME.subn(time, text)
+    if count:
+        return rewritten
+    if re.match(rf"distributed\.[\w.]+ - {re.escape(record.level)} - ", text):
+        return f"{time} - {text}"
+    return f"{time} - {logger} - {record.level} - {text}"  # distributed.admin.log-format is the user's own
+
+
+def shares_its_log(nanny: str, records: Iterable[Record], others: Collection[str | None]) -> bool:
+    """
+    Whether other nannies write to the same log, so that its lines may be about any worker of the host.
+
+    All nannies of one process share a logger: those of a LocalCluster, and of
+    ``dask worker --nworkers 4``.
+    """
+    if any(other and other != nanny and host_of(other) == host_of(nanny) for other in others):
+        return True
+    return any("Nanny at" in each.text and "://" in each.text and nanny not in each.text for each in records)
