@@ -133,7 +133,9 @@ def test_status_137_of_a_container_is_signal_9():
     """
     Containers and shells word signal n as status 128 + n; a nanny never does.
     """
-    pod = log("describe", "    Last State:     Terminated\n      Reason:       Error\n      Exit Code:    139")
+    pod = log(
+        "describe", "    Last State:     Terminated\n      Reason:       Error\n      Exit Code:    139"
+    )
     worker = log("worker.log", START, at(10, "nanny", "Worker process 7012 exited with status 137"))
 
     assert exits(pod) == [(11, None, False)]
@@ -181,6 +183,8 @@ def test_an_exit_that_a_source_reports_joins_by_pid():
     Whoever knows the wait status adds it to the death it belongs to.
     """
     exit_ = ProcessExit(whose=Identity(pid=7012), signal=11, said_by="coredumpctl")
-    facts = ExceptionFacts(type="KilledWorker", text="", whose=Identity(worker="tcp://10.0.0.4:4002", pid=7012))
+    facts = ExceptionFacts(
+        type="KilledWorker", text="", whose=Identity(worker="tcp://10.0.0.4:4002", pid=7012)
+    )
 
     assert exits(facts, exit_) == [(11, None, False)]

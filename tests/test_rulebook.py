@@ -157,7 +157,10 @@ def test_prove_tells_of_a_missed_and_of_a_wrong_line(tmp_path):
     """
     `seen` lines must match, `lookalikes` must not.
     """
-    text = GOOD.replace("house fell on tcp", "roof fell on tcp") + 'lookalikes = ["the house fell on tcp://a:1"]\n'
+    text = (
+        GOOD.replace("house fell on tcp", "roof fell on tcp")
+        + 'lookalikes = ["the house fell on tcp://a:1"]\n'
+    )
     said = "\n".join(prove(read_folder(folder(tmp_path, rule=text))))
 
     assert "does not match a line it is for" in said

@@ -117,7 +117,9 @@ def test_a_stronger_cause_takes_from_what_it_explains(supports, new):
         before, after = distribution(supports), distribution(more)
         for symptom in support.cause.explains:
             if symptom in after.chances:
-                assert after.chances[symptom] / after.unknown <= before.chances[symptom] / before.unknown + 1e-9
+                assert (
+                    after.chances[symptom] / after.unknown <= before.chances[symptom] / before.unknown + 1e-9
+                )
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 10), support_lists()), min_size=1, max_size=4))

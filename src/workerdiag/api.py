@@ -22,7 +22,6 @@ from workerdiag.rulebook import load_rulebook
 if TYPE_CHECKING:
     from distributed import Client
 
-
     from workerdiag.matching.scan import Matcher
 
 LogInput = str | Path | IO[str] | IO[bytes] | LogText

@@ -20,6 +20,7 @@ from workerdiag.model.rules import (
     LandmarkSign,
     LogSign,
     Rulebook,
+    Sign,
     TogetherSign,
 )
 
@@ -110,21 +111,22 @@ def _reference_problems(book: Rulebook) -> Iterator[str]:
         for named in (*cause.explains, *(each.cause for each in cause.look_alikes)):
             if named not in causes:
                 yield f"{cause.id}: names a cause that is not there: {named}"
-        if cause.id in cause.explains:
-            yield f"{cause.id}: cannot explain itself"
-        own = {sign.name for sign in cause.signs}
         for sign in (*cause.signs, *cause.against):
-            named_marks: tuple[str, ...] = ()
-            if isinstance(sign, LandmarkSign):
-                named_marks = (sign.landmark,)
-            elif isinstance(sign, AbsentSign):
-                named_marks = sign.landmarks
-            elif isinstance(sign, TogetherSign):
-                named_marks = tuple(each for each in sign.signs if each not in own)
-            for mark in named_marks:
+            for mark in _marks_named(cause, sign):
                 if mark not in landmarks:
                     yield f"{cause.id} {sign.name}: names a landmark that is not there: {mark}"
     yield from _circles(book)
+
+
+def _marks_named(cause: Cause, sign: Sign) -> tuple[str, ...]:
+    if isinstance(sign, LandmarkSign):
+        return (sign.landmark,)
+    if isinstance(sign, AbsentSign):
+        return sign.landmarks
+    if isinstance(sign, TogetherSign):
+        own = {each.name for each in cause.signs}
+        return tuple(each for each in sign.signs if each not in own)
+    return ()
 
 
 def _circles(book: Rulebook) -> Iterator[str]:

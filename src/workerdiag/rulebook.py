@@ -177,16 +177,19 @@ def _lean(value: Any) -> Any:
     Without keys that say nothing: empty text, empty lists, None.
     """
     if isinstance(value, dict):
-        return {key: _lean(each) for key, each in value.items() if each not in ("", None) and each not in ((), [], {})}
+        return {
+            key: _lean(each)
+            for key, each in value.items()
+            if each not in ("", None) and each not in ((), [], {})
+        }
     return [_lean(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _overlaid(book: Rulebook, more: Rulebook, place: str) -> Rulebook:
     causes = {each.id: each for each in book.causes}
     landmarks = {each.id: each for each in book.landmarks}
-    notes = [
-        f"{each.id} is overridden by {place}" for each in (*more.causes, *more.landmarks) if each.id in causes or each.id in landmarks
-    ]
+    ids = (*(cause.id for cause in more.causes), *(landmark.id for landmark in more.landmarks))
+    notes = [f"{each} is overridden by {place}" for each in ids if each in causes or each in landmarks]
     causes.update((each.id, each) for each in more.causes)
     landmarks.update((each.id, each) for each in more.landmarks)
     return evolve(
@@ -205,6 +208,31 @@ def _read(path: Path, problems: list[str]) -> dict[str, Any]:
         return {}
 
 
+def _unfit(content: Mapping[str, Any]) -> Iterable[str]:
+    """
+    Values that a field's own rule refuses. cattrs stops before these when a key is wrong.
+    """
+    yield from _unfit_fields(content, Cause, "")
+    for key in ("signs", "against"):
+        tables = content.get(key)
+        for index, table in enumerate(tables if isinstance(tables, list) else ()):
+            cls = SIGN_KINDS.get(str(table.get("kind"))) if isinstance(table, dict) else None
+            if cls is not None:
+                yield from _unfit_fields(table, cls, _toml_path(f".{key}[{index}]"))
+
+
+def _unfit_fields(table: Mapping[str, Any], cls: type[Any], path: str) -> Iterable[str]:
+    for each in fields(cls):
+        if each.validator is None or each.name not in table:
+            continue
+        try:
+            each.validator(None, each, table[each.name])
+        except ValueError as problem:
+            yield f"{path}.{each.name}: {problem.args[0]}"
+        except TypeError:  # of the wrong type: told already
+            continue
+
+
 def _structured(
     path: Path, folder: Path, cls: type[Cause], converter: Converter, problems: list[str]
 ) -> Iterable[Cause]:
@@ -214,11 +242,14 @@ def _structured(
         return
     expected = f"{path.parent.name}.{path.stem}"
     if content.get("id") != expected:
-        problems.append(f"{where}: .id: expected {expected!r} (the path, with a dot), got {content.get('id')!r}")
+        problems.append(
+            f"{where}: .id: expected {expected!r} (the path, with a dot), got {content.get('id')!r}"
+        )
     try:
         yield converter.structure(content, cls)
     except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
-        problems += [f"{where}: {line}" for line in _worded(problem)]
+        lines = dict.fromkeys((*_worded(problem), *_unfit(content)))
+        problems += [f"{where}: {line}" for line in lines]
 
 
 def _structured_list(
@@ -232,11 +263,17 @@ def _structured_list(
         try:
             yield converter.structure(each, Landmark)
         except Exception as problem:  # noqa: BLE001
-            problems += [f"{where}: .landmark[{index}]{line}" for line in _worded(problem)]
+            lines = dict.fromkeys((*_worded(problem), *_unfit_fields(each, Landmark, "")))
+            problems += [f"{where}: .landmark[{index}]{line}" for line in lines]
 
 
 #: TOML tables are named in the singular, as TOML files usually have them.
-_SINGULAR = {"sign": "signs", "mitigation": "mitigations", "look_alike": "look_alikes", "settles": "settled_by"}
+_SINGULAR = {
+    "sign": "signs",
+    "mitigation": "mitigations",
+    "look_alike": "look_alikes",
+    "settles": "settled_by",
+}
 
 
 def _renamed(content: dict[str, Any]) -> dict[str, Any]:
@@ -265,14 +302,15 @@ def _misplaced(folder: Path) -> list[str]:
 def _doubled(causes: Iterable[Cause], landmarks: Iterable[Landmark]) -> list[str]:
     problems = []
     seen: set[str] = set()
-    for each in landmarks:
-        if each.id in seen:
-            problems.append(f"landmark {each.id}: defined twice")
-        seen.add(each.id)
+    for landmark in landmarks:
+        if landmark.id in seen:
+            problems.append(f"landmark {landmark.id}: defined twice")
+        seen.add(landmark.id)
     for cause in causes:
         names = [sign.name for sign in (*cause.signs, *cause.against)]
         problems += [
-            f"{cause.id}: two signs are named {name!r}" for name in sorted({n for n in names if names.count(n) > 1})
+            f"{cause.id}: two signs are named {name!r}"
+            for name in sorted({n for n in names if names.count(n) > 1})
         ]
     return problems
 
@@ -289,13 +327,14 @@ def _converter() -> Converter:
         converter.register_structure_hook(primitive, _exact(primitive))
     converter.register_structure_hook(float, _number)
     makers: dict[type[Any], Callable[..., Any]] = {
-        cls: make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True) for cls in SIGN_KINDS.values()
+        cls: make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
+        for cls in SIGN_KINDS.values()
     }
 
     def sign(value: Any, _: Any) -> Sign:
         if not isinstance(value, dict):
             raise TypeError(f"expected a table, got {value!r}")
-        kind = value.get("kind")
+        kind = str(value.get("kind"))
         if kind not in SIGN_KINDS:
             raise ValueError(f"kind must be one of {', '.join(SIGN_KINDS)}, got {kind!r}")
         rest = {key: each for key, each in value.items() if key != "kind"}
@@ -345,15 +384,16 @@ def _worded(problem: Exception) -> list[str]:
                 return f"unknown key {', '.join(sorted(exc.extra_fields))}"
             case KeyError():
                 return f"the key {exc.args[0]!r} is missing"
-            case ValueError() if len(exc.args) > 1 and hasattr(exc.args[1], "name"):  # an attrs validator
-                return f"{exc.args[1].name}: {exc.args[0]}"
+            case ValueError() if len(exc.args) > 1 and hasattr(exc.args[1], "name"):
+                return ""  # of an attrs validator: see `_unfit`
             case _:
                 return str(exc)
 
     lines = []
     for line in transform_error(problem, path="", format_exception=words):
         what, _, where = line.rpartition(" @ ")
-        lines.append(f"{_toml_path(where)}: {what}" if what else line)
+        if what:
+            lines.append(f"{_toml_path(where) or '.'}: {what}")
     return lines
 
 

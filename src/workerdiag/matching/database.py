@@ -15,14 +15,22 @@ import platform
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 try:
     import hyperscan
 except ImportError:  # no wheel for this platform
-    hyperscan = None
+    hyperscan = None  # type: ignore[assignment]
 
 _DIGEST_BYTES = 32
+
+
+def available() -> bool:
+    """
+    Whether hyperscan is there.
+    """
+    return hyperscan is not None
 
 
 def database(texts: Sequence[bytes]) -> hyperscan.Database:
@@ -55,7 +63,7 @@ def _cache_file(texts: Sequence[bytes]) -> Path | None:
     """
     Named by everything that the compiled form depends on; None where there is no home.
     """
-    made_of = (hyperscan.__version__, platform.machine(), platform.processor(), *map(bytes.hex, texts))
+    made_of = (version("hyperscan"), platform.machine(), platform.processor(), *map(bytes.hex, texts))
     name = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:32]
     with contextlib.suppress(RuntimeError, OSError):  # no home directory
         return cache_folder() / f"literals-{name}.hsdb"
@@ -90,7 +98,7 @@ def _keep(kept: Path | None, data: bytes) -> None:
         handle, name = tempfile.mkstemp(dir=kept.parent)
         with os.fdopen(handle, "wb") as file:
             file.write(hashlib.sha256(data).digest() + data)
-        os.replace(name, kept)
+        Path(name).replace(kept)
 
 
 def _compiled(texts: Sequence[bytes]) -> hyperscan.Database:

@@ -18,7 +18,9 @@ _HEAD_CHARS = 400
 
 _ANSI = pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
-_LOGGER = r"(?P<logger>(?:distributed|tornado|dask|dask_\w+|asyncio|bokeh|coiled|py\.warnings|root)(?:\.[\w.]+)?)"
+_LOGGER = (
+    r"(?P<logger>(?:distributed|tornado|dask|dask_\w+|asyncio|bokeh|coiled|py\.warnings|root)(?:\.[\w.]+)?)"
+)
 _LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"})
 _LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 
@@ -70,13 +72,30 @@ _ISO = pattern(
     r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[T ](?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 )
 _SYSLOG = pattern(r"^(?P<mo>[A-Z][a-z]{2}) +(?P<d>\d{1,2}) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)")
-_MONTHS = {name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
+_MONTHS = {
+    name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)
+}
 
 #: Lines by their shape alone, where no logger tells: the first that matches.
 _STREAM_SHAPES = (
-    ("kernel", pattern(r"^\[\s*\d+\.\d{6}\] |^kernel: |oom-kill:constraint=|invoked oom-killer:|oom_reaper: reaped process|\): segfault at [0-9a-f]+ |\]: segfault at [0-9a-f]+ ")),
-    ("batch", pattern(r"^slurmstepd: |^srun: |^=>> PBS: |^TERM_[A-Z]+:|^sacct |JobState=|^JobID\|JobName|^qsub_time|^MOAB_INFO|^PBS Job Id:")),
-    ("kubernetes", pattern(r"^\s*(?:Last State|State|Reason|Exit Code|Restart Count|Container ID):\s|^\S+ +(?:Normal|Warning) +[A-Z]\w+ +\S+|^LAST SEEN |^Events:")),
+    (
+        "kernel",
+        pattern(
+            r"^\[\s*\d+\.\d{6}\] |^kernel: |oom-kill:constraint=|invoked oom-killer:|oom_reaper: reaped process|\): segfault at [0-9a-f]+ |\]: segfault at [0-9a-f]+ "
+        ),
+    ),
+    (
+        "batch",
+        pattern(
+            r"^slurmstepd: |^srun: |^=>> PBS: |^TERM_[A-Z]+:|^sacct |JobState=|^JobID\|JobName|^qsub_time|^MOAB_INFO|^PBS Job Id:"
+        ),
+    ),
+    (
+        "kubernetes",
+        pattern(
+            r"^\s*(?:Last State|State|Reason|Exit Code|Restart Count|Container ID):\s|^\S+ +(?:Normal|Warning) +[A-Z]\w+ +\S+|^LAST SEEN |^Events:"
+        ),
+    ),
 )
 _STREAM_OF_LOGGER = (
     ("distributed.nanny", "nanny"),
@@ -148,7 +167,8 @@ def take_apart(raw: bytes) -> Line:
                 level=(groups["level"] or "").upper(),
                 stream=_stream_of_logger(logger or ""),
                 when=_time(head[: found.start()]) or _time(outer_time),
-                year_assumed=_ISO.search(head[: found.start()]) is None and _SYSLOG.search(outer_time) is not None,
+                year_assumed=_ISO.search(head[: found.start()]) is None
+                and _SYSLOG.search(outer_time) is not None,
                 passed_by=passed_by,
                 host=host,
                 pid=int(pid) if pid and (logger or "").startswith("distributed.worker") else None,
@@ -172,7 +192,12 @@ def _usual(text: str) -> Line | None:
     time, _, rest = text.partition(" - ")
     logger, _, rest = rest.partition(" - ")
     level, dash, message = rest.partition(" - ")
-    if not dash or len(time) != 23 or level not in _LEVELS or not logger.startswith(("distributed.", "tornado.")):
+    if (
+        not dash
+        or len(time) != 23
+        or level not in _LEVELS
+        or not logger.startswith(("distributed.", "tornado."))
+    ):
         return None
     when = _time(time)
     if when is None:
@@ -243,7 +268,13 @@ def _time(text: str) -> float | None:
         return None
     try:
         moment = datetime(
-            year, month, day, int(part["h"] or 0), int(part["mi"] or 0), min(59, int(part["s"] or 0)), tzinfo=UTC
+            year,
+            month,
+            day,
+            int(part["h"] or 0),
+            int(part["mi"] or 0),
+            min(59, int(part["s"] or 0)),
+            tzinfo=UTC,
         )
     except ValueError:
         return None

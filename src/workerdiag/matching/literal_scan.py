@@ -36,7 +36,7 @@ class LiteralScan:
         """
         if not self.texts:
             return []
-        return self._found_one_by_one(block) if database.hyperscan is None else self._scanned(block)
+        return self._scanned(block) if database.available() else self._found_one_by_one(block)
 
     def _found_one_by_one(self, block: bytes) -> list[tuple[int, int]]:
         lowered = block.lower()

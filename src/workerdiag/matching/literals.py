@@ -17,18 +17,21 @@ LEAST_CHARS = 4
 #: What stands in healthy logs all the time: a literal from here finds far too many places.
 _HEALTHY = """
 yyyy-mm-dd - distributed.core - info - starting established connection to tcp://
-distributed.scheduler - info - register worker addr: tcp:// name: remove worker addr: starting worker compute stream
-distributed.scheduler - info - receive client connection: client- remove client client- close client connection:
-distributed.nanny - info - start nanny at: 'tcp:// closing nanny at 'tcp:// worker process nanny asking worker to close
-distributed.worker - info - start worker at: listening to: dashboard at: waiting to connect to: threads: memory:
-local directory: dask-scratch-space/worker- registered to: worker name: starting worker plugin shuffle reason:
+distributed.scheduler - info - register worker addr: tcp:// name: remove worker addr: starting
+worker compute stream distributed.scheduler - info - receive client connection: client- remove
+client client- close client connection: distributed.nanny - info - start nanny at: 'tcp:// closing
+nanny at 'tcp:// worker process nanny asking worker to close distributed.worker - info - start
+worker at: listening to: dashboard at: waiting to connect to: threads: memory: local directory:
+dask-scratch-space/worker- registered to: worker name: starting worker plugin shuffle reason:
 distributed.worker.memory - warning - unmanaged memory use is high. this may indicate a memory leak
 event loop was unresponsive in worker for this is often caused by long-running gil-holding functions
-full garbage collections took % cpu time recently (threshold: 10%) connection to has been distributed.process
-distributed.comm.core distributed.protocol.core distributed.shuffle distributed\\worker.py distributed/worker.py", line
-traceback (most recent call last): file "/site-packages/distributed/ file "<string>", line error exception warning
-/lib/python3.12/site-packages/ in <module> python3 asyncio tornado.application dask worker scheduler client
-"""
+full garbage collections took % cpu time recently (threshold: 10%) connection to has been
+distributed.process distributed.comm.core distributed.protocol.core distributed.shuffle
+distributed\\worker.py distributed/worker.py", line traceback (most recent call last): file
+"/site-packages/distributed/ file "<string>", line error exception warning
+/lib/python3.12/site-packages/ in <module> python3 asyncio tornado.application dask worker scheduler
+client
+""".replace("\n", " ")
 #: A healthy literal longer than this is one whole message, which some signs are about.
 _COMMON_CHARS = 13
 #: A pattern with more branches than this wants to be written as several signs.

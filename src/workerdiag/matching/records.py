@@ -83,7 +83,9 @@ class Block:
         Whether the line reaches further from *offset* than `LINE_BYTES`, on either side.
         """
         begins = self.base + start == 0 or self.data[start - 1 : start] == b"\n"
-        ends = self.data.find(b"\n", offset, offset + LINE_BYTES) >= 0 or offset + LINE_BYTES >= len(self.data)
+        ends = self.data.find(b"\n", offset, offset + LINE_BYTES) >= 0 or offset + LINE_BYTES >= len(
+            self.data
+        )
         return not (begins and ends)
 
     def _clipped(self, start: int, offset: int) -> Record:
@@ -92,7 +94,9 @@ class Block:
         """
         end = self.data.find(b"\n", offset, offset + LINE_BYTES)
         line = take_apart(self.data[start : end if end >= 0 else offset + LINE_BYTES])
-        return Record(header=None, text=line.text, line_offsets=(self.base + start,), text_starts=(0,), lines=(line,))
+        return Record(
+            header=None, text=line.text, line_offsets=(self.base + start,), text_starts=(0,), lines=(line,)
+        )
 
     def _line(self, start: int) -> tuple[Line, int]:
         """

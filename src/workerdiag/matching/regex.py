@@ -26,9 +26,20 @@ class Found(Protocol):
     One match: where, and what was captured.
     """
 
-    def start(self) -> int: ...
-    def end(self) -> int: ...
-    def groupdict(self) -> dict[str, str | None]: ...
+    def start(self) -> int:
+        """
+        Offset of the first character of the match.
+        """
+
+    def end(self) -> int:
+        """
+        Offset behind its last character.
+        """
+
+    def groupdict(self) -> dict[str, str | None]:
+        """
+        What each named group captured; None for one that took no part.
+        """
 
 
 class BadPatternError(ValueError):

@@ -13,8 +13,8 @@ from functools import partial
 
 from attrs import define, evolve, field, frozen
 
-from workerdiag.matching.literal_scan import LiteralScan
 from workerdiag.matching.lines import Line
+from workerdiag.matching.literal_scan import LiteralScan
 from workerdiag.matching.literals import literals
 from workerdiag.matching.records import AFTER_BYTES, BEFORE_BYTES, LINE_BYTES, Block, Record
 from workerdiag.matching.regex import pattern
@@ -140,7 +140,9 @@ class _Log:
         self._look(up_to=self._base + len(self._data))
         kept = [found for each in self._kept.values() for found in (*each.first, *each.last)]
         kept.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
-        year = next((_year(match.when) for at, match in kept if match.when and at not in self._year_assumed), None)
+        year = next(
+            (_year(match.when) for at, match in kept if match.when and at not in self._year_assumed), None
+        )
         for at, match in kept:
             assumed = at in self._year_assumed and year is not None
             yield evolve(match, when=_in_year(match.when, year)) if assumed and year else match
@@ -169,7 +171,9 @@ class _Log:
         self._data = self._data[count:]
         self._base += count
         self._seen = {each for each in self._seen if each[0] >= self._base}
-        if len(self._year_assumed) > 100 * KEPT_EACH_END:  # a long log with many such lines: keep those that still matter
+        if (
+            len(self._year_assumed) > 100 * KEPT_EACH_END
+        ):  # a long log with many such lines: keep those that still matter
             self._year_assumed &= {at for each in self._kept.values() for at, _ in (*each.first, *each.last)}
 
     def _line_number(self, offset: int) -> int:
@@ -184,8 +188,9 @@ class _Log:
 
     def _try(self, text: str, offsets: list[int], block: Block) -> None:
         """
-        Look closer at all places of one pattern: where plenty are known, from the end
-        backwards and no further than needed.
+        Look closer at all places of one pattern.
+
+        Where plenty are known already, only from the end backwards, and no further than needed.
         """
         wanted = self._matcher.wanted(text)
         keys = [(each.owner, each.sign) for each in wanted]

@@ -27,13 +27,24 @@ GRADES: Mapping[str, float] = {
 FREQUENCIES: Mapping[str, float] = {"common": 0.04, "usual": 0.02, "rare": 0.01}
 
 ENDS = ("stopped", "raised", "killed", "crashed", "never-started", "standstill", "disconnected")
-VERDICTS = ("task", "other-task", "configuration", "environment", "platform", "operator", "nobody", "unknown")
+VERDICTS = (
+    "task",
+    "other-task",
+    "configuration",
+    "environment",
+    "platform",
+    "operator",
+    "nobody",
+    "unknown",
+)
 RETRIES = ("safe", "unsafe", "unknown")
 STATUSES = ("experimental", "stable", "deprecated")
 #: What a landmark marks: ``death`` a process ended, ``ended`` it closed itself unasked,
 #: ``stop`` somebody asked it to stop, ``removal`` the scheduler let go of it, ``goodbye`` it
-#: took leave of the scheduler, ``vanished`` a connection ended without that, ``restart`` the nanny starts another one, ``start`` a process is
-#: up, ``blame`` Dask gives up on a task, ``trouble`` something is wrong, ``task-error`` a task failed.
+#: took leave of the scheduler, ``vanished`` a connection ended without that, ``restart`` the
+#: nanny starts another one, ``start`` a process is up, ``pause`` and ``resume`` it takes no new
+#: work and does again, ``blame`` Dask gives up on a task, ``trouble`` something is wrong,
+#: ``task-error`` a task failed.
 ROLES = (
     "death",
     "ended",

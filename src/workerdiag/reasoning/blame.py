@@ -20,7 +20,9 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     """
     The verdict of the likeliest cause, checked against what was really executing.
     """
-    killed = next((each for each in incident.exceptions if each.task and each.whose != each.whose.__class__()), None)
+    killed = next(
+        (each for each in incident.exceptions if each.task and each.whose != each.whose.__class__()), None
+    )
     task = killed.task if killed else _task_in_logs(incident)
     cause = _sure_cause(ranked, book)
     if cause is None:
@@ -69,10 +71,19 @@ def _fairness(killed: ExceptionFacts | None, task: str | None) -> tuple[bool | N
     if task in killed.executing:
         return True, [f"task {task} was executing on the last worker that died with it"]
     if not killed.executing:
-        return None, [f"no task was known to be executing there at the last heartbeat, {task} may have just begun"]
+        return None, [
+            f"no task was known to be executing there at the last heartbeat, {task} may have just begun"
+        ]
     others = ", ".join(killed.executing[:3])
     return False, [f"task {task} was only assigned to the last worker that died; {others} was executing"]
 
 
 def _task_in_logs(incident: Incident) -> str | None:
-    return next((mark.captures["task"] for mark in incident.marks if mark.role == "blame" and "task" in mark.captures), None)
+    return next(
+        (
+            mark.captures["task"]
+            for mark in incident.marks
+            if mark.role == "blame" and "task" in mark.captures
+        ),
+        None,
+    )

@@ -46,7 +46,9 @@ def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version
     """
     judged = [_judge(case, incident, book) for case in incident.cases]
     deciding = _deciding(judged) or [_judge(Case(end=None), incident, book)]
-    chances = mixed([(FIRST_WEIGHT if index == 0 else 1.0, each.chances) for index, each in enumerate(deciding)])
+    chances = mixed(
+        [(FIRST_WEIGHT if index == 0 else 1.0, each.chances) for index, each in enumerate(deciding)]
+    )
     outcome = _outcome(chances, incident, deciding)
     if outcome == "no-death":
         chances = Distribution()
@@ -61,7 +63,7 @@ def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version
         unknown_probability=_rest(ranked),
         deaths=deaths,
         blame=verdict,
-        next_steps=next_steps(outcome, ranked, book, gaps, incident),
+        next_steps=next_steps(outcome, ranked, book, incident),
         gaps=tuple(gaps),
         decision=decision(outcome, ranked, book, verdict, numbers),
         fingerprint=fingerprint(outcome, ranked, deaths, verdict),
@@ -129,7 +131,9 @@ def _explained(chances: Distribution) -> bool:
 def _outcome(chances: Distribution, incident: Incident, deciding: Sequence[Judged]) -> str:
     if _explained(chances):
         return "explained"
-    if any(_unasked(each) for each in deciding) or any(mark.role in ("death", "blame") for mark in incident.marks):
+    if any(_unasked(each) for each in deciding) or any(
+        mark.role in ("death", "blame") for mark in incident.marks
+    ):
         return "unknown"
     if not incident.cases and any(mark.role in ("trouble", "ended") for mark in incident.marks):
         return "unknown"

@@ -170,7 +170,9 @@ class LogReader:
     def _start(self, mark: Match) -> None:
         self._informative = True  # INFO lines are there, so a missing one was not written
         if mark.owner == "worker.start":
-            self._open = [end for end in self._open if not _near(end, mark) or mark.whose.contradicts(end.whose)]
+            self._open = [
+                end for end in self._open if not _near(end, mark) or mark.whose.contradicts(end.whose)
+            ]
 
     def _stop(self, mark: Match) -> None:
         if mark.owner in _ORDERS:

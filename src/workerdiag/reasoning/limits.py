@@ -20,7 +20,16 @@ HEADROOM = 1.25
 BEYOND_LIMIT = 1.5
 
 _UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
-_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_UNITS |= {
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+    "k": 2**10,
+    "m": 2**20,
+    "g": 2**30,
+    "t": 2**40,
+}
 
 
 @frozen(kw_only=True)
@@ -43,10 +52,12 @@ def numbers_of(incident: Incident, matches: Sequence[Match]) -> Numbers:
     captured = [mark.captures for mark in (*incident.marks, *matches)]
     rss = max((size for said in captured if (size := _rss(said))), default=None)
     limit = max((size for said in captured if (size := parse_bytes(said.get("limit", "")))), default=None)
-    readings = incident.readings
-    rss = max((each.rss_bytes for each in readings if each.rss_bytes), default=rss) if rss is None else rss
-    limits = [each.limit_bytes for each in (*readings, *incident.exceptions) if each.limit_bytes]
-    limit = limit or max(limits, default=None)
+    measured = [each.rss_bytes for each in incident.readings if each.rss_bytes]
+    rss = rss or max(measured, default=None)
+    limits = [each.limit_bytes for each in incident.readings] + [
+        each.limit_bytes for each in incident.exceptions
+    ]
+    limit = limit or max((each for each in limits if each), default=None)
     needs = _needs(rss, limit)
     words = {
         "rss": format_bytes(rss) if rss else "",
@@ -64,10 +75,12 @@ def reading_of(end: End, incident: Incident) -> tuple[int | None, int | None]:
     captured = [mark.captures for mark in end.marks]
     rss = next((size for said in reversed(captured) if (size := _rss(said))), None)
     limit = next((size for said in captured if (size := parse_bytes(said.get("limit", "")))), None)
-    for reading in (*incident.readings, *incident.exceptions):
+    for reading in incident.readings:
         if reading.whose.shares(end.whose):
-            rss = rss or getattr(reading, "rss_bytes", None)
-            limit = limit or reading.limit_bytes
+            rss, limit = rss or reading.rss_bytes, limit or reading.limit_bytes
+    for facts in incident.exceptions:
+        if facts.whose.shares(end.whose):
+            limit = limit or facts.limit_bytes
     return rss, limit
 
 

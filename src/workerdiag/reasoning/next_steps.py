@@ -1,5 +1,5 @@
 """
-What would settle it: the looks that tell the likeliest causes apart, and how to close gaps.
+What would settle it: the looks that tell the likeliest causes apart.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workerdiag.model.diagnosis import NextStep, RankedCause
-from workerdiag.model.evidence import Gap
 from workerdiag.model.rules import Rulebook
 from workerdiag.reasoning.incident import Incident
 
@@ -18,7 +17,7 @@ _WORTH_A_LOOK = 0.05
 
 
 def next_steps(
-    outcome: str, ranked: Sequence[RankedCause], book: Rulebook, gaps: Sequence[Gap], incident: Incident
+    outcome: str, ranked: Sequence[RankedCause], book: Rulebook, incident: Incident
 ) -> tuple[NextStep, ...]:
     """
     At most `MOST_STEPS` looks, the most telling first; none when nothing died.
@@ -40,11 +39,8 @@ def next_steps(
                     settles=settles,
                 )
     telling = sorted(steps.values(), key=lambda step: -len(step.settles))
-    remedies = [
-        NextStep(look=f"{gap.source}: {gap.detail or gap.reason}", command=gap.remedy) for gap in gaps if gap.remedy
-    ]
     fallback = _fallback(incident) if outcome == "unknown" and not telling else []
-    return tuple([*telling, *fallback, *remedies][:MOST_STEPS])
+    return tuple([*telling, *fallback][:MOST_STEPS])
 
 
 def _fallback(incident: Incident) -> list[NextStep]:

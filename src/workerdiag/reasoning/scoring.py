@@ -104,6 +104,7 @@ def supports(
     For every cause of which something is seen: what speaks for it and against it.
 
     Args:
+        book: Whose causes are considered.
         signs: Matches of signs that count in this case.
         marks: Landmarks of this case.
         end: The death, if there is one.
@@ -194,8 +195,9 @@ def _shown(
 
 def _exit_marks(sign: ExitSign, end: End | None) -> list[Match] | None:
     """
-    The messages that tell of such an exit; none for a process that was asked to stop,
-    because then a signal is only how the asking ended.
+    The messages that tell of such an exit; None if it is another.
+
+    A process that was asked to stop has none: a signal is then only how the asking ended.
     """
     if end is None or end.asked or not end.exit_known:
         return None

@@ -24,9 +24,13 @@ def summary(outcome: str, ranked: Sequence[RankedCause], deaths: Sequence[Death]
         return f"{ranked[0].title}{times}."
     if outcome == "no-death":
         failed = sum(mark.role == "task-error" for mark in incident.marks)
-        failed = failed or sum(facts.from_task and facts.relation == "raised" for facts in incident.exceptions)
+        failed = failed or sum(
+            facts.from_task and facts.relation == "raised" for facts in incident.exceptions
+        )
         if failed:
-            raised = next((facts.type.rpartition(".")[2] for facts in incident.exceptions if facts.from_task), "")
+            raised = next(
+                (facts.type.rpartition(".")[2] for facts in incident.exceptions if facts.from_task), ""
+            )
             what = f" with {raised}" if raised else ""
             return f"No worker died: {'a task' if failed == 1 else f'{failed} tasks'} failed{what}."
         if deaths:
