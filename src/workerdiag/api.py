@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -180,6 +179,8 @@ class _Asked:
         return self._diagnosed(live)
 
     async def answer_async(self) -> Diagnosis:
+        import asyncio
+
         sources: list[Any] = self._live_sources()
         pieces: list[Evidence] = []
         for source in sources:

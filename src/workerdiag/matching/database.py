@@ -15,7 +15,6 @@ import platform
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 try:
@@ -63,7 +62,12 @@ def _cache_file(texts: Sequence[bytes]) -> Path | None:
     """
     Named by everything that the compiled form depends on; None where there is no home.
     """
-    made_of = (version("hyperscan"), platform.machine(), platform.processor(), *map(bytes.hex, texts))
+    made_of = (
+        str(getattr(hyperscan, "__version__", "")),
+        platform.machine(),
+        platform.processor(),
+        *map(bytes.hex, texts),
+    )
     name = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:32]
     with contextlib.suppress(RuntimeError, OSError):  # no home directory
         return cache_folder() / f"literals-{name}.hsdb"

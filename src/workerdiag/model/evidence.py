@@ -56,10 +56,18 @@ class Identity:
             (self.worker, other.worker),
             (self.pid, other.pid),
             (self.nanny, other.nanny),
-            (self.host, other.host),
             (self.container, other.container),
         )
-        return any(one is not None and two is not None and one != two for one, two in pairs)
+        differs = any(one is not None and two is not None and one != two for one, two in pairs)
+        return differs or self._on_other_host(other)
+
+    def _on_other_host(self, other: Identity) -> bool:
+        """
+        Whether the hosts differ; a name (syslog has one) and an IP (addresses do) may be one host.
+        """
+        if self.host is None or other.host is None or _is_ip(self.host) != _is_ip(other.host):
+            return False
+        return self.host != other.host
 
     def shares(self, other: Identity) -> bool:
         """
@@ -81,6 +89,10 @@ class Identity:
             host=self.host or other.host,
             container=self.container or other.container,
         )
+
+
+def _is_ip(host: str) -> bool:
+    return ":" in host or host.replace(".", "").isdigit()
 
 
 NOBODY = Identity()

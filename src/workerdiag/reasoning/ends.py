@@ -1,42 +1,16 @@
 """
-The ends of worker processes, as one log or one event after another tells of them.
+The end of one worker process, so far as known.
 
-An `End` collects what seems to be said of one process; `workerdiag.reasoning.incident`
-joins the ends of different logs.
+`workerdiag.reasoning.telling` makes ends of what logs and events tell;
+`workerdiag.reasoning.incident` joins those that are one process.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from attrs import define, field
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import NOBODY, Identity
-
-#: Messages of one process's end are at most so far apart in one log.
-NEAR_S = 90.0
-NEAR_LINES = 400
-#: An order to stop (a signal, a retirement, closing the scheduler) works for so long.
-ORDER_S = 120.0
-#: A goodbye on the scheduler's stream and the removal that follows it.
-GOODBYE_LINES = 3
-
-#: Reasons of ``closing-worker`` events and "Stopping worker" lines with which somebody
-#: asked it to stop (distributed 2026.8.0: worker.py, nanny.py, scheduler.py).
-ASKED_REASONS = (
-    "signal-",
-    "scheduler-",
-    "nanny-close",
-    "nanny-plugin-",
-    "worker-lifetime-reached",
-    "worker-close",
-    "client-restart",
-    "retire-workers",
-    "worker-close-gracefully",
-)
-#: Marks that are orders to processes named elsewhere, not the end of one.
-_ORDERS = ("signal.received", "scheduler.retire", "scheduler.restart", "scheduler.closing")
 
 
 @define(eq=False)
@@ -135,143 +109,6 @@ class End:
         for mark in other.marks:
             self.file(mark)
         self.restarted = self.restarted or other.restarted
-
-
-class LogReader:
-    """
-    Reads the landmarks of one log in order and makes ends of them.
-    """
-
-    def __init__(self) -> None:
-        self.ends: list[End] = []
-        self._open: list[End] = []
-        self._orders: list[Match] = []
-        self._last_goodbye: Match | None = None
-        self._informative = False
-
-    def read(self, marks: Iterable[Match]) -> list[End]:
-        """
-        The ends that the landmarks of one log tell of, in its order.
-        """
-        handlers = {
-            "start": self._start,
-            "stop": self._stop,
-            "ended": self._ended,
-            "death": self._death,
-            "goodbye": self._goodbye,
-            "removal": self._removal,
-            "restart": self._restart,
-        }
-        for mark in marks:
-            if handler := handlers.get(mark.role):
-                handler(mark)
-        return self.ends
-
-    def _start(self, mark: Match) -> None:
-        self._informative = True  # INFO lines are there, so a missing one was not written
-        if mark.owner == "worker.start":
-            self._open = [
-                end for end in self._open if not _near(end, mark) or mark.whose.contradicts(end.whose)
-            ]
-
-    def _stop(self, mark: Match) -> None:
-        if mark.owner in _ORDERS:
-            self._orders.append(mark)
-            return
-        self._informative = True
-        end = self._open_for(mark)
-        end.asked = end.asked or not any(each.role == "ended" for each in end.marks)
-        end.take(mark, noticed=_place(mark))
-
-    def _ended(self, mark: Match) -> None:
-        end = self._open_for(mark)
-        end.lost = True
-        end.take(mark, noticed=_place(mark))
-
-    def _death(self, mark: Match) -> None:
-        self._informative = True
-        end = self._open_for(mark)
-        end.lost = True
-        end.take(mark, noticed=_place(mark))
-        self._open = [each for each in self._open if each is not end]
-
-    def _goodbye(self, mark: Match) -> None:
-        self._last_goodbye = mark
-
-    def _removal(self, mark: Match) -> None:
-        known = [end for end in self.ends if end.whose.worker and end.whose.worker == mark.whose.worker]
-        end = known[-1] if known else self._new(mark)
-        polite = self._last_goodbye is not None and 0 <= mark.line - self._last_goodbye.line <= GOODBYE_LINES
-        end.polite = end.polite or polite
-        end.lost = end.lost or not polite
-        end.take(mark, noticed=_place(mark))
-
-    def _restart(self, mark: Match) -> None:
-        for end in reversed(self.ends):
-            if not end.restarted and _near(end, mark):
-                end.restarted = True
-                end.take(mark, noticed=_place(mark))
-                self._open = [each for each in self._open if each is not end]
-                return
-        end = self._new(mark)
-        end.lost, end.restarted = True, True
-        end.take(mark, noticed=_place(mark))
-        if self._informative:  # only status 0 is passed over in silence (nanny.py, mark_stopped)
-            end.status = 0
-
-    def _open_for(self, mark: Match) -> End:
-        for end in reversed(self._open):
-            if _near(end, mark) and not end.whose.contradicts(mark.whose):
-                return end
-        end = self._new(mark)
-        self._open.append(end)
-        return end
-
-    def _new(self, mark: Match) -> End:
-        end = End(asked=any(_ordered(order, mark) for order in self._orders))
-        self.ends.append(end)
-        return end
-
-
-def ends_of_events(marks: Iterable[Match]) -> list[End]:
-    """
-    The ends that the scheduler's events tell of, one for each worker address.
-    """
-    ends: dict[str, End] = {}
-    for mark in marks:
-        worker = mark.whose.worker or mark.captures.get("worker")
-        if not worker or mark.role not in ("removal", "closing", "ended", "stop"):
-            continue
-        end = ends.setdefault(worker, End(whose=Identity(worker=worker)))
-        end.take(mark, noticed="scheduler events")
-        reason = mark.captures.get("reason", "")
-        if mark.role == "removal":
-            expected = mark.captures.get("expected") == "True"
-            end.asked, end.lost = end.asked or expected, end.lost or not expected
-        elif mark.role == "stop" or reason.startswith(ASKED_REASONS):
-            end.asked = True
-        else:
-            end.lost = True
-    return [end for end in ends.values() if any(mark.role != "closing" for mark in end.marks)]
-
-
-def _near(end: End, mark: Match) -> bool:
-    latest = end.marks[-1] if end.marks else None
-    if latest is None:
-        return True
-    if latest.when is not None and mark.when is not None:
-        return abs(mark.when - latest.when) <= NEAR_S
-    return abs(mark.line - latest.line) <= NEAR_LINES
-
-
-def _ordered(order: Match, mark: Match) -> bool:
-    if order.when is not None and mark.when is not None:
-        return -1.0 <= mark.when - order.when <= ORDER_S
-    return 0 <= mark.line - order.line <= NEAR_LINES
-
-
-def _place(mark: Match) -> str:
-    return f"{mark.stream or 'worker'} log"
 
 
 def _number(text: str | None) -> int | None:

@@ -1,0 +1,124 @@
+"""
+Which ends, told by different observers, are of one process: by identity, else by time, else by order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from attrs import evolve
+
+from workerdiag.model.diagnosis import Match
+from workerdiag.reasoning.ends import End
+from workerdiag.reasoning.telling import LogReader, ends_of_events
+
+#: Two observers of one death write within so many seconds of each other.
+SAME_MOMENT_S = 3.0
+_KERNEL = "kernel log"
+#: Streams whose writers watch processes from outside, also within one text with Dask's own.
+_PLATFORMS = ("kernel", "kubernetes", "batch")
+#: Observers by how closely they know a worker process.
+_TRUSTED = ("worker", "scheduler", *_PLATFORMS)
+
+
+def ends_told(marks: Iterable[Match]) -> list[list[End]]:
+    """
+    The ends of each log, of the closest observers first, and those of the events.
+    """
+    logs: dict[tuple[str, str], list[Match]] = {}
+    events: list[Match] = []
+    for mark in marks:
+        if mark.line:
+            logs.setdefault((mark.origin, _observer(mark)), []).append(mark)
+        else:
+            events.append(mark)
+    in_order = sorted(logs, key=lambda log: _TRUSTED.index(log[1]))
+    return [LogReader().read(logs[each]) for each in in_order] + [ends_of_events(events)]
+
+
+def _observer(mark: Match) -> str:
+    """
+    Who tells it: one text may hold what scheduler, nannies, kernel and platform wrote.
+    """
+    if mark.stream in _PLATFORMS:
+        return mark.stream or ""
+    of_scheduler = mark.stream in ("scheduler", "client") or mark.role in ("goodbye", "vanished")
+    return "scheduler" if of_scheduler else "worker"
+
+
+def joined(groups: Iterable[list[End]]) -> list[End]:
+    """
+    One end for each process: what different logs tell of the same one is absorbed.
+    """
+    whole: list[End] = []
+    for group in groups:
+        taken: set[int] = set()
+        for end in group:
+            same = _same_process(end, [each for each in whole if id(each) not in taken])
+            if same is None:
+                whole.append(end)
+                taken.add(id(end))
+            else:
+                same.absorb(end)
+                taken.add(id(same))
+    return whole
+
+
+def without_strangers(ends: list[End]) -> tuple[list[End], frozenset[int]]:
+    """
+    Without processes that only the kernel speaks of, where Dask tells of other ones.
+
+    A kernel log holds the kills of a whole machine; a fact that does not match the victim
+    does not count.
+    """
+    ours = [end for end in ends if _KERNEL not in end.noticed or len(end.noticed) > 1]
+    if not any(end.lost and (end.whose.pid or end.whose.worker) for end in ours):
+        return ends, frozenset()
+    strangers = [end for end in ends if end not in ours]
+    return ours, frozenset(end.whose.pid for end in strangers if end.whose.pid is not None)
+
+
+def _same_process(end: End, others: Sequence[End]) -> End | None:
+    for other in others:
+        if other.whose.shares(end.whose) and _apart_s(end, other) <= 600.0:
+            return other
+    timed = [
+        (_apart_s(end, other), index, other)
+        for index, other in enumerate(others)
+        if end.when is not None and other.when is not None and _may_be_one(end, other)
+    ]
+    if timed and min(timed)[0] <= SAME_MOMENT_S:
+        return min(timed)[2]
+    if end.when is None or all(other.when is None for other in others):
+        for other in others:  # no clocks to compare: the first that it can be
+            if _complementary(end, other):
+                return other
+    return None
+
+
+def _complementary(end: End, other: End) -> bool:
+    """
+    Whether one knows the exit and the other does not, or both tell of the same signal.
+    """
+    if other.whose.contradicts(end.whose):
+        return False
+    if end.exit_known and other.exit_known:
+        return end.signal == other.signal and end.status == other.status
+    return end.exit_known or other.exit_known
+
+
+def _may_be_one(end: End, other: End) -> bool:
+    """
+    Nothing contradicts it; a container's pids are not the kernel's, so these may differ.
+    """
+    if not other.whose.contradicts(end.whose):
+        return True
+    kernel = (_KERNEL in end.noticed) != (_KERNEL in other.noticed)
+    one, two = evolve(end.whose, pid=None), evolve(other.whose, pid=None)
+    return kernel and end.signal == other.signal and not one.contradicts(two)
+
+
+def _apart_s(one: End, two: End) -> float:
+    if one.when is None or two.when is None:
+        return 0.0
+    return abs(one.when - two.when)

@@ -1,0 +1,112 @@
+"""
+What speaks for each cause in each death, and which deaths the ranking rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import Identity
+from workerdiag.model.rules import Rulebook
+from workerdiag.reasoning.incident import Case, Incident
+from workerdiag.reasoning.scoring import Distribution, Support, distribution, supports
+from workerdiag.reasoning.showing import assigned
+
+_MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble")
+#: What asks a process to stop comes before its end; clocks and log buffers allow for this much.
+ORDER_SLACK_S = 2.0
+
+
+@frozen(kw_only=True)
+class Judged:
+    """
+    One case with what speaks for each cause in it.
+    """
+
+    case: Case
+    supports: tuple[Support, ...]
+    chances: Distribution
+
+
+def judge(case: Case, incident: Incident, book: Rulebook) -> Judged:
+    """
+    What speaks for each cause in *case*, with the signs that nobody else claims.
+    """
+    signs = [each for each in (*case.signs, *incident.loose) if _counts(each, case, book)]
+    found = tuple(
+        each
+        for each in supports(book, signs, incident.marks, case.end, incident.looked)
+        if case.end is not None or not _only_foreboding(each, incident)
+    )
+    return Judged(case=case, supports=found, chances=distribution(found))
+
+
+def _counts(match: Match, case: Case, book: Rulebook) -> bool:
+    """
+    Whether a sign speaks for its cause in this case.
+
+    A failed task kills nobody, and an order to stop that came after the death did not cause it.
+    """
+    cause = book.cause(match.owner)
+    if cause is None or (match.in_task and not cause.in_tasks):
+        return False
+    if cause.ends != "stopped" or case.end is None or not case.end.lost:
+        return True
+    known = case.end.when is not None and match.when is not None
+    return not known or (match.when or 0.0) <= (case.end.when or 0.0) + ORDER_SLACK_S
+
+
+def _only_foreboding(support: Support, incident: Incident) -> bool:
+    """
+    Whether a cause that kills is only hinted at while nothing at all has died.
+    """
+    return (
+        support.cause.ends in ("killed", "crashed")
+        and all(seen.sign.grade in ("weak", "hint") for seen in support.shown)
+        and not any(mark.role in _MARKS_OF_AN_END for mark in incident.marks)
+    )
+
+
+def deaths_of_the_task(judged: Sequence[Judged], incident: Incident) -> Sequence[Judged]:
+    """
+    The deaths that the caught exception is about, where it says; else all.
+
+    Other deaths of the last minutes may belong to another incident.
+    """
+    killed = next((each for each in incident.exceptions if each.task), None)
+    if killed is None or killed.task is None:
+        return judged
+    return [each for each in judged if _concerns(each, killed.task, killed.whose)] or judged
+
+
+def _concerns(judged: Judged, task: str, whose: Identity) -> bool:
+    end = judged.case.end
+    return end is not None and (end.shares(whose) or task in assigned(end.marks))
+
+
+def deciding_deaths(judged: Sequence[Judged]) -> list[Judged]:
+    """
+    The deaths that the ranking rests on: those nobody asked for, else all.
+    """
+    crashes = [each for each in judged if unasked(each)]
+    clear = [each for each in crashes if is_explained(each.chances)]
+    return clear or crashes or [each for each in judged if is_explained(each.chances)] or list(judged)
+
+
+def unasked(judged: Judged) -> bool:
+    """
+    Whether this is a death that nobody asked for.
+    """
+    end = judged.case.end
+    return end is not None and end.lost and not end.asked
+
+
+def is_explained(chances: Distribution) -> bool:
+    """
+    Whether the likeliest cause is likelier than unknown.
+    """
+    best = chances.best
+    return best is not None and best[1] > chances.unknown

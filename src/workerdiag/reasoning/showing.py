@@ -1,0 +1,107 @@
+"""
+Evidence and deaths as findings show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workerdiag.model.diagnosis import Clue, Death, Match
+from workerdiag.model.rules import AbsentSign, Cause
+from workerdiag.reasoning.ends import End
+from workerdiag.reasoning.incident import Incident
+from workerdiag.reasoning.limits import reading_of
+from workerdiag.reasoning.scoring import Seen
+
+#: Clues that findings carry for one cause, at most.
+MOST_CLUES = 12
+
+
+def clues(seen: Sequence[Seen]) -> tuple[Clue, ...]:
+    """
+    One clue for each sign, the first place it was seen in, and how often.
+    """
+    clues: dict[str, tuple[Seen, dict[tuple[str, int, str], Match]]] = {}
+    for each in seen:
+        _, places = clues.setdefault(each.sign.name, (each, {}))
+        places.update(((match.origin, match.line, match.text), match) for match in each.matches)
+    return tuple(_clue(one, list(places.values())) for one, places in list(clues.values())[:MOST_CLUES])
+
+
+def _clue(seen: Seen, matches: Sequence[Match]) -> Clue:
+    if not matches:
+        text = "looked for and not there" if isinstance(seen.sign, AbsentSign) else "the exit of the process"
+        return Clue(sign=seen.sign.name, text=text, where="", grade=seen.sign.grade)
+    first = matches[0]
+    return Clue(
+        sign=seen.sign.name,
+        text=first.text,
+        where=f"{first.origin}:{first.line}" if first.line else first.origin,
+        grade=seen.sign.grade,
+        when=first.when,
+        times=len(matches),
+    )
+
+
+def unchecked(cause: Cause, incident: Incident) -> tuple[str, ...]:
+    """
+    Absences that could not be established because the place was not looked at.
+    """
+    return tuple(
+        f"{sign.name} ({sign.looked} not looked at)"
+        for sign in (*cause.signs, *cause.against)
+        if isinstance(sign, AbsentSign) and sign.looked not in incident.looked
+    )
+
+
+def death(end: End, best: tuple[str, float] | None, incident: Incident) -> Death:
+    """
+    One end as findings list it, with the likeliest cause of it alone.
+    """
+    rss_bytes, limit_bytes = reading_of(end, incident)
+    return Death(
+        whose=end.whose,
+        when=end.when,
+        signal=end.signal,
+        status=end.status,
+        asked=end.asked,
+        noticed=tuple(end.noticed),
+        reason=end.reason,
+        assigned=assigned(end.marks),
+        executing=_executing(end.whose.worker, incident),
+        rss_bytes=rss_bytes,
+        limit_bytes=limit_bytes,
+        cause=best[0] if best else None,
+        probability=best[1] if best else 0.0,
+    )
+
+
+def assigned(marks: Sequence[Match]) -> tuple[str, ...]:
+    """
+    Tasks that were assigned to a worker when the scheduler let go of it, at most 20.
+    """
+    for mark in marks:
+        if listed := mark.captures.get("processing"):
+            return _keys(listed)[:20]
+    return ()
+
+
+def _keys(listed: str) -> tuple[str, ...]:
+    """
+    Task keys joined by commas; a key may itself be a tuple: ``('x', 0), y``.
+    """
+    keys, depth, key = [], 0, ""
+    for char in listed:
+        depth += (char in "([") - (char in ")]")
+        if char == "," and depth <= 0:
+            keys.append(key.strip())
+            key = ""
+        else:
+            key += char
+    return tuple(each for each in (*keys, key.strip()) if each)
+
+
+def _executing(worker: str | None, incident: Incident) -> tuple[str, ...] | None:
+    if worker is None:
+        return None
+    return next((facts.executing for facts in incident.exceptions if facts.whose.worker == worker), None)
