@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from workerdiag import rulebook
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.literals import literals
 from workerdiag.model.rules import LogSign
 from workerdiag.proving import lint, prove
-from workerdiag.rulebook import compile_rulebook, load_rulebook, patterns, read_folder, shipped_folder
+from workerdiag.rulebook import (
+    compile_rulebook,
+    compiled,
+    load_rulebook,
+    patterns,
+    read_folder,
+    shipped_folder,
+)
 
 GOOD = """
 id = "house.rule"
@@ -119,13 +125,13 @@ def test_a_newer_shape_of_files_is_refused_by_name(tmp_path):
     assert "reads schema 1" in problems(tmp_path)
 
 
-def test_compiled_knowledge_is_the_same_knowledge(tmp_path, monkeypatch):
+def test_compiled_knowledge_is_the_same_knowledge():
     """
     What a wheel carries loads to equal objects.
     """
     book = read_folder(shipped_folder())
     text = compile_rulebook(book, {each: literals(each) for each in patterns(book)})
-    loaded = rulebook._from_compiled(json.loads(text))
+    loaded = compiled.from_compiled(json.loads(text))
 
     assert (loaded.causes, loaded.landmarks) == (book.causes, book.landmarks)
     assert set(loaded.literals) == set(patterns(book))

@@ -12,8 +12,9 @@ import pytest
 
 from workerdiag.model.evidence import Event, Gap, Identity, LogChunk, Looked, MemoryReading
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster_choice import nannies_to_ask, recently_dead, removals, shares_its_log
-from workerdiag.sources.cluster_evidence import flat, of_events, of_records, of_workers
+from workerdiag.sources.cluster_choice import nannies_to_ask, recently_dead, removals
+from workerdiag.sources.cluster_evidence import flat, of_events, of_workers
+from workerdiag.sources.cluster_logs import of_records, shares_its_log
 from workerdiag.sources.cluster_queries import Record
 from workerdiag.sources.cluster_tasks import task_states
 
@@ -144,9 +145,9 @@ def test_each_refusal_is_a_gap_and_the_rest_is_still_asked():
     evidence = asked(Client(logs=forbidden, get_task_prefix_states=KeyError("x"), broadcast=OSError("gone")))
     assert [(each.source, each.reason) for each in of(Gap, evidence)] == [
         ("scheduler events", "expired"),
-        (f"nanny log of {NANNY}", "unreachable"),
         ("scheduler log", "forbidden"),
         ("task states", "unreachable"),
+        (f"nanny log of {NANNY}", "unreachable"),
     ]
     assert all(each.detail and each.remedy for each in of(Gap, evidence))
     assert {each.place for each in of(Looked, evidence)} == {"scheduler events", "worker states"}
@@ -201,7 +202,7 @@ def test_a_nanny_log_without_its_usual_level_shows_nothing_by_silence():
     Where INFO is left out, or older records are, what is absent was not looked for.
     """
     quiet = Client(broadcast=lambda workers, **_: {workers[0]: ((NOW, "WARNING", "x"),)})
-    full = Client(broadcast=lambda msg, workers: {workers[0]: ((NOW, "INFO", "x"),) * msg["n"]})
+    full = Client(broadcast=lambda msg, workers, **_: {workers[0]: ((NOW, "INFO", "x"),) * msg["n"]})
     for client, reason in ((quiet, "never-recorded"), (full, "expired")):
         evidence = asked(client)
         assert "nanny log" not in {each.place for each in of(Looked, evidence)}

@@ -4,7 +4,7 @@ Whether a rulebook keeps what it promises: its patterns, its own examples, its r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from workerdiag.matching.literals import NoLiteralError, literals, stands_in_healthy_logs
 from workerdiag.matching.match import match
@@ -108,6 +108,7 @@ def _reference_problems(book: Rulebook) -> Iterator[str]:
     causes = {each.id for each in book.causes}
     landmarks = {each.id for each in book.landmarks}
     for cause in book.causes:
+        yield from _lifecycle(cause, causes)
         for named in (*cause.explains, *(each.cause for each in cause.look_alikes)):
             if named not in causes:
                 yield f"{cause.id}: names a cause that is not there: {named}"
@@ -116,6 +117,13 @@ def _reference_problems(book: Rulebook) -> Iterator[str]:
                 if mark not in landmarks:
                     yield f"{cause.id} {sign.name}: names a landmark that is not there: {mark}"
     yield from _circles(book)
+
+
+def _lifecycle(cause: Cause, causes: Collection[str]) -> Iterator[str]:
+    if cause.status == "deprecated" and not cause.deprecated_because:
+        yield f"{cause.id}: is deprecated and does not say why (deprecated_because)"
+    if cause.successor and cause.successor not in causes:
+        yield f"{cause.id}: names a successor that is not there: {cause.successor}"
 
 
 def _marks_named(cause: Cause, sign: Sign) -> tuple[str, ...]:

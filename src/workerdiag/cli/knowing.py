@@ -141,6 +141,39 @@ def test(folder: Path) -> int:
     return _told(folder, prove(book), _counts(book))
 
 
+@knowledge.command(
+    cls=Guarded,
+    examples=(
+        "workerdiag knowledge lock my-rules --check",
+        "workerdiag knowledge lock my-rules",
+    ),
+)
+@_folder
+@click.option("--check", is_flag=True, help="Only say whether the lock fits; write nothing.")
+def lock(folder: Path, *, check: bool) -> int:
+    """
+    Write down which revision of each rule has which content.
+
+    Refuses, as --check does, when an edit that can change a diagnosis came without a new
+    revision, or an id has vanished. Exit status: 0 fits or written, 1 refused, 2 no such folder.
+    """
+    from workerdiag.locking import LOCK, broken_promises, lock_problems, locked
+    from workerdiag.rulebook import read_folder
+
+    try:
+        book = read_folder(folder)
+    except RuleFileError as problem:
+        return _told(folder, problem.problems, "")
+    if check:
+        return _told(folder, lock_problems(folder, book), _counts(book))
+    path = folder / LOCK
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    problems = list(broken_promises(known, book))
+    if not problems:
+        path.write_text(locked(book), encoding="utf-8")
+    return _told(folder, problems, f"{_counts(book)} locked")
+
+
 def _told(folder: Path, problems: Any, good: str) -> int:
     from workerdiag.rendering.words import clean, counted
 

@@ -280,6 +280,7 @@ class Landmark:
     """
 
     id: str = field(validator=matches_re(r"[a-z0-9-]+\.[a-z0-9-]+"))
+    revision: int = field(default=1, validator=ge(1))
     role: str = field(validator=in_(ROLES))
     pattern: str
     unless: str | None = None

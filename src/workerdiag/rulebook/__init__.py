@@ -1,0 +1,13 @@
+"""
+From ``knowledge/`` to a `Rulebook`: the only room that knows TOML and cattrs hooks.
+
+TOML files are the source. A wheel also carries ``knowledge.json``, compiled from them when
+it is built, because reading that takes milliseconds and no cattrs.
+"""
+
+from workerdiag.rulebook.compiled import compile_rulebook, patterns
+from workerdiag.rulebook.folder import read_folder
+from workerdiag.rulebook.kinds import SIGN_KINDS
+from workerdiag.rulebook.loading import load_rulebook, shipped_folder
+
+__all__ = ["SIGN_KINDS", "compile_rulebook", "load_rulebook", "patterns", "read_folder", "shipped_folder"]

@@ -1,0 +1,42 @@
+"""
+What the files may hold: the shape that this engine reads, and the kinds of signs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workerdiag.model.rules import (
+    AbsentSign,
+    EventSign,
+    ExceptionSign,
+    ExitSign,
+    LandmarkSign,
+    LogSign,
+    TogetherSign,
+)
+
+#: Shape of the files that this engine reads.
+SCHEMA = 1
+#: Newest rules that it understands (`engine` in a rule); a newer rule is skipped with a note.
+ENGINE = (0, 1)
+
+SIGN_KINDS: Mapping[str, type[Any]] = {
+    "log": LogSign,
+    "landmark": LandmarkSign,
+    "exit": ExitSign,
+    "event": EventSign,
+    "exception": ExceptionSign,
+    "absent": AbsentSign,
+    "together": TogetherSign,
+}
+_KIND_OF = {cls: kind for kind, cls in SIGN_KINDS.items()}
+KIND_OF = {cls: kind for kind, cls in SIGN_KINDS.items()}
+#: TOML tables are named in the singular, as TOML files usually have them.
+SINGULAR = {
+    "sign": "signs",
+    "mitigation": "mitigations",
+    "look_alike": "look_alikes",
+    "settles": "settled_by",
+}

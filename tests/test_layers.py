@@ -1,0 +1,129 @@
+"""
+The layer table of the design, compared with the imports that are really there.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import workerdiag
+
+PACKAGE = Path(workerdiag.__file__).parent
+
+STAGES = "sources matching reasoning rendering"
+
+
+def table(rows: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
+    """
+    Rooms, or libraries, from their names in one text.
+    """
+    return {row: frozenset(names.split()) for row, names in rows.items()}
+
+
+#: Room -> rooms it may import from, beside itself. A room is a module or a folder of the package.
+MAY_IMPORT = table(
+    {
+        "errors": "",
+        "model": "errors",
+        "rulebook": "model errors",
+        "sources": "model errors",
+        "matching": "model errors",
+        "reasoning": "model errors",
+        "rendering": "model errors",
+        "pipeline": "model errors matching reasoning",
+        "proving": "model errors matching",
+        "locking": "model",
+        "recorder": "model errors",
+        "api": f"model errors rulebook pipeline recorder {STAGES}",
+        "demo": "model errors api",
+        "cli": f"model errors rulebook pipeline recorder proving locking api demo {STAGES}",
+        "__init__": "model errors rulebook api",
+        "__main__": "cli",
+    }
+)
+
+#: Room -> libraries it must not touch, however deep inside a function.
+MUST_NOT_IMPORT = table(
+    {
+        "errors": "distributed dask cattrs click jinja2",
+        "model": "distributed dask cattrs click jinja2 os pathlib socket subprocess fsspec",
+        "rulebook": "distributed dask click jinja2 socket subprocess fsspec",
+        "sources": "cattrs click jinja2",
+        "matching": "distributed dask cattrs click jinja2 socket subprocess fsspec",
+        "reasoning": "distributed dask cattrs click jinja2 pathlib socket subprocess fsspec",
+        "rendering": "distributed dask click socket subprocess fsspec",
+        "pipeline": "distributed dask cattrs click jinja2 pathlib socket subprocess fsspec",
+    }
+)
+
+
+def room_of(module: str) -> str:
+    """
+    The room of ``workerdiag.matching.lines`` is ``matching``.
+    """
+    return module.split(".")[1]
+
+
+def modules() -> list[tuple[str, Path]]:
+    """
+    Dotted name and file of every module of the package.
+    """
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts), path) for path in paths]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """
+    Every module named in an import statement of *path*, at the top or inside functions.
+    """
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_the_table_has_every_room():
+    """
+    A new module or folder of the package starts with a line in the table.
+    """
+    assert {room_of(module) for module, _ in modules()} <= set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize(("module", "path"), modules())
+def test_a_room_imports_only_what_the_design_allows(module, path):
+    """
+    A stage never imports another stage, and nothing below knows of what is above it.
+    """
+    room = room_of(module)
+    ours = {room_of(name) for name in imports(path) if name.startswith("workerdiag.")}
+    rooms = ours & set(MAY_IMPORT)  # what is no room is a name of the package itself
+    assert rooms - {room} <= MAY_IMPORT[room]
+
+
+@pytest.mark.parametrize(("module", "path"), modules())
+def test_a_room_keeps_its_hands_off_what_is_not_its_business(module, path):
+    """
+    Only sources touch files, networks and Dask; only the rulebook structures with cattrs.
+    """
+    libraries = {name.split(".")[0] for name in imports(path)}
+    assert not libraries & MUST_NOT_IMPORT.get(room_of(module), set())
+
+
+def test_the_table_has_no_circle():
+    """
+    Whatever may import something cannot be imported by it, however many rooms lie between.
+    """
+    for room, others in MAY_IMPORT.items():
+        reached: set[str] = set()
+        ahead = set(others)
+        while ahead:
+            each = ahead.pop()
+            reached.add(each)
+            ahead |= MAY_IMPORT[each] - reached
+        assert room not in reached
