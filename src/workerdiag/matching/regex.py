@@ -75,14 +75,15 @@ class Pattern:
     A compiled pattern, case-insensitive, searched anywhere in a text.
     """
 
-    __slots__ = ("_compiled", "_compiled_bytes", "_names", "text")
+    __slots__ = ("_ascii", "_names", "_unicode", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._compiled = _compiled(text)
-        # google-re2 converts offsets of str one by one; most log text is ASCII and needs none of it
-        self._compiled_bytes = _compiled(text.encode()) if re2 is not None and text.isascii() else None
-        self._names = tuple(self._compiled.groupindex.items())
+        # google-re2 converts the offsets of str one by one; most log text is ASCII and needs none of it
+        self._ascii = _compiled(text.encode()) if re2 is not None and text.isascii() else None
+        self._unicode = _compiled(text) if self._ascii is None else None
+        groups = (self._ascii or self._unicode).groupindex.items()
+        self._names = tuple((name.decode() if isinstance(name, bytes) else name, at) for name, at in groups)
 
     def search(self, text: str) -> Found | None:
         """
@@ -94,17 +95,27 @@ class Pattern:
         """
         All matches, left to right, not overlapping.
         """
-        if self._compiled_bytes is not None and text.isascii():
-            for match in self._compiled_bytes.finditer(text.encode()):
+        if self._ascii is not None and text.isascii():
+            for match in self._ascii.finditer(text.encode()):
                 yield _AsciiFound(match, self._names)
         else:
-            yield from self._compiled.finditer(text if re2 else text[:_GUARD_CHARS])
+            yield from self._any().finditer(text if re2 else text[:_GUARD_CHARS])
 
     def covers(self, text: str) -> bool:
         """
         Whether the pattern matches the whole of *text*.
         """
-        return self._compiled.fullmatch(text) is not None
+        if self._ascii is not None and text.isascii():
+            return self._ascii.fullmatch(text.encode()) is not None
+        return self._any().fullmatch(text) is not None
+
+    def _any(self) -> Any:
+        """
+        The form that takes any text, compiled when first needed.
+        """
+        if self._unicode is None:
+            self._unicode = _compiled(self.text)
+        return self._unicode
 
 
 @lru_cache(maxsize=4096)  # of compiled patterns only: equal for all who ask
