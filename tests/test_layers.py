@@ -37,10 +37,11 @@ MAY_IMPORT = table(
         "pipeline": "model errors matching reasoning",
         "proving": "model errors matching",
         "locking": "model",
+        "suggesting": "model matching",
         "recorder": "model errors",
         "api": f"model errors rulebook pipeline recorder {STAGES}",
         "demo": "model errors api",
-        "cli": f"model errors rulebook pipeline recorder proving locking api demo {STAGES}",
+        "cli": f"model errors rulebook pipeline recorder proving locking suggesting api demo {STAGES}",
         "__init__": "model errors rulebook api",
         "__main__": "cli",
     }

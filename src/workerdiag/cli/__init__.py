@@ -13,6 +13,7 @@ from workerdiag import __version__
 from workerdiag.cli.explaining import explain
 from workerdiag.cli.guard import Guarded, GuardedGroup
 from workerdiag.cli.knowing import knowledge
+from workerdiag.cli.suggesting import suggest
 
 __all__ = ["explain", "main"]
 
@@ -109,3 +110,4 @@ def completion(shell: str) -> None:
 
 main.add_command(explain)
 main.add_command(knowledge)
+knowledge.add_command(suggest)

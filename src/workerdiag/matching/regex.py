@@ -81,8 +81,8 @@ class Pattern:
         self.text = text
         # google-re2 converts the offsets of str one by one; most log text is ASCII and needs none of it
         self._ascii = _compiled(text.encode()) if re2 is not None and text.isascii() else None
-        self._unicode = _compiled(text) if self._ascii is None else None
-        groups = (self._ascii or self._unicode).groupindex.items()
+        self._unicode: Any = None
+        groups = (self._ascii or self._any()).groupindex.items()
         self._names = tuple((name.decode() if isinstance(name, bytes) else name, at) for name, at in groups)
 
     def search(self, text: str) -> Found | None:

@@ -8,6 +8,14 @@ it is built, because reading that takes milliseconds and no cattrs.
 from workerdiag.rulebook.compiled import compile_rulebook, patterns
 from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.kinds import SIGN_KINDS
-from workerdiag.rulebook.loading import load_rulebook, shipped_folder
+from workerdiag.rulebook.loading import load_rulebook, quiet_lines, shipped_folder
 
-__all__ = ["SIGN_KINDS", "compile_rulebook", "load_rulebook", "patterns", "read_folder", "shipped_folder"]
+__all__ = [
+    "SIGN_KINDS",
+    "compile_rulebook",
+    "load_rulebook",
+    "patterns",
+    "quiet_lines",
+    "read_folder",
+    "shipped_folder",
+]

@@ -51,6 +51,14 @@ def shipped_folder() -> Path:
     return inside if inside.is_dir() else _PACKAGE.parents[1] / "knowledge"
 
 
+def quiet_lines() -> tuple[str, ...]:
+    """
+    Lines that healthy clusters write (``knowledge/quiet.txt``), each as ``logger - LEVEL - message``.
+    """
+    text = (shipped_folder() / "quiet.txt").read_text(encoding="utf-8")
+    return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
+
+
 def _shipped() -> Rulebook:
     compiled = _PACKAGE / "knowledge.json"
     if compiled.is_file():
