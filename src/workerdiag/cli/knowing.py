@@ -141,13 +141,7 @@ def test(folder: Path) -> int:
     return _told(folder, prove(book), _counts(book))
 
 
-@knowledge.command(
-    cls=Guarded,
-    examples=(
-        "workerdiag knowledge lock my-rules --check",
-        "workerdiag knowledge lock my-rules",
-    ),
-)
+@knowledge.command(cls=Guarded, examples=("workerdiag knowledge lock my-rules",))
 @_folder
 @click.option("--check", is_flag=True, help="Only say whether the lock fits; write nothing.")
 def lock(folder: Path, *, check: bool) -> int:
@@ -206,13 +200,20 @@ def export(knowledge: tuple[str, ...]) -> None:
     click.echo(compile_rulebook(book, {each: literals(each) for each in patterns(book)}))
 
 
-@knowledge.command(cls=Guarded, examples=("workerdiag knowledge schema > rules.schema.json",))
-def schema() -> None:
+@knowledge.command(
+    cls=Guarded,
+    examples=(
+        "workerdiag knowledge schema > rules.schema.json",
+        "workerdiag knowledge schema --export > export.schema.json",
+    ),
+)
+@click.option("--export", is_flag=True, help="Of what `workerdiag knowledge export` prints.")
+def schema(*, export: bool) -> None:
     """
     Print the JSON Schema of rule files.
 
     For editors that check TOML, and for other tools.
     """
-    from workerdiag.cli.rule_schema import rule_schema
+    from workerdiag.cli.rule_schema import export_schema, rule_schema
 
-    click.echo(json.dumps(rule_schema(), indent=2))
+    click.echo(json.dumps(export_schema() if export else rule_schema(), indent=2))

@@ -9,7 +9,7 @@ from typing import Any
 
 from workerdiag.model.rules import Cause, Landmark
 from workerdiag.rendering.json_schema import DIALECT, define
-from workerdiag.rulebook import SIGN_KINDS
+from workerdiag.rulebook import SCHEMA, SIGN_KINDS
 
 #: Attributes whose tables TOML files name in the singular (workerdiag/rulebook.py).
 _IN_FILES: Mapping[str, str] = {
@@ -24,13 +24,7 @@ def rule_schema() -> dict[str, Any]:
     """
     The JSON Schema (draft 2020-12) of a cause's file, or of a file of landmarks.
     """
-    definitions: dict[str, Any] = {}
-    cause = define(Cause, definitions, all_required=False)
-    landmark = define(Landmark, definitions, all_required=False)
-    for kind, cls in SIGN_KINDS.items():
-        sign = definitions[cls.__name__]
-        sign["properties"] = {"kind": {"const": kind}, **sign["properties"]}
-        sign["required"].insert(0, "kind")
+    definitions, cause, landmark = _defined()
     properties = definitions["Cause"]["properties"]
     definitions["Cause"]["properties"] = {_IN_FILES.get(key, key): shape for key, shape in properties.items()}
     landmarks = {
@@ -45,3 +39,44 @@ def rule_schema() -> dict[str, Any]:
         "anyOf": [cause, landmarks],
         "$defs": dict(sorted(definitions.items())),
     }
+
+
+def export_schema() -> dict[str, Any]:
+    """
+    The JSON Schema (draft 2020-12) of what ``workerdiag knowledge export`` prints.
+    """
+    definitions, cause, landmark = _defined()
+    texts = {"type": "array", "items": {"type": "string"}}
+    return {
+        "$schema": DIALECT,
+        "title": "workerdiag rules, exported",
+        "type": "object",
+        "required": ["schema", "release", "causes", "landmarks", "literals"],
+        "properties": {
+            "schema": {"const": SCHEMA, "description": "Shape of this document."},
+            "release": {"type": "string", "description": "Release of the knowledge, as reports quote it."},
+            "causes": {"type": "array", "items": cause},
+            "landmarks": {"type": "array", "items": landmark},
+            "notes": texts,
+            "literals": {
+                "type": "object",
+                "description": "For each pattern lower-case texts, one of which every match contains.",
+                "additionalProperties": texts,
+            },
+        },
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _defined() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """
+    All definitions, and how to refer to a cause and to a landmark.
+    """
+    definitions: dict[str, Any] = {}
+    cause = define(Cause, definitions, all_required=False)
+    landmark = define(Landmark, definitions, all_required=False)
+    for kind, cls in SIGN_KINDS.items():
+        sign = definitions[cls.__name__]
+        sign["properties"] = {"kind": {"const": kind}, **sign["properties"]}
+        sign["required"].insert(0, "kind")
+    return definitions, cause, landmark

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import click
 
-from workerdiag.cli.guard import GOOD, NOT_GOOD, Guarded, UnusableError
+from workerdiag.cli.guard import GOOD, Guarded, UnusableError
 
 #: Reading logs for a draft may take this long; nobody waits for it in an except block.
 _READING_S = 120.0
@@ -26,8 +26,8 @@ def suggest(logs: tuple[str, ...]) -> int:
     Draft a rule from logs that no rule explains.
 
     Prints a rule file whose signs are the lines that healthy clusters do not write and no rule
-    knows. What a person must think about is marked TODO. Exit status: 0 a draft, 1 nothing
-    unusual, 2 nothing could be read.
+    knows. What a person must think about is marked TODO. Exit status: 0 a draft, or nothing
+    unusual; 2 nothing could be read.
     """
     from workerdiag.model.evidence import Gap, LogChunk
     from workerdiag.rendering.words import clean
@@ -48,7 +48,7 @@ def suggest(logs: tuple[str, ...]) -> int:
     quiet = {template(each.partition(" - ")[2].partition(" - ")[2]) for each in quiet_lines()}
     lines = unusual_lines(chunks, load_rulebook(), quiet=quiet)
     if not lines:
-        click.echo("Nothing unusual: every line is known to a rule, or is one that healthy clusters write.")
-        return NOT_GOOD
+        click.echo("Nothing unusual: rules know every line, or healthy clusters write it too.", err=True)
+        return GOOD
     click.echo(clean(draft(lines)))
     return GOOD

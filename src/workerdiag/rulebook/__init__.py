@@ -7,10 +7,11 @@ it is built, because reading that takes milliseconds and no cattrs.
 
 from workerdiag.rulebook.compiled import compile_rulebook, patterns
 from workerdiag.rulebook.folder import read_folder
-from workerdiag.rulebook.kinds import SIGN_KINDS
+from workerdiag.rulebook.kinds import SCHEMA, SIGN_KINDS
 from workerdiag.rulebook.loading import load_rulebook, quiet_lines, shipped_folder
 
 __all__ = [
+    "SCHEMA",
     "SIGN_KINDS",
     "compile_rulebook",
     "load_rulebook",
