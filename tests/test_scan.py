@@ -237,3 +237,52 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
     monkeypatch.setattr(database, "cache_folder", lambda: tmp_path / "file" / "below")
 
     assert len(found(DEATH)) == 1
+
+
+WRAPPED = (
+    "2026-05-04 11:22:33,000 - distributed.worker - INFO -       Local Directory: /scratch/alex/dask-"
+    "scratch-space/worker-x1y2z3\n" + DEATH + "\n"
+)
+
+
+@pytest.mark.parametrize("width", [72, 80, 100])
+def test_hard_wrapped_lines_are_read_as_written(width):
+    """
+    A terminal that cuts lines at its width does not hide a message, and the line told is the given one.
+    """
+    rows = [line[at : at + width] for line in WRAPPED.splitlines() for at in range(0, len(line), width)]
+    [match] = found("\n".join(rows) + "\n")
+
+    assert match.whose.pid == 7012
+    assert "was killed" in DEATH
+    assert rows[match.line - 1].startswith("2026-05-04 11:22:33,444")
+
+
+def test_line_ends_of_a_json_string_are_line_ends():
+    """
+    A log pasted from JSON is one line with backslashes; its messages are found all the same.
+    """
+    [match] = found(f"{BENIGN}\n{BENIGN}\n{DEATH}".replace("\n", "\\n"))
+
+    assert (match.whose.pid, match.line) == (7012, 1)
+
+
+@pytest.mark.parametrize(
+    "quoted", ["\u2019soilmodels\u2019", "&#39;soilmodels&#39;", "\u2018soilmodels\u2019"]
+)
+def test_quotes_of_web_pages_are_quotes(quoted):
+    """
+    Typographic and escaped quotes stand for the typewriter's.
+    """
+    matches = found(f"ModuleNotFoundError: No module named {quoted}")
+
+    assert [each.captures for each in matches] == [{"module": "soilmodels"}]
+
+
+def test_a_failed_task_is_one_in_lower_case_too():
+    """
+    A lower-cased log still tells that only a task failed.
+    """
+    text = "distributed.worker - error - compute failed\nkey: x\nworker process 7012 was killed by signal 9"
+
+    assert [each.in_task for each in found(text)] == [True]

@@ -7,6 +7,7 @@ time before it since 2022.3.0) and the ones met in the field: see docs/how-it-wo
 
 from __future__ import annotations
 
+import html
 from datetime import UTC, datetime
 
 from attrs import frozen
@@ -21,6 +22,10 @@ _ANSI = pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-
 _LOGGER = (
     r"(?P<logger>(?:distributed|tornado|dask|dask_\w+|asyncio|bokeh|coiled|py\.warnings|root)(?:\.[\w.]+)?)"
 )
+#: What word processors and web pages make of quotes and brackets.
+_TYPEWRITTEN = str.maketrans("\u2018\u2019\u201a\u2032\u201c\u201d\u201e\u2033\u00a0", "''''\"\"\"\" ")
+_ENTITY = pattern(r"&(?:quot|apos|lt|gt|amp|nbsp|#39|#x27|#34);")
+
 _LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"})
 _LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 
@@ -148,6 +153,10 @@ def take_apart(raw: bytes) -> Line:
     The parts of one line, given without its line end. Never fails: bad UTF-8 is replaced.
     """
     text = raw.decode("utf-8", errors="replace").rstrip("\r")
+    if not text.isascii():
+        text = text.translate(_TYPEWRITTEN)
+    if "&" in text and _ENTITY.search(text):
+        text = html.unescape(text)
     if usual := _usual(text):
         return usual
     if "\x1b" in text:

@@ -34,6 +34,8 @@ client
 """.replace("\n", " ")
 #: A healthy literal longer than this is one whole message, which some signs are about.
 _COMMON_CHARS = 13
+#: Web pages and word processors spell these otherwise (`workerdiag.matching.lines` undoes it).
+_RESPELT = "'\"<>&"
 #: A pattern with more branches than this wants to be written as several signs.
 MOST_BRANCHES = 40
 #: Alternatives inside a fixed text are multiplied out up to so many.
@@ -88,9 +90,11 @@ def _exact(item: Any) -> frozenset[str] | None:
     """
     op, value = item
     if op is sre.LITERAL:
-        return frozenset({chr(value).lower()}) if value < 0x80 else None
+        return frozenset({chr(value).lower()}) if value < 0x80 and chr(value) not in _RESPELT else None
     if op is sre.IN:
-        chars = [code for kind, code in value if kind is sre.LITERAL and code < 0x80]
+        chars = [
+            code for kind, code in value if kind is sre.LITERAL and code < 0x80 and chr(code) not in _RESPELT
+        ]
         return frozenset(chr(code).lower() for code in chars) if len(chars) == len(value) else None
     if op is sre.SUBPATTERN:
         return _exact_run(value[-1])

@@ -16,6 +16,7 @@ from attrs import define, evolve, field, frozen
 from workerdiag.matching.lines import Line
 from workerdiag.matching.literal_scan import LiteralScan
 from workerdiag.matching.literals import literals
+from workerdiag.matching.mending import MOST_BYTES, Mended, mended
 from workerdiag.matching.records import AFTER_BYTES, BEFORE_BYTES, LINE_BYTES, Block, Record
 from workerdiag.matching.regex import pattern
 from workerdiag.model.diagnosis import Match
@@ -30,7 +31,7 @@ LONGEST_LITERAL = 256
 #: Of one sign in one log, so many matches are kept from the start, and as many from the end.
 KEPT_EACH_END = 400
 #: How worker.py reports a failed task, in every release.
-_TASK_FAILED = ("Compute Failed", " Compute Failed")
+_TASK_FAILED = "compute failed"
 #: Characters of a message that a match quotes.
 QUOTED_CHARS = 600
 
@@ -72,11 +73,32 @@ class Matcher:
         All matches in the chunks of one log, in the order of the text.
         """
         log: _Log | None = None
+        held, is_excerpt = b"", True
         for chunk in chunks:
             log = log or _Log(self, chunk)
-            log.feed(chunk.data)
-        if log is not None:
-            yield from log.finished()
+            held += chunk.data
+            if len(held) > MOST_BYTES:
+                is_excerpt = False
+                log.feed(held)
+                held = b""
+        if log is None:
+            return
+        whole = mended(held) if is_excerpt else None
+        if whole is not None:
+            yield from self._of_mended(log.like, whole)
+            return
+        log.feed(held)
+        yield from log.finished()
+
+    def _of_mended(self, like: LogChunk, whole: Mended) -> Iterator[Match]:
+        """
+        What the mended text shows, at the lines of the text as it was given.
+        """
+        log = _Log(self, like)
+        log.feed(whole.data)
+        for match in log.finished():
+            first, last = (whole.lines[min(at, len(whole.lines)) - 1] for at in (match.line, match.last_line))
+            yield evolve(match, line=first, last_line=last)
 
     def candidates(self, block: bytes) -> list[tuple[int, list[str]]]:
         """
@@ -114,7 +136,7 @@ class _Log:
 
     def __init__(self, matcher: Matcher, like: LogChunk) -> None:
         self._matcher = matcher
-        self._like = evolve(like, data=b"")
+        self.like = evolve(like, data=b"")
         self._data = b""
         #: Absolute offset of the first byte held, and of the first not yet looked at.
         self._base = 0
@@ -213,7 +235,7 @@ class _Log:
             at = record.line_offsets[first] + found.start() - record.text_starts[first]
             for wanted in self._matcher.wanted(text):
                 key = (at, wanted.owner, wanted.sign)
-                if key in self._seen or not _fits(wanted, record, first, self._like.stream):
+                if key in self._seen or not _fits(wanted, record, first, self.like.stream):
                     continue
                 self._seen.add(key)
                 if record.lines[first].year_assumed:
@@ -232,13 +254,13 @@ class _Log:
             role=wanted.role,
             text=_quote(record, first),
             captures=captures,
-            origin=self._like.origin,
+            origin=self.like.origin,
             line=number,
             last_line=max(number, self._line_number(record.line_offsets[last])),
-            stream=_stream(record, first, self._like.stream),
+            stream=_stream(record, first, self.like.stream),
             when=record.lines[first].when or line.when,
-            whose=_whose(captures, line, self._like.whose),
-            in_task=record.header is not None and record.text.startswith(_TASK_FAILED),
+            whose=_whose(captures, line, self.like.whose),
+            in_task=record.header is not None and record.text[:20].lstrip().lower().startswith(_TASK_FAILED),
         )
 
 

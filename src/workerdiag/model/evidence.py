@@ -98,6 +98,10 @@ def _is_ip(host: str) -> bool:
 NOBODY = Identity()
 
 
+def _known_stream(name: str | None) -> str | None:
+    return name if name in STREAMS else None
+
+
 @frozen
 class LogText:
     """
@@ -105,7 +109,8 @@ class LogText:
     """
 
     text: str = field()
-    stream: str | None = field(default=None, validator=optional(in_(STREAMS)))
+    #: Who wrote it; None, and any name that is not of `STREAMS`: work it out line by line.
+    stream: str | None = field(default=None, converter=_known_stream)
     #: Address or name of the worker the text belongs to, where the caller knows it.
     worker: str | None = None
 

@@ -17,8 +17,8 @@ from attrs.validators import ge, in_, matches_re
 #: Judgements, checked for calibration on labelled deaths (docs/what-the-numbers-mean.md).
 GRADES: Mapping[str, float] = {
     "decisive": 4000.0,  # the producer says so in as many words
-    "strong": 700.0,  # hardly ever seen otherwise
-    "moderate": 110.0,  # the usual reading, with rivals
+    "strong": 1000.0,  # hardly ever seen otherwise
+    "moderate": 150.0,  # the usual reading, with rivals
     "weak": 15.0,  # fits, and fits others as well
     "hint": 3.0,  # by itself nothing
 }

@@ -39,9 +39,7 @@ def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version
     judged = [judge(case, incident, book) for case in incident.cases]
     deciding = deciding_deaths(deaths_of_the_task(judged, incident))
     deciding = deciding or [judge(Case(end=None), incident, book)]
-    chances = mixed(
-        [(FIRST_WEIGHT if index == 0 else 1.0, each.chances) for index, each in enumerate(deciding)]
-    )
+    chances = mixed([(_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)])
     outcome = _outcome(chances, incident, deciding)
     if outcome == "no-death":
         chances = Distribution()
@@ -64,6 +62,13 @@ def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version
         version=version,
         notes=book.notes,
     )
+
+
+def _weight(index: int, chances: Distribution) -> float:
+    """
+    A death of which little is known says little of the incident.
+    """
+    return (FIRST_WEIGHT if index == 0 else 1.0) * max(0.01, 1.0 - chances.unknown) ** 2
 
 
 def _outcome(chances: Distribution, incident: Incident, deciding: Sequence[Judged]) -> str:

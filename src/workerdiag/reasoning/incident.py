@@ -99,8 +99,8 @@ def _learn_blame(ends: list[End], whose: Identity, mark: Match | None) -> None:
     Dask gave up on a task: the last worker that it names died, whoever else says so.
     """
     known = [end for end in ends if end.shares(whose)]
-    fitting = [end for end in ends if end.lost and not end.asked and not end.whose.contradicts(whose)]
-    nameless = [end for end in fitting if end.whose.worker is None]
+    fitting = [end for end in ends if (end.lost or end.asked) and not end.whose.contradicts(whose)]
+    nameless = [end for end in sorted(fitting, key=lambda end: not end.asked) if end.whose.worker is None]
     if known:
         end = known[-1]
     elif nameless:

@@ -1,0 +1,92 @@
+r"""
+Undoing what copying did to a log: hard-wrapped terminal lines, line ends written as ``\n``.
+
+Only done where the whole log is small, for only then can its shape be judged; a report's
+excerpt is, a cluster's log is not.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from workerdiag.matching.lines import take_apart
+
+#: Excerpts are smaller than this.
+MOST_BYTES = 256 * 1024
+#: Terminals are at least and at most so wide.
+_WIDTHS = range(60, 241)
+
+
+@frozen(kw_only=True)
+class Mended:
+    """
+    The text as it was written, and which line of the given text each of its lines began in.
+    """
+
+    data: bytes
+    #: Line number, from 1, in the given text, for each line.
+    lines: tuple[int, ...]
+
+
+def mended(data: bytes) -> Mended | None:
+    """
+    *data* without the damage, or None where there is none to see.
+    """
+    lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1)]
+    rejoined = _rejoined(lines)
+    separated = _separated(rejoined or lines)
+    whole = separated or rejoined
+    if whole is None:
+        return None
+    return Mended(data=b"\n".join(line for _, line in whole), lines=tuple(number for number, _ in whole))
+
+
+def _rejoined(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
+    """
+    Lines of exactly the greatest width go on in the next one, which begins no message.
+    """
+    lengths = [_columns(line) for _, line in lines]
+    width = max(lengths, default=0)
+    full = [length == width for length in lengths]
+    if (
+        width not in _WIDTHS
+        or len({line for (_, line), is_full in zip(lines, full, strict=True) if is_full}) < 2
+    ):
+        return None
+    begins = [_begins(line) for _, line in lines]
+    cut = sum(is_full and not begun for is_full, begun in zip(full, begins[1:], strict=False))
+    if 2 * cut < sum(full):  # most lines of that width are whole
+        return None
+    whole: list[tuple[int, bytes]] = []
+    goes_on = False
+    for (number, line), is_full, begun in zip(lines, full, begins, strict=True):
+        text = line.rstrip(b"\r")
+        if goes_on and not begun:
+            first, before = whole.pop()
+            whole.append((first, before + text))
+        else:
+            whole.append((number, text))
+        goes_on = is_full and not text.endswith(b"  ")  # not merely padded
+    return whole if len(whole) < len(lines) else None
+
+
+def _separated(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
+    """
+    Line ends written as backslash and n become ones, where they are more than the real ones.
+    """
+    written = sum(line.count(b"\\n") for _, line in lines)
+    if written < 2 or written < len(lines):
+        return None
+    return [(number, part) for number, line in lines for part in line.split(b"\\n")]
+
+
+def _begins(line: bytes) -> bool:
+    """
+    Whether a line begins a message, or was passed on by somebody who begins each line.
+    """
+    parts = take_apart(line[:1000])
+    return parts.is_header or bool(parts.passed_by) or not line.strip()
+
+
+def _columns(line: bytes) -> int:
+    return len(line.rstrip(b"\r").decode("utf-8", errors="replace"))
