@@ -35,7 +35,7 @@ client
 #: A healthy literal longer than this is one whole message, which some signs are about.
 _COMMON_CHARS = 13
 #: Web pages and word processors spell these otherwise (`workerdiag.matching.lines` undoes it).
-_RESPELT = "'\"<>&"
+_RESPELT = "'\""
 #: A pattern with more branches than this wants to be written as several signs.
 MOST_BRANCHES = 40
 #: Alternatives inside a fixed text are multiplied out up to so many.

@@ -15,6 +15,7 @@ from workerdiag.matching.lines import take_apart
 MOST_BYTES = 256 * 1024
 #: Terminals are at least and at most so wide.
 _WIDTHS = range(60, 241)
+_LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 @frozen(kw_only=True)
@@ -66,7 +67,7 @@ def _rejoined(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
             whole.append((first, before + text))
         else:
             whole.append((number, text))
-        goes_on = is_full and not text.endswith(b"  ")  # not merely padded
+        goes_on = is_full and not text.endswith(b"  ") and (begun or not _is_row(text))
     return whole if len(whole) < len(lines) else None
 
 
@@ -86,6 +87,13 @@ def _begins(line: bytes) -> bool:
     """
     parts = take_apart(line[:1000])
     return parts.is_header or bool(parts.passed_by) or not line.strip()
+
+
+def _is_row(text: bytes) -> bool:
+    """
+    Whether a line is of a table: cells with blanks between them, or a rule.
+    """
+    return b"  " in text.strip() or not any(char in _LETTERS for char in text)
 
 
 def _columns(line: bytes) -> int:

@@ -1,0 +1,71 @@
+"""
+What every benchmark prints: rows of what was measured, with the goal beside it.
+
+A benchmark is a command of its own; with ``--json`` it prints the rows for ``run.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+
+from attrs import asdict, frozen
+
+
+@frozen(kw_only=True)
+class Row:
+    """
+    One measurement.
+    """
+
+    what: str
+    measured: float
+    unit: str
+    #: The measurement is good up to here, or (``at_least``) from here on; None: only for comparison.
+    goal: float | None = None
+    at_least: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """
+        ``ok`` or ``MISSED``; nothing where there is no goal.
+        """
+        if self.goal is None:
+            return ""
+        good = self.measured >= self.goal if self.at_least else self.measured <= self.goal
+        return "ok" if good else "MISSED"
+
+
+def publish(rows: Iterable[Row]) -> None:
+    """
+    Print *rows*: as a table, or as JSON where ``run.py`` asks for it.
+    """
+    rows = list(rows)
+    if "--json" in sys.argv:
+        print(json.dumps([asdict(row) for row in rows]))
+    else:
+        print(table(rows))
+
+
+def table(rows: Iterable[Row]) -> str:
+    """
+    Rows as aligned text.
+    """
+    lines = [("", "measured", "goal", "")]
+    for row in rows:
+        sign = ">=" if row.at_least else "<="
+        goal = "" if row.goal is None else f"{sign} {row.goal:g} {row.unit}"
+        lines.append(
+            (
+                row.what,
+                f"{row.measured:.3g} {row.unit}" if row.measured < 1000 else f"{row.measured:.0f} {row.unit}",
+                goal,
+                row.verdict,
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        f"{what:<{widths[0]}}  {measured:>{widths[1]}}  {goal:<{widths[2]}}  {verdict}".rstrip()
+        for what, measured, goal, verdict in lines
+    )

@@ -1,0 +1,174 @@
+"""
+Every chore of the project, and why it is there.
+
+CI runs these sessions and nothing else (``.ci/run``). ``nox -l`` lists them; what stands
+after ``--`` goes to the tool: ``nox -s tests -- -k literals``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+PYTHONS = nox.project.python_versions(PYPROJECT)
+
+#: Releases of distributed that the lab kills workers of: the oldest supported, one between.
+OLDER_RELEASES: Mapping[str, str] = {"oldest": "2024.8.1", "middle": "2025.7.0"}
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """
+    Test the wheel, not the checkout, so that a rule file left out fails here.
+
+    Runs on the interpreter that runs nox; ``tests-3.11`` and so on run on the others.
+    """
+    test_wheel(session)
+
+
+def test_wheel(session: nox.Session) -> None:
+    """
+    Install what users install, and run all tests, with coverage of branches, or those chosen after ``--``.
+    """
+    session.install(".", *groups("tests"))
+    session.run("pytest", "-n", "2", *(session.posargs or ["--cov"]))
+
+
+for python in PYTHONS:
+    nox.session(python=python, name=f"tests-{python}", default=False)(test_wheel)
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """
+    Check our types strictly, and that they reach users: their view is the installed wheel.
+    """
+    session.install(".", *groups("types"))
+    session.run("mypy", *session.posargs)
+    session.run("mypy", "--config-file=", "--strict", "tests/typing")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """
+    Keep form out of reviews: what a tool can see, no person should have to say.
+    """
+    session.install(*groups("lint"))
+    session.run("ruff", "check", *session.posargs)
+    session.run("ruff", "format", "--check")
+
+
+@nox.session
+def knowledge(session: nox.Session) -> None:
+    """
+    Check the rules as a rule's author does, with the commands that ship to everyone.
+    """
+    session.install(".")
+    session.run("workerdiag", "knowledge", "lint", "knowledge")
+    session.run("workerdiag", "knowledge", "test", "knowledge")
+    session.run("workerdiag", "knowledge", "lock", "--check", "knowledge")
+
+
+@nox.session
+def calibrate(session: nox.Session) -> None:
+    """
+    Hold the probabilities against what came true; fail when they got worse than the docs say.
+    """
+    session.install(".")
+    session.run("python", "tools/calibrate.py", *session.posargs)
+
+
+@nox.session(default=False)
+def lab(session: nox.Session) -> None:
+    """
+    Kill real workers of real clusters, because recorded text cannot change under us.
+
+    Every fault on the newest distributed; with ``-- oldest`` or ``-- middle`` the twelve
+    commonest on that release. Linux only; takes minutes.
+    """
+    name, *others = session.posargs or [""]
+    if name in OLDER_RELEASES:
+        session.install(".", f"distributed=={OLDER_RELEASES[name]}", *groups("lab"))
+        session.run("pytest", "tests/lab", "-m", "lab and common", *others)
+    else:
+        session.install("--upgrade", ".", "distributed", *groups("lab"))
+        session.run("pytest", "tests/lab", "-m", "lab", *session.posargs)
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """
+    Hold speed, memory and accuracy against the goals: one table, printed.
+
+    Folders of labelled deaths may follow ``--``; accuracy is measured on each.
+    """
+    session.install(".", *groups("bench"))
+    session.run("python", "benchmarks/run.py", *session.posargs)
+
+
+@nox.session(default=False)
+def wording(session: nox.Session) -> None:
+    """
+    Hold the releases that rules claim to be worded for against released wheels: one by one, from pip.
+
+    Those since 2024.8.1; with ``-- --since 2.2.0`` all that log text is claimed for. ``-- --write``
+    also writes ``docs/wording.md``; ``-- --cache FOLDER`` keeps the wheels.
+    """
+    session.install(".", "pip")
+    wheels = Path(session.create_tmp(), "wheels")
+    session.run("python", "tools/wording.py", "--cache", str(wheels), *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """
+    Write ``docs/causes/`` from the rules; see that links lead somewhere and examples run.
+    """
+    session.install(".", *groups("docs"))
+    session.run("python", "docs/write_causes.py")
+    session.run("pytest", "tests/test_docs.py", *session.posargs)
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """
+    Build what would be released, the wheel from the sdist, and see that both are whole.
+    """
+    dist = Path(session.create_tmp(), "dist")
+    shutil.rmtree(dist, ignore_errors=True)
+    session.install("build")
+    session.run("python", "-m", "build", "--outdir", str(dist), silent=True)
+    (wheel,) = dist.glob("*.whl")
+    if missing := due_in_wheel() - set(zipfile.ZipFile(wheel).namelist()):
+        session.error(f"{wheel.name} lacks {', '.join(sorted(missing))}")
+    session.install(str(wheel))
+    with session.chdir(dist):  # away from the checkout, so that its files cannot help
+        session.run("workerdiag", "knowledge", "list", silent=True)
+        session.run("dask", "explain", "--help", silent=True)
+
+
+def due_in_wheel() -> set[str]:
+    """
+    Names that a wheel of this checkout must hold.
+    """
+    folders = {Path("src/workerdiag"): "workerdiag", Path("knowledge"): "workerdiag/knowledge"}
+    return {"workerdiag/knowledge.json"} | {
+        f"{name}/{path.relative_to(folder).as_posix()}"
+        for folder, name in folders.items()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def groups(*names: str) -> tuple[str, ...]:
+    """
+    The requirements of dependency groups of pyproject.toml.
+    """
+    return nox.project.dependency_groups(PYPROJECT, *names)

@@ -1,0 +1,162 @@
+"""
+What the pages say is so: links lead somewhere, examples run, commands exist.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import workerdiag
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("knowledge/*.md")])
+NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+
+on_every_page = pytest.mark.parametrize("page", PAGES, ids=NAMES)
+
+
+def examples(page: Path, language: str) -> Iterator[str]:
+    """
+    The fenced blocks of a page that are in *language*.
+    """
+    for indent, found, text in FENCE.findall(page.read_text(encoding="utf-8")):
+        if found == language:
+            yield "".join(line.removeprefix(indent) for line in text.splitlines(keepends=True))
+
+
+def anchors(page: Path) -> set[str]:
+    """
+    What the headings of a page can be linked by, as GitHub makes it.
+    """
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_shows_what_is_really_printed(monkeypatch):
+    """
+    The sample at the top is the beginning of the report on the recorded log.
+    """
+    monkeypatch.chdir(ROOT)
+    printed = str(workerdiag.explain(logs="docs/samples/worker.log"))
+    assert printed.startswith(next(examples(ROOT / "README.md", "text")))
+
+
+@on_every_page
+def test_links_lead_somewhere(page):
+    """
+    A link to a file of the project names one that is there, and a heading in it.
+    """
+    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        path, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+@on_every_page
+def test_sessions_in_python_print_what_they_say(page, monkeypatch):
+    """
+    Examples with ``>>>`` run in the checkout, in order, and print just that.
+    """
+    monkeypatch.chdir(ROOT)
+    text = "\n".join(each for each in examples(page, "python") if ">>>" in each)
+    test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    report: list[str] = []
+    assert doctest.DocTestRunner().run(test, out=report.append).failed == 0, "".join(report)
+
+
+@on_every_page
+def test_other_python_compiles_and_names_what_there_is(page):
+    """
+    Examples that need a cluster are at least Python, and use public names.
+    """
+    for example in examples(page, "python"):
+        if ">>>" in example:
+            continue
+        for node in ast.walk(ast.parse(example)):
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "workerdiag"
+            ):
+                assert node.attr in workerdiag.__all__
+
+
+@on_every_page
+def test_toml_is_toml(page):
+    """
+    Examples of rules can be pasted into a file.
+    """
+    for example in examples(page, "toml"):
+        tomllib.loads(example)
+
+
+@on_every_page
+def test_commands_are_understood(page, tmp_path, monkeypatch):
+    """
+    Every ``workerdiag`` command shown has arguments that the command line knows.
+    """
+    from workerdiag.cli import main
+
+    paste_rules(page, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for line in "\n".join(examples(page, "sh")).splitlines():
+        for part in re.split(r"&&|\||;", line.partition("#")[0]):
+            words = shlex.split(part)
+            if words and words[0].rpartition("/")[2] == "workerdiag":
+                understand(main, words[1:])
+
+
+@on_every_page
+def test_rules_shown_are_good_rules(page, tmp_path):
+    """
+    An example that names its file can be saved there, has no mistakes and matches the lines it shows.
+    """
+    from workerdiag.proving import lint, prove
+    from workerdiag.rulebook import read_folder
+
+    for folder in paste_rules(page, tmp_path):
+        book = read_folder(folder)
+        assert lint(book) == []
+        assert prove(book) == []
+
+
+def paste_rules(page: Path, place: Path) -> set[Path]:
+    """
+    Saves the rules of a page whose first line names a file, below *place*; gives the folders.
+    """
+    folders = set()
+    for example in examples(page, "toml"):
+        if named := re.match(r"# (([\w-]+)/\S+\.toml)\n", example):
+            file = place / named[1]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(example, encoding="utf-8")
+            folders.add(place / named[2])
+    return folders
+
+
+def understand(command: click.Command, words: list[str]) -> None:
+    """
+    Parses *words* as click does before it runs a command.
+    """
+    if isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, words
+        understand(found, words[1:])
+    else:
+        command.make_context(command.name, list(words))

@@ -1,0 +1,92 @@
+"""
+What others build on: the public names, and how little it costs to import them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+import workerdiag
+
+#: Too slow, or too much, for a process that may never need an explanation.
+HEAVY = set("distributed dask asyncio tornado attrs cattrs click jinja2 fsspec hyperscan re2".split())
+
+
+PACKAGE = Path(workerdiag.__file__).parent
+
+installed = pytest.mark.skipif(
+    "site-packages" not in PACKAGE.parts, reason="runs from the checkout, not from an installed wheel"
+)
+
+
+def loaded_after(code: str) -> set[str]:
+    """
+    Names of the modules that a fresh interpreter has loaded after *code*.
+    """
+    report = f"{code}\nimport sys\nprint(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_public_names_are_sorted_and_there():
+    """
+    Every name of ``__all__`` can be imported, and ``__all__`` reads like an index.
+    """
+    assert workerdiag.__all__ == sorted(workerdiag.__all__)
+    for name in workerdiag.__all__:
+        assert getattr(workerdiag, name).__name__ == name
+    assert set(workerdiag.__all__) <= set(dir(workerdiag))
+
+
+def test_a_wrong_name_is_an_attribute_error():
+    """
+    A typo is reported as of any other module, though names are looked up lazily.
+    """
+    with pytest.raises(AttributeError, match="explian"):
+        workerdiag.explian  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    """
+    A worker, a notebook or a test suite may import us and not notice.
+    """
+    assert not loaded_after("import workerdiag") & HEAVY
+
+
+def test_asking_for_explain_does_not_load_dask():
+    """
+    Reading a log file on a laptop does not wait for distributed to be imported.
+    """
+    assert "distributed" not in loaded_after("from workerdiag import explain, load_rulebook, LogText")
+
+
+@installed
+def test_the_version_is_the_distributions():
+    """
+    Reports quote the version that pip shows.
+    """
+    assert distribution("workerdiag").version == workerdiag.__version__
+
+
+@installed
+def test_the_wheel_carries_the_knowledge():
+    """
+    An installed workerdiag knows what the checkout knows, and is typed.
+    """
+    assert (PACKAGE / "knowledge.json").is_file()
+    assert any((PACKAGE / "knowledge" / "causes").glob("*/*.toml"))
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def test_the_compiled_rules_are_the_rules():
+    """
+    Loading the compiled JSON gives the very objects that reading the TOML files gives.
+    """
+    from workerdiag.rulebook import read_folder, shipped_folder
+
+    assert workerdiag.load_rulebook() == read_folder(shipped_folder())
