@@ -30,8 +30,7 @@ def clues(seen: Sequence[Seen]) -> tuple[Clue, ...]:
 
 def _clue(seen: Seen, matches: Sequence[Match]) -> Clue:
     if not matches:
-        text = "looked for and not there" if isinstance(seen.sign, AbsentSign) else "the exit of the process"
-        return Clue(sign=seen.sign.name, text=text, where="", grade=seen.sign.grade)
+        return Clue(sign=seen.sign.name, text=_without_place(seen), where="", grade=seen.sign.grade)
     first = matches[0]
     return Clue(
         sign=seen.sign.name,
@@ -41,6 +40,15 @@ def _clue(seen: Seen, matches: Sequence[Match]) -> Clue:
         when=first.when,
         times=len(matches),
     )
+
+
+def _without_place(seen: Seen) -> str:
+    """
+    What a sign rests on that no message shows: an absence, or the exit status alone.
+    """
+    if isinstance(seen.sign, AbsentSign):
+        return f"looked for in the {seen.sign.looked}, and not there: {', '.join(seen.sign.landmarks)}"
+    return "the exit of the process"
 
 
 def unchecked(cause: Cause, incident: Incident) -> tuple[str, ...]:
