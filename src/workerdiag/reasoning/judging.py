@@ -11,6 +11,7 @@ from attrs import frozen
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity
 from workerdiag.model.rules import Rulebook
+from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Case, Incident
 from workerdiag.reasoning.scoring import Distribution, Support, distribution, supports
 from workerdiag.reasoning.showing import assigned
@@ -18,6 +19,8 @@ from workerdiag.reasoning.showing import assigned
 _MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble")
 #: What asks a process to stop comes before its end; clocks and log buffers allow for this much.
 ORDER_SLACK_S = 2.0
+#: A process that was asked to stop says so at once; what is ordered after that is another order.
+ASKED_SLACK_S = 0.25
 
 
 @frozen(kw_only=True)
@@ -53,10 +56,20 @@ def _counts(match: Match, case: Case, book: Rulebook) -> bool:
     cause = book.cause(match.owner)
     if cause is None or (match.in_task and not cause.in_tasks):
         return False
-    if cause.ends != "stopped" or case.end is None or not case.end.lost:
+    if cause.ends != "stopped" or case.end is None:
         return True
-    known = case.end.when is not None and match.when is not None
-    return not known or (match.when or 0.0) <= (case.end.when or 0.0) + ORDER_SLACK_S
+    begun = _began(case.end)
+    return match.when is None or begun is None or match.when <= begun
+
+
+def _began(end: End) -> float | None:
+    """
+    Until when an order to stop may have been given to have caused *end*.
+    """
+    if not end.asked:
+        return end.when + ORDER_SLACK_S if end.when is not None else None
+    times = [mark.when for mark in end.marks if mark.when is not None]
+    return min(times) + ASKED_SLACK_S if times else None
 
 
 def _only_foreboding(support: Support, incident: Incident) -> bool:

@@ -1,0 +1,95 @@
+"""
+Whole incidents, explained from what they left behind as text: no cluster, milliseconds.
+
+``origin`` in a case's ``meta.toml`` says where its text is from: ``recorded`` from a real run
+(``python -m tests.lab.record`` writes such folders; those without the key are its own), or
+``built`` from the formats that ``source`` names.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import uuid
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import workerdiag
+
+CASES = Path(__file__).parent / "cases"
+
+META = {path.parent.name: tomllib.loads(path.read_text()) for path in sorted(CASES.glob("*/meta.toml"))}
+
+
+#: More than all texts together may have, in bytes.
+MOST_BYTES = 1_500_000
+
+
+@cache
+def explained(case: str) -> workerdiag.Diagnosis:
+    """
+    What we say to someone who has the texts of *case* and nothing else.
+    """
+    folder = CASES / case
+    return workerdiag.explain(logs=sorted([*folder.glob("*.log"), *folder.glob("*.txt")]))
+
+
+@pytest.mark.parametrize("case", [case for case, meta in META.items() if not meta["quiet"]])
+def test_a_recorded_death_is_explained_from_its_logs(case):
+    """
+    After everything is gone, the logs still name the cause, or that it cannot be told from them.
+    """
+    diagnosis = explained(case)
+    said = diagnosis.top.id if diagnosis.outcome == "explained" and diagnosis.top else diagnosis.outcome
+    assert said in META[case]["expected"], str(diagnosis)
+
+
+@pytest.mark.parametrize("case", [case for case, meta in META.items() if meta["quiet"]])
+def test_a_quiet_log_raises_no_alarm(case):
+    """
+    Where nothing went wrong no cause gets a fifth of the chances; a stop that was asked for is none.
+    """
+    diagnosis = explained(case)
+    alarms = {cause.id for cause in diagnosis.causes if cause.probability >= 0.2}
+    assert alarms <= set(META[case]["expected"]), str(diagnosis)
+
+
+@pytest.mark.parametrize("case", META)
+def test_the_chances_of_a_case_sum_to_one(case):
+    """
+    All causes and unknown share the whole of our belief, whatever was seen.
+    """
+    diagnosis = explained(case)
+    whole = sum(cause.probability for cause in diagnosis.causes) + diagnosis.unknown_probability
+    assert whole == pytest.approx(1.0)
+
+
+def test_every_cause_has_a_whole_incident():
+    """
+    Nothing stands in the shipped rulebook that no incident shows.
+    """
+    shown = {each for meta in META.values() for each in meta["expected"]}
+    causes = {cause.id for cause in workerdiag.load_rulebook().causes if cause.status != "deprecated"}
+    assert causes <= shown, f"without an incident: {sorted(causes - shown)}"
+
+
+def test_a_case_says_where_its_text_is_from():
+    """
+    Recorded, with the releases that wrote it, or built, with the source of its formats.
+    """
+    for case, meta in META.items():
+        recorded = meta.get("origin", "recorded") == "recorded"
+        assert meta.keys() >= ({"distributed", "python"} if recorded else {"source"}), case
+
+
+def test_the_cases_tell_nothing_of_the_machine_they_were_recorded_on():
+    """
+    Only made-up paths stand in the cases, and together they stay small.
+    """
+    files = [path for path in CASES.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < MOST_BYTES
+    for path in files:
+        text = path.read_text()
+        for private in ("/root/", "/tmp/", "/work/", "/process_api/", f"{uuid.getnode():012x}"):
+            assert private not in text, f"{private} in {path}"
