@@ -93,18 +93,14 @@ def page(found: Sequence[Answer], release: str) -> str:
     The text of ``docs/calibration.md``.
     """
     total = measured(found)
-    rows = [
-        f"| {low / BINS:.1f} to {(low + 1) / BINS:.1f} | {len(some)} "
-        f"| {sum(each.sure for each in some) / len(some):.2f} | {sum(each.right for each in some) / len(some):.2f} |"
-        for low, some in bins(found).items()
-    ]
+    rows = [_row(low, some) for low, some in bins(found).items()]
     return "\n".join(
         (
             "# Calibration",
             "",
-            "Of the labelled incidents under `tests/cases`: how sure the first cause was, and how often it was",
-            "right. `nox -s calibrate` measures it again and fails when it got worse; these incidents are also",
-            "what rules are tried on, so field reports come out less well.",
+            "Of the labelled incidents under `tests/cases`: how sure the first cause was, and how often it",
+            "was right. `nox -s calibrate` measures it again and fails when it got worse. The rules are also",
+            "tried on these incidents, so field reports come out less well.",
             "",
             "| knowledge | incidents with a cause named | Brier score | expected calibration error |",
             "|---|---|---|---|",
@@ -118,13 +114,21 @@ def page(found: Sequence[Answer], release: str) -> str:
     )
 
 
+def _row(low: int, some: Sequence[Answer]) -> str:
+    sure = sum(each.sure for each in some) / len(some)
+    right = sum(each.right for each in some) / len(some)
+    return f"| {low / BINS:.1f} to {(low + 1) / BINS:.1f} | {len(some)} | {sure:.2f} | {right:.2f} |"
+
+
 def kept() -> Measures | None:
     """
     The measures of the last release, as the page has them.
     """
     if not PAGE.exists():
         return None
-    row = re.search(r"^\| [\w.]+ \| (\d+) \| ([\d.]+) \| ([\d.]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    row = re.search(
+        r"^\| [\w.]+ \| (\d+) \| ([\d.]+) \| ([\d.]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
     return Measures(count=int(row[1]), brier=float(row[2]), calibration_error=float(row[3])) if row else None
 
 
@@ -132,7 +136,9 @@ def main() -> int:
     """
     Exit status 1 when a measure got worse than the page says, or there is no page.
     """
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true", help="write docs/calibration.md")
     arguments = parser.parse_args()
     found = answers()

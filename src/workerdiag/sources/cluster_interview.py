@@ -17,6 +17,7 @@ from workerdiag.sources import cluster_logs as logs
 from workerdiag.sources import cluster_queries as queries
 from workerdiag.sources import cluster_tasks as tasks
 from workerdiag.sources.addresses import identity_of
+from workerdiag.sources.cluster_patience import when_told
 
 #: Topics that carry causes (distributed 2024.8.1 to 2026.8.0), beside ``all`` and the workers' own.
 _TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
@@ -157,6 +158,7 @@ class Interview:
         """
         Addresses of the nannies to ask over the network; those in this process are read at once.
         """
+        await when_told(self._local_records, self._pids(), within_s=self._share_s())
         if local := self._local_logs(only_nannies=True):
             self._evidence += local
             return []
@@ -176,10 +178,26 @@ class Interview:
         The nannies' answers, or what went wrong; that one is gone takes the scheduler 30 s to notice.
         """
         within_s = min(_NANNY_S, self._share_s())
-        calls = [partial(queries.nanny_records, self._client, each) for each in nannies]
+        reads = [partial(queries.nanny_records, self._client, each) for each in nannies]
+        pids = self._pids() if len(nannies) == 1 else ()
+        calls = [partial(when_told, each, pids, within_s=within_s) for each in reads]
         return asyncio.gather(
             *(queries.answered(call, within_s=within_s) for call in calls), return_exceptions=True
         )
+
+    def _pids(self) -> tuple[int, ...]:
+        """
+        Processes that have ended and whose nannies will say how, if there are such nannies.
+        """
+        return tuple(each.pid for each in self._about if each.pid is not None and each.nanny)
+
+    async def _local_records(self) -> list[queries.Record]:
+        """
+        What the nannies in this process have noted; if there are none, there is no waiting for them.
+        """
+        read = [records for _, nanny, records in queries.local_records(self._client) if nanny]
+        done = [queries.Record(0.0, "", f"Worker process {pid} ") for pid in self._pids()]
+        return [record for records in read for record in records] if read else done
 
     def _tell_nannies(self, nannies: Sequence[str], answers: Sequence[Any]) -> None:
         seen: set[queries.Record] = set()  # nannies of one process have the same log

@@ -1,0 +1,49 @@
+"""
+Waiting, for a moment, until a nanny has noted how its worker ended.
+
+The scheduler notices the closed connection first; the nanny learns the exit status some 10 to
+60 ms later, and KilledWorker may reach an ``except`` block between the two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+
+from workerdiag.sources.cluster_queries import Record
+
+#: Longest wait. An exit with status 0 is never noted, so this is what such a death costs.
+PATIENCE_S = 0.6
+_POLL_S = 0.1
+
+
+async def when_told(
+    read: Callable[[], Awaitable[Sequence[Record]]], pids: Collection[int], *, within_s: float
+) -> Sequence[Record]:
+    """
+    What *read* gives once it tells of the end of all *pids*, or after `PATIENCE_S`.
+
+    Args:
+        read: Gives the records of a nanny's log.
+        pids: Processes that are known to have ended; none: nothing is waited for.
+        within_s: Time that there is for all of it.
+    """
+    until = time.monotonic() + min(PATIENCE_S, 0.5 * within_s)
+    records = await read()
+    while not tells_of(records, pids) and time.monotonic() < until:
+        await asyncio.sleep(_POLL_S)
+        records = await read()
+    return records
+
+
+def tells_of(records: Iterable[Record], pids: Collection[int]) -> bool:
+    """
+    Whether the end of each of *pids* is noted (``Worker process N was killed by|exited with``).
+    """
+    missing = {f"Worker process {pid} " for pid in pids}
+    for record in records:
+        missing = {each for each in missing if each not in record.text}
+        if not missing:
+            return True
+    return not missing
