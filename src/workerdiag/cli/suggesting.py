@@ -48,7 +48,7 @@ def suggest(logs: tuple[str, ...]) -> int:
     quiet = {template(each.partition(" - ")[2].partition(" - ")[2]) for each in quiet_lines()}
     lines = unusual_lines(chunks, load_rulebook(), quiet=quiet)
     if not lines:
-        click.echo("Nothing unusual: rules know every line, or healthy clusters write it too.", err=True)
+        click.echo("# Nothing unusual: rules know every line, or healthy clusters write it too.")
         return GOOD
     click.echo(clean(draft(lines)))
     return GOOD

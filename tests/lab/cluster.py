@@ -1,0 +1,191 @@
+"""
+A cluster to break: starts what a fault asks for, knows when it is ready, leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import dask.config
+from distributed import Client, Future, LocalCluster
+
+from . import tasks
+from .kernel import MemoryGroup
+from .processes import PATIENCE_S, Daemon, LabError, wait_until
+
+#: So that workers find `lab.tasks` (or `tests.lab.tasks`, where the lab was started as that).
+IMPORT_ROOT = Path(__file__).resolve().parents[__name__.count(".")]
+
+#: ``--no-dashboard`` alone still asks for port 8787, and complains when it is taken.
+NO_DASHBOARD = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+
+#: A task is given up after the first death: faults that need no repetition are quick.
+IMPATIENT = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
+
+
+class Lab(contextlib.ExitStack):
+    """
+    Everything that one fault starts; leaving it ends everything, newest first.
+
+    Args:
+        folder: Where logs, marks and spill directories go.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.address = f"tcp://127.0.0.1:{_free_port()}"
+        self.daemons: dict[str, Daemon] = {}
+        self._nannies = False
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """
+        The log files of everything started so far.
+        """
+        return tuple(daemon.log for daemon in self.daemons.values())
+
+    def scheduler(self, **env: str) -> Daemon:
+        """
+        Start ``dask scheduler``; whoever needs it waits for it, as everywhere in Dask.
+        """
+        host, port = self.address.removeprefix("tcp://").split(":")
+        return self._start("scheduler", "--host", host, "--port", port, *NO_DASHBOARD, env=env)
+
+    def worker(
+        self,
+        *options: str,
+        name: str = "worker",
+        nanny: bool = True,
+        memory_limit: str = "0",
+        local: Path | None = None,
+        group: MemoryGroup | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Daemon:
+        """
+        Start ``dask worker`` with one thread.
+
+        Args:
+            options: More of the command's options.
+            name: Name of the worker and its log.
+            nanny: Whether a nanny watches it.
+            memory_limit: As the command takes it; ``0``: none.
+            local: Where it spills to.
+            group: Memory cgroup that nanny and worker live in.
+            env: More of the environment.
+        """
+        self._nannies = self._nannies or nanny
+        arguments = [
+            *(self.address, "--name", name, "--nthreads", "1", *NO_DASHBOARD),
+            *("--memory-limit", memory_limit, "--local-directory", str(local or self.folder / "scratch")),
+            *(() if nanny else ("--no-nanny",)),
+            *options,
+        ]
+        more = {tasks.ON_WORKER: "1", **(env or {})}
+        return self._start(
+            name, *arguments, env=more, kind="worker", group=group.processes if group is not None else None
+        )
+
+    def client(self, *, workers: int = 1) -> Client:
+        """
+        A client, once so many workers are there, and their nannies know it.
+
+        A nanny learns some 50 ms late that its worker is up; if that dies before, it gives up
+        instead of starting a new one.
+        """
+        client = self.enter_context(Client(self.address, timeout=PATIENCE_S, set_as_default=False))
+        client.wait_for_workers(workers, timeout=PATIENCE_S)
+        if self._nannies:
+            wait_until(
+                lambda: set(client.run(tasks.status, nanny=True).values()) == {"running"},
+                "the nannies to see their workers",
+            )
+        return client
+
+    def cluster(self, *, workers: int = 1, **config: object) -> tuple[LocalCluster, Client]:
+        """
+        A LocalCluster whose nannies live in this process, as in notebooks, and its client.
+        """
+        self.enter_context(dask.config.set({"temporary-directory": str(self.folder), **config}))
+        cluster = self.enter_context(
+            LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                memory_limit=0,
+                dashboard_address=None,
+                worker_dashboard_address=None,
+            )
+        )
+        client = self.enter_context(Client(cluster, set_as_default=False))
+        client.wait_for_workers(workers, timeout=PATIENCE_S)
+        return cluster, client
+
+    def mark(self, name: str = "mark") -> str:
+        """
+        A file for a task to write its process id to.
+        """
+        return str(self.folder / name)
+
+    def running(self, name: str = "mark") -> int:
+        """
+        The process id of the task that was given this mark, once it runs.
+        """
+        mark = Path(self.mark(name))
+        wait_until(mark.exists, f"the task to write {mark}")
+        return int(mark.read_text())
+
+    def import_path(self, *folders: Path) -> str:
+        """
+        ``PYTHONPATH`` for a process that is to find *folders* as well.
+        """
+        return os.pathsep.join([*map(str, folders), _environment()["PYTHONPATH"]])
+
+    def _start(
+        self,
+        name: str,
+        *arguments: str,
+        env: Mapping[str, str],
+        kind: str | None = None,
+        group: Path | None = None,
+    ) -> Daemon:
+        daemon = Daemon(
+            [sys.executable, "-m", "dask", kind or name, *arguments],
+            log=self.folder / f"{name}.log",
+            env={**_environment(), "DASK_TEMPORARY_DIRECTORY": str(self.folder), **env},
+            group=group,
+        )
+        self.callback(daemon.close)
+        self.daemons[name] = daemon
+        return daemon
+
+
+def raised(future: Future, *, within_s: float = PATIENCE_S) -> BaseException:
+    """
+    What a user catches who asks for the result.
+    """
+    wait_until(future.done, f"an end of {future.key}", within_s=within_s)
+    try:
+        future.result()
+    except BaseException as problem:  # CancelledError is none of Exception
+        return problem
+    raise LabError(f"{future.key} did not fail")
+
+
+def _environment() -> dict[str, str]:
+    """
+    Our own, without configuration of Dask that is not the lab's.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
+    paths = [str(IMPORT_ROOT), kept.get("PYTHONPATH", "")]
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,80 @@
+"""
+One cluster per test, and on failure everything that one needs to see why.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from workerdiag import Diagnosis
+
+from .catalogue import Aftermath
+from .cluster import Lab
+from .faults import FAULTS
+from .kernel import UnavailableError
+from .promises import keep
+
+collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
+
+_SAID = pytest.StashKey[list[str]]()
+_LOGS = pytest.StashKey[Lab]()
+
+
+@pytest.fixture
+def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """
+    An empty lab, cleaned up whatever the test does to it.
+    """
+    with Lab(tmp_path) as lab:
+        request.node.stash[_LOGS] = lab
+        yield lab
+
+
+@pytest.fixture
+def provoke(lab: Lab) -> Callable[[str], Aftermath]:
+    """
+    Brings a fault about, by its name.
+    """
+
+    def provoke(name: str) -> Aftermath:
+        try:
+            return FAULTS[name](lab)
+        except UnavailableError as problem:
+            pytest.skip(str(problem))
+
+    return provoke
+
+
+@pytest.fixture
+def explain(request: pytest.FixtureRequest) -> Callable[..., Diagnosis]:
+    """
+    What workerdiag says, after a look at what holds of every diagnosis.
+    """
+    said = request.node.stash.setdefault(_SAID, [])
+
+    def explain(aftermath: Aftermath, *, timeout: str = "30s") -> Diagnosis:
+        diagnosis = aftermath.explain(timeout=timeout)
+        said.append(str(diagnosis))
+        keep(diagnosis)
+        return diagnosis
+
+    return explain
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """
+    Show, with a failure, what we said and where the logs are.
+    """
+    report = yield
+    if report.when == "call" and report.failed:
+        report.sections += [("workerdiag said", said) for said in item.stash.get(_SAID, [])]
+        if lab := item.stash.get(_LOGS, None):
+            report.sections.append(("logs of this cluster", "\n".join(map(str, lab.logs))))
+    return report

@@ -1,0 +1,178 @@
+"""
+Sudden ends: signals from outside, crashes and exits from inside a task.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from . import tasks
+from .catalogue import Aftermath, fault
+from .cluster import IMPATIENT, Lab, raised
+
+# ------------------------------------------------------------------------- from inside a task
+
+
+def _crash(
+    lab: Lab, task: Callable[..., Any], *arguments: object, nanny: bool = True, patient: bool = False
+) -> Aftermath:
+    lab.scheduler(**({} if patient else IMPATIENT))
+    lab.worker(nanny=nanny)
+    client = lab.client()
+    problem = raised(client.submit(task, *arguments, mark=lab.mark(), key="crash"))
+    return Aftermath(exc=problem, client=client, pid=lab.running())
+
+
+@fault
+def segfault(lab: Lab) -> Aftermath:
+    """
+    A task reads from address 0.
+    """
+    return _crash(lab, tasks.segfault)
+
+
+@fault
+def segfault_four_times(lab: Lab) -> Aftermath:
+    """
+    As segfault, with Dask's patience as it is by default: four workers die for one task.
+    """
+    return _crash(lab, tasks.segfault, patient=True)
+
+
+@fault
+def segfault_without_nanny(lab: Lab) -> Aftermath:
+    """
+    A task reads from address 0, and nobody watches.
+    """
+    return _crash(lab, tasks.segfault, nanny=False)
+
+
+@fault
+def segfault_local_cluster(lab: Lab) -> Aftermath:
+    """
+    As segfault-four-times on a LocalCluster, which hides the nannies' messages.
+    """
+    _, client = lab.cluster()
+    problem = raised(client.submit(tasks.segfault, mark=lab.mark(), key="crash"))
+    return Aftermath(exc=problem, client=client, pid=lab.running())
+
+
+@fault
+def bystander(lab: Lab) -> Aftermath:
+    """
+    Dask gives up a task that only waited on the worker that another task killed.
+    """
+    lab.scheduler(**IMPATIENT)
+    lab.worker()
+    client = lab.client()
+    crash = client.submit(tasks.segfault, lab.mark(), 2, key="crash")
+    pid = lab.running()  # so the thread is taken
+    problem = raised(client.submit(tasks.nap, 0, key="innocent"))
+    return Aftermath(exc=problem, client=client, pid=pid, facts={"futures": [crash]})
+
+
+@fault
+def abort(lab: Lab) -> Aftermath:
+    """
+    A task aborts.
+    """
+    return _crash(lab, tasks.abort)
+
+
+@fault
+def os_exit_0(lab: Lab) -> Aftermath:
+    """
+    A task calls os._exit(0), of which the nanny says nothing.
+    """
+    return _crash(lab, tasks.exit_at_once, 0)
+
+
+@fault
+def os_exit_3(lab: Lab) -> Aftermath:
+    """
+    A task calls os._exit(3).
+    """
+    return _crash(lab, tasks.exit_at_once, 3)
+
+
+@fault
+def sys_exit(lab: Lab) -> Aftermath:
+    """
+    A task calls sys.exit(3).
+    """
+    return _crash(lab, tasks.exit_politely, 3)
+
+
+# -------------------------------------------------------------------------------- from outside
+
+
+def _shoot(lab: Lab, number: signal.Signals, *, at_nanny: bool = False, nanny: bool = True) -> Aftermath:
+    lab.scheduler(**IMPATIENT)
+    daemon = lab.worker(nanny=nanny)
+    client = lab.client()
+    future = client.submit(tasks.nap, 30, lab.mark(), key="nap")
+    pid = lab.running()
+    if at_nanny or not nanny:
+        daemon.send(number)
+    else:
+        os.kill(pid, number)
+    return Aftermath(exc=raised(future), client=client, pid=pid)
+
+
+@fault
+def sigkill_worker(lab: Lab) -> Aftermath:
+    """
+    Somebody kills a worker with SIGKILL.
+    """
+    return _shoot(lab, signal.SIGKILL)
+
+
+@fault
+def sigterm_worker(lab: Lab) -> Aftermath:
+    """
+    Somebody sends SIGTERM to a worker, past its nanny.
+    """
+    return _shoot(lab, signal.SIGTERM)
+
+
+@fault
+def sigint_worker(lab: Lab) -> Aftermath:
+    """
+    Somebody sends SIGINT to a worker, past its nanny.
+    """
+    return _shoot(lab, signal.SIGINT)
+
+
+@fault
+def sigkill_nanny(lab: Lab) -> Aftermath:
+    """
+    Somebody kills a nanny with SIGKILL; its worker follows.
+    """
+    return _shoot(lab, signal.SIGKILL, at_nanny=True)
+
+
+@fault
+def sigterm_nanny(lab: Lab) -> Aftermath:
+    """
+    Somebody sends SIGTERM to ``dask worker``.
+    """
+    return _shoot(lab, signal.SIGTERM, at_nanny=True)
+
+
+@fault
+def sigint_nanny(lab: Lab) -> Aftermath:
+    """
+    Somebody presses ^C on ``dask worker``.
+    """
+    return _shoot(lab, signal.SIGINT, at_nanny=True)
+
+
+@fault
+def sigkill_without_nanny(lab: Lab) -> Aftermath:
+    """
+    Somebody kills a worker with SIGKILL, and nobody watches.
+    """
+    return _shoot(lab, signal.SIGKILL, nanny=False)

@@ -1,0 +1,169 @@
+"""
+One ``dask scheduler`` or ``dask worker`` as a process of its own, and its sure end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+T = TypeVar("T")
+
+#: What the machine may be busy with; a healthy step takes a second or two.
+PATIENCE_S = 60.0
+#: Dies with us, however we die (``man 2 prctl``, PR_SET_PDEATHSIG is 1), joins a cgroup if given one, and
+#: becomes the command.
+LAUNCH = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+_, group, *command = sys.argv
+if group:
+    with open(group, "w") as joined:
+        joined.write(str(os.getpid()))
+os.execvp(command[0], command)
+"""
+
+#: What Python's multiprocessing starts beside the worker; it ends, and cleans up, by itself.
+TRACKER = "multiprocessing.resource_tracker"
+
+
+class LabError(Exception):
+    """
+    The lab could not bring about what a fault needs; says nothing about workerdiag.
+    """
+
+
+def wait_until(ask: Callable[[], T], what: str, *, within_s: float = PATIENCE_S) -> T:
+    """
+    The first true answer of *ask*.
+
+    Raises:
+        LabError: There was none within *within_s* seconds.
+    """
+    deadline = time.monotonic() + within_s
+    while not (answer := ask()):
+        if time.monotonic() > deadline:
+            raise LabError(f"waited {within_s:.0f} s in vain for {what}")
+        time.sleep(0.02)
+    return answer
+
+
+class Daemon:
+    """
+    A command that runs until it is closed, everything it starts, and what they print.
+
+    Args:
+        command: Program and arguments.
+        log: File that standard output and standard error go to.
+        env: The whole environment.
+        group: A file that the command's process id is written to: ``cgroup.procs``.
+    """
+
+    def __init__(
+        self, command: Sequence[str], *, log: Path, env: Mapping[str, str], group: Path | None = None
+    ) -> None:
+        self.log = log
+        with log.open("wb") as sink:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", LAUNCH, str(group or ""), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env=env,
+                cwd=log.parent,
+                start_new_session=True,  # one group to end, and a ^C to pytest is not one to it
+            )
+
+    @property
+    def pid(self) -> int:
+        """
+        Of the command itself: the scheduler, the nanny, or a worker without one.
+        """
+        return self._process.pid
+
+    def said(self, pattern: str, *, within_s: float = PATIENCE_S) -> re.Match[str]:
+        """
+        The first place in the log that *pattern* matches; waits for it.
+        """
+
+        def look() -> re.Match[str] | None:
+            return re.search(pattern, self.log.read_text(errors="replace"))
+
+        found = wait_until(look, f"{pattern!r} in {self.log}", within_s=within_s)
+        assert found is not None
+        return found
+
+    def ended(self, *, within_s: float = PATIENCE_S) -> int:
+        """
+        The exit status; waits for it. Negative: the number of the signal that ended it.
+        """
+        try:
+            return self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise LabError(f"{self.log.stem} does not end") from None
+
+    def worker_pid(self) -> int:
+        """
+        The process that runs the tasks below this nanny.
+        """
+
+        def look() -> list[int]:
+            nanny = psutil.Process(self.pid)
+            return [child.pid for child in nanny.children() if "spawn_main" in " ".join(child.cmdline())]
+
+        return wait_until(look, "a worker below the nanny")[0]
+
+    def send(self, number: signal.Signals) -> None:
+        """
+        Send a signal to the command itself, not to what it started.
+        """
+        self._process.send_signal(number)
+
+    def close(self) -> None:
+        """
+        Kill what is left of the whole group and wait until it is gone.
+        """
+        for process in self._group():
+            if TRACKER not in " ".join(_command_line(process)):
+                _kill(process.pid)
+        try:
+            wait_until(lambda: not self._group(), "an empty process group", within_s=3)
+        except LabError:
+            for process in self._group():
+                _kill(process.pid)
+        self._process.wait(PATIENCE_S)
+
+    def _group(self) -> list[psutil.Process]:
+        """
+        Living members of the process group that the command opened.
+        """
+        return [process for process in psutil.process_iter() if _group_of(process) == self.pid]
+
+
+def _group_of(process: psutil.Process) -> int | None:
+    try:
+        return None if process.status() == psutil.STATUS_ZOMBIE else os.getpgid(process.pid)
+    except (psutil.Error, OSError):
+        return None
+
+
+def _command_line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,40 @@
+"""
+What holds of every diagnosis, whatever died.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import workerdiag
+
+WIDTH = 80
+
+
+def keep(diagnosis: workerdiag.Diagnosis) -> None:
+    """
+    Assert what every diagnosis promises.
+    """
+    chances = [cause.probability for cause in diagnosis.causes]
+    assert chances == sorted(chances, reverse=True), "causes are ranked"
+    assert sum(chances) + diagnosis.unknown_probability == pytest.approx(1), "chances sum to 1"
+    first_three = str(diagnosis).splitlines()[:3]
+    assert len(first_three) == 3, "who is in a hurry reads three lines"
+    assert max(map(len, first_three)) <= WIDTH, "the first lines fit a terminal"
+    assert workerdiag.Diagnosis.from_json(diagnosis.to_json()) == diagnosis, "JSON holds it all"
+
+
+def named(diagnosis: workerdiag.Diagnosis) -> str:
+    """
+    The explanation given: the id of the likeliest cause, or the outcome where there is none.
+    """
+    if diagnosis.outcome != "explained" or diagnosis.top is None:
+        return diagnosis.outcome
+    return diagnosis.top.id
+
+
+def sure_of(diagnosis: workerdiag.Diagnosis) -> set[str]:
+    """
+    The causes that a reader would take for an answer.
+    """
+    return {cause.id for cause in diagnosis.causes if cause.probability >= 0.5}

@@ -1,0 +1,159 @@
+"""
+What the lab runs on workers: tasks that kill, block, leak, or do nothing wrong.
+
+Imported on the scheduler and the workers, so only the standard library is used. A task
+that is given *mark* first writes its process id to that file, so that the lab knows that
+it runs, and where.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+#: Set by the lab for workers alone.
+ON_WORKER = "WORKERDIAG_LAB_WORKER"
+
+MB = 10**6
+_kept: list[bytes] = []
+
+
+def _announce(mark: str | None) -> None:
+    if mark is not None:
+        unfinished = Path(f"{mark}.new")
+        unfinished.write_text(str(os.getpid()))
+        unfinished.rename(mark)
+
+
+def status(dask_worker: Any) -> str:
+    """
+    How a worker, or a nanny, sees itself.
+    """
+    return str(dask_worker.status.name)
+
+
+def nap(seconds: float, mark: str | None = None) -> str:
+    """
+    Work quietly.
+    """
+    _announce(mark)
+    time.sleep(seconds)
+    return "rested"
+
+
+def grow(megabytes: int, step_megabytes: int, mark: str | None = None) -> None:
+    """
+    Take memory in small steps, as a leak does; a step takes 20 ms.
+    """
+    _announce(mark)
+    held = []
+    for _ in range(0, megabytes, step_megabytes):
+        held.append(b"x" * (step_megabytes * MB))
+        time.sleep(0.02)
+    time.sleep(30)
+
+
+def burst(megabytes: int, mark: str | None = None) -> None:
+    """
+    Take memory at once, and hold it.
+    """
+    _announce(mark)
+    held = b"x" * (megabytes * MB)
+    time.sleep(30)
+    del held
+
+
+def leak(megabytes: int) -> None:
+    """
+    Take memory that no task owns and nobody gives back.
+    """
+    _kept.append(b"x" * (megabytes * MB))
+
+
+def make(megabytes: int, seed: int) -> bytes:
+    """
+    A result that Dask keeps, and may spill.
+    """
+    return seed.to_bytes(4, "big") * (megabytes * MB // 4)
+
+
+def segfault(mark: str | None = None, after_s: float = 0) -> None:
+    """
+    Read from address 0.
+    """
+    _announce(mark)
+    time.sleep(after_s)
+    ctypes.string_at(0)
+
+
+def abort(mark: str | None = None) -> None:
+    """
+    Abort, as C libraries do when they find themselves broken.
+    """
+    _announce(mark)
+    os.abort()
+
+
+def exit_at_once(status: int, mark: str | None = None) -> None:
+    """
+    Leave without cleaning up.
+    """
+    _announce(mark)
+    os._exit(status)
+
+
+def exit_politely(status: int, mark: str | None = None) -> None:
+    """
+    Raise SystemExit.
+    """
+    _announce(mark)
+    sys.exit(status)
+
+
+def hold_gil(seconds: int, mark: str | None = None) -> None:
+    """
+    Sleep in C without letting any other thread of the process run Python.
+    """
+    _announce(mark)
+    ctypes.PyDLL(None).sleep(seconds)
+
+
+async def block_loop(seconds: float, mark: str | None = None) -> None:
+    """
+    Sleep on the worker's event loop, where coroutines run.
+    """
+    _announce(mark)
+    time.sleep(seconds)  # noqa: ASYNC251  the mistake that this fault is about
+
+
+def divide_by_zero() -> float:
+    """
+    Fail as tasks do.
+    """
+    return 1 / 0
+
+
+class UnreadableOnWorkers:
+    """
+    A value whose unpickling fails on workers, and only there.
+    """
+
+    def __reduce__(self) -> tuple[object, tuple[()]]:
+        return _read, ()
+
+
+def _read() -> UnreadableOnWorkers:
+    if ON_WORKER in os.environ:
+        raise ValueError("the model file was written by another version")
+    return UnreadableOnWorkers()
+
+
+def use(value: object) -> str:
+    """
+    Take *value* as an argument.
+    """
+    return type(value).__name__

@@ -1,0 +1,128 @@
+"""
+Sudden ends: signals from outside, crashes and exits from inside a task.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from .promises import named, sure_of
+
+pytestmark = pytest.mark.lab
+common = pytest.mark.common
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause", "signal"),
+    [
+        pytest.param("segfault", "signal.segfault", 11, marks=common),
+        ("abort", "signal.abort", 6),
+        pytest.param("sigkill-worker", "external.sigkill", 9, marks=common),
+        ("sigterm-worker", "exit.sigterm", 15),
+    ],
+)
+def test_a_signal_is_named_with_its_victim(provoke, explain, fault, cause, signal):
+    """
+    A worker that a signal ended: the signal's cause comes first, and the right process died of it.
+    """
+    aftermath = provoke(fault)
+    diagnosis = explain(aftermath)
+    assert named(diagnosis) == cause
+    (death,) = diagnosis.deaths
+    assert (death.signal, death.whose.pid) == (signal, aftermath.pid)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        ("os-exit-0", (0, None)),  # the nanny says nothing of an exit with status 0
+        pytest.param("os-exit-3", (3,), marks=common),
+        ("sys-exit", (3,)),
+    ],
+)
+def test_a_task_that_ends_the_process_is_found_out(provoke, explain, fault, status):
+    """
+    A task that ends the process is the cause and to blame, also where the nanny keeps silent.
+    """
+    aftermath = provoke(fault)
+    diagnosis = explain(aftermath)
+    assert named(diagnosis) == "code.process-exit"
+    (death,) = diagnosis.deaths
+    assert death.status in status
+    assert death.whose.pid == aftermath.pid
+    assert diagnosis.blame.verdict == "task"
+    assert diagnosis.blame.task == "crash"
+
+
+def test_four_deaths_for_one_task_are_four_deaths_of_one_cause(provoke, explain):
+    """
+    With Dask's usual patience, four workers die for one task: all are told, and one cause.
+    """
+    aftermath = provoke("segfault-four-times")
+    diagnosis = explain(aftermath)
+    assert named(diagnosis) == "signal.segfault"
+    assert [death.signal for death in diagnosis.deaths] == [11] * 4
+    assert diagnosis.deaths[-1].whose.pid == aftermath.pid
+    assert diagnosis.decision.retry_safe is False
+
+
+def test_a_local_cluster_does_not_hide_the_signal(provoke, explain):
+    """
+    LocalCluster shows "Restarting worker" alone; the nannies' memory has the signal still.
+    """
+    assert named(explain(provoke("segfault-local-cluster"))) == "signal.segfault"
+
+
+def test_a_task_that_only_waited_is_not_blamed(provoke, explain):
+    """
+    KilledWorker names every task that was assigned; we say which one was really running.
+    """
+    diagnosis = explain(provoke("bystander"))
+    assert named(diagnosis) == "signal.segfault"
+    assert diagnosis.blame.task == "innocent"
+    assert diagnosis.blame.fairly_blamed is False
+    assert diagnosis.blame.verdict == "other-task"
+
+
+@pytest.mark.parametrize("fault", ["sigint-worker", "sigint-nanny"])
+def test_an_interrupt_is_no_crash(provoke, explain, fault):
+    """
+    SIGINT, to the worker or to ``dask worker``, is somebody's wish, and safe to run again.
+    """
+    diagnosis = explain(provoke(fault))
+    assert named(diagnosis) == "exit.keyboard-interrupt"
+    assert diagnosis.decision.retry_safe is True
+
+
+@common
+def test_sigterm_to_the_nanny_is_an_order(provoke, explain):
+    """
+    SIGTERM to ``dask worker`` is an order that was carried out, not a kill, and not the task's fault.
+    """
+    diagnosis = explain(provoke("sigterm-nanny"))
+    assert named(diagnosis) == "exit.sigterm"
+    assert diagnosis.blame.verdict != "task"
+    assert diagnosis.decision.retry_safe is True
+
+
+def test_a_nanny_that_vanished_is_the_answer_or_a_gap(provoke, explain):
+    """
+    With its nanny dies all memory of a worker: we say so, and do not guess.
+    """
+    diagnosis = explain(provoke("sigkill-nanny"))
+    assert sure_of(diagnosis) <= {"external.nanny-lost"}
+    assert any("nanny" in f"{gap.source} {gap.detail}" for gap in diagnosis.gaps)
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [("segfault-without-nanny", "signal.segfault"), ("sigkill-without-nanny", "external.sigkill")],
+)
+def test_without_a_nanny_nobody_knows(provoke, explain, fault, cause):
+    """
+    Without a nanny nobody saw the exit: "unknown" is right, a wrong cause given as sure is not.
+    """
+    diagnosis = explain(provoke(fault))
+    assert diagnosis.outcome in ("unknown", "explained")
+    assert sure_of(diagnosis) <= {cause}
+    assert diagnosis.next_steps, "where to look for the exit status"

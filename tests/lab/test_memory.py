@@ -1,0 +1,94 @@
+"""
+Too much memory: killed by the nanny, by the kernel, or paused for ever.
+"""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from .promises import named, sure_of
+
+pytestmark = pytest.mark.lab
+common = pytest.mark.common
+
+MEMORY_LIMIT_BYTES = 300 * 10**6
+
+
+@common
+def test_slow_growth_to_the_nannys_limit(provoke, explain):
+    """
+    A worker that the nanny killed for its memory: the cause, the process and the numbers.
+    """
+    aftermath = provoke("nanny-memory-slow")
+    diagnosis = explain(aftermath)
+    assert named(diagnosis) == "nanny.memory-terminate"
+    (death,) = diagnosis.deaths
+    assert (death.signal, death.whose.pid) == (15, aftermath.pid)
+    assert death.rss_bytes is not None
+    assert death.rss_bytes > 0.9 * MEMORY_LIMIT_BYTES
+    assert diagnosis.blame.verdict == "task"
+    assert diagnosis.decision.retry_safe is False
+    assert diagnosis.decision.needs_memory_bytes > MEMORY_LIMIT_BYTES
+
+
+def test_fast_growth_to_the_nannys_limit(provoke, explain):
+    """
+    Four workers one after another, each above the limit at a blow: one cause, four deaths.
+    """
+    diagnosis = explain(provoke("nanny-memory-fast"))
+    assert named(diagnosis) == "nanny.memory-terminate"
+    assert len(diagnosis.deaths) == 4
+    assert diagnosis.blame.task == "burst"
+
+
+@common
+def test_the_kernel_kills_in_a_cgroup(provoke, explain):
+    """
+    With the kernel's log at hand its OOM killer is the answer, and for the same process.
+    """
+    aftermath = provoke("kernel-oom")
+    assert aftermath.facts["group"].oom_kills() == 1
+    if "Killed process" not in aftermath.facts["kernel"].text:
+        pytest.skip("the kernel's log cannot be read here")
+    diagnosis = explain(aftermath)
+    assert named(diagnosis) == "kernel.oom-killer"
+    (death,) = diagnosis.deaths
+    assert (death.signal, death.whose.pid) == (9, aftermath.pid)
+
+
+def test_without_the_kernels_word_sigkill_is_not_called_oom(provoke, explain):
+    """
+    Without the kernel's log a SIGKILL stays one: "137 means OOM" is a guess, and we name the look that settles it.
+    """
+    diagnosis = explain(evolve(provoke("kernel-oom"), logs=()))
+    assert sure_of(diagnosis) <= {"external.sigkill", "kernel.oom-killer"}
+    assert "kernel.oom-killer" in {cause.id for cause in diagnosis.causes}
+    assert any("kernel.oom-killer" in step.settles for step in diagnosis.next_steps)
+
+
+def test_a_paused_worker_is_a_standstill(provoke, explain):
+    """
+    Nothing died and nothing moves: the pause is named, without an exception to start from.
+    """
+    diagnosis = explain(provoke("paused-for-ever"))
+    assert named(diagnosis) == "memory.paused"
+    assert diagnosis.deaths == ()
+
+
+def test_a_full_disk_is_named_from_the_workers_log(provoke, explain):
+    """
+    The spill error stands in the worker's own log alone; with it the full disk is the answer.
+    """
+    aftermath = provoke("full-disk")
+    diagnosis = explain(aftermath)
+    assert named(diagnosis) == "exception.disk-full"
+    assert diagnosis.deaths == ()
+
+
+def test_a_full_disk_without_the_log_is_at_least_a_pause(provoke, explain):
+    """
+    The cluster itself knows only that the worker is paused, and that is what we say.
+    """
+    diagnosis = explain(evolve(provoke("full-disk"), logs=()))
+    assert named(diagnosis) in ("memory.paused", "exception.disk-full")

@@ -1,0 +1,46 @@
+"""
+Workers that never get to work: no scheduler, no module, an argument nobody can read.
+"""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from .promises import named, sure_of
+
+pytestmark = pytest.mark.lab
+common = pytest.mark.common
+
+
+def test_a_worker_that_found_no_scheduler(provoke, explain):
+    """
+    It waited for its death timeout; "killed by signal 15" in its log is its own clean-up.
+    """
+    aftermath = provoke("death-timeout")
+    assert aftermath.facts["status"] == 1
+    assert named(explain(aftermath)) == "exit.death-timeout"
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        pytest.param("missing-module", "exception.missing-module", marks=common),
+        ("failing-unpickle", "exception.deserialization"),
+    ],
+)
+def test_a_message_that_the_worker_cannot_read(provoke, explain, fault, cause):
+    """
+    Worker and nanny leave politely, with status 0; their log has the reason.
+    """
+    aftermath = provoke(fault)
+    assert aftermath.facts["status"] == 0
+    assert named(explain(aftermath)) == cause
+
+
+def test_a_message_that_the_worker_cannot_read_leaves_no_word_on_the_cluster(provoke, explain):
+    """
+    Without that log nobody can tell: nothing but the loss is given as sure.
+    """
+    diagnosis = explain(evolve(provoke("missing-module"), logs=()))
+    assert sure_of(diagnosis) <= {"exception.missing-module", "standstill.no-workers"}

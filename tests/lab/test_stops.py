@@ -1,0 +1,71 @@
+"""
+Stops that somebody asked for, and the loss of the scheduler.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from .promises import named
+
+pytestmark = pytest.mark.lab
+common = pytest.mark.common
+
+#: Reasons of gaps where nobody answers; which of them depends on how far the client came.
+SILENT = {"unreachable", "timed-out"}
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param("retire-workers", marks=common), "scale-down", "adaptive-scale-down"]
+)
+def test_a_smaller_cluster_is_no_crash(provoke, explain, fault):
+    """
+    Retired by hand, by ``scale`` or by an adaptive cluster: the worker was no longer wanted.
+    """
+    aftermath = provoke(fault)
+    diagnosis = explain(aftermath)
+    assert named(diagnosis) == "exit.scheduler-retired"
+    assert aftermath.facts["worker"] in {death.whose.worker for death in diagnosis.deaths}
+    assert diagnosis.blame.verdict in ("nobody", "operator")
+    assert diagnosis.decision.retry_safe is not False
+
+
+@common
+def test_a_restart_by_a_client(provoke, explain):
+    """
+    Cancelled by ``client.restart``: the SIGKILL of the busy worker is the restart's doing.
+    """
+    diagnosis = explain(provoke("client-restart"))
+    assert named(diagnosis) == "exit.client-restart"
+    assert diagnosis.blame.verdict == "operator"
+    assert diagnosis.decision.retry_safe is True
+
+
+def test_a_lifetime_that_ran_out(provoke, explain):
+    """
+    The worker left when its lifetime was over; work that waits since is told why.
+    """
+    assert named(explain(provoke("lifetime"))) == "exit.lifetime"
+
+
+@common
+def test_a_scheduler_that_was_killed(provoke, explain):
+    """
+    Nobody is left to ask, so the logs decide, and what could not be asked is a gap.
+    """
+    diagnosis = explain(provoke("scheduler-killed"))
+    assert named(diagnosis) == "exit.scheduler-lost"
+    assert {gap.reason for gap in diagnosis.gaps} & SILENT
+
+
+def test_a_scheduler_that_hangs_cannot_hold_us(provoke, explain):
+    """
+    Back within the given time plus 10 % (and what a busy machine adds), with a gap for what it did not say.
+    """
+    aftermath = provoke("scheduler-stopped")
+    start = time.monotonic()
+    diagnosis = explain(aftermath, timeout="5s")
+    assert time.monotonic() - start < 7
+    assert {gap.reason for gap in diagnosis.gaps} & SILENT
