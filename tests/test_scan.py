@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from workerdiag.matching import database
 from workerdiag.matching.literals import NoLiteralError, literals
-from workerdiag.matching.scan import KEPT_EACH_END, Matcher
+from workerdiag.matching.one_log import KEPT_EACH_END
+from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Cause, Landmark, LogSign, Rulebook
