@@ -79,11 +79,5 @@ def _fairness(killed: ExceptionFacts | None, task: str | None) -> tuple[bool | N
 
 
 def _task_in_logs(incident: Incident) -> str | None:
-    return next(
-        (
-            mark.captures["task"]
-            for mark in incident.marks
-            if mark.role == "blame" and "task" in mark.captures
-        ),
-        None,
-    )
+    named = (mark.captures.get("task") for mark in incident.marks if mark.role == "blame")
+    return next((task.strip("'\"") for task in named if task), None)
