@@ -59,9 +59,9 @@ _PREFIXES = tuple(
     pattern(shape)
     for shape in (
         r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6,9}(?:Z|[+-]\d\d:\d\d)) (?:std(?:out|err) [FP] )?",
-        r"^(?P<time>[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
-        r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
-        r"^\[ *\d+\.\d{6}\] (?P<tag>cloud-init)\[(?P<tagpid>\d+)\]: ",
+        r"^ *(?P<time>[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
+        r"^ *(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
+        r"^ *\[ *\d+\.\d{6}\] (?P<tag>cloud-init)\[(?P<tagpid>\d+)\]: ",
         r"^(?P<who>[\w.-]+[_-]\d+) +\| ?",  # docker-compose
         r"^\[(?P<who>pod/[^\]]+)\] ",  # kubectl logs --prefix
         r"^\[ *(?:worker|scheduler) (?P<who>[\w.-]+)(?::\d+)? *\] *: ?",  # dask-ssh
@@ -241,7 +241,7 @@ def _without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
             groups = found.groupdict()
             host = groups.get("host") or host
             tag = groups.get("tag") or tag
-            time = time or groups.get("time") or ""
+            time = groups.get("time") or time  # the innermost: of whoever wrote the line
             passed_by += "".join(groups.get(key) or "" for key in ("who", "host", "tag", "tagpid"))
             text = text[found.end() :]
             break
