@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 from datetime import UTC, datetime
+from typing import Any
 
 from attrs import frozen
 
@@ -157,13 +158,15 @@ def take_apart(raw: bytes) -> Line:
         text = text.translate(_TYPEWRITTEN)
     if "&" in text and _ENTITY.search(text):
         text = html.unescape(text)
+    if text.startswith('  File "'):  # of a traceback: so many that they are worth their own test
+        return Line(text=text)
     if usual := _usual(text):
         return usual
     if "\x1b" in text:
         text = _without_ansi(text)
     text, passed_by, host, tag, outer_time = _without_prefixes(text)
     head = text[:_HEAD_CHARS]
-    for shape in _HEADERS:
+    for shape in _HEADERS if _names_a_level(head) else ():
         if found := shape.search(head):
             groups = found.groupdict()
             logger = groups["logger"]
@@ -175,9 +178,7 @@ def take_apart(raw: bytes) -> Line:
                 logger=logger,
                 level=(groups["level"] or "").upper(),
                 stream=_stream_of_logger(logger or ""),
-                when=_time(head[: found.start()]) or _time(outer_time),
-                year_assumed=_ISO.search(head[: found.start()]) is None
-                and _SYSLOG.search(outer_time) is not None,
+                **_when(head[: found.start()], outer_time),
                 passed_by=passed_by,
                 host=host,
                 pid=int(pid) if pid and (logger or "").startswith("distributed.worker") else None,
@@ -187,8 +188,7 @@ def take_apart(raw: bytes) -> Line:
         text=text,
         is_header=tag == "kernel" or _OTHER_HEADER.search(head) is not None,
         stream=stream,
-        when=_time(head[:40]) or _time(outer_time),
-        year_assumed=_ISO.search(head[:40]) is None and _SYSLOG.search(outer_time) is not None,
+        **_when(head[:40], outer_time),
         passed_by=passed_by,
         host=host,
     )
@@ -196,19 +196,14 @@ def take_apart(raw: bytes) -> Line:
 
 def _usual(text: str) -> Line | None:
     """
-    A line just as distributed writes it since 2022.3.0: most are, and this is quick.
+    A line just as distributed writes it since 2022.3.0, of whatever logger: most are, and this is quick.
     """
     time, _, rest = text.partition(" - ")
     logger, _, rest = rest.partition(" - ")
     level, dash, message = rest.partition(" - ")
-    if (
-        not dash
-        or len(time) != 23
-        or level not in _LEVELS
-        or not logger.startswith(("distributed.", "tornado."))
-    ):
+    if not dash or len(time) != 23 or level not in _LEVELS or not logger or " " in logger:
         return None
-    when = _time(time)
+    when = _usual_time(time)
     if when is None:
         return None
     return Line(
@@ -220,6 +215,33 @@ def _usual(text: str) -> Line | None:
         stream=_stream_of_logger(logger),
         when=when,
     )
+
+
+def _usual_time(text: str) -> float | None:
+    """
+    ``2026-05-04 11:22:33,444`` in seconds since the epoch, without a pattern; None if it is not so.
+    """
+    try:
+        moment = datetime.fromisoformat(text[:19]).replace(tzinfo=UTC)
+        return moment.timestamp() + int(text[20:]) / 1000
+    except ValueError:
+        return None
+
+
+def _names_a_level(head: str) -> bool:
+    upper = head.upper()
+    return any(level in upper for level in _LEVELS)
+
+
+def _when(own: str, outer: str) -> dict[str, Any]:
+    """
+    The time that a line gives itself, else that of who passed it on; and whether its year is a guess.
+    """
+    if ":" not in own and not outer:
+        return {}
+    told = _time(own) if ":" in own else None
+    assumed = _SYSLOG.search(outer if told is None else own) is not None
+    return {"when": _time(outer) if told is None else told, "year_assumed": assumed}
 
 
 def _without_ansi(text: str) -> str:

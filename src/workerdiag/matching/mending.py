@@ -54,20 +54,25 @@ def _rejoined(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
         or len({line for (_, line), is_full in zip(lines, full, strict=True) if is_full}) < 2
     ):
         return None
-    begins = [_begins(line) for _, line in lines]
-    cut = sum(is_full and not begun for is_full, begun in zip(full, begins[1:], strict=False))
-    if 2 * cut < sum(full):  # most lines of that width are whole
+    asked = {index for index, is_full in enumerate(full) if is_full}
+    begins = {
+        index: _begins(lines[index][1])
+        for index in asked | {each + 1 for each in asked}
+        if index < len(lines)
+    }
+    cut = sum(not begins.get(each + 1, True) for each in asked)
+    if 2 * cut < len(asked):  # most lines of that width are whole
         return None
     whole: list[tuple[int, bytes]] = []
     goes_on = False
-    for (number, line), is_full, begun in zip(lines, full, begins, strict=True):
-        text = line.rstrip(b"\r")
+    for index, (number, line) in enumerate(lines):
+        text, begun = line.rstrip(b"\r"), begins.get(index, True)
         if goes_on and not begun:
             first, before = whole.pop()
             whole.append((first, before + text))
         else:
             whole.append((number, text))
-        goes_on = is_full and not text.endswith(b"  ") and (begun or not _is_row(text))
+        goes_on = full[index] and not text.endswith(b"  ") and (begun or not _is_row(text))
     return whole if len(whole) < len(lines) else None
 
 
