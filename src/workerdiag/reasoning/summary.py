@@ -37,7 +37,9 @@ def summary(outcome: str, ranked: Sequence[RankedCause], deaths: Sequence[Death]
             return f"No worker died unasked: {_count(deaths)} left in order."
         return "No sign that a worker died or that work stands still."
     if not lost:
-        return "Something went wrong, and nothing that was seen says what."
+        raised = next((facts.type.rpartition(".")[2] for facts in incident.exceptions), "")
+        what = f"{raised} was raised" if raised else "Something went wrong"
+        return f"{what}, and nothing that was seen says what is behind it."
     return f"{_count(lost)} died{_exits(lost)}, and nothing that was seen says why."
 
 
