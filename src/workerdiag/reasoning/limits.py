@@ -63,7 +63,7 @@ def numbers_of(incident: Incident, matches: Sequence[Match]) -> Numbers:
         "rss": format_bytes(rss) if rss else "",
         "limit": format_bytes(limit) if limit else "",
         "needs_memory": format_bytes(needs) if needs else "",
-        "percent": f"{round(100 * rss / limit)}%" if rss and limit else "",
+        "percent": f"{round(100 * rss / limit)}" if rss and limit else "",
     }
     return Numbers(rss_bytes=rss, limit_bytes=limit, needs_memory_bytes=needs, words=words)
 
