@@ -1,9 +1,10 @@
 """
-Writes ``docs/causes/``: a page for each family of causes, from the rules that are installed.
+Writes ``docs/causes/``: a page for each cause, from the rules that are installed.
 
     python docs/write_causes.py
 
-The pages are made, not kept: see .gitignore.
+The pages are made, not kept: see .gitignore. The path of a cause's page is its id, with a slash,
+and reports name it so.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from itertools import groupby
 from pathlib import Path
 
 import workerdiag
-from workerdiag.model.rules import Cause
+from workerdiag.model.rules import Cause, LogSign, NextLook
 from workerdiag.reasoning.advice import filled
 
 FOLDER = Path(__file__).parent / "causes"
+#: Messages that a page shows of a cause, at most.
+MOST_MESSAGES = 6
 
 
 def index(causes: Iterable[Cause], release: str) -> Iterator[str]:
@@ -26,60 +29,61 @@ def index(causes: Iterable[Cause], release: str) -> Iterator[str]:
     """
     yield f"# Causes known in release {release}"
     for family, members in groupby(causes, key=lambda cause: cause.family):
-        yield ""
-        yield f"## {family}"
-        yield ""
-        yield from (f"* [{cause.title}]({family}.md#{anchor(cause)})" for cause in members)
+        yield from ("", f"## {family}", "")
+        yield from (f"* [{cause.title}]({cause.id.replace('.', '/')}.md)" for cause in members)
 
 
-def page(family: str, causes: Iterable[Cause]) -> Iterator[str]:
+def page(cause: Cause) -> Iterator[str]:
     """
-    The lines of the page of one family.
+    The lines of the page of one cause.
     """
-    yield f"# {family}"
-    for cause in causes:
-        yield from (
-            "",
-            f"## {cause.id}",
-            "",
-            f"**{cause.title}** (revision {cause.revision})",
-            "",
-            cause.why.strip(),
-        )
-        advised = [filled(each.do, {}) for each in cause.mitigations]  # without the numbers of a death
-        if advised:
-            yield from ("", "What to do:", "")
-            yield from (f"{number}. {each}" for number, each in enumerate(advised, 1))
-        if cause.look_alikes:
-            yield from ("", "Looks similar:", "")
-            yield from (f"* `{each.cause}`: {each.tell}" for each in cause.look_alikes)
-        if cause.references:
-            yield from ("", "Read more:", "")
-            yield from (f"* <{each}>" for each in cause.references)
+    yield from (f"# {cause.title}", "", f"`{cause.id}`, revision {cause.revision}", "", cause.why.strip())
+    advised = [filled(each.do, {}) for each in cause.mitigations]  # without the numbers of a death
+    yield from _section("What to do", [f"{number}. {each}" for number, each in enumerate(advised, 1)])
+    yield from _section("How it shows", list(_messages(cause)))
+    yield from _section(
+        "Looks similar", [f"* {_linked(each.cause)}: {each.tell}" for each in cause.look_alikes]
+    )
+    yield from _section("What would settle it", [f"* {_look(each)}" for each in cause.settled_by])
+    yield from _section("Read more", [f"* <{each}>" for each in cause.references])
 
 
-def anchor(cause: Cause) -> str:
+def _section(title: str, lines: list[str]) -> Iterator[str]:
+    if lines:
+        yield from ("", f"## {title}", "", *lines)
+
+
+def _messages(cause: Cause) -> Iterator[str]:
     """
-    What GitHub makes of the heading ``family.cause``.
+    One message for each sign in a log, as its writer words it.
     """
-    return cause.id.replace(".", "")
+    shown = [sign.seen[0] for sign in cause.signs if isinstance(sign, LogSign) and sign.seen][:MOST_MESSAGES]
+    for each in shown:
+        yield from ("```text", each.strip("\n"), "```")
+
+
+def _linked(cause_id: str) -> str:
+    return f"[{cause_id}](../{cause_id.replace('.', '/')}.md)"
+
+
+def _look(look: NextLook) -> str:
+    command = f": `{look.command}`" if look.command and "\n" not in look.command else ""
+    return f"{look.look}{command}"
 
 
 def main() -> None:
     """
     Write all pages anew.
     """
-    book = workerdiag.load_rulebook()
+    book = workerdiag.load_rulebook(packs=False)
     causes = sorted(book.causes, key=lambda cause: cause.id)
     shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir()
     pages = {"README": index(causes, book.release)}
-    pages |= {
-        family: page(family, list(members))
-        for family, members in groupby(causes, key=lambda each: each.family)
-    }
+    pages |= {cause.id.replace(".", "/"): page(cause) for cause in causes}
     for name, lines in pages.items():
-        (FOLDER / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        path = FOLDER / f"{name}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -114,7 +114,9 @@ def _sections(findings: Findings) -> Iterator[Section]:
     yield _section("Could not look at", map(_gap, findings.gaps), most=MOST_GAPS)
     yield _section("Notes", (Item(text=one_line(each)) for each in findings.notes), aside=True)
     if top:
-        yield _section("Read more", (Item(link=one_line(each)) for each in top.references), aside=True)
+        page = f"docs/causes/{top.id.replace('.', '/')}.md, or: workerdiag knowledge show {top.id}"
+        links = (Item(text=page), *(Item(link=one_line(each)) for each in top.references))
+        yield _section("Read more", links, aside=True)
 
 
 def _section(
