@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workerdiag.matching import database
+from workerdiag.matching import database, regex
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.one_log import KEPT_EACH_END
 from workerdiag.matching.scan import Matcher
@@ -287,3 +287,16 @@ def test_a_failed_task_is_one_in_lower_case_too():
     text = "distributed.worker - error - compute failed\nkey: x\nworker process 7012 was killed by signal 9"
 
     assert [each.in_task for each in found(text)] == [True]
+
+
+def test_without_re2_long_messages_are_searched_throughout(monkeypatch):
+    """
+    The stand-in is given short pieces, and still finds what stands far into a message, once.
+    """
+    monkeypatch.setattr(regex, "re2", None)
+    regex.pattern.cache_clear()
+    try:
+        text = "x" * 1990 + " was killed " + "y" * 3000 + " was killed "
+        assert [each.start() for each in regex.Pattern("was killed").finditer(text)] == [1991, 5003]
+    finally:
+        regex.pattern.cache_clear()

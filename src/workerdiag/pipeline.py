@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from workerdiag.matching.match import match
+from attrs import evolve
+
+from workerdiag.matching.match import engine_notes, match
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
@@ -37,4 +39,5 @@ def diagnose(
 
     matches = match(passing(), book, matcher)
     gaps = [piece for piece in kept if isinstance(piece, Gap)]
-    return conclude(assemble(matches, kept), book, gaps=gaps, version=version)
+    noted = evolve(book, notes=(*book.notes, *engine_notes()))
+    return conclude(assemble(matches, kept), noted, gaps=gaps, version=version)

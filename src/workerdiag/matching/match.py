@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TypeVar
 
-from workerdiag.matching.regex import pattern
+from workerdiag.matching.database import available
+from workerdiag.matching.regex import pattern, uses_re2
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
@@ -49,6 +50,19 @@ def match(evidence: Iterable[Evidence], book: Rulebook, matcher: Matcher | None 
             elif isinstance(piece, ExceptionFacts):
                 found += _of_exception(piece, book)
     return found + list(_of_landmarks(found, book))
+
+
+def engine_notes() -> tuple[str, ...]:
+    """
+    What a report should say of the engines: which are missing, and what that costs.
+    """
+    engines = (("google-re2", uses_re2()), ("hyperscan", available()))
+    missing = " and ".join(name for name, is_there in engines if not is_there)
+    return (
+        (f"without {missing} text is searched more slowly: pip install {missing.replace(' and', '')}",)
+        if missing
+        else ()
+    )
 
 
 def _origin(piece: Evidence) -> str | None:

@@ -14,11 +14,15 @@ from typing import Any, Protocol
 
 try:
     import re2
+
+    if not hasattr(re2, "Options"):  # another package of that name (pyre2, fb-re2)
+        re2 = None
 except ImportError:  # no wheel for this platform (musl, rare machines)
     re2 = None
 
-#: Longest text that the stand-in is given; longer ones are searched in pieces.
+#: Longest text that the stand-in is given; longer ones are searched in pieces that overlap.
 _GUARD_CHARS = 2_000
+_OVERLAP_CHARS = 500
 
 
 class Found(Protocol):
@@ -70,6 +74,28 @@ class _AsciiFound:
         return {name: value.decode() if value is not None else None for name, value in groups}
 
 
+class _ShiftedFound:
+    """
+    A match in a piece of a longer text.
+    """
+
+    __slots__ = ("_at", "_match")
+
+    def __init__(self, match: Any, at: int) -> None:
+        self._match = match
+        self._at = at
+
+    def start(self) -> int:
+        return self._at + int(self._match.start())
+
+    def end(self) -> int:
+        return self._at + int(self._match.end())
+
+    def groupdict(self) -> dict[str, str | None]:
+        groups: dict[str, str | None] = self._match.groupdict()
+        return groups
+
+
 class Pattern:
     """
     A compiled pattern, case-insensitive, searched anywhere in a text.
@@ -98,8 +124,18 @@ class Pattern:
         if self._ascii is not None and text.isascii():
             for match in self._ascii.finditer(text.encode()):
                 yield _AsciiFound(match, self._names)
+        elif re2 is not None:
+            yield from self._any().finditer(text)
         else:
-            yield from self._any().finditer(text if re2 else text[:_GUARD_CHARS])
+            yield from self._in_pieces(text)
+
+    def _in_pieces(self, text: str) -> Iterator[Found]:
+        found: set[int] = set()
+        for at in range(0, max(1, len(text)), _GUARD_CHARS - _OVERLAP_CHARS):
+            for match in self._any().finditer(text[at : at + _GUARD_CHARS]):
+                if at + match.start() not in found:
+                    found.add(at + match.start())
+                    yield _ShiftedFound(match, at)
 
     def covers(self, text: str) -> bool:
         """
