@@ -24,7 +24,7 @@ from releases import NoReleaseError, known_releases, wheel_of
 from spoken import Speech
 from templates import Template, templates_of_wheel
 
-from workerdiag.model.rules import Landmark, LogSign, Rulebook
+from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook import read_folder
 
 ROOT = Path(__file__).parents[1]
@@ -79,7 +79,7 @@ def main(since: str, only: Sequence[str], cache: Path | None, *, write: bool) ->
         found = spans(each.said_in, list(said)) or "none"
         click.echo(f"{each} ({each.file})\n  claimed: {each.claimed}\n  found:   {found}")
         click.echo("\n".join(f"  {problem}" for problem in each.problems))
-    rules = sum(1 for _ in log_rules(book))
+    rules = sum(1 for _ in book.log_rules())
     click.echo(
         f"{len(said)} releases read, {min(said)} to {max(said)}. Of {rules} patterns, {len(checked)} are "
         f"about distributed's own text: {len(wrong)} with a wrong range. The others are not."
@@ -126,7 +126,7 @@ def check(book: Rulebook, said: Vocabulary) -> Iterator[Checked]:
         for template in sorted(frozenset[Template]().union(*said.values()))
     }
     files = landmark_files()
-    for owner, sign, rule in log_rules(book):
+    for owner, sign, rule in book.log_rules():
         speech = Speech(rule, everything)
         said_in = frozenset(each for each in looked_at if speech.is_in(said[each]))
         if not said_in and not rule.introduced and not rule.removed:
@@ -143,18 +143,6 @@ def check(book: Rulebook, said: Vocabulary) -> Iterator[Checked]:
                 problems(claimed, said_in, looked_at, surely_in=surely_in, wholly=speech.is_wholly_own)
             ),
         )
-
-
-def log_rules(book: Rulebook) -> Iterator[tuple[str, str, LogSign | Landmark]]:
-    """
-    All rules with a pattern for log text, each with its owner and its name there.
-    """
-    for landmark in book.landmarks:
-        yield landmark.id, "", landmark
-    for cause in book.causes:
-        for sign in (*cause.signs, *cause.against):
-            if isinstance(sign, LogSign):
-                yield cause.id, sign.name, sign
 
 
 def landmark_files() -> dict[str, str]:

@@ -7,18 +7,14 @@ Knows nothing of files, clusters or terminals, so anything may import it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, Protocol
+from typing import Protocol
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from attrs.validators import in_, optional
 
-#: Who wrote a piece of text. None anywhere means: work it out line by line.
-Stream = Literal["worker", "nanny", "scheduler", "client", "kernel", "kubernetes", "batch"]
+#: Who may have written a piece of text. None anywhere means: work it out line by line.
 STREAMS: tuple[str, ...] = ("worker", "nanny", "scheduler", "client", "kernel", "kubernetes", "batch")
 
-GapReason = Literal[
-    "expired", "forbidden", "not-installed", "unreachable", "timed-out", "never-recorded", "malformed"
-]
 GAP_REASONS: tuple[str, ...] = (
     "expired",
     "forbidden",
@@ -270,10 +266,3 @@ class EvidenceSource(Protocol):
         """
         Yield what there is, oldest first, within *budget_s* seconds.
         """
-
-
-def belongs_to(evidence: LogChunk, whose: Identity) -> LogChunk:
-    """
-    The same text, said to be *whose*.
-    """
-    return evolve(evidence, whose=evidence.whose.joined(whose))

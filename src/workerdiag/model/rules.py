@@ -6,8 +6,7 @@ Pure data. ``workerdiag.rulebook`` makes these objects from ``knowledge/``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterator, Mapping
 
 from attrs import field, frozen
 from attrs.validators import ge, in_, matches_re
@@ -60,8 +59,6 @@ ROLES = (
     "trouble",
     "task-error",
 )
-
-Grade = Literal["decisive", "strong", "moderate", "weak", "hint"]
 
 _name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
 _grade = in_(tuple(GRADES))
@@ -315,3 +312,14 @@ class Rulebook:
         The cause of that id, or None.
         """
         return next((each for each in self.causes if each.id == cause_id), None)
+
+    def log_rules(self) -> Iterator[tuple[str, str, LogSign | Landmark]]:
+        """
+        All rules with a pattern for log text, each with its owner's id and its name there.
+        """
+        for landmark in self.landmarks:
+            yield landmark.id, "", landmark
+        for cause in self.causes:
+            for sign in (*cause.signs, *cause.against):
+                if isinstance(sign, LogSign):
+                    yield cause.id, sign.name, sign

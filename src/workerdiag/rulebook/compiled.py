@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from attrs import evolve
 
-from workerdiag.model.rules import Cause, Landmark, LogSign, LookAlike, Mitigation, NextLook, Rulebook
+from workerdiag.model.rules import Cause, Landmark, LookAlike, Mitigation, NextLook, Rulebook
 from workerdiag.rulebook.kinds import SIGN_KINDS
 from workerdiag.rulebook.structuring import converter
 
@@ -28,14 +28,7 @@ def patterns(book: Rulebook) -> Iterable[str]:
     """
     Every pattern of *book* that is searched for in log text, each once.
     """
-    seen: dict[str, None] = {}
-    for landmark in book.landmarks:
-        seen[landmark.pattern] = None
-    for cause in book.causes:
-        for sign in (*cause.signs, *cause.against):
-            if isinstance(sign, LogSign):
-                seen[sign.pattern] = None
-    return tuple(seen)
+    return tuple(dict.fromkeys(rule.pattern for _, _, rule in book.log_rules()))
 
 
 def from_compiled(content: dict[str, Any]) -> Rulebook:
