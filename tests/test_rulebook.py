@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import workerdiag
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.literals import literals
 from workerdiag.model.rules import LogSign
@@ -198,3 +199,43 @@ def test_every_log_sign_shows_a_line_it_is_for():
     ]
 
     assert bare == []
+
+
+def test_lint_names_a_landmark_without_fixed_text(tmp_path):
+    """
+    What the first stage cannot look for is refused in landmarks as well.
+    """
+    (tmp_path / "landmarks").mkdir()
+    (tmp_path / "landmarks" / "ours.toml").write_text(
+        "[[landmark]]\nid = 'our.mark'\nrole = 'death'\npattern = '\\d+'\n"
+    )
+
+    assert any(each.startswith("our.mark: every alternative") for each in lint(read_folder(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        GOOD.replace("the house fell on", "(?!x)the house fell on"),
+        GOOD.replace("the house fell on (?P<worker>\\w+://\\S+)", r"\d+"),
+        GOOD.replace("seen =", 'unless = "(?<x)"\nseen ='),
+        GOOD + "[[sign]]\nkind = 'event'\nname = 'e'\ntopic = '(?!x)'\ngrade = 'weak'\n",
+        GOOD + "[[sign]]\nkind = 'exception'\nname = 'e'\npattern = '(?!x)'\ngrade = 'weak'\n",
+        GOOD
+        + "[[sign]]\nkind = 'landmark'\nname = 'e'\nlandmark = 'nanny.restarting'\nwhere = {a = '(?!x)'}\ngrade = 'weak'\n",
+    ],
+)
+def test_a_bad_pattern_costs_its_own_rule_and_no_diagnosis(tmp_path, bad):
+    """
+    A pack that nobody linted cannot take the other rules down; the report says what was left out.
+    """
+    book = load_rulebook(folder(tmp_path, rule=bad))
+    log = (
+        "distributed.nanny - WARNING - Worker tcp://10.0.0.4:4002 (pid=7) exceeded 95% memory budget. Restarting...\n"
+        "distributed.worker - INFO - the house fell on tcp://10.0.0.9:1\n"
+        "distributed.nanny - WARNING - Restarting worker\n"
+    )
+    diagnosis = workerdiag.explain(ValueError("x"), logs=[workerdiag.LogText(log)], rulebook=book)
+
+    assert "nanny.memory-terminate" in [each.id for each in diagnosis.causes]
+    assert any(note.startswith("house.rule") and "left out" in note for note in diagnosis.notes)

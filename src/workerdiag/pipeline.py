@@ -37,7 +37,8 @@ def diagnose(
                 kept.append(piece)
             yield piece
 
+    matcher = matcher or Matcher(book)
     matches = match(passing(), book, matcher)
     gaps = [piece for piece in kept if isinstance(piece, Gap)]
-    noted = evolve(book, notes=(*book.notes, *engine_notes()))
+    noted = evolve(book, notes=(*book.notes, *engine_notes(), *matcher.left_out))
     return conclude(assemble(matches, kept), noted, gaps=gaps, version=version)

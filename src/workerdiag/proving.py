@@ -7,16 +7,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from workerdiag.matching.literals import NoLiteralError, literals, stands_in_healthy_logs
-from workerdiag.matching.match import match
+from workerdiag.matching.match import match, pattern_texts
 from workerdiag.matching.regex import BadPatternError, pattern
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import (
     AbsentSign,
     Cause,
-    EventSign,
-    ExceptionSign,
-    Landmark,
     LandmarkSign,
     LogSign,
     Rulebook,
@@ -41,7 +38,7 @@ def prove(book: Rulebook) -> list[str]:
     """
     matcher = Matcher(book)
     problems = []
-    for owner, name, rule in _log_rules(book):
+    for owner, name, rule in book.log_rules():
         label = f"{owner} {name}".strip()
         problems += [
             f"{label}: does not match a line it is for: {line!r}"
@@ -63,35 +60,20 @@ def _shows(line: str, owner: str, name: str, book: Rulebook, matcher: Matcher) -
     return any(each.owner == owner and each.sign == name for each in found)
 
 
-def _log_rules(book: Rulebook) -> Iterator[tuple[str, str, LogSign | Landmark]]:
-    for landmark in book.landmarks:
-        yield landmark.id, "", landmark
-    for cause in book.causes:
-        for sign in (*cause.signs, *cause.against):
-            if isinstance(sign, LogSign):
-                yield cause.id, sign.name, sign
-
-
 def _pattern_problems(book: Rulebook) -> Iterator[str]:
-    for owner, name, rule in _log_rules(book):
+    for owner, name, rule in book.log_rules():
         label = f"{owner} {name}".strip()
         yield from _compiles(label, rule.pattern)
         yield from _compiles(label, rule.unless)
         try:
+            found = literals(rule.pattern)
             if isinstance(rule, LogSign) and stands_in_healthy_logs(rule.pattern):
-                yield f"{label}: its fixed text stands in healthy logs all the time: {literals(rule.pattern)}"
+                yield f"{label}: its fixed text stands in healthy logs all the time: {found}"
         except NoLiteralError as problem:
             yield f"{label}: {problem}"
     for cause in book.causes:
         for sign in (*cause.signs, *cause.against):
-            texts: tuple[str | None, ...] = ()
-            if isinstance(sign, LandmarkSign):
-                texts = tuple(sign.where.values())
-            elif isinstance(sign, EventSign):
-                texts = (sign.topic, *sign.where.values())
-            elif isinstance(sign, ExceptionSign):
-                texts = (sign.pattern,)
-            for text in texts:
+            for text in pattern_texts(sign):
                 yield from _compiles(f"{cause.id} {sign.name}", text)
 
 

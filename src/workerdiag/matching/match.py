@@ -8,14 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TypeVar
 
+from attrs import evolve
+
 from workerdiag.matching.database import available
-from workerdiag.matching.regex import pattern, uses_re2
+from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
-from workerdiag.model.rules import Cause, EventSign, ExceptionSign, LandmarkSign, Rulebook
+from workerdiag.model.rules import Cause, EventSign, ExceptionSign, LandmarkSign, Rulebook, Sign
 
-_S = TypeVar("_S")
+_S = TypeVar("_S", bound=EventSign | ExceptionSign | LandmarkSign)
+_Signs = list[tuple[Cause, _S]]
 
 #: What events mean for a worker's life (distributed: scheduler.py, worker.py, nanny.py; 2024.8.1+).
 _ROLE_OF_ACTION: Mapping[str, str] = {
@@ -39,6 +42,7 @@ def match(evidence: Iterable[Evidence], book: Rulebook, matcher: Matcher | None 
         matcher: The compiled patterns of *book*, where the caller keeps them.
     """
     matcher = matcher or Matcher(book)
+    events, exceptions = _usable(book, EventSign, matcher), _usable(book, ExceptionSign, matcher)
     found: list[Match] = []
     for origin, pieces in groupby(evidence, key=_origin):
         if origin is not None:
@@ -46,10 +50,23 @@ def match(evidence: Iterable[Evidence], book: Rulebook, matcher: Matcher | None 
             continue
         for piece in pieces:
             if isinstance(piece, Event):
-                found += _of_event(piece, book)
+                found += _of_event(piece, events)
             elif isinstance(piece, ExceptionFacts):
-                found += _of_exception(piece, book)
-    return found + list(_of_landmarks(found, book))
+                found += _of_exception(piece, exceptions)
+    return found + list(_of_landmarks(found, _usable(book, LandmarkSign, matcher)))
+
+
+def pattern_texts(sign: Sign) -> tuple[str, ...]:
+    """
+    The patterns of a sign that are not searched for in log text.
+    """
+    if isinstance(sign, LandmarkSign):
+        return tuple(sign.where.values())
+    if isinstance(sign, EventSign):
+        return (sign.topic, *sign.where.values())
+    if isinstance(sign, ExceptionSign):
+        return (sign.pattern,) if sign.pattern is not None else ()
+    return ()
 
 
 def engine_notes() -> tuple[str, ...]:
@@ -69,7 +86,7 @@ def _origin(piece: Evidence) -> str | None:
     return piece.origin if isinstance(piece, LogChunk) else None
 
 
-def _of_event(event: Event, book: Rulebook) -> Iterator[Match]:
+def _of_event(event: Event, signs: _Signs[EventSign]) -> Iterator[Match]:
     said = {key: str(value) for key, value in event.fields.items() if value is not None}
     action = said.get("action") or event.topic
 
@@ -86,7 +103,7 @@ def _of_event(event: Event, book: Rulebook) -> Iterator[Match]:
         )
 
     yield found(f"event.{action}", "", _ROLE_OF_ACTION.get(action, "event"))
-    for cause, sign in _signs(book, EventSign):
+    for cause, sign in signs:
         if _event_shows(sign, event, said):
             yield found(cause.id, sign.name, "sign")
 
@@ -103,8 +120,8 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) else float("-inf")
 
 
-def _of_exception(facts: ExceptionFacts, book: Rulebook) -> Iterator[Match]:
-    for cause, sign in _signs(book, ExceptionSign):
+def _of_exception(facts: ExceptionFacts, signs: _Signs[ExceptionSign]) -> Iterator[Match]:
+    for cause, sign in signs:
         named = not sign.types or any(_is_type(facts.type, each) for each in sign.types)
         worded = sign.pattern is None or pattern(sign.pattern).search(facts.text) is not None
         placed = sign.from_task is None or sign.from_task == facts.from_task
@@ -131,34 +148,33 @@ def _is_type(actual: str, wanted: str) -> bool:
     return actual == wanted or actual.rpartition(".")[2] == wanted
 
 
-def _of_landmarks(found: Iterable[Match], book: Rulebook) -> Iterator[Match]:
+def _of_landmarks(found: Iterable[Match], signs: _Signs[LandmarkSign]) -> Iterator[Match]:
     """
     Signs that are a landmark whose captures fit.
     """
-    signs: dict[str, list[tuple[Cause, LandmarkSign]]] = {}
-    for cause, sign in _signs(book, LandmarkSign):
-        signs.setdefault(sign.landmark, []).append((cause, sign))
+    of_mark: dict[str, list[tuple[Cause, LandmarkSign]]] = {}
+    for cause, sign in signs:
+        of_mark.setdefault(sign.landmark, []).append((cause, sign))
     for mark in found:
-        for cause, sign in signs.get(mark.owner, ()) if not mark.sign else ():
+        for cause, sign in of_mark.get(mark.owner, ()) if not mark.sign else ():
             if all(pattern(text).covers(mark.captures.get(key, "")) for key, text in sign.where.items()):
-                yield Match(
-                    owner=cause.id,
-                    sign=sign.name,
-                    role="sign",
-                    text=mark.text,
-                    captures=mark.captures,
-                    origin=mark.origin,
-                    line=mark.line,
-                    last_line=mark.last_line,
-                    stream=mark.stream,
-                    when=mark.when,
-                    whose=mark.whose,
-                    in_task=mark.in_task,
-                )
+                yield evolve(mark, owner=cause.id, sign=sign.name, role="sign")
 
 
-def _signs(book: Rulebook, kind: type[_S]) -> Iterator[tuple[Cause, _S]]:
+def _usable(book: Rulebook, kind: type[_S], matcher: Matcher) -> _Signs[_S]:
+    """
+    The signs of one kind whose patterns can be run; of the others the matcher takes note.
+    """
+    usable: _Signs[_S] = []
     for cause in book.causes:
         for sign in (*cause.signs, *cause.against):
-            if isinstance(sign, kind):
-                yield cause, sign
+            if not isinstance(sign, kind):
+                continue
+            try:
+                for text in pattern_texts(sign):
+                    pattern(text)
+            except BadPatternError as problem:
+                matcher.leave_out_sign(cause.id, sign.name, problem)
+            else:
+                usable.append((cause, sign))
+    return usable

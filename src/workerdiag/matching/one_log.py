@@ -14,7 +14,7 @@ from attrs import define, evolve, field, frozen
 
 from workerdiag.matching.lines import Line
 from workerdiag.matching.records import AFTER_BYTES, BEFORE_BYTES, LINE_BYTES, Block, Record
-from workerdiag.matching.regex import pattern
+from workerdiag.matching.regex import BadPatternError, pattern
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity, LogChunk
 
@@ -60,6 +60,11 @@ class Patterns(Protocol):
     def wanted(self, text: str) -> list[Wanted]:
         """
         Whose signs the pattern *text* is.
+        """
+
+    def leave_out(self, text: str, problem: Exception) -> None:
+        """
+        Note that the pattern *text* cannot be used.
         """
 
 
@@ -173,7 +178,11 @@ class Log:
             record = block.record_at(offset)
             if record.line_offsets[0] not in tried:
                 tried.add(record.line_offsets[0])
-                found += self._confirmed(text, record)
+                try:
+                    found += self._confirmed(text, record)
+                except BadPatternError as problem:
+                    self._matcher.leave_out(text, problem)
+                    return
             if plenty and len(found) >= KEPT_EACH_END * len(keys):
                 break
         for at, each, match in sorted(found, key=lambda one: one[0]):

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from attrs import evolve
 
 from workerdiag.matching.literal_scan import LiteralScan
-from workerdiag.matching.literals import literals
+from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.mending import MOST_BYTES, Mended, mended
 from workerdiag.matching.one_log import Log, Wanted
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.rules import Landmark, LogSign, Rulebook
+from workerdiag.model.rules import Landmark, Rulebook
 
 
 class Matcher:
@@ -29,9 +29,14 @@ class Matcher:
         for wanted in _wanted(book):
             self._by_pattern.setdefault(wanted.pattern, []).append(wanted)
         patterns_of: dict[str, list[str]] = {}
+        #: Rules that were left out, and why: one bad rule does not cost the diagnosis.
+        self.left_out: dict[str, None] = {}
         for text in self._by_pattern:
-            for literal in book.literals.get(text) or literals(text):
-                patterns_of.setdefault(literal, []).append(text)
+            try:
+                for literal in book.literals.get(text) or literals(text):
+                    patterns_of.setdefault(literal, []).append(text)
+            except NoLiteralError as problem:
+                self.leave_out(text, problem)
         self._scan = LiteralScan(patterns_of)
         self._patterns_of = tuple(patterns_of.values())
 
@@ -67,6 +72,19 @@ class Matcher:
             first, last = (whole.lines[min(at, len(whole.lines)) - 1] for at in (match.line, match.last_line))
             yield evolve(match, line=first, last_line=last)
 
+    def leave_out(self, text: str, problem: Exception) -> None:
+        """
+        Note that the pattern *text* cannot be used.
+        """
+        for each in self._by_pattern.get(text, ()):
+            self.leave_out_sign(each.owner, each.sign, problem)
+
+    def leave_out_sign(self, owner: str, sign: str, problem: Exception) -> None:
+        """
+        Note that a sign cannot be used.
+        """
+        self.left_out[f"{owner} {sign}".strip() + f" is left out: {problem}"] = None
+
     def candidates(self, block: bytes) -> list[tuple[int, list[str]]]:
         """
         Places worth a closer look, in order, with the patterns to try there.
@@ -81,27 +99,17 @@ class Matcher:
 
 
 def _wanted(book: Rulebook) -> Iterator[Wanted]:
-    for landmark in book.landmarks:
+    for owner, name, rule in book.log_rules():
+        mark = rule if isinstance(rule, Landmark) else None
         yield Wanted(
-            owner=landmark.id,
-            sign="",
-            role=landmark.role,
-            pattern=landmark.pattern,
-            unless=landmark.unless,
-            streams=landmark.streams,
-            implied=_implied(landmark),
+            owner=owner,
+            sign=name,
+            role=mark.role if mark else "sign",
+            pattern=rule.pattern,
+            unless=rule.unless,
+            streams=rule.streams,
+            implied=_implied(mark) if mark else (),
         )
-    for cause in book.causes:
-        for sign in (*cause.signs, *cause.against):
-            if isinstance(sign, LogSign):
-                yield Wanted(
-                    owner=cause.id,
-                    sign=sign.name,
-                    role="sign",
-                    pattern=sign.pattern,
-                    unless=sign.unless,
-                    streams=sign.streams,
-                )
 
 
 def _implied(landmark: Landmark) -> tuple[tuple[str, str], ...]:
