@@ -230,6 +230,17 @@ def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch, content):
     assert kept.stat().st_size > len(content)
 
 
+def test_the_cache_does_not_grow_without_end(tmp_path, monkeypatch):
+    """
+    Every set of rules has its own file, and only so many of them stay.
+    """
+    monkeypatch.setattr(database, "cache_folder", lambda: tmp_path)
+    for number in range(database.MOST_KEPT + 3):
+        database.database([b"text number %d" % number])
+
+    assert len(list(tmp_path.iterdir())) == database.MOST_KEPT
+
+
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
     """
     A read-only home costs a moment, not the diagnosis.

@@ -23,6 +23,8 @@ except ImportError:  # no wheel for this platform
     hyperscan = None  # type: ignore[assignment]
 
 _DIGEST_BYTES = 32
+#: Databases that are kept: of the shipped rules, and of some sets of one's own.
+MOST_KEPT = 8
 
 
 def available() -> bool:
@@ -103,6 +105,16 @@ def _keep(kept: Path | None, data: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(hashlib.sha256(data).digest() + data)
         Path(name).replace(kept)
+        _forget_old(kept.parent)
+
+
+def _forget_old(folder: Path) -> None:
+    """
+    Each set of rules has a file of its own; of those, the newest stay.
+    """
+    files = sorted(folder.glob("literals-*.hsdb"), key=lambda each: each.stat().st_mtime, reverse=True)
+    for each in files[MOST_KEPT:]:
+        each.unlink(missing_ok=True)
 
 
 def _compiled(texts: Sequence[bytes]) -> hyperscan.Database:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workerdiag.model.diagnosis import Blame, Decision, RankedCause
-from workerdiag.model.evidence import ExceptionFacts
+from workerdiag.model.evidence import NOBODY, ExceptionFacts
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.reasoning.incident import Incident
 from workerdiag.reasoning.limits import Numbers
@@ -20,15 +20,12 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     """
     The verdict of the likeliest cause, checked against what was really executing.
     """
-    killed = next(
-        (each for each in incident.exceptions if each.task and each.whose != each.whose.__class__()), None
-    )
+    killed = next((each for each in incident.exceptions if each.task and each.whose != NOBODY), None)
     task = killed.task if killed else _task_in_logs(incident)
     cause = _sure_cause(ranked, book)
     if cause is None:
         return Blame(task=task, reasons=("no cause is likely enough to blame anybody",) if task else ())
     fairly, reasons = _fairness(killed, task)
-    reasons = [f"{cause.title}: that is for the {cause.blame} to change", *reasons]
     verdict = cause.blame
     if verdict == "task" and fairly is False:
         verdict = "other-task"
