@@ -83,7 +83,10 @@ def full_disk(lab: Lab) -> Aftermath:
     """
     disk = lab.enter_context(small_disk(lab.folder / "disk", size_bytes=40 * 2**20))
     lab.scheduler()
-    daemon = lab.worker(memory_limit="400MB", local=disk)
+    # At most a pause: on a busy machine memory can jump from 80 to 95 % between two looks of the worker.
+    daemon = lab.worker(
+        memory_limit="400MB", local=disk, env={"DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "False"}
+    )
     client = lab.client()
     futures = [client.submit(tasks.make, 20, seed, key=f"make-{seed}") for seed in range(30)]
     daemon.said("Spill to disk failed")
