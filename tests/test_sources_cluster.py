@@ -12,11 +12,11 @@ import pytest
 
 from workerdiag.model.evidence import Event, Gap, Identity, LogChunk, Looked, MemoryReading
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster_choice import nannies_to_ask, recently_dead, removals
-from workerdiag.sources.cluster_evidence import flat, of_events, of_workers
-from workerdiag.sources.cluster_logs import of_records, shares_its_log
-from workerdiag.sources.cluster_queries import Record
-from workerdiag.sources.cluster_tasks import task_states
+from workerdiag.sources.cluster.choice import nannies_to_ask, recently_dead, removals
+from workerdiag.sources.cluster.evidence import flat, of_events, of_workers
+from workerdiag.sources.cluster.logs import of_records, shares_its_log
+from workerdiag.sources.cluster.queries import Record
+from workerdiag.sources.cluster.tasks import task_states
 
 NOW = 1_795_281_103.0
 DEAD, ALIVE, NANNY = "tcp://10.0.0.4:1001", "tcp://10.0.0.4:1002", "tcp://10.0.0.4:9001"

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from workerdiag.model.evidence import ExceptionFacts, Gap, LogChunk
 from workerdiag.sources.exception import MOST_EXCEPTIONS, exception_facts
-from workerdiag.sources.pickled import read_pickled
+from workerdiag.sources.exception.pickled import read_pickled
 
 WORKER, NANNY = "tcp://10.0.0.4:34937", "tcp://10.0.0.4:40001"
 
@@ -341,7 +341,7 @@ def test_looking_at_an_exception_does_not_load_distributed():
         "import sys; from workerdiag.sources.exception import exception_facts; "
         "exception_facts(ValueError()); sys.exit('distributed' in sys.modules)"
     )
-    source = Path(exception_facts.__code__.co_filename).parents[2]
+    source = Path(exception_facts.__code__.co_filename).parents[3]
     assert (
         subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, check=False).returncode
         == 0

@@ -20,8 +20,8 @@ import pytest
 import zstandard
 
 from workerdiag.model.evidence import Gap, LogChunk, LogText, Looked
-from workerdiag.sources.log_inputs import without_secrets
 from workerdiag.sources.logs import LogSource
+from workerdiag.sources.logs.inputs import without_secrets
 
 LINE = b"2026-11-21 17:11:43,105 - distributed.nanny - INFO - Worker process 23057 exited with status 3\n"
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import asyncio
 
-from workerdiag.sources import cluster_patience as patience
-from workerdiag.sources.cluster_queries import Record
+from workerdiag.sources.cluster import patience
+from workerdiag.sources.cluster.queries import Record
 
 BEFORE = [Record(0.0, "INFO", "distributed.nanny - INFO - Start Nanny at: 'tcp://10.0.0.4:4001'")]
 TOLD = [*BEFORE, Record(1.0, "INFO", "distributed.nanny - INFO - Worker process 7012 exited with status 3")]

@@ -15,8 +15,8 @@ from typing import Any
 
 from workerdiag.model.evidence import NOBODY, Evidence, ExceptionFacts, Gap, Identity, LogChunk
 from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.pickled import PickledException, read_pickled
-from workerdiag.sources.tracebacks import raised_in_task
+from workerdiag.sources.exception.pickled import PickledException, read_pickled
+from workerdiag.sources.exception.tracebacks import raised_in_task
 
 #: Of what hangs on one exception (causes, contexts, members of groups), so many are told of.
 MOST_EXCEPTIONS = 30

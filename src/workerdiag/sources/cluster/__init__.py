@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from workerdiag.model.evidence import Evidence, Identity
-from workerdiag.sources.cluster_interview import Interview
-from workerdiag.sources.cluster_queries import answered
+from workerdiag.sources.cluster.interview import Interview
+from workerdiag.sources.cluster.queries import answered
 
 
 class ClusterSource:

@@ -14,8 +14,8 @@ from attrs import evolve, frozen
 
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import Evidence, Gap, LogChunk, Looked
-from workerdiag.sources.decompress import BLOCK_BYTES
-from workerdiag.sources.log_inputs import LogInput, OneLog, kind_of, logs_in, name_of
+from workerdiag.sources.logs.decompress import BLOCK_BYTES
+from workerdiag.sources.logs.inputs import LogInput, OneLog, kind_of, logs_in, name_of
 
 #: An input that gives nothing for so long is left alone, if others wait.
 _STALL_S = 1.0

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from workerdiag.model.evidence import Identity
 from workerdiag.sources.addresses import host_of, identity_of
-from workerdiag.sources.cluster_evidence import heartbeat_interval_s, is_well
+from workerdiag.sources.cluster.evidence import heartbeat_interval_s, is_well
 
 #: What happened so long before the death, or before now, belongs to it.
 RECENT_S = 900.0

@@ -11,13 +11,10 @@ from functools import partial
 from typing import Any
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, Looked
-from workerdiag.sources import cluster_choice as choice
-from workerdiag.sources import cluster_evidence as words
-from workerdiag.sources import cluster_logs as logs
-from workerdiag.sources import cluster_queries as queries
-from workerdiag.sources import cluster_tasks as tasks
 from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.cluster_patience import when_told
+from workerdiag.sources.cluster import choice, logs, queries, tasks
+from workerdiag.sources.cluster import evidence as words
+from workerdiag.sources.cluster.patience import when_told
 
 #: Topics that carry causes (distributed 2024.8.1 to 2026.8.0), beside ``all`` and the workers' own.
 _TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import NOBODY, Identity, LogText
-from workerdiag.sources.decompress import BLOCK_BYTES, Readable, text_of
+from workerdiag.sources.logs.decompress import BLOCK_BYTES, Readable, text_of
 
 LogInput = str | os.PathLike[str] | IO[str] | IO[bytes] | LogText
 

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
-from workerdiag.sources.cluster_queries import Record
+from workerdiag.sources.cluster.queries import Record
 
 #: Longest wait. An exit with status 0 is never noted, so this is what such a death costs.
 PATIENCE_S = 0.6

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
 from workerdiag.sources.addresses import host_of
-from workerdiag.sources.cluster_queries import NANNY_RECORDS, SCHEDULER_RECORDS, Record
+from workerdiag.sources.cluster.queries import NANNY_RECORDS, SCHEDULER_RECORDS, Record
 
 #: Lines of the scheduler that list lost keys can be megabytes.
 _RECORD_CHARS = 16 * 1024
