@@ -13,6 +13,7 @@ from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.rules import Rulebook
+from workerdiag.reasoning.clocks import on_one_clock
 from workerdiag.reasoning.conclude import conclude
 from workerdiag.reasoning.incident import assemble
 
@@ -38,7 +39,7 @@ def diagnose(
             yield piece
 
     matcher = matcher or Matcher(book)
-    matches = match(passing(), book, matcher)
+    matches, set_right = on_one_clock(match(passing(), book, matcher))
     gaps = [piece for piece in kept if isinstance(piece, Gap)]
-    noted = evolve(book, notes=(*book.notes, *engine_notes(), *matcher.left_out))
+    noted = evolve(book, notes=(*book.notes, *engine_notes(), *matcher.left_out, *set_right))
     return conclude(assemble(matches, kept), noted, gaps=gaps, version=version)

@@ -23,7 +23,7 @@ from workerdiag.model.evidence import (
 )
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.joining import ends_told, joined, without_strangers
-from workerdiag.reasoning.owning import sorted_out
+from workerdiag.reasoning.owning import of_strangers, sorted_out
 
 
 @frozen(kw_only=True)
@@ -63,8 +63,8 @@ def assemble(matches: Sequence[Match], evidence: Iterable[Evidence]) -> Incident
     marks = [each for each in matches if not each.sign]
     signs = [each for each in matches if each.sign]
     ends, strangers = without_strangers(joined(ends_told(marks)))
-    signs = [each for each in signs if each.whose.pid is None or each.whose.pid not in strangers]
-    marks = [each for each in marks if each.role != "death" or each.whose.pid not in strangers]
+    signs = [each for each in signs if not of_strangers(each, strangers, ends)]
+    marks = [each for each in marks if each.role != "death" or not of_strangers(each, strangers, ends)]
     for exit_ in (piece for piece in rest if isinstance(piece, ProcessExit)):
         _learn_exit(ends, exit_)
     for mark in (each for each in marks if each.role == "blame"):

@@ -14,6 +14,8 @@ from workerdiag.reasoning.telling import LogReader, ends_of_events
 
 #: Two observers of one death write within so many seconds of each other.
 SAME_MOMENT_S = 3.0
+#: Ends of one pid that are further apart are of two processes: pids are used again.
+SAME_PROCESS_S = 600.0
 _KERNEL = "kernel log"
 #: Streams whose writers watch processes from outside, also within one text with Dask's own.
 _PLATFORMS = ("kernel", "kubernetes", "batch")
@@ -64,23 +66,22 @@ def joined(groups: Iterable[list[End]]) -> list[End]:
     return whole
 
 
-def without_strangers(ends: list[End]) -> tuple[list[End], frozenset[int]]:
+def without_strangers(ends: list[End]) -> tuple[list[End], list[End]]:
     """
-    Without processes that only the kernel speaks of, where Dask tells of other ones.
+    Without processes that only the kernel speaks of, where Dask tells of other ones; and these.
 
     A kernel log holds the kills of a whole machine; a fact that does not match the victim
     does not count.
     """
     ours = [end for end in ends if _KERNEL not in end.noticed or len(end.noticed) > 1]
     if not any(end.lost and (end.whose.pid or end.whose.worker) for end in ours):
-        return ends, frozenset()
-    strangers = [end for end in ends if end not in ours]
-    return ours, frozenset(end.whose.pid for end in strangers if end.whose.pid is not None)
+        return ends, []
+    return ours, [end for end in ends if end not in ours]
 
 
 def _same_process(end: End, others: Sequence[End]) -> End | None:
     for other in others:
-        if other.whose.shares(end.whose) and _apart_s(end, other) <= 600.0:
+        if other.whose.shares(end.whose) and _apart_s(end, other) <= SAME_PROCESS_S:
             return other
     timed = [
         (_apart_s(end, other), index, other)

@@ -1,0 +1,117 @@
+"""
+Clocks of several machines, brought to agree by what two of them saw of the same moment.
+
+The start of a worker stands in its own log and in the scheduler's; the end of a process in its
+nanny's and in the kernel's. Where such a pair is minutes apart, one clock was wrong; where it is
+hours apart, one log is in another time zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from attrs import evolve
+
+from workerdiag.model.diagnosis import Match
+
+#: Two observers of one moment write within so many seconds of each other.
+SAME_S = 5.0
+#: Clocks that somebody cares for are wrong by no more than this.
+MOST_SKEW_S = 300.0
+#: Zones differ by a multiple of a quarter of an hour, up to 26 hours (-12:00 to +14:00).
+_ZONE_S = 900.0
+_MOST_ZONES_S = 26 * 3600.0
+
+#: Landmarks that tell of one moment, by what they have in common.
+_MOMENTS: Mapping[str, tuple[str, str]] = {
+    "worker.start": ("start", "worker"),
+    "nanny.starts-worker": ("start", "worker"),
+    "scheduler.register-worker": ("start", "worker"),
+    "event.add-worker": ("start", "worker"),
+    "nanny.killed-by-signal": ("end", "pid"),
+    "nanny.exited-with-status": ("end", "pid"),
+    "kernel.killed-process": ("end", "pid"),
+    "nanny.memory-budget": ("memory", "pid"),
+    "event.worker-restart-memory": ("memory", "pid"),
+}
+_EVENTS = "scheduler events"
+_Moment = tuple[str, str | int]
+
+
+def on_one_clock(matches: Sequence[Match]) -> tuple[list[Match], tuple[str, ...]]:
+    """
+    The *matches* with their times on one clock, and a note for each clock that was set right.
+
+    The scheduler's clock counts, else that of the log with the most in common with others. A log
+    that has no moment in common with another one keeps its times.
+    """
+    moments = _moments(matches)
+    if len(moments) < 2:
+        return list(matches), ()
+    ahead_s = _ahead(moments)
+    if not ahead_s:
+        return list(matches), ()
+    notes = tuple(_note(clock, ahead) for clock, ahead in sorted(ahead_s.items()))
+    return [_set_right(each, ahead_s.get(_clock(each))) for each in matches], notes
+
+
+def _clock(match: Match) -> str:
+    return match.origin if match.line else _EVENTS
+
+
+def _moments(matches: Iterable[Match]) -> dict[str, dict[_Moment, float]]:
+    """
+    The moments that each clock tells of; one that it tells of twice (a pid, used again) is of no use.
+    """
+    found: dict[str, dict[_Moment, list[float]]] = {}
+    for each in matches:
+        what, named = _MOMENTS.get(each.owner, ("", ""))
+        who = getattr(each.whose, named) if what else None
+        if who is not None and each.when is not None and not each.sign:
+            found.setdefault(_clock(each), {}).setdefault((what, who), []).append(each.when)
+    return {
+        clock: {moment: times[0] for moment, times in told.items() if max(times) - min(times) <= SAME_S}
+        for clock, told in found.items()
+    }
+
+
+def _ahead(moments: Mapping[str, Mapping[_Moment, float]]) -> dict[str, float]:
+    """
+    By clock, how many seconds it is ahead; clocks that are right are not in it.
+    """
+    reference = max(moments, key=lambda clock: (clock == _EVENTS, len(moments[clock])))
+    true = dict(moments[reference])
+    left = set(moments) - {reference}
+    ahead_s: dict[str, float] = {}
+    while left:
+        clock = max(sorted(left), key=lambda each: len(moments[each].keys() & true.keys()))
+        left.remove(clock)
+        apart = [when - true[moment] for moment, when in moments[clock].items() if moment in true]
+        if not apart:
+            continue
+        if _believable(apart):
+            ahead_s[clock] = median(apart)
+        for moment, when in moments[clock].items():
+            true.setdefault(moment, when - ahead_s.get(clock, 0.0))
+    return ahead_s
+
+
+def _believable(apart: Sequence[float]) -> bool:
+    """
+    Whether differences are those of one wrong clock: all alike, and of a size that clocks and zones have.
+    """
+    middle = median(apart)
+    zones_s = round(middle / _ZONE_S) * _ZONE_S
+    alike = all(abs(each - middle) <= SAME_S for each in apart)
+    skewed = abs(middle - zones_s) <= MOST_SKEW_S and abs(zones_s) <= _MOST_ZONES_S
+    return alike and skewed and abs(middle) > SAME_S
+
+
+def _set_right(match: Match, ahead_s: float | None) -> Match:
+    return match if ahead_s is None or match.when is None else evolve(match, when=match.when - ahead_s)
+
+
+def _note(clock: str, ahead_s: float) -> str:
+    way = "ahead of" if ahead_s > 0 else "behind"
+    return f"the times in {clock} are {abs(ahead_s):.0f} s {way} those of the others and were set right"

@@ -1,0 +1,106 @@
+"""
+Clocks that disagree: found from known pairs, set right, and said.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workerdiag
+from workerdiag import LogText
+
+WORKER = "tcp://10.0.0.4:4002"
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC).timestamp()
+
+
+def at(second: float, rest: str) -> str:
+    moment = datetime.fromtimestamp(NOON + second, tz=UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03d} - distributed.{rest}\n"
+
+
+def nanny_log(ahead_s: float = 0.0, pid: int = 7012) -> LogText:
+    text = (
+        at(0.5 + ahead_s, f"worker - INFO -       Start worker at: {WORKER:>26}")
+        + at(60.0 + ahead_s, f"nanny - INFO - Worker process {pid} was killed by signal 9")
+        + at(60.1 + ahead_s, "nanny - WARNING - Restarting worker (status=Status.running)")
+    )
+    return LogText(text, "worker")
+
+
+SCHEDULER_LOG = LogText(
+    at(1.0, f"scheduler - INFO - Register worker addr: {WORKER} name: w")
+    + at(
+        60.02,
+        f"scheduler - INFO - Remove worker addr: {WORKER} name: w (stimulus_id='handle-worker-cleanup-1')",
+    ),
+    "scheduler",
+)
+
+
+def kernel_log(second: float, pid: int = 7012) -> LogText:
+    moment = datetime.fromtimestamp(NOON + second, tz=UTC).isoformat(timespec="microseconds")
+    victim = (
+        f"Killed process {pid} (python) total-vm:9141244kB, anon-rss:4041216kB, file-rss:0kB, shmem-rss:0kB"
+    )
+    return LogText(f"{moment} node7 kernel: Memory cgroup out of memory: {victim}\n", "kernel")
+
+
+@pytest.mark.parametrize("ahead_s", [-290.0, 240.0, 7200.0, -5400.0 + 100.0])
+def test_a_wrong_clock_does_not_make_two_deaths_of_one(ahead_s):
+    """
+    The registration stands in both logs, so minutes of skew, or another time zone, are found.
+    """
+    diagnosis = workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log(ahead_s)])
+
+    assert [(each.whose.worker, each.whose.pid, each.signal) for each in diagnosis.deaths] == [
+        (WORKER, 7012, 9)
+    ]
+    assert any("were set right" in note for note in diagnosis.notes)
+
+
+@given(st.floats(min_value=-300.0, max_value=300.0))
+@settings(max_examples=20, deadline=None)
+def test_skew_up_to_five_minutes_changes_no_probability(ahead_s):
+    """
+    What is concluded does not hang on whose clock was right.
+    """
+    exact = workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log()])
+    skewed = workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log(ahead_s)])
+
+    assert [(each.id, each.probability) for each in skewed.causes] == [
+        (each.id, each.probability) for each in exact.causes
+    ]
+
+
+def test_clocks_that_agree_are_left_alone():
+    """
+    No note, where there is nothing to set right.
+    """
+    assert not any(
+        "set right" in note for note in workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log()]).notes
+    )
+
+
+def test_the_kernel_kill_of_another_process_with_that_pid_does_not_count():
+    """
+    Pids are used again: what the kernel did to that number three days ago was another process.
+    """
+    old = kernel_log(60.0 - 3 * 86_400)
+    diagnosis = workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log(), old])
+
+    assert diagnosis.top is not None
+    assert diagnosis.top.id != "kernel.oom-killer"
+
+
+def test_the_kernel_kill_of_that_pid_at_that_time_does():
+    """
+    The same line at the time of the death settles it.
+    """
+    diagnosis = workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log(), kernel_log(59.9)])
+
+    assert diagnosis.top is not None
+    assert diagnosis.top.id == "kernel.oom-killer"
