@@ -22,6 +22,7 @@ from workerdiag.reasoning.judging import (
 )
 from workerdiag.reasoning.limits import Numbers, numbers_of
 from workerdiag.reasoning.next_steps import next_steps
+from workerdiag.reasoning.redacting import redacted_gaps
 from workerdiag.reasoning.scoring import Distribution, mixed
 from workerdiag.reasoning.showing import clues, death, unchecked
 from workerdiag.reasoning.summary import fingerprint, summary
@@ -55,7 +56,7 @@ def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version
         deaths=deaths,
         blame=verdict,
         next_steps=next_steps(outcome, ranked, book, incident),
-        gaps=tuple(gaps),
+        gaps=redacted_gaps(gaps),
         decision=decision(outcome, ranked, book, verdict, numbers),
         fingerprint=fingerprint(outcome, ranked, deaths, verdict),
         knowledge=book.release,

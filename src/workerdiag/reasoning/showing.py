@@ -11,6 +11,7 @@ from workerdiag.model.rules import AbsentSign, Cause
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Incident
 from workerdiag.reasoning.limits import reading_of
+from workerdiag.reasoning.redacting import redacted
 from workerdiag.reasoning.scoring import Seen
 
 #: Clues that findings carry for one cause, at most.
@@ -34,8 +35,8 @@ def _clue(seen: Seen, matches: Sequence[Match]) -> Clue:
     first = matches[0]
     return Clue(
         sign=seen.sign.name,
-        text=first.text,
-        where=f"{first.origin}:{first.line}" if first.line else first.origin,
+        text=redacted(first.text),
+        where=redacted(f"{first.origin}:{first.line}" if first.line else first.origin),
         grade=seen.sign.grade,
         when=first.when,
         times=len(matches),
