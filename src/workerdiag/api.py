@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LogInput = str | Path | IO[str] | IO[bytes] | LogText
 
-#: Of the whole budget, the live cluster gets this share: it forgets, files do not.
+#: Of the whole budget, what is live gets this share: it forgets, files do not.
 _LIVE_SHARE = 0.7
 
 
@@ -171,26 +171,22 @@ class _Asked:
         self._deadline = time.monotonic() + budget_s
 
     def answer(self) -> Diagnosis:
-        from workerdiag.sources.run import collect_all
-
-        def live() -> list[Evidence]:
-            return collect_all(self._live_sources(), budget_s=self._live_budget_s())
-
-        return self._diagnosed(live)
+        return self._diagnosed(self._live)
 
     async def answer_async(self) -> Diagnosis:
         import asyncio
 
-        sources: list[Any] = self._live_sources()
-        pieces: list[Evidence] = []
-        for source in sources:
-            try:
-                pieces += await source.collect_async(budget_s=self._live_budget_s())
-            except Exception as problem:  # noqa: BLE001  never make it worse
-                pieces.append(_failed(source.name, problem))
-        return await asyncio.to_thread(self._diagnosed, lambda: pieces)
+        from workerdiag.gathering import Gathering
+        from workerdiag.sources.run import in_time
 
-    def _diagnosed(self, live: Callable[[], list[Evidence]]) -> Diagnosis:
+        facts = self._facts()
+        try:
+            live = await Gathering(self._client, facts, budget_s=self._live_s()).collect_async()
+        except Exception as problem:  # noqa: BLE001  never make it worse
+            live = [_failed("cluster", problem)]
+        return await asyncio.to_thread(self._diagnosed, lambda _: in_time(live, deadline=self._deadline))
+
+    def _diagnosed(self, live: Callable[[list[Evidence]], Iterable[Evidence]]) -> Diagnosis:
         try:
             return self._judged(self._evidence(live))
         except Exception as problem:  # noqa: BLE001  explain() never raises into an except block
@@ -208,33 +204,39 @@ class _Asked:
         findings = diagnose(evidence, book, version=__version__, matcher=matcher)
         return Diagnosis(**{each.name: getattr(findings, each.name) for each in fields(Findings)})
 
-    def _evidence(self, live: Callable[[], list[Evidence]]) -> Iterator[Evidence]:
-        from workerdiag.sources.exception import exception_facts
+    def _evidence(self, live: Callable[[list[Evidence]], Iterable[Evidence]]) -> Iterator[Evidence]:
         from workerdiag.sources.logs import LogSource
         from workerdiag.sources.run import safely
 
-        exc = self._exc
-        if exc is not None:
-            yield from safely("exception", lambda: exception_facts(exc))
-        yield from live()
+        facts = self._facts()
+        yield from facts
+        yield from live(facts)
         if self._logs:
             left_s = max(0.5, self._deadline - time.monotonic())
             source = LogSource(self._logs)
             yield from safely(source.name, lambda: source.collect(budget_s=left_s))
 
-    def _live_sources(self) -> list[Any]:
-        if self._sources is not None:
-            return list(self._sources)
-        if self._client is None:
-            return []
-        from workerdiag.sources.cluster import ClusterSource
+    def _facts(self) -> list[Evidence]:
         from workerdiag.sources.exception import exception_facts
+        from workerdiag.sources.run import safely
 
-        facts = exception_facts(self._exc) if self._exc is not None else []
-        about = tuple(each.whose for each in facts if hasattr(each, "whose") and each.whose.worker)
-        return [ClusterSource(self._client, about=about)]
+        exc = self._exc
+        return [] if exc is None else list(safely("exception", lambda: exception_facts(exc)))
 
-    def _live_budget_s(self) -> float:
+    def _live(self, facts: list[Evidence]) -> Iterable[Evidence]:
+        from workerdiag.sources.run import collect_all, in_time
+        from workerdiag.sources.scene import victims_of
+
+        if self._sources is not None:
+            return in_time(collect_all(self._sources, budget_s=self._live_s()), deadline=self._deadline)
+        if self._client is None and not victims_of(facts):
+            return []
+        from workerdiag.gathering import Gathering
+
+        found = Gathering(self._client, facts, budget_s=self._live_s()).collect()
+        return in_time(found, deadline=self._deadline)
+
+    def _live_s(self) -> float:
         return self._budget_s * (_LIVE_SHARE if self._logs else 0.95)
 
 

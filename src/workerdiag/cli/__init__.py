@@ -13,6 +13,7 @@ from workerdiag import __version__
 from workerdiag.cli.explaining import explain
 from workerdiag.cli.guard import Guarded, GuardedGroup
 from workerdiag.cli.knowing import knowledge
+from workerdiag.cli.places import sources
 from workerdiag.cli.suggesting import suggest
 
 __all__ = ["explain", "main"]
@@ -110,4 +111,5 @@ def completion(shell: str) -> None:
 
 main.add_command(explain)
 main.add_command(knowledge)
+main.add_command(sources)
 knowledge.add_command(suggest)

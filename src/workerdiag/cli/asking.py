@@ -41,7 +41,7 @@ class _Scheduler:
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         from distributed import Client
 
-        from workerdiag.sources.cluster import ClusterSource
+        from workerdiag.gathering import Gathering
 
         started = time.monotonic()
         try:
@@ -60,7 +60,8 @@ class _Scheduler:
             )
             return
         try:
-            yield from ClusterSource(client).collect(budget_s=budget_s - (time.monotonic() - started))
+            left_s = budget_s - (time.monotonic() - started)
+            yield from Gathering(client, (), budget_s=left_s).collect()
         finally:
             with suppress(Exception):
                 client.close(timeout=_CLOSE_S)  # type: ignore[no-untyped-call]

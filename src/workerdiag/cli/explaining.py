@@ -158,8 +158,11 @@ class _Asked:
 
     def _live(self, address: str) -> Iterator[Evidence]:
         from workerdiag.cli.asking import ask
+        from workerdiag.sources.run import in_time
 
-        yield from ask(address, budget_s=self._budget_s * (_LIVE_SHARE if self._inputs else 0.95))
+        deadline = time.monotonic() + self._budget_s
+        found = ask(address, budget_s=self._budget_s * (_LIVE_SHARE if self._inputs else 0.95))
+        yield from in_time(found, deadline=deadline)
 
 
 def _worded(gap: Gap) -> str:

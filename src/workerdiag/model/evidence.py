@@ -43,6 +43,8 @@ class Identity:
     host: str | None = None
     #: Pod, container or batch job the process ran in.
     container: str | None = None
+    #: Which start of the machine it ran in (``/proc/sys/kernel/random/boot_id``).
+    boot_id: str | None = None
 
     def contradicts(self, other: Identity) -> bool:
         """
@@ -53,6 +55,7 @@ class Identity:
             (self.pid, other.pid),
             (self.nanny, other.nanny),
             (self.container, other.container),
+            (self.boot_id, other.boot_id),
         )
         differs = any(one is not None and two is not None and one != two for one, two in pairs)
         return differs or self._on_other_host(other)
@@ -84,6 +87,7 @@ class Identity:
             name=self.name or other.name,
             host=self.host or other.host,
             container=self.container or other.container,
+            boot_id=self.boot_id or other.boot_id,
         )
 
 

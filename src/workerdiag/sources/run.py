@@ -9,24 +9,36 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from attrs import evolve
+
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogChunk
 
 #: What one source may hand over before it is cut off.
 MOST_PIECES = 20_000
 MOST_BYTES = 64 * 2**20
 
+#: Text is handed on in pieces of this size, so that searching it can end in time.
+_PIECE_BYTES = 2**20
+
 _DONE = object()
 
 
-def collect_all(sources: Sequence[EvidenceSource], *, budget_s: float) -> list[Evidence]:
+def collect_all(
+    sources: Sequence[EvidenceSource], *, budget_s: float, most_bytes: int = MOST_BYTES
+) -> list[Evidence]:
     """
     The evidence of all *sources*, asked in parallel, each in the order it gave it.
 
     A source that is not done in time, raises or floods becomes a `Gap`; what it gave before
     that is kept, and the others are not held up.
+
+    Args:
+        sources: In the order in which they are to be asked.
+        budget_s: Seconds for all of them together.
+        most_bytes: What one of them may hand over.
     """
     deadline = time.monotonic() + budget_s
-    askers = [_Asked(source, budget_s) for source in sources]
+    askers = [_Asked(source, budget_s, most_bytes) for source in sources]
     return [piece for asker in askers for piece in asker.answers(deadline)]
 
 
@@ -44,13 +56,37 @@ def safely(name: str, pieces: Callable[[], Iterable[Evidence]]) -> Iterator[Evid
         )
 
 
+def in_time(pieces: Iterable[Evidence], *, deadline: float) -> Iterator[Evidence]:
+    """
+    The *pieces*, text in small ones; once *deadline* (monotonic) has passed, gaps in place of text.
+    """
+    late: dict[str, int] = {}
+    for piece in pieces:
+        if not isinstance(piece, LogChunk):
+            yield piece
+            continue
+        for at in range(0, len(piece.data), _PIECE_BYTES):
+            if time.monotonic() > deadline:
+                late[piece.origin] = late.get(piece.origin, 0) + len(piece.data) - at
+                break
+            yield evolve(piece, data=piece.data[at : at + _PIECE_BYTES])
+    for origin, size in late.items():
+        yield Gap(
+            source=origin,
+            reason="timed-out",
+            detail=f"{size} bytes of its text were not searched",
+            remedy='give it more time: explain(..., timeout="60s")',
+        )
+
+
 class _Asked:
     """
     One source, asked in a thread of its own that is abandoned when time is up.
     """
 
-    def __init__(self, source: EvidenceSource, budget_s: float) -> None:
+    def __init__(self, source: EvidenceSource, budget_s: float, most_bytes: int) -> None:
         self._name = source.name
+        self._most_bytes = most_bytes
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._stop = threading.Event()
         thread = threading.Thread(
@@ -60,16 +96,23 @@ class _Asked:
 
     def _ask(self, source: EvidenceSource, budget_s: float) -> None:
         size = 0
-        for count, piece in enumerate(safely(self._name, lambda: source.collect(budget_s=budget_s))):
+        pieces: Iterator[object] = safely(self._name, lambda: source.collect(budget_s=budget_s))
+        for count, piece in enumerate(pieces):
             if self._stop.is_set():
                 return
+            if not isinstance(piece, Evidence):
+                self._queue.put(self._gap(f"gave a {type(piece).__name__}, which is no evidence"))
+                continue
             size += len(piece.data) if isinstance(piece, LogChunk) else 500
-            if count >= MOST_PIECES or size > MOST_BYTES:
-                flood = f"cut off after {count} pieces, {size} bytes"
-                self._queue.put(Gap(source=self._name, reason="malformed", detail=flood))
+            if count >= MOST_PIECES or size > self._most_bytes:
+                self._queue.put(self._gap(f"cut off after {count} pieces, {size} bytes"))
                 break
             self._queue.put(piece)
         self._queue.put(_DONE)
+
+    def _gap(self, detail: str) -> Gap:
+        remedy = "report it to the author of the source; workerdiag.testing.check_source shows it"
+        return Gap(source=self._name, reason="malformed", detail=detail, remedy=remedy)
 
     def answers(self, deadline: float) -> Iterator[Evidence]:
         while True:

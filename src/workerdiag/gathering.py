@@ -1,0 +1,107 @@
+"""
+Everything that can be asked about a death, in the order in which it gets lost, within one budget.
+
+First the scheduler and the nannies, which forget soonest and know who died; then, all at once,
+the platforms below them, of those that apply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from workerdiag.model.evidence import Evidence, ExceptionFacts
+from workerdiag.model.scene import Place, Victim
+from workerdiag.sources.applying import applying
+from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.host.places import ask_places
+from workerdiag.sources.run import collect_all
+from workerdiag.sources.scene import scene_of, victims_of
+
+#: Of the budget, the live cluster may take so much; it mostly takes a tenth of a second.
+_CLUSTER_SHARE = 0.6
+#: Of what is then left, asking where the dead lived.
+_PLACES_SHARE = 0.25
+#: What one platform may say; more than that takes too long to search.
+_MOST_PLATFORM_BYTES = 8 * 2**20
+
+
+class Gathering:
+    """
+    One round of questions to a live cluster and the platforms below it.
+
+    Args:
+        client: The client, synchronous or not; None: only this machine is asked.
+        facts: What the exception says, if there is one.
+        budget_s: Seconds for all of it.
+    """
+
+    def __init__(self, client: Any, facts: Sequence[Evidence], *, budget_s: float) -> None:
+        self._client = client
+        self._facts = tuple(facts)
+        self._budget_s = budget_s
+        self._deadline = time.monotonic() + budget_s
+
+    def collect(self) -> list[Evidence]:
+        """
+        What they say, and gaps where they do not.
+        """
+        if self._client is None:
+            return self._beyond([])
+        pieces = collect_all([self._cluster()], budget_s=self._cluster_s())
+        return pieces + self._beyond(pieces)
+
+    async def collect_async(self) -> list[Evidence]:
+        """
+        The same, from within the client's event loop.
+        """
+        pieces = await self._cluster().collect_async(budget_s=self._cluster_s())
+        return pieces + await asyncio.to_thread(self._beyond, pieces)
+
+    def _cluster(self) -> ClusterSource:
+        about = tuple(
+            each.whose for each in self._facts if isinstance(each, ExceptionFacts) and each.whose.worker
+        )
+        return ClusterSource(self._client, about=about)
+
+    def _cluster_s(self) -> float:
+        return _CLUSTER_SHARE * self._budget_s
+
+    def _beyond(self, pieces: Sequence[Evidence]) -> list[Evidence]:
+        """
+        What the platforms say of those who died, according to *pieces* and the exception.
+        """
+        victims = victims_of([*self._facts, *pieces])
+        if not victims and (self._client is None or self._only_a_task_failed()):
+            return []
+        asked = _Places(self._client, victims)
+        evidence = collect_all([asked], budget_s=_PLACES_SHARE * self._left_s())
+        sources, gaps = applying(scene_of(victims, asked.places, self._client))
+        found = collect_all(sources, budget_s=self._left_s(), most_bytes=_MOST_PLATFORM_BYTES)
+        return [*evidence, *gaps, *found]
+
+    def _only_a_task_failed(self) -> bool:
+        return any(isinstance(each, ExceptionFacts) and each.from_task for each in self._facts)
+
+    def _left_s(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+
+@define
+class _Places:
+    """
+    Asking where the dead lived, as a source, so that it can be given up like one.
+    """
+
+    _client: Any
+    _victims: Sequence[Victim]
+    places: list[Place] = field(factory=list, init=False)
+    name: str = field(default="whereabouts", init=False)
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        self.places, gaps = ask_places(self._client, self._victims, within_s=budget_s)
+        yield from gaps

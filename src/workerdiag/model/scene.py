@@ -1,0 +1,146 @@
+"""
+What is known of the dead and of where they lived, before any platform is asked.
+
+A source beyond Dask is made from a `Scene`: it finds there whom to ask about, and whether it
+has anything to ask at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import Any
+
+from attrs import field, frozen
+
+from workerdiag.model.evidence import Identity
+
+#: Who may speak of a place, the closest to the dead process first.
+ROLES: tuple[str, ...] = ("worker", "nanny", "neighbour", "scheduler", "client")
+
+
+@frozen(kw_only=True)
+class Victim:
+    """
+    A worker that is gone, as Dask knew it.
+    """
+
+    whose: Identity
+    #: When it was found to be gone, seconds since the epoch by the scheduler's clock.
+    when: float | None = None
+
+
+@frozen(kw_only=True)
+class Place:
+    """
+    What one process says of the machine, container and job that it runs in.
+    """
+
+    #: One of `ROLES`; a ``neighbour`` is another worker's nanny on the same host.
+    role: str
+    #: The process that was asked; its ``host`` as Dask addresses it.
+    whose: Identity
+    #: The machine's own name for itself.
+    hostname: str = ""
+    #: ``/proc/sys/kernel/random/boot_id``: another one after each start of the machine.
+    boot_id: str = ""
+    #: Environment variables that name the platform and the job; secrets are not among them.
+    environment: Mapping[str, str] = field(factory=dict, hash=False)
+    #: Controller (``memory``; empty: cgroup v2) to the path of the process's group.
+    cgroups: Mapping[str, str] = field(factory=dict, hash=False)
+    #: How far its clock is ahead of the caller's, in seconds; None if not measured.
+    clock_ahead_s: float | None = None
+
+
+@frozen(kw_only=True)
+class Scene:
+    """
+    The dead, where they lived, and who manages the cluster.
+    """
+
+    #: The dead, the latest first.
+    victims: tuple[Victim, ...] = ()
+    #: Of whom somebody still lives to tell: victims' nannies, scheduler, this process.
+    places: tuple[Place, ...] = ()
+    #: The time of interest, seconds since the epoch; None: not known.
+    since: float | None = None
+    until: float | None = None
+    #: The ``distributed.Client``, for sources that ask through Dask; None without one.
+    client: Any = field(default=None, eq=False, repr=False)
+
+    @property
+    def cluster(self) -> Any:
+        """
+        The cluster object (``Client.cluster``); None where the client was given an address.
+        """
+        return getattr(self.client, "cluster", None)
+
+    def cluster_is(self, *names: str) -> bool:
+        """
+        Whether the cluster object's class, or one it derives from, is one of *names*.
+
+        Args:
+            names: Classes (``SLURMCluster``) or packages (``dask_jobqueue``).
+        """
+        if self.cluster is None:
+            return False
+        classes = type(self.cluster).__mro__
+        known = {each.__name__ for each in classes} | {each.__module__.partition(".")[0] for each in classes}
+        return not known.isdisjoint(names)
+
+    def variable(self, name: str, *, of: Identity | None = None) -> str | None:
+        """
+        An environment variable of where the dead lived, else of the scheduler or this process.
+
+        Args:
+            name: The variable's name.
+            of: Only of places that can be this process's; None: of any.
+        """
+        for place in self.nearest(of):
+            if place.environment.get(name):
+                return place.environment[name]
+        return None
+
+    def nearest(self, whose: Identity | None = None) -> tuple[Place, ...]:
+        """
+        The places, the closest to the dead first; with *whose*, only those on its host.
+        """
+        fitting = [each for each in self.places if whose is None or _same_host(each, whose)]
+        return tuple(sorted(fitting, key=lambda each: ROLES.index(each.role)))
+
+
+@frozen(kw_only=True)
+class Terms:
+    """
+    What it takes to ask a source, and how long it can still be asked.
+    """
+
+    #: How long after a death the evidence is usually there, in seconds; the most perishable
+    #: sources are asked first.
+    lasts_s: float = inf
+    #: The least permission, as the platform names it.
+    permission: str = ""
+    #: The extra of workerdiag that brings what it needs; empty: none.
+    extra: str = ""
+    #: What asking costs those who are asked.
+    cost: str = ""
+
+
+def terms_of(source: object) -> Terms:
+    """
+    The ``terms`` that a source states; those of one that states none.
+    """
+    stated = getattr(source, "terms", None)
+    return stated if isinstance(stated, Terms) else Terms()
+
+
+def most_perishable_first(sources: Iterable[Any]) -> list[Any]:
+    """
+    The *sources* in the order in which their evidence gets lost.
+    """
+    return sorted(sources, key=lambda source: terms_of(source).lasts_s)
+
+
+def _same_host(place: Place, whose: Identity) -> bool:
+    hosts = {place.whose.host, place.hostname} - {None, ""}
+    return whose.host is None or not hosts or whose.host in hosts

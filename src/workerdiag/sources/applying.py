@@ -1,0 +1,93 @@
+"""
+Which sources beyond Dask have anything to say of a scene: the shipped ones and installed ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
+from typing import Any
+
+from workerdiag.model.evidence import EvidenceSource, Gap
+from workerdiag.model.scene import Scene, Terms, most_perishable_first, terms_of
+
+#: Entry point group: each is called with a `Scene` and returns a source, or None where it has
+#: nothing to ask. A class whose constructor takes the scene will do.
+GROUP = "workerdiag.sources"
+
+#: The same for the shipped ones, as ``module:attribute``; each module imports little by itself.
+SHIPPED: tuple[str, ...] = ()
+
+SourceFactory = Callable[[Scene], EvidenceSource | None]
+
+
+def factories() -> Iterator[tuple[str, SourceFactory | Gap]]:
+    """
+    Names of all kinds of sources, each with what makes one of a scene, or why it cannot be had.
+    """
+    for where in SHIPPED:
+        module, _, attribute = where.partition(":")
+        yield attribute.partition(".")[0], attrgetter(attribute)(import_module(module))
+    for entry in entry_points(group=GROUP):
+        yield entry.name, _loaded(entry)
+
+
+def stated() -> list[tuple[str, Terms | Gap]]:
+    """
+    The terms of all kinds of sources by name, the most perishable first, or why one cannot be had.
+    """
+    usable: list[tuple[str, Terms]] = []
+    broken: list[tuple[str, Gap]] = []
+    for entry, factory in factories():
+        if isinstance(factory, Gap):
+            broken.append((entry, factory))
+        else:
+            kind = _class_of(factory)
+            usable.append((str(getattr(kind, "name", entry)), terms_of(kind)))
+    return [*sorted(usable, key=lambda each: (each[1].lasts_s, each[0])), *broken]
+
+
+def applying(scene: Scene) -> tuple[list[EvidenceSource], list[Gap]]:
+    """
+    The sources that have something to ask, the most perishable first, and what went wrong.
+    """
+    sources: list[EvidenceSource] = []
+    gaps: list[Gap] = []
+    for name, factory in factories():
+        if isinstance(factory, Gap):
+            gaps.append(factory)
+            continue
+        try:
+            source = factory(scene)
+        except Exception as problem:  # noqa: BLE001  a source of others is a gap, never an error of ours
+            gaps.append(_broken(name, problem))
+            continue
+        if source is not None:
+            sources.append(source)
+    return most_perishable_first(sources), gaps
+
+
+def _class_of(factory: object) -> object:
+    """
+    The class that a class method such as ``SlurmSource.of`` belongs to.
+    """
+    return getattr(factory, "__self__", factory)
+
+
+def _loaded(entry: EntryPoint) -> SourceFactory | Gap:
+    try:
+        loaded: Any = entry.load()
+    except Exception as problem:  # noqa: BLE001  any code may run there
+        return _broken(entry.name, problem)
+    return loaded  # type: ignore[no-any-return]  # the group's promise
+
+
+def _broken(name: str, problem: Exception) -> Gap:
+    return Gap(
+        source=name,
+        reason="malformed",
+        detail=f"the source could not be made: {type(problem).__name__}: {problem}"[:500],
+        remedy=f"repair or uninstall the package that registers {name!r} in {GROUP}",
+    )

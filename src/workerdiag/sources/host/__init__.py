@@ -1,0 +1,3 @@
+"""
+The machine that a worker died on: its kernel, the worker's control group, disks and limits.
+"""

@@ -1,0 +1,185 @@
+"""
+From what a machine answered to evidence: whose it is, and what it may be taken for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attrs import evolve
+
+from workerdiag.model.evidence import Event, Evidence, Gap, Identity, LogChunk, MemoryReading
+from workerdiag.sources.host.kernel_lines import KernelLog, Told, as_text, tells_of_a_kill
+from workerdiag.sources.host.respondents import Mourned, Respondent
+
+_Fields = dict[str, str | int | float | bool | None]
+
+#: A file system with less than this left, and less than a thousandth, refuses more than a little.
+FULL_BYTES = 4 * 2**20
+FULL_SHARE = 0.001
+#: A process that has so many of its descriptors open is about to be refused one.
+NEARLY_ALL = 0.95
+#: Clocks are compared to within so many seconds.
+SLACK_S = 10.0
+_GROUP_FIELDS = (
+    "version", "path", "limit_of", "memory_limit_bytes", "high_limit_bytes", "swap_limit_bytes", "current_bytes",
+    "peak_bytes", "failcnt", "oom", "high", "max", "oom_group_kill", "full_avg10", "pids_current", "pids_limit",
+    "pids_refused",
+)  # fmt: skip
+
+
+def of_answer(answer: Mapping[str, Any], respondent: Respondent) -> Iterator[Evidence]:
+    """
+    The evidence in what one machine answered, the most telling first.
+
+    Args:
+        answer: By probe, what it read.
+        respondent: Who answered, and of whom.
+    """
+    log = kernel_log(answer)
+    told = log.about(respondent.mourned) if log is not None else Told(own=(), common=())
+    yield from _of_kernel(told, respondent)
+    group = answer.get("groups", {})
+    for index, mourned in enumerate(respondent.mourned):
+        if mourned.own and group.get("version"):
+            lines = told.own[index] if index < len(told.own) else ()
+            sure = log is not None and log.comparable and reaches_back(answer) and mourned.whose.pid is not None
+            yield from _of_group(group, mourned, killed=tells_of_a_kill(lines), silent=sure and not lines)
+    if respondent.same_machine:
+        yield from _of_machine(answer.get("machine", {}), respondent)
+
+
+def kernel_log(answer: Mapping[str, Any]) -> KernelLog | None:
+    """
+    The kernel log in an answer; None if it could not be read.
+    """
+    said = answer.get("kernel", {})
+    if "lines" not in said:
+        return None
+    return KernelLog(
+        lines=tuple((float(when), str(text)) for when, text in said["lines"]),
+        comparable=bool(said.get("comparable")),
+        group=str(answer.get("groups", {}).get("path", "")),
+        drift_s=float(said.get("drift_s", 0.0)),
+    )
+
+
+def reaches_back(answer: Mapping[str, Any]) -> bool:
+    """
+    Whether the kernel log was read from before the deaths until now.
+    """
+    return bool(answer.get("kernel", {}).get("whole"))
+
+
+def kernel_gap(answer: Mapping[str, Any], respondent: Respondent) -> Gap | None:
+    """
+    Why the kernel log of a machine was not, or not wholly, read; None if it was.
+    """
+    said = answer.get("kernel", {})
+    if said.get("whole"):
+        return None
+    source = f"kernel log of {respondent.title}"
+    typed = "journalctl -k --since '1 hour ago'"
+    if "lines" in said:
+        detail = f"{said.get('told_by')} does not reach back to the death"
+        return Gap(source=source, reason="expired", detail=detail, remedy=typed)
+    problems = dict(said.get("problems") or {"probe": said.get("problem", "no answer")})
+    detail = "; ".join(f"{name}: {problem}" for name, problem in problems.items())[:500]
+    if any("ermi" in str(each) for each in problems.values()):
+        remedy = f"on {respondent.title}: sudo dmesg -T | grep -iE 'killed process|segfault'"
+        return Gap(source=source, reason="forbidden", detail=detail, remedy=remedy)
+    return Gap(source=source, reason="unreachable", detail=detail, remedy=f"on the machine itself: {typed}")
+
+
+def _of_kernel(told: Told, respondent: Respondent) -> Iterator[Evidence]:
+    origin = f"kernel log of {respondent.title}"
+    for mourned, lines in zip(respondent.mourned, told.own, strict=False):
+        if lines:
+            of = mourned.whose.pid or mourned.whose.worker or mourned.whose.name
+            data = as_text(lines)
+            yield LogChunk(origin=f"{origin} on {of}", data=data, stream="kernel", whose=mourned.whose)
+    if told.common and respondent.same_machine:
+        whose = Identity(host=respondent.mourned[0].whose.host)
+        yield LogChunk(origin=origin, data=as_text(told.common), stream="kernel", whose=whose)
+
+
+def _of_group(group: Mapping[str, Any], mourned: Mourned, *, killed: bool, silent: bool) -> Iterator[Evidence]:
+    """
+    Counters of the group that the dead process was in.
+
+    A kill that was counted there may have been another process's, or long ago: as the dead one's it is given only
+    where the group has a limit of its own and the kernel log does not say otherwise.
+    """
+    fields: _Fields = {name: group[name] for name in _GROUP_FIELDS if group.get(name) is not None}
+    limit, count = group.get("memory_limit_bytes"), group.get("oom_kill")
+    is_root = bool(group.get("is_root"))
+    fields["is_root"] = is_root
+    if isinstance(count, int):
+        own = count == 0 or killed or (limit is not None and not is_root and not silent)
+        fields["oom_kill" if own else "oom_kill_of_others" if silent else "oom_kill_in_group"] = count
+    yield Event(topic="cgroup", fields=fields, whose=mourned.whose)
+    if isinstance(limit, int) and fields.get("oom_kill"):
+        yield MemoryReading(whose=mourned.whose, limit_bytes=limit)
+
+
+def _of_machine(told: Mapping[str, Any], respondent: Respondent) -> Iterator[Evidence]:
+    for text in told.get("cores", ()):
+        for mourned in respondent.mourned:
+            if f"PID: {mourned.whose.pid} " in text:
+                origin = f"coredumpctl info {mourned.whose.pid}"
+                yield LogChunk(origin=origin, data=text.encode(), whose=mourned.whose)
+    for mourned in respondent.mourned:
+        if told.get("host"):
+            yield _of_host(told["host"], respondent, mourned)
+        if mourned.own and told.get("limits"):
+            yield Event(topic="limits", fields=_limits(told["limits"]), whose=mourned.whose)
+        for disk in told.get("disks", ()):
+            if mourned.own or disk.get("what") != "local directory":
+                yield Event(topic="disk", fields=_disk(disk), whose=mourned.whose)
+
+
+def _of_host(said: Mapping[str, Any], respondent: Respondent, mourned: Mourned) -> Event:
+    fields: _Fields = {"hostname": respondent.place.hostname, "boot_id": respondent.place.boot_id}
+    fields |= {name: said[name] for name in ("uptime_s", "suspended_s", "cpus", "full_avg10") if name in said}
+    total, available = said.get("MemTotal"), said.get("MemAvailable")
+    if total and available is not None:
+        fields |= {"total_bytes": total, "available_bytes": available}
+        fields["available_percent"] = round(100 * available / total, 1)
+    if mourned.when is not None and "uptime_s" in said and "now" in said:
+        started = float(said["now"]) - float(said["uptime_s"])
+        fields["restarted_after_death"] = "yes" if started > mourned.when - SLACK_S else "no"
+    return Event(topic="host", fields=fields, whose=mourned.whose)
+
+
+def _limits(said: Mapping[str, Any]) -> _Fields:
+    """
+    The limits that are finite; for processor time also that it is not.
+    """
+    fields: _Fields = {name: value for name, value in said.items() if value is not None}
+    if "cpu_soft" in said:
+        fields["cpu_limited"] = "no" if said["cpu_soft"] is None and said["cpu_hard"] is None else "yes"
+    opened, most = said.get("open_files"), said.get("nofile_soft")
+    if isinstance(opened, int) and isinstance(most, int) and most:
+        fields["open_files_share"] = round(opened / most, 3)
+        fields["descriptors_left"] = "no" if opened >= NEARLY_ALL * most else "yes"
+    return fields
+
+
+def _disk(said: Mapping[str, Any]) -> _Fields:
+    fields: _Fields = {name: said[name] for name in ("what", "path", "problem", "read_only") if name in said}
+    size, free = said.get("size_bytes"), said.get("free_bytes")
+    if isinstance(size, int) and isinstance(free, int) and size:
+        fields |= {"size_bytes": size, "free_bytes": free}
+        fields["full"] = "yes" if free < FULL_BYTES or free < FULL_SHARE * size else "no"
+    inodes, left = said.get("inodes"), said.get("free_inodes")
+    if isinstance(inodes, int) and isinstance(left, int) and inodes:
+        fields |= {"free_inodes": left, "inodes_full": "yes" if left == 0 else "no"}
+    return fields
+
+
+def without_process(mourned: Mourned) -> Identity:
+    """
+    Where it lived, without which process it was.
+    """
+    return evolve(mourned.whose, worker=None, pid=None)

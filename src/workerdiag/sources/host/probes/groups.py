@@ -1,0 +1,163 @@
+"""
+What the control group of a process counts and allows, in versions 1 and 2.
+
+Names of files and keys are those of the kernel: ``Documentation/admin-guide/cgroup-v2.rst``
+and ``Documentation/admin-guide/cgroup-v1/memory.rst``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+#: How far up to look for the group that sets the limit.
+MOST_ANCESTORS = 12
+#: Version 1 writes "no limit" as the largest number of whole pages (``PAGE_COUNTER_MAX``).
+UNLIMITED = 2**62
+#: Counters of ``memory.events``; those of ``memory.oom_control`` have the same names.
+EVENTS = ("high", "max", "oom", "oom_kill", "oom_group_kill")
+
+
+def read(asked: dict[str, Any]) -> dict[str, Any]:
+    """
+    The counters and limits of this process's own group; *asked* is not needed.
+
+    Returns:
+        Empty without control groups. ``memory_limit_bytes`` is the tightest limit of the group and those
+        above it as far as they can be seen, ``limit_of`` the path of the group that has it.
+    """
+    memory = _folder("memory")
+    if memory is None:
+        return {}
+    folder, mount, path, version = memory
+    told: dict[str, Any] = {"version": version, "path": path}
+    told.update(_memory_v1(folder) if version == 1 else _memory_v2(folder))
+    told.update(_limit(folder, mount, "memory.limit_in_bytes" if version == 1 else "memory.max"))
+    pids = _folder("pids")
+    if pids is not None:
+        told.update(_processes(pids[0]))
+    return told
+
+
+def _memory_v2(folder: str) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        # Only the root of the whole hierarchy lacks it, also within a container.
+        "is_root": not os.path.exists(os.path.join(folder, "cgroup.events")),
+        "current_bytes": _number(folder, "memory.current"),
+        "peak_bytes": _number(folder, "memory.peak"),
+        "high_limit_bytes": _number(folder, "memory.high"),
+        "swap_limit_bytes": _number(folder, "memory.swap.max"),
+    }
+    told.update(_counters(folder, "memory.events"))
+    told.update(_pressure(folder))
+    return told
+
+
+def _memory_v1(folder: str) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "is_root": os.path.exists(os.path.join(folder, "release_agent")),  # only the root has one
+        "current_bytes": _number(folder, "memory.usage_in_bytes"),
+        "peak_bytes": _number(folder, "memory.max_usage_in_bytes"),
+        "failcnt": _number(folder, "memory.failcnt"),
+        "swap_limit_bytes": _number(folder, "memory.memsw.limit_in_bytes"),
+    }
+    told.update(_counters(folder, "memory.oom_control"))
+    return told
+
+
+def _counters(folder: str, name: str) -> dict[str, int]:
+    pairs = (line.split() for line in _text(os.path.join(folder, name)).splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] in EVENTS}
+
+
+def _pressure(folder: str) -> dict[str, float]:
+    """
+    Percent of the last ten seconds in which all processes of the group waited for memory.
+    """
+    for line in _text(os.path.join(folder, "memory.pressure")).splitlines():
+        if line.startswith("full avg10="):
+            return {"full_avg10": float(line.split()[1].partition("=")[2])}
+    return {}
+
+
+def _limit(folder: str, mount: str, name: str) -> dict[str, Any]:
+    limits = []
+    at = folder
+    for _ in range(MOST_ANCESTORS):
+        limit = _number(at, name)
+        if limit is not None and limit < UNLIMITED:
+            below = os.path.relpath(at, mount)
+            limits.append((limit, "/" if below == "." else "/" + below))
+        if at == mount:
+            break
+        at = os.path.dirname(at)
+    if not limits:
+        return {}
+    limit, of = min(limits)
+    return {"memory_limit_bytes": limit, "limit_of": of}
+
+
+def _processes(folder: str) -> dict[str, Any]:
+    refused = _text(os.path.join(folder, "pids.events")).split()
+    return {
+        "pids_current": _number(folder, "pids.current"),
+        "pids_limit": _number(folder, "pids.max"),
+        "pids_refused": int(refused[1]) if len(refused) == 2 else None,
+    }
+
+
+def _folder(controller: str) -> tuple[str, str, str, int] | None:
+    """
+    Folder of this process's group, where its hierarchy is mounted, its path there, and the version.
+    """
+    paths = {}
+    for line in _text("/proc/self/cgroup").splitlines():
+        _, names, path = line.split(":", 2)
+        paths.update(dict.fromkeys(names.split(","), path))
+    for kind, name, version in (("cgroup", controller, 1), ("cgroup2", "", 2)):
+        for root, mount in _mounts(kind, name) if name in paths else ():
+            path = paths[name]
+            below = path[len(root) :] if root != "/" and path.startswith(root) else path
+            folder = os.path.normpath(mount + "/" + below)
+            if not folder.startswith(mount) or not os.path.isdir(folder):
+                folder = mount  # the path is that of another namespace; what is mounted is ours
+            if _has(folder, controller, version):
+                return folder, mount, path, version
+    return None
+
+
+def _has(folder: str, controller: str, version: int) -> bool:
+    """
+    Whether the controller is at work there; beside version 1, version 2 is mounted without any.
+    """
+    names = _text(os.path.join(folder, "cgroup.controllers")).split()
+    return version == 1 or controller in names or os.path.exists(os.path.join(folder, controller + ".current"))
+
+
+def _mounts(kind: str, controller: str) -> list[tuple[str, str]]:
+    """
+    Root and place of each mounted hierarchy of that kind, ``man 5 proc_pid_mountinfo``.
+    """
+    found = []
+    for line in _text("/proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (is_kind, *_, options) = before.split(), after.split()
+        if is_kind == kind and (not controller or controller in options.split(",")):
+            found.append((fields[3], fields[4]))
+    return found
+
+
+def _number(folder: str, name: str) -> int | None:
+    """
+    The number in a file; None where there is none, and for ``max``.
+    """
+    text = _text(os.path.join(folder, name)).strip()
+    return int(text) if text.isdigit() and int(text) < UNLIMITED else None
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(256 * 1024)
+    except OSError:
+        return ""

@@ -1,0 +1,216 @@
+"""
+What the kernel wrote about kills, crashes, hangs and disks, and which processes it may mean.
+
+It is asked in the order of how little that costs: its ring buffer as a file (``/dev/kmsg``) or by the
+system call behind ``dmesg`` (``man 2 syslog``), then the journal, then the files of a syslog daemon.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from typing import Any
+
+#: What is handed over at most, the latest; one OOM kill is some 2 kB of it.
+MOST_BYTES = 256 * 1024
+#: Of a log file, so much of its end is read.
+TAIL_BYTES = 2 * 1024 * 1024
+#: The pid namespace that a machine starts with: PROC_PID_INIT_INO in include/linux/proc_ns.h.
+FIRST_PID_NAMESPACE = "pid:[4026531836]"
+#: Linux, at least 4.4: mm/oom_kill.c, mm/memcontrol.c, arch/x86/mm/fault.c, arch/x86/kernel/traps.c,
+#: kernel/signal.c, kernel/hung_task.c, kernel/watchdog.c, kernel/power, kernel/cgroup/pids.c,
+#: kernel/time/posix-cpu-timers.c, mm/memory-failure.c, block, fs; and the NVIDIA driver's "NVRM: Xid".
+TELLING = re.compile(
+    r"invoked oom-killer|oom-kill:|out of memory|killed process|oom_reaper:|killed as a result of limit"
+    r"|memory\.oom\.group|memory: usage|fork rejected by pids"
+    r"|segfault at|general protection|traps: |unexpected fatal signal|unhandled signal|bus error|divide error"
+    r"|invalid opcode|stack overflow|stack guard|Memory failure:|Machine check|Hardware Error"
+    r"|blocked for more than|soft lockup|hard lockup|rcu.*stall|CPU Watchdog Timeout"
+    r"|I/O error|EXT4-fs error|XFS .*(?:error|shut)|Remounting filesystem read-only|nfs: server .* (?:not responding|OK)"
+    r"|PM: (?:suspend|hibernation|resume)|Restarting tasks|Freezing user space|Kernel panic|NVRM: Xid",
+    re.IGNORECASE,
+)
+_READ_ALL, _SIZE_BUFFER = 3, 10  # SYSLOG_ACTION_*
+#: Nobody corrects the clock of the ring buffer: by so much of its age it may be wrong.
+DRIFT = 5e-5
+_STAMPED = re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\](?:\[ *[TC]\d+\])? (.*)$")
+_FILES = ("/var/log/kern.log", "/var/log/messages", "/var/log/syslog")
+
+_Line = "tuple[float, str]"
+
+
+def read(asked: dict[str, Any]) -> dict[str, Any]:
+    """
+    Lines of the kernel log since ``asked["since_s"]`` seconds ago that tell of trouble.
+
+    Returns:
+        ``lines``: time (this machine's clock, seconds since the epoch) and text of each; ``whole``: whether
+        the log reaches back far enough; ``told_by``; ``drift_s``: how wrong times may be; ``comparable``:
+        whether the kernel's pids are those seen here; ``problems``: why places
+        could not be read, by their names.
+    """
+    since = time.time() - float(asked.get("since_s", 600.0))
+    until = time.monotonic() + float(asked.get("budget_s", 1.0))
+    problems: dict[str, str] = {}
+    told: dict[str, Any] = {"comparable": _link("/proc/self/ns/pid") == FIRST_PID_NAMESPACE, "problems": problems}
+    for name, reader in (("/dev/kmsg", _kmsg), ("dmesg", _klogctl), ("journalctl", _journal), ("files", _files)):
+        try:
+            lines, reaches_back = reader(since, until)
+        except Exception as problem:  # noqa: BLE001  the next place may be readable
+            problems[name] = type(problem).__name__ + ": " + str(problem)
+            continue
+        kept = [[when, text] for when, text in lines if when >= since and TELLING.search(text)]
+        drift_s = DRIFT * (time.time() - _started()) if name in ("/dev/kmsg", "dmesg") else 0.0
+        told.update(told_by=name, whole=reaches_back, lines=_latest(kept), drift_s=round(drift_s, 1))
+        break
+    return told
+
+
+def _latest(lines: list[Any]) -> list[Any]:
+    size = 0
+    for index in range(len(lines) - 1, -1, -1):
+        size += len(lines[index][1]) + 40
+        if size > MOST_BYTES:
+            return lines[index + 1 :]
+    return lines
+
+
+def _started() -> float:
+    """
+    When the clock of the kernel's log was at 0; both stand still while the machine is suspended.
+    """
+    return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def _kmsg(since: float, until: float) -> tuple[list[_Line], bool]:
+    started = _started()
+    lines: list[_Line] = []
+    reaches_back = False
+    file = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        first = True
+        while time.monotonic() < until:
+            try:
+                record = os.read(file, 16 * 1024).decode("utf-8", "replace")
+            except BlockingIOError:  # the end
+                return lines, reaches_back
+            except OSError as problem:
+                if problem.errno == errno.EPIPE:  # overwritten while we read: the next one is there
+                    continue
+                raise
+            head, _, text = record.partition(";")
+            priority, number, microseconds = head.split(",")[:3]
+            when = started + int(microseconds) / 1e6
+            if first:
+                first, reaches_back = False, number == "0" or when < since
+            if int(priority) >> 3 == 0:  # facility 0: from the kernel itself
+                lines.append((when, text.partition("\n")[0]))
+    finally:
+        os.close(file)
+    raise TimeoutError("it is too long to be read in the time given")
+
+
+def _klogctl(since: float, until: float) -> tuple[list[_Line], bool]:  # noqa: ARG001  it takes a millisecond
+    library = ctypes.CDLL(None, use_errno=True)
+    size = max(0, library.klogctl(_SIZE_BUFFER, None, 0))
+    buffer = ctypes.create_string_buffer(min(size, 64 * 1024 * 1024) + 1)
+    length = library.klogctl(_READ_ALL, buffer, size)
+    if length < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    if not size or not length:
+        raise OSError(errno.ENOSYS, "the kernel's buffer is hidden here")  # as gVisor and others do
+    started = _started()
+    lines: list[_Line] = []
+    for line in buffer.raw[:length].decode("utf-8", "replace").splitlines():
+        found = _STAMPED.match(line)
+        if found:
+            lines.append((started + float(found.group(1)), found.group(2)))
+    return lines, bool(lines) and lines[0][0] < max(since, started + 1.0)
+
+
+def _journal(since: float, until: float) -> tuple[list[_Line], bool]:
+    program = shutil.which("journalctl")
+    if program is None:
+        raise FileNotFoundError("no such command")
+    options = ["-k", "-q", "--no-pager", "-o", "short-unix", "-n", "10000", "--since", "@" + str(int(since))]
+    status, output, errors = _said([program] + options, until)
+    if status != 0 or not os.path.isdir("/run/systemd/system"):
+        raise PermissionError(errors.strip()[:300] or "no journal of this machine may be read")
+    lines: list[_Line] = []
+    for line in output.splitlines():
+        when, _, rest = line.partition(" ")
+        text = rest.partition(" kernel: ")[2]
+        if text:
+            lines.append((float(when), text))
+    if not lines:  # whoever may not read the kernel's part gets an empty answer
+        status, output, _ = _said([program] + options[:5] + ["-n", "1"], until)
+        if not output.strip():
+            raise PermissionError("the journal's part of the kernel is empty, or may not be read")
+    return lines, True
+
+
+def _said(command: list[str], until: float) -> tuple[int, str, str]:
+    """
+    Exit status, output and errors of a command that is killed when time is up.
+    """
+    environment = dict(os.environ, LC_ALL="C", TZ="UTC")
+    process = subprocess.Popen(  # noqa: S603  a fixed command
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    timer = threading.Timer(max(0.05, until - time.monotonic()), process.kill)
+    timer.start()
+    try:
+        output = process.stdout.read(TAIL_BYTES) if process.stdout else b""
+        errors = process.stderr.read(2000) if process.stderr else b""
+        process.kill()
+        status = process.wait()
+    finally:
+        timer.cancel()
+    return status, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
+
+
+def _files(since: float, until: float) -> tuple[list[_Line], bool]:  # noqa: ARG001  2 MiB are read in milliseconds
+    refused = None
+    for path in _FILES:
+        try:
+            size = os.stat(path).st_size
+            with open(path, "rb") as file:
+                file.seek(max(0, size - TAIL_BYTES))
+                text = file.read(TAIL_BYTES).decode("utf-8", "replace")
+        except OSError as problem:
+            refused = refused if isinstance(refused, PermissionError) else problem
+            continue
+        stamped = [(_syslog_time(line), line) for line in text.splitlines() if " kernel: " in line]
+        lines = [(when, line.partition(" kernel: ")[2]) for when, line in stamped if when is not None]
+        lines = [(when, re.sub(r"^\[ *\d+\.\d+\] ", "", line)) for when, line in lines]
+        if lines:
+            return lines, lines[0][0] < since
+    raise refused or FileNotFoundError("no file of a syslog daemon has lines of the kernel")
+
+
+def _syslog_time(line: str) -> float | None:
+    """
+    Time of a line in a syslog file, in its two usual forms; it is in this machine's time zone.
+    """
+    now = time.localtime()
+    try:
+        if line[:4].isdigit():
+            return time.mktime(time.strptime(line[:19], "%Y-%m-%dT%H:%M:%S"))
+        when = time.mktime(time.strptime(str(now.tm_year) + " " + line[:15], "%Y %b %d %H:%M:%S"))
+    except ValueError:
+        return None
+    return when if when < time.time() + 86400 else when - 365 * 86400.0
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

@@ -1,0 +1,139 @@
+"""
+Who can speak of the machines that the dead lived on, and of which of the dead each of them speaks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from attrs import frozen
+
+from workerdiag.model.evidence import Identity
+from workerdiag.model.scene import Place, Scene, Victim
+from workerdiag.sources.host.asking import ask_here, ask_scheduler, ask_through_scheduler
+from workerdiag.sources.host.places import is_here, is_loopback, nannies_here
+
+#: So many processes are asked; each costs its machine some 30 ms of one core.
+MOST_RESPONDENTS = 4
+
+
+@frozen(kw_only=True)
+class Mourned:
+    """
+    One of the dead, as a certain process can speak of it.
+    """
+
+    whose: Identity
+    #: When it died, by the clock of the machine that is asked; None if not known.
+    when: float | None
+    #: Whether who is asked was its nanny: then its control group, limits and directory were the same.
+    own: bool
+
+
+@frozen(kw_only=True)
+class Respondent:
+    """
+    A process that is asked, and whom it is asked about.
+    """
+
+    place: Place
+    mourned: tuple[Mourned, ...]
+    #: Whether it is sure that the machine is the one where they died.
+    same_machine: bool = True
+
+    @property
+    def title(self) -> str:
+        """
+        What reports call the machine.
+        """
+        return self.place.whose.host or self.place.hostname or "this machine"
+
+    @property
+    def is_this_process(self) -> bool:
+        """
+        Whether nobody else has to be asked.
+        """
+        here = self.place.whose
+        return here.pid == os.getpid() and (here.nanny is None or here.nanny in nannies_here())
+
+    def ask_here(self, probes: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
+        """
+        What this process can say.
+        """
+        return ask_here(probes, asked)
+
+    async def ask(
+        self, client: Any, probes: Sequence[str], asked: dict[str, Any], *, within_s: float
+    ) -> dict[str, Any]:
+        """
+        What another process says, asked through Dask; raises as `ask_through_scheduler`.
+        """
+        if self.place.role == "scheduler":
+            call = partial(ask_scheduler, client)
+        else:
+            call = partial(ask_through_scheduler, client, str(self.place.whose.nanny))
+        return await call(probes, asked, within_s=within_s)
+
+
+def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
+    """
+    Whom to ask, the closest to the latest dead first, and the dead of whom nobody can speak.
+    """
+    spoken_for: dict[int, tuple[Place, list[Mourned]]] = {}
+    sure: dict[int, bool] = {}
+    left: list[Victim] = []
+    for victim in scene.victims:
+        place = _place_for(victim, scene)
+        if place is None or (len(spoken_for) >= MOST_RESPONDENTS and id(place) not in spoken_for):
+            left.append(victim)
+            continue
+        own = place.role == "nanny" and place.whose.nanny == victim.whose.nanny
+        mourned = Mourned(whose=victim.whose, when=_on_clock_of(place, victim.when, scene), own=own)
+        spoken_for.setdefault(id(place), (place, []))[1].append(mourned)
+        sure[id(place)] = place.role != "client" or not is_loopback(victim.whose.host) or _shares_boot(scene)
+    found = [
+        Respondent(place=place, mourned=tuple(mourned), same_machine=sure[key])
+        for key, (place, mourned) in spoken_for.items()
+    ]
+    return found, left
+
+
+def _place_for(victim: Victim, scene: Scene) -> Place | None:
+    host = victim.whose.host
+    for place in scene.places:
+        if place.whose.nanny is not None and place.whose.nanny == victim.whose.nanny:
+            return place
+    for role in ("neighbour", "nanny", "scheduler"):
+        for place in scene.places:
+            if place.role == role and host is not None and host in (place.whose.host, place.hostname):
+                return place
+    for place in scene.places:
+        if place.role == "client" and is_here(host) and not _is_elsewhere(host, place, scene):
+            return place
+    return None
+
+
+def _is_elsewhere(host: str | None, here: Place, scene: Scene) -> bool:
+    """
+    Whether a loopback address is one of the scheduler's machine, which is not this one.
+    """
+    boots = {each.boot_id for each in scene.places if each.role == "scheduler" and each.boot_id}
+    return is_loopback(host) and bool(boots) and here.boot_id not in boots
+
+
+def _shares_boot(scene: Scene) -> bool:
+    boots = [each.boot_id for each in scene.places if each.role in ("scheduler", "client") and each.boot_id]
+    return len(boots) > 1 and len(set(boots)) == 1
+
+
+def _on_clock_of(place: Place, when: float | None, scene: Scene) -> float | None:
+    """
+    A time by the scheduler's clock as the clock of *place* showed it.
+    """
+    if when is None or place.clock_ahead_s is None:
+        return when
+    ahead = next((each.clock_ahead_s for each in scene.places if each.role == "scheduler"), None)
+    return when - (ahead or 0.0) + place.clock_ahead_s

@@ -1,0 +1,146 @@
+"""
+The machine that a worker died on, asked through who still lives there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Self
+
+from workerdiag.model.evidence import Evidence, Gap, Looked
+from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.sources.cluster.queries import gap
+from workerdiag.sources.host.asking import EVIDENCE, each_answered, wait_in_loop
+from workerdiag.sources.host.evidence import kernel_gap, of_answer
+from workerdiag.sources.host.respondents import Respondent, respondents
+
+#: Of the budget, so much is for asking; the rest for ending in time.
+_ASKING = 0.85
+#: What a machine may take to answer.
+_ANSWER_S = 3.0
+#: Without a time of death, so far back is looked.
+_LOOK_BACK_S = 900.0
+#: What led to a death is looked for so long before it.
+_BEFORE_S = 300.0
+
+
+class HostSource:
+    """
+    Kernel log, control group, disks, limits and uptime of where the dead lived.
+
+    A machine is asked in this process, if the nanny lived here, else through the victim's nanny, a neighbour's, or
+    the scheduler on the same host: they run a text of ours in a thread of theirs. At most four are asked.
+
+    Args:
+        scene: The dead and the places where they lived.
+    """
+
+    name = "host"
+    terms = Terms(
+        lasts_s=3600.0,
+        permission=(
+            "to read the kernel log: root, or membership of the group adm or systemd-journal, or sysctl"
+            " kernel.dmesg_restrict=0; for the rest that of the worker"
+        ),
+        cost="a thread of one nanny of each host, for some 30 ms",
+    )
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._deadline = 0.0
+
+    @classmethod
+    def of(cls, scene: Scene) -> Self | None:
+        """
+        The source for *scene*; None where nobody died, or nobody is left on the machines of the dead.
+        """
+        return cls(scene) if scene.victims else None
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        What the machines say, and a gap for each that cannot be asked.
+        """
+        self._deadline = time.monotonic() + _ASKING * budget_s
+        asked, left = respondents(self._scene)
+        answers = self._answers(asked)
+        yield from self._kernel_logs(asked, answers, left)
+        for each, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, dict):
+                yield from of_answer(answer, each)
+        yield from self._gaps(asked, answers, left)
+
+    def _answers(self, asked: Sequence[Respondent]) -> list[dict[str, Any] | BaseException]:
+        """
+        What each said, or why it did not; those in this process are asked last, as they take our time.
+        """
+        found: dict[int, dict[str, Any] | BaseException] = {}
+        remote = [index for index, each in enumerate(asked) if not each.is_this_process]
+
+        async def ask_all() -> None:
+            calls = [partial(self._ask, asked[index]) for index in remote]
+            found.update(zip(remote, await each_answered(calls), strict=True))
+
+        if remote:
+            try:
+                wait_in_loop(self._scene.client, ask_all(), within_s=self._left_s())
+            except Exception as problem:  # noqa: BLE001  a closing client raises anything
+                found |= {index: problem for index in remote if index not in found}
+        for index, each in enumerate(asked):
+            if index not in found:
+                found[index] = each.ask_here(EVIDENCE, self._asked_of(each))
+        return [found[index] for index in range(len(asked))]
+
+    async def _ask(self, respondent: Respondent) -> dict[str, Any]:
+        within_s = min(_ANSWER_S, self._left_s())
+        return await respondent.ask(
+            self._scene.client, EVIDENCE, self._asked_of(respondent), within_s=within_s
+        )
+
+    def _asked_of(self, respondent: Respondent) -> dict[str, Any]:
+        """
+        The argument of the probes, see ``probes``.
+        """
+        ahead_s = respondent.place.clock_ahead_s or 0.0
+        times = [each.when for each in respondent.mourned]
+        known = [when for when in times if when is not None]
+        since_s = time.time() + ahead_s - min(known) + _BEFORE_S if len(known) == len(times) else _LOOK_BACK_S
+        return {
+            "since_s": max(_BEFORE_S, since_s),
+            "budget_s": max(0.1, min(1.0, 0.5 * self._left_s())),
+            "pids": [each.whose.pid for each in respondent.mourned if each.whose.pid is not None],
+            "nannies": [each.whose.nanny for each in respondent.mourned if each.own],
+        }
+
+    def _kernel_logs(
+        self, asked: Sequence[Respondent], answers: Sequence[Any], left: Sequence[Victim]
+    ) -> Iterator[Evidence]:
+        """
+        Whether what the kernel does not say may count: if all kernel logs were read wholly.
+        """
+        gaps = [kernel_gap(answer, each) for each, answer in zip(asked, answers, strict=True) if isinstance(answer, dict)]
+        yield from (each for each in gaps if each is not None)
+        sure = all(each.same_machine for each in asked) and len(gaps) == len(asked) > 0
+        if sure and not left and not any(gaps):
+            for each in asked:
+                for mourned in each.mourned:
+                    yield Looked(place="kernel log", whose=mourned.whose)
+
+    def _gaps(
+        self, asked: Sequence[Respondent], answers: Sequence[Any], left: Sequence[Victim]
+    ) -> Iterator[Gap]:
+        for each, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, BaseException):
+                yield gap(f"host {each.title}", answer)
+        hosts = dict.fromkeys(str(each.whose.host or each.whose.worker) for each in left)
+        for host in hosts:
+            yield Gap(
+                source=f"host {host}",
+                reason="unreachable",
+                detail="no nanny, worker or scheduler that could tell of this machine is left there",
+                remedy=f"ssh {host} \"dmesg -T | grep -iE 'killed process|segfault'; uptime\"",
+            )
+
+    def _left_s(self) -> float:
+        return max(0.05, self._deadline - time.monotonic())

@@ -1,0 +1,57 @@
+"""
+From what an exception and a scheduler said to the scene that platforms are asked about.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity
+from workerdiag.model.scene import Place, Scene, Victim
+
+#: So many dead are asked about; the others died of the same, or of their loss.
+MOST_VICTIMS = 8
+#: What a platform noted so long before a removal, or after it, may belong to it.
+BEFORE_S = 900.0
+AFTER_S = 120.0
+
+
+def victims_of(pieces: Iterable[Evidence]) -> tuple[Victim, ...]:
+    """
+    The workers that an exception names, then those removed unexpectedly, then others, the latest first.
+    """
+    named: dict[str, Identity] = {}
+    removed: dict[str, Victim] = {}
+    expected: set[str] = set()
+    for piece in pieces:
+        worker = piece.whose.worker if isinstance(piece, ExceptionFacts | Event) else None
+        if worker is None:
+            continue
+        if isinstance(piece, ExceptionFacts):
+            named.setdefault(worker, piece.whose)
+        elif isinstance(piece, Event) and piece.fields.get("action") == "remove-worker":
+            known = removed.get(worker, Victim(whose=piece.whose))
+            removed[worker] = Victim(whose=known.whose.joined(piece.whose), when=piece.when)
+            expected |= {worker} if piece.fields.get("expected") else set()
+    latest = sorted(removed, key=lambda each: (each in expected, -(removed[each].when or 0.0)))
+    found = {worker: Victim(whose=whose) for worker, whose in named.items()}
+    for worker in latest:
+        whose = named[worker].joined(removed[worker].whose) if worker in named else removed[worker].whose
+        found[worker] = Victim(whose=whose, when=removed[worker].when)
+    return tuple(found.values())[:MOST_VICTIMS]
+
+
+def scene_of(victims: Sequence[Victim], places: Sequence[Place], client: Any) -> Scene:
+    """
+    The scene of *victims*; where no removal has a time, the last quarter of an hour is of interest.
+    """
+    times = [each.when for each in victims if each.when is not None] or [time.time()]
+    return Scene(
+        victims=tuple(victims),
+        places=tuple(places),
+        since=min(times) - BEFORE_S,
+        until=max(times) + AFTER_S,
+        client=client,
+    )

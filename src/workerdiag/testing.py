@@ -1,0 +1,235 @@
+"""
+Checks that a source of one's own keeps what sources promise, for its author's tests.
+
+::
+
+    from workerdiag.testing import a_scene, check_source, hostile_server
+
+    def test_rack_power_is_a_good_source():
+        check_source(lambda: RackPower(a_scene()))
+
+    def test_rack_power_survives_a_bad_server():
+        for behaviour in HOSTILE:
+            with hostile_server(behaviour) as url:
+                check_source(lambda: RackPower(a_scene(), url=url), must_gap=True)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from workerdiag.model.evidence import (
+    NOBODY,
+    Event,
+    Evidence,
+    EvidenceSource,
+    Gap,
+    Identity,
+    LogChunk,
+    LogLine,
+    MemoryReading,
+    ProcessExit,
+)
+from workerdiag.model.scene import Place, Scene, Terms, Victim
+
+#: How a `hostile_server` may behave.
+HOSTILE: tuple[str, ...] = ("hangs", "refuses", "forbids", "garbage", "floods", "fails")
+
+#: What a source may hand over in all (`workerdiag.gathering`).
+MOST_BYTES = 8 * 2**20
+#: Over its budget a source may be by a tenth, and by the time a busy machine takes for nothing.
+_GRACE = 1.1
+_GRACE_S = 0.25
+_FLOOD_BYTES = 100 * 2**20
+#: Evidence that has to say whose it is.
+_OF_SOMEBODY = (LogChunk, LogLine, Event, ProcessExit, MemoryReading)
+
+
+def a_scene(*, worker: str = "tcp://10.0.0.4:40331", client: Any = None, **environment: str) -> Scene:
+    """
+    A scene with one worker that died just now, and with its nanny still there to ask.
+
+    Args:
+        worker: The worker's address.
+        client: A ``distributed.Client``, for sources that ask through Dask.
+        **environment: Variables of the nanny's environment (``SLURM_JOB_ID="17"``).
+    """
+    now = time.time()
+    host = worker.rpartition("://")[2].rpartition(":")[0]
+    victim = Identity(worker=worker, pid=4711, nanny=f"tcp://{host}:40330", name="w-0", host=host)
+    nanny = Identity(nanny=victim.nanny, host=host)
+    return Scene(
+        victims=(Victim(whose=victim, when=now - 5.0),),
+        places=(Place(role="nanny", whose=nanny, hostname="node7", environment=environment),),
+        since=now - 900.0,
+        until=now,
+        client=client,
+    )
+
+
+def check_source(
+    make: Callable[[], EvidenceSource],
+    *,
+    budget_s: float = 2.0,
+    must_gap: bool = False,
+    state: Callable[[], object] = lambda: None,
+) -> None:
+    """
+    Ask a source twice, once with next to no time, and look at what it does and gives.
+
+    Args:
+        make: Gives the source, a new one each time.
+        budget_s: Seconds that it is given.
+        must_gap: Whether what it asks is out of order, so that it has to yield a `Gap`.
+        state: What the place that is asked holds (rows of a table, names of files, requests
+            other than GET ...), which has to be equal before and after.
+
+    Raises:
+        AssertionError: It breaks promises of a source; the message names all of them.
+    """
+    problems = _told(make())
+    before = {**_surroundings(), "place that is asked": state()}
+    pieces = _asked(make, budget_s, problems)
+    _asked(make, 0.05, problems)
+    problems += [problem for piece in pieces for problem in _of_piece(piece)]
+    if must_gap and not any(isinstance(piece, Gap) for piece in pieces):
+        problems.append("yields no Gap although it could not look: not looking is not seeing nothing")
+    size = sum(len(piece.data) for piece in pieces if isinstance(piece, LogChunk))
+    if size > MOST_BYTES:
+        problems.append(f"hands over {size} bytes of text; at most {MOST_BYTES} are read")
+    after = {**_surroundings(), "place that is asked": state()}
+    problems += [f"changes the {name}" for name in before if before[name] != after[name]]
+    assert not problems, "not a good source:\n" + "\n".join(f"- {each}" for each in dict.fromkeys(problems))
+
+
+def _told(source: EvidenceSource) -> list[str]:
+    problems = []
+    if not isinstance(getattr(source, "name", None), str) or not source.name:
+        problems.append("has no name: gaps and reports need one")
+    if hasattr(source, "terms") and not isinstance(source.terms, Terms):
+        problems.append(f"its terms are {type(source.terms).__name__}, not workerdiag.model.scene.Terms")
+    return problems
+
+
+def _asked(make: Callable[[], EvidenceSource], budget_s: float, problems: list[str]) -> list[Evidence]:
+    pieces: list[Evidence] = []
+    raised: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            pieces.extend(make().collect(budget_s=budget_s))
+        except BaseException as problem:  # noqa: BLE001  that it raises at all is the finding
+            raised.append(problem)
+
+    thread = threading.Thread(target=ask, name="workerdiag-check", daemon=True)
+    thread.start()
+    thread.join(timeout=budget_s * _GRACE + _GRACE_S)
+    if thread.is_alive():
+        problems.append(f"is not back within its budget of {budget_s:g} s")
+    problems += [f"raises {type(each).__name__}: {each}; yield a Gap instead" for each in raised]
+    return list(pieces)
+
+
+def _of_piece(piece: object) -> Iterator[str]:
+    if not isinstance(piece, Evidence):
+        yield f"yields a {type(piece).__name__}, which is no evidence (workerdiag.model.evidence)"
+    elif isinstance(piece, Gap):
+        if not piece.detail or not piece.remedy:
+            yield f"a Gap ({piece.reason}) does not say what was tried (detail) and what would help (remedy)"
+    elif (
+        isinstance(piece, LogChunk | LogLine | Event | ProcessExit | MemoryReading) and piece.whose == NOBODY
+    ):
+        yield f"a {type(piece).__name__} does not say whose it is"
+    if isinstance(piece, LogChunk) and (not piece.origin or not isinstance(piece.data, bytes)):
+        yield "a LogChunk has no origin under which a person would find it, or no bytes"
+
+
+def _surroundings() -> dict[str, object]:
+    """
+    What a source has no business to change.
+    """
+    return {
+        "environment": dict(os.environ),
+        "working directory": Path.cwd(),
+        "signal handlers": [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)],
+    }
+
+
+@contextmanager
+def hostile_server(behaviour: str) -> Iterator[str]:
+    """
+    A server on this machine that treats every request badly, for a source to survive.
+
+    Args:
+        behaviour: ``hangs`` (never answers), ``refuses`` (nobody listens), ``forbids`` (403),
+            ``garbage`` (200 with what is no JSON), ``floods`` (100 MB) or ``fails`` (500).
+
+    Returns:
+        Its URL, as the context.
+
+    Raises:
+        ValueError: There is no such behaviour.
+    """
+    if behaviour not in HOSTILE:
+        raise ValueError(f"behaviour must be one of {', '.join(HOSTILE)}, got {behaviour!r}")
+    done = threading.Event()
+    handler = type("Handler", (_Hostile,), {"behaviour": behaviour, "done": done})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    if behaviour == "refuses":
+        server.server_close()
+        yield url
+        return
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        yield url
+    finally:
+        done.set()
+        server.shutdown()
+        server.server_close()
+
+
+class _Hostile(BaseHTTPRequestHandler):
+    behaviour: str
+    done: threading.Event
+
+    def _answer(self) -> None:
+        if self.behaviour == "hangs":
+            self.done.wait()
+            return
+        self.send_response({"forbids": 403, "fails": 500}.get(self.behaviour, 200))
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        try:
+            if self.behaviour == "floods":
+                self._flood()
+            else:
+                self.wfile.write(b'{"not \xff json')
+        except OSError:
+            self.close_connection = True  # who asked has had enough
+
+    def _flood(self) -> None:
+        block = b'{"a": "' + b"x" * 65_536 + b'"}\n'
+        for _ in range(_FLOOD_BYTES // len(block)):
+            if self.done.is_set():
+                return
+            self.wfile.write(block)
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        if name.startswith("do_"):  # whatever the method of the request
+            return self._answer
+        raise AttributeError(name)
+
+    def log_message(self, *_: object) -> None:
+        """
+        Nothing: the test's own output is read.
+        """

@@ -1,0 +1,157 @@
+"""
+One round of questions: the cluster first, then the platforms, and none of them can spoil the others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from workerdiag import gathering, load_rulebook
+from workerdiag.gathering import Gathering
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, LogChunk
+from workerdiag.pipeline import diagnose
+from workerdiag.sources import applying as room
+from workerdiag.sources.run import in_time
+from workerdiag.sources.scene import victims_of
+
+ME = Identity(worker="tcp://10.0.0.4:4002", pid=7012, host="10.0.0.4")
+KILLED = ExceptionFacts(type="distributed.scheduler.KilledWorker", text="", whose=ME)
+KERNEL = b"[ 99.1] Memory cgroup out of memory: Killed process 7012 (python) total-vm:1kB, anon-rss:1kB\n"
+
+
+class Kernel:
+    """
+    A source that answers, among others that do not.
+    """
+
+    name = "kernel"
+
+    def __init__(self, scene):
+        self.victims = scene.victims
+
+    def collect(self, *, budget_s):
+        assert budget_s > 0
+        yield LogChunk(origin="dmesg", data=KERNEL, stream="kernel", whose=self.victims[0].whose)
+
+
+def asking(what):
+    """
+    A source that does *what* when it is asked.
+    """
+
+    class Source:
+        name = "bad one"
+
+        def __init__(self, scene):
+            self.scene = scene
+
+        def collect(self, *, budget_s):
+            assert budget_s > 0
+            yield from what()
+
+    return Source
+
+
+def floods():
+    while True:
+        yield LogChunk(origin="flood", data=b"x" * 2**20, whose=ME)
+
+
+def raises():
+    raise OSError("the database is down")
+
+
+def garbage():
+    return ["it was the rack"]
+
+
+def hangs():
+    threading.Event().wait()
+
+
+@pytest.fixture
+def sources(monkeypatch):
+    """
+    Only these apply.
+    """
+
+    def register(**kinds):
+        monkeypatch.setattr(room, "factories", lambda: iter(kinds.items()))
+        monkeypatch.setattr(gathering, "ask_places", lambda *_, **__: ([], []))
+
+    return register
+
+
+@pytest.mark.parametrize("what", [floods, raises, garbage, hangs])
+def test_a_failing_source_is_named_and_costs_the_others_nothing(what, sources):
+    """
+    Time-out, error, garbage or a flood: the kernel's word is heard, and the report says who was not.
+    """
+    sources(kernel=Kernel, bad=asking(what))
+    pieces = [KILLED, *Gathering(None, [KILLED], budget_s=1.0).collect()]
+    findings = diagnose(in_time(pieces, deadline=time.monotonic() + 5), load_rulebook())
+
+    assert findings.top is not None
+    assert findings.top.id == "kernel.oom-killer"
+    assert [gap.source for gap in findings.gaps] == ["bad one"]
+
+
+def test_a_package_that_cannot_be_loaded_is_named(monkeypatch):
+    """
+    A broken installation of somebody else's package is a gap.
+    """
+    monkeypatch.setattr(room, "SHIPPED", ())
+    monkeypatch.setattr(room, "entry_points", lambda group: [EntryPoint("racks", "no_such:x", group)])
+
+    found = Gathering(None, [KILLED], budget_s=1.0).collect()
+    assert [piece.source for piece in found if isinstance(piece, Gap)] == ["racks"]
+
+
+def test_without_a_victim_no_platform_is_asked(sources):
+    """
+    A task that failed is not a reason to ask the kernel.
+    """
+    sources(bad=asking(raises))
+
+    facts = [ExceptionFacts(type="ValueError", text="x", from_task=True)]
+    assert Gathering(None, facts, budget_s=1.0).collect() == []
+
+
+def removed(worker: str, when: float, **fields: object) -> Event:
+    return Event(
+        topic=worker,
+        fields={"action": "remove-worker", **fields},
+        when=when,
+        whose=Identity(worker=worker),
+    )
+
+
+def test_victims_are_the_named_then_the_unexpectedly_removed_then_the_latest():
+    """
+    Few are asked about, so the order decides.
+    """
+    pieces = [
+        removed("tcp://a:1", 10.0),
+        removed("tcp://b:1", 30.0, expected=True),
+        removed("tcp://c:1", 20.0),
+        ExceptionFacts(type="KilledWorker", text="", whose=Identity(worker="tcp://a:1", pid=7)),
+    ]
+
+    found = victims_of(pieces)
+    assert [each.whose.worker for each in found] == ["tcp://a:1", "tcp://c:1", "tcp://b:1"]
+    assert (found[0].whose.pid, found[0].when) == (7, 10.0)
+
+
+def test_text_that_comes_too_late_becomes_a_gap():
+    """
+    Searching must not make up for time that asking has used.
+    """
+    chunk = LogChunk(origin="big", data=b"x" * 10, whose=ME)
+    [gap] = in_time([chunk], deadline=0.0)
+
+    assert isinstance(gap, Gap)
+    assert (gap.source, gap.reason) == ("big", "timed-out")
