@@ -13,7 +13,7 @@ import workerdiag
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.literals import literals
 from workerdiag.model.rules import LogSign
-from workerdiag.proving import lint, prove
+from workerdiag.proving import lint, prove, unproven
 from workerdiag.rulebook import (
     compile_rulebook,
     compiled,
@@ -140,12 +140,13 @@ def test_compiled_knowledge_is_the_same_knowledge():
 
 def test_shipped_knowledge_keeps_its_promises():
     """
-    Every pattern compiles, every example matches, every name that is used exists.
+    Every pattern compiles, every example matches, every sign has both kinds, every name exists.
     """
     book = load_rulebook()
 
     assert lint(book) == []
     assert prove(book) == []
+    assert unproven(book) == []
 
 
 def test_lint_names_patterns_that_re2_does_not_know(tmp_path):

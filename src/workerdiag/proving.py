@@ -55,6 +55,17 @@ def prove(book: Rulebook) -> list[str]:
     return problems
 
 
+def unproven(book: Rulebook) -> list[str]:
+    """
+    Log signs that show no line they are not for: nobody has said what they might be taken for.
+    """
+    return [
+        f"{owner} {name}: has no `lookalikes` line"
+        for owner, name, rule in book.log_rules()
+        if isinstance(rule, LogSign) and not rule.lookalikes
+    ]
+
+
 def _shows(line: str, owner: str, name: str, book: Rulebook, matcher: Matcher) -> bool:
     found = match([LogChunk(origin="example", data=line.encode())], book, matcher)
     return any(each.owner == owner and each.sign == name for each in found)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,10 @@ from workerdiag.errors import RuleFileError
 
 if TYPE_CHECKING:
     from workerdiag.model.rules import Rulebook
+    from workerdiag.trying import Trial
 
+#: Notes that are said in full.
+_MOST_NOTES = 10
 _folder = click.argument(
     "folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
@@ -123,22 +127,35 @@ def lint(folder: Path) -> int:
 
 @knowledge.command(cls=Guarded, examples=("workerdiag knowledge test my-rules",))
 @_folder
-def test(folder: Path) -> int:
+@click.option(
+    "--incidents",
+    multiple=True,
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder of incidents whose cause is known, beside DIR/incidents. May be repeated.",
+)
+@click.option("--strict", is_flag=True, help="What is not proven counts as a problem.")
+def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
     """
-    Try rules on the lines they show.
+    Try rules on lines, whole incidents and quiet logs.
 
-    Each must match the lines it is for, and none that only look alike.
+    Each sign must match the lines it is for, and none that only look alike. Together with the
+    rules that come with workerdiag, each incident in DIR/incidents must be explained as its
+    meta.toml says, and on quiet logs (DIR/quiet, DIR/quiet.txt, and those that come with
+    workerdiag) no cause may get a chance of 0.2. Signs without lookalikes and causes without an
+    incident are notes.
 
-    Exit status: 0 all do, 1 some do not, 2 no such folder.
+    Exit status: 0 all good, 1 problems, 2 no such folder.
     """
-    from workerdiag.proving import prove
-    from workerdiag.rulebook import read_folder
+    from workerdiag.trying import tried
 
     try:
-        book = read_folder(folder)
+        trial = tried(folder, incidents=incidents)
     except RuleFileError as problem:
-        return _told(folder, problem.problems, "")
-    return _told(folder, prove(book), _counts(book))
+        return _told(Path(problem.place), problem.problems, "")
+    if not strict:
+        _note(trial.unproven)
+    return _told(folder, (*trial.problems, *(trial.unproven if strict else ())), _trial_counts(trial))
 
 
 @knowledge.command(cls=Guarded, examples=("workerdiag knowledge lock my-rules",))
@@ -178,6 +195,25 @@ def _told(folder: Path, problems: Any, good: str) -> int:
         return NOT_GOOD
     click.echo(clean(f"{folder}: {good}, no problems"))
     return GOOD
+
+
+def _note(unproven: Sequence[str]) -> None:
+    """
+    Say what is not proven, the first of it in full.
+    """
+    from workerdiag.rendering.words import clean
+
+    for each in unproven[:_MOST_NOTES]:
+        click.echo(clean(f"note: {each}"), err=True)
+    if (more := len(unproven) - _MOST_NOTES) > 0:
+        click.echo(f"note: {more} more are not proven; --strict lists all", err=True)
+
+
+def _trial_counts(trial: Trial) -> str:
+    from workerdiag.rendering.words import counted
+
+    incidents, quiet = counted(trial.incident_count, "incident"), counted(trial.quiet_count, "quiet log")
+    return f"{_counts(trial.book)}, {incidents}, {quiet}"
 
 
 def _counts(book: Rulebook) -> str:

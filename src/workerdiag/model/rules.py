@@ -13,11 +13,12 @@ from attrs.validators import ge, in_, matches_re
 
 #: How much one sign speaks for a cause: the likelihood ratio of each grade, that is how
 #: many times likelier the sign is when the cause is real than when it is not.
-#: Judgements, checked for calibration on labelled deaths (docs/what-the-numbers-mean.md).
+#: Judgements, each checked: docs/calibration.md has the ratio that was measured on labelled
+#: incidents, with its interval, and docs/what-the-numbers-mean.md says where they differ and why.
 GRADES: Mapping[str, float] = {
     "decisive": 4000.0,  # the producer says so in as many words
-    "strong": 1000.0,  # hardly ever seen otherwise
-    "moderate": 150.0,  # the usual reading, with rivals
+    "strong": 1500.0,  # hardly ever seen otherwise
+    "moderate": 400.0,  # the usual reading, with rivals
     "weak": 15.0,  # fits, and fits others as well
     "hint": 3.0,  # by itself nothing
 }
@@ -175,8 +176,8 @@ class TogetherSign:
     #: Names of signs of the same cause, or ids of landmarks.
     signs: tuple[str, ...]
     grade: str = field(validator=_grade)
-    #: How far apart in one log, at most.
-    within_lines: int = field(default=200, validator=ge(1))
+    #: How far apart in one log, at most; 0: anywhere, also in different logs.
+    within_lines: int = field(default=200, validator=ge(0))
     #: Whether they must come in the order given.
     in_order: bool = False
     event: str = ""

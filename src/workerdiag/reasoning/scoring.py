@@ -220,6 +220,8 @@ def _together(
     ]
     if not all(places):
         return None
+    if sign.within_lines == 0:
+        return [each[0] for each in places]
     for anchor in places[0]:
         group = [anchor]
         for others in places[1:]:

@@ -21,7 +21,8 @@ from workerdiag.sources.cluster.queries import answered
 
 #: Names of the modules in ``probes``.
 WHEREABOUTS = ("whereabouts",)
-EVIDENCE = ("kernel", "groups", "machine")
+OF_THE_DEAD = ("kernel", "groups", "machine")
+OF_THE_LIVING = ("groups", "machine")
 #: One machine says some kB, with a full kernel log 256 kB.
 MOST_CHARS = 2**20
 
@@ -101,7 +102,11 @@ def wait_in_loop(client: Any, coroutine: Coroutine[Any, Any, Any], *, within_s: 
     """
     Run *coroutine* on the client's event loop and wait for it here, in another thread, at most so long.
     """
-    future = asyncio.run_coroutine_threadsafe(coroutine, client.loop.asyncio_loop)
+    try:
+        future = asyncio.run_coroutine_threadsafe(coroutine, client.loop.asyncio_loop)
+    except Exception:  # the loop is closed, and nobody will ever await it
+        coroutine.close()
+        raise
     try:
         future.result(timeout=within_s)
     finally:

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attrs import evolve
-
-from workerdiag.model.evidence import Event, Evidence, Gap, Identity, LogChunk, MemoryReading
+from workerdiag.model.evidence import Event, Evidence, Identity, LogChunk, MemoryReading
 from workerdiag.sources.host.kernel_lines import KernelLog, Told, as_text, tells_of_a_kill
 from workerdiag.sources.host.respondents import Mourned, Respondent
 
@@ -22,11 +20,12 @@ FULL_SHARE = 0.001
 NEARLY_ALL = 0.95
 #: Clocks are compared to within so many seconds.
 SLACK_S = 10.0
-_GROUP_FIELDS = (
-    "version", "path", "limit_of", "memory_limit_bytes", "high_limit_bytes", "swap_limit_bytes", "current_bytes",
-    "peak_bytes", "failcnt", "oom", "high", "max", "oom_group_kill", "full_avg10", "pids_current", "pids_limit",
-    "pids_refused",
-)  # fmt: skip
+_GROUP_FIELDS = tuple(
+    """
+    version path limit_of memory_limit_bytes high_limit_bytes swap_limit_bytes current_bytes peak_bytes
+    failcnt oom high max oom_group_kill full_avg10 pids_current pids_limit pids_refused
+    """.split()
+)
 
 
 def of_answer(answer: Mapping[str, Any], respondent: Respondent) -> Iterator[Evidence]:
@@ -41,11 +40,12 @@ def of_answer(answer: Mapping[str, Any], respondent: Respondent) -> Iterator[Evi
     told = log.about(respondent.mourned) if log is not None else Told(own=(), common=())
     yield from _of_kernel(told, respondent)
     group = answer.get("groups", {})
+    whole = log is not None and log.comparable and reaches_back(answer)
     for index, mourned in enumerate(respondent.mourned):
         if mourned.own and group.get("version"):
-            lines = told.own[index] if index < len(told.own) else ()
-            sure = log is not None and log.comparable and reaches_back(answer) and mourned.whose.pid is not None
-            yield from _of_group(group, mourned, killed=tells_of_a_kill(lines), silent=sure and not lines)
+            lines = told.own[index] if log is not None else ()
+            silent = whole and not lines and mourned.whose.pid is not None
+            yield from _of_group(group, mourned, killed=tells_of_a_kill(lines), silent=silent)
     if respondent.same_machine:
         yield from _of_machine(answer.get("machine", {}), respondent)
 
@@ -72,44 +72,26 @@ def reaches_back(answer: Mapping[str, Any]) -> bool:
     return bool(answer.get("kernel", {}).get("whole"))
 
 
-def kernel_gap(answer: Mapping[str, Any], respondent: Respondent) -> Gap | None:
-    """
-    Why the kernel log of a machine was not, or not wholly, read; None if it was.
-    """
-    said = answer.get("kernel", {})
-    if said.get("whole"):
-        return None
-    source = f"kernel log of {respondent.title}"
-    typed = "journalctl -k --since '1 hour ago'"
-    if "lines" in said:
-        detail = f"{said.get('told_by')} does not reach back to the death"
-        return Gap(source=source, reason="expired", detail=detail, remedy=typed)
-    problems = dict(said.get("problems") or {"probe": said.get("problem", "no answer")})
-    detail = "; ".join(f"{name}: {problem}" for name, problem in problems.items())[:500]
-    if any("ermi" in str(each) for each in problems.values()):
-        remedy = f"on {respondent.title}: sudo dmesg -T | grep -iE 'killed process|segfault'"
-        return Gap(source=source, reason="forbidden", detail=detail, remedy=remedy)
-    return Gap(source=source, reason="unreachable", detail=detail, remedy=f"on the machine itself: {typed}")
-
-
 def _of_kernel(told: Told, respondent: Respondent) -> Iterator[Evidence]:
     origin = f"kernel log of {respondent.title}"
     for mourned, lines in zip(respondent.mourned, told.own, strict=False):
         if lines:
             of = mourned.whose.pid or mourned.whose.worker or mourned.whose.name
             data = as_text(lines)
-            yield LogChunk(origin=f"{origin} on {of}", data=data, stream="kernel", whose=mourned.whose)
+            yield LogChunk(origin=f"{origin}, process {of}", data=data, stream="kernel", whose=mourned.whose)
     if told.common and respondent.same_machine:
         whose = Identity(host=respondent.mourned[0].whose.host)
         yield LogChunk(origin=origin, data=as_text(told.common), stream="kernel", whose=whose)
 
 
-def _of_group(group: Mapping[str, Any], mourned: Mourned, *, killed: bool, silent: bool) -> Iterator[Evidence]:
+def _of_group(
+    group: Mapping[str, Any], mourned: Mourned, *, killed: bool, silent: bool
+) -> Iterator[Evidence]:
     """
     Counters of the group that the dead process was in.
 
-    A kill that was counted there may have been another process's, or long ago: as the dead one's it is given only
-    where the group has a limit of its own and the kernel log does not say otherwise.
+    A kill that was counted there may have been another process's, or long ago: it is given as the dead one's
+    only where the group has a limit of its own and the kernel log does not say otherwise.
     """
     fields: _Fields = {name: group[name] for name in _GROUP_FIELDS if group.get(name) is not None}
     limit, count = group.get("memory_limit_bytes"), group.get("oom_kill")
@@ -176,10 +158,3 @@ def _disk(said: Mapping[str, Any]) -> _Fields:
     if isinstance(inodes, int) and isinstance(left, int) and inodes:
         fields |= {"free_inodes": left, "inodes_full": "yes" if left == 0 else "no"}
     return fields
-
-
-def without_process(mourned: Mourned) -> Identity:
-    """
-    Where it lived, without which process it was.
-    """
-    return evolve(mourned.whose, worker=None, pid=None)

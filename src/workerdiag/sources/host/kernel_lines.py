@@ -152,13 +152,12 @@ class KernelLog:
         if _OF_CRASH.search(text):
             return False
         if not _OF_KILL.search(text):
-            return any(
-                each.when is not None and -AFTER_S <= each.when - when <= BEFORE_S for each in mourned
-            )
+            return any(each.when is not None and -AFTER_S <= each.when - when <= BEFORE_S for each in mourned)
         limited = [each for each in _LIMITED_GROUP.findall(text) if each != "/"]
         ours = any(_is_within(self.group, each) for each in limited)
-        near = self._near(when, [each for each in mourned if each.own])
-        return ours and any(abs(each.when - when) <= TOGETHER_S for each in mourned if each.when) and bool(near)
+        return ours and any(
+            each.own and each.when is not None and abs(each.when - when) <= TOGETHER_S for each in mourned
+        )
 
 
 def as_text(lines: Iterable[KernelLine]) -> bytes:

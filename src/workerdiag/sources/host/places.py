@@ -29,14 +29,14 @@ from workerdiag.sources.host.asking import (
 SOURCE = "whereabouts"
 #: So many nannies are asked.
 MOST_NANNIES = 4
+#: A nanny of which the scheduler has no worker now may be gone: it is not waited for longer.
+UNREGISTERED_S = 1.0
 #: Of the time given, one question may take so much; the rest is for ending in time.
 _SHARE = 0.9
 _FORBIDDEN_REMEDY = "take run (nanny) and run_function (scheduler) out of distributed.*.blocked-handlers"
 
 
-def ask_places(
-    client: Any, victims: Sequence[Victim], *, within_s: float
-) -> tuple[list[Place], list[Gap]]:
+def ask_places(client: Any, victims: Sequence[Victim], *, within_s: float) -> tuple[list[Place], list[Gap]]:
     """
     What surviving processes say of the machines, containers and jobs of *victims*.
 
@@ -100,6 +100,7 @@ class _Asking:
         self._deadline = time.monotonic() + within_s * _SHARE
         self.places: list[Place] = []
         self.gaps: list[Gap] = []
+        self._registered: set[str] = set()
 
     def is_open(self) -> bool:
         """
@@ -109,7 +110,7 @@ class _Asking:
 
     def ask_here(self) -> None:
         """
-        This process, and with it the nannies and the scheduler that live in it.
+        Take down what this process says, for itself and the nannies and the scheduler that live in it.
         """
         told = ask_here(WHEREABOUTS, {})["whereabouts"]
         hosts = [each.whose.host for each in self._victims if is_here(each.whose.host)]
@@ -136,12 +137,14 @@ class _Asking:
     async def _timed(self, role: str, whose: Identity) -> dict[str, Any]:
         began = time.time()
         within_s = max(0.05, self._deadline - time.monotonic())
+        if role == "nanny" and whose.nanny not in self._registered:
+            within_s = min(UNREGISTERED_S, within_s)
         if role == "scheduler":
             answer = await ask_scheduler(self._client, WHEREABOUTS, {}, within_s=within_s)
         else:
             address = str(whose.nanny)
             answer = await ask_through_scheduler(self._client, address, WHEREABOUTS, {}, within_s=within_s)
-        told = answer.get("whereabouts", {})
+        told: dict[str, Any] = answer.get("whereabouts", {})
         middle = (began + time.time()) / 2
         ahead_s = round(float(told["now"]) - middle, 3) if "now" in told else None
         self.places.append(_place(role, whose, told, ahead_s=ahead_s))
@@ -159,7 +162,7 @@ class _Asking:
         if not gone:
             return wanted
         workers = await self._workers()
-        alive = {str(said["nanny"]) for said in workers.values() if said.get("nanny")}
+        alive = self._registered = {str(said["nanny"]) for said in workers.values() if said.get("nanny")}
         nannies = list(dict.fromkeys(each.whose.nanny for each in gone if each.whose.nanny))[:MOST_NANNIES]
         wanted += [("nanny", Identity(nanny=each, host=host_of(each))) for each in nannies]
         without = {each.whose.host for each in gone if each.whose.nanny not in alive} - {None}
@@ -196,9 +199,10 @@ class _Asking:
         return getattr(getattr(self._client, "scheduler", None), "address", None)
 
     def _scheduler_is_here(self) -> bool:
-        servers = getattr(getattr(sys.modules.get("distributed.scheduler"), "Scheduler", None), "_instances", ())
+        kind = getattr(sys.modules.get("distributed.scheduler"), "Scheduler", None)
         address = self._scheduler_address()
-        return address is not None and any(getattr(each, "_address", None) == address for each in list(servers))
+        schedulers = list(getattr(kind, "_instances", ()))
+        return address is not None and any(getattr(each, "_address", None) == address for each in schedulers)
 
 
 def _place(role: str, whose: Identity, told: Mapping[str, Any], *, ahead_s: float | None) -> Place:

@@ -5,15 +5,19 @@ Who can speak of the machines that the dead lived on, and of which of the dead e
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from attrs import frozen
 
 from workerdiag.model.evidence import Identity
 from workerdiag.model.scene import Place, Scene, Victim
-from workerdiag.sources.host.asking import ask_here, ask_scheduler, ask_through_scheduler
+from workerdiag.sources.host.asking import (
+    OF_THE_DEAD,
+    OF_THE_LIVING,
+    ask_here,
+    ask_scheduler,
+    ask_through_scheduler,
+)
 from workerdiag.sources.host.places import is_here, is_loopback, nannies_here
 
 #: So many processes are asked; each costs its machine some 30 ms of one core.
@@ -43,6 +47,8 @@ class Respondent:
     mourned: tuple[Mourned, ...]
     #: Whether it is sure that the machine is the one where they died.
     same_machine: bool = True
+    #: Whether they are dead at all.
+    of_the_dead: bool = True
 
     @property
     def title(self) -> str:
@@ -59,23 +65,24 @@ class Respondent:
         here = self.place.whose
         return here.pid == os.getpid() and (here.nanny is None or here.nanny in nannies_here())
 
-    def ask_here(self, probes: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
+    def ask_here(self, asked: dict[str, Any]) -> dict[str, Any]:
         """
         What this process can say.
         """
-        return ask_here(probes, asked)
+        return ask_here(self._probes, asked)
 
-    async def ask(
-        self, client: Any, probes: Sequence[str], asked: dict[str, Any], *, within_s: float
-    ) -> dict[str, Any]:
+    async def ask(self, client: Any, asked: dict[str, Any], *, within_s: float) -> dict[str, Any]:
         """
         What another process says, asked through Dask; raises as `ask_through_scheduler`.
         """
         if self.place.role == "scheduler":
-            call = partial(ask_scheduler, client)
-        else:
-            call = partial(ask_through_scheduler, client, str(self.place.whose.nanny))
-        return await call(probes, asked, within_s=within_s)
+            return await ask_scheduler(client, self._probes, asked, within_s=within_s)
+        address = str(self.place.whose.nanny)
+        return await ask_through_scheduler(client, address, self._probes, asked, within_s=within_s)
+
+    @property
+    def _probes(self) -> tuple[str, ...]:
+        return OF_THE_DEAD if self.of_the_dead else OF_THE_LIVING
 
 
 def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:

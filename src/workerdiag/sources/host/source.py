@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Self
 
-from workerdiag.model.evidence import Evidence, Gap, Looked
+from workerdiag.model.evidence import Evidence, Gap, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.cluster.queries import gap
-from workerdiag.sources.host.asking import EVIDENCE, each_answered, wait_in_loop
-from workerdiag.sources.host.evidence import kernel_gap, of_answer
+from workerdiag.sources.host.asking import each_answered, wait_in_loop
+from workerdiag.sources.host.evidence import of_answer
+from workerdiag.sources.host.gaps import kernel_gap, machine_gap
+from workerdiag.sources.host.living import of_the_living
 from workerdiag.sources.host.respondents import Respondent, respondents
+from workerdiag.sources.run import safely
 
 #: Of the budget, so much is for asking; the rest for ending in time.
 _ASKING = 0.85
@@ -28,10 +30,11 @@ _BEFORE_S = 300.0
 
 class HostSource:
     """
-    Kernel log, control group, disks, limits and uptime of where the dead lived.
+    Kernel log, control group, disks, limits and uptime of where the dead lived; or of the living.
 
-    A machine is asked in this process, if the nanny lived here, else through the victim's nanny, a neighbour's, or
-    the scheduler on the same host: they run a text of ours in a thread of theirs. At most four are asked.
+    A machine is asked in this process, if the nanny lives here, else through the victim's nanny, a
+    neighbour's, or the scheduler on the same host: they run a text of ours in a thread of theirs. At most
+    four are asked.
 
     Args:
         scene: The dead and the places where they lived.
@@ -50,26 +53,47 @@ class HostSource:
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self._deadline = 0.0
+        self._problem: Gap | None = None
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        The source for *scene*; None where nobody died, or nobody is left on the machines of the dead.
+        The source for *scene*; None where nobody died and there is no client to ask of the living.
         """
-        return cls(scene) if scene.victims else None
+        return cls(scene) if scene.victims or scene.client is not None else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
         What the machines say, and a gap for each that cannot be asked.
         """
         self._deadline = time.monotonic() + _ASKING * budget_s
-        asked, left = respondents(self._scene)
+        asked, left = respondents(self._scene) if self._scene.victims else (self._living(), [])
         answers = self._answers(asked)
         yield from self._kernel_logs(asked, answers, left)
+        told: set[tuple[str, bytes]] = set()  # two nannies of one machine tell the same of it
         for each, answer in zip(asked, answers, strict=True):
             if isinstance(answer, dict):
-                yield from of_answer(answer, each)
+                for piece in safely(f"host {each.title}", partial(of_answer, answer, each)):
+                    if not isinstance(piece, LogChunk) or (piece.origin, piece.data) not in told:
+                        yield piece
+                    if isinstance(piece, LogChunk):
+                        told.add((piece.origin, piece.data))
         yield from self._gaps(asked, answers, left)
+
+    def _living(self) -> list[Respondent]:
+        """
+        Nannies of workers that live, paused ones first; none if the scheduler does not tell of them in time.
+        """
+        found: list[Respondent] = []
+
+        async def ask() -> None:
+            found.extend(await of_the_living(self._scene, within_s=0.4 * self._left_s()))
+
+        try:
+            wait_in_loop(self._scene.client, ask(), within_s=0.5 * self._left_s())
+        except Exception as problem:  # noqa: BLE001  a closing client raises anything
+            self._problem = machine_gap("this cluster", problem)
+        return found
 
     def _answers(self, asked: Sequence[Respondent]) -> list[dict[str, Any] | BaseException]:
         """
@@ -89,14 +113,12 @@ class HostSource:
                 found |= {index: problem for index in remote if index not in found}
         for index, each in enumerate(asked):
             if index not in found:
-                found[index] = each.ask_here(EVIDENCE, self._asked_of(each))
+                found[index] = each.ask_here(self._asked_of(each))
         return [found[index] for index in range(len(asked))]
 
     async def _ask(self, respondent: Respondent) -> dict[str, Any]:
-        within_s = min(_ANSWER_S, self._left_s())
-        return await respondent.ask(
-            self._scene.client, EVIDENCE, self._asked_of(respondent), within_s=within_s
-        )
+        within_s = min(_ANSWER_S, 0.9 * self._left_s())
+        return await respondent.ask(self._scene.client, self._asked_of(respondent), within_s=within_s)
 
     def _asked_of(self, respondent: Respondent) -> dict[str, Any]:
         """
@@ -108,7 +130,7 @@ class HostSource:
         since_s = time.time() + ahead_s - min(known) + _BEFORE_S if len(known) == len(times) else _LOOK_BACK_S
         return {
             "since_s": max(_BEFORE_S, since_s),
-            "budget_s": max(0.1, min(1.0, 0.5 * self._left_s())),
+            "budget_s": max(0.1, min(1.0, 0.3 * self._left_s())),
             "pids": [each.whose.pid for each in respondent.mourned if each.whose.pid is not None],
             "nannies": [each.whose.nanny for each in respondent.mourned if each.own],
         }
@@ -119,7 +141,11 @@ class HostSource:
         """
         Whether what the kernel does not say may count: if all kernel logs were read wholly.
         """
-        gaps = [kernel_gap(answer, each) for each, answer in zip(asked, answers, strict=True) if isinstance(answer, dict)]
+        gaps = [
+            kernel_gap(answer, each)
+            for each, answer in zip(asked, answers, strict=True)
+            if isinstance(answer, dict) and each.of_the_dead
+        ]
         yield from (each for each in gaps if each is not None)
         sure = all(each.same_machine for each in asked) and len(gaps) == len(asked) > 0
         if sure and not left and not any(gaps):
@@ -130,16 +156,14 @@ class HostSource:
     def _gaps(
         self, asked: Sequence[Respondent], answers: Sequence[Any], left: Sequence[Victim]
     ) -> Iterator[Gap]:
+        if self._problem is not None:
+            yield self._problem
         for each, answer in zip(asked, answers, strict=True):
             if isinstance(answer, BaseException):
-                yield gap(f"host {each.title}", answer)
-        hosts = dict.fromkeys(str(each.whose.host or each.whose.worker) for each in left)
-        for host in hosts:
-            yield Gap(
-                source=f"host {host}",
-                reason="unreachable",
-                detail="no nanny, worker or scheduler that could tell of this machine is left there",
-                remedy=f"ssh {host} \"dmesg -T | grep -iE 'killed process|segfault'; uptime\"",
+                yield machine_gap(each.title, answer)
+        for host in dict.fromkeys(str(each.whose.host or each.whose.worker) for each in left):
+            yield machine_gap(
+                host, ConnectionError("no nanny or scheduler that could tell of it is left there")
             )
 
     def _left_s(self) -> float:

@@ -7,7 +7,7 @@ and ``Documentation/admin-guide/cgroup-v1/memory.rst``.
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import Any
 
 #: How far up to look for the group that sets the limit.
@@ -18,7 +18,7 @@ UNLIMITED = 2**62
 EVENTS = ("high", "max", "oom", "oom_kill", "oom_group_kill")
 
 
-def read(asked: dict[str, Any]) -> dict[str, Any]:
+def read(asked: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001  as every probe
     """
     The counters and limits of this process's own group; *asked* is not needed.
 
@@ -39,10 +39,10 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _memory_v2(folder: str) -> dict[str, Any]:
+def _memory_v2(folder: Path) -> dict[str, Any]:
     told: dict[str, Any] = {
         # Only the root of the whole hierarchy lacks it, also within a container.
-        "is_root": not os.path.exists(os.path.join(folder, "cgroup.events")),
+        "is_root": not (folder / "cgroup.events").exists(),
         "current_bytes": _number(folder, "memory.current"),
         "peak_bytes": _number(folder, "memory.peak"),
         "high_limit_bytes": _number(folder, "memory.high"),
@@ -53,9 +53,9 @@ def _memory_v2(folder: str) -> dict[str, Any]:
     return told
 
 
-def _memory_v1(folder: str) -> dict[str, Any]:
+def _memory_v1(folder: Path) -> dict[str, Any]:
     told: dict[str, Any] = {
-        "is_root": os.path.exists(os.path.join(folder, "release_agent")),  # only the root has one
+        "is_root": (folder / "release_agent").exists(),  # only the root has one
         "current_bytes": _number(folder, "memory.usage_in_bytes"),
         "peak_bytes": _number(folder, "memory.max_usage_in_bytes"),
         "failcnt": _number(folder, "memory.failcnt"),
@@ -65,40 +65,37 @@ def _memory_v1(folder: str) -> dict[str, Any]:
     return told
 
 
-def _counters(folder: str, name: str) -> dict[str, int]:
-    pairs = (line.split() for line in _text(os.path.join(folder, name)).splitlines())
+def _counters(folder: Path, name: str) -> dict[str, int]:
+    pairs = (line.split() for line in _text(folder / name).splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] in EVENTS}
 
 
-def _pressure(folder: str) -> dict[str, float]:
+def _pressure(folder: Path) -> dict[str, float]:
     """
     Percent of the last ten seconds in which all processes of the group waited for memory.
     """
-    for line in _text(os.path.join(folder, "memory.pressure")).splitlines():
+    for line in _text(folder / "memory.pressure").splitlines():
         if line.startswith("full avg10="):
             return {"full_avg10": float(line.split()[1].partition("=")[2])}
     return {}
 
 
-def _limit(folder: str, mount: str, name: str) -> dict[str, Any]:
+def _limit(folder: Path, mount: Path, name: str) -> dict[str, Any]:
     limits = []
-    at = folder
-    for _ in range(MOST_ANCESTORS):
+    for at in [folder, *folder.parents][:MOST_ANCESTORS]:
         limit = _number(at, name)
-        if limit is not None and limit < UNLIMITED:
-            below = os.path.relpath(at, mount)
-            limits.append((limit, "/" if below == "." else "/" + below))
+        if limit is not None:
+            limits.append((limit, "/" + str(at)[len(str(mount)) :].strip("/")))
         if at == mount:
             break
-        at = os.path.dirname(at)
     if not limits:
         return {}
     limit, of = min(limits)
     return {"memory_limit_bytes": limit, "limit_of": of}
 
 
-def _processes(folder: str) -> dict[str, Any]:
-    refused = _text(os.path.join(folder, "pids.events")).split()
+def _processes(folder: Path) -> dict[str, Any]:
+    refused = _text(folder / "pids.events").split()
     return {
         "pids_current": _number(folder, "pids.current"),
         "pids_limit": _number(folder, "pids.max"),
@@ -106,32 +103,32 @@ def _processes(folder: str) -> dict[str, Any]:
     }
 
 
-def _folder(controller: str) -> tuple[str, str, str, int] | None:
+def _folder(controller: str) -> tuple[Path, Path, str, int] | None:
     """
     Folder of this process's group, where its hierarchy is mounted, its path there, and the version.
     """
     paths = {}
-    for line in _text("/proc/self/cgroup").splitlines():
+    for line in _text(Path("/proc/self/cgroup")).splitlines():
         _, names, path = line.split(":", 2)
         paths.update(dict.fromkeys(names.split(","), path))
     for kind, name, version in (("cgroup", controller, 1), ("cgroup2", "", 2)):
         for root, mount in _mounts(kind, name) if name in paths else ():
             path = paths[name]
             below = path[len(root) :] if root != "/" and path.startswith(root) else path
-            folder = os.path.normpath(mount + "/" + below)
-            if not folder.startswith(mount) or not os.path.isdir(folder):
-                folder = mount  # the path is that of another namespace; what is mounted is ours
+            folder = Path(mount + "/" + below.strip("/"))
+            if ".." in folder.parts or not folder.is_dir():
+                folder = Path(mount)  # the path is that of another namespace; what is mounted is ours
             if _has(folder, controller, version):
-                return folder, mount, path, version
+                return folder, Path(mount), path, version
     return None
 
 
-def _has(folder: str, controller: str, version: int) -> bool:
+def _has(folder: Path, controller: str, version: int) -> bool:
     """
     Whether the controller is at work there; beside version 1, version 2 is mounted without any.
     """
-    names = _text(os.path.join(folder, "cgroup.controllers")).split()
-    return version == 1 or controller in names or os.path.exists(os.path.join(folder, controller + ".current"))
+    names = _text(folder / "cgroup.controllers").split()
+    return version == 1 or controller in names or (folder / f"{controller}.current").exists()
 
 
 def _mounts(kind: str, controller: str) -> list[tuple[str, str]]:
@@ -139,7 +136,7 @@ def _mounts(kind: str, controller: str) -> list[tuple[str, str]]:
     Root and place of each mounted hierarchy of that kind, ``man 5 proc_pid_mountinfo``.
     """
     found = []
-    for line in _text("/proc/self/mountinfo").splitlines():
+    for line in _text(Path("/proc/self/mountinfo")).splitlines():
         before, _, after = line.partition(" - ")
         fields, (is_kind, *_, options) = before.split(), after.split()
         if is_kind == kind and (not controller or controller in options.split(",")):
@@ -147,17 +144,17 @@ def _mounts(kind: str, controller: str) -> list[tuple[str, str]]:
     return found
 
 
-def _number(folder: str, name: str) -> int | None:
+def _number(folder: Path, name: str) -> int | None:
     """
     The number in a file; None where there is none, and for ``max``.
     """
-    text = _text(os.path.join(folder, name)).strip()
+    text = _text(folder / name).strip()
     return int(text) if text.isdigit() and int(text) < UNLIMITED else None
 
 
-def _text(path: str) -> str:
+def _text(path: Path) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with path.open(encoding="utf-8", errors="replace") as file:
             return file.read(256 * 1024)
     except OSError:
         return ""

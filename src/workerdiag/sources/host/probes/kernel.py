@@ -15,7 +15,11 @@ import shutil
 import subprocess
 import threading
 import time
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    Line = tuple[float, str]
 
 #: What is handed over at most, the latest; one OOM kill is some 2 kB of it.
 MOST_BYTES = 256 * 1024
@@ -32,7 +36,8 @@ TELLING = re.compile(
     r"|segfault at|general protection|traps: |unexpected fatal signal|unhandled signal|bus error|divide error"
     r"|invalid opcode|stack overflow|stack guard|Memory failure:|Machine check|Hardware Error"
     r"|blocked for more than|soft lockup|hard lockup|rcu.*stall|CPU Watchdog Timeout"
-    r"|I/O error|EXT4-fs error|XFS .*(?:error|shut)|Remounting filesystem read-only|nfs: server .* (?:not responding|OK)"
+    r"|I/O error|EXT4-fs error|XFS .*(?:error|shut)|Remounting filesystem read-only"
+    r"|nfs: server .* (?:not responding|OK)"
     r"|PM: (?:suspend|hibernation|resume)|Restarting tasks|Freezing user space|Kernel panic|NVRM: Xid",
     re.IGNORECASE,
 )
@@ -41,8 +46,6 @@ _READ_ALL, _SIZE_BUFFER = 3, 10  # SYSLOG_ACTION_*
 DRIFT = 5e-5
 _STAMPED = re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\](?:\[ *[TC]\d+\])? (.*)$")
 _FILES = ("/var/log/kern.log", "/var/log/messages", "/var/log/syslog")
-
-_Line = "tuple[float, str]"
 
 
 def read(asked: dict[str, Any]) -> dict[str, Any]:
@@ -58,8 +61,16 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
     since = time.time() - float(asked.get("since_s", 600.0))
     until = time.monotonic() + float(asked.get("budget_s", 1.0))
     problems: dict[str, str] = {}
-    told: dict[str, Any] = {"comparable": _link("/proc/self/ns/pid") == FIRST_PID_NAMESPACE, "problems": problems}
-    for name, reader in (("/dev/kmsg", _kmsg), ("dmesg", _klogctl), ("journalctl", _journal), ("files", _files)):
+    told: dict[str, Any] = {
+        "comparable": _link("/proc/self/ns/pid") == FIRST_PID_NAMESPACE,
+        "problems": problems,
+    }
+    for name, reader in (
+        ("/dev/kmsg", _kmsg),
+        ("dmesg", _klogctl),
+        ("journalctl", _journal),
+        ("files", _files),
+    ):
         try:
             lines, reaches_back = reader(since, until)
         except Exception as problem:  # noqa: BLE001  the next place may be readable
@@ -88,9 +99,9 @@ def _started() -> float:
     return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
-def _kmsg(since: float, until: float) -> tuple[list[_Line], bool]:
+def _kmsg(since: float, until: float) -> tuple[list[Line], bool]:
     started = _started()
-    lines: list[_Line] = []
+    lines: list[Line] = []
     reaches_back = False
     file = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -116,7 +127,7 @@ def _kmsg(since: float, until: float) -> tuple[list[_Line], bool]:
     raise TimeoutError("it is too long to be read in the time given")
 
 
-def _klogctl(since: float, until: float) -> tuple[list[_Line], bool]:  # noqa: ARG001  it takes a millisecond
+def _klogctl(since: float, until: float) -> tuple[list[Line], bool]:  # noqa: ARG001  it takes a millisecond
     library = ctypes.CDLL(None, use_errno=True)
     size = max(0, library.klogctl(_SIZE_BUFFER, None, 0))
     buffer = ctypes.create_string_buffer(min(size, 64 * 1024 * 1024) + 1)
@@ -127,7 +138,7 @@ def _klogctl(since: float, until: float) -> tuple[list[_Line], bool]:  # noqa: A
     if not size or not length:
         raise OSError(errno.ENOSYS, "the kernel's buffer is hidden here")  # as gVisor and others do
     started = _started()
-    lines: list[_Line] = []
+    lines: list[Line] = []
     for line in buffer.raw[:length].decode("utf-8", "replace").splitlines():
         found = _STAMPED.match(line)
         if found:
@@ -135,22 +146,22 @@ def _klogctl(since: float, until: float) -> tuple[list[_Line], bool]:  # noqa: A
     return lines, bool(lines) and lines[0][0] < max(since, started + 1.0)
 
 
-def _journal(since: float, until: float) -> tuple[list[_Line], bool]:
+def _journal(since: float, until: float) -> tuple[list[Line], bool]:
     program = shutil.which("journalctl")
     if program is None:
         raise FileNotFoundError("no such command")
     options = ["-k", "-q", "--no-pager", "-o", "short-unix", "-n", "10000", "--since", "@" + str(int(since))]
-    status, output, errors = _said([program] + options, until)
-    if status != 0 or not os.path.isdir("/run/systemd/system"):
+    status, output, errors = _said([program, *options], until)
+    if status != 0 or not Path("/run/systemd/system").is_dir():
         raise PermissionError(errors.strip()[:300] or "no journal of this machine may be read")
-    lines: list[_Line] = []
+    lines: list[Line] = []
     for line in output.splitlines():
         when, _, rest = line.partition(" ")
         text = rest.partition(" kernel: ")[2]
         if text:
             lines.append((float(when), text))
     if not lines:  # whoever may not read the kernel's part gets an empty answer
-        status, output, _ = _said([program] + options[:5] + ["-n", "1"], until)
+        status, output, _ = _said([program, *options[:5], "-n", "1"], until)
         if not output.strip():
             raise PermissionError("the journal's part of the kernel is empty, or may not be read")
     return lines, True
@@ -176,12 +187,12 @@ def _said(command: list[str], until: float) -> tuple[int, str, str]:
     return status, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
 
-def _files(since: float, until: float) -> tuple[list[_Line], bool]:  # noqa: ARG001  2 MiB are read in milliseconds
+def _files(since: float, until: float) -> tuple[list[Line], bool]:  # noqa: ARG001  2 MiB are read in milliseconds
     refused = None
     for path in _FILES:
         try:
-            size = os.stat(path).st_size
-            with open(path, "rb") as file:
+            size = Path(path).stat().st_size
+            with Path(path).open("rb") as file:
                 file.seek(max(0, size - TAIL_BYTES))
                 text = file.read(TAIL_BYTES).decode("utf-8", "replace")
         except OSError as problem:
@@ -211,6 +222,6 @@ def _syslog_time(line: str) -> float | None:
 
 def _link(path: str) -> str:
     try:
-        return os.readlink(path)
+        return os.readlink(path)  # noqa: PTH115  newer than Python 3.8
     except OSError:
         return ""

@@ -4,6 +4,8 @@ How a machine is: since when it runs, what memory and disks have left, what proc
 
 from __future__ import annotations
 
+import calendar
+import contextlib
 import os
 import re
 import shutil
@@ -11,7 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable
+from pathlib import Path
+from typing import Any
 
 #: A file system that has not answered after so long (a network mount whose server is gone) will not.
 DISK_S = 0.3
@@ -27,14 +30,14 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
     What the machine says of itself, and ``coredumpctl`` of ``asked["pids"]``.
 
     Args:
-        asked: ``pids``; ``directories``: more places to look for space, by what they are; ``since_s``;
-            ``nannies``: addresses of nannies in this process whose directory counts.
+        asked: ``pids``; ``since_s``: how old a core dump may be; ``nannies``: addresses of nannies in this
+            process whose directories count.
     """
     until = time.monotonic() + float(asked.get("budget_s", 1.0))
     return {
         "host": _host(),
         "limits": _limits(),
-        "disks": _disks(dict(_directories(asked))),
+        "disks": _disks(_directories(asked), min(DISK_S, float(asked.get("budget_s", 1.0)))),
         "cores": _cores(asked, until),
     }
 
@@ -69,35 +72,52 @@ def _limits() -> dict[str, Any]:
         both = resource.getrlimit(getattr(resource, "RLIMIT_" + name))
         soft, hard = (None if each == resource.RLIM_INFINITY else each for each in both)
         told[name.lower() + "_soft"], told[name.lower() + "_hard"] = soft, hard
-    try:
-        told["open_files"] = len(os.listdir("/proc/self/fd"))
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        told["open_files"] = sum(1 for _ in Path("/proc/self/fd").iterdir())
     told["core_pattern"] = _text("/proc/sys/kernel/core_pattern").strip()[:300]
     return told
 
 
 def _directories(asked: dict[str, Any]) -> list[tuple[str, str]]:
     """
-    Where workers write: what is asked for, the directories of the nannies in this process, and the usual.
+    Where workers write, and what that is: the directories of nannies in this process, and the usual ones.
     """
-    found = [(str(path), str(what)) for what, path in dict(asked.get("directories", {})).items()]
     wanted = set(asked.get("nannies", ()))
-    module = sys.modules.get("distributed.nanny")
-    for nanny in list(getattr(getattr(module, "Nanny", None), "_instances", ())):
-        if wanted & {getattr(nanny, "_address", None), getattr(nanny, "address_safe", None)}:
-            found.append((str(getattr(nanny, "local_directory", "")), "local directory"))
-    return found + [(os.environ.get("TMPDIR", "/tmp"), "temporary"), ("/dev/shm", "shared memory")]  # noqa: S108
+    nannies = getattr(getattr(sys.modules.get("distributed.nanny"), "Nanny", None), "_instances", ())
+    found = [
+        (str(getattr(nanny, "local_directory", "")), "local directory")
+        for nanny in list(nannies)
+        if getattr(nanny, "address_safe", None) in wanted
+    ]
+    temporary = os.environ.get("TMPDIR", "/tmp")  # noqa: S108  it is only looked at
+    return [*found, (temporary, "temporary"), ("/dev/shm", "shared memory")]  # noqa: S108  as above
 
 
-def _disks(places: dict[str, str]) -> list[dict[str, Any]]:
-    return [dict(_within(DISK_S, lambda path=path: _space(path)), path=path, what=what) for path, what in places.items()]
+def _disks(places: list[tuple[str, str]], seconds: float) -> list[dict[str, Any]]:
+    """
+    The room on each, asked at once; one that hangs is left behind.
+    """
+    told = [{"path": path, "what": what} for path, what in places]
+    threads = [threading.Thread(target=_fill, args=(each,), daemon=True) for each in told]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    silent = {"problem": "no answer within " + str(seconds) + " s"}
+    return [dict(each, **({} if len(each) > 2 else silent)) for each in told]
 
 
-def _space(path: str) -> dict[str, Any]:
-    while path and not os.path.exists(path) and os.path.dirname(path) != path:
-        path = os.path.dirname(path)  # removed together with the worker
-    said = os.statvfs(path)
+def _fill(told: dict[str, Any]) -> None:
+    try:
+        told.update(_space(Path(told["path"])))
+    except Exception as problem:  # noqa: BLE001  nobody else would see it in this thread
+        told["problem"] = getattr(problem, "strerror", None) or str(problem)
+
+
+def _space(path: Path) -> dict[str, Any]:
+    there = next(each for each in [path, *path.parents] if each.exists())  # the worker's own goes with it
+    said = os.statvfs(str(there))
     return {
         "size_bytes": said.f_frsize * said.f_blocks,
         "free_bytes": said.f_frsize * said.f_bavail,
@@ -105,24 +125,6 @@ def _space(path: str) -> dict[str, Any]:
         "free_inodes": said.f_favail,
         "read_only": bool(said.f_flag & os.ST_RDONLY),
     }
-
-
-def _within(seconds: float, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """
-    What *call* returns, or what came in between; a call that hangs is left behind.
-    """
-    told: dict[str, Any] = {}
-
-    def run() -> None:
-        try:
-            told.update(call())
-        except Exception as problem:  # noqa: BLE001  nobody else would see it in this thread
-            told["problem"] = getattr(problem, "strerror", None) or str(problem)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return dict(told) or {"problem": "no answer within " + str(seconds) + " s"}
 
 
 def _cores(asked: dict[str, Any], until: float) -> list[str]:
@@ -157,14 +159,12 @@ def _is_recent(text: str, since_s: float) -> bool:
     stamp = re.search(r"Timestamp: \w+ (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC", text)
     if stamp is None:
         return False
-    import calendar
-
     return calendar.timegm(time.strptime(stamp.group(1), "%Y-%m-%d %H:%M:%S")) >= time.time() - since_s
 
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
             return file.read(64 * 1024)
     except OSError:
         return ""

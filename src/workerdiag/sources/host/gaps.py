@@ -1,0 +1,51 @@
+"""
+Why a machine, or its kernel log, could not be looked at, and what would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workerdiag.model.evidence import Gap
+from workerdiag.sources.host.asking import UnreadableAnswerError
+from workerdiag.sources.host.respondents import Respondent
+
+#: What to type on the machine itself, where nobody can do it from here.
+_BY_HAND = "dmesg -T | grep -iE 'killed process|segfault'; uptime"
+_MORE_TIME = 'give it more time: explain(..., timeout="60s")'
+
+
+def machine_gap(title: str, problem: BaseException) -> Gap:
+    """
+    Why a machine could not be asked.
+    """
+    reason, remedy = "unreachable", f"on {title}: {_BY_HAND}"
+    if isinstance(problem, TimeoutError):
+        reason, remedy = "timed-out", _MORE_TIME
+    elif isinstance(problem, PermissionError):
+        reason, remedy = "forbidden", "take run out of distributed.nanny.blocked-handlers"
+    elif isinstance(problem, UnreadableAnswerError | ValueError):
+        reason = "malformed"
+    said = f"{type(problem).__name__}: {problem}".strip(": ")[:300]
+    return Gap(source=f"host {title}", reason=reason, detail=said, remedy=remedy)
+
+
+def kernel_gap(answer: Mapping[str, Any], respondent: Respondent) -> Gap | None:
+    """
+    Why the kernel log of a machine was not, or not wholly, read; None if it was.
+    """
+    said = answer.get("kernel", {})
+    if said.get("whole"):
+        return None
+    source = f"kernel log of {respondent.title}"
+    by_hand = f"on {respondent.title}: journalctl -k --since '1 hour ago'"
+    if "lines" in said:
+        detail = f"{said.get('told_by')} does not reach back to the death"
+        return Gap(source=source, reason="expired", detail=detail, remedy=by_hand)
+    problems = said.get("problems") or {"probe": said.get("problem", "no answer")}
+    detail = "; ".join(f"{name}: {problem}" for name, problem in dict(problems).items())[:500]
+    if "ermission" in detail or "not permitted" in detail:
+        remedy = f"on {respondent.title}: sudo dmesg -T | grep -iE 'killed process|segfault'"
+        return Gap(source=source, reason="forbidden", detail=detail, remedy=remedy)
+    return Gap(source=source, reason="never-recorded", detail=detail, remedy=by_hand)

@@ -1,0 +1,144 @@
+"""
+The text of ``docs/calibration.md``: one row, and one section of tables, for each knowledge release.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+from grading import Counted  # noqa: TC002  a module beside this one
+
+from workerdiag.model.rules import GRADES
+
+BINS = 10
+_HEAD = """# Calibration
+
+Of the labelled incidents under `tests/cases`: how sure the first cause was, and how often it was
+right. `nox -s calibrate` measures it again, and fails when it is worse than this page says of this
+release or of the one before. `nox -s calibrate -- --write` writes the tables of the current release;
+those of older ones stay as they were. The rules are also tried on these incidents, so field
+reports come out less well.
+
+| knowledge | incidents with a cause named | Brier score | expected calibration error |
+|---|---|---|---|
+"""
+_ROW = re.compile(r"^\| (\d[\w.]*) \| (\d+) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)
+_SECTION = re.compile(r"^## (\d[\w.]*)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+
+
+@frozen(kw_only=True)
+class Answer:
+    """
+    What was promised for one labelled incident, and whether it came true.
+    """
+
+    case: str
+    sure: float
+    right: bool
+
+
+@frozen(kw_only=True)
+class Measures:
+    """
+    Brier score and expected calibration error of some answers; 0 is perfect for both.
+    """
+
+    count: int
+    brier: float
+    calibration_error: float
+
+
+def measured(answers: Sequence[Answer]) -> Measures:
+    """
+    The measures of all answers together.
+    """
+    count = len(answers)
+    off = sum(abs(sum(each.sure - each.right for each in some)) for some in bins(answers).values())
+    return Measures(
+        count=count,
+        brier=sum((each.sure - each.right) ** 2 for each in answers) / count,
+        calibration_error=off / count,
+    )
+
+
+def bins(answers: Sequence[Answer]) -> dict[int, list[Answer]]:
+    """
+    Answers by the tenth that their probability lies in.
+    """
+    sorted_in: dict[int, list[Answer]] = {}
+    for each in answers:
+        sorted_in.setdefault(min(BINS - 1, int(each.sure * BINS)), []).append(each)
+    return dict(sorted(sorted_in.items()))
+
+
+def kept(page: str) -> dict[str, Measures]:
+    """
+    The measures of each release, as the text of a page has them, oldest first.
+    """
+    rows = {
+        row[1]: Measures(count=int(row[2]), brier=float(row[3]), calibration_error=float(row[4]))
+        for row in _ROW.finditer(page.partition("\n## ")[0])
+    }
+    return {release: rows[release] for release in sorted(rows, key=in_order)}
+
+
+def with_release(page: str, release: str, answers: Sequence[Answer], grades: str) -> str:
+    """
+    The text of *page* with the tables of *release* anew, and those of other releases as they were.
+
+    Args:
+        page: The text so far; may be empty.
+        release: The release that was measured.
+        answers: What was promised and came true.
+        grades: Its table of grades (`grade_table`).
+    """
+    rows = {**kept(page), release: measured(answers)}
+    sections = {found[1]: found[2].strip("\n") for found in _SECTION.finditer(page)}
+    sections[release] = f"{_reliability(answers)}\n\n{grades}"
+    lines = "\n".join(_row(each, rows[each]) for each in sorted(rows, key=in_order))
+    newest_first = sorted(sections, key=in_order, reverse=True)
+    parts = [f"{_HEAD}{lines}", *(f"## {each}\n\n{sections[each].strip()}" for each in newest_first)]
+    return "\n\n".join(parts) + "\n"
+
+
+def grade_table(grades: Mapping[str, Counted], incident_count: int) -> str:
+    """
+    What each grade claims, and what was measured of it.
+    """
+    rows = [
+        "| grade | ratio used | counted where it was the cause | where it was not | origin |",
+        "|---|---|---|---|---|",
+    ]
+    for grade, counted in grades.items():
+        ratio = counted.ratio
+        said = f"measured {ratio.value:.0f} ({ratio.low:.0f} to {ratio.high:.0f})"
+        rows.append(
+            f"| {grade} | {GRADES[grade]:.0f} | {counted.true_shown} of {counted.true_pairs} "
+            f"| {counted.false_shown} of {counted.false_pairs} "
+            f"| judgement, checked: {said} on {incident_count} incidents |"
+        )
+    return "\n".join(rows)
+
+
+def in_order(release: str) -> tuple[tuple[int, str], ...]:
+    """
+    A key that sorts calendar releases: 2026.9.0 before 2026.11.0.
+    """
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in release.split("."))
+
+
+def _row(release: str, total: Measures) -> str:
+    return f"| {release} | {total.count} | {total.brier:.3f} | {total.calibration_error:.3f} |"
+
+
+def _reliability(answers: Sequence[Answer]) -> str:
+    rows = ["| probability | incidents | mean probability | share right |", "|---|---|---|---|"]
+    for low, some in bins(answers).items():
+        sure = sum(each.sure for each in some) / len(some)
+        right = sum(each.right for each in some) / len(some)
+        rows.append(
+            f"| {low / BINS:.1f} to {(low + 1) / BINS:.1f} | {len(some)} | {sure:.2f} | {right:.2f} |"
+        )
+    return "\n".join(rows)
