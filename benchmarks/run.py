@@ -37,6 +37,7 @@ def main() -> int:
         *measured("import_time.py"),
         *measured("small_log.py"),
         *measured("live.py"),
+        *measured("failing_sources.py"),
         *measured("scan.py"),
         *(row for folder in sys.argv[1:] for row in measured("accuracy.py", folder)),
     ]

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 LogInput = str | Path | IO[str] | IO[bytes] | LogText
 
-#: Of the whole budget, what is live gets this share: it forgets, files do not.
-_LIVE_SHARE = 0.7
+#: Of the whole budget, what is live gets this share, the smaller one where there are logs to read
+#: as well: it forgets, files do not.
+_LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.8, 0.7
+#: After this share its text is searched no more, so that judging what was found ends in time.
+_SEARCH_SHARE = 0.9
 
 
 @frozen(kw_only=True)
@@ -184,7 +187,7 @@ class _Asked:
             live = await Gathering(self._client, facts, budget_s=self._live_s()).collect_async()
         except Exception as problem:  # noqa: BLE001  never make it worse
             live = [_failed("cluster", problem)]
-        return await asyncio.to_thread(self._diagnosed, lambda _: in_time(live, deadline=self._deadline))
+        return await asyncio.to_thread(self._diagnosed, lambda _: in_time(live, deadline=self._search_until()))
 
     def _diagnosed(self, live: Callable[[list[Evidence]], Iterable[Evidence]]) -> Diagnosis:
         try:
@@ -228,16 +231,19 @@ class _Asked:
         from workerdiag.sources.scene import victims_of
 
         if self._sources is not None:
-            return in_time(collect_all(self._sources, budget_s=self._live_s()), deadline=self._deadline)
+            return in_time(collect_all(self._sources, budget_s=self._live_s()), deadline=self._search_until())
         if self._client is None and not victims_of(facts):
             return []
         from workerdiag.gathering import Gathering
 
         found = Gathering(self._client, facts, budget_s=self._live_s()).collect()
-        return in_time(found, deadline=self._deadline)
+        return in_time(found, deadline=self._search_until())
+
+    def _search_until(self) -> float:
+        return self._deadline - (1.0 - _SEARCH_SHARE) * self._budget_s
 
     def _live_s(self) -> float:
-        return self._budget_s * (_LIVE_SHARE if self._logs else 0.95)
+        return self._budget_s * (_LIVE_SHARE_WITH_LOGS if self._logs else _LIVE_SHARE)
 
 
 @lru_cache(maxsize=1)  # frozen values; two callers may share them

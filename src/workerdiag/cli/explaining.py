@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "markdown", "html")
 #: The share of the time that a scheduler gets when there are logs to read as well.
-_LIVE_SHARE = 0.7
+_LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.8, 0.7
 
 
 def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
@@ -160,8 +160,8 @@ class _Asked:
         from workerdiag.cli.asking import ask
         from workerdiag.sources.run import in_time
 
-        deadline = time.monotonic() + self._budget_s
-        found = ask(address, budget_s=self._budget_s * (_LIVE_SHARE if self._inputs else 0.95))
+        deadline = time.monotonic() + 0.9 * self._budget_s
+        found = ask(address, budget_s=self._budget_s * (_LIVE_SHARE_WITH_LOGS if self._inputs else _LIVE_SHARE))
         yield from in_time(found, deadline=deadline)
 
 

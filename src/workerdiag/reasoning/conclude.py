@@ -37,9 +37,9 @@ def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version
     """
     Everything that can be said about *incident* by what *book* knows.
     """
-    judged = [judge(case, incident, book) for case in incident.cases]
+    judged = judge(incident.cases, incident, book)
     deciding = deciding_deaths(deaths_of_the_task(judged, incident))
-    deciding = deciding or [judge(Case(end=None), incident, book)]
+    deciding = deciding or judge([Case(end=None)], incident, book)
     chances = mixed([(_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)])
     outcome = _outcome(chances, incident, deciding)
     if outcome == "no-death":

@@ -4,7 +4,7 @@ What speaks for each cause in each death, and which deaths the ranking rests on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
@@ -13,7 +13,7 @@ from workerdiag.model.evidence import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Case, Incident
-from workerdiag.reasoning.scoring import Distribution, Support, distribution, supports
+from workerdiag.reasoning.scoring import Distribution, Marks, Support, by_owner, distribution, supports
 from workerdiag.reasoning.showing import assigned
 
 _MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble")
@@ -34,14 +34,19 @@ class Judged:
     chances: Distribution
 
 
-def judge(case: Case, incident: Incident, book: Rulebook) -> Judged:
+def judge(cases: Iterable[Case], incident: Incident, book: Rulebook) -> list[Judged]:
     """
-    What speaks for each cause in *case*, with the signs that nobody else claims.
+    What speaks for each cause in each case, with the signs that nobody else claims.
     """
+    marks = by_owner(incident.marks)
+    return [_judge(case, incident, marks, book) for case in cases]
+
+
+def _judge(case: Case, incident: Incident, marks: Marks, book: Rulebook) -> Judged:
     signs = [each for each in (*case.signs, *incident.loose) if _counts(each, case, book)]
     found = tuple(
         each
-        for each in supports(book, signs, incident.marks, case.end, incident.looked)
+        for each in supports(book, signs, marks, case.end, incident.looked)
         if case.end is not None or not _only_foreboding(each, incident)
     )
     return Judged(case=case, supports=found, chances=distribution(found))

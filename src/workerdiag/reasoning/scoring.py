@@ -28,6 +28,11 @@ from workerdiag.reasoning.ends import End
 
 #: However much is seen, some doubt stays: no cause gets better odds than this against unknown.
 MOST_ODDS = 150.0
+#: Of one sign, so many places are tried for others close by.
+MOST_TOGETHER = 200
+
+#: Landmarks by their ids.
+Marks = Mapping[str, Sequence[Match]]
 
 
 @frozen(kw_only=True)
@@ -97,8 +102,18 @@ def log_ratio(seen: Iterable[Seen]) -> float:
     return sum(strongest.values())
 
 
+def by_owner(matches: Iterable[Match]) -> dict[str, list[Match]]:
+    """
+    The *matches* by the id of what they show.
+    """
+    found: dict[str, list[Match]] = {}
+    for each in matches:
+        found.setdefault(each.owner, []).append(each)
+    return found
+
+
 def supports(
-    book: Rulebook, signs: Sequence[Match], marks: Sequence[Match], end: End | None, looked: Collection[str]
+    book: Rulebook, signs: Sequence[Match], marks: Marks, end: End | None, looked: Collection[str]
 ) -> list[Support]:
     """
     For every cause of which something is seen: what speaks for it and against it.
@@ -106,7 +121,7 @@ def supports(
     Args:
         book: Whose causes are considered.
         signs: Matches of signs that count in this case.
-        marks: Landmarks of this case.
+        marks: The landmarks of the incident (`by_owner`).
         end: The death, if there is one.
         looked: Places in which absence counts.
     """
@@ -118,6 +133,8 @@ def supports(
         if cause.status == "deprecated":
             continue
         own = by_cause.get(cause.id, {})
+        if not own and not any(isinstance(sign, ExitSign | TogetherSign) for sign in cause.signs):
+            continue
         shown = _shown(cause.signs, own, marks, end, looked)
         if any(not isinstance(each.sign, AbsentSign) for each in shown):  # absence alone suggests nothing
             against = _shown(cause.against, own, marks, end, looked)
@@ -174,7 +191,7 @@ def _reach(supports: Sequence[Support]) -> dict[str, frozenset[str]]:
 def _shown(
     signs: Iterable[Sign],
     own: Mapping[str, list[Match]],
-    marks: Sequence[Match],
+    marks: Marks,
     end: End | None,
     looked: Collection[str],
 ) -> tuple[Seen, ...]:
@@ -184,7 +201,7 @@ def _shown(
         if isinstance(sign, ExitSign):
             matches = _exit_marks(sign, end)
         elif isinstance(sign, AbsentSign):
-            absent = sign.looked in looked and not any(mark.owner in sign.landmarks for mark in marks)
+            absent = sign.looked in looked and marks.keys().isdisjoint(sign.landmarks)
             matches = [] if absent and end is not None else None
         elif isinstance(sign, TogetherSign):
             matches = _together(sign, own, marks)
@@ -211,11 +228,9 @@ def _exit_marks(sign: ExitSign, end: End | None) -> list[Match] | None:
     return [mark for mark in end.marks if mark.role in ("death", "restart")][:1]
 
 
-def _together(
-    sign: TogetherSign, own: Mapping[str, list[Match]], marks: Sequence[Match]
-) -> list[Match] | None:
+def _together(sign: TogetherSign, own: Mapping[str, list[Match]], marks: Marks) -> list[Match] | None:
     places = [
-        [each for each in (own.get(name) or [mark for mark in marks if mark.owner == name]) if each.line]
+        [each for each in own.get(name) or marks.get(name, ()) if each.line][:MOST_TOGETHER]
         for name in sign.signs
     ]
     if not all(places):
