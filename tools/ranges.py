@@ -30,6 +30,14 @@ class Claim:
             self.removed is None or release < self.removed
         )
 
+    def within(self, other: Claim) -> Claim:
+        """
+        What both of them claim.
+        """
+        first = [each for each in (self.introduced, other.introduced) if each]
+        ends = [each for each in (self.removed, other.removed) if each]
+        return Claim(introduced=max(first, default=None), removed=min(ends, default=None))
+
 
 def claim(introduced: str, removed: str) -> Claim:
     """

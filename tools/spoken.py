@@ -34,8 +34,12 @@ _SPECIAL = (
     "SIGTERM",
     "Status.running",
     "<WorkerState 'tcp://10.0.0.1:8786', name: word, status: running, memory: 0, processing: 0>",
+    "Nanny",
+    "Worker",
 )
 _MOST_FILLINGS = 90
+#: What a fixed text of a pattern may have from a gap: numbers, and ``type(self).__name__``.
+_IN_GAPS = re.compile(r"\d+|\b(?:nanny|worker)\b")
 #: Fixed letters that make a text with spaces a sentence; anything less only stands in its gaps.
 _SENTENCE_LETTERS = 7
 #: A word that is found wherever it stands: ``CommClosedError``, ``nanny-close``.
@@ -99,7 +103,7 @@ class Speech:
             and all(any(each in text for text in (*own, *said.values())) for each in literals(rule.pattern))
         )
 
-    def is_in(self, templates: Container[Template], *, surely: bool = False) -> bool:
+    def is_in(self, templates: Container[object], *, surely: bool = False) -> bool:
         """
         Whether a release with these *templates* can say it.
 
@@ -114,6 +118,12 @@ class Speech:
             if not (surely and line.wants_shown)
         )
 
+    def wordings(self, templates: Container[object]) -> frozenset[Template]:
+        """
+        Of the messages that it matches, those in *templates*.
+        """
+        return frozenset(each for each in self._filled if each in templates)
+
 
 def _filled(
     rule: LogSign | Landmark, said: Mapping[Template, str], runs: Collection[str], fillers: Sequence[str]
@@ -123,15 +133,22 @@ def _filled(
     """
     wanted = pattern(rule.pattern)
     unless = pattern(rule.unless) if rule.unless else None
-    parts = {
-        part for run in runs for part in re.split(r"\d+", run) if sum(map(str.isalpha, part)) >= LEAST_LETTERS
-    }
-    for template, lowered in said.items():
-        if any(part in lowered for part in parts) and any(
+    for template in templates_with(runs, said):
+        if any(
             wanted.search(text) and not (unless and unless.search(text))
             for text in fillings(template, fillers)
         ):
             yield template
+
+
+def templates_with(runs: Collection[str], said: Mapping[Template, str]) -> Iterator[Template]:
+    """
+    Templates that have one of the fixed texts of a pattern, or what of it does not stand in gaps.
+    """
+    parts = {
+        part for run in runs for part in _IN_GAPS.split(run) if sum(map(str.isalpha, part)) >= LEAST_LETTERS
+    }
+    return (template for template, lowered in said.items() if any(part in lowered for part in parts))
 
 
 class _Line:

@@ -28,17 +28,14 @@ _OF_OTHERS = re.compile(r"has no attribute|^Exception in callback")
 _LEAST_LETTERS = 4
 
 
-def templates_of_wheel(wheel: Path) -> frozenset[Template]:
+def modules_of_wheel(wheel: Path) -> Iterator[tuple[str, str]]:
     """
-    All templates of the modules in *wheel* (distributed's own, without its tests).
+    Path and source of the modules in *wheel* that users run (distributed's own, without its tests).
     """
-    found: set[Template] = set()
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             if name.startswith("distributed/") and name.endswith(".py") and not _NOT_SAID.search(name):
-                found.add((name,))  # as it stands in tracebacks
-                found |= templates_of_source(archive.read(name).decode("utf-8", errors="replace"))
-    return frozenset(found)
+                yield name, archive.read(name).decode("utf-8", errors="replace")
 
 
 @lru_cache(maxsize=4096)  # most modules are the same in neighbouring releases
@@ -52,7 +49,7 @@ def templates_of_source(source: str) -> frozenset[Template]:
         tree = ast.parse(source)
     except SyntaxError:  # ``async`` as a name, before Python 3.7
         return frozenset()
-    whole = list(_strings(tree))
+    whole = list(strings(tree))
     lines = [line for template in whole for line in _lines(template)]
     return frozenset(each for each in (*whole, *lines) if _says_something("".join(each)))
 
@@ -61,20 +58,23 @@ def _says_something(text: str) -> bool:
     return sum(map(str.isalpha, text)) >= _LEAST_LETTERS and not _OF_OTHERS.search(text)
 
 
-def _strings(node: ast.AST) -> Iterator[Template]:
+def strings(node: ast.AST) -> Iterator[Template]:
+    """
+    Templates of all texts in *node* that are said, and the names that tracebacks show.
+    """
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return  # a docstring
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         yield (node.name,)
     if isinstance(node, ast.Raise):
         yield from _raised(node.exc)
-    if isinstance(node, ast.expr) and (template := _template(node)) is not None:
+    if isinstance(node, ast.expr) and (template := template_of(node)) is not None:
         yield template
         for inner in _unknown_parts(node):
-            yield from _strings(inner)
+            yield from strings(inner)
         return
     for child in ast.iter_child_nodes(node):
-        yield from _strings(child)
+        yield from strings(child)
 
 
 def _raised(node: ast.expr | None) -> Iterator[Template]:
@@ -83,11 +83,11 @@ def _raised(node: ast.expr | None) -> Iterator[Template]:
     """
     match node:
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[text, *_]):
-            if (told := _template(text)) is not None:
+            if (told := template_of(text)) is not None:
                 yield (f"{name}: {told[0]}", *told[1:])
 
 
-def _template(node: ast.expr) -> Template | None:
+def template_of(node: ast.expr) -> Template | None:
     """
     The shape of the text that *node* makes; None when it makes none that is seen here.
     """
@@ -99,8 +99,8 @@ def _template(node: ast.expr) -> Template | None:
         case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
             return _split(text, _BRACES)
         case ast.BinOp(op=ast.Mod(), left=left):
-            return _template(left)
-        case ast.BinOp(op=ast.Add(), left=left, right=right) if _template(left) or _template(right):
+            return template_of(left)
+        case ast.BinOp(op=ast.Add(), left=left, right=right) if template_of(left) or template_of(right):
             return _joined(_template_or_gap(each) for each in (left, right))
         case _:
             return None
@@ -119,11 +119,11 @@ def _unknown_parts(node: ast.expr) -> Iterator[ast.AST]:
             yield from (*_unknown_parts(left), right)
         case ast.BinOp(left=left, right=right):
             for each in (left, right):
-                yield from _unknown_parts(each) if _template(each) is not None else (each,)
+                yield from _unknown_parts(each) if template_of(each) is not None else (each,)
 
 
 def _template_or_gap(node: ast.expr) -> Template:
-    return _template(node) or ("", "")
+    return template_of(node) or ("", "")
 
 
 def _split(text: str, conversion: re.Pattern[str]) -> Template:

@@ -3,26 +3,29 @@ Checks in which releases of distributed each rule's message is worded as the rul
 
     python tools/wording.py [--since 2024.8.1] [--only RELEASE]... [--cache FOLDER] [--write]
 
-Released wheels are downloaded with pip and read, never run. Exit status 1 when the releases
-that a rule claims (``introduced``, ``removed``) are not those that word it so.
+Checked are log text, events (topics, fields, values), exceptions (types, texts), and what
+landmarks capture (reasons, stimulus ids). Released wheels are downloaded with pip and read,
+never run. Exit status 1 when the releases that a rule claims (``introduced``, ``removed``)
+are not those that word it so.
 """
 
 from __future__ import annotations
 
 import tempfile
-import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import pairwise
 from pathlib import Path
 
 import click
 from attrs import frozen
+from holding import HeldRule, held_rules, rules
 from packaging.version import Version
-from ranges import Claim, claim, problems, spans
+from page import page
+from ranges import Claim, problems, spans
 from releases import NoReleaseError, known_releases, wheel_of
-from spoken import Speech
-from templates import Template, templates_of_wheel
+from rewording import rewordings
+from sayings import Sayings, sayings_of_wheel, together
 
 from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook import read_folder
@@ -33,7 +36,7 @@ TABLE = ROOT / "docs" / "wording.md"
 #: Oldest release that is supported live.
 OLDEST_LIVE = "2024.8.1"
 
-Vocabulary = Mapping[Version, frozenset[Template]]
+Vocabulary = Mapping[Version, Sayings]
 
 
 @frozen(kw_only=True)
@@ -45,10 +48,13 @@ class Checked:
     #: Cause or landmark, and the name of the sign in it.
     owner: str
     sign: str
-    file: str
+    #: ``log text``, ``event``, ``exception`` or ``landmark``.
+    kind: str
     claimed: Claim
     said_in: frozenset[Version]
     problems: tuple[str, ...]
+    #: What the newest release words otherwise than the one before.
+    rewordings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.owner} {self.sign}".strip()
@@ -75,17 +81,14 @@ def main(since: str, only: Sequence[str], cache: Path | None, *, write: bool) ->
     book = read_folder(KNOWLEDGE)
     checked = list(check(book, said))
     wrong = [each for each in checked if each.problems]
-    for each in wrong:
-        found = spans(each.said_in, list(said)) or "none"
-        click.echo(f"{each} ({each.file})\n  claimed: {each.claimed}\n  found:   {found}")
-        click.echo("\n".join(f"  {problem}" for problem in each.problems))
-    rules = sum(1 for _ in book.log_rules())
+    click.echo("\n".join(report(checked, list(said))))
+    count = sum(1 for _ in rules(book))
     click.echo(
-        f"{len(said)} releases read, {min(said)} to {max(said)}. Of {rules} patterns, {len(checked)} are "
-        f"about distributed's own text: {len(wrong)} with a wrong range. The others are not."
+        f"{len(said)} releases read, {min(said)} to {max(said)}. Of {count} landmarks and signs with a text, "
+        f"{len(checked)} are about distributed's own: {len(wrong)} with a wrong range. The others are not."
     )
     if write:
-        TABLE.write_text("\n".join(table(checked, list(said))) + "\n", encoding="utf-8")
+        TABLE.write_text("\n".join(page(book, checked, list(said), OLDEST_LIVE)) + "\n", encoding="utf-8")
     raise SystemExit(1 if wrong else 0)
 
 
@@ -110,7 +113,7 @@ def read_releases(releases: Sequence[Version], cache: Path) -> Vocabulary:
         if (wheel := wheel_of(release, cache)) is None:
             click.echo(f"distributed {release} has no wheel: not read", err=True)
         else:
-            said[release] = templates_of_wheel(wheel)
+            said[release] = sayings_of_wheel(wheel)
     return said
 
 
@@ -118,73 +121,61 @@ def check(book: Rulebook, said: Vocabulary) -> Iterator[Checked]:
     """
     Every rule that is about distributed's own text.
 
-    That is one that a release can say, or that claims to be said in some releases only.
+    Of log text, that is what a release can say, or what claims to be said in some releases only.
     """
+    for rule in held_rules(book, together(said.values())):
+        said_in = frozenset(each for each in said if rule.held.is_in(said[each]))
+        if said_in or rule.is_due:
+            yield Checked(
+                owner=rule.owner,
+                sign=rule.sign,
+                kind=rule.kind,
+                claimed=rule.claimed,
+                said_in=said_in,
+                problems=tuple(_problems(rule, said_in, said)),
+                rewordings=tuple(_rewordings(rule, said)),
+            )
+
+
+def _problems(rule: HeldRule, said_in: frozenset[Version], said: Vocabulary) -> Iterator[str]:
     looked_at = list(said)
-    everything = {
-        template: "\0".join(template).lower()
-        for template in sorted(frozenset[Template]().union(*said.values()))
-    }
-    files = landmark_files()
-    for owner, sign, rule in book.log_rules():
-        speech = Speech(rule, everything)
-        said_in = frozenset(each for each in looked_at if speech.is_in(said[each]))
-        if not said_in and not rule.introduced and not rule.removed:
-            continue
-        surely_in = frozenset(each for each in said_in if speech.is_in(said[each], surely=True))
-        claimed = claim(rule.introduced, rule.removed)
-        yield Checked(
-            owner=owner,
-            sign=sign,
-            file=files.get(owner, f"knowledge/causes/{owner.replace('.', '/')}.toml"),
-            claimed=claimed,
-            said_in=said_in,
-            problems=tuple(
-                problems(claimed, said_in, looked_at, surely_in=surely_in, wholly=speech.is_wholly_own)
-            ),
-        )
+    surely_in = frozenset(each for each in said_in if rule.held.is_in(said[each], surely=True))
+    wholly = rule.held.is_wholly_own
+    yield from problems(rule.claimed, said_in, looked_at, surely_in=surely_in, wholly=wholly)
 
 
-def landmark_files() -> dict[str, str]:
-    """
-    The file of each landmark, by its id.
-    """
-    return {
-        each["id"]: str(path.relative_to(ROOT))
-        for path in KNOWLEDGE.glob("landmarks/*.toml")
-        for each in tomllib.loads(path.read_text(encoding="utf-8")).get("landmark", ())
-    }
+def _rewordings(rule: HeldRule, said: Vocabulary) -> Iterator[str]:
+    for older, newer in list(pairwise(said.values()))[-1:]:
+        yield from rewordings(rule.held, older, newer)
 
 
-def table(checked: Sequence[Checked], looked_at: Sequence[Version]) -> Iterator[str]:
+def report(checked: Sequence[Checked], looked_at: Sequence[Version]) -> Iterator[str]:
     """
-    The lines of the page: releases of distributed that say what a cause or landmark is known by.
+    The rules with a problem, and those of which the newest release words something otherwise.
     """
-    newer = max(Version(OLDEST_LIVE), looked_at[0])
-    older = [str(each) for each in looked_at if each < newer]
-    yield from (
-        "# Causes by release of distributed",
-        "",
-        "Written by `nox -s wording -- --write`, from the texts in the released wheels; not by hand. The",
-        "second column says which releases have at least one of the messages that the cause or landmark is",
-        "known by; the third, which messages are not in all of these. Causes known only by landmarks and by",
-        "the texts of others (kernel, platform, other libraries) are not listed.",
-        "",
-        *textwrap.wrap(f"Read were {''.join(f'{each}, ' for each in older)}and all since {newer}.", 100),
-        "A message that is new between two of these is told from the later one: `introduced` in its rule is",
-        f"exact. What begins with {looked_at[0]} may be older; an open range holds to {looked_at[-1]}.",
-        "",
-        "| cause or landmark | said in | of which |",
-        "|---|---|---|",
-    )
-    said = sorted((each for each in checked if each.said_in), key=lambda each: each.owner)
-    for owner, members in groupby(said, key=lambda each: each.owner):
-        signs = list(members)
-        together = frozenset[Version]().union(*(each.said_in for each in signs))
-        parts = [
-            f"{each.sign} {spans(each.said_in, looked_at)}" for each in signs if each.said_in != together
-        ]
-        yield f"| `{owner}` | {spans(together, looked_at)} | {'; '.join(parts)} |"
+    for each in checked:
+        if each.problems:
+            yield f"{each} ({each.kind}, {file_of(each)})"
+            yield f"  claimed: {each.claimed}"
+            yield f"  found:   {spans(each.said_in, looked_at) or 'none'}"
+            yield from (f"  {problem}" for problem in (*each.problems, *each.rewordings))
+            if each.kind == "event" and not each.said_in:
+                yield "  and none of our sources gives an event of that topic"
+    for each in checked:
+        if each.rewordings and not each.problems:
+            yield f"{each} ({each.kind}): still matched, but {looked_at[-1]} words something differently"
+            yield from (f"  {change}" for change in each.rewordings)
+
+
+def file_of(checked: Checked) -> str:
+    """
+    The file that a rule stands in.
+    """
+    for path in KNOWLEDGE.glob("landmarks/*.toml"):
+        ids = [each["id"] for each in tomllib.loads(path.read_text(encoding="utf-8")).get("landmark", ())]
+        if checked.owner in ids and not checked.sign:
+            return str(path.relative_to(ROOT))
+    return f"knowledge/causes/{checked.owner.replace('.', '/')}.toml"
 
 
 if __name__ == "__main__":

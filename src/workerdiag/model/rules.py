@@ -100,6 +100,9 @@ class LandmarkSign:
     #: Capture name to RE2 pattern, which must match the whole captured text.
     where: Mapping[str, str] = field(factory=dict, hash=False)
     event: str = ""
+    #: Releases of distributed that show it so, where they are not all that the landmark is for.
+    introduced: str = ""
+    removed: str = ""
 
 
 @frozen(kw_only=True)
@@ -132,6 +135,9 @@ class EventSign:
     #: Field to the least number that counts.
     at_least: Mapping[str, float] = field(factory=dict, hash=False)
     event: str = ""
+    #: Releases of distributed that show it: first one that does, first one that does not.
+    introduced: str = ""
+    removed: str = ""
 
 
 @frozen(kw_only=True)
@@ -149,6 +155,9 @@ class ExceptionSign:
     #: True: only raised in a task; False: only not; None: either.
     from_task: bool | None = None
     event: str = ""
+    #: Releases of distributed that show it: first one that does, first one that does not.
+    introduced: str = ""
+    removed: str = ""
 
 
 @frozen(kw_only=True)
