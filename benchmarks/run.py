@@ -38,6 +38,7 @@ def main() -> int:
         *measured("small_log.py"),
         *measured("live.py"),
         *measured("failing_sources.py"),
+        *measured("box_kill.py"),
         *measured("scan.py"),
         *(row for folder in sys.argv[1:] for row in measured("accuracy.py", folder)),
     ]

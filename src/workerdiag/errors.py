@@ -58,3 +58,52 @@ class BadReportError(WorkerdiagError):
 
     def __str__(self) -> str:
         return f"not a workerdiag diagnosis: {self.why}"
+
+
+@define(eq=False)
+class BadBoxError(WorkerdiagError):
+    """
+    A file is no black box that this version can read, or cannot be read at all.
+    """
+
+    #: Path of the file; empty if there was none.
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"cannot read {self.name or 'the bytes'} as a black box: {self.why}"
+
+
+@define(eq=False)
+class InstallError(WorkerdiagError):
+    """
+    The flight recorder cannot be installed on a cluster; nothing of it is.
+    """
+
+    #: Which processes cannot, by address or name: the first few of them.
+    where: tuple[str, ...]
+    why: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        places = ", ".join(self.where)
+        return f"cannot install the recorder on {places}: {self.why}" + (
+            f" ({self.remedy})" if self.remedy else ""
+        )
+
+
+@define(eq=False)
+class BundleError(WorkerdiagError):
+    """
+    A death bundle cannot be written, or a file is none that can be read.
+    """
+
+    name: str
+    why: str
+    #: What the caller can do about it.
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"cannot use {self.name} as a death bundle: {self.why}" + (
+            f" ({self.remedy})" if self.remedy else ""
+        )

@@ -10,6 +10,7 @@ import sys
 import click
 
 from workerdiag import __version__
+from workerdiag.cli.blackbox import blackbox
 from workerdiag.cli.explaining import explain
 from workerdiag.cli.guard import Guarded, GuardedGroup
 from workerdiag.cli.knowing import knowledge
@@ -110,6 +111,7 @@ def completion(shell: str) -> None:
 
 
 main.add_command(explain)
+main.add_command(blackbox)
 main.add_command(knowledge)
 main.add_command(sources)
 knowledge.add_command(suggest)

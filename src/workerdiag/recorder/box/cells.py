@@ -1,0 +1,220 @@
+"""
+Cells of a box: which are whole, and what they say. Made for files that are cut off, damaged or hostile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import isfinite
+from struct import error
+from typing import NamedTuple, TypeVar
+from zlib import crc32
+
+from workerdiag.recorder.box.contents import Executing, Finished, Lag, Sample
+from workerdiag.recorder.box.layout import (
+    CELL_HEAD,
+    CELL_OVERHEAD,
+    CELL_SUM,
+    CLIPPED,
+    CONTINUED,
+    EXECUTING,
+    FINISHED,
+    LAG,
+    LINE,
+    MOMENT,
+    NUMBER,
+    SAMPLE_NUMBERS,
+    UNKNOWN,
+    Region,
+)
+
+T = TypeVar("T")
+
+
+class Cell(NamedTuple):
+    """
+    A cell that is whole.
+    """
+
+    #: Of its write, from 1.
+    number: int
+    flags: int
+    payload: bytes
+
+
+#: Stands for a cell that is not whole.
+TORN = Cell(0, 0, b"")
+
+
+class Line(NamedTuple):
+    """
+    A piece of a line.
+    """
+
+    when: float
+    number: int
+    piece: int
+    is_last: bool
+    data: bytes
+
+
+def ring(data: bytes, region: Region) -> tuple[list[Cell], int]:
+    """
+    The whole cells of a region in the order they were written, and how many could not be read.
+    """
+    cells, torn = [], 0
+    for index in range(region.cells):
+        cell = _cell(data, region, index, region.cells)
+        torn += cell is TORN
+        if cell and cell is not TORN:
+            cells.append(cell)
+    return sorted(cells), torn
+
+
+def pairs(data: bytes, region: Region) -> tuple[list[Cell | None], int]:
+    """
+    The later whole cell of each pair, None where nothing was written, and how many pairs could not be read.
+
+    While one cell of a pair is written the other says what was before, so that the pair can be read.
+    """
+    latest: list[Cell | None] = []
+    torn = 0
+    for index in range(0, region.cells - 1, 2):
+        both = [_cell(data, region, each, 2) for each in (index, index + 1)]
+        whole = [each for each in both if each is not None and each is not TORN]
+        latest.append(max(whole, default=None))
+        torn += TORN in both and not whole
+    return latest, torn
+
+
+def _cell(data: bytes, region: Region, index: int, turns: int) -> Cell | None:
+    """
+    A cell, None if it was never written, `TORN` if it is not whole.
+    """
+    start = region.offset + index * region.cell_bytes
+    raw = data[start : min(start + region.cell_bytes, region.end)]
+    if len(raw) < CELL_OVERHEAD:
+        return TORN
+    (checksum,) = CELL_SUM.unpack_from(raw)
+    length, flags, number = CELL_HEAD.unpack_from(raw, CELL_SUM.size)
+    if number == checksum == length == 0:
+        return None
+    following = raw[CELL_SUM.size : CELL_OVERHEAD + length]
+    if CELL_OVERHEAD + length > len(raw) or crc32(following) != checksum or number % turns != index % turns:
+        return TORN
+    return Cell(number, flags, raw[CELL_OVERHEAD : CELL_OVERHEAD + length])
+
+
+def said(cells: list[Cell], read: Callable[[Cell], T]) -> Iterator[T | None]:
+    """
+    What each cell says, None for one that has a checksum but no sense.
+    """
+    for cell in cells:
+        try:
+            yield read(cell)
+        except (error, ValueError):
+            yield None
+
+
+# ---------------------------------------------------------------------------------- payloads
+
+
+def identity(cell: Cell) -> dict[str, str]:
+    """
+    Names and values, each ended by a zero.
+    """
+    parts = [_text(each) for each in cell.payload.split(b"\0")]
+    return dict(zip(parts[0:-1:2], parts[1::2], strict=False))
+
+
+def state(cell: Cell) -> tuple[float, str]:
+    """
+    When it was said, and what.
+    """
+    when, _ = _finite(*MOMENT.unpack_from(cell.payload))
+    return when, _text(cell.payload[MOMENT.size :])
+
+
+def executing(cell: Cell, slot: int) -> Executing:
+    """
+    The task of a slot that is in use.
+    """
+    since, monotonic, thread_id, key_bytes, name_bytes = EXECUTING.unpack_from(cell.payload)
+    key, name = _parts(cell.payload[EXECUTING.size :], key_bytes, name_bytes)
+    _finite(since, monotonic)
+    return Executing(
+        slot=slot,
+        key=key,
+        clipped=bool(cell.flags & CLIPPED),
+        thread_id=thread_id,
+        thread_name=name,
+        since=since,
+        since_monotonic_s=monotonic,
+    )
+
+
+def finished(cell: Cell) -> tuple[int, Finished]:
+    """
+    Number of the write that said that the task began, and the task.
+    """
+    started, ended, took, number, slot, key_bytes, outcome_bytes = FINISHED.unpack_from(cell.payload)
+    key, outcome = _parts(cell.payload[FINISHED.size :], key_bytes, outcome_bytes)
+    _finite(started, ended, took)
+    return number, Finished(
+        slot=slot,
+        key=key,
+        clipped=bool(cell.flags & CLIPPED),
+        started=started,
+        ended=ended,
+        duration_s=took,
+        outcome=outcome,
+    )
+
+
+def sample(cell: Cell) -> Sample:
+    """
+    The numbers this release knows; those of a later one stand behind them.
+    """
+    when, monotonic = _finite(*MOMENT.unpack_from(cell.payload))
+    count = min((len(cell.payload) - MOMENT.size) // NUMBER.size, len(SAMPLE_NUMBERS))
+    values = [NUMBER.unpack_from(cell.payload, MOMENT.size + nth * NUMBER.size)[0] for nth in range(count)]
+    known = {name: value for name, value in zip(SAMPLE_NUMBERS, values, strict=False) if value != UNKNOWN}
+    return Sample(when=when, monotonic_s=monotonic, **known)
+
+
+def lag(cell: Cell) -> Lag:
+    """
+    Event loop and GIL.
+    """
+    when, monotonic, loop_s, gil = LAG.unpack_from(cell.payload)
+    _finite(when, monotonic, loop_s)
+    return Lag(when=when, monotonic_s=monotonic, loop_s=loop_s, gil=gil if isfinite(gil) else None)
+
+
+def line(cell: Cell) -> Line:
+    """
+    A piece of a line.
+    """
+    when, number, piece = LINE.unpack_from(cell.payload)
+    _finite(when)
+    return Line(when, number, piece, not cell.flags & CONTINUED, cell.payload[LINE.size :])
+
+
+def _parts(data: bytes, first_bytes: int, second_bytes: int) -> tuple[str, str]:
+    if first_bytes + second_bytes > len(data):
+        raise ValueError("longer than the cell")
+    return _text(data[:first_bytes]), _text(data[first_bytes : first_bytes + second_bytes])
+
+
+def _text(data: bytes) -> str:
+    """
+    The text; a character cut in two at the end is left out.
+    """
+    whole = data.decode("utf-8", "replace")
+    return whole[:-1] if whole.endswith("\ufffd") and not data.endswith("\ufffd".encode()) else whole
+
+
+def _finite(*numbers: float) -> tuple[float, ...]:
+    if not all(map(isfinite, numbers)):
+        raise ValueError("not a number")
+    return numbers
