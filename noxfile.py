@@ -105,6 +105,15 @@ def lab(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def lab_kubernetes(session: nox.Session) -> None:
+    """
+    Kill real workers in pods of a real Kubernetes, compiled from Debian's source package. Needs root and minutes.
+    """
+    session.install(".[kubernetes]", *groups("lab"))
+    session.run("pytest", "tests/lab_kubernetes", "-m", "lab", *session.posargs)
+
+
+@nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """
     Hold speed, memory and accuracy against the goals: one table, printed.

@@ -156,3 +156,13 @@ def test_text_that_comes_too_late_becomes_a_gap():
     assert isinstance(gap, Gap)
     assert (gap.source, gap.reason) == ("big", "timed-out")
     assert sum(len(piece.data) for piece in first) == 2**18
+
+
+def test_a_victim_is_known_by_the_name_that_the_scheduler_logged():
+    """
+    Pods and jobs are named after workers, and events of a removal do not name them.
+    """
+    line = b"2026-05-04 11:22:33,444 - distributed.scheduler - INFO - Remove worker addr: tcp://a:1 name: w-7 (stimulus_id='x')\n"
+    log = LogChunk(origin="scheduler log", data=line, stream="scheduler")
+
+    assert victims_of([removed("tcp://a:1", 10.0), log])[0].whose.name == "w-7"

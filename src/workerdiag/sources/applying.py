@@ -18,7 +18,10 @@ from workerdiag.model.scene import Scene, Terms, most_perishable_first, terms_of
 GROUP = "workerdiag.sources"
 
 #: The same for the shipped ones, as ``module:attribute``; each module imports little by itself.
-SHIPPED: tuple[str, ...] = ("workerdiag.sources.host.source:HostSource.of",)
+SHIPPED: tuple[str, ...] = (
+    "workerdiag.sources.host.source:HostSource.of",
+    "workerdiag.sources.kubernetes:KubernetesSource.of",
+)
 
 SourceFactory = Callable[[Scene], EvidenceSource | None]
 

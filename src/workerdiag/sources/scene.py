@@ -5,10 +5,10 @@ From what an exception and a scheduler said to the scene that platforms are aske
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity
+from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk
 from workerdiag.model.scene import Place, Scene, Victim
 
 #: So many dead are asked about; the others died of the same, or of their loss.
@@ -18,7 +18,11 @@ BEFORE_S = 900.0
 AFTER_S = 120.0
 
 
-def victims_of(pieces: Iterable[Evidence]) -> tuple[Victim, ...]:
+#: "Remove worker addr: tcp://10.0.0.4:4002 name: w-0 (stimulus_id='...')", scheduler.py since 2024.12.0.
+_REMOVED, _NAMED = "Remove worker addr: ", " name: "
+
+
+def victims_of(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
     """
     The workers that an exception names, then those removed unexpectedly, then others, the latest first.
     """
@@ -35,12 +39,29 @@ def victims_of(pieces: Iterable[Evidence]) -> tuple[Victim, ...]:
             known = removed.get(worker, Victim(whose=piece.whose))
             removed[worker] = Victim(whose=known.whose.joined(piece.whose), when=piece.when)
             expected |= {worker} if piece.fields.get("expected") else set()
+    for worker, name in _names(pieces):
+        if worker in removed:
+            whose = removed[worker].whose.joined(Identity(name=name))
+            removed[worker] = Victim(whose=whose, when=removed[worker].when)
     latest = sorted(removed, key=lambda each: (each in expected, -(removed[each].when or 0.0)))
     found = {worker: Victim(whose=whose) for worker, whose in named.items()}
     for worker in latest:
         whose = named[worker].joined(removed[worker].whose) if worker in named else removed[worker].whose
         found[worker] = Victim(whose=whose, when=removed[worker].when)
     return tuple(found.values())[:MOST_VICTIMS]
+
+
+def _names(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:
+    """
+    Addresses and names of removed workers; only the scheduler's log still has the names.
+    """
+    for piece in pieces:
+        if isinstance(piece, LogChunk) and piece.stream == "scheduler":
+            for line in piece.data.decode("utf-8", errors="replace").splitlines():
+                worker, named, rest = line.partition(_REMOVED)[2].partition(_NAMED)
+                name = rest.rpartition(" (stimulus_id=")[0]
+                if named and name and name != worker:
+                    yield worker, name[:200]
 
 
 def scene_of(victims: Sequence[Victim], places: Sequence[Place], client: Any) -> Scene:

@@ -1,0 +1,95 @@
+"""
+The Kubernetes API: what became of the pods, containers and nodes that workers died in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from typing import ClassVar
+
+from workerdiag.model.evidence import Evidence, Gap
+from workerdiag.model.scene import Scene, Terms
+from workerdiag.sources.kubernetes.asking import SOURCE
+from workerdiag.sources.kubernetes.whom import Whom, whom_to_ask
+
+#: Of the budget, so much is for asking, and so much for both; the rest for ending in time.
+_ASKING = 0.85
+_WAITING = 0.95
+
+
+class KubernetesSource:
+    """
+    Asks the API server about the victims' pods, their events, nodes and logs; changes nothing.
+
+    Args:
+        whom: Whom to ask about; `of` works it out.
+    """
+
+    name: ClassVar[str] = SOURCE
+    terms: ClassVar[Terms] = Terms(
+        lasts_s=300.0,
+        permission="get and list pods, events; get pods/log, nodes",
+        extra="kubernetes",
+        cost="five to thirty small requests to the API server, four at a time, at most 4 MiB",
+    )
+
+    def __init__(self, whom: Whom) -> None:
+        self._whom = whom
+
+    @classmethod
+    def of(cls, scene: Scene) -> KubernetesSource | None:
+        """
+        The source for *scene*; None where nothing points to Kubernetes.
+        """
+        whom = whom_to_ask(scene)
+        return None if whom is None else cls(whom)
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        Yield what the API server says, pods first, within *budget_s* seconds.
+        """
+        began = time.monotonic()
+        answers: queue.SimpleQueue[Evidence | None] = queue.SimpleQueue()
+        asking = threading.Thread(
+            target=self._ask,
+            args=(answers, began + _ASKING * budget_s),
+            name="workerdiag-kubernetes-loop",
+            daemon=True,  # an abandoned look-up of a host name may hang for long
+        )
+        asking.start()
+        while True:
+            try:
+                piece = answers.get(timeout=max(0.001, began + _WAITING * budget_s - time.monotonic()))
+            except queue.Empty:
+                yield _gap("timed-out", "the API server did not answer in time", "kubectl get --raw /readyz")
+                return
+            if piece is None:
+                return
+            yield piece
+
+    def _ask(self, answers: queue.SimpleQueue[Evidence | None], deadline: float) -> None:
+        try:
+            asyncio.run(self._round(answers, deadline))
+        except TimeoutError:
+            answers.put(
+                _gap("timed-out", "the time was up before all was asked", "give it more time: timeout='60s'")
+            )
+        except Exception as problem:  # noqa: BLE001  a source never raises
+            detail = f"the answers could not be read: {type(problem).__name__}: {problem}"
+            answers.put(_gap("malformed", detail[:500], "kubectl version"))
+        finally:
+            answers.put(None)
+
+    async def _round(self, answers: queue.SimpleQueue[Evidence | None], deadline: float) -> None:
+        from workerdiag.sources.kubernetes.inquiry import Inquiry
+
+        async with asyncio.timeout(deadline - time.monotonic()):
+            await Inquiry(self._whom, answers.put, deadline=deadline).ask_all()
+
+
+def _gap(reason: str, detail: str, remedy: str) -> Gap:
+    return Gap(source=SOURCE, reason=reason, detail=detail, remedy=remedy)

@@ -1,0 +1,275 @@
+"""
+Questions to the Kubernetes API: few, read-only, bounded in time and bytes; what is not answered is a gap.
+
+Credentials, in a cluster and outside, are the business of kr8s (0.20), which dask-kubernetes uses too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+from workerdiag.model.evidence import Gap
+
+SOURCE = "Kubernetes"
+#: All answers together, and one.
+MOST_BYTES = 4 * 2**20
+MOST_ANSWER_BYTES = 2 * 2**20
+#: Of the budget, one answer may take so much.
+_SHARE = 0.5
+_AT_ONCE = 4
+#: Logs come from the kubelet of a node that may be lost; the API server waits long for it.
+_LOG_S = 3.0
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_USER = re.compile(r'User "([^"\s]{1,200})"')
+_CLUSTER_WIDE = ("nodes",)
+
+
+class NotAnsweredError(Exception):
+    """
+    A question was not answered; the gap is noted already.
+    """
+
+
+class Api:
+    """
+    The API server, for one round of questions.
+
+    Args:
+        note: Called with every gap.
+        deadline: Of the round, by ``time.monotonic()``.
+    """
+
+    def __init__(self, note: Callable[[Gap], None], *, deadline: float) -> None:
+        self._note = note
+        self._deadline = deadline
+        self._request_s = max(0.1, _SHARE * (deadline - time.monotonic()))
+        self._noted: set[tuple[str, str]] = set()
+        self._bytes_left = MOST_BYTES
+        self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._api: Any = None
+        #: How far its clock is ahead of ours, in seconds; None before the first answer.
+        self.ahead_s: float | None = None
+        self.requests = 0
+
+    async def open(self) -> None:
+        """
+        Find credentials, and see whether the server answers.
+
+        Raises:
+            NotAnsweredError: There is nobody to ask.
+        """
+        try:
+            from kr8s.asyncio import api
+        except ImportError:
+            detail, remedy = "kr8s is not installed", "pip install 'workerdiag[kubernetes]'"
+            raise self._gap("", "not-installed", detail, remedy) from None
+        try:
+            async with asyncio.timeout(self._request_s):
+                with (
+                    warnings.catch_warnings()
+                ):  # of servers that are newer or older than kr8s was tested with
+                    warnings.filterwarnings("ignore", "Kubernetes version .* is not supported")
+                    self._api = await api()
+                self._api.timeout = self._request_s
+        except Exception as problem:  # noqa: BLE001  kr8s, httpx and credential plug-ins raise whatever they like
+            raise self._failed("", problem) from None
+
+    @property
+    def namespace(self) -> str:
+        """
+        The namespace of this pod, else that of the kubeconfig's context.
+        """
+        try:
+            inside = not self._api.auth.active_context and _OWN_NAMESPACE.read_text().strip()
+        except OSError:
+            inside = ""
+        return inside or str(self._api.namespace)
+
+    async def items(
+        self, kind: str, *, namespace: str, labels: str = "", fields: str = "", most: int
+    ) -> tuple[list[dict[str, Any]], bool]:
+        """
+        At most *most* objects of a kind (``pods``), and whether these are all.
+
+        Raises:
+            NotAnsweredError: They could not be listed.
+        """
+        selectors = {"labelSelector": labels, "fieldSelector": fields}
+        params = {"limit": str(most), **{key: text for key, text in selectors.items() if text}}
+        answer = await self._object(kind, "list", namespace, kind, params)
+        items = answer.get("items") if answer else None
+        if not isinstance(items, list):
+            raise self._gap(kind, "malformed", f"the list of {kind} has no items", "kubectl version")
+        more = answer.get("metadata") if answer else None
+        complete = not (isinstance(more, dict) and more.get("continue"))
+        return [each for each in items if isinstance(each, dict)], complete
+
+    async def item(self, kind: str, name: str, *, namespace: str = "") -> dict[str, Any] | None:
+        """
+        One object; None if there is none of that name.
+
+        Raises:
+            NotAnsweredError: It could not be read.
+        """
+        return await self._object(kind, "get", namespace, f"{kind}/{name}", {})
+
+    async def log(self, pod: str, *, namespace: str, params: Mapping[str, str], most_bytes: int) -> bytes:
+        """
+        What a container wrote, cut off behind *most_bytes*; empty where there is no such log.
+
+        Raises:
+            NotAnsweredError: It could not be read.
+        """
+        path = f"pods/{pod}/log"
+        try:
+            async with asyncio.timeout(_LOG_S):
+                status, body, _ = await self._get("pods/log", "get", namespace, path, params, most_bytes)
+        except TimeoutError:
+            detail = "the node that has the log did not answer in time"
+            raise self._gap("pods/log", "timed-out", detail, f"kubectl -n {namespace} logs {pod}") from None
+        return body if status == 200 else b""
+
+    async def _object(
+        self, kind: str, verb: str, namespace: str, path: str, params: Mapping[str, str]
+    ) -> dict[str, Any] | None:
+        status, body, cut = await self._get(kind, verb, namespace, path, params, MOST_ANSWER_BYTES)
+        if status == 404:
+            return None
+        if cut:
+            detail = f"the answer to {verb} {kind} is longer than {len(body)} bytes"
+            raise self._gap(kind, "malformed", detail, _typed(path, namespace))
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            detail = f"the answer to {verb} {kind} is not an object of JSON"
+            raise self._gap(kind, "malformed", detail, _typed(path, namespace))
+        return answer
+
+    async def _get(
+        self, kind: str, verb: str, namespace: str, path: str, params: Mapping[str, str], most_bytes: int
+    ) -> tuple[int, bytes, bool]:
+        """
+        Status, body, and whether there was more of it than may be read.
+        """
+        try:
+            async with self._turn, asyncio.timeout(min(self._request_s, self._deadline - time.monotonic())):
+                self.requests += 1
+                status, body, cut = await self._read(namespace, path, params, most_bytes)
+        except Exception as problem:  # noqa: BLE001  as in open()
+            raise self._failed(kind, problem) from None
+        if status in (200, 404) or (
+            status == 400 and kind == "pods/log"
+        ):  # 400: no such container, or not yet
+            return status, body, cut
+        raise self._refused(kind, verb, namespace, status, body, typed=_typed(path, namespace))
+
+    async def _read(
+        self, namespace: str, path: str, params: Mapping[str, str], most_bytes: int
+    ) -> tuple[int, bytes, bool]:
+        asked = self._api.call_api(
+            "GET",
+            version="v1",
+            namespace=namespace or None,
+            url=path,
+            params=dict(params),
+            raise_for_status=False,
+            stream=True,
+            headers={"Accept-Encoding": "identity"},  # so that few bytes cannot become many
+        )
+        most_bytes = min(most_bytes, self._bytes_left)
+        body = bytearray()
+        async with asked as response:
+            self._compare_clocks(response.headers.get("date"))
+            async for block in response.aiter_bytes():
+                body += block
+                if len(body) > most_bytes:
+                    break
+            status: int = response.status_code
+        self._bytes_left -= min(len(body), most_bytes)
+        return status, bytes(body[:most_bytes]), len(body) > most_bytes
+
+    def _compare_clocks(self, date: str | None) -> None:
+        try:
+            theirs = parsedate_to_datetime(date or "").timestamp() + 0.5  # whole seconds, rounded down
+        except ValueError:
+            return
+        if self.ahead_s is None:
+            self.ahead_s = theirs - time.time()
+
+    def _failed(self, kind: str, problem: Exception) -> NotAnsweredError:
+        """
+        The gap that no answer at all leaves.
+        """
+        detail = f"{type(problem).__name__}: {problem}"[:500].rstrip(": ")
+        name = type(problem).__name__
+        if isinstance(problem, TimeoutError) or "Timeout" in name:
+            return self._gap(kind, "timed-out", detail, "kubectl get --raw /readyz")
+        if isinstance(problem, ValueError) and "credentials" in detail:
+            detail = "no kubeconfig and no service account of a pod were found here"
+            return self._gap(kind, "forbidden", detail, "kubectl config current-context")
+        response = getattr(problem, "response", None)
+        if getattr(response, "status_code", None) in (401, 403):
+            return self._gap(kind, "forbidden", detail, "kubectl auth can-i list pods")
+        return self._gap(kind, "unreachable", detail, "kubectl cluster-info")
+
+    def _refused(
+        self, kind: str, verb: str, namespace: str, status: int, body: bytes, *, typed: str
+    ) -> NotAnsweredError:
+        """
+        The gap that a refusal leaves, with the command that would allow it.
+        """
+        message = _message(body) or f"{verb} {kind}: HTTP status {status}"
+        if status == 401:
+            return self._gap(kind, "forbidden", f"not logged in: {message}", "kubectl auth can-i list pods")
+        if status == 403:
+            user = _USER.search(message)
+            return self._gap(kind, "forbidden", message, _grant(kind, namespace, user[1] if user else "ME"))
+        return self._gap(kind, "unreachable", message, typed)
+
+    def _gap(self, kind: str, reason: str, detail: str, remedy: str) -> NotAnsweredError:
+        if (kind, reason) not in self._noted:
+            self._noted.add((kind, reason))
+            name = f"{SOURCE} {kind}".strip()
+            self._note(Gap(source=name, reason=reason, detail=detail[:500], remedy=remedy))
+        return NotAnsweredError(detail)
+
+
+def _message(body: bytes) -> str:
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return ""
+    return str(said.get("message", ""))[:500] if isinstance(said, dict) else ""
+
+
+def _grant(kind: str, namespace: str, user: str) -> str:
+    """
+    The command by which somebody with the right to do so lets *user* read that kind.
+    """
+    if kind in _CLUSTER_WIDE:
+        role, scope = "clusterrole", ""
+    else:
+        role, scope = "role", f" -n {namespace}"
+    name = f"workerdiag-{kind.replace('/', '-')}"
+    made = f"kubectl{scope} create {role} {name} --verb=get,list --resource={kind}"
+    return f"{made} && kubectl{scope} create {role}binding {name} --{role}={name} --user='{user}'"
+
+
+def _typed(path: str, namespace: str) -> str:
+    """
+    What a person would type to ask the same.
+    """
+    scope = f"-n {namespace} " if namespace else ""
+    if path.endswith("/log"):
+        return f"kubectl {scope}logs {path.split('/')[1]}"
+    return f"kubectl {scope}get {path}"

@@ -1,0 +1,231 @@
+"""
+Which pod, and which end of its container, was a victim's: by name and address, and by time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import evolve, frozen
+
+from workerdiag.model.evidence import Identity
+from workerdiag.model.scene import Victim
+from workerdiag.sources.kubernetes.events import PodEvent
+from workerdiag.sources.kubernetes.pods import Pod, Termination
+
+#: A worker that falls silent is given up after ``distributed.scheduler.worker-ttl``, 5 minutes
+#: (distributed.yaml, 2026.8.0): so long before its removal its container may have ended.
+SILENT_S = 330.0
+#: Clocks of a scheduler and of nodes differ by so much, after the difference that is known.
+CLOCK_S = 3.0
+#: Times of containers are whole seconds, rounded down.
+SECOND_S = 1.0
+#: Events by which a pod that is gone is known to have ended.
+ENDING = (
+    "Killing",
+    "Evicted",
+    "Preempted",
+    "Preempting",
+    "TaintManagerEviction",
+    "ScaleDown",
+    "NodeNotReady",
+)
+#: What a deployment adds to its name to make a pod's: two words of the safe alphabet.
+_SUFFIX = re.compile(r"-[a-z0-9]{1,10}-[a-z0-9]{5}")
+
+
+@frozen(kw_only=True)
+class Found:
+    """
+    A victim, the pod it ran in, and how its container ended.
+    """
+
+    victim: Victim
+    namespace: str
+    name: str
+    uid: str
+    #: None: it is gone, and only its events are left.
+    pod: Pod | None = None
+    #: None: its container did not end, or not yet, or that is not told any more.
+    end: Termination | None = None
+    #: Whether its container has ended since in a way that is not told any more.
+    forgotten: bool = False
+
+    @property
+    def whose(self) -> Identity:
+        """
+        The victim, without its process id: what ends with a container is its first process.
+        """
+        known = self.victim.whose
+        container = Identity(container=f"{self.namespace}/{self.name}")
+        return (evolve(known, pid=None) if known.worker else known).joined(container)
+
+
+def find(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Victim, str]) -> list[Found]:
+    """
+    The victims whose pod is among *pods*, each with the end of its container if that is told.
+
+    Args:
+        victims: With times by the API server's clock.
+        pods: Of any cluster.
+        own: Pods that nannies say their workers ran in.
+    """
+    pairs = [(victim, pod) for victim in victims for pod in pods if is_of(pod, victim, own.get(victim))]
+    ends = _ends(pairs)
+    found: dict[Victim, Found] = {}
+    for victim, pod in sorted(pairs, key=lambda pair: _rank(pair[0], pair[1], ends)):
+        end = ends.get((victim, pod.uid))
+        if victim not in found and (end is not None or _was_there(pod, victim)):
+            found[victim] = Found(
+                victim=victim,
+                namespace=pod.namespace,
+                name=pod.name,
+                uid=pod.uid,
+                pod=pod,
+                end=end,
+                forgotten=end is None and _began_after(pod, victim),
+            )
+    return list(found.values())
+
+
+def _rank(
+    victim: Victim, pod: Pod, ends: Mapping[tuple[Victim, str], Termination]
+) -> tuple[bool, bool, bool]:
+    """
+    Lower for a pod that is likelier the victim's: one that ended then, has its address, is not left over.
+    """
+    known_end = (victim, pod.uid) in ends
+    return not known_end, victim.whose.host not in pod.addresses, pod.failed
+
+
+def find_gone(
+    victims: Iterable[Victim],
+    events: Sequence[PodEvent],
+    there: Iterable[Pod],
+    own: Mapping[Victim, str],
+    *,
+    namespace: str,
+) -> list[Found]:
+    """
+    The victims whose pod is gone, and whose end its events tell.
+    """
+    uids = {pod.uid for pod in there}
+    ending = [
+        each for each in events if each.kind == "Pod" and each.reason in ENDING and each.uid not in uids
+    ]
+    found = []
+    for victim in victims:
+        fitting = [each for each in ending if _named_for(each.name, victim, own.get(victim))]
+        nearest = min(fitting, key=lambda each: _apart_s(each.last, victim.when), default=None)
+        if nearest is not None and _ended_then(nearest, victim):
+            found.append(Found(victim=victim, namespace=namespace, name=nearest.name, uid=nearest.uid))
+    return found
+
+
+def is_of(pod: Pod, victim: Victim, own: str | None) -> bool:
+    """
+    Whether the victim ran in *pod*, so far as names and addresses tell.
+    """
+    if own is not None:
+        return pod.name == own
+    whose, named = victim.whose, pod.worker_name
+    if whose.name and named and named != whose.name:
+        return False
+    here = whose.host in pod.addresses
+    if pod.addresses and whose.host and _is_ip(whose.host) and not here:
+        return False
+    if _named_for(pod.name, victim, None) or (whose.name and named == whose.name):
+        return True
+    return here and not pod.shares_its_address and bool(pod.container)
+
+
+def _named_for(pod: str, victim: Victim, own: str | None) -> bool:
+    if own is not None:
+        return pod == own
+    name = victim.whose.name
+    return bool(name) and (
+        pod == name or (pod.startswith(name or "") and bool(_SUFFIX.fullmatch(pod[len(name or "") :])))
+    )
+
+
+def _ends(pairs: Iterable[tuple[Victim, Pod]]) -> dict[tuple[Victim, str], Termination]:
+    """
+    Each end to the one victim that is nearest to it in time, and each victim to one end.
+    """
+    fitting = sorted(
+        (
+            (_apart_s(end.finished, victim.when), number, victim, pod, end)
+            for number, (victim, pod) in enumerate(pairs)
+            for end in pod.terminations
+            if _may_be(end, pod, victim)
+        ),
+        key=lambda each: each[:2],
+    )
+    ends: dict[tuple[Victim, str], Termination] = {}
+    used: set[tuple[str, Termination]] = set()
+    for _, _, victim, pod, end in fitting:
+        if (pod.uid, end) not in used and victim not in {each for each, _ in ends}:
+            ends[victim, pod.uid] = end
+            used.add((pod.uid, end))
+    return ends
+
+
+def _may_be(end: Termination, pod: Pod, victim: Victim) -> bool:
+    """
+    Whether a victim that was found gone at its time may have gone in this *end*.
+    """
+    if victim.when is None:
+        return not end.earlier or not any(not each.earlier for each in pod.terminations)
+    if end.finished is None or end.finished > victim.when + pod.grace_s + CLOCK_S:
+        return False
+    if end.started is not None and end.started > victim.when + CLOCK_S:
+        return False
+    next_run = _run_after(end, pod)
+    if next_run is not None and next_run < victim.when - CLOCK_S:
+        return False  # it lived in the next run of the container
+    return end.finished > victim.when - SILENT_S
+
+
+def _run_after(end: Termination, pod: Pod) -> float | None:
+    if not end.earlier:
+        return None
+    current = next((each.started for each in pod.terminations if not each.earlier), None)
+    return current if current is not None else pod.running_since
+
+
+def _was_there(pod: Pod, victim: Victim) -> bool:
+    """
+    Whether the pod was there when the victim died, and had not failed long before.
+    """
+    if victim.when is None:
+        return True
+    if pod.failed and pod.changed is not None and abs(pod.changed - victim.when) > SILENT_S:
+        return False
+    if pod.created is not None and pod.created > victim.when:
+        return False
+    return not _began_after(pod, victim) or pod.restarts > 0
+
+
+def _began_after(pod: Pod, victim: Victim) -> bool:
+    """
+    Whether what runs in the pod, or ran there last, began when the victim was dead.
+    """
+    began = pod.running_since
+    if began is None:
+        began = max((each.started for each in pod.terminations if each.started is not None), default=None)
+    return began is not None and victim.when is not None and began > victim.when - SECOND_S
+
+
+def _ended_then(event: PodEvent, victim: Victim) -> bool:
+    if victim.when is None or event.last is None:
+        return True
+    return -SILENT_S < event.last - victim.when < 30.0
+
+
+def _apart_s(one: float | None, two: float | None) -> float:
+    return abs(one - two) if one is not None and two is not None else 0.0
+
+
+def _is_ip(host: str) -> bool:
+    return ":" in host or host.replace(".", "").isdigit()

@@ -1,0 +1,269 @@
+"""
+Pods, and what is said of the container in them that runs Dask.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from workerdiag.sources.kubernetes.reading import part, parts, quantity, seconds, text
+
+#: Commands that run a worker or scheduler of Dask, with all their spellings.
+_RUNS_DASK = re.compile(
+    r"\bdask[-_ ](?:cuda[-_ ])?(?:worker|scheduler|spec)\b|distributed\.cli\.dask_|dask_cuda"
+)
+_DASK_VARIABLES = ("DASK_WORKER_NAME", "DASK_SCHEDULER_ADDRESS", "DASK_GATEWAY_WORKER_NAME")
+_USUAL_NAMES = ("worker", "dask-worker", "scheduler", "dask-scheduler", "dask", "dask-container")
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+
+
+@frozen(kw_only=True)
+class Termination:
+    """
+    The end of one run of a container.
+    """
+
+    reason: str
+    message: str
+    exit_code: int
+    started: float | None
+    finished: float | None
+    #: Whether the container has been started again since.
+    earlier: bool = False
+
+
+@frozen
+class Pod:
+    """
+    A pod, and what is said of the container in it that runs Dask.
+    """
+
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """
+        Its name.
+        """
+        return text(part(self.raw, "metadata"), "name")
+
+    @property
+    def namespace(self) -> str:
+        """
+        Its namespace.
+        """
+        return text(part(self.raw, "metadata"), "namespace")
+
+    @property
+    def uid(self) -> str:
+        """
+        What no other pod of that name has.
+        """
+        return text(part(self.raw, "metadata"), "uid")
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """
+        Its labels.
+        """
+        return part(self.raw, "metadata", "labels")
+
+    @property
+    def created(self) -> float | None:
+        """
+        When it was created, seconds since the epoch.
+        """
+        return seconds(text(part(self.raw, "metadata"), "creationTimestamp"))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """
+        What was asked for.
+        """
+        return part(self.raw, "spec")
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """
+        What has become of it.
+        """
+        return part(self.raw, "status")
+
+    @property
+    def node(self) -> str:
+        """
+        The node it was given to; empty before.
+        """
+        return text(self.spec, "nodeName")
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """
+        Its IP addresses.
+        """
+        listed = [text(each, "ip") for each in parts(self.status, "podIPs")]
+        return frozenset({text(self.status, "podIP"), *listed} - {""})
+
+    @property
+    def shares_its_address(self) -> bool:
+        """
+        Whether its addresses are the node's, and so of other pods too.
+        """
+        return self.spec.get("hostNetwork") is True
+
+    @property
+    def grace_s(self) -> float:
+        """
+        How long it may take between being asked to stop and SIGKILL.
+        """
+        said = self.spec.get("terminationGracePeriodSeconds")
+        return float(said) if isinstance(said, int) else 30.0
+
+    @property
+    def worker_name(self) -> str:
+        """
+        The name its worker was given; empty if it is not told.
+        """
+        container = self.container
+        words = _words(container)
+        given = words[words.index("--name") + 1 : words.index("--name") + 2] if "--name" in words else []
+        if given and "$" not in given[0]:
+            return given[0]
+        for variable in parts(container, "env"):
+            if text(variable, "name") in ("DASK_WORKER_NAME", "DASK_GATEWAY_WORKER_NAME"):
+                of_pod = text(part(variable, "valueFrom", "fieldRef"), "fieldPath") == "metadata.name"
+                return self.name if of_pod else text(variable, "value")
+        return text(self.labels, "dask.org/worker-name")
+
+    @property
+    def container(self) -> dict[str, Any]:
+        """
+        What is asked for of the container that runs Dask; empty where that is not clear.
+        """
+        containers = parts(self.spec, "containers")
+        default = text(part(self.raw, "metadata", "annotations"), _DEFAULT_CONTAINER)
+        choices = (
+            [each for each in containers if _RUNS_DASK.search(" ".join(_words(each)))],
+            [each for each in containers if _variables(each).intersection(_DASK_VARIABLES)],
+            [each for each in containers if text(each, "name") in _USUAL_NAMES],
+            [each for each in containers if text(each, "name") == default],
+            containers,
+        )
+        first = next((found for found in choices if found), [])
+        return first[0] if len(first) == 1 else {}
+
+    @property
+    def container_name(self) -> str:
+        """
+        The name of that container; empty where it is not clear which one it is.
+        """
+        return text(self.container, "name")
+
+    @property
+    def container_status(self) -> dict[str, Any]:
+        """
+        What has become of that container; empty before there is one.
+        """
+        return next(
+            (
+                each
+                for each in parts(self.status, "containerStatuses")
+                if self.container_name and text(each, "name") == self.container_name
+            ),
+            {},
+        )
+
+    @property
+    def running_since(self) -> float | None:
+        """
+        When that container was started, if it runs; seconds since the epoch.
+        """
+        return seconds(text(part(self.container_status, "state", "running"), "startedAt"))
+
+    @property
+    def terminations(self) -> tuple[Termination, ...]:
+        """
+        The ends of that container that are still told: the last one, and the one before a restart.
+        """
+        return tuple(self._terminations())
+
+    def _terminations(self) -> Iterator[Termination]:
+        for key in ("state", "lastState"):
+            said = part(self.container_status, key, "terminated")
+            code = said.get("exitCode")
+            if isinstance(code, int) and not isinstance(code, bool):
+                yield Termination(
+                    reason=text(said, "reason"),
+                    message=text(said, "message"),
+                    exit_code=code,
+                    started=seconds(text(said, "startedAt")),
+                    finished=seconds(text(said, "finishedAt")),
+                    earlier=key == "lastState",
+                )
+
+    @property
+    def restarts(self) -> int:
+        """
+        How often that container was started again.
+        """
+        said = self.container_status.get("restartCount")
+        return said if isinstance(said, int) else 0
+
+    @property
+    def failed(self) -> bool:
+        """
+        Whether it has ended badly for good, and is only left over.
+        """
+        return self.status.get("phase") == "Failed"
+
+    @property
+    def changed(self) -> float | None:
+        """
+        When its status last changed, so far as that is told; seconds since the epoch.
+        """
+        conditions = parts(self.status, "conditions")
+        times = [seconds(text(each, "lastTransitionTime")) for each in conditions]
+        times += [each.finished for each in self.terminations]
+        return max((each for each in times if each is not None), default=None)
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """
+        What that container may use, in bytes; None without a limit.
+        """
+        said = part(self.container, "resources", "limits").get("memory")
+        return quantity(said) if said is not None else None
+
+    def trouble(self, *, since: float | None) -> str:
+        """
+        Why it is unwell, in a word; empty while it is well.
+
+        Args:
+            since: A container that was started again before then is well; seconds since the epoch.
+        """
+        if self.failed:
+            return text(self.status, "reason") or "Failed"
+        for each in (*parts(self.status, "containerStatuses"), *parts(self.status, "initContainerStatuses")):
+            waiting = text(part(each, "state", "waiting"), "reason")
+            if waiting not in ("", "ContainerCreating", "PodInitializing"):
+                return waiting
+        for end in self.terminations:
+            if end.exit_code and (since is None or end.finished is None or end.finished >= since):
+                return end.reason or "Error"
+        return "Pending" if self.status.get("phase") in ("Pending", "Unknown") else ""
+
+
+def _words(container: object) -> list[str]:
+    """
+    Command and arguments.
+    """
+    lists = [container.get(key) for key in ("command", "args")] if isinstance(container, dict) else []
+    return [str(word) for each in lists if isinstance(each, list) for word in each]
+
+
+def _variables(container: object) -> set[str]:
+    return {text(each, "name") for each in parts(container, "env")}

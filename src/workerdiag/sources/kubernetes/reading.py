@@ -1,0 +1,60 @@
+"""
+Reading what the API server says (JSON of core/v1) without trust in its form.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+#: ``resource.Quantity`` of apimachinery.
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "m": 1e-3} | {
+    f"{letter}i": 2 ** (10 * power) for power, letter in enumerate("KMGT", start=1)
+}
+
+
+def part(value: object, *keys: str) -> dict[str, Any]:
+    """
+    The mapping below *keys*; empty where there is none.
+    """
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def parts(value: object, key: str) -> list[dict[str, Any]]:
+    """
+    The mappings in the list under *key*; empty where there is none.
+    """
+    found = value.get(key) if isinstance(value, dict) else None
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def text(value: object, key: str) -> str:
+    """
+    The text under *key*; empty where there is none.
+    """
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def seconds(stamp: str) -> float | None:
+    """
+    Seconds since the epoch of a time such as ``2026-11-21T08:17:48Z``.
+    """
+    try:
+        when = datetime.fromisoformat(stamp)
+        return when.timestamp() if when.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def quantity(said: object) -> int | None:
+    """
+    An amount such as ``350Mi`` in bytes; None if it is none.
+    """
+    found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,6})?)([A-Za-z]{0,2})", str(said))
+    if not found or found[2] not in _UNITS:
+        return None
+    return int(float(found[1]) * _UNITS[found[2]])

@@ -1,0 +1,141 @@
+"""
+Finding the pods of the dead: few questions, whether the cluster has three pods or three thousand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from workerdiag.model.scene import Victim
+from workerdiag.sources.kubernetes.asking import Api
+from workerdiag.sources.kubernetes.events import PodEvent
+from workerdiag.sources.kubernetes.joining import Found, find, find_gone
+from workerdiag.sources.kubernetes.pods import Pod
+from workerdiag.sources.kubernetes.whom import Whom, name_or_none
+
+#: A cluster of so many pods is listed whole; of a larger one only the pods in question.
+_MOST_PODS = 60
+#: A difference of clocks that is smaller cannot be told: HTTP has whole seconds.
+_CLOCK_S = 2.0
+
+
+class Search:
+    """
+    Pods that were listed so far, and whose they are.
+
+    Args:
+        api: The API server, opened.
+        whom: Whom to look for.
+    """
+
+    def __init__(self, api: Api, whom: Whom) -> None:
+        self._api = api
+        self._whom = whom
+        self._pods: dict[str, Pod] = {}
+        self.namespace = whom.namespace or api.namespace
+
+    @property
+    def pods(self) -> list[Pod]:
+        """
+        All that were listed.
+        """
+        return list(self._pods.values())
+
+    @property
+    def victims(self) -> tuple[Victim, ...]:
+        """
+        The dead, with times by the API server's clock.
+        """
+        return tuple(map(self._by_their_clock, self._whom.victims))
+
+    async def list_pods(self) -> None:
+        """
+        Ask for the cluster's pods; of many, for those with victims' names and addresses and the unwell.
+
+        Raises:
+            NotAnsweredError: A question was not answered; what the others brought is kept.
+        """
+        if self._whom.labels and await self._take_all(labels=self._whom.labels):
+            return
+        hosts = sorted({each.whose.host for each in self._whom.victims if each.whose.host})
+        asked = [self._take_all(fields=f"status.podIP={each}") for each in hosts if _is_of_a_pod(each)]
+        unwell = "status.phase!=Running,status.phase!=Succeeded"
+        asked.append(self._take_all(labels=self._whom.labels, fields=unwell))
+        asked += [self._take(each) for each in self.names()]
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+
+    def names(self) -> list[str]:
+        """
+        Names that may be those of the victims' pods.
+        """
+        named = {name_or_none(each.whose.name) for each in self._whom.victims}
+        return sorted({each for each in (*named, *self._whom.pods.values()) if each})
+
+    def found(self) -> list[Found]:
+        """
+        The victims whose pod was listed.
+        """
+        return find(self.victims, self.pods, self._own())
+
+    def gone(self, found: Sequence[Found], events: Sequence[PodEvent]) -> list[Found]:
+        """
+        Those of the other victims whose pod is gone, but has left events.
+        """
+        known = {each.victim for each in found}
+        left = [each for each in self.victims if each not in known]
+        return find_gone(left, events, self.pods, self._own(), namespace=self.namespace)
+
+    def shifted(self, when: float | None) -> float | None:
+        """
+        A time of the scheduler's by the API server's clock, if these are known to differ.
+        """
+        apart_s = (self._api.ahead_s or 0.0) - self._whom.scheduler_ahead_s
+        return when if when is None or abs(apart_s) < _CLOCK_S else when + apart_s
+
+    def in_time(self, event: PodEvent) -> bool:
+        """
+        Whether an event is of the time of interest.
+        """
+        since, until = self.shifted(self._whom.since), self.shifted(self._whom.until)
+        last, first = event.last, event.first
+        if last is None or first is None:
+            return True
+        return (since is None or last >= since) and (until is None or first <= until)
+
+    def now(self) -> float:
+        """
+        Seconds since the epoch, by the API server's clock.
+        """
+        return time.time() + (self._api.ahead_s or 0.0)
+
+    def _by_their_clock(self, victim: Victim) -> Victim:
+        return evolve(victim, when=self.shifted(victim.when))
+
+    def _own(self) -> dict[Victim, str]:
+        return {self._by_their_clock(victim): pod for victim, pod in self._whom.pods.items()}
+
+    async def _take_all(self, *, labels: str = "", fields: str = "") -> bool:
+        items, complete = await self._api.items(
+            "pods", namespace=self.namespace, labels=labels, fields=fields, most=_MOST_PODS
+        )
+        self._pods |= {pod.uid: pod for pod in map(Pod, items)}
+        return complete
+
+    async def _take(self, name: str) -> bool:
+        item = await self._api.item("pods", name, namespace=self.namespace)
+        if item is not None:
+            self._pods[Pod(item).uid] = Pod(item)
+        return item is not None
+
+
+def _is_of_a_pod(host: str) -> bool:
+    """
+    Whether a host may be a pod's address: not this machine's own, and without a selector's signs.
+    """
+    return not host.startswith("127.") and not {",", "=", "!"}.intersection(host)
