@@ -105,6 +105,15 @@ def lab(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def lab_slurm(session: nox.Session) -> None:
+    """
+    Let a real Slurm end real workers. Needs root and Debian's packages of Slurm; takes three minutes.
+    """
+    session.install(".", "dask-jobqueue", *groups("lab"))
+    session.run("pytest", "tests/lab_slurm", "-m", "lab", *session.posargs)
+
+
+@nox.session(default=False)
 def lab_kubernetes(session: nox.Session) -> None:
     """
     Kill real workers in pods of a real Kubernetes, compiled from Debian's source package. Needs root and minutes.

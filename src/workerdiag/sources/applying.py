@@ -21,6 +21,13 @@ GROUP = "workerdiag.sources"
 SHIPPED: tuple[str, ...] = (
     "workerdiag.sources.host.source:HostSource.of",
     "workerdiag.sources.kubernetes:KubernetesSource.of",
+    "workerdiag.sources.batch.slurm:SlurmSource.of",
+    "workerdiag.sources.batch.pbs:PBSSource.of",
+    "workerdiag.sources.batch.lsf:LSFSource.of",
+    "workerdiag.sources.batch.sge:GridEngineSource.of",
+    "workerdiag.sources.batch.htcondor:HTCondorSource.of",
+    "workerdiag.sources.batch.oar:OARSource.of",
+    "workerdiag.sources.batch.log_directory:LogDirectorySource.of",
 )
 
 SourceFactory = Callable[[Scene], EvidenceSource | None]

@@ -69,8 +69,10 @@ def run(command: Sequence[str], *, within_s: float) -> Said:
         status = _ended(process, deadline, said)
     finally:
         process.kill()
-    for reader in readers:
+    for reader, pipe in zip(readers, (process.stdout, process.stderr), strict=True):
         reader.join(timeout=max(0.1, deadline - time.monotonic()))
+        if pipe is not None and not reader.is_alive():
+            pipe.close()
     output = said.get("output", b"")
     errors = said.get("errors", b"").decode("utf-8", errors="replace").strip()
     return Said(output=output[:MOST_BYTES], errors=errors[:2000], status=status, cut=len(output) > MOST_BYTES)

@@ -1,0 +1,223 @@
+"""
+Asking a batch system for the records of a cluster's jobs: what all of them have in common.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar, Self
+
+from attrs import evolve
+
+from workerdiag.model.evidence import Event, Evidence, Gap, Identity, LogChunk, Looked, MemoryReading
+from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.sources.batch.job_logs import homes_by_log
+from workerdiag.sources.batch.jobs import Jobs, System, jobs_of
+from workerdiag.sources.batch.records import Record, run_of
+from workerdiag.sources.commands import Said, run, why_not
+
+#: What runs a command: `workerdiag.sources.commands.run`, or one that does so elsewhere.
+Runner = Callable[..., Said]
+
+Plain = str | int | float | bool | None
+
+#: Of the budget, so much is for asking; the rest for ending in time.
+_ASKING = 0.9
+#: Of the time that is left, one command may take so much.
+_SHARE = 0.6
+#: A command is not begun with less than this.
+_LEAST_S = 0.05
+#: How commands word that they know nothing of a job any more.
+_GONE = re.compile(r"(?i)invalid job id|not exist|not found|unknown job|no matching|has finished")
+#: Of one answer, so much is read: jobs with thousands of steps fit.
+_MOST_ANSWER_BYTES = 2**20
+#: Of one record, so much is handed on.
+_MOST_CHARS = 64 * 1024
+
+
+class BatchSource(ABC):
+    """
+    What a batch system knows of the jobs of a cluster, asked with its own commands.
+
+    Args:
+        jobs: Whom to ask about.
+        scene: Where the jobs' own output may tell whose they are.
+        runner: Runs a command, as `workerdiag.sources.commands.run` does.
+    """
+
+    name: ClassVar[str]
+    terms: ClassVar[Terms]
+    system: ClassVar[System]
+
+    def __init__(self, jobs: Jobs, scene: Scene | None = None, *, runner: Runner = run) -> None:
+        self._jobs = jobs
+        self._scene = scene or Scene()
+        self._run = runner
+        self._deadline = 0.0
+        self._gaps: list[Gap] = []
+        #: Of commands beside which there is another one.
+        self._minor: list[Gap] = []
+        self._given_up: set[str] = set()
+
+    @classmethod
+    def of(cls, scene: Scene) -> Self | None:
+        """
+        A source for the jobs of *scene*; None if this batch system has no part in it.
+        """
+        jobs = jobs_of(scene, cls.system)
+        return None if jobs is None else cls(jobs, scene)
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        The records of the dead's jobs, then those of jobs that wait or ended, within *budget_s* seconds.
+        """
+        self._deadline = time.monotonic() + _ASKING * budget_s
+        self._gaps, self._minor = [], []
+        self._given_up = set()
+        yield from self._unsubmitted()
+        jobs = homes_by_log(self._jobs, self._scene, self.system, within_s=0.3 * budget_s)
+        records = self._records([job.id for job in jobs]) if jobs else []
+        for victim in dict.fromkeys(victim for job in jobs for victim in job.victims):
+            homes = [job.id for job in jobs if victim in job.victims]
+            runs = [each for each in records if each.job in homes]
+            run = run_of(runs, victim.when)
+            if run is not None:
+                yield from self._told(run, victim.whose.joined(Identity(container=run.job)), victim.when)
+            elif runs:
+                self._gaps.append(self._not_of_then(victim, homes))
+        for job in jobs:
+            run = run_of([each for each in records if each.job == job.id], None)
+            if run is not None and not job.victims:
+                yield from self._told(run, Identity(container=job.id), None)
+        yield from dict.fromkeys(self._gaps)
+
+    @abstractmethod
+    def _records(self, numbers: Sequence[str]) -> list[Record]:
+        """
+        All runs of the jobs under the numbers given, of each the oldest first; gaps are noted with `_answer`.
+        """
+
+    def _answer(self, *command: str, fails: bool = False) -> str:
+        """
+        What *command* says, within the time that is left; empty, and a gap, if it fails.
+
+        A command that is not there, or silent once, is left alone from then on.
+
+        Args:
+            command: With ids that were checked.
+            fails: Whether another command may know the same, so that this gap only counts if that fails too.
+        """
+        if command[0] in self._given_up:
+            return ""
+        gaps = self._minor if fails else self._gaps
+        left_s = self._deadline - time.monotonic()
+        try:
+            if left_s < _LEAST_S:
+                raise TimeoutError(command[0])
+            said = self._run(command, within_s=_SHARE * left_s)
+        except (OSError, ValueError) as problem:  # a TimeoutError is an OSError
+            self._given_up.add(command[0])
+            gaps.append(why_not(self.name, command, problem))
+            return ""
+        if said.status and not said.output:
+            gaps.append(self._refused(command, said))
+            return ""
+        if len(said.output) > _MOST_ANSWER_BYTES:
+            detail = f"{command[0]} said more than {_MOST_ANSWER_BYTES} bytes; the rest was not read"
+            gaps.append(Gap(source=self.name, reason="malformed", detail=detail, remedy=" ".join(command)))
+        return said.output[:_MOST_ANSWER_BYTES].decode("utf-8", errors="replace")
+
+    def _refused(self, command: Sequence[str], said: Said) -> Gap:
+        gap = why_not(self.name, command, said)
+        if _GONE.search(said.errors) and said.status != 127:
+            return evolve(gap, reason="expired")
+        return evolve(gap, reason="never-recorded") if "disabled" in said.errors else gap
+
+    def _missing(self, numbers: Iterable[str], records: Iterable[Record], *command: str) -> None:
+        """
+        Note of which jobs nothing is kept, unless it is known that not everything could be asked.
+
+        Args:
+            numbers: Who was asked about.
+            records: What was found.
+            command: What a person would type in front of the number.
+        """
+        known = {each.job for each in records}
+        unknown = [each for each in numbers if each not in known]
+        if unknown and not self._gaps:
+            self._gaps += self._minor
+        for number in unknown if not self._gaps else ():
+            detail = f"{self.name} has no record of job {number}"
+            remedy = " ".join((*command, number))
+            self._gaps.append(Gap(source=self.name, reason="expired", detail=detail, remedy=remedy))
+
+    def _left_s(self) -> float:
+        return self._deadline - time.monotonic()
+
+    def _unsubmitted(self) -> Iterator[Evidence]:
+        """
+        That jobs were refused; what was said then only the log of the process with the cluster object has.
+        """
+        count = len(self._jobs.refused)
+        for name in self._jobs.refused[:1]:
+            fields: dict[str, Plain] = {"state": "never-submitted", "jobs": count, "system": self.name}
+            yield Event(topic="batch-job", fields=fields, whose=Identity(name=name))
+            yield Gap(
+                source=self.name,
+                reason="never-recorded",
+                detail=f"{count} jobs were never taken; the answer went to the log of the client's process",
+                remedy="print(cluster.job_script())   # submit it by hand: the answer is complete there",
+            )
+
+    def _not_of_then(self, victim: Victim, homes: Sequence[str]) -> Gap:
+        return Gap(
+            source=self.name,
+            reason="expired",
+            detail=f"what is kept of job {', '.join(homes)} is not of when {victim.whose.worker} died",
+            remedy="look for the job that ran then, by name and time, in the accounting",
+        )
+
+    def _told(self, record: Record, whose: Identity, died: float | None) -> Iterator[Evidence]:
+        """
+        What the record of one run says of somebody who died in it, or of the job alone.
+        """
+        if whose.worker and (record.limit_bytes or record.rss_bytes):
+            yield MemoryReading(
+                whose=whose, rss_bytes=record.rss_bytes, limit_bytes=record.limit_bytes, when=record.ended
+            )
+        if record.may_explain(died):
+            data = record.text[:_MOST_CHARS].encode("utf-8", errors="replace")
+            origin = f"{self.name} job {record.job}" + (f", {whose.worker}" if whose.worker else "")
+            yield LogChunk(origin=origin, data=data, stream="batch", whose=whose)
+            yield from self._shares(record, whose)
+        yield Looked(place="batch records", whose=whose)
+
+    def _shares(self, record: Record, whose: Identity) -> Iterator[Evidence]:
+        """
+        How much of what it was given a run that ended had used.
+        """
+        fields: dict[str, Plain] = {"system": self.name, "job": record.job}
+        if record.percent_of_time is not None:
+            fields["percent_of_time"] = record.percent_of_time
+        if record.rss_bytes and record.limit_bytes:
+            fields["percent_of_memory"] = round(100.0 * record.rss_bytes / record.limit_bytes, 1)
+        if len(fields) > 2 and record.ended is not None:
+            yield Event(
+                topic="batch-job", fields={**fields, "state": "ended"}, when=record.ended, whose=whose
+            )
+
+
+def blocks(text: str, starts: Iterable[str]) -> list[str]:
+    """
+    *text* cut before each line that begins with one of *starts*; what precedes the first is left out.
+    """
+    found: list[list[str]] = []
+    for line in text.splitlines():
+        if line.startswith(tuple(starts)):
+            found.append([])
+        if found:
+            found[-1].append(line)
+    return ["\n".join(block) for block in found]

@@ -1,0 +1,95 @@
+"""
+HTCondor: ``condor_q`` for jobs that are still in the queue, held ones too, ``condor_history`` for the others.
+
+Read as the HTCondor manual documents them (job ClassAd attributes, 23.0).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from workerdiag.model.scene import Terms
+from workerdiag.sources.batch.asking import BatchSource
+from workerdiag.sources.batch.records import Record, percent
+from workerdiag.sources.batch.systems import HTCONDOR
+
+_ATTRIBUTES = (
+    "ClusterId,ProcId,JobStatus,JobCurrentStartDate,JobStartDate,EnteredCurrentStatus,CompletionDate,"
+    "ExitBySignal,ExitSignal,ExitCode,RemoveReason,HoldReason,HoldReasonCode,HoldReasonSubCode,"
+    "LastHoldReason,VacateReason,NumJobStarts,LastRemoteHost,RequestMemory,MemoryUsage,"
+    "RemoteWallClockTime,AllowedExecuteDuration,AllowedJobDuration"
+)
+#: Values of JobStatus.
+_IDLE, _RUNNING, _HELD = "1", ("2", "6", "7"), "5"
+
+
+class HTCondorSource(BatchSource):
+    """
+    What the schedd of HTCondor says of the cluster's jobs.
+    """
+
+    name = "HTCondor"
+    terms = Terms(
+        permission="own jobs, on the access point that they were submitted from", cost="two queries"
+    )
+    system = HTCONDOR
+
+    def _records(self, numbers: Sequence[str]) -> list[Record]:
+        asked = ("-long", "-attributes", _ATTRIBUTES)
+        records = _of(numbers, self._answer("condor_q", *numbers, *asked, fails=True))
+        known = {record.job for record in records}
+        if left := [each for each in numbers if each not in known]:
+            said = self._answer("condor_history", *left, *asked, "-limit", str(len(left)), fails=True)
+            records += _of(left, said)
+        self._missing(numbers, records, "condor_history", "-long")
+        return [self._analyzed(each) if each.waiting else each for each in records]
+
+    def _analyzed(self, record: Record) -> Record:
+        """
+        The record of a job that waits, with why it does.
+        """
+        why = self._answer("condor_q", "-better-analyze", record.job, fails=True)
+        return evolve(record, text=f"{record.text}\n\n{why}")
+
+
+def _of(numbers: Sequence[str], said: str) -> list[Record]:
+    """
+    The records of the jobs asked for: a number without a process (``881``) is process 0.
+    """
+    found = []
+    for block in re.split(r"\n\s*\n", said):
+        fields = dict(re.findall(r"(?m)^(\w+) = (.*)$", block))
+        whole = f"{fields.get('ClusterId')}.{fields.get('ProcId', '0')}"
+        number = next((each for each in numbers if whole in (each, f"{each}.0")), None)
+        if number is not None:
+            found.append(job_record(number, block, fields))
+    return found
+
+
+def job_record(number: str, text: str, fields: dict[str, str]) -> Record:
+    """
+    One job by its ClassAd.
+    """
+    status = fields.get("JobStatus", "")
+    over = status not in (_IDLE, *_RUNNING)
+    limit, used = (_whole(fields.get(each)) for each in ("RequestMemory", "MemoryUsage"))  # MiB
+    allowed = fields.get("AllowedExecuteDuration") or fields.get("AllowedJobDuration") or ""
+    return Record(
+        job=number,
+        text=text,
+        started=_whole(fields.get("JobCurrentStartDate") or fields.get("JobStartDate")),
+        ended=_whole(fields.get("EnteredCurrentStatus") or fields.get("CompletionDate")) if over else None,
+        cancelled="via condor_rm" in fields.get("RemoveReason", ""),
+        holds_late="memory" in fields.get("HoldReason", "").lower(),
+        waiting=status == _IDLE and "JobStartDate" not in fields,
+        limit_bytes=int(limit * 2**20) if limit else None,
+        rss_bytes=int(used * 2**20) if used else None,
+        percent_of_time=percent(fields.get("RemoteWallClockTime", ""), allowed),
+    )
+
+
+def _whole(text: str | None) -> float | None:
+    return float(text) if text and re.fullmatch(r"\d+(?:\.\d+)?", text) and float(text) else None

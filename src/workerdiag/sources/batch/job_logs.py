@@ -1,0 +1,157 @@
+"""
+The files that the output of batch jobs goes to, and whose jobs they are by what stands in them.
+
+dask-jobqueue (0.9.0) names them ``<job name>-%J.err`` (Slurm), ``<worker>-%J.err`` (LSF),
+``worker-<id>.err`` (HTCondor) in its ``log_directory``, and leaves the name to the system
+elsewhere: ``<job name>.o<number>``, ``<number>.<server>.OU``, ``slurm-<number>.out``,
+``OAR.<job name>.<number>.stderr``. All of them hold the number of the job.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from attrs import evolve
+
+from workerdiag.model.scene import Scene, Victim
+from workerdiag.sources.batch.jobs import Job, Jobs, System
+
+#: Where jobs that were given no place for their output have been submitted, by their environment.
+_SUBMITTED_FROM = ("SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "LS_SUBCWD", "SGE_O_WORKDIR", "OAR_WORKDIR")
+#: So many entries of a directory are looked at, and so many files opened for whose they are.
+_MOST_ENTRIES = 20_000
+_MOST_OPENED = 60
+#: Where a worker says its address: at its start, which a restart by the nanny repeats.
+_HEAD_BYTES = 64 * 1024
+_TAIL_BYTES = 256 * 1024
+_NUMBERED = re.compile(
+    r"(?:^|[-_.])(?P<before>\d+(?:\.\d+)?)\.(?:out|err|log|stdout|stderr)$"
+    r"|\.[oe](?P<after>\d+)(?:[.-]\d+)?$"
+    r"|^(?P<first>\d+)(?:\[\d*\])?(?:\.[\w-]+)*\.(?:OU|ER)$"
+)
+
+
+def directories(scene: Scene) -> list[Path]:
+    """
+    Where the output of the cluster's jobs goes: the directory it was given, else where they were submitted.
+    """
+    given = dict.fromkeys(_given(scene))
+    if given:
+        return [Path(each).expanduser() for each in given]
+    submitted = (place.environment.get(name) for place in scene.nearest() for name in _SUBMITTED_FROM)
+    usual = dict.fromkeys(each for each in submitted if each)
+    if not usual and scene.cluster_is("JobQueueCluster", "dask_jobqueue"):
+        usual = {str(Path.cwd()): None}
+    return [Path(each) for each in usual]
+
+
+def _given(scene: Scene) -> Iterator[str]:
+    wanted = getattr(scene.cluster, "_job_kwargs", None)
+    if isinstance(wanted, Mapping) and isinstance(wanted.get("log_directory"), str):
+        yield wanted["log_directory"]
+    for job in list(getattr(scene.cluster, "_created", ())):
+        directory = getattr(job, "log_directory", None)
+        if isinstance(directory, str):
+            yield directory
+
+
+def files_of(directory: Path, number: str) -> list[Path]:
+    """
+    The output of one job in *directory*, errors first.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    wanted = number.partition(".")[0]
+    found = [path for path in _outputs(directory) if _number_in(path.name).partition(".")[0] == wanted]
+    return sorted(found, key=lambda path: (_is_output(path.name), path.name))
+
+
+def _number_in(name: str) -> str:
+    """
+    The number of the job in the name of a file that its output goes to; empty if it is none such.
+    """
+    found = _NUMBERED.search(name)
+    return next((each for each in found.groups() if each), "") if found else ""
+
+
+def _is_output(name: str) -> bool:
+    return name.endswith((".out", ".OU", ".stdout")) or re.search(r"\.o\d+", name) is not None
+
+
+def _outputs(directory: Path) -> Iterator[Path]:
+    """
+    Files that are named as the output of jobs is.
+    """
+    with os.scandir(directory) as entries:
+        for count, entry in enumerate(entries):
+            if count >= _MOST_ENTRIES:
+                return
+            if _number_in(entry.name) and entry.is_file():
+                yield Path(entry.path)
+
+
+def homes_by_log(jobs: Jobs, scene: Scene, system: System, *, within_s: float) -> tuple[Job, ...]:
+    """
+    The known jobs, and those of the homeless whose address stands in the output of one.
+
+    A job that a cluster object has let go of is found by this alone.
+    """
+    deadline = time.monotonic() + within_s
+    homes = {job.id: job for job in jobs.known}
+    homeless = [victim for victim in jobs.homeless if victim.whose.worker]
+    for path in _newest(directories(scene), scene) if homeless else ():
+        if time.monotonic() > deadline or not homeless:
+            break
+        said = _ends_of(path)
+        here = [victim for victim in homeless if _names(said, victim)]
+        number = _known_as(_number_in(path.name), homes, system) if here else None
+        if number is not None:
+            known = homes.get(number, Job(id=number))
+            homes[number] = evolve(known, victims=(*known.victims, *here), alive=False)
+            homeless = [victim for victim in homeless if victim not in here]
+    return tuple(sorted(homes.values(), key=lambda job: not job.victims))
+
+
+def _newest(places: Iterable[Path], scene: Scene) -> list[Path]:
+    """
+    Output written since the time of interest, the latest first.
+    """
+    dated = []
+    for directory in places:
+        try:
+            dated += [(path.stat().st_mtime, path) for path in _outputs(directory)]
+        except OSError:  # the log directory's own source has the gap
+            continue
+    recent = [each for each in dated if scene.since is None or each[0] >= scene.since - 86400]
+    return [path for _, path in sorted(recent, reverse=True)[:_MOST_OPENED]]
+
+
+def _known_as(number: str, known: Iterable[str], system: System) -> str | None:
+    """
+    The number as it is known already, maybe with the name of its server, else as it is, if it can be one.
+    """
+    same = (each for each in known if each.partition(".")[0] == number.partition(".")[0])
+    return next(same, None) or system.checked(number) or system.checked(number.partition(".")[0])
+
+
+def _names(said: bytes, victim: Victim) -> bool:
+    """
+    Whether a worker with the victim's address, and no longer one, stands in *said*.
+    """
+    address = re.escape(str(victim.whose.worker).encode())
+    return re.search(address + rb"(?!\d)", said) is not None
+
+
+def _ends_of(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+            file.seek(max(len(head), file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            return head + b"\n" + file.read(_TAIL_BYTES)
+    except OSError:
+        return b""

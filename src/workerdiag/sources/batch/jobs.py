@@ -1,0 +1,202 @@
+"""
+Which batch jobs are this cluster's, and who of the dead ran in which.
+
+Known from the environment of the processes that were asked, from the cluster object of
+dask-jobqueue (0.9.0: core.py, ``Job.job_id``) and from workers' names that hold the number of
+their job; never from names of jobs alone, which others may use as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from workerdiag.model.scene import Place, Scene, Victim
+
+#: So many jobs are asked about.
+MOST_JOBS = 16
+#: Workers' names of dask-jobqueue before 0.7, and its HTCondor ones: ``dask-worker--7120344--``.
+_ID_IN_NAME = re.compile(r"--(\d[\w.\[\]-]*?)--(?:-?\d+)?$")
+
+
+@frozen(kw_only=True)
+class System:
+    """
+    A batch system, as far as its jobs can be recognised.
+    """
+
+    name: str
+    #: Cluster classes of dask-jobqueue.
+    clusters: tuple[str, ...]
+    #: Variables with the number of the job that a process runs in.
+    variables: tuple[str, ...]
+    #: What a number must look like as a whole before it goes into a command.
+    form: re.Pattern[str]
+    #: At least one of these must be set too, where the variable's name is anybody's; empty: none.
+    beside: tuple[str, ...] = ()
+
+    def checked(self, number: object) -> str | None:
+        """
+        The number as text, if it can be one of this system's; else None.
+        """
+        text = str(number or "").strip()
+        return text if len(text) <= 100 and self.form.fullmatch(text) else None
+
+    def job_of(self, environment: Mapping[str, str]) -> str | None:
+        """
+        The job that a process with this environment runs in; None without one.
+        """
+        if self.beside and not any(environment.get(each) for each in self.beside):
+            return None
+        found = (self.checked(environment.get(each)) for each in self.variables)
+        return next((each for each in found if each), None)
+
+
+@frozen(kw_only=True)
+class Job:
+    """
+    A batch job that is this cluster's.
+    """
+
+    id: str
+    #: The dead who ran in it; empty: nobody is known to have.
+    victims: tuple[Victim, ...] = ()
+    #: Whether they ran in no other; a cluster object gives a new job the name of one that it lost.
+    sure: bool = True
+    #: Whether other processes of the cluster live in it.
+    alive: bool = False
+
+
+@frozen(kw_only=True)
+class Jobs:
+    """
+    The jobs of one cluster in one batch system.
+    """
+
+    #: Those of the dead first, the latest first.
+    known: tuple[Job, ...] = ()
+    #: The dead whose job is not known.
+    homeless: tuple[Victim, ...] = ()
+    #: Names of workers whose jobs the cluster object wanted and the batch system never took.
+    refused: tuple[str, ...] = ()
+
+
+def jobs_of(scene: Scene, system: System) -> Jobs | None:
+    """
+    What is known of the cluster's jobs without asking anybody; None if *system* has no part in it.
+    """
+    objects = _job_objects(scene, system)
+    if objects is None and not any(_inhabited(scene, system)):
+        return None
+    objects = objects or []
+    homes: dict[str, list[Victim]] = {}
+    homeless, torn = [], set()
+    for victim in scene.victims:
+        found = _homes(victim, scene.places, objects, system)
+        for home in found:
+            homes.setdefault(home, []).append(victim)
+        torn |= set(found) if len(found) > 1 else set()
+        homeless += [] if found else [victim]
+    jobs = [Job(id=home, victims=tuple(dead), sure=home not in torn) for home, dead in homes.items()]
+    if homeless or not scene.victims:
+        jobs += _others(scene, objects, system, known=set(homes))
+    return Jobs(
+        known=tuple(jobs[:MOST_JOBS]),
+        homeless=tuple(homeless),
+        refused=_refused(scene) if objects else (),
+    )
+
+
+def _job_objects(scene: Scene, system: System) -> list[tuple[str, Any]] | None:
+    """
+    The cluster object's own jobs with the names of their workers; None if it is of another kind.
+    """
+    if not scene.cluster_is(*system.clusters):
+        return None
+    kept = list(getattr(scene.cluster, "_created", ()))  # also those it has let go of
+    objects = {id(each): each for each in (*_listed(scene), *kept) if hasattr(each, "job_id")}
+    return [(str(getattr(each, "name", "")), each) for each in objects.values()]
+
+
+def _listed(scene: Scene) -> list[Any]:
+    """
+    The jobs that the cluster object has now, all of which it has tried to submit.
+    """
+    listed = getattr(scene.cluster, "workers", None)
+    return list(listed.values()) if isinstance(listed, Mapping) else []
+
+
+def _refused(scene: Scene) -> tuple[str, ...]:
+    without = (each for each in _listed(scene) if getattr(each, "job_id", "") is None)
+    return tuple(str(getattr(each, "name", "")) for each in without)
+
+
+def _homes(
+    victim: Victim, places: Iterable[Place], objects: Iterable[tuple[str, Any]], system: System
+) -> list[str]:
+    """
+    The job that a dead worker ran in, or the jobs that can be it; none if nothing tells.
+    """
+    whose = victim.whose
+    for place in places:
+        own = place.role in ("worker", "nanny") and (
+            _equal(place.whose.nanny, whose.nanny) or _equal(place.whose.worker, whose.worker)
+        )
+        if own and (found := system.job_of(place.environment)):
+            return [found]
+    if whose.name is None:
+        return []
+    if said := _ID_IN_NAME.search(whose.name):
+        found = system.checked(said[1])
+        return [found] if found else []
+    numbers = (system.checked(each.job_id) for name, each in objects if _is_of(whose.name, name))
+    return list(dict.fromkeys(each for each in numbers if each))
+
+
+def _is_of(worker: str, job: str) -> bool:
+    """
+    Whether a worker's name is a job's, or that of one of a job's several workers (``<name>-1``).
+    """
+    return worker == job or re.fullmatch(re.escape(job) + r"-\d+", worker) is not None
+
+
+def _equal(one: str | None, two: str | None) -> bool:
+    return one is not None and one == two
+
+
+def _others(
+    scene: Scene, objects: Iterable[tuple[str, Any]], system: System, *, known: set[str]
+) -> list[Job]:
+    """
+    Jobs whose dead are not known by name: the latest of those without a living worker, then the others.
+    """
+    living = _living_names(scene)
+    empty: list[str] = []
+    lived_in: list[str] = []
+    for name, each in objects:
+        if number := system.checked(getattr(each, "job_id", None)):
+            (lived_in if any(_is_of(one, name) for one in living) else empty).append(number)
+    lived_in += _inhabited(scene, system)
+    numbers = dict.fromkeys(each for each in [*reversed(empty), *lived_in] if each not in known)
+    return [Job(id=each, alive=each in lived_in) for each in numbers]
+
+
+def _inhabited(scene: Scene, system: System) -> list[str]:
+    """
+    Jobs that processes of the cluster live in; the client's own is not the cluster's.
+    """
+    found = (system.job_of(place.environment) for place in scene.places if place.role != "client")
+    return [each for each in found if each]
+
+
+def _living_names(scene: Scene) -> Sequence[str]:
+    """
+    Names of the workers that the cluster object knows of, without asking anybody.
+    """
+    info = getattr(scene.cluster, "scheduler_info", None)
+    workers = info.get("workers") if isinstance(info, Mapping) else None
+    listed = list(workers.values()) if isinstance(workers, Mapping) else []
+    return [str(each.get("name")) for each in listed if isinstance(each, Mapping)]

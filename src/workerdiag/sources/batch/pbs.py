@@ -1,0 +1,107 @@
+"""
+PBS Professional, OpenPBS and Torque: ``qstat`` with the history of jobs, else ``tracejob``.
+
+Read as their manual pages document them (qstat(1B), pbs_job_attributes(7B), tracejob(8)).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from workerdiag.model.scene import Terms
+from workerdiag.sources.batch.asking import BatchSource, blocks
+from workerdiag.sources.batch.records import Record, percent, seconds, size_bytes
+from workerdiag.sources.batch.systems import PBS
+
+#: 256 and a signal: what the job's shell died of.
+#: The environment of whoever submitted the job, which may hold secrets.
+_PRIVATE = re.compile(r"(?im)^ +(?:Variable_List|Submit_arguments|argument_list|executable) = .*(?:\n|$)")
+_TRACED = re.compile(r"(?m)^\d\d/\d\d/\d{4} ")
+_ENDED_BY_ORDER = ("271", "265")
+
+
+class PBSSource(BatchSource):
+    """
+    What a PBS server says of the cluster's jobs.
+    """
+
+    name = "PBS"
+    terms = Terms(
+        lasts_s=300.0,  # Torque's keep_completed as it is often set; job_history_duration of PBS is two weeks
+        permission="own jobs; tracejob reads the server's logs, mostly for administrators on its machine",
+        cost="one request to the PBS server for each job, at most 16",
+    )
+    system = PBS
+
+    def _records(self, numbers: Sequence[str]) -> list[Record]:
+        records = []
+        for number in numbers:
+            said = self._answer("qstat", "-x", "-f", number, fails=True)
+            if "<Data>" in said[:200]:  # to Torque -x means XML
+                said = self._answer("qstat", "-f", number, fails=True)
+            own = re.compile(rf"Job Id: (?:Moab\.)?{re.escape(_short(number))}(?!\d)")
+            found = [server_record(number, each) for each in blocks(said, ["Job Id:"]) if own.match(each)]
+            records += found or self._traced(number)
+        self._missing(numbers, records, "qstat", "-x", "-f")
+        return records
+
+    def _traced(self, number: str) -> list[Record]:
+        said = self._answer("tracejob", "-n", "3", number, fails=True)
+        return [traced_record(number, said)] if _TRACED.search(said) else []
+
+
+def _short(number: str) -> str:
+    """
+    The number without the name of its server.
+    """
+    return number.removeprefix("Moab.").partition(".")[0]
+
+
+def server_record(number: str, text: str) -> Record:
+    """
+    One job as ``qstat -f`` shows it.
+    """
+    text = re.sub(r"\n\t", "", text)  # long values go on after a tab
+    text = _PRIVATE.sub("", text)
+    fields = {key.lower(): value.strip() for key, value in re.findall(r"(?m)^ +([\w.]+) = (.*)$", text)}
+    over = fields.get("job_state") in ("F", "C", "X")
+    ended = next((fields[each] for each in ("obittime", "comp_time", "mtime") if each in fields), "")
+    status = fields.get("exit_status", "")
+    return Record(
+        job=number,
+        text=text,
+        started=seconds(fields.get("stime") or fields.get("start_time") or ""),
+        ended=seconds(ended) if over else None,
+        cancelled=status in _ENDED_BY_ORDER and "exceeded" not in text,
+        waiting=fields.get("job_state") in ("Q", "H", "W"),
+        limit_bytes=size_bytes(fields.get("resource_list.mem", "")),
+        rss_bytes=size_bytes(fields.get("resources_used.mem", "")),
+        percent_of_time=percent(
+            fields.get("resources_used.walltime", ""), fields.get("resource_list.walltime", "")
+        ),
+    )
+
+
+def traced_record(number: str, text: str) -> Record:
+    """
+    One job as the server's logs tell of it.
+    """
+    times: dict[str, float | None] = {"Job Run": None, "Exit_status": None}
+    for line in text.splitlines():
+        for words in times:
+            if words in line:
+                times[words] = seconds(line)
+    return Record(
+        job=number,
+        text=text,
+        started=times["Job Run"],
+        ended=times["Exit_status"],
+        cancelled="Job deleted" in text or "delete job request" in text,
+        waiting=times["Job Run"] is None and "Job Queued" in text,
+        rss_bytes=size_bytes(_after("resources_used.mem=", text)),
+    )
+
+
+def _after(words: str, text: str) -> str:
+    return text.partition(words)[2].split(maxsplit=1)[0] if words in text else ""

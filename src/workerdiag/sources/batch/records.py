@@ -1,0 +1,144 @@
+"""
+What a batch system keeps of one run of a job, and whether it can be why somebody in it died.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+import time
+from collections.abc import Iterable
+
+from attrs import frozen
+
+#: A run and a death belong together if the death lies at most so long after it: clocks differ by up
+#: to five minutes, and both Dask and batch systems take minutes to miss a silent node.
+_NEAR_S = 900.0
+#: Nobody dies in a run that has not begun; what dask-jobqueue starts instead begins 15 s later.
+_BEFORE_S = 10.0
+#: A cancellation so long after a death did not cause it: dask-jobqueue cancels the job of a worker
+#: that is gone itself, 15 s later (distributed 2026.8.0: ``deploy.lost-worker-timeout``).
+_CANCELLED_LATE_S = 10.0
+#: Any other end of a job so long after a death did not cause it; Slurm's KillWait is 30 s.
+_ENDED_LATE_S = 60.0
+
+_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)")
+_AMERICAN = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)")
+_CTIME = re.compile(r"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.\d+)?(?: (\d{4}))?")
+
+
+@frozen(kw_only=True)
+class Record:
+    """
+    One run of one job, in the batch system's own words.
+    """
+
+    job: str
+    text: str
+    #: Seconds since the epoch; None while it has not started, or not ended.
+    started: float | None = None
+    ended: float | None = None
+    #: Somebody told the batch system to end it.
+    cancelled: bool = False
+    #: What ended it is noted long after it happened, or holds for the whole run: a lost node,
+    #: a kill for memory within the job.
+    holds_late: bool = False
+    waiting: bool = False
+    #: Memory the job may use and the most it was seen to use, in bytes.
+    limit_bytes: int | None = None
+    rss_bytes: int | None = None
+    #: How much of the time it was given it had used, in percent.
+    percent_of_time: float | None = None
+
+    def may_explain(self, died: float | None) -> bool:
+        """
+        Whether the end of this run can be why somebody died at *died*; a job that outlived the dead cannot.
+        """
+        if died is None or self.ended is None or self.holds_late:
+            return True
+        return self.ended - died <= (_CANCELLED_LATE_S if self.cancelled else _ENDED_LATE_S)
+
+    def apart_s(self, died: float) -> float:
+        """
+        How far *died* lies outside of this run, in seconds; 0 within it.
+        """
+        before = self.started - died if self.started is not None else 0.0
+        after = died - self.ended if self.ended is not None else 0.0
+        return max(0.0, before, after)
+
+
+def run_of(records: Iterable[Record], died: float | None) -> Record | None:
+    """
+    Of the runs of a job (a requeued one has several) the one in which somebody died.
+
+    Without a time it is the last one; None if all lie too far away, as those of a reused number do.
+    """
+    runs = list(records)
+    if died is None:
+        return runs[-1] if runs else None
+    begun = [each for each in runs if not each.waiting and (each.started or died) <= died + _BEFORE_S]
+    near = min(begun, key=lambda each: each.apart_s(died), default=None)
+    return near if near is not None and near.apart_s(died) <= _NEAR_S else None
+
+
+def seconds(text: str) -> float | None:
+    """
+    Seconds since the epoch of a time in UTC as batch systems write it; None if it is none.
+
+    A time without a year (LSF) is of this year, or of the last one if it would lie ahead.
+    """
+    if found := _ISO.search(text):
+        return float(calendar.timegm((*(int(part) for part in found.groups()), 0, 0, 0)))
+    if found := _AMERICAN.search(text):
+        month, day, year, *clock = (int(part) for part in found.groups())
+        return float(calendar.timegm((year, month, day, *clock, 0, 0, 0)))
+    found = _CTIME.search(text)
+    if found is None or found[1] not in _MONTHS:
+        return None
+    month, day, *clock = _MONTHS.index(found[1]) + 1, *(int(found[part]) for part in (2, 3, 4, 5))
+    tomorrow = time.gmtime(time.time() + 86400)
+    year = int(found[6] or tomorrow.tm_year)
+    if not found[6] and (month, day) > (tomorrow.tm_mon, tomorrow.tm_mday):
+        year -= 1
+    return float(calendar.timegm((year, month, day, *clock, 0, 0, 0)))
+
+
+def size_bytes(text: str, *, unit: str = "") -> int | None:
+    """
+    ``364528K``, ``954M``, ``2412340kb``, ``151.734MB`` or ``4G`` in bytes, by powers of 1024.
+
+    Args:
+        text: A number with a unit.
+        unit: The unit of a number without one; empty: bytes.
+    """
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d+)?)\s*([bkmgtp]?)(?:i?b|n)?(?:ytes)?\s*", text, re.IGNORECASE)
+    if found is None:
+        return None
+    power = "bkmgtp".find((found[2] or unit[:1] or "b").lower())
+    return int(float(found[1]) * 1024 ** max(0, power)) or None
+
+
+def percent(used: str, given: str) -> float | None:
+    """
+    How much of a time that was given was used; None where either is not said.
+
+    Args:
+        used: ``01:00:05``, ``1-02:03:04``, or a number of seconds.
+        given: The same.
+    """
+    spent, whole = duration_s(used), duration_s(given)
+    return None if spent is None or not whole else round(100.0 * spent / whole, 1)
+
+
+def duration_s(text: str) -> float | None:
+    """
+    Seconds of ``1-02:03:04``, ``02:03:04``, ``03:04``, ``21s`` or ``20``; None if it is none.
+    """
+    found = re.fullmatch(r"\s*(?:(\d+)[-+])?((?:\d+:){1,2}\d+(?:\.\d+)?|\d+(?:\.\d+)?)s?\s*", text)
+    if found is None:
+        return None
+    total = 0.0
+    for part in found[2].split(":"):
+        total = 60 * total + float(part)
+    return total + 86400 * int(found[1] or 0)

@@ -1,0 +1,77 @@
+"""
+Grid Engine: ``qacct`` for jobs that ended, ``qstat -j`` for the others.
+
+As of Son of Grid Engine 8.1.9 (accounting(5), qacct(1)); Univa's and Altair's write times differently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from workerdiag.model.scene import Terms
+from workerdiag.sources.batch.asking import BatchSource
+from workerdiag.sources.batch.records import Record, percent, seconds, size_bytes
+from workerdiag.sources.batch.systems import GRID_ENGINE
+
+#: The environment of whoever submitted the job, which may hold secrets.
+_PRIVATE = re.compile(r"(?m)^(?:env_list|job_args|context|sge_o_path):.*(?:\n|$)")
+_RULE = re.compile(r"(?m)^={20,}$")
+
+
+class GridEngineSource(BatchSource):
+    """
+    What Grid Engine says of the cluster's jobs.
+    """
+
+    name = "Grid Engine"
+    terms = Terms(
+        permission="reading $SGE_ROOT/$SGE_CELL/common/accounting",
+        cost="qacct reads the whole accounting file for each job, at most 16",
+    )
+    system = GRID_ENGINE
+
+    def _records(self, numbers: Sequence[str]) -> list[Record]:
+        records = []
+        for number in numbers:
+            said = self._answer("qacct", "-j", number, fails=True)
+            found = [record for block in _RULE.split(said) if (record := accounted(number, block))]
+            if not found:
+                said = self._answer("qstat", "-j", number, fails=True)
+                job = number.partition(".")[0]
+                found = [queued(number, said)] if re.search(rf"(?m)^job_number: +{job}$", said) else []
+            records += found
+        self._missing(numbers, records, "qacct", "-j")
+        return records
+
+
+def accounted(number: str, text: str) -> Record | None:
+    """
+    One run as ``qacct -j`` shows it; None if the text is of none, or of another job.
+    """
+    fields = dict(re.findall(r"(?m)^(\w+) +(.*?) *$", text))
+    job, _, task = number.partition(".")
+    if fields.get("jobnumber") != job or (task and fields.get("taskid") != task):
+        return None
+    wanted = dict(re.findall(r"\b(h_rt|h_vmem|mem_free|m_mem_free)=([\w.:]+)", fields.get("category", "")))
+    failed = fields.get("failed", "")
+    by = fields.get("deleted_by", "NONE")
+    return Record(
+        job=number,
+        text=text.strip(),
+        started=seconds(fields.get("start_time", "")),
+        ended=seconds(fields.get("end_time", "")),
+        cancelled=by not in ("NONE", "") or failed.startswith("100"),
+        holds_late=failed.startswith("25 "),
+        limit_bytes=size_bytes(wanted.get("h_vmem", "") or wanted.get("m_mem_free", "")),
+        rss_bytes=size_bytes(fields.get("maxrss", "")),  # Univa's; maxvmem is address space
+        percent_of_time=percent(fields.get("ru_wallclock", ""), wanted.get("h_rt", "")),
+    )
+
+
+def queued(number: str, text: str) -> Record:
+    """
+    One job that has not ended, as ``qstat -j`` shows it.
+    """
+    running = re.search(r"(?m)^usage +\d+: ", text) is not None
+    return Record(job=number, text=_PRIVATE.sub("", text), waiting=not running)

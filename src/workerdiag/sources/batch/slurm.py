@@ -1,0 +1,184 @@
+"""
+Slurm: ``scontrol show job``, which forgets minutes after the end, and the accounting's ``sacct``.
+
+The forms are those of Slurm 22.05 (sacct and scontrol manual pages), run for real in
+``tests/lab_slurm``; fields that a release lacks are simply not there.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+
+from attrs import evolve, frozen
+
+from workerdiag.model.scene import Terms
+from workerdiag.sources.batch.asking import BatchSource, blocks
+from workerdiag.sources.batch.records import Record, percent, seconds, size_bytes
+from workerdiag.sources.batch.systems import SLURM
+
+#: Known to every sacct since 2.6.
+_FIELDS = (
+    "JobID,JobName,State,ExitCode,DerivedExitCode,Reason,"
+    "Submit,Start,End,Elapsed,Timelimit,ReqMem,MaxRSS,NodeList,JobIDRaw"
+)
+_WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+_LATE = ("NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY")
+#: A job that is being ended has no other state yet; it is asked about again after so long.
+_ENDING_S = 0.5
+_MOST_TIMES = 4
+
+
+class SlurmSource(BatchSource):
+    """
+    What the controller and the accounting of Slurm say of the cluster's jobs.
+    """
+
+    name = "Slurm"
+    terms = Terms(
+        lasts_s=300.0,  # MinJobAge of slurm.conf; the accounting keeps its part for months
+        permission="own jobs; sites with PrivateData=jobs hide those of others",
+        cost="one request to slurmdbd and one to slurmctld for each job, at most 16",
+    )
+    system = SLURM
+
+    def _records(self, numbers: Sequence[str]) -> list[Record]:
+        shown = [each for number in numbers for each in self._shown(number)]
+        command = ("sacct", "-j", ",".join(numbers), "--duplicates", "--parsable2", f"--format={_FIELDS}")
+        accounted = accounted_runs(self._answer(*command), numbers)
+        self._missing(numbers, (*shown, *accounted), "sacct", "-j")
+        return merged(accounted, shown)
+
+    def _shown(self, number: str) -> Iterator[Record]:
+        """
+        The latest run as the controller has it, once it is no more being ended.
+        """
+        for _ in range(_MOST_TIMES):
+            said = self._answer("scontrol", "show", "job", number, fails=True)
+            if "JobState=COMPLETING" not in said or self._left_s() < 4 * _ENDING_S:
+                break
+            time.sleep(_ENDING_S)
+        for block in blocks(said, ["JobId="])[:1]:
+            if number.partition("_")[0] in re.findall(r"\b(?:Array)?JobId=(\d+)", block):
+                yield shown_run(number, block)
+
+
+def shown_run(number: str, text: str) -> Record:
+    """
+    One job as ``scontrol show job`` shows it.
+    """
+    fields = dict(re.findall(r"(\w+)=(\S*)", text))
+    state = fields.get("JobState", "")
+    running = state in ("RUNNING", "SUSPENDED")
+    waiting = state in _WAITING
+    memory = re.search(r"\b(?:TRES|AllocTRES|ReqTRES)=\S*\bmem=([\d.]+\w?)", text)
+    return Record(
+        job=number,
+        text=text,
+        started=None if waiting else seconds(fields.get("StartTime", "")),
+        ended=None if waiting or running else seconds(fields.get("EndTime", "")),
+        cancelled=state == "CANCELLED",
+        holds_late=state in _LATE,
+        waiting=waiting,
+        limit_bytes=size_bytes(memory[1], unit="m") if memory else None,
+        percent_of_time=percent(fields.get("RunTime", ""), fields.get("TimeLimit", "")),
+    )
+
+
+@frozen
+class _Row:
+    """
+    One line of sacct.
+    """
+
+    line: str
+    fields: dict[str, str]
+
+    @property
+    def numbers(self) -> set[str]:
+        """
+        The job's number, and for one of an array (``120_3``) also the one that its processes know.
+        """
+        return {self.fields.get(each, "").split(".")[0] for each in ("JobID", "JobIDRaw")}
+
+    @property
+    def is_step(self) -> bool:
+        """
+        Whether the line is of a part of a job (``120.batch``).
+        """
+        return "." in self.fields.get("JobID", "")
+
+    @property
+    def state(self) -> str:
+        """
+        The state, without by whom.
+        """
+        return self.fields.get("State", "").split(" ")[0]
+
+
+def accounted_runs(text: str, numbers: Sequence[str]) -> list[Record]:
+    """
+    The runs of the jobs in the table of ``sacct --parsable2``; each keeps the head and its own lines.
+    """
+    head, *lines = text.splitlines() or [""]
+    names = head.split("|")
+    if "JobID" not in names:
+        return []
+    rows = [_Row(line, dict(zip(names, line.split("|"), strict=False))) for line in lines if "|" in line]
+    records = []
+    for number in numbers:
+        runs: list[list[_Row]] = []
+        for row in rows:
+            if number in row.numbers and not row.is_step:
+                runs.append([row])
+            elif number in row.numbers and runs:
+                runs[-1].append(row)
+        records += [_accounted_run(number, head, run) for run in runs]
+    return records
+
+
+def _accounted_run(number: str, head: str, rows: Sequence[_Row]) -> Record:
+    job = rows[0]
+    state = job.state
+    running = state in ("RUNNING", "SUSPENDED")
+    used = [size_bytes(row.fields.get("MaxRSS", "")) or 0 for row in rows]
+    return Record(
+        job=number,
+        text="\n".join((head, *(row.line for row in rows))),
+        started=seconds(job.fields.get("Start", "")),
+        ended=None if running else seconds(job.fields.get("End", "")),
+        cancelled=state == "CANCELLED",
+        holds_late=any(row.state in _LATE for row in rows),
+        waiting=state in _WAITING,
+        limit_bytes=size_bytes(job.fields.get("ReqMem", ""), unit="m"),
+        rss_bytes=max(used) or None,
+        percent_of_time=percent(job.fields.get("Elapsed", ""), job.fields.get("Timelimit", "")),
+    )
+
+
+def merged(accounted: Sequence[Record], shown: Sequence[Record]) -> list[Record]:
+    """
+    The accounting's runs; what the controller shows of one is added to it, or is a run that it lacks.
+    """
+    records = list(accounted)
+    for latest in shown:
+        same = [at for at, each in enumerate(records) if each.job == latest.job and _same_run(each, latest)]
+        if not same:
+            records.append(latest)
+            continue
+        known = records[same[-1]]
+        records[same[-1]] = evolve(
+            known,
+            text=f"{known.text}\n{latest.text}",
+            ended=latest.ended if latest.ended is not None else known.ended,
+            cancelled=known.cancelled or latest.cancelled,
+            holds_late=known.holds_late or latest.holds_late,
+            waiting=latest.waiting,
+            limit_bytes=known.limit_bytes or latest.limit_bytes,
+        )
+    return records
+
+
+def _same_run(one: Record, two: Record) -> bool:
+    return one.waiting == two.waiting and one.started == two.started

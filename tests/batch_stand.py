@@ -1,0 +1,134 @@
+"""
+A batch system made of scripts, and a dead worker of a job in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import define
+
+from workerdiag import explain
+from workerdiag.model.evidence import Event, Evidence, Identity
+from workerdiag.model.scene import Place, Scene, Victim
+
+WORKER = "tcp://10.0.0.4:40331"
+NANNY = "tcp://10.0.0.4:40330"
+HOST = "10.0.0.4"
+
+
+def command(folder: Path, name: str, script: str) -> None:
+    """
+    Put an executable in *folder* that runs *script* in a shell.
+    """
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def says(folder: Path, name: str, text: str, *, status: int = 0) -> None:
+    """
+    Put an executable in *folder* that prints *text*, whatever it is asked, and notes what it was asked.
+    """
+    answer = folder / f"{name}.answer"
+    answer.write_text(text)
+    command(folder, name, f'echo "{name} $*" >> {folder}/asked\ncat {answer}\nexit {status}')
+
+
+def asked(folder: Path) -> list[str]:
+    """
+    The commands that were run.
+    """
+    log = folder / "asked"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+@define
+class Job:
+    """
+    What dask-jobqueue's cluster objects hold for each job.
+    """
+
+    name: str
+    job_id: str | None
+    job_name: str = "dask-worker"
+    log_directory: str | None = None
+
+
+class JobQueueCluster:
+    """
+    A cluster object as dask-jobqueue has them.
+    """
+
+    def __init__(self, *jobs: Job, living: Mapping[str, Any] | None = None) -> None:
+        self.workers = {job.name: job for job in jobs}
+        self.scheduler_info = {"workers": dict(living or {})}
+        self._created = list(jobs)
+        self._job_kwargs = {"log_directory": jobs[0].log_directory} if jobs else {}
+
+
+def cluster(kind: str, *jobs: Job, **options: Any) -> JobQueueCluster:
+    """
+    One of a given class, e.g. ``SLURMCluster``.
+    """
+    return type(kind, (JobQueueCluster,), {})(*jobs, **options)
+
+
+@define
+class Client:
+    """
+    A client, as far as sources look at it.
+    """
+
+    cluster: Any = None
+
+
+def victim(
+    when: float | None, *, name: str | None = "w-0", worker: str = WORKER, nanny: str = NANNY
+) -> Victim:
+    """
+    The dead worker.
+    """
+    return Victim(whose=Identity(worker=worker, pid=4711, nanny=nanny, name=name, host=HOST), when=when)
+
+
+def scene(*victims: Victim, of: Any = None, role: str = "nanny", **environment: str) -> Scene:
+    """
+    What is known of them; a nanny lives where *environment* is given.
+    """
+    nanny = Place(role=role, whose=Identity(nanny=NANNY, host=HOST), environment=environment)
+    return Scene(victims=victims, places=(nanny,) if environment else (), client=Client(of))
+
+
+@define
+class Removal:
+    """
+    That the scheduler lost a worker, as a source.
+    """
+
+    dead: Victim
+    name: str = "scheduler events"
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        assert budget_s > 0
+        said = {"action": "remove-worker", "worker": self.dead.whose.worker, "expected": False}
+        yield Event(topic="all", fields=said, when=self.dead.when, whose=self.dead.whose)
+
+
+def explained(source: Any, dead: Victim | None, *, budget_s: float = 5.0) -> Any:
+    """
+    The diagnosis of a death by what *source* says of it alone.
+    """
+    sources = [source] if dead is None else [Removal(dead), source]
+    return explain(sources=sources, timeout=budget_s)
+
+
+def on_path(folder: Path, monkeypatch: Any) -> Path:
+    """
+    *folder* as the first place where commands are looked for.
+    """
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return folder

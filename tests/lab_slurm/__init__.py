@@ -1,0 +1,3 @@
+"""
+Real deaths of a real ``SLURMCluster`` in a Slurm of our own.
+"""

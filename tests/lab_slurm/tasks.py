@@ -1,0 +1,39 @@
+"""
+What the tasks of these deaths do; workers import it by its name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+
+
+def wait(seconds: float = 600.0) -> None:
+    """
+    Do nothing.
+    """
+    time.sleep(seconds)
+
+
+def burst(megabytes: int) -> int:
+    """
+    Fill memory faster than a nanny looks.
+    """
+    held = [bytearray(b"x" * 2**20) for _ in range(megabytes)]
+    time.sleep(60)
+    return len(held)
+
+
+def crash() -> None:
+    """
+    Read from address 0.
+    """
+    ctypes.string_at(0)
+
+
+def process() -> int:
+    """
+    The worker's process id.
+    """
+    return os.getpid()
