@@ -37,7 +37,7 @@ def test_wheel(session: nox.Session) -> None:
     """
     Install what users install, and run all tests, with coverage of branches, or those chosen after ``--``.
     """
-    session.install(".", *groups("tests"))
+    session.install(".", *groups("tests"), *groups("clouds"))
     session.run("pytest", "-n", "2", *(session.posargs or ["--cov"]))
 
 

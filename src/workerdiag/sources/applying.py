@@ -28,6 +28,14 @@ SHIPPED: tuple[str, ...] = (
     "workerdiag.sources.batch.htcondor:HTCondorSource.of",
     "workerdiag.sources.batch.oar:OARSource.of",
     "workerdiag.sources.batch.log_directory:LogDirectorySource.of",
+    "workerdiag.sources.clouds.ec2:Ec2Source.of",
+    "workerdiag.sources.clouds.ecs:EcsSource.of",
+    "workerdiag.sources.clouds.gcp:GcpSource.of",
+    "workerdiag.sources.clouds.azure:AzureSource.of",
+    "workerdiag.sources.coiled:CoiledSource.of",
+    "workerdiag.sources.stores.cloudwatch:CloudWatchSource.of",
+    "workerdiag.sources.stores.loki:LokiSource.of",
+    "workerdiag.sources.stores.journald:JournalSource.of",
 )
 
 SourceFactory = Callable[[Scene], EvidenceSource | None]

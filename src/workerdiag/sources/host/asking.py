@@ -21,7 +21,7 @@ from workerdiag.sources.cluster.queries import answered
 
 #: Names of the modules in ``probes``.
 WHEREABOUTS = ("whereabouts",)
-OF_THE_DEAD = ("kernel", "groups", "machine")
+OF_THE_DEAD = ("kernel", "groups", "nannies", "machine")
 OF_THE_LIVING = ("groups", "machine")
 #: One machine says some kB, with a full kernel log 256 kB.
 MOST_CHARS = 2**20

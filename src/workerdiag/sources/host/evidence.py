@@ -4,8 +4,11 @@ From what a machine answered to evidence: whose it is, and what it may be taken 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
+
+from attrs import evolve
 
 from workerdiag.model.evidence import Event, Evidence, Identity, LogChunk, MemoryReading
 from workerdiag.sources.host.kernel_lines import KernelLog, Told, as_text, tells_of_a_kill
@@ -20,6 +23,8 @@ FULL_SHARE = 0.001
 NEARLY_ALL = 0.95
 #: Clocks are compared to within so many seconds.
 SLACK_S = 10.0
+#: A nanny notes the end of its worker within so many seconds of the scheduler.
+NOTED_S = 2.0
 _GROUP_FIELDS = tuple(
     """
     version path limit_of memory_limit_bytes high_limit_bytes swap_limit_bytes current_bytes peak_bytes
@@ -36,6 +41,7 @@ def of_answer(answer: Mapping[str, Any], respondent: Respondent) -> Iterator[Evi
         answer: By probe, what it read.
         respondent: Who answered, and of whom.
     """
+    respondent = evolve(respondent, mourned=with_noted_pids(respondent.mourned, _ends(answer)))
     log = kernel_log(answer)
     told = log.about(respondent.mourned) if log is not None else Told(own=(), common=())
     yield from _of_kernel(told, respondent)
@@ -44,7 +50,7 @@ def of_answer(answer: Mapping[str, Any], respondent: Respondent) -> Iterator[Evi
     for index, mourned in enumerate(respondent.mourned):
         if mourned.own and group.get("version"):
             lines = told.own[index] if log is not None else ()
-            silent = whole and not lines and mourned.whose.pid is not None
+            silent = whole and not lines and mourned.pid is not None
             yield from _of_group(group, mourned, killed=tells_of_a_kill(lines), silent=silent)
     if respondent.same_machine:
         yield from _of_machine(answer.get("machine", {}), respondent)
@@ -62,7 +68,45 @@ def kernel_log(answer: Mapping[str, Any]) -> KernelLog | None:
         comparable=bool(said.get("comparable")),
         group=str(answer.get("groups", {}).get("path", "")),
         drift_s=float(said.get("drift_s", 0.0)),
+        signals={pid: signal for pid, signal, _ in reversed(_ends(answer))},
     )
+
+
+def is_doubtful(answer: Mapping[str, Any], respondent: Respondent) -> bool:
+    """
+    Whether a kill in the kernel log may be one of the dead's although nothing says so.
+    """
+    log = kernel_log(answer)
+    return log is not None and log.leaves_doubt(respondent.mourned)
+
+
+def with_noted_pids(
+    mourned: Sequence[Mourned], ends: Sequence[tuple[int, int, float]]
+) -> tuple[Mourned, ...]:
+    """
+    The dead, those without a process id with that of the end noted at the moment when they died.
+    """
+    taken = {each.whose.pid for each in mourned}
+    found = []
+    for each in mourned:
+        near = [
+            (abs(when - each.when), pid)
+            for pid, _, when in ends
+            if each.whose.pid is None and each.when is not None and pid not in taken
+        ]
+        apart, pid = min(near, default=(inf, 0))
+        if apart <= NOTED_S:
+            taken.add(pid)
+        found.append(evolve(each, noted_pid=pid if apart <= NOTED_S else None))
+    return tuple(found)
+
+
+def _ends(answer: Mapping[str, Any]) -> list[tuple[int, int, float]]:
+    """
+    Process id, signal and time of the ends that nannies noted, the latest first.
+    """
+    said = answer.get("nannies", {}).get("ends", ())
+    return [(int(pid), int(signal), float(when)) for pid, signal, when in said]
 
 
 def reaches_back(answer: Mapping[str, Any]) -> bool:
@@ -76,7 +120,7 @@ def _of_kernel(told: Told, respondent: Respondent) -> Iterator[Evidence]:
     origin = f"kernel log of {respondent.title}"
     for mourned, lines in zip(respondent.mourned, told.own, strict=False):
         if lines:
-            of = mourned.whose.pid or mourned.whose.worker or mourned.whose.name
+            of = mourned.pid or mourned.whose.worker or mourned.whose.name
             data = as_text(lines)
             yield LogChunk(origin=f"{origin}, process {of}", data=data, stream="kernel", whose=mourned.whose)
     if told.common and respondent.same_machine:
@@ -108,10 +152,13 @@ def _of_group(
 def _of_machine(told: Mapping[str, Any], respondent: Respondent) -> Iterator[Evidence]:
     for text in told.get("cores", ()):
         for mourned in respondent.mourned:
-            if f"PID: {mourned.whose.pid} " in text:
-                origin = f"coredumpctl info {mourned.whose.pid}"
+            if f"PID: {mourned.pid} " in text:
+                origin = f"coredumpctl info {mourned.pid}"
                 yield LogChunk(origin=origin, data=text.encode(), whose=mourned.whose)
     for mourned in respondent.mourned:
+        listens = told.get("listening", {}).get(mourned.whose.nanny)
+        if listens in ("yes", "no"):
+            yield Event(topic="nanny-state", fields={"listening": listens}, whose=mourned.whose)
         if told.get("host"):
             yield _of_host(told["host"], respondent, mourned)
         if mourned.own and told.get("limits"):

@@ -31,6 +31,18 @@ def machine_gap(title: str, problem: BaseException) -> Gap:
     return Gap(source=f"host {title}", reason=reason, detail=said, remedy=remedy)
 
 
+def unsure_gap(title: str) -> Gap:
+    """
+    That only what names the very process could be used, as each machine has that address.
+    """
+    return Gap(
+        source=f"host {title}",
+        reason="unreachable",
+        detail=f"without the cluster it is not known whether {title} is this machine",
+        remedy="workerdiag.explain(exc, client) with a client of the cluster",
+    )
+
+
 def kernel_gap(answer: Mapping[str, Any], respondent: Respondent) -> Gap | None:
     """
     Why the kernel log of a machine was not, or not wholly, read; None if it was.

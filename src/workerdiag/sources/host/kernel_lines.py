@@ -3,16 +3,16 @@ Which lines of a machine's kernel log are about which of the dead.
 
 The kernel tells of every process of the machine. A kill counts for the worker with that process
 id; where pids cannot be compared (a container has its own), for one that died at that moment
-in that control group. A crash names the thread, so it counts by its time.
+in that control group. A crash names the thread, so it counts by its time and signal.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from attrs import frozen
+from attrs import field, frozen
 
 from workerdiag.sources.host.respondents import Mourned
 
@@ -21,7 +21,9 @@ SAME_MOMENT_S = 15.0
 #: What a disk or the whole machine does so long before a death may have led to it.
 BEFORE_S = 300.0
 AFTER_S = 15.0
-#: A group's other processes that were killed so close to a death are part of it.
+#: The scheduler notices the end of a process at most so long before the kernel's line of its crash.
+NOTICED_S = 2.0
+#: The lines of one kill are written within so many seconds.
 TOGETHER_S = 2.0
 
 _BEGINS = re.compile(r"invoked oom-killer", re.IGNORECASE)
@@ -32,11 +34,13 @@ _OF_KILL = re.compile(
 )
 _KILLED = re.compile(r"(?:kill(?:ed)? process |,pid=|reaped process )(\d+)", re.IGNORECASE)
 _GROUP = re.compile(r"(?:task_memcg=|oom_memcg=|Tasks? in )(/[^\s,]*)")
-_LIMITED_GROUP = re.compile(r"(?:oom_memcg=|as a result of limit of )(/[^\s,]*)")
 _OF_CRASH = re.compile(
     r"\[(?P<thread>\d+)\]:? (?:segfault at|general protection|trap |bus error|unhandled signal)"
     r"|unexpected fatal signal"
 )
+#: What ended a process by the kernel's words for its fault: arch/x86/kernel/traps.c, arch/arm64/mm/fault.c.
+SIGSEGV = 11
+_SIGNALS = {"invalid opcode": 4, "divide error": 8, "bus error": 7, "simd exception": 8}
 _PYTHON = re.compile(r"(?:\(|task=|^)(?:python|dask|pt_main|ipykernel|jupyter)", re.IGNORECASE | re.MULTILINE)
 
 KernelLine = tuple[float, str]
@@ -67,6 +71,8 @@ class KernelLog:
     group: str = ""
     #: How wrong its times may be, in seconds.
     drift_s: float = 0.0
+    #: The signals that ended processes, by pid, as their nanny noted them; 0 for an exit of their own.
+    signals: Mapping[int, int] = field(factory=dict, hash=False)
 
     def about(self, mourned: Sequence[Mourned]) -> Told:
         """
@@ -74,13 +80,29 @@ class KernelLog:
         """
         own: list[list[KernelLine]] = [[] for _ in mourned]
         common: list[KernelLine] = []
+        crashes: dict[int, KernelLine] = {}
         for block in self._blocks():
-            index = self._whose(block, mourned)
-            if index is not None:
-                own[index] += block
-            elif self._concerns_all(block, mourned):
+            killed = self._killed(block, mourned)
+            if _OF_CRASH.search(block[0][1]):
+                for index in self._may_have_crashed(block[0], mourned):
+                    crashes[index] = _nearest(crashes.get(index), block[0], mourned[index].when)
+            elif killed is not None:
+                own[killed] += block
+            elif not _OF_KILL.search(block[0][1]) and _may_lead_to(block[0][0], mourned):
                 common += block
+        for index, line in crashes.items():
+            own[index].append(line)
         return Told(own=tuple(tuple(each) for each in own), common=tuple(common))
+
+    def leaves_doubt(self, mourned: Sequence[Mourned]) -> bool:
+        """
+        Whether a kill was at the moment of a death of which another process than the nanny speaks.
+
+        That process may live in another pid namespace than the dead one: the pids say nothing then.
+        """
+        kills = [block[-1][0] for block in self._blocks() if _OF_KILL.search(block[0][1])]
+        others = [each for each in mourned if not each.own]
+        return any(self._near(when, others) for when in kills)
 
     def _blocks(self) -> Iterator[list[KernelLine]]:
         """
@@ -99,33 +121,38 @@ class KernelLog:
         if block:
             yield block
 
-    def _whose(self, block: Sequence[KernelLine], mourned: Sequence[Mourned]) -> int | None:
-        if _OF_KILL.search(block[0][1]):
-            return self._killed(block, mourned)
-        if found := _OF_CRASH.search(block[0][1]):
-            return self._crashed(block[0][0], found["thread"], mourned)
-        return None
-
     def _killed(self, block: Sequence[KernelLine], mourned: Sequence[Mourned]) -> int | None:
+        """
+        Which of the dead an OOM kill was of; None for that of another process, and for other lines.
+        """
+        if not _OF_KILL.search(block[0][1]):
+            return None
         text, when = _text(block), block[-1][0]
         pids = {int(pid) for pid in _KILLED.findall(text)}
         near = self._near(when, mourned)
         if self.comparable:
             for index, each in enumerate(mourned):
-                if each.whose.pid in pids and (each.when is None or abs(each.when - when) <= BEFORE_S):
+                if each.pid in pids and (each.when is None or abs(each.when - when) <= BEFORE_S):
                     return index
-            near = [index for index in near if mourned[index].whose.pid is None]
+            near = [index for index in near if mourned[index].pid is None]
         return near[0] if near and _PYTHON.search(text) and self._fits(text) else None
 
-    def _crashed(self, when: float, thread: str | None, mourned: Sequence[Mourned]) -> int | None:
+    def _may_have_crashed(self, line: KernelLine, mourned: Sequence[Mourned]) -> Iterator[int]:
         """
-        Whose thread crashed: threads are numbered after their process.
+        Whose thread it may be that crashed: the signal fits, and threads are numbered after their process.
+
+        A process is noticed to be gone when its core has been written, which may take a while.
         """
-        for index in self._near(when, mourned):
-            pid = mourned[index].whose.pid
-            if not (self.comparable and pid is not None and thread is not None and int(thread) < pid):
-                return index
-        return None
+        found = _OF_CRASH.search(line[1])
+        thread = found["thread"] if found else None
+        signal = next((number for word, number in _SIGNALS.items() if word in line[1]), SIGSEGV)
+        for index, each in enumerate(mourned):
+            pid = each.pid
+            if each.when is None or self.signals.get(pid or 0, signal) != signal:
+                continue
+            in_order = not self.comparable or pid is None or thread is None or int(thread) >= pid
+            if in_order and -SAME_MOMENT_S <= line[0] - each.when - self.drift_s <= NOTICED_S:
+                yield index
 
     def _near(self, when: float, mourned: Sequence[Mourned]) -> list[int]:
         """
@@ -144,21 +171,6 @@ class KernelLog:
         known = self.group not in ("", "/") and not self.group.startswith("/..")
         return not known or not named or any(_is_within(each, self.group) for each in named)
 
-    def _concerns_all(self, block: Sequence[KernelLine], mourned: Sequence[Mourned]) -> bool:
-        """
-        Whether it tells of the machine before a death, or of another kill in the same, limited group.
-        """
-        when, text = block[-1][0], _text(block)
-        if _OF_CRASH.search(text):
-            return False
-        if not _OF_KILL.search(text):
-            return any(each.when is not None and -AFTER_S <= each.when - when <= BEFORE_S for each in mourned)
-        limited = [each for each in _LIMITED_GROUP.findall(text) if each != "/"]
-        ours = any(_is_within(self.group, each) for each in limited)
-        return ours and any(
-            each.own and each.when is not None and abs(each.when - when) <= TOGETHER_S for each in mourned
-        )
-
 
 def as_text(lines: Iterable[KernelLine]) -> bytes:
     """
@@ -172,6 +184,14 @@ def tells_of_a_kill(lines: Iterable[KernelLine]) -> bool:
     Whether one of them says that the kernel killed for want of memory.
     """
     return any(_KILLED.search(text) for _, text in lines)
+
+
+def _nearest(one: KernelLine | None, two: KernelLine, when: float | None) -> KernelLine:
+    return two if one is None or when is None else min(one, two, key=lambda line: abs(line[0] - when))
+
+
+def _may_lead_to(when: float, mourned: Sequence[Mourned]) -> bool:
+    return any(each.when is not None and -AFTER_S <= each.when - when <= BEFORE_S for each in mourned)
 
 
 def _text(block: Iterable[KernelLine]) -> str:

@@ -35,6 +35,15 @@ class Mourned:
     when: float | None
     #: Whether who is asked was its nanny: then its control group, limits and directory were the same.
     own: bool
+    #: Its process id, where not Dask but a nanny on its machine knew it, by the time of the end.
+    noted_pid: int | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """
+        Its process id, whoever knew it.
+        """
+        return self.whose.pid if self.whose.pid is not None else self.noted_pid
 
 
 @frozen(kw_only=True)

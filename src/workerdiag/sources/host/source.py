@@ -12,8 +12,8 @@ from typing import Any, Self
 from workerdiag.model.evidence import Evidence, Gap, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources.host.asking import each_answered, wait_in_loop
-from workerdiag.sources.host.evidence import of_answer
-from workerdiag.sources.host.gaps import kernel_gap, machine_gap
+from workerdiag.sources.host.evidence import is_doubtful, of_answer
+from workerdiag.sources.host.gaps import kernel_gap, machine_gap, unsure_gap
 from workerdiag.sources.host.living import of_the_living
 from workerdiag.sources.host.respondents import Respondent, respondents
 from workerdiag.sources.run import safely
@@ -69,7 +69,6 @@ class HostSource:
         self._deadline = time.monotonic() + _ASKING * budget_s
         asked, left = respondents(self._scene) if self._scene.victims else (self._living(), [])
         answers = self._answers(asked)
-        yield from self._kernel_logs(asked, answers, left)
         told: set[tuple[str, bytes]] = set()  # two nannies of one machine tell the same of it
         for each, answer in zip(asked, answers, strict=True):
             if isinstance(answer, dict):
@@ -78,6 +77,7 @@ class HostSource:
                         yield piece
                     if isinstance(piece, LogChunk):
                         told.add((piece.origin, piece.data))
+        yield from safely(self.name, partial(self._kernel_logs, asked, answers, left))
         yield from self._gaps(asked, answers, left)
 
     def _living(self) -> list[Respondent]:
@@ -131,7 +131,10 @@ class HostSource:
         return {
             "since_s": max(_BEFORE_S, since_s),
             "budget_s": max(0.1, min(1.0, 0.3 * self._left_s())),
-            "pids": [each.whose.pid for each in respondent.mourned if each.whose.pid is not None],
+            "pids": [each.pid for each in respondent.mourned if each.pid is not None],
+            "addresses": [
+                each.whose.nanny for each in respondent.mourned if each.whose.nanny and not each.own
+            ],
             "nannies": [each.whose.nanny for each in respondent.mourned if each.own],
         }
 
@@ -141,14 +144,15 @@ class HostSource:
         """
         Whether what the kernel does not say may count: if all kernel logs were read wholly.
         """
-        gaps = [
-            kernel_gap(answer, each)
+        pairs = [
+            (each, answer)
             for each, answer in zip(asked, answers, strict=True)
             if isinstance(answer, dict) and each.of_the_dead
         ]
-        yield from (each for each in gaps if each is not None)
-        sure = all(each.same_machine for each in asked) and len(gaps) == len(asked) > 0
-        if sure and not left and not any(gaps):
+        gaps = [found for each, answer in pairs if (found := kernel_gap(answer, each)) is not None]
+        yield from gaps
+        sure = bool(pairs) and len(pairs) == len(asked) and all(each.same_machine for each in asked)
+        if sure and not left and not gaps and not any(is_doubtful(answer, each) for each, answer in pairs):
             for each in asked:
                 for mourned in each.mourned:
                     yield Looked(place="kernel log", whose=mourned.whose)
@@ -161,6 +165,8 @@ class HostSource:
         for each, answer in zip(asked, answers, strict=True):
             if isinstance(answer, BaseException):
                 yield machine_gap(each.title, answer)
+            elif not each.same_machine:
+                yield unsure_gap(each.title)
         for host in dict.fromkeys(str(each.whose.host or each.whose.worker) for each in left):
             yield machine_gap(
                 host, ConnectionError("no nanny or scheduler that could tell of it is left there")

@@ -38,13 +38,14 @@ TELLING = re.compile(
     r"|blocked for more than|soft lockup|hard lockup|rcu.*stall|CPU Watchdog Timeout"
     r"|I/O error|EXT4-fs error|XFS .*(?:error|shut)|Remounting filesystem read-only"
     r"|nfs: server .* (?:not responding|OK)"
-    r"|PM: (?:suspend|hibernation|resume)|Restarting tasks|Freezing user space|Kernel panic|NVRM: Xid",
+    r"|PM: (?:suspend|hibernation: hibernation) (?:entry|exit)|Kernel panic|NVRM: Xid",
     re.IGNORECASE,
 )
 _READ_ALL, _SIZE_BUFFER = 3, 10  # SYSLOG_ACTION_*
 #: Nobody corrects the clock of the ring buffer: by so much of its age it may be wrong.
 DRIFT = 5e-5
 _STAMPED = re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\](?:\[ *[TC]\d+\])? (.*)$")
+SYSTEMD = "/run/systemd/system"
 _FILES = ("/var/log/kern.log", "/var/log/messages", "/var/log/syslog")
 
 
@@ -152,7 +153,7 @@ def _journal(since: float, until: float) -> tuple[list[Line], bool]:
         raise FileNotFoundError("no such command")
     options = ["-k", "-q", "--no-pager", "-o", "short-unix", "-n", "10000", "--since", "@" + str(int(since))]
     status, output, errors = _said([program, *options], until)
-    if status != 0 or not Path("/run/systemd/system").is_dir():
+    if status != 0 or not Path(SYSTEMD).is_dir():
         raise PermissionError(errors.strip()[:300] or "no journal of this machine may be read")
     lines: list[Line] = []
     for line in output.splitlines():
@@ -172,18 +173,18 @@ def _said(command: list[str], until: float) -> tuple[int, str, str]:
     Exit status, output and errors of a command that is killed when time is up.
     """
     environment = dict(os.environ, LC_ALL="C", TZ="UTC")
-    process = subprocess.Popen(  # noqa: S603  a fixed command
+    with subprocess.Popen(  # noqa: S603  a fixed command
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    )
-    timer = threading.Timer(max(0.05, until - time.monotonic()), process.kill)
-    timer.start()
-    try:
+    ) as process:
+        timer = threading.Timer(max(0.05, until - time.monotonic()), process.kill)
+        timer.start()
         output = process.stdout.read(TAIL_BYTES) if process.stdout else b""
+        if len(output) == TAIL_BYTES:  # there is more, and nobody will read it
+            process.kill()
         errors = process.stderr.read(2000) if process.stderr else b""
-        process.kill()
         status = process.wait()
-    finally:
         timer.cancel()
+    status = 0 if len(output) == TAIL_BYTES else status
     return status, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
 

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +22,9 @@ DISK_S = 0.3
 #: What one core dump's description may take.
 CORE_CHARS = 16 * 1024
 MOST_CORES = 4
+#: A port of one's own machine answers at once, or nobody is there.
+PORT_S = 0.1
+MOST_ADDRESSES = 4
 #: Limits of a process that workers inherit, by the names of ``man 2 getrlimit``.
 LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "STACK")
 
@@ -30,7 +34,8 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
     What the machine says of itself, and ``coredumpctl`` of ``asked["pids"]``.
 
     Args:
-        asked: ``pids``; ``since_s``: how old a core dump may be; ``nannies``: addresses of nannies in this
+        asked: ``pids``; ``addresses``: of servers on this machine that may be gone;
+            ``since_s``: how old a core dump may be; ``nannies``: addresses of nannies in this
             process whose directories count.
     """
     until = time.monotonic() + float(asked.get("budget_s", 1.0))
@@ -39,6 +44,7 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
         "limits": _limits(),
         "disks": _disks(_directories(asked), min(DISK_S, float(asked.get("budget_s", 1.0)))),
         "cores": _cores(asked, until),
+        "listening": {each: _listens(each) for each in list(asked.get("addresses", ()))[:MOST_ADDRESSES]},
     }
 
 
@@ -160,6 +166,20 @@ def _is_recent(text: str, since_s: float) -> bool:
     if stamp is None:
         return False
     return calendar.timegm(time.strptime(stamp.group(1), "%Y-%m-%d %H:%M:%S")) >= time.time() - since_s
+
+
+def _listens(address: str) -> str:
+    """
+    Whether a server, by its address as Dask writes it, takes connections: ``yes``, ``no``, or not known.
+    """
+    host, _, port = address.partition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PORT_S).close()
+    except ConnectionRefusedError:
+        return "no"
+    except (OSError, ValueError):
+        return "unknown"
+    return "yes"
 
 
 def _text(path: str) -> str:

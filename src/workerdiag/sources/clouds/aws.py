@@ -1,0 +1,51 @@
+"""
+What the sources for AWS share: which region to ask, and clients that give up in time.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from workerdiag.model.scene import Scene
+from workerdiag.sources.clouds.asking import Patience, needed
+from workerdiag.sources.clouds.fitting import names_around
+
+#: Private names of instances (Amazon EC2 user guide, "EC2 instance hostname types"): in
+#: us-east-1 ``ip-10-0-1-2.ec2.internal``, elsewhere ``ip-10-0-1-2.eu-west-1.compute.internal``;
+#: resource names have the instance id in place of the address. Some images know the first part only.
+EC2_NAME = re.compile(
+    r"(?:ip-(?P<ip>\d{1,3}(?:-\d{1,3}){3})|(?P<id>i-[0-9a-f]{8,17}))"
+    r"(?:\.(?P<region>[a-z]{2}(?:-[a-z]+){1,2}-\d)\.compute\.internal|(?P<first>\.ec2\.internal))?"
+)
+_ARN_REGION = re.compile(r"arn:[\w-]+:ecs:(?P<region>[\w-]+):")
+
+
+def region_of(scene: Scene) -> str | None:
+    """
+    The region of the cluster, as its object, its environment or its hosts name it; None: the SDK knows.
+    """
+    cluster = scene.cluster
+    arn = _ARN_REGION.match(str(getattr(cluster, "cluster_arn", "") or ""))
+    stated = getattr(cluster, "region", None) or getattr(cluster, "_region_name", None)
+    if stated or arn:
+        return str(stated or (arn and arn["region"]))
+    for name in map(EC2_NAME.fullmatch, names_around(scene)):
+        if name and (name["region"] or name["first"]):
+            return name["region"] or "us-east-1"
+    return scene.variable("AWS_REGION") or scene.variable("AWS_DEFAULT_REGION")
+
+
+def client(service: str, region: str | None, patience: Patience) -> Any:
+    """
+    A client of boto3 with a session of its own, which asks once and gives up in time.
+
+    Raises:
+        ImportError: boto3 is not installed.
+    """
+    request_s = patience.request_s()
+    config = needed("botocore.config").Config(
+        connect_timeout=request_s, read_timeout=request_s, retries={"total_max_attempts": 1}
+    )
+    session = needed("boto3.session").Session()
+    return session.client(service, region_name=region or session.region_name, config=config)

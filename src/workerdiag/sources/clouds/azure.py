@@ -1,0 +1,189 @@
+"""
+Azure: what the activity log says of the machines of dead workers, and in which state these are.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, ClassVar, Self
+
+from attrs import field, frozen
+
+from workerdiag.model.evidence import Evidence, Identity, LogChunk, Looked
+from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.sources.clouds import fitting
+from workerdiag.sources.clouds.asking import Patience, Step, bounded, needed
+
+#: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
+#: end a machine, and the categories in which the platform speaks for itself.
+_ENDING = re.compile(
+    r"/(?:deallocate|powerOff|restart|redeploy|reimage|evictSpotVM|simulateEviction|performMaintenance)/action"
+    r"|virtualMachines/delete|Microsoft\.ResourceHealth|Microsoft\.ServiceHealth",
+    re.IGNORECASE,
+)
+_BY_A_PERSON = re.compile(
+    r"virtualMachines/(?:deallocate|powerOff|restart|redeploy|reimage)/|virtualMachines/delete", re.IGNORECASE
+)
+#: The platform's own words come up to so much later (resource health overview).
+_LATE_S = 600.0
+_MOST = 500
+_CLOUD = "https://management.azure.com"
+
+
+@frozen
+class AzureSource:
+    """
+    Activity log (evicted, deallocated, deleted, host trouble) and state of the dead workers' machines.
+
+    Args:
+        scene: The dead.
+        endpoint: Azure Resource Manager; another one in national clouds.
+    """
+
+    name: ClassVar[str] = "Azure"
+    terms: ClassVar[Terms] = Terms(
+        lasts_s=90 * 86400.0,
+        permission="Reader on the resource group: Microsoft.Insights/eventtypes/values/read, "
+        "Microsoft.Compute/virtualMachines/read",
+        extra="azure",
+        cost="one page of the activity log and one call for each of at most eight machines",
+    )
+
+    _scene: Scene = field(alias="scene")
+    _endpoint: str = field(default=_CLOUD, alias="endpoint")
+
+    @classmethod
+    def of(cls, scene: Scene) -> Self | None:
+        """
+        For an ``AzureVMCluster``, which names its machines after the workers.
+        """
+        cluster = scene.cluster
+        known = getattr(cluster, "subscription_id", None) and getattr(cluster, "resource_group", None)
+        lost = fitting.lost_with_their_machines(scene)
+        return cls(lost) if lost and scene.cluster_is("AzureVMCluster") and known else None
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        What the activity log has of the machines, then their power states.
+        """
+        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+
+    def _steps(self, patience: Patience) -> Iterator[Step]:
+        cluster = self._scene.cluster
+        credential = getattr(cluster, "credentials", None)
+        if not hasattr(credential, "get_token"):
+            credential = needed("azure.identity").DefaultAzureCredential()
+        request_s = patience.request_s()
+        options = {
+            "base_url": self._endpoint,
+            "credential_scopes": [f"{self._endpoint}/.default"],
+            "retry_total": 0,
+            "connection_timeout": request_s,
+            "read_timeout": request_s,
+        }
+        subscription = str(cluster.subscription_id)
+        monitor = needed("azure.mgmt.monitor").MonitorManagementClient(credential, subscription, **options)
+        compute = needed("azure.mgmt.compute").ComputeManagementClient(credential, subscription, **options)
+        group = str(cluster.resource_group)
+        yield Step(
+            what="activityLogs.list",
+            remedy=f"az monitor activity-log list --resource-group {group} --offset 6h",
+            ask=lambda: self._activity(monitor, group),
+        )
+        yield Step(
+            what="virtualMachines.get",
+            remedy=f"az vm get-instance-view --resource-group {group} --name NAME",
+            ask=lambda: self._states(compute, group),
+        )
+
+    def _names(self) -> dict[str, Victim]:
+        """
+        Names of machines, in lower case, each with the worker that lived there.
+        """
+        return {each.whose.name.lower(): each for each in self._scene.victims if each.whose.name}
+
+    def _activity(self, monitor: Any, group: str) -> Iterator[Evidence]:
+        names = self._names()
+        ours = f"dask-{getattr(self._scene.cluster, 'uuid', None)}-".lower()
+        since = self._scene.since or time.time() - fitting.MISSED_S
+        until = (self._scene.until or time.time()) + _LATE_S
+        terms = (
+            f"eventTimestamp ge '{_utc(since)}' and eventTimestamp le '{_utc(until)}' "
+            f"and resourceGroupName eq '{group}'"
+        )
+        for event in islice(monitor.activity_logs.list(filter=terms), _MOST):
+            target = str(event.resource_id or "").lower().rpartition("/virtualmachines/")[2].split("/")[0]
+            victim = names.get(target)
+            if victim is not None and self._matters(event, victim):
+                yield _chunk(event, victim.whose)
+            elif not self._scene.victims and target.startswith(ours) and _value(event.status) == "Failed":
+                yield _chunk(event, Identity(name=target))
+        for victim in names.values():
+            yield Looked(place="Azure activity log", whose=victim.whose)
+
+    def _matters(self, event: Any, victim: Victim) -> bool:
+        """
+        Whether it is why the worker went, and not what the cluster object did to clean up.
+        """
+        operation = _value(event.operation_name)
+        late_s = 0.0 if _BY_A_PERSON.search(operation) else _LATE_S
+        missed = fitting.missed_at(self._scene, victim)
+        happened = fitting.moment(event.event_timestamp)
+        return bool(_ENDING.search(operation)) and fitting.came_before(missed, happened, notice_s=late_s)
+
+    def _states(self, compute: Any, group: str) -> Iterator[Evidence]:
+        """
+        Machines that were deallocated; what a machine does when its worker has ended says nothing.
+        """
+        for victim in self._names().values():
+            name = str(victim.whose.name)
+            try:
+                machine = compute.virtual_machines.get(group, name, expand="instanceView")
+            except needed("azure.core.exceptions").ResourceNotFoundError:
+                continue
+            statuses = machine.instance_view.statuses if machine.instance_view else None
+            told = {
+                "name": name,
+                "priority": machine.priority,
+                "evictionPolicy": machine.eviction_policy,
+                "statuses": [
+                    {"code": each.code, "displayStatus": each.display_status} for each in statuses or ()
+                ],
+            }
+            if any("deallocat" in str(each.code) for each in statuses or ()):
+                data = fitting.as_json(fitting.picked(told, *told))
+                yield LogChunk(origin=f"az vm get-instance-view ({name})", data=data, whose=victim.whose)
+
+
+def _utc(seconds: float) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _value(localizable: Any) -> str:
+    return str(getattr(localizable, "value", "") or "")
+
+
+def _chunk(event: Any, whose: Identity) -> LogChunk:
+    """
+    An entry as ``az monitor activity-log list`` prints it, without claims and tokens.
+    """
+    told = {
+        "eventTimestamp": event.event_timestamp,
+        "operationName": {"value": _value(event.operation_name)},
+        "status": {"value": _value(event.status)},
+        "subStatus": {"value": _value(event.sub_status)},
+        "category": {"value": _value(event.category)},
+        "caller": event.caller,
+        "resourceId": event.resource_id,
+        "description": event.description,
+        "properties": dict(event.properties or {}),
+    }
+    return LogChunk(
+        origin=f"az monitor activity-log list ({event.event_data_id})",
+        data=fitting.as_json(fitting.picked(told, *told)),
+        whose=whose,
+    )

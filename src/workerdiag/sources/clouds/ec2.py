@@ -1,0 +1,222 @@
+"""
+Amazon EC2: how the machines of dead workers ended, and what was planned for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from attrs import field, frozen
+
+from workerdiag.model.evidence import Evidence, Gap, Identity, Looked
+from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.sources.clouds import fitting
+from workerdiag.sources.clouds.asking import Patience, Step, bounded
+from workerdiag.sources.clouds.aws import EC2_NAME, client, region_of
+from workerdiag.sources.clouds.ec2_machine import RUNS, Machine, chunk, consoles, spot_requests, status_checks
+
+#: Of the answer to ``DescribeInstances`` (EC2 API reference, version 2016-11-15), what a cause may
+#: be in; never tags or user data.
+_KEYS = (
+    "InstanceId",
+    "InstanceType",
+    "InstanceLifecycle",
+    "SpotInstanceRequestId",
+    "LaunchTime",
+    "State",
+    "StateReason",
+    "StateTransitionReason",
+)
+_IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+#: Why a machine never came up (StateReason, same reference).
+_NEVER_UP = (
+    "Server.InsufficientInstanceCapacity",
+    "Server.InternalError",
+    "Client.InternalError",
+    "Client.InvalidSnapshot.NotFound",
+    "Client.VolumeLimitExceeded",
+)
+
+
+@frozen
+class Ec2Source:
+    """
+    State, state reason, spot request, scheduled events and console of the dead workers' instances.
+    """
+
+    name: ClassVar[str] = "EC2"
+    terms: ClassVar[Terms] = Terms(
+        lasts_s=3600.0,
+        permission="ec2:DescribeInstances, ec2:DescribeSpotInstanceRequests, "
+        "ec2:DescribeInstanceStatus, ec2:GetConsoleOutput",
+        extra="aws",
+        cost="at most ten calls of the EC2 API",
+    )
+
+    _scene: Scene = field(alias="scene")
+
+    @classmethod
+    def of(cls, scene: Scene) -> Self | None:
+        """
+        For an ``EC2Cluster``, and where machines have the private names of EC2.
+        """
+        named = scene.victims and any(map(EC2_NAME.fullmatch, fitting.names_around(scene)))
+        lost = fitting.lost_with_their_machines(scene)
+        return cls(lost) if lost and (named or scene.cluster_is("EC2Cluster")) else None
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        What EC2 still knows of the instances, the reason of their end first.
+        """
+        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+
+    def _steps(self, patience: Patience) -> Iterator[Step]:
+        ec2 = client("ec2", region_of(self._scene), patience)
+        found: list[Machine] = []
+        yield Step(
+            what="ec2:DescribeInstances",
+            remedy=f"aws ec2 describe-instances --filters {self._typed_filter()}",
+            ask=lambda: self._instances(ec2, found),
+        )
+        for what, ask, command in (
+            ("DescribeSpotInstanceRequests", spot_requests, "describe-spot-instance-requests"),
+            ("DescribeInstanceStatus", status_checks, "describe-instance-status --instance-ids INSTANCE_ID"),
+            ("GetConsoleOutput", consoles, "get-console-output --latest --instance-id INSTANCE_ID"),
+        ):
+            yield Step(what=f"ec2:{what}", remedy=f"aws ec2 {command}", ask=_asking(ask, ec2, found))
+
+    def _filters(self) -> Iterator[dict[str, Any]]:
+        """
+        By which to find the instances, each for a request of its own.
+        """
+        cluster = getattr(self._scene.cluster, "uuid", None)
+        if cluster and self._scene.cluster_is("EC2Cluster"):
+            yield {"Name": "tag:Dask Cluster", "Values": [str(cluster)]}
+            return
+        hosts = [_named(host) for host in fitting.hosts_of(self._scene)]
+        for key in ("instance-id", "private-ip-address"):
+            if values := sorted({value for kind, value in hosts if kind == key}):
+                yield {"Name": key, "Values": values}
+
+    def _typed_filter(self) -> str:
+        return " ".join(
+            f"'Name={each['Name']},Values={','.join(each['Values'])}'" for each in self._filters()
+        )
+
+    def _instances(self, ec2: Any, found: list[Machine]) -> Iterator[Evidence]:
+        answers: list[Mapping[str, Any]] = []
+        ahead_s = 0.0
+        for each in self._filters():
+            page = ec2.describe_instances(Filters=[each], MaxResults=1000)
+            ahead_s = fitting.ahead_s(page)
+            answers += [one for group in page.get("Reservations", ()) for one in group.get("Instances", ())]
+        for victim in self._scene.victims:
+            machine = self._machine_of(victim, answers, ahead_s)
+            if machine is None:
+                yield _forgotten(victim)
+            else:
+                found.append(machine)
+                yield from _how_it_ended(machine, self._ends_with_its_worker())
+        if not self._scene.victims:
+            found += self._never_up(answers)
+            yield from (chunk(each.answer, _KEYS, "describe-instances", each) for each in found)
+
+    def _machine_of(
+        self, victim: Victim, answers: Sequence[Mapping[str, Any]], ahead_s: float
+    ) -> Machine | None:
+        missed = fitting.missed_at(self._scene, victim, provider_ahead_s=ahead_s)
+        fitting_ones = [
+            answer
+            for answer in answers
+            if _is_of(answer, victim)
+            and fitting.can_have_lived_there(
+                missed,
+                began=fitting.moment(answer.get("LaunchTime")),
+                ended=None if answer["State"]["Name"] in RUNS else _changed(answer),
+            )
+        ]
+        # Several networks may use the same private addresses.
+        if len(fitting_ones) != 1:
+            return None
+        return Machine(answer=fitting_ones[0], whose=victim.whose, missed=missed)
+
+    def _never_up(self, answers: Sequence[Mapping[str, Any]]) -> list[Machine]:
+        """
+        Instances of this cluster that were to become workers lately.
+        """
+        since = self._scene.since or 0.0
+        return [
+            Machine(answer=each, whose=Identity(name=_tag(each, "Name")))
+            for each in answers
+            if _reason(each) in _NEVER_UP and (fitting.moment(each.get("LaunchTime")) or since) >= since
+        ]
+
+    def _ends_with_its_worker(self) -> bool:
+        """
+        Whether the machine shuts itself down when the worker has ended (dask-cloudprovider 2025.9.0).
+        """
+        return bool(getattr(self._scene.cluster, "auto_shutdown", False))
+
+
+def _asking(ask: Any, ec2: Any, found: list[Machine]) -> Any:
+    return lambda: ask(ec2, found)
+
+
+def _named(host: str) -> tuple[str, str]:
+    """
+    By which filter of ``DescribeInstances`` a host is found, and its value there.
+    """
+    name = EC2_NAME.fullmatch(host)
+    if name and name["id"]:
+        return "instance-id", name["id"]
+    address = name["ip"].replace("-", ".") if name else host
+    return ("private-ip-address" if _IPV4.fullmatch(address) else "", address)
+
+
+def _is_of(answer: Mapping[str, Any], victim: Victim) -> bool:
+    """
+    Whether an instance has the victim's name in its cluster, or its id or an address of it is the host.
+    """
+    if victim.whose.name is not None and _tag(answer, "Dask Cluster"):
+        return _tag(answer, "Name") == victim.whose.name
+    own = {answer.get(key) for key in ("InstanceId", "PrivateIpAddress", "PublicIpAddress")}
+    return victim.whose.host is not None and _named(victim.whose.host)[1] in own
+
+
+def _tag(answer: Mapping[str, Any], key: str) -> str | None:
+    return next((str(each["Value"]) for each in answer.get("Tags", ()) if each["Key"] == key), None)
+
+
+def _reason(answer: Mapping[str, Any]) -> str:
+    return str(answer.get("StateReason", {}).get("Code", ""))
+
+
+def _changed(answer: Mapping[str, Any]) -> float | None:
+    return fitting.moment_in(answer.get("StateTransitionReason"))
+
+
+def _forgotten(victim: Victim) -> Gap:
+    who = victim.whose.worker or victim.whose.name
+    return Gap(
+        source=Ec2Source.name,
+        reason="expired",
+        detail=f"no instance that ran then has the name or address of {who}; "
+        "EC2 forgets the address at once and the instance an hour after its end",
+        remedy="aws cloudtrail lookup-events --lookup-attributes "
+        "AttributeKey=EventName,AttributeValue=BidEvictedEvent",
+    )
+
+
+def _how_it_ended(machine: Machine, with_its_worker: bool) -> Iterator[Evidence]:  # noqa: FBT001
+    """
+    The state reason, unless the machine still runs or was stopped because its worker had died.
+    """
+    reason = _reason(machine.answer)
+    followed = (reason == "Client.InstanceInitiatedShutdown" and with_its_worker) or not fitting.came_before(
+        machine.missed, _changed(machine.answer), notice_s=fitting.NOTICE_S if "Spot" in reason else 0.0
+    )
+    if machine.answer["State"]["Name"] not in RUNS and not followed:
+        yield chunk(machine.answer, _KEYS, "describe-instances", machine)
+    yield Looked(place="EC2 instance", whose=machine.whose)

@@ -1,0 +1,117 @@
+"""
+What else EC2 knows of the machine of a dead worker: its spot request, its checks, its console.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from workerdiag.model.evidence import Evidence, Identity, LogChunk
+from workerdiag.sources.clouds import console, fitting
+
+#: States of an instance that has not ended.
+RUNS = ("pending", "running")
+_REQUEST_KEYS = ("SpotInstanceRequestId", "InstanceId", "State", "Status", "Fault")
+
+
+@frozen(kw_only=True)
+class Machine:
+    """
+    An instance and the worker that lived there; no worker: of this cluster, never arrived.
+    """
+
+    answer: Mapping[str, Any]
+    whose: Identity
+    missed: float | None = None
+
+    @property
+    def id(self) -> str:
+        """
+        The instance id, e.g. ``i-0a1b2c3d4e5f60718``.
+        """
+        return str(self.answer["InstanceId"])
+
+
+def spot_requests(ec2: Any, found: Sequence[Machine]) -> Iterator[Evidence]:
+    """
+    The status of the requests by which machines were had, where they were taken back about then.
+    """
+    asked = {str(each.answer.get("SpotInstanceRequestId") or ""): each for each in found}
+    asked.pop("", None)
+    if not asked:
+        return
+    answer = ec2.describe_spot_instance_requests(SpotInstanceRequestIds=sorted(asked))
+    for request in answer.get("SpotInstanceRequests", ()):
+        machine = asked[request["SpotInstanceRequestId"]]
+        when = fitting.moment(request.get("Status", {}).get("UpdateTime"))
+        lives = request.get("State") == "active" and request.get("Status", {}).get("Code") == "fulfilled"
+        if not lives and fitting.came_before(machine.missed, when, notice_s=fitting.NOTICE_S):
+            yield chunk(request, _REQUEST_KEYS, "describe-spot-instance-requests", machine)
+
+
+def status_checks(ec2: Any, found: Sequence[Machine]) -> Iterator[Evidence]:
+    """
+    Scheduled events that were due, and failed checks of the hosts below, of machines that still are.
+    """
+    if not found:
+        return
+    asked = {each.id: each for each in found}
+    answer = ec2.describe_instance_status(InstanceIds=sorted(asked), IncludeAllInstances=True)
+    for status in answer.get("InstanceStatuses", ()):
+        machine = asked[status["InstanceId"]]
+        begun = [each for each in status.get("Events", ()) if _had_begun(each, machine.missed)]
+        failed = _failed_check(status.get("SystemStatus", {}), machine.missed)
+        told = {**status, "Events": begun, "SystemStatus": failed}
+        if begun or failed:
+            keys = ("InstanceId", "Events", "SystemStatus", "InstanceState")
+            yield chunk(told, keys, "describe-instance-status", machine)
+
+
+def _had_begun(event: Mapping[str, Any], missed: float | None) -> bool:
+    """
+    Whether a scheduled event was due when the worker was missed, and not over long before.
+    """
+    begins, ends = (fitting.moment(event.get(key)) for key in ("NotBefore", "NotAfter"))
+    if missed is None or begins is None:
+        return False
+    return begins <= missed + fitting.SKEW_S and (ends is None or ends >= missed - fitting.MISSED_S)
+
+
+def _failed_check(status: Mapping[str, Any], missed: float | None) -> Mapping[str, Any]:
+    """
+    The check of the machine below the instance, if it had failed by then.
+    """
+    since = [fitting.moment(each.get("ImpairedSince")) for each in status.get("Details", ())]
+    failed = status.get("Status") == "impaired" and any(
+        fitting.came_before(missed, each) for each in since if each
+    )
+    return status if failed else {}
+
+
+def consoles(ec2: Any, found: Sequence[Machine]) -> Iterator[Evidence]:
+    """
+    What the kernels wrote around the deaths; EC2 keeps it for an hour after the instance.
+    """
+    for machine in found:
+        answer = ec2.get_console_output(InstanceId=machine.id)
+        text = str(answer.get("Output", ""))
+        started = fitting.moment(machine.answer.get("LaunchTime"))
+        if lines := console.around(text, started=started, missed=machine.missed):
+            origin = f"aws ec2 get-console-output --instance-id {machine.id}"
+            yield LogChunk(
+                origin=origin, data=lines, stream="kernel", whose=fitting.without_pid(machine.whose)
+            )
+
+
+def chunk(record: Mapping[str, Any], keys: Iterable[str], command: str, machine: Machine) -> LogChunk:
+    """
+    Some *keys* of an answer, as ``aws ec2`` prints them.
+    """
+    return LogChunk(
+        origin=f"aws ec2 {command} ({machine.id})",
+        data=fitting.as_json(fitting.picked(record, *keys)),
+        whose=machine.whose,
+    )

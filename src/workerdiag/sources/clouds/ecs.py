@@ -1,0 +1,238 @@
+"""
+Amazon ECS and Fargate: how the tasks of dead workers stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from attrs import field, frozen
+
+from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked, ProcessExit
+from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.sources.clouds import fitting
+from workerdiag.sources.clouds.asking import Patience, Step, bounded
+from workerdiag.sources.clouds.aws import client, region_of
+
+#: Of the answer to ``DescribeTasks`` (ECS API reference, version 2014-11-13).
+_TASK_KEYS = (
+    "taskArn",
+    "launchType",
+    "capacityProviderName",
+    "lastStatus",
+    "desiredStatus",
+    "stopCode",
+    "stoppedReason",
+    "startedAt",
+    "stoppingAt",
+    "stoppedAt",
+    "cpu",
+    "memory",
+)
+_CONTAINER_KEYS = ("name", "lastStatus", "exitCode", "reason", "memory")
+#: ``ListTasks`` and ``DescribeTasks`` take so many at once.
+_PAGE = 100
+_MOST_PAGES = 5
+#: The container that dask-cloudprovider gives workers (aws/ecs.py, 2025.9.0).
+_CONTAINER = "dask-worker"
+#: Statuses above this are 128 plus the signal that ended the container's first process.
+_SIGNALLED = 128
+_MOST_SIGNAL = 64
+
+
+@frozen
+class EcsSource:
+    """
+    Stop code, stop reason and container exits of the dead workers' tasks; ECS keeps them for an hour.
+    """
+
+    name: ClassVar[str] = "ECS"
+    terms: ClassVar[Terms] = Terms(
+        lasts_s=3600.0,
+        permission="ecs:ListTasks, ecs:DescribeTasks",
+        extra="aws",
+        cost="at most ten calls of the ECS API",
+    )
+
+    _scene: Scene = field(alias="scene")
+
+    @classmethod
+    def of(cls, scene: Scene) -> Self | None:
+        """
+        For an ``ECSCluster`` or ``FargateCluster`` that has started.
+        """
+        known = scene.cluster_is("ECSCluster") and getattr(scene.cluster, "cluster_arn", None)
+        lost = fitting.lost_with_their_machines(scene)
+        return cls(lost) if lost and known else None
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        What ECS still knows of the tasks that stopped.
+        """
+        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+
+    def _steps(self, patience: Patience) -> Iterator[Step]:
+        ecs = client("ecs", region_of(self._scene), patience)
+        yield Step(
+            what="ecs:ListTasks, ecs:DescribeTasks",
+            remedy=f"aws ecs list-tasks --desired-status STOPPED --cluster {self._arn}; "
+            f"aws ecs describe-tasks --cluster {self._arn} --tasks TASK",
+            ask=lambda: self._tasks(ecs),
+        )
+
+    @property
+    def _arn(self) -> str:
+        return str(self._scene.cluster.cluster_arn)
+
+    def _tasks(self, ecs: Any) -> Iterator[Evidence]:
+        stopped, ahead_s = _stopped(ecs, self._arn)
+        if not self._scene.victims:
+            yield from self._never_started(stopped)
+        for victim in self._scene.victims:
+            missed = fitting.missed_at(self._scene, victim, provider_ahead_s=ahead_s)
+            task = next((each for each in stopped if self._is_of(each, victim, missed)), None)
+            if task is None:
+                yield self._unknown(victim)
+            else:
+                yield from _told(task, victim.whose, missed)
+
+    def _is_of(self, task: Mapping[str, Any], victim: Victim, missed: float | None) -> bool:
+        """
+        Whether a task had the victim's address, else its name and the definition of its cluster.
+        """
+        began = fitting.moment(task.get("startedAt") or task.get("createdAt"))
+        ended = fitting.moment(task.get("stoppedAt"))
+        if not fitting.can_have_lived_there(missed, began=began, ended=ended):
+            return False
+        addresses = _addresses(task)
+        if addresses and victim.whose.host is not None:
+            return victim.whose.host in addresses
+        definition = getattr(self._scene.cluster, "worker_task_definition_arn", None)
+        name = victim.whose.name
+        return (
+            definition is not None
+            and task.get("taskDefinitionArn") == definition
+            and name is not None
+            and name == _name(task)
+        )
+
+    def _never_started(self, stopped: Sequence[Mapping[str, Any]]) -> Iterator[Evidence]:
+        """
+        Tasks of this cluster's own definitions that failed to start lately.
+        """
+        names = ("worker_task_definition_arn", "scheduler_task_definition_arn")
+        definitions = {getattr(self._scene.cluster, name, None) for name in names} - {None}
+        since = self._scene.since or 0.0
+        for task in stopped:
+            lately = (fitting.moment(task.get("stoppedAt")) or since) >= since
+            if (
+                task.get("taskDefinitionArn") in definitions
+                and task.get("stopCode") == "TaskFailedToStart"
+                and lately
+            ):
+                yield _chunk(task, Identity(container=_id(task)))
+
+    def _unknown(self, victim: Victim) -> Gap:
+        return Gap(
+            source=self.name,
+            reason="expired",
+            detail=f"no stopped task of {self._arn} had the address or name of "
+            f"{victim.whose.worker or victim.whose.name}; ECS keeps them for an hour",
+            remedy="aws logs filter-log-events --log-group-name dask-ecs "
+            f"--filter-pattern '\"{victim.whose.worker or victim.whose.name}\"'",
+        )
+
+
+def _stopped(ecs: Any, cluster: str) -> tuple[list[Mapping[str, Any]], float]:
+    """
+    The tasks that stopped within the last hour, or are to stop, and how far the clock there is ahead.
+    """
+    tasks: list[Mapping[str, Any]] = []
+    ahead_s = 0.0
+    more: dict[str, str] = {}
+    for _ in range(_MOST_PAGES):
+        listed = ecs.list_tasks(cluster=cluster, desiredStatus="STOPPED", maxResults=_PAGE, **more)
+        ahead_s = fitting.ahead_s(listed)
+        if listed.get("taskArns"):
+            tasks += ecs.describe_tasks(cluster=cluster, tasks=listed["taskArns"]).get("tasks", ())
+        if not listed.get("nextToken"):
+            break
+        more = {"nextToken": listed["nextToken"]}
+    return tasks, ahead_s
+
+
+def _told(task: Mapping[str, Any], whose: Identity, missed: float | None) -> Iterator[Evidence]:
+    """
+    Why the task stopped, unless the cluster object stopped it because its worker was lost.
+
+    It is told of the container, not of the worker's process, which may be another than its first.
+    """
+    whose = fitting.without_pid(whose.joined(Identity(container=_id(task))))
+    stopping = fitting.moment(task.get("stoppingAt") or task.get("stoppedAt"))
+    notice_s = fitting.NOTICE_S if task.get("stopCode") == "SpotInterruption" else 0.0
+    asked_for = task.get("stopCode") in ("UserInitiated", "ServiceSchedulerInitiated", "SpotInterruption")
+    if asked_for and not fitting.came_before(missed, stopping, notice_s=notice_s):
+        yield Looked(place="ECS task", whose=whose)
+        return
+    yield _chunk(task, whose)
+    container = _worker_container(task.get("containers", ()))
+    code = container.get("exitCode") if container else None
+    if isinstance(code, int) and code > 0:
+        yield _exit(code, whose, fitting.moment(task.get("stoppedAt")))
+    yield Looked(place="ECS task", whose=whose)
+
+
+def _exit(code: int, whose: Identity, when: float | None) -> ProcessExit:
+    """
+    How the container's first process ended: the nanny, or a worker without one.
+    """
+    signalled = _SIGNALLED < code <= _SIGNALLED + _MOST_SIGNAL
+    return ProcessExit(
+        whose=whose,
+        signal=code - _SIGNALLED if signalled else None,
+        status=None if signalled else code,
+        when=when,
+        said_by="ECS",
+    )
+
+
+def _worker_container(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """
+    The container that runs Dask: by its name, or the only one there is.
+    """
+    named = [each for each in containers if each.get("name") == _CONTAINER]
+    if named or len(containers) == 1:
+        return (named or list(containers))[0]
+    return None
+
+
+def _addresses(task: Mapping[str, Any]) -> set[str]:
+    """
+    Private addresses of a task, which it keeps in the answer after it has stopped.
+    """
+    details = (detail for each in task.get("attachments", ()) for detail in each.get("details", ()))
+    found = {str(each["value"]) for each in details if each.get("name") == "privateIPv4Address"}
+    interfaces = (one for each in task.get("containers", ()) for one in each.get("networkInterfaces", ()))
+    return found | {str(each["privateIpv4Address"]) for each in interfaces if each.get("privateIpv4Address")}
+
+
+def _name(task: Mapping[str, Any]) -> str | None:
+    """
+    The name that the worker was given on its command line (``--name``).
+    """
+    for override in task.get("overrides", {}).get("containerOverrides", ()):
+        command = list(override.get("command", ()))
+        if "--name" in command[:-1]:
+            return str(command[command.index("--name") + 1])
+    return None
+
+
+def _id(task: Mapping[str, Any]) -> str:
+    return str(task["taskArn"]).rpartition("/")[2]
+
+
+def _chunk(task: Mapping[str, Any], whose: Identity) -> LogChunk:
+    told = fitting.picked(task, *_TASK_KEYS)
+    told["containers"] = [fitting.picked(each, *_CONTAINER_KEYS) for each in task.get("containers", ())]
+    return LogChunk(origin=f"aws ecs describe-tasks ({_id(task)})", data=fitting.as_json(told), whose=whose)

@@ -1,0 +1,160 @@
+"""
+Whether what a provider says of a machine belongs to a dead worker, and came before its death.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from attrs import evolve
+
+from workerdiag.model.evidence import Identity
+from workerdiag.model.scene import Scene, Victim
+
+#: So long after its machine a worker is missed at the latest: ``distributed.scheduler.worker-ttl``
+#: is 5 minutes (distributed/distributed.yaml, 2026.8.0), and closing may take a while.
+MISSED_S = 900.0
+#: Clocks of providers and of schedulers agree about so well; it must stay below 15 s, after which
+#: ``SpecCluster`` itself stops the machine of a worker that is lost (deploy/spec.py, 2026.8.0).
+SKEW_S = 10.0
+#: Notice given before a spot machine is taken: two minutes on AWS; the worker may leave at once.
+NOTICE_S = 180.0
+
+_IN_TEXT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
+
+
+def moment(value: object) -> float | None:
+    """
+    Seconds since the epoch of a datetime, an ISO 8601 text or a number; UTC where no zone is said.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        try:
+            value = dt.datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if isinstance(value, dt.datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=dt.UTC)).timestamp()
+    return None
+
+
+def moment_in(text: str | None) -> float | None:
+    """
+    The first time of UTC in *text*, such as ``User initiated (2026-05-04 11:22:33 GMT)``.
+    """
+    found = _IN_TEXT.search(text or "")
+    return moment(found.group()) if found else None
+
+
+def missed_at(scene: Scene, victim: Victim, *, provider_ahead_s: float = 0.0) -> float | None:
+    """
+    When the *victim* was found to be gone, by the provider's clock; None if not known.
+
+    Args:
+        scene: With how far the scheduler's clock is ahead of the caller's.
+        victim: With a time by the scheduler's clock.
+        provider_ahead_s: How far the provider's clock is ahead of the caller's.
+    """
+    if victim.when is None:
+        return None
+    ahead = (each.clock_ahead_s for each in scene.places if each.role == "scheduler")
+    return victim.when - next((each for each in ahead if each is not None), 0.0) + provider_ahead_s
+
+
+def ahead_s(answer: Mapping[str, Any]) -> float:
+    """
+    How far AWS's clock is ahead of the caller's, in whole seconds, by the ``Date`` of an *answer* of boto3.
+    """
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
+    try:
+        ahead = parsedate_to_datetime(date).timestamp() - time.time()
+    except ValueError:
+        return 0.0
+    return float(round(ahead))
+
+
+def can_have_lived_there(missed: float | None, *, began: float | None, ended: float | None = None) -> bool:
+    """
+    Whether a machine that ran from *began* to *ended* can be that of a worker *missed* then.
+
+    Addresses are given out again: a machine started after the death, or gone long before it, is
+    another one.
+    """
+    if missed is None:
+        return True
+    if began is not None and began > missed + SKEW_S:
+        return False
+    return ended is None or ended > missed - MISSED_S
+
+
+def came_before(missed: float | None, happened: float | None, *, notice_s: float = 0.0) -> bool:
+    """
+    Whether what *happened* to a machine can be why its worker was *missed*, and not what followed.
+
+    Args:
+        missed: When the worker was found to be gone.
+        happened: When the provider noted it down; None: it does not say.
+        notice_s: How long before that the worker may have gone because of it.
+    """
+    if missed is None or happened is None:
+        return True
+    return missed - MISSED_S <= happened <= missed + SKEW_S + notice_s
+
+
+def without_pid(whose: Identity) -> Identity:
+    """
+    The same worker; for texts that count processes otherwise than the container does.
+    """
+    return evolve(whose, pid=None)
+
+
+def lost_with_their_machines(scene: Scene) -> Scene | None:
+    """
+    The *scene* with only those dead from whose host nobody answers; None if somebody does of all.
+
+    A machine that answers still lives: what happened there is asked on the spot, not of its provider.
+    """
+    living = {each.whose.host for each in scene.places}
+    lost = tuple(each for each in scene.victims if each.whose.host not in living)
+    return None if scene.victims and not lost else evolve(scene, victims=lost)
+
+
+def hosts_of(scene: Scene) -> Iterator[str]:
+    """
+    Names and addresses of the machines of the dead, as Dask has them.
+    """
+    yield from (each.whose.host for each in scene.victims if each.whose.host)
+
+
+def names_around(scene: Scene) -> Iterator[str]:
+    """
+    The same, and the names that machines of those who still live have for themselves.
+    """
+    yield from hosts_of(scene)
+    yield from (each.hostname for each in scene.places if each.hostname)
+
+
+def as_json(record: Mapping[str, Any]) -> bytes:
+    """
+    A record as the provider's command line prints it: JSON with times in ISO 8601.
+    """
+    text = json.dumps(record, indent=4, default=_plain, ensure_ascii=False)
+    return f"{text}\n".encode()
+
+
+def _plain(value: object) -> object:
+    return value.isoformat() if isinstance(value, dt.datetime) else str(value)
+
+
+def picked(record: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """
+    Only these *keys* of a record, in this order, where they say anything.
+    """
+    return {key: record[key] for key in keys if record.get(key) not in (None, "", [], {})}

@@ -1,0 +1,235 @@
+"""
+Google Compute Engine: what was done to the machines of dead workers, and what their kernels wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Self
+
+from attrs import field, frozen
+
+from workerdiag.model.evidence import Evidence, Identity, LogChunk, Looked
+from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.sources.clouds import console, fitting
+from workerdiag.sources.clouds.asking import Patience, Step, bounded, needed
+
+#: Internal DNS names (Compute Engine documentation): zonal and global.
+_INTERNAL = re.compile(
+    r"(?P<name>[a-z][a-z0-9-]{0,62})(?:\.(?P<zone>[a-z]+-[a-z]+\d+-[a-z]))?\.c\.(?P<project>[a-z0-9:.-]+?)\.internal"
+)
+_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
+#: Operations that end or move a machine; of the others only those that failed are of interest.
+#: System operations bear the prefix, those of users do not (Compute Engine documentation,
+#: "Compute Engine audit logging" and "Handling API responses").
+_ENDING = (
+    "compute.instances.preempted",
+    "compute.instances.hostError",
+    "compute.instances.terminateOnHostMaintenance",
+    "compute.instances.guestTerminate",
+    "compute.instances.automaticRestart",
+    "compute.instances.repair.recreateInstance",
+    "compute.instances.migrateOnHostMaintenance",
+    "stop",
+    "delete",
+    "suspend",
+    "reset",
+)
+_BY_THE_GUEST = "compute.instances.guestTerminate"
+#: A failed host is noted down only after the provider has noticed.
+_LATE_S = {"compute.instances.hostError": 600.0, "compute.instances.automaticRestart": 600.0}
+_MOST = 200
+
+
+@frozen
+class _Project:
+    name: str
+    #: None: of all zones.
+    zone: str | None
+
+
+@frozen
+class GcpSource:
+    """
+    Operations on the instances of the dead (preempted, host error, stopped, deleted), and their consoles.
+
+    Args:
+        scene: The dead.
+        endpoint: Where the Compute Engine API is, if not where the SDK has it.
+    """
+
+    name: ClassVar[str] = "Compute Engine"
+    terms: ClassVar[Terms] = Terms(
+        lasts_s=14 * 86400.0,
+        permission="compute.zoneOperations.list, compute.instances.get, "
+        "compute.instances.getSerialPortOutput",
+        extra="gcp",
+        cost="at most eighteen calls of the Compute Engine API",
+    )
+
+    _scene: Scene = field(alias="scene")
+    _endpoint: str | None = field(default=None, alias="endpoint")
+
+    @classmethod
+    def of(cls, scene: Scene) -> Self | None:
+        """
+        For a ``GCPCluster``, and where hosts have internal names of Compute Engine.
+        """
+        lost = fitting.lost_with_their_machines(scene)
+        return cls(lost) if lost and _project_of(lost) is not None else None
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        What was done to the instances, then what their kernels wrote around the deaths.
+        """
+        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+
+    def _steps(self, patience: Patience) -> Iterator[Step]:
+        project = _project_of(self._scene)
+        assert project is not None  # `of` has looked
+        compute = needed("google.cloud.compute_v1")
+        where = f"--project={project.name}" + (f" --zones={project.zone}" if project.zone else "")
+        yield Step(
+            what="compute.zoneOperations.list",
+            remedy=f"gcloud compute operations list {where} --filter='targetLink~instances/'",
+            ask=lambda: self._operations(compute, project, patience),
+        )
+        if project.zone:
+            yield Step(
+                what="compute.instances.getSerialPortOutput",
+                remedy=f"gcloud compute instances get-serial-port-output INSTANCE --zone={project.zone}",
+                ask=lambda: self._consoles(compute, project, patience),
+            )
+
+    def _options(self) -> dict[str, Any]:
+        return {"client_options": {"api_endpoint": self._endpoint}} if self._endpoint else {}
+
+    def _names(self) -> dict[str, Victim]:
+        """
+        Names of instances, each with the worker that lived there.
+        """
+        names: dict[str, Victim] = {}
+        for victim in self._scene.victims:
+            name, internal = victim.whose.name or "", _INTERNAL.fullmatch(victim.whose.host or "")
+            if self._scene.cluster_is("GCPCluster") and _NAME.fullmatch(name):
+                names.setdefault(name, victim)
+            elif internal:
+                names.setdefault(internal["name"], victim)
+        return names
+
+    def _operations(self, compute: Any, project: _Project, patience: Patience) -> Iterator[Evidence]:
+        names = self._names()
+        prefix = f"dask-{getattr(self._scene.cluster, 'uuid', None)}-"
+        wanted = "|".join(sorted(names)) if names else f"{prefix}.*"
+        if not names and (self._scene.victims or not self._scene.cluster_is("GCPCluster")):
+            return
+        terms = {"filter": f'targetLink eq ".*/instances/({wanted})"', "max_results": _MOST}
+        asked = {"retry": None, "timeout": patience.request_s()}
+        for operation in _listed(compute, project, terms, asked, self._options()):
+            target = str(operation.target_link).rpartition("/instances/")[2]
+            victim = names.get(target)
+            if victim is None:
+                yield from self._failed(operation, target)
+            elif self._matters(operation, victim):
+                yield _chunk(operation, victim.whose)
+        for victim in names.values():
+            yield Looked(place="Compute Engine operations", whose=victim.whose)
+
+    def _matters(self, operation: Any, victim: Victim) -> bool:
+        """
+        Whether it is why the worker went, and not what followed.
+        """
+        kind = str(operation.operation_type)
+        follows = kind == _BY_THE_GUEST and bool(getattr(self._scene.cluster, "auto_shutdown", False))
+        happened = fitting.moment(operation.insert_time or operation.start_time)
+        missed = fitting.missed_at(self._scene, victim)
+        in_time = fitting.came_before(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
+        return kind in _ENDING and in_time and not follows
+
+    def _failed(self, operation: Any, target: str) -> Iterator[LogChunk]:
+        """
+        An instance of this cluster that could not be made lately.
+        """
+        when = fitting.moment(operation.insert_time)
+        lately = when is None or when >= (self._scene.since or 0.0)
+        if operation.error.errors and lately and not self._scene.victims:
+            yield _chunk(operation, Identity(name=target))
+
+    def _consoles(self, compute: Any, project: _Project, patience: Patience) -> Iterator[Evidence]:
+        names = self._names()
+        if not names:
+            return
+        instances = compute.InstancesClient(transport="rest", **self._options())
+        for name, victim in names.items():
+            which = {"project": project.name, "zone": project.zone, "instance": name}
+            asked = {"retry": None, "timeout": patience.request_s()}
+            machine = instances.get(**which, **asked)
+            started = fitting.moment(machine.last_start_timestamp)
+            output = instances.get_serial_port_output(**which, **asked)
+            missed = fitting.missed_at(self._scene, victim)
+            if lines := console.around(output.contents, started=started, missed=missed):
+                origin = f"gcloud compute instances get-serial-port-output {name}"
+                whose = fitting.without_pid(victim.whose)
+                yield LogChunk(origin=origin, data=lines, stream="kernel", whose=whose)
+
+
+def _project_of(scene: Scene) -> _Project | None:
+    """
+    Project and zone of the cluster object, else of the hosts' names.
+    """
+    options = getattr(scene.cluster, "options", None)
+    if scene.cluster_is("GCPCluster") and isinstance(options, dict):
+        config = getattr(scene.cluster, "config", None) or {}
+        project = options.get("projectid") or config.get("projectid")
+        zone = options.get("zone") or config.get("zone")
+        return _Project(str(project), str(zone) if zone else None) if project else None
+    for host in fitting.hosts_of(scene):
+        name = _INTERNAL.fullmatch(host)
+        if name:
+            return _Project(name["project"], name["zone"])
+    return None
+
+
+def _listed(
+    compute: Any, project: _Project, terms: dict[str, Any], asked: dict[str, Any], options: dict[str, Any]
+) -> Sequence[Any]:
+    """
+    The first page of the operations that fit, the latest first.
+    """
+    if project.zone:
+        client = compute.ZoneOperationsClient(transport="rest", **options)
+        request = {"project": project.name, "zone": project.zone, **terms}
+        page = next(iter(client.list(request=request, **asked).pages))
+        found = list(page.items)
+    else:
+        everywhere = compute.GlobalOperationsClient(transport="rest", **options)
+        page = next(
+            iter(everywhere.aggregated_list(request={"project": project.name, **terms}, **asked).pages)
+        )
+        found = [one for scoped in page.items.values() for one in scoped.operations]
+    return sorted(found, key=lambda each: str(each.insert_time), reverse=True)
+
+
+def _chunk(operation: Any, whose: Identity) -> LogChunk:
+    """
+    An operation as ``gcloud compute operations describe`` prints it, without who is charged for it.
+    """
+    error = "; ".join(f"{each.code}: {each.message}" for each in operation.error.errors)
+    told = {
+        "endTime": operation.end_time,
+        "error": error,
+        "insertTime": operation.insert_time,
+        "kind": "compute#operation",
+        "name": operation.name,
+        "operationType": operation.operation_type,
+        "startTime": operation.start_time,
+        "status": getattr(operation.status, "name", operation.status),
+        "statusMessage": operation.status_message,
+        "targetLink": operation.target_link,
+        "user": operation.user,
+    }
+    text = "".join(f"{key}: {value}\n" for key, value in told.items() if value)
+    return LogChunk(
+        origin=f"gcloud compute operations describe {operation.name}", data=text.encode(), whose=whose
+    )

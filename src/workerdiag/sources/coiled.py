@@ -1,0 +1,231 @@
+"""
+Coiled: the states of workers and instances with their reasons, and the logs of the dead ones.
+
+Asked is through the cluster object's own connection (``Cluster.cloud``, public in coiled 1.135.6), so
+that no other log-in is needed: one without a token would open a browser.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+from typing import Any, ClassVar, Self
+
+from attrs import field, frozen
+
+from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
+from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.sources.clouds import fitting
+from workerdiag.sources.clouds.asking import Patience, Step, bounded
+
+#: How coiled names what has a state (coiled/v2/states.py, 1.135.6).
+_KINDS = {
+    "cluster": "Cluster",
+    "scheduler": "Scheduler Process",
+    "scheduler_instance": "Scheduler Instance",
+    "cluster_infra": "Network Infrastructure",
+    "worker": "Worker Process",
+    "worker_instance": "Worker Instance",
+}
+#: The client library answers nothing when it has asked within a second
+#: (``coiled.cluster-state-check-interval``).
+_AGAIN_S = 1.1
+#: Logs from so long before the death to so long after it, and at most so many bytes of them.
+_BEFORE_S = 600.0
+_AFTER_S = 60.0
+_MOST_BYTES = 2**20
+#: An instance is named after its worker.
+_INSTANCE = "-instance"
+
+
+@frozen(kw_only=True)
+class _Worker:
+    """
+    A dead worker, as Coiled lists it.
+    """
+
+    victim: Victim
+    missed: float | None
+    instance_id: int | None
+    name: str
+
+
+@frozen
+class CoiledSource:
+    """
+    State changes, with reasons, of the dead workers and their instances, and both kinds of logs.
+    """
+
+    name: ClassVar[str] = "Coiled"
+    terms: ClassVar[Terms] = Terms(
+        lasts_s=30 * 86400.0,
+        permission="membership in the cluster's workspace",
+        cost="two calls, and one for the logs of each of at most eight workers",
+    )
+
+    _scene: Scene = field(alias="scene")
+
+    @classmethod
+    def of(cls, scene: Scene) -> Self | None:
+        """
+        For a ``coiled.Cluster`` that has been created.
+        """
+        known = scene.cluster_is("coiled") and getattr(scene.cluster, "cluster_id", None)
+        return cls(scene) if known else None
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        What Coiled says of the dead, their states first.
+        """
+        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+
+    def _steps(self, patience: Patience) -> Iterator[Step]:
+        cluster = self._scene.cluster
+        found: list[_Worker] = []
+        yield Step(
+            what="cluster details",
+            remedy=f"coiled cluster status {cluster.name}",
+            ask=lambda: self._match(found),
+        )
+        yield Step(
+            what="cluster states",
+            remedy=f"coiled cluster status {cluster.name}",
+            ask=lambda: self._states(found, patience),
+        )
+        yield Step(
+            what="cluster logs",
+            remedy=f"coiled cluster logs {cluster.name} --combined",
+            ask=lambda: self._logs(found),
+        )
+
+    def _which(self) -> dict[str, Any]:
+        return {"cluster_id": self._scene.cluster.cluster_id, "workspace": self._scene.cluster.workspace}
+
+    def _match(self, found: list[_Worker]) -> Iterator[Evidence]:
+        details = self._scene.cluster.cloud.cluster_details(**self._which())
+        for victim in self._scene.victims:
+            missed = fitting.missed_at(self._scene, victim)
+            worker = next((each for each in details["workers"] if _is_of(each, victim, missed)), None)
+            if worker is None:
+                yield _unlisted(victim, str(self._scene.cluster.name))
+                continue
+            instance = worker.get("instance") or {}
+            known = _Worker(
+                victim=victim,
+                missed=missed,
+                instance_id=instance.get("id"),
+                name=str(worker["name"]),
+            )
+            found.append(known)
+
+    def _states(self, found: Sequence[_Worker], patience: Patience) -> Iterator[Evidence]:
+        cloud = self._scene.cluster.cloud
+        states = cloud.get_cluster_states(**self._which())
+        if not states and patience.left_s() > 2 * _AGAIN_S:
+            time.sleep(_AGAIN_S)
+            states = cloud.get_cluster_states(**self._which())
+        if not states:
+            yield Gap(
+                source=self.name,
+                reason="timed-out",
+                detail="the client library asks for states once in a second, and others asked",
+                remedy=f"coiled cluster status {self._scene.cluster.name}",
+            )
+            return
+        for worker in found:
+            lines = _lines(states, worker)
+            if lines:
+                yield _chunk("states", worker.name, lines, worker.victim.whose)
+            yield Looked(place="Coiled states", whose=worker.victim.whose)
+        if not self._scene.victims:
+            yield from self._never_arrived(states)
+
+    def _never_arrived(self, states: Mapping[str, Any]) -> Iterator[Evidence]:
+        """
+        Instances and processes of this cluster that failed lately.
+        """
+        since = self._scene.since or 0.0
+        for kind, changes in states.items():
+            failed = [each for each in changes if each["state"] == "error"]
+            for change in failed:
+                if (fitting.moment(change["updated"]) or since) >= since:
+                    name = str(change["stateful_object"]["name"] or "")
+                    whose = Identity(name=name.removesuffix(_INSTANCE) or None)
+                    yield _chunk("states", name, [_line(kind, change)], whose)
+
+    def _logs(self, found: Sequence[_Worker]) -> Iterator[Evidence]:
+        for worker in found:
+            if worker.instance_id is None:
+                continue
+            missed = worker.missed or self._scene.until or time.time()
+            events = self._scene.cluster.cloud.better_cluster_logs(
+                instance_ids=[worker.instance_id],
+                dask=True,
+                system=True,
+                since_ms=int((missed - _BEFORE_S) * 1000),
+                until_ms=int((missed + _AFTER_S) * 1000),
+                **self._which(),
+            )
+            own = [each for each in events if each.get("instance_id") in (None, worker.instance_id)]
+            text = "".join(f"{each['message']}\n" for each in own).encode()[-_MOST_BYTES:]
+            if text:
+                whose = fitting.without_pid(worker.victim.whose)
+                yield LogChunk(origin=f"coiled cluster logs ({worker.name})", data=text, whose=whose)
+
+
+def _is_of(worker: Mapping[str, Any] | None, victim: Victim, missed: float | None) -> bool:
+    """
+    Whether a worker that Coiled lists has the victim's name, else its private address, and lived then.
+    """
+    if not worker:
+        return False
+    if not fitting.can_have_lived_there(missed, began=fitting.moment(worker.get("created"))):
+        return False
+    if victim.whose.name is not None:
+        return bool(worker["name"] == victim.whose.name)
+    address = (worker.get("instance") or {}).get("private_ip_address")
+    return address is not None and address == victim.whose.host
+
+
+def _unlisted(victim: Victim, cluster: str) -> Gap:
+    return Gap(
+        source=CoiledSource.name,
+        reason="expired",
+        detail=f"Coiled lists no worker named {victim.whose.name or victim.whose.worker}",
+        remedy=f"coiled cluster logs {cluster} --combined",
+    )
+
+
+def _lines(states: Mapping[str, Any], worker: _Worker) -> list[str]:
+    """
+    The state changes of a worker and its instance up to the death.
+
+    What came after it is what Coiled did because of it.
+    """
+    names = {worker.name, f"{worker.name}{_INSTANCE}"}
+    last = inf if worker.missed is None else worker.missed + fitting.SKEW_S
+    changes = [
+        (fitting.moment(change["updated"]) or 0.0, _line(kind, change))
+        for kind in ("worker", "worker_instance")
+        for change in states.get(kind, ())
+        if change["stateful_object"]["name"] in names
+    ]
+    return [line for when, line in sorted(changes) if when <= last]
+
+
+def _line(kind: str, change: Mapping[str, Any]) -> str:
+    """
+    A state change in the columns in which ``coiled`` logs it.
+    """
+    when = fitting.moment(change["updated"])
+    at = dt.datetime.fromtimestamp(when, dt.UTC).strftime("%H:%M:%S (UTC)") if when is not None else "?"
+    name = change["stateful_object"]["name"] or ""
+    label = _KINDS.get(kind, kind)
+    return f"   | {label:22} | {name:46} | {change['state']:10} at {at} | {change['reason']}"
+
+
+def _chunk(what: str, name: str, lines: Sequence[str], whose: Identity) -> LogChunk:
+    data = "".join(f"{line}\n" for line in lines).encode()
+    return LogChunk(origin=f"coiled cluster {what} ({name})", data=data, whose=whose)

@@ -1,0 +1,3 @@
+"""
+Places that keep the logs of machines and containers after these are gone.
+"""

@@ -1,0 +1,125 @@
+"""
+CloudWatch Logs: what containers of dead workers wrote, found by the address that a worker notes down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
+
+from attrs import evolve, field, frozen
+
+from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
+from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.sources.clouds import fitting
+from workerdiag.sources.clouds.asking import Patience, Step, bounded
+from workerdiag.sources.clouds.aws import client, region_of
+
+#: A worker notes down so when it has its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
+_START = "Start worker at: {address:>26}"
+#: Workers are not searched for further back than this.
+_LIFE_S = 7 * 86400.0
+_MOST_PAGES = 3
+#: Of the log, from so long before the death to so long after it; at most so many lines and bytes.
+_BEFORE_S = 900.0
+_AFTER_S = 60.0
+_MOST_LINES = 5000
+_MOST_BYTES = 2**20
+_ADDRESS = re.compile(r"(?:tcp|tls|ucx|ws|wss)://[\w.\[\]:-]+")
+
+
+@frozen
+class CloudWatchSource:
+    """
+    The end of the log streams of the dead workers' containers.
+    """
+
+    name: ClassVar[str] = "CloudWatch Logs"
+    terms: ClassVar[Terms] = Terms(
+        lasts_s=30 * 86400.0,
+        permission="logs:FilterLogEvents, logs:GetLogEvents on the log group",
+        extra="aws",
+        cost="at most four calls for each of at most eight workers",
+    )
+
+    _scene: Scene = field(alias="scene")
+
+    @classmethod
+    def of(cls, scene: Scene) -> Self | None:
+        """
+        For an ``ECSCluster`` or ``FargateCluster`` that has a log group.
+        """
+        known = scene.cluster_is("ECSCluster") and getattr(scene.cluster, "cloudwatch_logs_group", None)
+        return cls(scene) if known and scene.victims else None
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        What the containers of the dead wrote last.
+        """
+        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+
+    def _steps(self, patience: Patience) -> Iterator[Step]:
+        logs = client("logs", region_of(self._scene), patience)
+        group = str(self._scene.cluster.cloudwatch_logs_group)
+        for victim in self._scene.victims:
+            address = victim.whose.worker or ""
+            if _ADDRESS.fullmatch(address):
+                yield Step(
+                    what="logs:FilterLogEvents, logs:GetLogEvents",
+                    remedy=f"aws logs filter-log-events --log-group-name {group} "
+                    f"--filter-pattern '\"{_START.format(address=address)}\"'",
+                    ask=_asking(logs, group, victim, fitting.missed_at(self._scene, victim)),
+                )
+
+
+def _asking(logs: Any, group: str, victim: Victim, missed: float | None) -> Any:
+    return lambda: _told(logs, group, victim, missed)
+
+
+def _told(logs: Any, group: str, victim: Victim, missed: float | None) -> Iterator[Evidence]:
+    started = _start(logs, group, str(victim.whose.worker), missed)
+    if started is None:
+        yield Gap(
+            source=CloudWatchSource.name,
+            reason="never-recorded",
+            detail=f"no stream of {group} says that a worker started at {victim.whose.worker}",
+            remedy=f"aws logs describe-log-streams --log-group-name {group} "
+            "--order-by LastEventTime --descending",
+        )
+        return
+    stream = str(started["logStreamName"])
+    terms: dict[str, Any] = {"startTime": started["timestamp"]}
+    if missed is not None:
+        terms = {
+            "startTime": max(started["timestamp"], int((missed - _BEFORE_S) * 1000)),
+            "endTime": int((missed + _AFTER_S) * 1000),
+        }
+    answer = logs.get_log_events(
+        logGroupName=group, logStreamName=stream, limit=_MOST_LINES, startFromHead=False, **terms
+    )
+    text = "".join(f"{each['message']}\n" for each in answer.get("events", ())).encode()[-_MOST_BYTES:]
+    task = Identity(container=stream.rpartition("/")[2])
+    whose = evolve(victim.whose.joined(task), pid=None)
+    yield LogChunk(origin=f"aws logs get-log-events {group} {stream}", data=text, whose=whose)
+    yield Looked(place="worker log", whose=whose)
+
+
+def _start(logs: Any, group: str, address: str, missed: float | None) -> Mapping[str, Any] | None:
+    """
+    The last time before the death that a worker started at this address, for addresses are used again.
+    """
+    terms: dict[str, Any] = {"filterPattern": f'"{_START.format(address=address)}"'}
+    if missed is not None:
+        terms["startTime"] = int((missed - _LIFE_S) * 1000)
+        terms["endTime"] = int((missed + fitting.SKEW_S) * 1000)
+    found: Mapping[str, Any] | None = None
+    for _ in range(_MOST_PAGES):
+        page = logs.filter_log_events(logGroupName=group, **terms)
+        for event in page.get("events", ()):
+            if found is None or event["timestamp"] >= found["timestamp"]:
+                found = event
+        if not page.get("nextToken"):
+            break
+        terms["nextToken"] = page["nextToken"]
+    return found

@@ -1,0 +1,126 @@
+"""
+The journal of this machine: what the service that ran the dead worker wrote, and systemd about it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar, Self
+
+from attrs import field, frozen
+
+from workerdiag.model.evidence import Evidence, Gap, LogChunk, Looked
+from workerdiag.model.scene import Place, Scene, Terms, Victim
+from workerdiag.sources import commands
+from workerdiag.sources.clouds import fitting
+
+#: Of the time given, one command may take so much.
+_SHARE = 0.8
+_BEFORE_S = 900
+_AFTER_S = 60
+_MOST_LINES = 5000
+#: The unit is the last part of the control group that is one (man 7 systemd.unit).
+_UNIT = re.compile(r"(?:^|/)(?P<unit>[\w@:.\\-]+\.(?:service|scope))(?=/|$)")
+#: Of the user's manager, not of the service.
+_MANAGER = re.compile(r"user@\d+\.service|init\.scope")
+
+
+@frozen
+class JournalSource:
+    """
+    Lines of the unit of a dead worker on this machine, else of its process.
+    """
+
+    name: ClassVar[str] = "journal"
+    terms: ClassVar[Terms] = Terms(
+        lasts_s=14 * 86400.0,
+        permission="group systemd-journal, for services of others",
+        cost="reads the journal of this machine",
+    )
+
+    _scene: Scene = field(alias="scene")
+    _here: tuple[tuple[Victim, str], ...] = field(alias="here")
+
+    @classmethod
+    def of(cls, scene: Scene) -> Self | None:
+        """
+        Where a worker died on this machine, in a unit of systemd or under a known process id.
+        """
+        here = tuple((each, match) for each in scene.victims if (match := _match_of(scene, each)))
+        return cls(scene, here) if here else None
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        What the journal has from a quarter of an hour before the deaths to a minute after.
+        """
+        asked: set[tuple[str, int]] = set()
+        for victim, match in self._here:
+            missed = int(fitting.missed_at(self._scene, victim) or self._scene.until or 0)
+            if (match, missed) in asked:
+                continue
+            asked.add((match, missed))
+            yield from _told(victim, match, missed, within_s=_SHARE * budget_s / len(self._here))
+
+
+def _told(victim: Victim, match: str, missed: int, *, within_s: float) -> Iterator[Evidence]:
+    selection = ["--unit", match] if not match.startswith("_PID=") else [match]
+    command = [
+        "journalctl",
+        "--no-pager",
+        "--quiet",
+        "--output=short-iso-precise",
+        "--utc",
+        f"--lines={_MOST_LINES}",
+        f"--since=@{missed - _BEFORE_S}",
+        f"--until=@{missed + _AFTER_S}",
+        *selection,
+    ]
+    try:
+        said = commands.run(command, within_s=within_s)
+    except (OSError, TimeoutError) as problem:
+        yield commands.why_not(JournalSource.name, command, problem)
+        return
+    if said.status != 0:
+        yield commands.why_not(JournalSource.name, command, said)
+    elif said.output.strip():
+        yield LogChunk(
+            origin=" ".join(["journalctl", *selection]),
+            data=said.output,
+            whose=fitting.without_pid(victim.whose) if selection[0] == "--unit" else victim.whose,
+        )
+        yield Looked(place="journal", whose=victim.whose)
+    else:
+        yield _empty(command)
+
+
+def _empty(command: list[str]) -> Gap:
+    return Gap(
+        source=JournalSource.name,
+        reason="never-recorded",
+        detail="the journal that this user may read has nothing of it",
+        remedy=f"sudo {' '.join(command)}",
+    )
+
+
+def _match_of(scene: Scene, victim: Victim) -> str | None:
+    """
+    The unit that the victim ran in, else its process; None if it did not live here.
+    """
+    here = next((each for each in scene.places if each.role == "client"), None)
+    if here is None or not _same_machine(here, victim):
+        return None
+    for place in scene.nearest(victim.whose):
+        if place.role in ("worker", "nanny") and place.whose.nanny == victim.whose.nanny:
+            for group in place.cgroups.values():
+                units = [each for each in _UNIT.findall(group) if not _MANAGER.fullmatch(each)]
+                if units:
+                    return str(units[-1])
+    return f"_PID={victim.whose.pid}" if victim.whose.pid else None
+
+
+def _same_machine(here: Place, victim: Victim) -> bool:
+    host = victim.whose.host
+    return host is not None and (
+        host in ("localhost", "::1", here.hostname, here.whose.host) or host.startswith("127.")
+    )

@@ -1,0 +1,187 @@
+"""
+Grafana Loki: what dead workers wrote, found by their names in the labels of streams.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
+from urllib.error import HTTPError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import Request, urlopen
+
+from attrs import evolve, field, frozen
+
+from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
+from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.sources.clouds import fitting
+from workerdiag.sources.clouds.asking import Patience, Step, bounded
+
+#: Labels that hold the name of a pod, task or job, of whichever agent (promtail, Alloy, Fluent Bit,
+#: the Docker driver, OpenTelemetry), the commonest first.
+_OWN_LABELS = ("pod", "pod_name", "k8s_pod_name", "kubernetes_pod_name", "container_name", "container")
+_HOST_LABELS = ("host", "hostname", "instance", "node", "node_name", "nodename", "host_name")
+_BEFORE_S = 900.0
+_AFTER_S = 60.0
+#: Names that may stand in a selector as they are.
+_PLAIN = re.compile(r"[\w.:-]+")
+_MOST_LINES = 5000
+_MOST_BYTES = 4 * 2**20
+
+
+def _configured() -> object:
+    """
+    What Dask's configuration says, where it is loaded; loading it takes longer than all else here.
+    """
+    config = sys.modules.get("dask.config")
+    return None if config is None else config.get("workerdiag.loki.url", None)
+
+
+@frozen
+class LokiSource:
+    """
+    The end of the streams whose labels name a dead worker, and what its host's streams say of it.
+
+    The address is ``workerdiag.loki.url`` in Dask's configuration or ``LOKI_ADDR``, as logcli has it;
+    ``LOKI_BEARER_TOKEN`` and ``LOKI_ORG_ID`` are passed on.
+    """
+
+    name: ClassVar[str] = "Loki"
+    terms: ClassVar[Terms] = Terms(
+        lasts_s=31 * 86400.0,
+        permission="read access to the tenant",
+        cost="at most three queries for each of at most eight workers",
+    )
+
+    _scene: Scene = field(alias="scene")
+    _url: str = field(alias="url")
+
+    @classmethod
+    def of(cls, scene: Scene) -> Self | None:
+        """
+        Where an address of Loki is configured and somebody died.
+        """
+        url = _configured() or os.environ.get("LOKI_ADDR")
+        known = isinstance(url, str) and urlsplit(url).scheme in ("http", "https")
+        return cls(scene, str(url).rstrip("/")) if known and scene.victims else None
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        What Loki keeps of the dead.
+        """
+        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+
+    def _steps(self, patience: Patience) -> Iterator[Step]:
+        asked = _Loki(self._url, patience)
+        labels: list[str] = []
+        yield Step(
+            what="/loki/api/v1/labels",
+            remedy=f"logcli --addr={self._url} labels",
+            ask=lambda: _known_labels(asked, labels),
+        )
+        for victim in self._scene.victims:
+            yield Step(
+                what="/loki/api/v1/query_range",
+                remedy=f"""logcli --addr={self._url} query '{{pod=~"{victim.whose.name or ""}.*"}}'""",
+                ask=self._asking(asked, labels, victim),
+            )
+
+    def _asking(self, asked: _Loki, labels: Sequence[str], victim: Victim) -> Any:
+        missed = fitting.missed_at(self._scene, victim) or self._scene.until or time.time()
+        return lambda: _told(asked, labels, victim, missed)
+
+
+@frozen
+class _Loki:
+    """
+    The HTTP interface (Loki HTTP API, v1), asked for so many bytes and no more.
+    """
+
+    url: str
+    patience: Patience
+
+    def get(self, path: str, **terms: str | int) -> Any:
+        request = Request(f"{self.url}{path}?{urlencode(terms)}", headers=dict(_headers()))  # noqa: S310  http or https
+        try:
+            with urlopen(request, timeout=self.patience.request_s()) as answer:  # noqa: S310  as above
+                body = answer.read(_MOST_BYTES + 1)
+        except HTTPError as refused:
+            detail = refused.read(300).decode("utf-8", errors="replace")
+            raise OSError(f"HTTP status {refused.code}: {detail}") from None
+        if len(body) > _MOST_BYTES:
+            raise ValueError(f"the answer is longer than {_MOST_BYTES} bytes")
+        answered = json.loads(body)
+        if not isinstance(answered, dict) or answered.get("status") != "success":
+            raise ValueError("this is no answer of Loki")
+        return answered["data"]
+
+
+def _headers() -> Iterator[tuple[str, str]]:
+    if token := os.environ.get("LOKI_BEARER_TOKEN"):
+        yield "Authorization", f"Bearer {token}"
+    if tenant := os.environ.get("LOKI_ORG_ID"):
+        yield "X-Scope-OrgID", tenant
+
+
+def _known_labels(asked: _Loki, labels: list[str]) -> Iterator[Evidence]:
+    labels += asked.get("/loki/api/v1/labels")
+    yield from ()
+
+
+def _told(asked: _Loki, labels: Sequence[str], victim: Victim, missed: float) -> Iterator[Evidence]:
+    """
+    The streams of the worker's own, else those lines of its host that name it.
+    """
+    window: dict[str, str | int] = {
+        "start": int((missed - _BEFORE_S) * 1e9),
+        "end": int((missed + _AFTER_S) * 1e9),
+        "limit": _MOST_LINES,
+        "direction": "backward",
+    }
+    for selector, own in _selectors(labels, victim.whose):
+        streams = asked.get("/loki/api/v1/query_range", query=selector, **window)["result"]
+        chunks = [_chunk(each, victim.whose, own=own) for each in streams]
+        if chunks:
+            yield from chunks
+            if own:
+                yield Looked(place="worker log", whose=victim.whose)
+            return
+    yield Gap(
+        source=LokiSource.name,
+        reason="never-recorded",
+        detail=f"no stream is labelled with the name or host of {victim.whose.worker or victim.whose.name}",
+        remedy=f"logcli --addr={asked.url} series '{{}}'",
+    )
+
+
+def _selectors(labels: Sequence[str], whose: Identity) -> Iterator[tuple[str, bool]]:
+    """
+    Queries to try, each with whether its streams are the worker's own.
+    """
+    for known in (whose.container, whose.name):
+        for label in _OWN_LABELS:
+            # Names such as "0" are given in each cluster.
+            if known and len(known) > 3 and _PLAIN.fullmatch(known) and label in labels:
+                yield f'{{{label}=~"{known.replace(".", "[.]")}(-.*)?"}}', True
+    for label in _HOST_LABELS:
+        if whose.host and whose.worker and _PLAIN.fullmatch(whose.host) and label in labels:
+            line = json.dumps(whose.worker)
+            yield f'{{{label}=~"{whose.host.replace(".", "[.]")}(:.*|[.].*)?"}} |= {line}', False
+
+
+def _chunk(stream: Mapping[str, Any], victim: Identity, *, own: bool) -> LogChunk:
+    """
+    The lines of one stream, the oldest first.
+    """
+    labels = stream["stream"]
+    lines = sorted((int(at), str(line)) for at, line, *_ in stream["values"])
+    data = "".join(f"{line}\n" for _, line in lines).encode()
+    pod = next((labels[each] for each in _OWN_LABELS[:4] if each in labels), None)
+    whose = evolve(victim.joined(Identity(container=pod)), pid=None) if own else Identity(host=victim.host)
+    name = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())[:6])
+    return LogChunk(origin=f"loki {{{name}}}"[:200], data=data, whose=whose)
