@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import re
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
