@@ -48,16 +48,18 @@ class Numbers:
 def numbers_of(incident: Incident, matches: Sequence[Match]) -> Numbers:
     """
     The largest memory seen, the limit, and what a worker would have needed.
+
+    Of Dask's limit and those of control groups and jobs the smallest is the one that is felt.
     """
     captured = [mark.captures for mark in (*incident.marks, *matches)]
     rss = max((size for said in captured if (size := _rss(said))), default=None)
     limit = max((size for said in captured if (size := parse_bytes(said.get("limit", "")))), default=None)
     measured = [each.rss_bytes for each in incident.readings if each.rss_bytes]
     rss = rss or max(measured, default=None)
-    limits = [each.limit_bytes for each in incident.readings] + [
-        each.limit_bytes for each in incident.exceptions
-    ]
-    limit = limit or max((each for each in limits if each), default=None)
+    limit = limit or max((each.limit_bytes for each in incident.exceptions if each.limit_bytes), default=None)
+    limit = min(
+        (each for each in (limit, *(each.limit_bytes for each in incident.readings)) if each), default=None
+    )
     needs = _needs(rss, limit)
     words = {
         "rss": format_bytes(rss) if rss else "",
