@@ -311,3 +311,12 @@ def test_without_re2_long_messages_are_searched_throughout(monkeypatch):
         assert [each.start() for each in regex.Pattern("was killed").finditer(text)] == [1991, 5003]
     finally:
         regex.pattern.cache_clear()
+
+
+def test_records_as_get_worker_logs_gives_them_are_messages_of_their_own():
+    """
+    Printed, they are one line of tuples; what stands before the next record is not lost.
+    """
+    text = str({"tcp://10.0.0.4:4001": (("ERROR", f"Traceback\nValueError: x\n{DEATH}"), ("INFO", BENIGN))})
+
+    assert [each.whose.pid for each in found(text)] == [7012]

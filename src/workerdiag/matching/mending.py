@@ -1,11 +1,14 @@
 r"""
-Undoing what copying did to a log: hard-wrapped terminal lines, line ends written as ``\n``.
+Undoing what copying did to a log: hard-wrapped terminal lines, line ends written as ``\n``,
+records printed as a tuple (``client.get_worker_logs()``).
 
 Only done where the whole log is small, for only then can its shape be judged; a report's
 excerpt is, a cluster's log is not.
 """
 
 from __future__ import annotations
+
+import re
 
 from attrs import frozen
 
@@ -15,6 +18,8 @@ from workerdiag.matching.lines import take_apart
 MOST_BYTES = 256 * 1024
 #: Terminals are at least and at most so wide.
 _WIDTHS = range(60, 241)
+#: How a record of ``get_worker_logs`` begins: level and text (distributed/node.py, ``get_logs``).
+_RECORD = re.compile(rb"""\(['"](?:DEBUG|INFO|WARNING|ERROR|CRITICAL)['"], ['"]""")
 _LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
@@ -36,7 +41,8 @@ def mended(data: bytes) -> Mended | None:
     lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1)]
     rejoined = _rejoined(lines)
     separated = _separated(rejoined or lines)
-    whole = separated or rejoined
+    recorded = _recorded(separated or rejoined or lines)
+    whole = recorded or separated or rejoined
     if whole is None:
         return None
     return Mended(data=b"\n".join(line for _, line in whole), lines=tuple(number for number, _ in whole))
@@ -84,6 +90,15 @@ def _separated(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None
     if written < 2 or written < len(lines):
         return None
     return [(number, part) for number, line in lines for part in line.split(b"\\n")]
+
+
+def _recorded(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
+    """
+    Records printed one after the other, as ``('INFO', '2026-...')``, become lines of their own.
+    """
+    if not any(_RECORD.search(line) for _, line in lines):
+        return None
+    return [(number, part) for number, line in lines for part in _RECORD.split(line)]
 
 
 def _begins(line: bytes) -> bool:

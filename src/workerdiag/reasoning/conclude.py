@@ -29,6 +29,8 @@ from workerdiag.reasoning.summary import fingerprint, summary
 
 #: The first death counts double: what follows may be its consequence.
 FIRST_WEIGHT = 2.0
+#: Of "it was none of the known causes": below this it is likelier that it was one of them.
+_EVEN = 0.5
 #: Deaths that findings carry, at most.
 MOST_DEATHS = 1000
 
@@ -78,6 +80,8 @@ def _outcome(chances: Distribution, incident: Incident, deciding: Sequence[Judge
     if any(unasked(each) for each in deciding) or any(
         mark.role in ("death", "blame") for mark in incident.marks
     ):
+        return "unknown"
+    if chances.unknown < _EVEN:  # several causes, none of them likelier than unknown, but together
         return "unknown"
     if not incident.cases and any(mark.role in ("trouble", "ended") for mark in incident.marks):
         return "unknown"
