@@ -14,7 +14,9 @@ import subprocess
 import sys
 import time
 import tomllib
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 import pytest
@@ -22,7 +24,8 @@ from click.shell_completion import get_completion_class
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
-from workerdiag import Diagnosis, load_rulebook
+from workerdiag import Diagnosis, LogText, load_rulebook
+from workerdiag import explain as explain_log
 from workerdiag.cli import DEATHS, explain, main
 from workerdiag.rendering.cause import render_cause
 from workerdiag.rendering.json import json_schema
@@ -59,10 +62,11 @@ lookalikes = ["2026-05-04 11:22:33,444 - distributed.nanny - INFO - tea is ready
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """
-    Where the commands run: some logs, and a folder of rules.
+    Where the commands run: some logs, a death bundle, and a folder of rules.
     """
     monkeypatch.chdir(tmp_path)
     Path("worker.log").write_text(OOM)
+    Path("death.zip").write_bytes(death_bundle())
     Path("slurm-12.out").write_text(QUIET)
     Path("unknown.log").write_text(UNKNOWN)
     Path("scheduler.log.gz").write_bytes(gzip.compress(QUIET.encode()))
@@ -70,6 +74,15 @@ def folder(tmp_path, monkeypatch):
     rules.mkdir(parents=True)
     rules.joinpath("cause.toml").write_text(RULE)
     return tmp_path
+
+
+@cache
+def death_bundle():
+    """
+    The bundle of the death that ``worker.log`` tells of.
+    """
+    with TemporaryDirectory() as place:
+        return explain_log(logs=LogText(OOM)).save(Path(place, "death.zip")).read_bytes()
 
 
 def run(*arguments, stdin=None):

@@ -42,11 +42,13 @@ MAY_IMPORT = table(
         "suggesting": "model matching",
         "recorder": "model errors",
         "gathering": "model errors sources",
+        "keeping": "model",
+        "bundle": "model errors keeping reasoning rendering",
         "testing": "model errors",
-        "api": f"model errors rulebook pipeline recorder gathering {STAGES}",
+        "api": f"model errors rulebook pipeline recorder gathering keeping bundle {STAGES}",
         "demo": "model errors api",
-        "cli": f"model errors rulebook pipeline recorder gathering proving locking suggesting trying incidents api demo {STAGES}",
-        "__init__": "model errors rulebook api",
+        "cli": f"model errors rulebook pipeline recorder gathering keeping bundle proving locking suggesting trying incidents api demo {STAGES}",
+        "__init__": "model errors rulebook recorder api",
         "__main__": "cli",
     }
 )

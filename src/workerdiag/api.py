@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,8 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, overload
 
-from attrs import fields, frozen
+from attrs import field, fields, frozen
 
+from workerdiag.keeping.kept import Kept
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogText
 from workerdiag.model.rules import Rulebook
@@ -21,6 +23,7 @@ from workerdiag.rulebook import load_rulebook
 if TYPE_CHECKING:
     from distributed import Client
 
+    from workerdiag.keeping.keeper import Keeper
     from workerdiag.matching.scan import Matcher
 
 LogInput = str | Path | IO[str] | IO[bytes] | LogText
@@ -39,6 +42,9 @@ class Diagnosis(Findings):
 
     ``str(diagnosis)`` is the text for a terminal; in a notebook it shows as HTML.
     """
+
+    #: The evidence it rests on, for `save`; no part of its value, its JSON or a pickle of it.
+    _kept: Kept | None = field(default=None, eq=False, repr=False)
 
     def __str__(self) -> str:
         from workerdiag.rendering.text import render_text
@@ -79,6 +85,30 @@ class Diagnosis(Findings):
         from workerdiag.rendering.json import to_json
 
         return to_json(self)
+
+    def save(self, path: str | os.PathLike[str], *, redact: bool = True, anonymous: bool = False) -> Path:
+        """
+        Write a death bundle: this diagnosis with the evidence it rests on, in one zip file.
+
+        ``explain(logs="death.zip")`` judges it again, by whatever is known then;
+        ``workerdiag report death.zip`` makes a bug report of it. Of the evidence at most 8 MiB are
+        kept: all that is not text, and of each log its beginning, its end and all messages that
+        say something. docs/death-bundle.md has what is in it.
+
+        Args:
+            path: The file to write; one that is there is replaced when the new one is whole.
+            redact: Hide what looks like a password, key or token.
+            anonymous: Also put stand-ins for IP addresses, host names and user names.
+
+        Returns:
+            The path.
+
+        Raises:
+            BundleError: It cannot be written there; nothing is left behind.
+        """
+        from workerdiag.bundle.writing import write_bundle
+
+        return write_bundle(self, self._kept, Path(path), redact=redact, anonymous=anonymous)
 
     @classmethod
     def from_json(cls, text: str) -> Diagnosis:
@@ -187,25 +217,34 @@ class _Asked:
             live = await Gathering(self._client, facts, budget_s=self._live_s()).collect_async()
         except Exception as problem:  # noqa: BLE001  never make it worse
             live = [_failed("cluster", problem)]
-        return await asyncio.to_thread(self._diagnosed, lambda _: in_time(live, deadline=self._search_until()))
+        return await asyncio.to_thread(
+            self._diagnosed, lambda _: in_time(live, deadline=self._search_until())
+        )
 
     def _diagnosed(self, live: Callable[[list[Evidence]], Iterable[Evidence]]) -> Diagnosis:
+        from workerdiag.keeping.keeper import Keeper
+
+        keeper = Keeper()
         try:
-            return self._judged(self._evidence(live))
+            return self._judged(self._evidence(live), keeper)
         except Exception as problem:  # noqa: BLE001  explain() never raises into an except block
             return Diagnosis(
                 outcome="unknown",
                 summary="workerdiag itself failed; what follows is all it can say.",
                 gaps=(_failed("workerdiag", problem),),
+                kept=keeper.kept(),
             )
 
-    def _judged(self, evidence: Iterable[Evidence]) -> Diagnosis:
+    def _judged(self, evidence: Iterable[Evidence], keeper: Keeper) -> Diagnosis:
         from workerdiag import __version__
         from workerdiag.pipeline import diagnose
 
         book, matcher = (self._rulebook, None) if self._rulebook else _shipped()
-        findings = diagnose(evidence, book, version=__version__, matcher=matcher)
-        return Diagnosis(**{each.name: getattr(findings, each.name) for each in fields(Findings)})
+        findings = diagnose(
+            keeper.passing(evidence), book, version=__version__, matcher=matcher, witness=keeper
+        )
+        found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
+        return Diagnosis(**found, kept=keeper.kept())
 
     def _evidence(self, live: Callable[[list[Evidence]], Iterable[Evidence]]) -> Iterator[Evidence]:
         from workerdiag.sources.logs import LogSource
@@ -216,7 +255,7 @@ class _Asked:
         yield from live(facts)
         if self._logs:
             left_s = max(0.5, self._deadline - time.monotonic())
-            source = LogSource(self._logs)
+            source = LogSource(self._logs, unbundle=_unbundled)
             yield from safely(source.name, lambda: source.collect(budget_s=left_s))
 
     def _facts(self) -> list[Evidence]:
@@ -252,6 +291,12 @@ def _shipped() -> tuple[Rulebook, Matcher]:
 
     book = load_rulebook()
     return book, Matcher(book)
+
+
+def _unbundled(name: str, data: bytes) -> Sequence[Evidence] | None:
+    from workerdiag.bundle.reading import evidence_in
+
+    return evidence_in(name, data)
 
 
 def _failed(name: str, problem: BaseException) -> Gap:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from attrs import evolve
 
 from workerdiag.matching.match import engine_notes, match
+from workerdiag.matching.one_log import Witness
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
@@ -19,7 +20,12 @@ from workerdiag.reasoning.incident import assemble
 
 
 def diagnose(
-    evidence: Iterable[Evidence], book: Rulebook, *, version: str = "", matcher: Matcher | None = None
+    evidence: Iterable[Evidence],
+    book: Rulebook,
+    *,
+    version: str = "",
+    matcher: Matcher | None = None,
+    witness: Witness | None = None,
 ) -> Findings:
     """
     What happened, by all that was seen and all that is known.
@@ -29,6 +35,7 @@ def diagnose(
         book: The rulebook to judge by.
         version: Version of workerdiag, for the report.
         matcher: The compiled patterns of *book*, where the caller keeps them.
+        witness: Is told where in log text something was found.
     """
     kept: list[Evidence] = []
 
@@ -39,7 +46,7 @@ def diagnose(
             yield piece
 
     matcher = matcher or Matcher(book)
-    matches, set_right = on_one_clock(match(passing(), book, matcher))
+    matches, set_right = on_one_clock(match(passing(), book, matcher, witness))
     gaps = [piece for piece in kept if isinstance(piece, Gap)]
     noted = evolve(book, notes=(*book.notes, *engine_notes(), *matcher.left_out, *set_right))
     return conclude(assemble(matches, kept), noted, gaps=gaps, version=version)

@@ -15,6 +15,7 @@ from workerdiag.cli.explaining import explain
 from workerdiag.cli.guard import Guarded, GuardedGroup
 from workerdiag.cli.knowing import knowledge
 from workerdiag.cli.places import sources
+from workerdiag.cli.reporting import report
 from workerdiag.cli.suggesting import suggest
 
 __all__ = ["explain", "main"]
@@ -113,5 +114,6 @@ def completion(shell: str) -> None:
 main.add_command(explain)
 main.add_command(blackbox)
 main.add_command(knowledge)
+main.add_command(report)
 main.add_command(sources)
 knowledge.add_command(suggest)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -48,6 +49,8 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
         "kubectl logs --previous my-worker | workerdiag explain -",
         "workerdiag explain --scheduler tcp://10.0.0.1:8786",
         "workerdiag explain --format json slurm-*.out > diagnosis.json",
+        "workerdiag explain --save death.zip *.log",
+        "workerdiag explain death.zip",
     ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -69,6 +72,12 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
     help="A folder of rules to add to those that come with workerdiag. May be repeated.",
 )
 @click.option(
+    "--save",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Also write a death bundle, e.g. death.zip: the diagnosis with its evidence.",
+)
+@click.option(
     "--timeout",
     callback=_seconds,
     default="10s",
@@ -76,12 +85,13 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
     show_default=True,
     help="Give up looking after so long.",
 )
-def explain(
+def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     inputs: tuple[str, ...],
     scheduler: str | None,
     stream: str | None,
     form: str,
     knowledge: tuple[str, ...],
+    save: str | None,
     timeout: float,
 ) -> int:
     """
@@ -91,7 +101,7 @@ def explain(
 
     Logs may be of workers, nannies, schedulers, clients, the kernel, Kubernetes or a batch
     system, mixed, and packed with gzip or zstd. Give files, folders, patterns, URLs that fsspec can
-    open, or - for standard input.
+    open, or - for standard input. A death bundle is judged again by today's rules.
 
     Exit status: 0 a diagnosis, also that nothing died; 1 the evidence does not tell; 2 bad usage,
     or nothing that could be read.
@@ -99,17 +109,23 @@ def explain(
     if not inputs and not scheduler:
         raise click.UsageError("Give a log file, - for standard input, or --scheduler ADDRESS.")
     from workerdiag.cli.rules import rules
+    from workerdiag.keeping.keeper import Keeper
     from workerdiag.pipeline import diagnose
 
     book = rules(knowledge)
     asked = _Asked(inputs, scheduler, stream, timeout)
-    findings = diagnose(asked.evidence(), book, version=__version__)
+    keeper = Keeper()
+    findings = diagnose(keeper.passing(asked.evidence()), book, version=__version__, witness=keeper)
     if not asked.anything_read:
         raise UnusableError(
             "nothing could be read:\n" + "\n".join(f"  {_worded(each)}" for each in asked.unread)
         )
     for gap in asked.unread:
         warn(_worded(gap))
+    if save is not None:
+        from workerdiag.bundle.writing import write_bundle
+
+        write_bundle(findings, keeper.kept(), Path(save))
     click.echo(_written(findings, form), color=True)
     return NOT_GOOD if findings.outcome == "unknown" else GOOD
 
@@ -148,20 +164,23 @@ class _Asked:
                     self.unread.append(piece)
                 yield piece
         if self._inputs:
+            from workerdiag.bundle.reading import evidence_in
             from workerdiag.sources.logs import LogSource
 
             left_s = max(0.5, self._budget_s - (time.monotonic() - started))
-            for piece in LogSource(self._inputs, stream=self._stream).collect(budget_s=left_s):
-                if isinstance(piece, Gap):
-                    self.unread.append(piece)
-                yield piece
+            source = LogSource(self._inputs, stream=self._stream, unbundle=evidence_in)
+            yield from source.collect(budget_s=left_s)
+            self.unread += source.unread
+            self.anything_read |= source.readable_count > 0
 
     def _live(self, address: str) -> Iterator[Evidence]:
         from workerdiag.cli.asking import ask
         from workerdiag.sources.run import in_time
 
         deadline = time.monotonic() + 0.9 * self._budget_s
-        found = ask(address, budget_s=self._budget_s * (_LIVE_SHARE_WITH_LOGS if self._inputs else _LIVE_SHARE))
+        found = ask(
+            address, budget_s=self._budget_s * (_LIVE_SHARE_WITH_LOGS if self._inputs else _LIVE_SHARE)
+        )
         yield from in_time(found, deadline=deadline)
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 from attrs import evolve
 
 from workerdiag.matching.database import available
+from workerdiag.matching.one_log import Witness
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
@@ -28,11 +29,17 @@ _ROLE_OF_ACTION: Mapping[str, str] = {
     "worker-fail-hard": "ended",
     "closing-worker": "closing",
     "retired": "stop",
+    "asked-to-stop": "stop",  # the flight recorder's: somebody told the nanny
     "add-worker": "start",
 }
 
 
-def match(evidence: Iterable[Evidence], book: Rulebook, matcher: Matcher | None = None) -> list[Match]:
+def match(
+    evidence: Iterable[Evidence],
+    book: Rulebook,
+    matcher: Matcher | None = None,
+    witness: Witness | None = None,
+) -> list[Match]:
     """
     Every landmark and every sign that shows, in the order of the evidence.
 
@@ -40,13 +47,14 @@ def match(evidence: Iterable[Evidence], book: Rulebook, matcher: Matcher | None 
         evidence: Chunks of one log must follow each other.
         book: Whose signs to look for.
         matcher: The compiled patterns of *book*, where the caller keeps them.
+        witness: Is told where in log text something was found.
     """
     matcher = matcher or Matcher(book)
     events, exceptions = _usable(book, EventSign, matcher), _usable(book, ExceptionSign, matcher)
     found: list[Match] = []
     for origin, pieces in groupby(evidence, key=_origin):
         if origin is not None:
-            found += matcher.matches(piece for piece in pieces if isinstance(piece, LogChunk))
+            found += matcher.matches((piece for piece in pieces if isinstance(piece, LogChunk)), witness)
             continue
         for piece in pieces:
             if isinstance(piece, Event):

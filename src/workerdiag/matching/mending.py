@@ -1,9 +1,8 @@
 r"""
-Undoing what copying did to a log: hard-wrapped terminal lines, line ends written as ``\n``,
-records printed as a tuple (``client.get_worker_logs()``).
+Undoing what copying did to a log: hard-wrapped lines, line ends written as ``\n``, tuples of records.
 
-Only done where the whole log is small, for only then can its shape be judged; a report's
-excerpt is, a cluster's log is not.
+The latter are what ``client.get_worker_logs()`` prints. Only done where the whole log is small, for
+only then can its shape be judged; a report's excerpt is, a cluster's log is not.
 """
 
 from __future__ import annotations

@@ -68,6 +68,26 @@ class Patterns(Protocol):
         """
 
 
+class Witness(Protocol):
+    """
+    Somebody who wants to know where in a log something was found.
+
+    Bytes are counted from 0 over all that was given of the log, lines from 1.
+    """
+
+    def matched(self, origin: str, sign: tuple[str, str], first: int, last: int, line: int) -> None:
+        """
+        A message shows *sign* (whose it is, and its name).
+
+        Its first line begins at byte *first* and is number *line*; its last one begins at *last*.
+        """
+
+    def reached(self, origin: str, at: int, line: int) -> None:
+        """
+        Byte *at* lies in line number *line*.
+        """
+
+
 @define
 class _Kept:
     """
@@ -89,8 +109,9 @@ class Log:
     One log on its way through the matcher.
     """
 
-    def __init__(self, matcher: Patterns, like: LogChunk) -> None:
+    def __init__(self, matcher: Patterns, like: LogChunk, witness: Witness | None = None) -> None:
         self._matcher = matcher
+        self._witness = witness
         self.like = evolve(like, data=b"")
         self._data = b""
         #: Absolute offset of the first byte held, and of the first not yet looked at.
@@ -109,6 +130,16 @@ class Log:
         """
         self._data += data
         self._look(up_to=self._base + len(self._data) - _AHEAD)
+
+    def skip_to(self, line: int) -> None:
+        """
+        Go on with line number *line*: what lies between was left out.
+        """
+        end = self._base + len(self._data)
+        self._look(up_to=end)
+        self._data = b"\n" if end else b""  # so that what follows begins a line
+        self._base = end - len(self._data)
+        self._counted = (end, line - 1)
 
     def finished(self) -> Iterator[Match]:
         """
@@ -144,9 +175,11 @@ class Log:
         """
         Let go of the first *count* bytes held.
         """
-        self._line_number(self._base + count)
+        line = self._line_number(self._base + count)
         self._data = self._data[count:]
         self._base += count
+        if self._witness is not None:
+            self._witness.reached(self.like.origin, self._base, line)
         self._seen = {each for each in self._seen if each[0] >= self._base}
         if (
             len(self._year_assumed) > 100 * KEPT_EACH_END
@@ -207,6 +240,7 @@ class Log:
         captures = dict(wanted.implied) | {key: value for key, value in groups.items() if value}
         line = record.header or record.lines[first]
         number = self._line_number(record.line_offsets[first])
+        self._tell(wanted, record, first, last)
         return Match(
             owner=wanted.owner,
             sign=wanted.sign,
@@ -221,6 +255,16 @@ class Log:
             whose=_whose(captures, line, self.like.whose),
             in_task=record.header is not None and record.text[:20].lstrip().lower().startswith(_TASK_FAILED),
         )
+
+    def _tell(self, wanted: Wanted, record: Record, first: int, last: int) -> None:
+        """
+        Say where the message is; in text without headers, where the lines are that match.
+        """
+        if self._witness is None:
+            return
+        offsets = record.line_offsets if record.header else record.line_offsets[first : last + 1]
+        line = self._line_number(offsets[0])
+        self._witness.matched(self.like.origin, (wanted.owner, wanted.sign), offsets[0], offsets[-1], line)
 
 
 def _year(when: float) -> int:

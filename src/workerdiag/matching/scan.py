@@ -13,7 +13,7 @@ from attrs import evolve
 from workerdiag.matching.literal_scan import LiteralScan
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.mending import MOST_BYTES, Mended, mended
-from workerdiag.matching.one_log import Log, Wanted
+from workerdiag.matching.one_log import Log, Wanted, Witness
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Landmark, Rulebook
@@ -40,14 +40,23 @@ class Matcher:
         self._scan = LiteralScan(patterns_of)
         self._patterns_of = tuple(patterns_of.values())
 
-    def matches(self, chunks: Iterable[LogChunk]) -> Iterator[Match]:
+    def matches(self, chunks: Iterable[LogChunk], witness: Witness | None = None) -> Iterator[Match]:
         """
         All matches in the chunks of one log, in the order of the text.
+
+        Args:
+            chunks: They follow each other; text may have been left out between them.
+            witness: Is told where in the text they are, unless copying had damaged it.
         """
         log: Log | None = None
         held, is_excerpt = b"", True
         for chunk in chunks:
-            log = log or Log(self, chunk)
+            log = log or Log(self, chunk, witness)
+            if chunk.first_line is not None:
+                is_excerpt = False
+                log.feed(held)
+                log.skip_to(chunk.first_line)
+                held = b""
             held += chunk.data
             if len(held) > MOST_BYTES:
                 is_excerpt = False

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from attrs import field, frozen
-from attrs.validators import in_, optional
+from attrs.validators import ge, in_, optional
 
 #: Who may have written a piece of text. None anywhere means: work it out line by line.
 STREAMS: tuple[str, ...] = ("worker", "nanny", "scheduler", "client", "kernel", "kubernetes", "batch")
@@ -126,6 +126,9 @@ class LogChunk:
     data: bytes = field(repr=lambda data: f"<{len(data)} bytes>")
     stream: str | None = field(default=None, validator=optional(in_(STREAMS)))
     whose: Identity = NOBODY
+    #: Number of its first line in *origin*, where text before it was left out; None: it goes on
+    #: where the chunk before ended.
+    first_line: int | None = field(default=None, validator=optional(ge(1)))
 
 
 @frozen(kw_only=True)
@@ -155,7 +158,7 @@ class Event:
     """
 
     #: Topic of ``Client.get_events`` (``worker-restart-memory``, a worker address, ...),
-    #: or one of ours: ``worker-state``, ``task-state``, ``cgroup``.
+    #: or one of ours: ``worker-state``, ``task-state``, ``cgroup``, ``recorder``.
     topic: str
     #: What is said, flat: strings, numbers, booleans.
     fields: Mapping[str, str | int | float | bool | None] = field(factory=dict, hash=False)
@@ -225,6 +228,35 @@ class ExceptionFacts:
 
 
 @frozen(kw_only=True)
+class Executing:
+    """
+    Which tasks one worker had when it was lost: those that ran, and those that only waited there.
+    """
+
+    whose: Identity
+    #: Keys of the tasks that ran.
+    tasks: tuple[str, ...] = ()
+    #: Of each of *tasks*, the name of its thread (empty: not known), and for how many seconds it ran.
+    threads: tuple[str, ...] = ()
+    seconds: tuple[float | None, ...] = ()
+    #: Of each, whether its thread is the one that got the signal that ended the process; None: not known.
+    crashed: tuple[bool | None, ...] = ()
+    #: Whether the process itself noted it as it happened; if not, it is from the last heartbeat.
+    exact: bool = False
+    #: Whether more of those assigned may have run, because they can have begun since that heartbeat.
+    maybe_more: bool = False
+    #: Keys of the tasks that were assigned to it, running or not, as far as they were noted, and how many.
+    assigned: tuple[str, ...] = ()
+    assigned_count: int | None = None
+    #: Whether Dask counts this loss against the tasks assigned (``suspicious``).
+    counted: bool = True
+    #: Tasks that Dask gave up on with this loss (``KilledWorker``), and how many losses it allows.
+    gave_up: tuple[str, ...] = ()
+    allowed_failures: int | None = None
+    when: float | None = None
+
+
+@frozen(kw_only=True)
 class Gap:
     """
     A place that was not, or not wholly, looked at.
@@ -249,7 +281,9 @@ class Looked:
     whose: Identity = NOBODY
 
 
-Evidence = LogChunk | LogLine | Event | ProcessExit | MemoryReading | ExceptionFacts | Gap | Looked
+Evidence = (
+    LogChunk | LogLine | Event | ProcessExit | MemoryReading | ExceptionFacts | Executing | Gap | Looked
+)
 
 
 class EvidenceSource(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
-from attrs import fields, has
+from attrs import evolve, fields, has
 
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.evidence import Identity
@@ -93,7 +93,7 @@ def _harmless(char: str) -> str:
 
 def cleaned(value: T) -> T:
     """
-    The same object with every text in it cleaned, at any depth.
+    The same object with every text in it cleaned, at any depth; what is no part of its value stays.
     """
     if isinstance(value, str):
         return cast("T", clean(value))
@@ -101,9 +101,11 @@ def cleaned(value: T) -> T:
         return cast("T", tuple(map(cleaned, value)))
     if has(type(value)):
         changes: dict[str, Any] = {
-            each.name: cleaned(getattr(value, each.name)) for each in fields(cast("Any", type(value)))
+            each.alias or each.name: cleaned(getattr(value, each.name))
+            for each in fields(cast("Any", type(value)))
+            if each.eq
         }
-        return type(value)(**changes)
+        return cast("T", evolve(cast("Any", value), **changes))
     return value
 
 

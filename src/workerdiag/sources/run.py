@@ -75,7 +75,8 @@ def in_time(pieces: Iterable[Evidence], *, deadline: float) -> Iterator[Evidence
                 late[piece.origin] = late.get(piece.origin, 0) + len(piece.data) - at
                 break
             passed += _PIECE_BYTES
-            yield evolve(piece, data=piece.data[at : at + _PIECE_BYTES])
+            first_line = piece.first_line if at == 0 else None
+            yield evolve(piece, data=piece.data[at : at + _PIECE_BYTES], first_line=first_line)
     for origin, size in late.items():
         yield Gap(
             source=origin,

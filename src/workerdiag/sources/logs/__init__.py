@@ -8,14 +8,18 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from attrs import evolve, frozen
 
-from workerdiag.errors import UnreadableInputError
+from workerdiag.errors import BundleError
 from workerdiag.model.evidence import Evidence, Gap, LogChunk, Looked
-from workerdiag.sources.logs.decompress import BLOCK_BYTES
+from workerdiag.sources.logs.decompress import BLOCK_BYTES, ZipArchiveError
+from workerdiag.sources.logs.gaps import counted_bytes, gap_of, timed_out, unread
 from workerdiag.sources.logs.inputs import LogInput, OneLog, kind_of, logs_in, name_of
+
+#: Name and bytes of a zip archive to the evidence in it; None: it is no death bundle.
+Unbundle = Callable[[str, bytes], Sequence[Evidence] | None]
 
 #: An input that gives nothing for so long is left alone, if others wait.
 _STALL_S = 1.0
@@ -23,9 +27,6 @@ _STALL_S = 1.0
 _GRACE_S = 0.05
 #: Blocks read ahead, at most a MiB each.
 _AHEAD = 4
-_MORE_TIME = 'give it more time: explain(..., timeout="60s"), or --timeout 60s'
-#: Of inputs that time did not suffice for, a gap names so many.
-_NAMED = 5
 
 
 class LogSource:
@@ -43,38 +44,55 @@ class LogSource:
     Args:
         inputs: What to read. The same path twice is read once.
         stream: Who wrote it all, where the caller knows (one of `model.evidence.STREAMS`).
+        unbundle: Gives the evidence in a death bundle of that name and those bytes; None for a zip
+            archive that is no bundle, and is a `Gap` then. Without it every zip archive is one.
     """
 
     name = "logs"
 
-    def __init__(self, inputs: Iterable[LogInput], *, stream: str | None = None) -> None:
+    def __init__(
+        self, inputs: Iterable[LogInput], *, stream: str | None = None, unbundle: Unbundle | None = None
+    ) -> None:
         self._inputs = tuple(inputs)
         self._stream = stream
-        #: Logs of which anything could be read, counted by `collect`.
+        self._unbundle = unbundle
+        #: Logs and bundles of which anything could be read, counted by `collect`.
         self.readable_count = 0
+        #: What could not be read, or not wholly; gaps that a bundle tells of are not among it.
+        self.unread: list[Gap] = []
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
         The text of all inputs, in the order given, within *budget_s* seconds.
         """
         self.readable_count = 0
+        self.unread = []
+        for piece in self._pieces(budget_s):
+            if isinstance(piece, _Told):
+                yield piece.piece
+                continue
+            if isinstance(piece, Gap):
+                self.unread.append(piece)
+            yield piece
+
+    def _pieces(self, budget_s: float) -> Iterator[Evidence | _Told]:
         deadline = time.monotonic() + budget_s
         names = _Names()
         numbers: Counter[str] = Counter()
         for index, given in enumerate(self._inputs):
             left = self._inputs[index:]
             if time.monotonic() >= deadline:
-                yield _unread(left)
+                yield unread(left)
                 return
             kind = kind_of(given)
             numbers[kind] += 1
-            reader = _Reader(given, numbers[kind], names, deadline)
+            reader = _Reader(given, numbers[kind], names, deadline, self._unbundle)
             try:
                 yield from self._received(reader, given, len(left))
             finally:
                 reader.stop.set()
 
-    def _received(self, reader: _Reader, given: LogInput, inputs_left: int) -> Iterator[Evidence]:
+    def _received(self, reader: _Reader, given: LogInput, inputs_left: int) -> Iterator[Evidence | _Told]:
         """
         What *reader* reads, in chunks of about 1 MiB, until it is done or time is up.
         """
@@ -93,9 +111,11 @@ class LogSource:
                 return
             if piece is _STALLED:
                 name, count = (chunk.log.origin, chunk.count) if chunk else (name_of(given), 0)
-                yield _timed_out(name, f"no more came in time, {_bytes(count)} were read")
+                yield timed_out(name, f"no more came in time, {counted_bytes(count)} were read")
                 return
-            if isinstance(piece, Gap | Looked):
+            if isinstance(piece, _Told):
+                self.readable_count += piece.is_first
+            if isinstance(piece, Gap | Looked | _Told):
                 yield piece
 
 
@@ -128,6 +148,19 @@ class _Block:
     data: bytes
 
 
+@frozen(eq=False)
+class _Told:
+    """
+    A piece of evidence out of a bundle.
+    """
+
+    piece: Evidence
+    is_first: bool
+
+
+_Piece = _Block | _Told | Gap | Looked
+
+
 class _Signal:
     """
     Said by a reader in place of a piece.
@@ -142,16 +175,19 @@ class _Reader:
     A thread that reads one input.
     """
 
-    def __init__(self, given: LogInput, number: int, names: _Names, deadline: float) -> None:
+    def __init__(
+        self, given: LogInput, number: int, names: _Names, deadline: float, unbundle: Unbundle | None
+    ) -> None:
         self.stop = threading.Event()
         self._given = given
         self._number = number
         self._names = names
         self._deadline = deadline
-        self._pieces: queue.Queue[_Block | Gap | Looked | None] = queue.Queue(maxsize=_AHEAD)
+        self._unbundle = unbundle
+        self._pieces: queue.Queue[_Piece | None] = queue.Queue(maxsize=_AHEAD)
         threading.Thread(target=self._run, name="workerdiag-log", daemon=True).start()
 
-    def next_piece(self, inputs_left: int) -> _Block | Gap | Looked | _Signal | None:
+    def next_piece(self, inputs_left: int) -> _Piece | _Signal | None:
         """
         The next piece; None after the last one, `_STALLED` if none comes in time.
         """
@@ -169,7 +205,7 @@ class _Reader:
                 return
         self._put(None)
 
-    def _put(self, piece: _Block | Gap | Looked | None) -> bool:
+    def _put(self, piece: _Piece | None) -> bool:
         while not self.stop.is_set():
             try:
                 self._pieces.put(piece, timeout=0.1)
@@ -178,21 +214,21 @@ class _Reader:
             return True
         return False
 
-    def _read(self) -> Iterator[_Block | Gap | Looked]:
+    def _read(self) -> Iterator[_Piece]:
         try:
             logs = logs_in(self._given, self._number)
         except Exception as problem:  # noqa: BLE001  fsspec and its backends raise anything
-            yield _gap(name_of(self._given), problem, 0)
+            yield gap_of(name_of(self._given), problem, 0)
             return
         for index, log in enumerate(logs):
             if time.monotonic() >= self._deadline:
-                yield _unread([each.origin for each in logs[index:]])
+                yield unread([each.origin for each in logs[index:]])
                 return
             named = self._names.named(log)
             if named is not None:
                 yield from self._read_log(named)
 
-    def _read_log(self, log: OneLog) -> Iterator[_Block | Gap | Looked]:
+    def _read_log(self, log: OneLog) -> Iterator[_Piece]:
         count = 0
         try:
             for data in log.blocks():
@@ -200,10 +236,13 @@ class _Reader:
                     count += len(data)
                     yield _Block(log, data)
                 if time.monotonic() >= self._deadline:
-                    yield _timed_out(log.origin, f"stopped after {_bytes(count)}")
+                    yield timed_out(log.origin, f"stopped after {counted_bytes(count)}")
                     return
+        except ZipArchiveError as archive:
+            yield from self._unbundled(log, archive)
+            return
         except Exception as problem:  # noqa: BLE001  as above
-            yield _gap(log.origin, problem, count)
+            yield gap_of(log.origin, problem, count)
             return
         if count:
             yield Looked(place=f"log {log.origin}", whose=log.whose)
@@ -214,6 +253,33 @@ class _Reader:
                 detail="it is empty",
                 remedy="check that the process writes its log there",
             )
+
+    def _unbundled(self, log: OneLog, archive: ZipArchiveError) -> Iterator[_Piece]:
+        """
+        The evidence of a death bundle; its logs keep their names, unless these are taken.
+        """
+        told = None
+        if self._unbundle is not None and archive.data:
+            try:
+                told = self._unbundle(log.origin, archive.data)
+            except BundleError as problem:
+                yield Gap(
+                    source=f"log {log.origin}",
+                    reason="malformed",
+                    detail=problem.why[:500],
+                    remedy=problem.remedy,
+                )
+                return
+        if told is None:
+            yield gap_of(log.origin, archive, 0)
+            return
+        names: dict[str, str] = {}
+        for index, piece in enumerate(told):
+            if isinstance(piece, LogChunk):
+                if piece.origin not in names:
+                    names[piece.origin] = self._names.free(piece.origin)
+                piece = evolve(piece, origin=names[piece.origin])  # noqa: PLW2901  the same under another name
+            yield _Told(piece, is_first=index == 0)
 
 
 class _Names:
@@ -232,48 +298,12 @@ class _Names:
         if log.key is not None and log.key in self._keys:
             return None
         self._keys.add(log.key or "")
-        self._taken[log.origin] += 1
-        times = self._taken[log.origin]
-        return log if times == 1 else evolve(log, origin=f"{log.origin} ({times})")
+        return evolve(log, origin=self.free(log.origin))
 
-
-def _gap(name: str, problem: Exception, count: int) -> Gap:
-    """
-    Why a log could not be read on after *count* bytes.
-    """
-    reason, detail, remedy = _why(problem)
-    read = f"; {_bytes(count)} were read" if count else ""
-    return Gap(source=f"log {name}", reason=reason, detail=f"{detail}{read}"[:500], remedy=remedy[:300])
-
-
-def _why(problem: Exception) -> tuple[str, str, str]:
-    """
-    Reason, detail and remedy.
-    """
-    said = f"{problem}".strip() or type(problem).__name__
-    if isinstance(problem, UnreadableInputError):
-        return "malformed", problem.why, problem.remedy
-    if isinstance(problem, ImportError):
-        return "not-installed", "a package that is needed to read it is not installed", said
-    if isinstance(problem, FileNotFoundError):
-        return "unreachable", "there is no such file" if problem.errno else said, "check the path or pattern"
-    if isinstance(problem, PermissionError):
-        return "forbidden", said, "run this as somebody who may read it"
-    if isinstance(problem, UnicodeDecodeError):
-        return "malformed", said, "open it in binary mode, or give its path"
-    return "unreachable", f"{type(problem).__name__}: {said}", "check that it can be opened"
-
-
-def _timed_out(name: str, detail: str) -> Gap:
-    return Gap(source=f"log {name}", reason="timed-out", detail=detail, remedy=_MORE_TIME)
-
-
-def _unread(given: Iterable[object]) -> Gap:
-    names = [name_of(each) for each in given]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    detail = f"no time was left for {', '.join(names[:_NAMED])}{more}"
-    return Gap(source="logs", reason="timed-out", detail=detail, remedy=_MORE_TIME)
-
-
-def _bytes(count: int) -> str:
-    return f"{count:,} bytes"
+    def free(self, origin: str) -> str:
+        """
+        The name *origin*, with a number behind it if it is taken; it is taken then.
+        """
+        self._taken[origin] += 1
+        times = self._taken[origin]
+        return origin if times == 1 else f"{origin} ({times})"

@@ -1,0 +1,151 @@
+"""
+What must not leave with a bundle: secrets, and on request who and where it was.
+
+Line ends stay where they are, so that line numbers keep their meaning.
+"""
+
+from __future__ import annotations
+
+import getpass
+import platform
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from workerdiag.model.evidence import Identity
+from workerdiag.reasoning.redacting import HIDDEN, redacted
+
+#: Each begins with something definite, so that long texts are searched fast.
+_IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)")
+_IPV6 = re.compile(r"\[([0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?:%\w+)?\]")
+_HOST_OF_IP = re.compile(r"ip-\d{1,3}(?:-\d{1,3}){3}(?:\.[a-z0-9-]{1,63}){0,4}")
+_SAME_EVERYWHERE = ("127.", "0.0.0.0", "255.", "169.254.169.254")  # noqa: S104  nothing is bound to it
+_HOME = re.compile(r"(/home/|/Users/|\\Users\\)([^/\\\s:'\"]{1,64})")
+_HOST_IN_ADDRESS = re.compile(r"\b[a-z]{2,8}://([A-Za-z][\w.-]{0,250}):\d{1,5}")
+#: Names that tell nothing.
+_NOT_TELLING = frozenset({"localhost", "root", "user", "dask", "ubuntu", "jovyan", "scheduler", "worker"})
+_MOST_NAMES = 500
+
+
+class Hiding:
+    """
+    One way of hiding, the same for all that goes into one bundle.
+
+    Args:
+        redact: Whether secrets are hidden.
+        names: Names of hosts and users to put stand-ins for, with IP addresses and home folders; None: no.
+    """
+
+    def __init__(self, *, redact: bool, names: Iterable[str] | None = None) -> None:
+        self._redact = redact
+        self._anonymous = names is not None
+        self._stand_ins: dict[str, str] = {}
+        self._given: set[str] = set()
+        self._counts: Counter[str] = Counter()
+        telling = {name for name in names or () if len(name) > 2 and name not in _NOT_TELLING}
+        by_length = sorted(telling, key=lambda name: (-len(name), name))[:_MOST_NAMES]
+        words = "|".join(map(re.escape, by_length))
+        self._names = re.compile(rf"(?:{words})(?![\w-])") if words else None
+
+    @property
+    def hidden(self) -> list[str]:
+        """
+        What is hidden, for the manifest.
+        """
+        return ["secrets"] * self._redact + ["hosts", "addresses", "users"] * self._anonymous
+
+    def text(self, text: str) -> str:
+        """
+        The text without what is to be hidden.
+        """
+        if self._redact:
+            text = redacted(text, keep_lines=True)
+        return self._nameless(text) if self._anonymous else text
+
+    def data(self, data: bytes) -> bytes:
+        """
+        The same for log text; bytes that are no UTF-8 stay what they are.
+        """
+        if not (self._redact or self._anonymous):
+            return data
+        text = data.decode("utf-8", errors="surrogateescape")
+        return self.text(text).encode("utf-8", errors="surrogateescape")
+
+    def plain(self, value: Any) -> Any:
+        """
+        The same for every text within dictionaries and lists; a key that says "password" counts too.
+        """
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {key: self._value(str(key), each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.plain(each) for each in value]
+        return value
+
+    def _value(self, key: str, value: Any) -> Any:
+        if (
+            isinstance(value, str)
+            and self._redact
+            and value
+            and self.text(f"{key}={value}") == f"{key}={HIDDEN}"
+        ):
+            return HIDDEN
+        return self.plain(value)
+
+    def _nameless(self, text: str) -> str:
+        text = _IPV4.sub(self._address, text)
+        text = _IPV6.sub(lambda found: f"[{self._stand_in('address6', found[1])}]", text)
+        text = _HOST_OF_IP.sub(self._name, text)
+        text = _HOME.sub(lambda found: found[1] + self._stand_in("name", found[2]), text)
+        return self._names.sub(self._name, text) if self._names else text
+
+    def _address(self, found: re.Match[str]) -> str:
+        if _goes_on(found) or found[0].startswith(_SAME_EVERYWHERE):
+            return found[0]
+        return self._stand_in("address", found[0])
+
+    def _name(self, found: re.Match[str]) -> str:
+        return found[0] if _goes_on(found) else self._stand_in("name", found[0])
+
+    def _stand_in(self, kind: str, name: str) -> str:
+        """
+        Another name, the same each time; an address stays one.
+        """
+        if name in self._given or name in _NOT_TELLING:
+            return name
+        if name not in self._stand_ins:
+            self._counts[kind] += 1
+            number = self._counts[kind]
+            self._stand_ins[name] = {
+                "address": f"10.{240 + number // 65536 % 16}.{number // 256 % 256}.{number % 256}",
+                "address6": f"fd00::{number:x}",
+            }.get(kind, f"{kind}-{number}")
+            self._given.add(self._stand_ins[name])
+        return self._stand_ins[name]
+
+
+def _goes_on(found: re.Match[str]) -> bool:
+    """
+    Whether what was found is the end of a longer word.
+    """
+    before = found.string[found.start() - 1 : found.start()]
+    return bool(before) and (before.isalnum() or before in "_.-")
+
+
+def names_to_hide(identities: Iterable[Identity], texts: Iterable[str]) -> Iterator[str]:
+    """
+    Host names that are known, and the user who asks.
+    """
+    for whose in identities:
+        if whose.host:
+            yield whose.host
+    for text in texts:
+        yield from _HOST_IN_ADDRESS.findall(text)
+    yield platform.node()
+    yield platform.node().partition(".")[0]
+    try:
+        yield getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container's user without a name
+        return

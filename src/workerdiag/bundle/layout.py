@@ -1,0 +1,32 @@
+"""
+What lies where in a death bundle, and how large it may be.
+"""
+
+from __future__ import annotations
+
+#: Shape of the bundle; one more whenever a reader could notice. Readers of an older number still try.
+SCHEMA = 1
+#: What ``manifest.json`` says under ``kind``: this, and no name of a file, makes a zip archive a bundle.
+KIND = "workerdiag death bundle"
+
+MANIFEST = "manifest.json"
+DIAGNOSIS = "diagnosis.json"
+EVIDENCE = "evidence.json"
+VERSIONS = "versions.json"
+CONFIGURATION = "configuration.json"
+#: In the order in which they are written, so that of a cut off file the best is there; logs follow.
+FILES = (MANIFEST, DIAGNOSIS, EVIDENCE, VERSIONS, CONFIGURATION)
+LOG = "logs/{number:04}.txt"
+
+#: Value of ``kind`` for a log in ``evidence.json``; every other one is the name of an evidence class.
+LOG_KIND = "Log"
+
+#: Stands in a log's file where lines were left out.
+LEFT_OUT = "[workerdiag: lines {first} to {last} were left out here]\n"
+
+#: What a reader takes, in bytes unpacked: of one file, and of all together.
+MOST_FILE_BYTES = 16 * 2**20
+MOST_BYTES = 64 * 2**20
+MOST_FILES = 5_000
+#: Commas and brackets in one JSON file: each can take some hundred bytes of memory.
+MOST_JSON_MARKS = 2_000_000

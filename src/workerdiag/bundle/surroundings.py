@@ -1,0 +1,108 @@
+"""
+What a bug report is asked for: versions and configuration, of the process that writes the bundle.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from workerdiag import __version__
+
+#: Packages whose versions have mattered in the deaths of workers.
+_PACKAGES = (
+    "dask distributed tornado msgpack cloudpickle psutil numpy pandas pyarrow dask-expr"
+    " dask-jobqueue dask-kubernetes dask-cloudprovider dask-gateway dask-mpi dask-cuda coiled"
+).split()
+
+#: Keys of distributed's configuration that bear on how workers die (distributed.yaml, 2024.8.1 to
+#: 2026.8.0). A key stands for all below it. Nothing else is taken: values of other keys can be secrets.
+ALLOWED = (
+    "distributed.version",
+    "distributed.scheduler.allowed-failures",
+    "distributed.scheduler.worker-ttl",
+    "distributed.scheduler.idle-timeout",
+    "distributed.scheduler.no-workers-timeout",
+    "distributed.scheduler.unknown-task-duration",
+    "distributed.scheduler.worker-saturation",
+    "distributed.scheduler.work-stealing",
+    "distributed.scheduler.active-memory-manager.start",
+    "distributed.worker.memory",
+    "distributed.worker.lifetime",
+    "distributed.worker.multiprocessing-method",
+    "distributed.worker.use-file-locking",
+    "distributed.worker.connections",
+    "distributed.worker.transfer",
+    "distributed.worker.resources",
+    "distributed.worker.daemon",
+    "distributed.nanny.environ.MALLOC_TRIM_THRESHOLD_",
+    "distributed.nanny.environ.OMP_NUM_THREADS",
+    "distributed.nanny.environ.MKL_NUM_THREADS",
+    "distributed.nanny.environ.OPENBLAS_NUM_THREADS",
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_",
+    "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS",
+    "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS",
+    "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS",
+    "distributed.client.heartbeat",
+    "distributed.comm.timeouts",
+    "distributed.comm.retry",
+    "distributed.comm.compression",
+    "distributed.comm.require-encryption",
+    "distributed.comm.offload",
+    "distributed.comm.socket-backlog",
+    "distributed.adaptive",
+    "distributed.admin.event-loop",
+    "distributed.admin.tick",
+    "distributed.admin.system-monitor",
+    "distributed.p2p",
+    "distributed.rmm.pool-size",
+)
+_MOST_VALUE_CHARS = 500
+
+
+def versions() -> dict[str, str]:
+    """
+    Name to version: Python, the system, and of packages those that are installed.
+    """
+    found = {
+        "workerdiag": __version__,
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "system": platform.platform(),
+    }
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def configuration() -> dict[str, Any]:
+    """
+    Keys of `ALLOWED` to their effective values; empty where this process has not used distributed.
+    """
+    if (
+        "distributed" not in sys.modules
+    ):  # its defaults are not loaded, and this may not be the client's machine
+        return {}
+    import dask.config
+
+    found: dict[str, Any] = {}
+    for key in ALLOWED:
+        value = dask.config.get(key, default=None)
+        found.update(_flat(key, value))
+    return found
+
+
+def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _flat(f"{key}.{name}", each)
+    elif isinstance(value, bool | int | float | None):
+        yield key, value
+    else:
+        yield key, str(value)[:_MOST_VALUE_CHARS]

@@ -1,0 +1,66 @@
+"""
+Why a log could not be read, or not wholly, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from workerdiag.errors import UnreadableInputError
+from workerdiag.model.evidence import Gap
+from workerdiag.sources.logs.inputs import name_of
+
+_MORE_TIME = 'give it more time: explain(..., timeout="60s"), or --timeout 60s'
+#: Of inputs that time did not suffice for, a gap names so many.
+_NAMED = 5
+
+
+def gap_of(name: str, problem: Exception, count: int) -> Gap:
+    """
+    Why a log could not be read on after *count* bytes.
+    """
+    reason, detail, remedy = _why(problem)
+    read = f"; {counted_bytes(count)} were read" if count else ""
+    return Gap(source=f"log {name}", reason=reason, detail=f"{detail}{read}"[:500], remedy=remedy[:300])
+
+
+def _why(problem: Exception) -> tuple[str, str, str]:
+    """
+    Reason, detail and remedy.
+    """
+    said = f"{problem}".strip() or type(problem).__name__
+    if isinstance(problem, UnreadableInputError):
+        return "malformed", problem.why, problem.remedy
+    if isinstance(problem, ImportError):
+        return "not-installed", "a package that is needed to read it is not installed", said
+    if isinstance(problem, FileNotFoundError):
+        return "unreachable", "there is no such file" if problem.errno else said, "check the path or pattern"
+    if isinstance(problem, PermissionError):
+        return "forbidden", said, "run this as somebody who may read it"
+    if isinstance(problem, UnicodeDecodeError):
+        return "malformed", said, "open it in binary mode, or give its path"
+    return "unreachable", f"{type(problem).__name__}: {said}", "check that it can be opened"
+
+
+def timed_out(name: str, detail: str) -> Gap:
+    """
+    A log that time did not suffice for, wholly.
+    """
+    return Gap(source=f"log {name}", reason="timed-out", detail=detail, remedy=_MORE_TIME)
+
+
+def unread(given: Iterable[object]) -> Gap:
+    """
+    Inputs that time did not suffice for at all.
+    """
+    names = [name_of(each) for each in given]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    detail = f"no time was left for {', '.join(names[:_NAMED])}{more}"
+    return Gap(source="logs", reason="timed-out", detail=detail, remedy=_MORE_TIME)
+
+
+def counted_bytes(count: int) -> str:
+    """
+    ``1,234 bytes``.
+    """
+    return f"{count:,} bytes"
