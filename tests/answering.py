@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ssl import SSLContext
 from typing import Self
@@ -35,6 +35,13 @@ class Asked:
     query: dict[str, list[str]]
     headers: dict[str, str]
     body: bytes
+
+
+def by_last_part(answers: Mapping[str, Answer], *, otherwise: Answer) -> Callable[[Asked], Answer]:
+    """
+    Answers a request by the last part of its path.
+    """
+    return lambda asked: answers.get(asked.path.rpartition("/")[2], otherwise)
 
 
 @define

@@ -31,6 +31,29 @@ _PATH = re.compile(
 _FIELDS = {"reason": "reason", "type": "type"}
 _FLOOD = 100 * 2**20
 
+#: Recording to what is to be said of it from the answers of Kubernetes alone.
+CAUSES = {
+    "oom-killed": "kubernetes.oom-killed",
+    "exit-3": "code.process-exit",
+    "segfault": "signal.segfault",
+    "killed-9": "external.sigkill",
+    "evicted-scratch": "kubernetes.evicted",
+    "eviction-api": "kubernetes.deleted",  # 1.20 leaves the same traces of both
+    "preempted": "kubernetes.preempted",
+    "node-lost": "kubernetes.node-lost",
+    "image-pull": "kubernetes.image-pull",
+    "unschedulable": "kubernetes.unschedulable",
+    "deleted": "kubernetes.deleted",
+    "liveness": "kubernetes.probe-failed",
+    "sidecar-oom": "code.process-exit",
+    "quota": "kubernetes.unschedulable",
+    "command-missing": "kubernetes.container-create-failed",
+    "secret-missing": "kubernetes.container-create-failed",
+    "crash-at-start": "exception.preload-failed",
+    "deadline": "kubernetes.deadline",
+    "restarted-since": "kubernetes.oom-killed",
+}
+
 
 def recording(name: str) -> dict[str, Any]:
     """

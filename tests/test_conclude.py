@@ -5,9 +5,15 @@ Which of the three answers is given: explained, nothing died, could not tell.
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 import workerdiag
-from workerdiag import LogText
+from workerdiag import LogText, load_rulebook
+from workerdiag.model.evidence import Gap
+from workerdiag.reasoning.conclude import conclude
+from workerdiag.reasoning.incident import assemble
+
+BOOK = load_rulebook()
 
 
 @pytest.mark.parametrize(
@@ -22,3 +28,13 @@ def test_a_killed_worker_that_was_cut_short_is_a_death_of_unknown_cause(text):
     A title or a table shows half of the message; that nothing died would be wrong.
     """
     assert workerdiag.explain(logs=LogText(text)).outcome == "unknown"
+
+
+def test_the_same_trouble_is_told_once():
+    """
+    Eight victims on one machine whose log cannot be read are one gap, not eight.
+    """
+    gap = Gap(source="journal", reason="forbidden", detail="of others", remedy="journalctl _PID=1")
+    found = conclude(assemble([], []), BOOK, gaps=[gap, evolve(gap, remedy="journalctl _PID=2")], version="")
+
+    assert found.gaps == (gap,)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import workerdiag
+from house_rule import RULE as GOOD
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.literals import literals
 from workerdiag.model.rules import LogSign
@@ -22,23 +23,6 @@ from workerdiag.rulebook import (
     read_folder,
     shipped_folder,
 )
-
-GOOD = """
-id = "house.rule"
-revision = 1
-title = "A rule of this house"
-why = "Because."
-ends = "killed"
-blame = "operator"
-retry = "safe"
-
-[[sign]]
-kind = "log"
-name = "said"
-pattern = 'the house fell on (?P<worker>\\w+://\\S+)'
-grade = "decisive"
-seen = ["distributed.worker - INFO - the house fell on tcp://10.0.0.4:4002"]
-"""
 
 
 def folder(tmp_path: Path, **files: str) -> Path:

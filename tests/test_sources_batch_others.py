@@ -106,59 +106,35 @@ Job_Id: 1201
     message = R=4,W=1:0:0,J=B,N=dask-worker (Karma=0.001)
 """
 
+
+def pbs(comment, status, *, used="4123412kb", spent="00:20:06", state="F"):
+    """
+    A job that ran and ended, as ``qstat -x -f`` shows it.
+    """
+    ran = "Job run at Sat Nov 21 at 08:01 on (n12:ncpus=4) and"
+    return PBS.format(used=used, spent=spent, state=state, comment=f"{ran} {comment}", status=status)
+
+
+def lsf(reason, *, ended="Exited by signal 9"):
+    """
+    A job that ended, as ``bjobs -l`` and ``bhist -l`` show it.
+    """
+    return LSF.format(ended=f"{ended}. The CPU time used is 3500.1 seconds;", reason=reason)
+
+
 SAID = {
     "pbs-walltime": (
         PBSSource,
-        {
-            "qstat": PBS.format(
-                used="4123412kb",
-                spent="01:00:06",
-                state="F",
-                comment="Job run at Sat Nov 21 at 08:01 on (n12:ncpus=4) and exceeded resource walltime",
-                status=-29,
-            )
-        },
+        {"qstat": pbs("exceeded resource walltime", -29, spent="01:00:06")},
         "hpc.walltime",
     ),
     "pbs-walltime-without-words": (
         PBSSource,
-        {
-            "qstat": PBS.format(
-                used="4123412kb",
-                spent="01:00:06",
-                state="F",
-                comment="Job run at Sat Nov 21 at 08:01 on (n12:ncpus=4) and failed",
-                status=271,
-            )
-        },
+        {"qstat": pbs("failed", 271, spent="01:00:06")},
         "hpc.walltime",
     ),
-    "pbs-qdel": (
-        PBSSource,
-        {
-            "qstat": PBS.format(
-                used="4123412kb",
-                spent="00:20:06",
-                state="F",
-                comment="Job run at Sat Nov 21 at 08:01 on (n12:ncpus=4) and failed",
-                status=271,
-            )
-        },
-        "hpc.cancelled",
-    ),
-    "pbs-memory": (
-        PBSSource,
-        {
-            "qstat": PBS.format(
-                used="8423412kb",
-                spent="00:20:06",
-                state="F",
-                comment="Job run at Sat Nov 21 at 08:01 on (n12:ncpus=4) and exceeded resource mem",
-                status=-27,
-            )
-        },
-        "hpc.oom",
-    ),
+    "pbs-qdel": (PBSSource, {"qstat": pbs("failed", 271)}, "hpc.cancelled"),
+    "pbs-memory": (PBSSource, {"qstat": pbs("exceeded resource mem", -27, used="8423412kb")}, "hpc.oom"),
     "torque-traced": (
         PBSSource,
         {
@@ -177,42 +153,22 @@ Job: 331042.pbs01
     "lsf-run-limit": (
         LSFSource,
         {
-            "bjobs": LSF.format(
-                ended="Exited with exit code 140. The CPU time used is 3500.1 seconds;",
-                reason="TERM_RUNLIMIT: job killed after reaching LSF run time li\n                     mit",
+            "bjobs": lsf(
+                "TERM_RUNLIMIT: job killed after reaching LSF run time li\n                     mit",
+                ended="Exited with exit code 140",
             )
         },
         "hpc.walltime",
     ),
     "lsf-memory": (
         LSFSource,
-        {
-            "bjobs": "",
-            "bhist": LSF.format(
-                ended="Exited by signal 9. The CPU time used is 3500.1 seconds;",
-                reason="TERM_MEMLIMIT: job killed after reaching LSF memory usage limit",
-            ),
-        },
+        {"bjobs": "", "bhist": lsf("TERM_MEMLIMIT: job killed after reaching LSF memory usage limit")},
         "hpc.oom",
     ),
-    "lsf-bkill": (
-        LSFSource,
-        {
-            "bjobs": LSF.format(
-                ended="Exited by signal 9. The CPU time used is 3500.1 seconds;",
-                reason="TERM_OWNER: job killed by owner",
-            )
-        },
-        "hpc.cancelled",
-    ),
+    "lsf-bkill": (LSFSource, {"bjobs": lsf("TERM_OWNER: job killed by owner")}, "hpc.cancelled"),
     "lsf-preempted": (
         LSFSource,
-        {
-            "bjobs": LSF.format(
-                ended="Exited by signal 9. The CPU time used is 3500.1 seconds;",
-                reason="TERM_PREEMPT: job killed after preemption",
-            )
-        },
+        {"bjobs": lsf("TERM_PREEMPT: job killed after preemption")},
         "hpc.preempted",
     ),
     "sge-h-rt": (GridEngineSource, {"qacct": recorded("h-rt")}, "hpc.walltime"),
@@ -383,7 +339,7 @@ def test_to_torque_x_means_xml_and_it_is_asked_again(path):
     """
     Torque's qstat answers ``-x`` in XML; the plain form is then asked for.
     """
-    plain = PBS.format(used="1kb", spent="00:00:01", state="C", comment="x", status=271)
+    plain = pbs("failed", 271, used="1kb", spent="00:00:01", state="C")
     (path / "plain").write_text(plain)
     command(
         path,

@@ -8,16 +8,30 @@ The bodies are built from the API references (EC2 2016-11-15, ECS 2014-11-13, Cl
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import json
 import sys
-import time
+from contextlib import ExitStack
 from urllib.parse import parse_qs
 
 import pytest
 
 from answering import Answer, Answering, Asked
-from workerdiag.model.evidence import Event, Gap, Identity, LogChunk, ProcessExit
+from lost_worker import (
+    CLUSTER,
+    MACHINE,
+    NOW,
+    cause_of,
+    chunks,
+    gaps,
+    oom_kill,
+    scene,
+    text_in,
+    told,
+    utc,
+    victim,
+    within,
+)
+from workerdiag.model.evidence import Event, Identity, ProcessExit
 from workerdiag.model.scene import Place, Scene, Victim
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook import load_rulebook
@@ -27,10 +41,8 @@ from workerdiag.sources.stores.cloudwatch import CloudWatchSource
 
 pytest.importorskip("boto3")
 
-#: Now, in whole seconds, so that the servers' clock fits.
-NOW = float(int(time.time()))
-WORKER = "dask-1f2e3d4c-worker-0a1b2c3d"
 ADDRESS = "tcp://10.0.1.2:34937"
+DEAD = victim(ADDRESS)
 
 
 @pytest.fixture(autouse=True)
@@ -51,45 +63,31 @@ def credentials(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture(scope="module")
-def book():
-    return load_rulebook()
-
-
 @pytest.fixture
 def aws(monkeypatch):
     """
     Starts a server of AWS's services, which answers by the operation.
     """
-    servers = []
+    with ExitStack() as servers:
 
-    def start(**answers):
-        def answer(asked: Asked) -> Answer:
-            action = _operation(asked)
-            found = answers.get(action, Answer(EMPTY.get(action, {})))
-            return found(asked) if callable(found) else found
+        def start(**answers: Answer) -> Answering:
+            def answer(asked: Asked) -> Answer:
+                return answers.get(operation(asked), Answer(EMPTY.get(operation(asked), {})))
 
-        server = Answering(answer).__enter__()
-        servers.append(server)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-        return server
+            server = servers.enter_context(Answering(answer))
+            monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+            return server
 
-    yield start
-    for server in servers:
-        server.__exit__()
+        yield start
 
 
-def _operation(asked: Asked) -> str:
+def operation(asked: Asked) -> str:
+    """
+    Which one a request is for.
+    """
     if target := asked.headers.get("X-Amz-Target"):
         return target.rpartition(".")[2]
     return parse_qs(asked.body.decode()).get("Action", [""])[0]
-
-
-def ago(seconds: float) -> str:
-    """
-    As EC2 writes times.
-    """
-    return dt.datetime.fromtimestamp(NOW - seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 def xml(action: str, inner: str) -> Answer:
@@ -108,7 +106,7 @@ EMPTY = {
 def instances(
     code: str = "",
     *,
-    name: str = WORKER,
+    name: str = MACHINE,
     state: str = "terminated",
     launched_s: float = 3600,
     stopped_s: float = 5,
@@ -118,7 +116,7 @@ def instances(
     """
     One instance; terminated ones have lost their addresses.
     """
-    said = dt.datetime.fromtimestamp(NOW - stopped_s, dt.UTC).strftime("%Y-%m-%d %H:%M:%S GMT")
+    said = utc(stopped_s, "%Y-%m-%d %H:%M:%S GMT")
     reason = (
         f"<stateReason><code>{code}</code><message>{code}: as documented</message></stateReason>"
         if code
@@ -128,13 +126,13 @@ def instances(
         "DescribeInstances",
         f"""<reservationSet><item><instancesSet><item>
         <instanceId>i-0a1b2c3d4e5f60718</instanceId><instanceType>m6i.large</instanceType>
-        <launchTime>{ago(launched_s)}</launchTime>
+        <launchTime>{utc(launched_s)}</launchTime>
         <instanceState><code>48</code><name>{state}</name></instanceState>
         <reason>{"User initiated" if "User" in code else code} ({said})</reason>{reason}
         <privateIpAddress>{address}</privateIpAddress>
         {f"<instanceLifecycle>spot</instanceLifecycle><spotInstanceRequestId>{spot}</spotInstanceRequestId>" if spot else ""}
         <tagSet><item><key>Name</key><value>{name}</value></item>
-        <item><key>Dask Cluster</key><value>1f2e3d4c</value></item>
+        <item><key>Dask Cluster</key><value>{CLUSTER}</value></item>
         <item><key>secret</key><value>hunter2</value></item></tagSet>
         </item></instancesSet></item></reservationSet>""",
     )
@@ -146,36 +144,15 @@ class EC2Cluster:
     """
 
     region = "eu-central-1"
-    uuid = "1f2e3d4c"
+    uuid = CLUSTER
     auto_shutdown = True
 
 
-class Client:
-    def __init__(self, cluster):
-        self.cluster = cluster
-
-
-WHOSE = Identity(worker=ADDRESS, pid=77, name=WORKER, host="10.0.1.2")
-
-
-def scene(cluster: object = None, **parts) -> Scene:
-    victims = parts.pop("victims", (Victim(whose=WHOSE, when=NOW),))
-    return Scene(
-        client=Client(cluster or EC2Cluster()), victims=victims, since=NOW - 900, until=NOW + 120, **parts
-    )
-
-
-def told(source, budget_s: float = 10.0) -> list:
-    assert source is not None
-    return list(source.collect(budget_s=budget_s))
-
-
-def chunks(pieces: list) -> list[LogChunk]:
-    return [each for each in pieces if isinstance(each, LogChunk)]
-
-
-def gaps(pieces: list) -> list[Gap]:
-    return [each for each in pieces if isinstance(each, Gap)]
+def ec2(*victims: Victim, **places) -> Ec2Source | None:
+    """
+    The source for a cluster of machines; of the one dead worker unless others are given.
+    """
+    return Ec2Source.of(scene(*victims or (DEAD,), cluster=EC2Cluster(), **places))
 
 
 @pytest.mark.parametrize(
@@ -189,20 +166,18 @@ def gaps(pieces: list) -> list[Gap]:
         ("Client.UserInitiatedHibernate", "cloud.instance-stopped"),
     ],
 )
-def test_the_state_reason_of_the_workers_instance_names_the_cause(aws, book, code, cause):
+def test_the_state_reason_of_the_workers_instance_names_the_cause(aws, code, cause):
     """
     Each documented reason for which a running instance ends is understood.
     """
     aws(DescribeInstances=instances(code))
-    pieces = told(Ec2Source.of(scene()))
+    pieces = told(ec2())
     assert not gaps(pieces)
-    findings = diagnose(pieces, book)
-    assert findings.top is not None
-    assert findings.top.id == cause
+    assert cause_of(pieces) == cause
     assert {each.whose.worker for each in chunks(pieces)} == {ADDRESS}
 
 
-def test_what_ec2_says_and_what_the_scheduler_saw_is_one_death(aws, book):
+def test_what_ec2_says_and_what_the_scheduler_saw_is_one_death(aws):
     """
     The answer bears the identity of the worker that was lost, and of no other.
     """
@@ -215,9 +190,9 @@ def test_what_ec2_says_and_what_the_scheduler_saw_is_one_death(aws, book):
             when=NOW,
             whose=each,
         )
-        for each in (WHOSE, other)
+        for each in (DEAD.whose, other)
     ]
-    findings = diagnose([*removed, *told(Ec2Source.of(scene()))], book)
+    findings = diagnose([*removed, *told(ec2())], load_rulebook())
     causes = {each.whose.worker: each.cause for each in findings.deaths}
     assert causes == {ADDRESS: "cloud.spot-interruption", other.worker: None}
 
@@ -227,7 +202,7 @@ def test_tags_of_an_instance_stay_where_they_are(aws):
     Nothing of an instance is told but what a cause may be in.
     """
     aws(DescribeInstances=instances("Client.UserInitiatedShutdown"))
-    assert b"hunter2" not in b"".join(each.data for each in chunks(told(Ec2Source.of(scene()))))
+    assert b"hunter2" not in text_in(told(ec2()))
 
 
 def test_only_reading_calls_are_made(aws):
@@ -235,8 +210,8 @@ def test_only_reading_calls_are_made(aws):
     Asking changes nothing.
     """
     server = aws(DescribeInstances=instances("Server.SpotInstanceTermination", spot="sir-1"))
-    told(Ec2Source.of(scene()))
-    operations = {_operation(each) for each in server.asked}
+    told(ec2())
+    operations = {operation(each) for each in server.asked}
     assert "DescribeInstances" in operations
     assert all(each.startswith(("Describe", "Get")) for each in operations)
 
@@ -246,7 +221,7 @@ def test_an_instance_that_was_stopped_after_the_death_is_no_cause(aws):
     ``SpecCluster`` stops the machine of a worker 15 seconds after it was lost; that is a consequence.
     """
     aws(DescribeInstances=instances("Client.UserInitiatedShutdown", stopped_s=-15))
-    assert not chunks(told(Ec2Source.of(scene())))
+    assert not chunks(told(ec2()))
 
 
 def test_a_machine_that_ends_with_its_worker_is_no_cause(aws):
@@ -254,7 +229,7 @@ def test_a_machine_that_ends_with_its_worker_is_no_cause(aws):
     dask-cloudprovider's machines shut themselves down when the container has ended.
     """
     aws(DescribeInstances=instances("Client.InstanceInitiatedShutdown", stopped_s=2))
-    assert not chunks(told(Ec2Source.of(scene())))
+    assert not chunks(told(ec2()))
 
 
 def test_a_later_instance_with_the_same_address_is_not_the_victims(aws):
@@ -270,8 +245,7 @@ def test_a_later_instance_with_the_same_address_is_not_the_victims(aws):
             state="terminated",
         )
     )
-    victim = Victim(whose=WHOSE, when=NOW)
-    found = told(Ec2Source.of(scene(victims=(victim,))))
+    found = told(ec2())
     assert not chunks(found)
     assert [each.reason for each in gaps(found)] == ["expired"]
 
@@ -282,10 +256,8 @@ def test_clocks_that_differ_are_set_right_before_anything_is_compared(aws):
     """
     aws(DescribeInstances=instances("Client.UserInitiatedShutdown", stopped_s=5))
     ahead = Place(role="scheduler", whose=Identity(host="10.0.0.1"), clock_ahead_s=180.0)
-    victims = (Victim(whose=WHOSE, when=NOW + 180.0),)
-    assert chunks(told(Ec2Source.of(scene(victims=victims, places=(ahead,)))))
-    victims = (Victim(whose=WHOSE, when=NOW + 160.0),)
-    assert not chunks(told(Ec2Source.of(scene(victims=victims, places=(ahead,)))))
+    assert chunks(told(ec2(victim(ADDRESS, when=NOW + 180.0), places=(ahead,))))
+    assert not chunks(told(ec2(victim(ADDRESS, when=NOW + 160.0), places=(ahead,))))
 
 
 def test_a_host_name_of_ec2_is_enough_to_ask(aws):
@@ -293,10 +265,8 @@ def test_a_host_name_of_ec2_is_enough_to_ask(aws):
     Without a cluster object the instance id and the region are in the name of the host.
     """
     host = "i-0a1b2c3d4e5f60718.us-west-2.compute.internal"
-    whose = Identity(worker=f"tcp://{host}:1234", host=host)
     server = aws(DescribeInstances=instances("Server.SpotInstanceTermination", name=""))
-    source = Ec2Source.of(Scene(victims=(Victim(whose=whose, when=NOW),)))
-    assert chunks(told(source))
+    assert chunks(told(Ec2Source.of(scene(victim(f"tcp://{host}:1234", name=None)))))
     assert b"Filter.1.Value.1=i-0a1b2c3d4e5f60718" in server.asked[0].body
     assert "us-west-2" in server.asked[0].headers["Authorization"]
 
@@ -308,11 +278,9 @@ def test_the_name_of_another_machine_of_ec2_is_enough_to_ask(aws):
     scheduler = Place(
         role="scheduler", whose=Identity(host="10.0.0.9"), hostname="ip-10-0-0-9.eu-west-1.compute.internal"
     )
-    whose = Identity(worker=ADDRESS, host="10.0.1.2")
     stopped = instances("Server.SpotInstanceShutdown", name="", state="stopped", address="10.0.1.2")
     server = aws(DescribeInstances=stopped)
-    source = Ec2Source.of(Scene(victims=(Victim(whose=whose, when=NOW),), places=(scheduler,)))
-    assert chunks(told(source))
+    assert chunks(told(Ec2Source.of(scene(victim(ADDRESS, name=None), places=(scheduler,)))))
     assert b"Filter.1.Name=private-ip-address&Filter.1.Value.1=10.0.1.2" in server.asked[0].body
 
 
@@ -321,8 +289,8 @@ def test_a_machine_that_still_answers_is_not_asked_about():
     Where a nanny survived, the provider has nothing to say that the machine would not say itself.
     """
     nanny = Place(role="nanny", whose=Identity(host="10.0.1.2"), hostname="ip-10-0-1-2.ec2.internal")
-    assert Ec2Source.of(scene(places=(nanny,))) is None
-    assert Ec2Source.of(scene()) is not None
+    assert ec2(places=(nanny,)) is None
+    assert ec2() is not None
 
 
 @pytest.mark.parametrize(
@@ -339,21 +307,19 @@ def test_a_machine_that_still_answers_is_not_asked_about():
         "marked-for-stop",
     ],
 )
-def test_the_status_of_the_spot_request_is_asked_as_well(aws, book, status):
+def test_the_status_of_the_spot_request_is_asked_as_well(aws, status):
     """
     It tells of a taken machine also where the instance does not say more than that it ended.
     """
     request = f"""<spotInstanceRequestSet><item><spotInstanceRequestId>sir-1</spotInstanceRequestId>
     <instanceId>i-0a1b2c3d4e5f60718</instanceId><state>closed</state>
-    <status><code>{status}</code><updateTime>{ago(-20)}</updateTime><message>as documented</message></status>
+    <status><code>{status}</code><updateTime>{utc(-20)}</updateTime><message>as documented</message></status>
     </item></spotInstanceRequestSet>"""
     aws(
         DescribeInstances=instances("", spot="sir-1"),
         DescribeSpotInstanceRequests=xml("DescribeSpotInstanceRequests", request),
     )
-    findings = diagnose(told(Ec2Source.of(scene())), book)
-    assert findings.top is not None
-    assert findings.top.id == "cloud.spot-interruption"
+    assert cause_of(told(ec2())) == "cloud.spot-interruption"
 
 
 def status_of(inner: str) -> Answer:
@@ -365,20 +331,18 @@ def status_of(inner: str) -> Answer:
 
 def event(code: str, begins_s: float) -> str:
     return f"""<eventsSet><item><instanceEventId>instance-event-1</instanceEventId><code>{code}</code>
-    <description>as documented</description><notBefore>{ago(begins_s)}</notBefore></item></eventsSet>"""
+    <description>as documented</description><notBefore>{utc(begins_s)}</notBefore></item></eventsSet>"""
 
 
 @pytest.mark.parametrize(
     "code", ["instance-retirement", "instance-stop", "instance-reboot", "system-reboot", "system-maintenance"]
 )
-def test_a_scheduled_event_that_was_due_names_the_provider(aws, book, code):
+def test_a_scheduled_event_that_was_due_names_the_provider(aws, code):
     """
     Maintenance, reboots and retirements are announced there.
     """
     aws(DescribeInstances=instances(state="running"), DescribeInstanceStatus=status_of(event(code, 30)))
-    findings = diagnose(told(Ec2Source.of(scene())), book)
-    assert findings.top is not None
-    assert findings.top.id == "cloud.maintenance"
+    assert cause_of(told(ec2())) == "cloud.maintenance"
 
 
 def test_an_event_of_next_week_is_not_told(aws):
@@ -389,53 +353,46 @@ def test_an_event_of_next_week_is_not_told(aws):
         DescribeInstances=instances(state="running"),
         DescribeInstanceStatus=status_of(event("instance-retirement", -7 * 86400)),
     )
-    assert not chunks(told(Ec2Source.of(scene())))
+    assert not chunks(told(ec2()))
 
 
-def test_a_failed_check_of_the_host_names_the_provider(aws, book):
+def test_a_failed_check_of_the_host_names_the_provider(aws):
     """
     The system status is about the machine below the instance.
     """
     failed = f"""<systemStatus><status>impaired</status><details><item><name>reachability</name>
-    <status>failed</status><impairedSince>{ago(60)}</impairedSince></item></details></systemStatus>"""
+    <status>failed</status><impairedSince>{utc(60)}</impairedSince></item></details></systemStatus>"""
     aws(DescribeInstances=instances(state="running"), DescribeInstanceStatus=status_of(failed))
-    findings = diagnose(told(Ec2Source.of(scene())), book)
-    assert findings.top is not None
-    assert findings.top.id == "cloud.maintenance"
+    assert cause_of(told(ec2())) == "cloud.maintenance"
 
 
-def test_the_console_tells_what_the_kernel_did_then_and_not_before(aws, book):
+def test_the_console_tells_what_the_kernel_did_then_and_not_before(aws):
     """
     Only lines stamped around the death are of it; the machine's uptime is known.
     """
-    kill = "[ {at:.6f}] Out of memory: Killed process {pid} (python) total-vm:9000000kB, anon-rss:7900000kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:16000kB oom_score_adj:0"
-    text = "\n".join([kill.format(at=1000.0, pid=11), kill.format(at=3580.0, pid=22), "login: "])
+    text = "\n".join([oom_kill(1000.0, 11), oom_kill(3580.0, 22), "login: "])
     console = f"<instanceId>i-1</instanceId><output>{base64.b64encode(text.encode()).decode()}</output>"
     aws(DescribeInstances=instances(state="running"), GetConsoleOutput=xml("GetConsoleOutput", console))
-    pieces = told(Ec2Source.of(scene()))
+    pieces = told(ec2())
     [chunk] = chunks(pieces)
     assert b"process 22" in chunk.data
     assert b"process 11" not in chunk.data
-    findings = diagnose(pieces, book)
-    assert findings.top is not None
-    assert findings.top.id == "kernel.oom-killer"
+    assert cause_of(pieces) == "kernel.oom-killer"
 
 
-def test_instances_of_this_cluster_that_never_came_up_are_told_where_nobody_died(aws, book):
+def test_instances_of_this_cluster_that_never_came_up_are_told_where_nobody_died(aws):
     """
     Workers that never arrive have no address, only a reason.
     """
     aws(DescribeInstances=instances("Server.InsufficientInstanceCapacity", launched_s=60))
-    findings = diagnose(told(Ec2Source.of(scene(victims=()))), book)
-    assert findings.top is not None
-    assert findings.top.id == "cloud.no-capacity"
+    assert cause_of(told(Ec2Source.of(scene(cluster=EC2Cluster())))) == "cloud.no-capacity"
 
 
 def test_nothing_is_asked_of_clusters_elsewhere():
     """
     Which sources apply is worked out from the cluster and the hosts.
     """
-    local = Scene(client=Client(object()), victims=(Victim(whose=WHOSE, when=NOW),))
+    local = scene(DEAD, cluster=object())
     assert Ec2Source.of(local) is None
     assert EcsSource.of(local) is None
     assert CloudWatchSource.of(local) is None
@@ -464,7 +421,7 @@ def test_refusals_and_garbage_are_gaps_with_the_command_to_type(aws, answer, rea
     What could not be asked is said, and how a person would ask.
     """
     aws(DescribeInstances=answer)
-    found = gaps(told(Ec2Source.of(scene())))
+    found = gaps(told(ec2()))
     assert found[0].reason == reason
     assert found[0].remedy.startswith("aws ec2 describe-instances --filters 'Name=tag:Dask Cluster")
 
@@ -474,9 +431,8 @@ def test_a_server_that_hangs_costs_no_more_than_the_budget(aws):
     A source given a second ends in a second.
     """
     aws(DescribeInstances=Answer(b"", after_s=5.0))
-    begun = time.monotonic()
-    found = gaps(told(Ec2Source.of(scene()), budget_s=1.0))
-    assert time.monotonic() - begun < 1.1
+    with within(3.0):
+        found = gaps(told(ec2(), budget_s=1.0))
     assert [each.reason for each in found] == ["timed-out"]
 
 
@@ -485,9 +441,8 @@ def test_an_answer_of_100_megabytes_costs_no_more_than_the_budget(aws):
     The SDK reads it wholly; it is left behind while it does.
     """
     aws(DescribeInstances=Answer(b"x" * 2**20, times=100, type="text/xml"))
-    begun = time.monotonic()
-    found = gaps(told(Ec2Source.of(scene()), budget_s=5.0))
-    assert time.monotonic() - begun < 5.5
+    with within(9.0):
+        found = gaps(told(ec2(), budget_s=5.0))
     assert found[0].reason in ("malformed", "timed-out")
 
 
@@ -496,7 +451,7 @@ def test_nobody_listening_is_a_gap(monkeypatch):
     A closed port is unreachable.
     """
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    assert gaps(told(Ec2Source.of(scene())))[0].reason == "unreachable"
+    assert gaps(told(ec2()))[0].reason == "unreachable"
 
 
 def test_without_credentials_the_gap_says_so_once(aws, monkeypatch):
@@ -506,7 +461,7 @@ def test_without_credentials_the_gap_says_so_once(aws, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     aws()
-    [gap] = gaps(told(Ec2Source.of(scene())))
+    [gap] = gaps(told(ec2()))
     assert gap.reason == "forbidden"
     assert "credentials" in gap.detail
 
@@ -516,7 +471,7 @@ def test_without_boto3_the_gap_names_the_extra(monkeypatch):
     The SDK is imported where it is used, and missed in words.
     """
     monkeypatch.setitem(sys.modules, "botocore.config", None)
-    [gap] = gaps(told(Ec2Source.of(scene())))
+    [gap] = gaps(told(ec2()))
     assert gap.reason == "not-installed"
     assert gap.remedy == "pip install 'workerdiag[aws]'"
 
@@ -543,11 +498,12 @@ class FargateCluster(ECSCluster):
     pass
 
 
-FARGATE = Identity(worker=ADDRESS, pid=9, name="3", host="10.0.1.2")
+#: dask-cloudprovider counts workers of ECS.
+THIRD = victim(ADDRESS, name="3")
 
 
-def fargate(**parts) -> Scene:
-    return scene(FargateCluster(), **{"victims": (Victim(whose=FARGATE, when=NOW),), **parts})
+def fargate(*victims: Victim) -> Scene:
+    return scene(*victims, cluster=FargateCluster())
 
 
 def task(
@@ -616,32 +572,28 @@ def ecs(aws, *tasks: dict):
         ),
     ],
 )
-def test_the_stop_code_of_the_workers_task_names_the_cause(aws, book, stopped, cause):
+def test_the_stop_code_of_the_workers_task_names_the_cause(aws, stopped, cause):
     """
     Each documented reason for which a running task stops is understood.
     """
     ecs(aws, stopped)
-    pieces = told(EcsSource.of(fargate()))
+    pieces = told(EcsSource.of(fargate(THIRD)))
     assert not gaps(pieces)
-    findings = diagnose(pieces, book)
-    assert findings.top is not None
-    assert findings.top.id == cause
+    assert cause_of(pieces) == cause
     assert {each.whose.container for each in chunks(pieces)} == {TASK}
 
 
-def test_a_container_killed_for_memory_is_told_as_such(aws, book):
+def test_a_container_killed_for_memory_is_told_as_such(aws):
     """
     ECS says so itself; the exit status alone would not.
     """
     stopped = task(exitCode=137)
     stopped["containers"][0]["reason"] = "OutOfMemoryError: Container killed due to memory usage"
     ecs(aws, stopped)
-    pieces = told(EcsSource.of(fargate()))
+    pieces = told(EcsSource.of(fargate(THIRD)))
     [end] = [each for each in pieces if isinstance(each, ProcessExit)]
     assert (end.signal, end.status) == (9, None)
-    findings = diagnose(pieces, book)
-    assert findings.top is not None
-    assert findings.top.id == "kernel.oom-killer"
+    assert cause_of(pieces) == "kernel.oom-killer"
 
 
 def test_a_task_of_another_address_is_not_the_victims(aws):
@@ -649,7 +601,7 @@ def test_a_task_of_another_address_is_not_the_victims(aws):
     Clusters of ECS are shared; names such as "3" occur in each.
     """
     ecs(aws, task("SpotInterruption", "Your Spot Task was interrupted.", address="10.0.9.9"))
-    pieces = told(EcsSource.of(fargate()))
+    pieces = told(EcsSource.of(fargate(THIRD)))
     assert not chunks(pieces)
     assert [each.reason for each in gaps(pieces)] == ["expired"]
 
@@ -659,9 +611,9 @@ def test_a_task_without_an_address_is_known_by_name_and_definition(aws):
     Both together belong to one worker of one cluster.
     """
     ecs(aws, task("SpotInterruption", "Your Spot Task was interrupted.", address=""))
-    assert chunks(told(EcsSource.of(fargate())))
+    assert chunks(told(EcsSource.of(fargate(THIRD))))
     ecs(aws, task("SpotInterruption", "Your Spot Task was interrupted.", address="", definition="other"))
-    assert not chunks(told(EcsSource.of(fargate())))
+    assert not chunks(told(EcsSource.of(fargate(THIRD))))
 
 
 def test_a_task_that_the_cluster_object_stopped_afterwards_is_no_cause(aws):
@@ -669,20 +621,18 @@ def test_a_task_that_the_cluster_object_stopped_afterwards_is_no_cause(aws):
     It stops the tasks of workers that are lost.
     """
     ecs(aws, task("UserInitiated", "Task stopped by user", stopped_s=-20))
-    assert not chunks(told(EcsSource.of(fargate())))
+    assert not chunks(told(EcsSource.of(fargate(THIRD))))
 
 
-def test_tasks_that_failed_to_start_are_told_where_nobody_died(aws, book):
+def test_tasks_that_failed_to_start_are_told_where_nobody_died(aws):
     """
     The image cannot be pulled, so no worker ever has an address.
     """
     reason = "CannotPullContainerError: failed to resolve ref docker.io/daskdev/dask:nope: not found"
     ecs(aws, task("TaskFailedToStart", reason), task("TaskFailedToStart", "of others", definition="other"))
-    pieces = told(EcsSource.of(fargate(victims=())))
+    pieces = told(EcsSource.of(fargate()))
     assert len(chunks(pieces)) == 1
-    findings = diagnose(pieces, book)
-    assert findings.top is not None
-    assert findings.top.id == "cloud.image-pull"
+    assert cause_of(pieces) == "cloud.image-pull"
 
 
 def test_a_forbidden_listing_is_a_gap_with_the_command(aws):
@@ -694,7 +644,7 @@ def test_a_forbidden_listing_is_a_gap_with_the_command(aws):
         "message": "User is not authorized to perform: ecs:ListTasks",
     }
     aws(ListTasks=Answer(denied, status=400))
-    [gap] = gaps(told(EcsSource.of(fargate())))
+    [gap] = gaps(told(EcsSource.of(fargate(THIRD))))
     assert gap.reason == "forbidden"
     assert ARN in gap.remedy
 
@@ -723,10 +673,10 @@ def test_the_log_of_the_last_container_that_started_at_the_address_is_read(aws):
     """
     old, new = "dask-lab/dask-worker/0ld", f"dask-lab/dask-worker/{TASK}"
     server = cloudwatch(aws, start(old, 5000), start(new, 600), lines=("one", "two"))
-    [chunk] = chunks(told(CloudWatchSource.of(fargate())))
+    [chunk] = chunks(told(CloudWatchSource.of(fargate(THIRD))))
     assert chunk.data == b"one\ntwo\n"
     assert chunk.whose.container == TASK
-    read = [json.loads(each.body) for each in server.asked if _operation(each) == "GetLogEvents"]
+    read = [json.loads(each.body) for each in server.asked if operation(each) == "GetLogEvents"]
     assert [each["logStreamName"] for each in read] == [new]
 
 
@@ -735,7 +685,7 @@ def test_a_log_group_that_knows_no_such_worker_is_a_gap(aws):
     Nothing found is not nothing written.
     """
     cloudwatch(aws)
-    [gap] = gaps(told(CloudWatchSource.of(fargate())))
+    [gap] = gaps(told(CloudWatchSource.of(fargate(THIRD))))
     assert gap.reason == "never-recorded"
     assert "dask-ecs" in gap.remedy
 
@@ -746,7 +696,7 @@ def test_a_missing_log_group_is_a_gap_with_the_command(aws):
     """
     missing = {"__type": "ResourceNotFoundException", "message": "The specified log group does not exist."}
     aws(FilterLogEvents=Answer(missing, status=400))
-    [gap] = gaps(told(CloudWatchSource.of(fargate())))
+    [gap] = gaps(told(CloudWatchSource.of(fargate(THIRD))))
     assert gap.reason == "expired"
     assert "filter-log-events" in gap.remedy
 
@@ -757,6 +707,5 @@ def test_the_other_services_keep_the_budget_as_well(aws, kind):
     A server that hangs is left behind.
     """
     aws(ListTasks=Answer({}, after_s=5.0), FilterLogEvents=Answer({}, after_s=5.0))
-    begun = time.monotonic()
-    assert gaps(told(kind.of(fargate()), budget_s=1.0))[0].reason == "timed-out"
-    assert time.monotonic() - begun < 1.1
+    with within(3.0):
+        assert gaps(told(kind.of(fargate(THIRD)), budget_s=1.0))[0].reason == "timed-out"

@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from workerdiag.model.evidence import Gap, Identity, LogChunk
-from workerdiag.model.scene import Scene, Victim
+from lost_worker import CLUSTER, MACHINE, chunks, gaps, scene, told, victim
 from workerdiag.sources.clouds.ec2 import Ec2Source
 from workerdiag.sources.clouds.ecs import EcsSource
 from workerdiag.sources.stores.cloudwatch import CloudWatchSource
@@ -18,7 +17,6 @@ boto3 = pytest.importorskip("boto3")
 moto_server = pytest.importorskip("moto.server")
 
 REGION = "eu-central-1"
-WORKER = "dask-1f2e3d4c-worker-0a1b2c3d"
 ADDRESS = "tcp://10.0.1.2:34937"
 
 
@@ -42,7 +40,7 @@ def moto():
 
 class EC2Cluster:
     region = REGION
-    uuid = "1f2e3d4c"
+    uuid = CLUSTER
     auto_shutdown = False
 
 
@@ -55,26 +53,13 @@ class ECSCluster:
         self.cluster_arn = arn
 
 
-class Client:
-    def __init__(self, cluster):
-        self.cluster = cluster
-
-
-def scene(cluster: object) -> Scene:
-    whose = Identity(worker=ADDRESS, pid=77, name=WORKER, host="10.0.1.2")
-    now = time.time()
-    return Scene(
-        client=Client(cluster), victims=(Victim(whose=whose, when=now),), since=now - 900, until=now + 120
-    )
-
-
 def test_a_terminated_instance_is_found_by_the_tags_of_its_cluster(moto):
     """
     All calls for an instance pass, and the state reason comes back as it was answered.
     """
     ec2 = boto3.client("ec2", region_name=REGION)
     image = ec2.describe_images()["Images"][0]["ImageId"]
-    tags = [{"Key": "Name", "Value": WORKER}, {"Key": "Dask Cluster", "Value": "1f2e3d4c"}]
+    tags = [{"Key": "Name", "Value": MACHINE}, {"Key": "Dask Cluster", "Value": CLUSTER}]
     made = ec2.run_instances(
         ImageId=image,
         MinCount=1,
@@ -82,11 +67,9 @@ def test_a_terminated_instance_is_found_by_the_tags_of_its_cluster(moto):
         TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
     )
     ec2.terminate_instances(InstanceIds=[made["Instances"][0]["InstanceId"]])
-    source = Ec2Source.of(scene(EC2Cluster()))
-    assert source is not None
-    pieces = list(source.collect(budget_s=20.0))
-    assert not [each for each in pieces if isinstance(each, Gap)]
-    [chunk] = [each for each in pieces if isinstance(each, LogChunk)]
+    pieces = told(Ec2Source.of(scene(victim(ADDRESS, when=time.time()), cluster=EC2Cluster())))
+    assert not gaps(pieces)
+    [chunk] = chunks(pieces)
     assert b"Client.UserInitiatedShutdown" in chunk.data
 
 
@@ -96,10 +79,7 @@ def test_a_cluster_without_stopped_tasks_leaves_a_gap(moto):
     """
     ecs = boto3.client("ecs", region_name=REGION)
     arn = ecs.create_cluster(clusterName="lab")["cluster"]["clusterArn"]
-    source = EcsSource.of(scene(ECSCluster(arn)))
-    assert source is not None
-    [gap] = list(source.collect(budget_s=20.0))
-    assert isinstance(gap, Gap)
+    [gap] = gaps(told(EcsSource.of(scene(victim(ADDRESS, when=time.time()), cluster=ECSCluster(arn)))))
     assert gap.reason == "expired"
 
 
@@ -115,9 +95,7 @@ def test_the_stream_in_which_a_worker_notes_its_address_is_read(moto):
     lines = [f"distributed.worker - INFO -       Start worker at: {ADDRESS:>26}", "the last words"]
     events = [{"timestamp": now - 5000 + at, "message": line} for at, line in enumerate(lines)]
     logs.put_log_events(logGroupName="dask-ecs", logStreamName=stream, logEvents=events)
-    source = CloudWatchSource.of(scene(ECSCluster("arn:aws:ecs:eu-central-1:123456789012:cluster/lab")))
-    assert source is not None
-    pieces = list(source.collect(budget_s=20.0))
-    [chunk] = [each for each in pieces if isinstance(each, LogChunk)]
+    cluster = ECSCluster("arn:aws:ecs:eu-central-1:123456789012:cluster/lab")
+    [chunk] = chunks(told(CloudWatchSource.of(scene(victim(ADDRESS, when=time.time()), cluster=cluster))))
     assert chunk.data.endswith(b"the last words\n")
     assert chunk.whose.container == "0123"

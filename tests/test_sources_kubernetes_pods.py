@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from workerdiag.model.evidence import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.sources.kubernetes.describing import describe_events, describe_node, describe_pod
-from workerdiag.sources.kubernetes.events import PodEvent
+from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.joining import find, find_gone
 from workerdiag.sources.kubernetes.pods import Pod
 from workerdiag.sources.kubernetes.reading import quantity, seconds
@@ -86,11 +86,11 @@ def test_whatever_a_server_says_can_be_read(raw):
     """
     strange = Pod(raw)
     assert describe_pod(strange, None, all_ends=True)
-    assert describe_events([PodEvent(raw)], now=NOON)
+    assert describe_events([KubernetesEvent(raw)], now=NOON)
     describe_node(raw, until=None)
     strange.trouble(since=None)
     find([VICTIM], [strange], {})
-    find_gone([VICTIM], [PodEvent(raw)], [strange], {}, namespace="dask")
+    find_gone([VICTIM], [KubernetesEvent(raw)], [strange], {}, namespace="dask")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_pod_that_was_evicted_long_before_is_left_aside():
 
 def event(reason, at=STAMP, name="lab-default-worker-1-7d-zzzzz", **more):
     about = {"kind": "Pod", "name": name, "uid": "gone", "namespace": "dask"}
-    return PodEvent(
+    return KubernetesEvent(
         {"reason": reason, "lastTimestamp": at, "involvedObject": about, "type": "Normal", **more}
     )
 

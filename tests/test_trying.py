@@ -8,27 +8,16 @@ from pathlib import Path
 
 import pytest
 
+import house_rule
 from workerdiag.errors import RuleFileError
 from workerdiag.incidents import read_incidents
 from workerdiag.rulebook import shipped_folder
 from workerdiag.trying import Trial, tried
 
-RULE = """
-id = "house.fell"
-revision = 1
-title = "The house fell on the worker"
-why = "Because."
-ends = "killed"
-blame = "operator"
-retry = "safe"
-[[sign]]
-kind = "log"
-name = "said"
-pattern = 'the house fell on (?P<worker>\\w+://\\S+)'
-grade = "decisive"
-seen = ["distributed.worker - INFO - the house fell on tcp://10.0.0.4:4002"]
-lookalikes = ["distributed.worker - INFO - the house fell silent"]
-"""
+RULE = (
+    house_rule.RULE.replace("house.rule", "house.fell")
+    + 'lookalikes = ["distributed.worker - INFO - the house fell silent"]\n'
+)
 FELL = (
     "2026-05-04 11:22:33,444 - distributed.nanny - INFO - the house fell on tcp://10.0.0.4:4002\n"
     "2026-05-04 11:22:33,544 - distributed.nanny - INFO - Worker process 129 was killed by signal 9\n"

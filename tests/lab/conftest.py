@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lab_said import said_in, show_if_failed
 from workerdiag import Diagnosis
 
 from .catalogue import Aftermath
@@ -20,7 +21,6 @@ from .promises import keep
 
 collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
 
-_SAID = pytest.StashKey[list[str]]()
 _LOGS = pytest.StashKey[Lab]()
 
 
@@ -54,7 +54,7 @@ def explain(request: pytest.FixtureRequest) -> Callable[..., Diagnosis]:
     """
     What workerdiag says, after a look at what holds of every diagnosis.
     """
-    said = request.node.stash.setdefault(_SAID, [])
+    said = said_in(request.node)
 
     def explain(aftermath: Aftermath, *, timeout: str = "30s") -> Diagnosis:
         diagnosis = aftermath.explain(timeout=timeout)
@@ -73,8 +73,6 @@ def pytest_runtest_makereport(
     Show, with a failure, what we said and where the logs are.
     """
     report = yield
-    if report.when == "call" and report.failed:
-        report.sections += [("workerdiag said", said) for said in item.stash.get(_SAID, [])]
-        if lab := item.stash.get(_LOGS, None):
-            report.sections.append(("logs of this cluster", "\n".join(map(str, lab.logs))))
+    if show_if_failed(item, report) and (lab := item.stash.get(_LOGS, None)):
+        report.sections.append(("logs of this cluster", "\n".join(map(str, lab.logs))))
     return report

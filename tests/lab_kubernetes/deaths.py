@@ -19,33 +19,18 @@ from pathlib import Path
 import psutil
 from distributed import Client, Future
 
+from kubernetes_api import CAUSES as RECORDED_CAUSES
+
 from .binaries import build
 from .node import HOME, NODE, kill, kubectl, start_kubelet
 from .pods import SMALL, container_status, create, deployment, status, wait_for, worker_pod
 from .recording import note_names
 
 #: What each is told to be from the answers of Kubernetes alone, by its name here; several if releases differ.
-CAUSES = {
-    "oom-killed": "kubernetes.oom-killed",
+CAUSES = RECORDED_CAUSES | {
     "oom-under-nanny": "external.sigkill",
-    "exit-3": "code.process-exit",
-    "segfault": "signal.segfault",
-    "killed-9": "external.sigkill",
-    "evicted-scratch": "kubernetes.evicted",
     "eviction-api": "kubernetes.deleted kubernetes.evicted",
-    "preempted": "kubernetes.preempted",
-    "node-lost": "kubernetes.node-lost",
-    "image-pull": "kubernetes.image-pull",
-    "unschedulable": "kubernetes.unschedulable",
-    "deleted": "kubernetes.deleted",
-    "liveness": "kubernetes.probe-failed",
-    "sidecar-oom": "code.process-exit",
-    "quota": "kubernetes.unschedulable",
-    "command-missing": "kubernetes.container-create-failed",
-    "secret-missing": "kubernetes.container-create-failed",
     "crash-at-start": "exception.preload-failed exception.missing-module",
-    "deadline": "kubernetes.deadline",
-    "restarted-since": "kubernetes.oom-killed",
 }
 
 

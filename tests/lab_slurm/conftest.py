@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from lab_said import said_in, show_if_failed
+
 from .slurm import Slurm, UnavailableError
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
@@ -21,8 +23,6 @@ pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
 from .cluster import Cluster
 from .death import Death
 from .record import recorded
-
-_SAID = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +70,7 @@ def explain(request: pytest.FixtureRequest, slurm: Slurm) -> Callable[..., Any]:
     """
     What workerdiag says of a death, after a look at what holds of every diagnosis.
     """
-    said = request.node.stash.setdefault(_SAID, [])
+    said = said_in(request.node)
 
     def explain(death: Death) -> Any:
         diagnosis = death.explain()
@@ -92,6 +92,5 @@ def pytest_runtest_makereport(
     Show, with a failure, what we said.
     """
     report = yield
-    if report.when == "call" and report.failed:
-        report.sections += [("workerdiag said", said) for said in item.stash.get(_SAID, [])]
+    show_if_failed(item, report)
     return report

@@ -138,9 +138,12 @@ def _end_of_key(text: str, at: int) -> int:
 
 def redacted_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
     """
-    The *gaps* without secrets in what was tried and what would help.
+    The *gaps* without secrets in what was tried and what would help, each trouble once.
     """
-    return tuple(
-        evolve(gap, source=redacted(gap.source), detail=redacted(gap.detail), remedy=redacted(gap.remedy))
-        for gap in gaps
-    )
+    found: dict[tuple[str, str, str], Gap] = {}
+    for gap in gaps:
+        said = evolve(
+            gap, source=redacted(gap.source), detail=redacted(gap.detail), remedy=redacted(gap.remedy)
+        )
+        found.setdefault((said.source, said.reason, said.detail), said)
+    return tuple(found.values())

@@ -17,8 +17,8 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.clouds import fitting
-from workerdiag.sources.clouds.asking import Patience, Step, bounded
+from workerdiag.sources import fitting
+from workerdiag.sources.calls import Deadline, Question, answers_to
 
 #: How coiled names what has a state (coiled/v2/states.py, 1.135.6).
 _KINDS = {
@@ -79,22 +79,22 @@ class CoiledSource:
         """
         What Coiled says of the dead, their states first.
         """
-        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _steps(self, patience: Patience) -> Iterator[Step]:
+    def _questions(self, deadline: Deadline) -> Iterator[Question]:
         cluster = self._scene.cluster
         found: list[_Worker] = []
-        yield Step(
+        yield Question(
             what="cluster details",
             remedy=f"coiled cluster status {cluster.name}",
             ask=lambda: self._match(found),
         )
-        yield Step(
+        yield Question(
             what="cluster states",
             remedy=f"coiled cluster status {cluster.name}",
-            ask=lambda: self._states(found, patience),
+            ask=lambda: self._states(found, deadline),
         )
-        yield Step(
+        yield Question(
             what="cluster logs",
             remedy=f"coiled cluster logs {cluster.name} --combined",
             ask=lambda: self._logs(found),
@@ -120,10 +120,10 @@ class CoiledSource:
             )
             found.append(known)
 
-    def _states(self, found: Sequence[_Worker], patience: Patience) -> Iterator[Evidence]:
+    def _states(self, found: Sequence[_Worker], deadline: Deadline) -> Iterator[Evidence]:
         cloud = self._scene.cluster.cloud
         states = cloud.get_cluster_states(**self._which())
-        if not states and patience.left_s() > 2 * _AGAIN_S:
+        if not states and deadline.left_s() > 2 * _AGAIN_S:
             time.sleep(_AGAIN_S)
             states = cloud.get_cluster_states(**self._which())
         if not states:

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO
 
 from attrs import frozen
@@ -68,11 +70,11 @@ def run(command: Sequence[str], *, within_s: float) -> Said:
     try:
         status = _ended(process, deadline, said)
     finally:
-        process.kill()
-    for reader, pipe in zip(readers, (process.stdout, process.stderr), strict=True):
-        reader.join(timeout=max(0.1, deadline - time.monotonic()))
-        if pipe is not None and not reader.is_alive():
-            pipe.close()
+        _end(process)
+        for reader, pipe in zip(readers, (process.stdout, process.stderr), strict=True):
+            reader.join(timeout=max(0.1, deadline - time.monotonic()))
+            if pipe is not None and not reader.is_alive():
+                pipe.close()
     output = said.get("output", b"")
     errors = said.get("errors", b"").decode("utf-8", errors="replace").strip()
     return Said(output=output[:MOST_BYTES], errors=errors[:2000], status=status, cut=len(output) > MOST_BYTES)
@@ -87,6 +89,18 @@ def _ended(process: subprocess.Popen[bytes], deadline: float, said: dict[str, by
                 return 0
             if time.monotonic() >= deadline:
                 raise TimeoutError("the command did not end in time") from None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """
+    End the command and what it started itself; it leads a session of its own.
+    """
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.poll()
 
 
 def _read(said: dict[str, bytes], name: str, pipe: IO[bytes] | None) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.asking import BatchSource
 from workerdiag.sources.batch.records import Record, percent
+from workerdiag.sources.batch.source import BatchSource
 from workerdiag.sources.batch.systems import HTCONDOR
 
 _ATTRIBUTES = (

@@ -95,26 +95,32 @@ def _outputs(directory: Path) -> Iterator[Path]:
                 yield Path(entry.path)
 
 
-def homes_by_log(jobs: Jobs, scene: Scene, system: System, *, within_s: float) -> tuple[Job, ...]:
+def jobs_by_output(jobs: Jobs, scene: Scene, system: System, *, within_s: float) -> tuple[Job, ...]:
     """
-    The known jobs, and those of the homeless whose address stands in the output of one.
+    The known jobs, and those in whose output the address of a dead worker without a job stands.
 
     A job that a cluster object has let go of is found by this alone.
+
+    Args:
+        jobs: What is known without a look.
+        scene: Where to look.
+        system: The batch system, which says how its numbers look.
+        within_s: Seconds for all of it.
     """
     deadline = time.monotonic() + within_s
-    homes = {job.id: job for job in jobs.known}
-    homeless = [victim for victim in jobs.homeless if victim.whose.worker]
-    for path in _newest(directories(scene), scene) if homeless else ():
-        if time.monotonic() > deadline or not homeless:
+    known = {job.id: job for job in jobs.known}
+    left = [victim for victim in jobs.unmatched if victim.whose.worker]
+    for path in _newest(directories(scene), scene) if left else ():
+        if time.monotonic() > deadline or not left:
             break
         said = _ends_of(path)
-        here = [victim for victim in homeless if _names(said, victim)]
-        number = _known_as(_number_in(path.name), homes, system) if here else None
+        here = [victim for victim in left if _names(said, victim)]
+        number = _known_as(_number_in(path.name), known, system) if here else None
         if number is not None:
-            known = homes.get(number, Job(id=number))
-            homes[number] = evolve(known, victims=(*known.victims, *here), alive=False)
-            homeless = [victim for victim in homeless if victim not in here]
-    return tuple(sorted(homes.values(), key=lambda job: not job.victims))
+            job = known.get(number, Job(id=number))
+            known[number] = evolve(job, victims=(*job.victims, *here), alive=False)
+            left = [victim for victim in left if victim not in here]
+    return tuple(sorted(known.values(), key=lambda job: not job.victims))
 
 
 def _newest(places: Iterable[Path], scene: Scene) -> list[Path]:

@@ -79,7 +79,7 @@ class Jobs:
     #: Those of the dead first, the latest first.
     known: tuple[Job, ...] = ()
     #: The dead whose job is not known.
-    homeless: tuple[Victim, ...] = ()
+    unmatched: tuple[Victim, ...] = ()
     #: Names of workers whose jobs the cluster object wanted and the batch system never took.
     refused: tuple[str, ...] = ()
 
@@ -89,23 +89,25 @@ def jobs_of(scene: Scene, system: System) -> Jobs | None:
     What is known of the cluster's jobs without asking anybody; None if *system* has no part in it.
     """
     objects = _job_objects(scene, system)
-    if objects is None and not any(_inhabited(scene, system)):
+    if objects is None and not any(_with_processes(scene, system)):
         return None
     objects = objects or []
-    homes: dict[str, list[Victim]] = {}
-    homeless, torn = [], set()
+    victims: dict[str, list[Victim]] = {}
+    unmatched, ambiguous = [], set()
     for victim in scene.victims:
-        found = _homes(victim, scene.places, objects, system)
-        for home in found:
-            homes.setdefault(home, []).append(victim)
-        torn |= set(found) if len(found) > 1 else set()
-        homeless += [] if found else [victim]
-    jobs = [Job(id=home, victims=tuple(dead), sure=home not in torn) for home, dead in homes.items()]
-    if homeless or not scene.victims:
-        jobs += _others(scene, objects, system, known=set(homes))
+        numbers = _numbers_of(victim, scene.places, objects, system)
+        for number in numbers:
+            victims.setdefault(number, []).append(victim)
+        ambiguous |= set(numbers) if len(numbers) > 1 else set()
+        unmatched += [] if numbers else [victim]
+    jobs = [
+        Job(id=number, victims=tuple(dead), sure=number not in ambiguous) for number, dead in victims.items()
+    ]
+    if unmatched or not scene.victims:
+        jobs += _others(scene, objects, system, known=set(victims))
     return Jobs(
         known=tuple(jobs[:MOST_JOBS]),
-        homeless=tuple(homeless),
+        unmatched=tuple(unmatched),
         refused=_refused(scene) if objects else (),
     )
 
@@ -134,11 +136,11 @@ def _refused(scene: Scene) -> tuple[str, ...]:
     return tuple(str(getattr(each, "name", "")) for each in without)
 
 
-def _homes(
+def _numbers_of(
     victim: Victim, places: Iterable[Place], objects: Iterable[tuple[str, Any]], system: System
 ) -> list[str]:
     """
-    The job that a dead worker ran in, or the jobs that can be it; none if nothing tells.
+    The number of the job that a dead worker ran in, or those that can be it; none if nothing tells.
     """
     whose = victim.whose
     for place in places:
@@ -175,18 +177,18 @@ def _others(
     """
     living = _living_names(scene)
     empty: list[str] = []
-    lived_in: list[str] = []
+    occupied: list[str] = []
     for name, each in objects:
         if number := system.checked(getattr(each, "job_id", None)):
-            (lived_in if any(_is_of(one, name) for one in living) else empty).append(number)
-    lived_in += _inhabited(scene, system)
-    numbers = dict.fromkeys(each for each in [*reversed(empty), *lived_in] if each not in known)
-    return [Job(id=each, alive=each in lived_in) for each in numbers]
+            (occupied if any(_is_of(one, name) for one in living) else empty).append(number)
+    occupied += _with_processes(scene, system)
+    numbers = dict.fromkeys(each for each in [*reversed(empty), *occupied] if each not in known)
+    return [Job(id=each, alive=each in occupied) for each in numbers]
 
 
-def _inhabited(scene: Scene, system: System) -> list[str]:
+def _with_processes(scene: Scene, system: System) -> list[str]:
     """
-    Jobs that processes of the cluster live in; the client's own is not the cluster's.
+    Jobs that processes of the cluster run in; the client's own is not the cluster's.
     """
     found = (system.job_of(place.environment) for place in scene.places if place.role != "client")
     return [each for each in found if each]

@@ -13,18 +13,19 @@ from typing import Self
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms
-from workerdiag.sources.batch.job_logs import directories, files_of, homes_by_log
+from workerdiag.sources.batch.job_logs import directories, files_of, jobs_by_output
 from workerdiag.sources.batch.jobs import Job, Jobs, System, jobs_of
 from workerdiag.sources.batch.systems import SYSTEMS
 
 #: Of all files together, and of one, so much is read: its end.
 _MOST_BYTES = 4 * 2**20
-_MOST_OF_ONE = 512 * 1024
+_MOST_FILE_BYTES = 512 * 1024
 #: Without the start of the victim's life in it, so much of an end is of interest.
-_WITHOUT_START = 64 * 1024
+_WITHOUT_START_BYTES = 64 * 1024
 #: So many jobs without a known victim are looked at: those that never came, or that ended.
 _MOST_OTHERS = 4
-_ASKING = 0.9
+#: Of the budget, so much is for reading; the rest for ending in time.
+_READING_SHARE = 0.9
 
 
 class LogDirectorySource:
@@ -61,8 +62,8 @@ class LogDirectorySource:
         """
         The output of the dead's jobs, then of those that have no worker, within *budget_s* seconds.
         """
-        deadline = time.monotonic() + _ASKING * budget_s
-        jobs = homes_by_log(self._jobs, self._scene, self._system, within_s=0.4 * budget_s)
+        deadline = time.monotonic() + _READING_SHARE * budget_s
+        jobs = jobs_by_output(self._jobs, self._scene, self._system, within_s=0.4 * budget_s)
         dead = [job for job in jobs if job.victims]
         others = [job for job in jobs if not job.victims and not job.alive][:_MOST_OTHERS]
         left = _MOST_BYTES
@@ -78,7 +79,7 @@ class LogDirectorySource:
             found, gaps = self._files(job)
             yield from gaps
             for path in found:
-                for chunk in self._read(path, job, min(left, _MOST_OF_ONE)):
+                for chunk in self._read(path, job, min(left, _MOST_FILE_BYTES)):
                     left -= len(chunk.data) if isinstance(chunk, LogChunk) else 0
                     yield chunk
 
@@ -140,5 +141,5 @@ def _of_interest(data: bytes, workers: Sequence[str]) -> bytes:
         for worker in workers
         if (found := re.search(rb"Start worker at: +" + re.escape(worker.encode()) + rb"\s", data))
     ]
-    at = min(starts, default=max(0, len(data) - _WITHOUT_START))
+    at = min(starts, default=max(0, len(data) - _WITHOUT_START_BYTES))
     return data[data.rfind(b"\n", 0, at) + 1 :]

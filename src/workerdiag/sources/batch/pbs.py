@@ -10,14 +10,14 @@ import re
 from collections.abc import Sequence
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.asking import BatchSource, blocks
 from workerdiag.sources.batch.records import Record, percent, seconds, size_bytes
+from workerdiag.sources.batch.source import BatchSource, blocks
 from workerdiag.sources.batch.systems import PBS
 
-#: 256 and a signal: what the job's shell died of.
 #: The environment of whoever submitted the job, which may hold secrets.
 _PRIVATE = re.compile(r"(?im)^ +(?:Variable_List|Submit_arguments|argument_list|executable) = .*(?:\n|$)")
 _TRACED = re.compile(r"(?m)^\d\d/\d\d/\d{4} ")
+#: 256 and the signal that the job's shell died of (pbs_job_attributes(7B)): SIGTERM, SIGKILL.
 _ENDED_BY_ORDER = ("271", "265")
 
 

@@ -51,35 +51,35 @@ class Record:
     #: How much of the time it was given it had used, in percent.
     percent_of_time: float | None = None
 
-    def may_explain(self, died: float | None) -> bool:
+    def may_explain(self, missed: float | None) -> bool:
         """
-        Whether the end of this run can be why somebody died at *died*; a job that outlived the dead cannot.
+        Whether the end of this run can be why somebody was *missed*; if the job outlived the dead, it cannot.
         """
-        if died is None or self.ended is None or self.holds_late:
+        if missed is None or self.ended is None or self.holds_late:
             return True
-        return self.ended - died <= (_CANCELLED_LATE_S if self.cancelled else _ENDED_LATE_S)
+        return self.ended - missed <= (_CANCELLED_LATE_S if self.cancelled else _ENDED_LATE_S)
 
-    def apart_s(self, died: float) -> float:
+    def apart_s(self, missed: float) -> float:
         """
-        How far *died* lies outside of this run, in seconds; 0 within it.
+        How far *missed* lies outside of this run, in seconds; 0 within it.
         """
-        before = self.started - died if self.started is not None else 0.0
-        after = died - self.ended if self.ended is not None else 0.0
+        before = self.started - missed if self.started is not None else 0.0
+        after = missed - self.ended if self.ended is not None else 0.0
         return max(0.0, before, after)
 
 
-def run_of(records: Iterable[Record], died: float | None) -> Record | None:
+def run_of(records: Iterable[Record], missed: float | None) -> Record | None:
     """
     Of the runs of a job (a requeued one has several) the one in which somebody died.
 
     Without a time it is the last one; None if all lie too far away, as those of a reused number do.
     """
     runs = list(records)
-    if died is None:
+    if missed is None:
         return runs[-1] if runs else None
-    begun = [each for each in runs if not each.waiting and (each.started or died) <= died + _BEFORE_S]
-    near = min(begun, key=lambda each: each.apart_s(died), default=None)
-    return near if near is not None and near.apart_s(died) <= _NEAR_S else None
+    begun = [each for each in runs if not each.waiting and (each.started or missed) <= missed + _BEFORE_S]
+    near = min(begun, key=lambda each: each.apart_s(missed), default=None)
+    return near if near is not None and near.apart_s(missed) <= _NEAR_S else None
 
 
 def seconds(text: str) -> float | None:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.asking import BatchSource
 from workerdiag.sources.batch.records import Record, percent, seconds, size_bytes
+from workerdiag.sources.batch.source import BatchSource
 from workerdiag.sources.batch.systems import GRID_ENGINE
 
 #: The environment of whoever submitted the job, which may hold secrets.

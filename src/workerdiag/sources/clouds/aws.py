@@ -5,11 +5,14 @@ What the sources for AWS share: which region to ask, and clients that give up in
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from workerdiag.model.scene import Scene
-from workerdiag.sources.clouds.asking import Patience, needed
-from workerdiag.sources.clouds.fitting import names_around
+from workerdiag.sources.calls import Deadline, needed
+from workerdiag.sources.fitting import names_around
 
 #: Private names of instances (Amazon EC2 user guide, "EC2 instance hostname types"): in
 #: us-east-1 ``ip-10-0-1-2.ec2.internal``, elsewhere ``ip-10-0-1-2.eu-west-1.compute.internal``;
@@ -36,16 +39,31 @@ def region_of(scene: Scene) -> str | None:
     return scene.variable("AWS_REGION") or scene.variable("AWS_DEFAULT_REGION")
 
 
-def client(service: str, region: str | None, patience: Patience) -> Any:
+def client(service: str, region: str | None, deadline: Deadline) -> Any:
     """
     A client of boto3 with a session of its own, which asks once and gives up in time.
 
     Raises:
         ImportError: boto3 is not installed.
     """
-    request_s = patience.request_s()
+    request_s = deadline.request_s()
     config = needed("botocore.config").Config(
         connect_timeout=request_s, read_timeout=request_s, retries={"total_max_attempts": 1}
     )
     session = needed("boto3.session").Session()
     return session.client(service, region_name=region or session.region_name, config=config)
+
+
+def clock_ahead_s(answer: Mapping[str, Any]) -> float:
+    """
+    How far AWS's clock is ahead of the caller's, in whole seconds; 0 if it is not told.
+
+    Args:
+        answer: Of boto3, with the header ``Date``.
+    """
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
+    try:
+        ahead = parsedate_to_datetime(date).timestamp() - time.time()
+    except ValueError:
+        return 0.0
+    return float(round(ahead))

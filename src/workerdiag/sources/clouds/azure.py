@@ -15,8 +15,8 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.clouds import fitting
-from workerdiag.sources.clouds.asking import Patience, Step, bounded, needed
+from workerdiag.sources import fitting
+from workerdiag.sources.calls import Deadline, Question, answers_to, needed
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
 #: end a machine, and the categories in which the platform speaks for itself.
@@ -30,7 +30,8 @@ _BY_A_PERSON = re.compile(
 )
 #: The platform's own words come up to so much later (resource health overview).
 _LATE_S = 600.0
-_MOST = 500
+#: Of the activity log, so many entries are read.
+_MOST_ENTRIES = 500
 _CLOUD = "https://management.azure.com"
 
 
@@ -70,14 +71,14 @@ class AzureSource:
         """
         What the activity log has of the machines, then their power states.
         """
-        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _steps(self, patience: Patience) -> Iterator[Step]:
+    def _questions(self, deadline: Deadline) -> Iterator[Question]:
         cluster = self._scene.cluster
         credential = getattr(cluster, "credentials", None)
         if not hasattr(credential, "get_token"):
             credential = needed("azure.identity").DefaultAzureCredential()
-        request_s = patience.request_s()
+        request_s = deadline.request_s()
         options = {
             "base_url": self._endpoint,
             "credential_scopes": [f"{self._endpoint}/.default"],
@@ -89,12 +90,12 @@ class AzureSource:
         monitor = needed("azure.mgmt.monitor").MonitorManagementClient(credential, subscription, **options)
         compute = needed("azure.mgmt.compute").ComputeManagementClient(credential, subscription, **options)
         group = str(cluster.resource_group)
-        yield Step(
+        yield Question(
             what="activityLogs.list",
             remedy=f"az monitor activity-log list --resource-group {group} --offset 6h",
             ask=lambda: self._activity(monitor, group),
         )
-        yield Step(
+        yield Question(
             what="virtualMachines.get",
             remedy=f"az vm get-instance-view --resource-group {group} --name NAME",
             ask=lambda: self._states(compute, group),
@@ -111,11 +112,11 @@ class AzureSource:
         ours = f"dask-{getattr(self._scene.cluster, 'uuid', None)}-".lower()
         since = self._scene.since or time.time() - fitting.MISSED_S
         until = (self._scene.until or time.time()) + _LATE_S
-        terms = (
+        condition = (
             f"eventTimestamp ge '{_utc(since)}' and eventTimestamp le '{_utc(until)}' "
             f"and resourceGroupName eq '{group}'"
         )
-        for event in islice(monitor.activity_logs.list(filter=terms), _MOST):
+        for event in islice(monitor.activity_logs.list(filter=condition), _MOST_ENTRIES):
             target = str(event.resource_id or "").lower().rpartition("/virtualmachines/")[2].split("/")[0]
             victim = names.get(target)
             if victim is not None and self._matters(event, victim):

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.clouds import fitting
-from workerdiag.sources.clouds.asking import Patience, Step, bounded
-from workerdiag.sources.clouds.aws import EC2_NAME, client, region_of
+from workerdiag.sources import fitting
+from workerdiag.sources.calls import Deadline, Question, answers_to
+from workerdiag.sources.clouds.aws import EC2_NAME, client, clock_ahead_s, region_of
 from workerdiag.sources.clouds.ec2_machine import RUNS, Machine, chunk, consoles, spot_requests, status_checks
 
 #: Of the answer to ``DescribeInstances`` (EC2 API reference, version 2016-11-15), what a cause may
@@ -70,12 +71,12 @@ class Ec2Source:
         """
         What EC2 still knows of the instances, the reason of their end first.
         """
-        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _steps(self, patience: Patience) -> Iterator[Step]:
-        ec2 = client("ec2", region_of(self._scene), patience)
+    def _questions(self, deadline: Deadline) -> Iterator[Question]:
+        ec2 = client("ec2", region_of(self._scene), deadline)
         found: list[Machine] = []
-        yield Step(
+        yield Question(
             what="ec2:DescribeInstances",
             remedy=f"aws ec2 describe-instances --filters {self._typed_filter()}",
             ask=lambda: self._instances(ec2, found),
@@ -85,7 +86,7 @@ class Ec2Source:
             ("DescribeInstanceStatus", status_checks, "describe-instance-status --instance-ids INSTANCE_ID"),
             ("GetConsoleOutput", consoles, "get-console-output --latest --instance-id INSTANCE_ID"),
         ):
-            yield Step(what=f"ec2:{what}", remedy=f"aws ec2 {command}", ask=_asking(ask, ec2, found))
+            yield Question(what=f"ec2:{what}", remedy=f"aws ec2 {command}", ask=partial(ask, ec2, found))
 
     def _filters(self) -> Iterator[dict[str, Any]]:
         """
@@ -110,7 +111,7 @@ class Ec2Source:
         ahead_s = 0.0
         for each in self._filters():
             page = ec2.describe_instances(Filters=[each], MaxResults=1000)
-            ahead_s = fitting.ahead_s(page)
+            ahead_s = clock_ahead_s(page)
             answers += [one for group in page.get("Reservations", ()) for one in group.get("Instances", ())]
         for victim in self._scene.victims:
             machine = self._machine_of(victim, answers, ahead_s)
@@ -158,10 +159,6 @@ class Ec2Source:
         Whether the machine shuts itself down when the worker has ended (dask-cloudprovider 2025.9.0).
         """
         return bool(getattr(self._scene.cluster, "auto_shutdown", False))
-
-
-def _asking(ask: Any, ec2: Any, found: list[Machine]) -> Any:
-    return lambda: ask(ec2, found)
 
 
 def _named(host: str) -> tuple[str, str]:

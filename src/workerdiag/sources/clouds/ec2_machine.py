@@ -10,7 +10,8 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.model.evidence import Evidence, Identity, LogChunk
-from workerdiag.sources.clouds import console, fitting
+from workerdiag.sources import fitting
+from workerdiag.sources.clouds import console
 
 #: States of an instance that has not ended.
 RUNS = ("pending", "running")

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked, ProcessExit
+from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.clouds import fitting
-from workerdiag.sources.clouds.asking import Patience, Step, bounded
-from workerdiag.sources.clouds.aws import client, region_of
+from workerdiag.sources import fitting
+from workerdiag.sources.calls import Deadline, Question, answers_to
+from workerdiag.sources.clouds.aws import client, clock_ahead_s, region_of
+from workerdiag.sources.exits import container_exit
 
 #: Of the answer to ``DescribeTasks`` (ECS API reference, version 2014-11-13).
 _TASK_KEYS = (
@@ -36,9 +37,6 @@ _PAGE = 100
 _MOST_PAGES = 5
 #: The container that dask-cloudprovider gives workers (aws/ecs.py, 2025.9.0).
 _CONTAINER = "dask-worker"
-#: Statuses above this are 128 plus the signal that ended the container's first process.
-_SIGNALLED = 128
-_MOST_SIGNAL = 64
 
 
 @frozen
@@ -70,11 +68,11 @@ class EcsSource:
         """
         What ECS still knows of the tasks that stopped.
         """
-        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _steps(self, patience: Patience) -> Iterator[Step]:
-        ecs = client("ecs", region_of(self._scene), patience)
-        yield Step(
+    def _questions(self, deadline: Deadline) -> Iterator[Question]:
+        ecs = client("ecs", region_of(self._scene), deadline)
+        yield Question(
             what="ecs:ListTasks, ecs:DescribeTasks",
             remedy=f"aws ecs list-tasks --desired-status STOPPED --cluster {self._arn}; "
             f"aws ecs describe-tasks --cluster {self._arn} --tasks TASK",
@@ -153,7 +151,7 @@ def _stopped(ecs: Any, cluster: str) -> tuple[list[Mapping[str, Any]], float]:
     more: dict[str, str] = {}
     for _ in range(_MOST_PAGES):
         listed = ecs.list_tasks(cluster=cluster, desiredStatus="STOPPED", maxResults=_PAGE, **more)
-        ahead_s = fitting.ahead_s(listed)
+        ahead_s = clock_ahead_s(listed)
         if listed.get("taskArns"):
             tasks += ecs.describe_tasks(cluster=cluster, tasks=listed["taskArns"]).get("tasks", ())
         if not listed.get("nextToken"):
@@ -179,22 +177,9 @@ def _told(task: Mapping[str, Any], whose: Identity, missed: float | None) -> Ite
     container = _worker_container(task.get("containers", ()))
     code = container.get("exitCode") if container else None
     if isinstance(code, int) and code > 0:
-        yield _exit(code, whose, fitting.moment(task.get("stoppedAt")))
+        when = fitting.moment(task.get("stoppedAt"))
+        yield container_exit(code, whose=whose, when=when, said_by="ECS")
     yield Looked(place="ECS task", whose=whose)
-
-
-def _exit(code: int, whose: Identity, when: float | None) -> ProcessExit:
-    """
-    How the container's first process ended: the nanny, or a worker without one.
-    """
-    signalled = _SIGNALLED < code <= _SIGNALLED + _MOST_SIGNAL
-    return ProcessExit(
-        whose=whose,
-        signal=code - _SIGNALLED if signalled else None,
-        status=None if signalled else code,
-        when=when,
-        said_by="ECS",
-    )
 
 
 def _worker_container(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

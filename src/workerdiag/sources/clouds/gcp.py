@@ -12,8 +12,9 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.clouds import console, fitting
-from workerdiag.sources.clouds.asking import Patience, Step, bounded, needed
+from workerdiag.sources import fitting
+from workerdiag.sources.calls import Deadline, Question, answers_to, needed
+from workerdiag.sources.clouds import console
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
 _INTERNAL = re.compile(
@@ -39,7 +40,8 @@ _ENDING = (
 _BY_THE_GUEST = "compute.instances.guestTerminate"
 #: A failed host is noted down only after the provider has noticed.
 _LATE_S = {"compute.instances.hostError": 600.0, "compute.instances.automaticRestart": 600.0}
-_MOST = 200
+#: Operations are listed on one page of so many.
+_MOST_OPERATIONS = 200
 
 
 @frozen
@@ -83,26 +85,26 @@ class GcpSource:
         """
         What was done to the instances, then what their kernels wrote around the deaths.
         """
-        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _steps(self, patience: Patience) -> Iterator[Step]:
+    def _questions(self, deadline: Deadline) -> Iterator[Question]:
         project = _project_of(self._scene)
         assert project is not None  # `of` has looked
         compute = needed("google.cloud.compute_v1")
         where = f"--project={project.name}" + (f" --zones={project.zone}" if project.zone else "")
-        yield Step(
+        yield Question(
             what="compute.zoneOperations.list",
             remedy=f"gcloud compute operations list {where} --filter='targetLink~instances/'",
-            ask=lambda: self._operations(compute, project, patience),
+            ask=lambda: self._operations(compute, project, deadline),
         )
         if project.zone:
-            yield Step(
+            yield Question(
                 what="compute.instances.getSerialPortOutput",
                 remedy=f"gcloud compute instances get-serial-port-output INSTANCE --zone={project.zone}",
-                ask=lambda: self._consoles(compute, project, patience),
+                ask=lambda: self._consoles(compute, project, deadline),
             )
 
-    def _options(self) -> dict[str, Any]:
+    def _client_options(self) -> dict[str, Any]:
         return {"client_options": {"api_endpoint": self._endpoint}} if self._endpoint else {}
 
     def _names(self) -> dict[str, Victim]:
@@ -118,15 +120,14 @@ class GcpSource:
                 names.setdefault(internal["name"], victim)
         return names
 
-    def _operations(self, compute: Any, project: _Project, patience: Patience) -> Iterator[Evidence]:
+    def _operations(self, compute: Any, project: _Project, deadline: Deadline) -> Iterator[Evidence]:
         names = self._names()
         prefix = f"dask-{getattr(self._scene.cluster, 'uuid', None)}-"
         wanted = "|".join(sorted(names)) if names else f"{prefix}.*"
         if not names and (self._scene.victims or not self._scene.cluster_is("GCPCluster")):
             return
-        terms = {"filter": f'targetLink eq ".*/instances/({wanted})"', "max_results": _MOST}
-        asked = {"retry": None, "timeout": patience.request_s()}
-        for operation in _listed(compute, project, terms, asked, self._options()):
+        params = {"filter": f'targetLink eq ".*/instances/({wanted})"', "max_results": _MOST_OPERATIONS}
+        for operation in _listed(compute, project, params, _once(deadline), self._client_options()):
             target = str(operation.target_link).rpartition("/instances/")[2]
             victim = names.get(target)
             if victim is None:
@@ -156,17 +157,16 @@ class GcpSource:
         if operation.error.errors and lately and not self._scene.victims:
             yield _chunk(operation, Identity(name=target))
 
-    def _consoles(self, compute: Any, project: _Project, patience: Patience) -> Iterator[Evidence]:
+    def _consoles(self, compute: Any, project: _Project, deadline: Deadline) -> Iterator[Evidence]:
         names = self._names()
         if not names:
             return
-        instances = compute.InstancesClient(transport="rest", **self._options())
+        instances = compute.InstancesClient(transport="rest", **self._client_options())
         for name, victim in names.items():
             which = {"project": project.name, "zone": project.zone, "instance": name}
-            asked = {"retry": None, "timeout": patience.request_s()}
-            machine = instances.get(**which, **asked)
+            machine = instances.get(**which, **_once(deadline))
             started = fitting.moment(machine.last_start_timestamp)
-            output = instances.get_serial_port_output(**which, **asked)
+            output = instances.get_serial_port_output(**which, **_once(deadline))
             missed = fitting.missed_at(self._scene, victim)
             if lines := console.around(output.contents, started=started, missed=missed):
                 origin = f"gcloud compute instances get-serial-port-output {name}"
@@ -191,21 +191,28 @@ def _project_of(scene: Scene) -> _Project | None:
     return None
 
 
+def _once(deadline: Deadline) -> dict[str, Any]:
+    """
+    Of a call: that it is not tried again, and gives up in time.
+    """
+    return {"retry": None, "timeout": deadline.request_s()}
+
+
 def _listed(
-    compute: Any, project: _Project, terms: dict[str, Any], asked: dict[str, Any], options: dict[str, Any]
+    compute: Any, project: _Project, params: dict[str, Any], once: dict[str, Any], options: dict[str, Any]
 ) -> Sequence[Any]:
     """
     The first page of the operations that fit, the latest first.
     """
     if project.zone:
         client = compute.ZoneOperationsClient(transport="rest", **options)
-        request = {"project": project.name, "zone": project.zone, **terms}
-        page = next(iter(client.list(request=request, **asked).pages))
+        request = {"project": project.name, "zone": project.zone, **params}
+        page = next(iter(client.list(request=request, **once).pages))
         found = list(page.items)
     else:
         everywhere = compute.GlobalOperationsClient(transport="rest", **options)
         page = next(
-            iter(everywhere.aggregated_list(request={"project": project.name, **terms}, **asked).pages)
+            iter(everywhere.aggregated_list(request={"project": project.name, **params}, **once).pages)
         )
         found = [one for scoped in page.items.values() for one in scoped.operations]
     return sorted(found, key=lambda each: str(each.insert_time), reverse=True)

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from workerdiag.model.evidence import Event, Evidence, Identity, LogChunk, MemoryReading
 from workerdiag.sources.host.kernel_lines import KernelLog, Told, as_text, tells_of_a_kill
-from workerdiag.sources.host.respondents import Mourned, Respondent
+from workerdiag.sources.host.respondents import Respondent, Subject
 
 _Fields = dict[str, str | int | float | bool | None]
 
@@ -22,7 +22,7 @@ FULL_SHARE = 0.001
 #: A process that has so many of its descriptors open is about to be refused one.
 NEARLY_ALL = 0.95
 #: Clocks are compared to within so many seconds.
-SLACK_S = 10.0
+SKEW_S = 10.0
 #: A nanny notes the end of its worker within so many seconds of the scheduler.
 NOTED_S = 2.0
 _GROUP_FIELDS = tuple(
@@ -41,17 +41,17 @@ def of_answer(answer: Mapping[str, Any], respondent: Respondent) -> Iterator[Evi
         answer: By probe, what it read.
         respondent: Who answered, and of whom.
     """
-    respondent = evolve(respondent, mourned=with_noted_pids(respondent.mourned, _ends(answer)))
+    respondent = evolve(respondent, subjects=with_noted_pids(respondent.subjects, _ends(answer)))
     log = kernel_log(answer)
-    told = log.about(respondent.mourned) if log is not None else Told(own=(), common=())
+    told = log.about(respondent.subjects) if log is not None else Told(own=(), common=())
     yield from _of_kernel(told, respondent)
     group = answer.get("groups", {})
     whole = log is not None and log.comparable and reaches_back(answer)
-    for index, mourned in enumerate(respondent.mourned):
-        if mourned.own and group.get("version"):
+    for index, subject in enumerate(respondent.subjects):
+        if subject.own and group.get("version"):
             lines = told.own[index] if log is not None else ()
-            silent = whole and not lines and mourned.pid is not None
-            yield from _of_group(group, mourned, killed=tells_of_a_kill(lines), silent=silent)
+            silent = whole and not lines and subject.pid is not None
+            yield from _of_group(group, subject, killed=tells_of_a_kill(lines), silent=silent)
     if respondent.same_machine:
         yield from _of_machine(answer.get("machine", {}), respondent)
 
@@ -77,18 +77,18 @@ def is_doubtful(answer: Mapping[str, Any], respondent: Respondent) -> bool:
     Whether a kill in the kernel log may be one of the dead's although nothing says so.
     """
     log = kernel_log(answer)
-    return log is not None and log.leaves_doubt(respondent.mourned)
+    return log is not None and log.leaves_doubt(respondent.subjects)
 
 
 def with_noted_pids(
-    mourned: Sequence[Mourned], ends: Sequence[tuple[int, int, float]]
-) -> tuple[Mourned, ...]:
+    subjects: Sequence[Subject], ends: Sequence[tuple[int, int, float]]
+) -> tuple[Subject, ...]:
     """
     The dead, those without a process id with that of the end noted at the moment when they died.
     """
-    taken = {each.whose.pid for each in mourned}
+    taken = {each.whose.pid for each in subjects}
     found = []
-    for each in mourned:
+    for each in subjects:
         near = [
             (abs(when - each.when), pid)
             for pid, _, when in ends
@@ -118,18 +118,18 @@ def reaches_back(answer: Mapping[str, Any]) -> bool:
 
 def _of_kernel(told: Told, respondent: Respondent) -> Iterator[Evidence]:
     origin = f"kernel log of {respondent.title}"
-    for mourned, lines in zip(respondent.mourned, told.own, strict=False):
+    for subject, lines in zip(respondent.subjects, told.own, strict=False):
         if lines:
-            of = mourned.pid or mourned.whose.worker or mourned.whose.name
+            of = subject.pid or subject.whose.worker or subject.whose.name
             data = as_text(lines)
-            yield LogChunk(origin=f"{origin}, process {of}", data=data, stream="kernel", whose=mourned.whose)
+            yield LogChunk(origin=f"{origin}, process {of}", data=data, stream="kernel", whose=subject.whose)
     if told.common and respondent.same_machine:
-        whose = Identity(host=respondent.mourned[0].whose.host)
+        whose = Identity(host=respondent.subjects[0].whose.host)
         yield LogChunk(origin=origin, data=as_text(told.common), stream="kernel", whose=whose)
 
 
 def _of_group(
-    group: Mapping[str, Any], mourned: Mourned, *, killed: bool, silent: bool
+    group: Mapping[str, Any], subject: Subject, *, killed: bool, silent: bool
 ) -> Iterator[Evidence]:
     """
     Counters of the group that the dead process was in.
@@ -144,41 +144,41 @@ def _of_group(
     if isinstance(count, int):
         own = count == 0 or killed or (limit is not None and not is_root and not silent)
         fields["oom_kill" if own else "oom_kill_of_others" if silent else "oom_kill_in_group"] = count
-    yield Event(topic="cgroup", fields=fields, whose=mourned.whose)
+    yield Event(topic="cgroup", fields=fields, whose=subject.whose)
     if isinstance(limit, int) and fields.get("oom_kill"):
-        yield MemoryReading(whose=mourned.whose, limit_bytes=limit)
+        yield MemoryReading(whose=subject.whose, limit_bytes=limit)
 
 
 def _of_machine(told: Mapping[str, Any], respondent: Respondent) -> Iterator[Evidence]:
     for text in told.get("cores", ()):
-        for mourned in respondent.mourned:
-            if f"PID: {mourned.pid} " in text:
-                origin = f"coredumpctl info {mourned.pid}"
-                yield LogChunk(origin=origin, data=text.encode(), whose=mourned.whose)
-    for mourned in respondent.mourned:
-        listens = told.get("listening", {}).get(mourned.whose.nanny)
+        for subject in respondent.subjects:
+            if f"PID: {subject.pid} " in text:
+                origin = f"coredumpctl info {subject.pid}"
+                yield LogChunk(origin=origin, data=text.encode(), whose=subject.whose)
+    for subject in respondent.subjects:
+        listens = told.get("listening", {}).get(subject.whose.nanny)
         if listens in ("yes", "no"):
-            yield Event(topic="nanny-state", fields={"listening": listens}, whose=mourned.whose)
+            yield Event(topic="nanny-state", fields={"listening": listens}, whose=subject.whose)
         if told.get("host"):
-            yield _of_host(told["host"], respondent, mourned)
-        if mourned.own and told.get("limits"):
-            yield Event(topic="limits", fields=_limits(told["limits"]), whose=mourned.whose)
+            yield _of_host(told["host"], respondent, subject)
+        if subject.own and told.get("limits"):
+            yield Event(topic="limits", fields=_limits(told["limits"]), whose=subject.whose)
         for disk in told.get("disks", ()):
-            if mourned.own or disk.get("what") != "local directory":
-                yield Event(topic="disk", fields=_disk(disk), whose=mourned.whose)
+            if subject.own or disk.get("what") != "local directory":
+                yield Event(topic="disk", fields=_disk(disk), whose=subject.whose)
 
 
-def _of_host(said: Mapping[str, Any], respondent: Respondent, mourned: Mourned) -> Event:
+def _of_host(said: Mapping[str, Any], respondent: Respondent, subject: Subject) -> Event:
     fields: _Fields = {"hostname": respondent.place.hostname, "boot_id": respondent.place.boot_id}
     fields |= {name: said[name] for name in ("uptime_s", "suspended_s", "cpus", "full_avg10") if name in said}
     total, available = said.get("MemTotal"), said.get("MemAvailable")
     if total and available is not None:
         fields |= {"total_bytes": total, "available_bytes": available}
         fields["available_percent"] = round(100 * available / total, 1)
-    if mourned.when is not None and "uptime_s" in said and "now" in said:
+    if subject.when is not None and "uptime_s" in said and "now" in said:
         started = float(said["now"]) - float(said["uptime_s"])
-        fields["restarted_after_death"] = "yes" if started > mourned.when - SLACK_S else "no"
-    return Event(topic="host", fields=fields, whose=mourned.whose)
+        fields["restarted_after_death"] = "yes" if started > subject.when - SKEW_S else "no"
+    return Event(topic="host", fields=fields, whose=subject.whose)
 
 
 def _limits(said: Mapping[str, Any]) -> _Fields:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import field, frozen
 
-from workerdiag.sources.host.respondents import Mourned
+from workerdiag.sources.host.respondents import Subject
 
 #: The kernel and the scheduler notice one death within so many seconds; their clocks were compared.
 SAME_MOMENT_S = 15.0
@@ -74,34 +74,34 @@ class KernelLog:
     #: The signals that ended processes, by pid, as their nanny noted them; 0 for an exit of their own.
     signals: Mapping[int, int] = field(factory=dict, hash=False)
 
-    def about(self, mourned: Sequence[Mourned]) -> Told:
+    def about(self, subjects: Sequence[Subject]) -> Told:
         """
-        The lines that are about *mourned* or their machine; those about other processes are left out.
+        The lines that are about *subjects* or their machine; those about other processes are left out.
         """
-        own: list[list[KernelLine]] = [[] for _ in mourned]
+        own: list[list[KernelLine]] = [[] for _ in subjects]
         common: list[KernelLine] = []
         crashes: dict[int, KernelLine] = {}
         for block in self._blocks():
-            killed = self._killed(block, mourned)
+            killed = self._killed(block, subjects)
             if _OF_CRASH.search(block[0][1]):
-                for index in self._may_have_crashed(block[0], mourned):
-                    crashes[index] = _nearest(crashes.get(index), block[0], mourned[index].when)
+                for index in self._may_have_crashed(block[0], subjects):
+                    crashes[index] = _nearest(crashes.get(index), block[0], subjects[index].when)
             elif killed is not None:
                 own[killed] += block
-            elif not _OF_KILL.search(block[0][1]) and _may_lead_to(block[0][0], mourned):
+            elif not _OF_KILL.search(block[0][1]) and _may_lead_to(block[0][0], subjects):
                 common += block
         for index, line in crashes.items():
             own[index].append(line)
         return Told(own=tuple(tuple(each) for each in own), common=tuple(common))
 
-    def leaves_doubt(self, mourned: Sequence[Mourned]) -> bool:
+    def leaves_doubt(self, subjects: Sequence[Subject]) -> bool:
         """
         Whether a kill was at the moment of a death of which another process than the nanny speaks.
 
         That process may live in another pid namespace than the dead one: the pids say nothing then.
         """
         kills = [block[-1][0] for block in self._blocks() if _OF_KILL.search(block[0][1])]
-        others = [each for each in mourned if not each.own]
+        others = [each for each in subjects if not each.own]
         return any(self._near(when, others) for when in kills)
 
     def _blocks(self) -> Iterator[list[KernelLine]]:
@@ -121,7 +121,7 @@ class KernelLog:
         if block:
             yield block
 
-    def _killed(self, block: Sequence[KernelLine], mourned: Sequence[Mourned]) -> int | None:
+    def _killed(self, block: Sequence[KernelLine], subjects: Sequence[Subject]) -> int | None:
         """
         Which of the dead an OOM kill was of; None for that of another process, and for other lines.
         """
@@ -129,15 +129,15 @@ class KernelLog:
             return None
         text, when = _text(block), block[-1][0]
         pids = {int(pid) for pid in _KILLED.findall(text)}
-        near = self._near(when, mourned)
+        near = self._near(when, subjects)
         if self.comparable:
-            for index, each in enumerate(mourned):
+            for index, each in enumerate(subjects):
                 if each.pid in pids and (each.when is None or abs(each.when - when) <= BEFORE_S):
                     return index
-            near = [index for index in near if mourned[index].pid is None]
+            near = [index for index in near if subjects[index].pid is None]
         return near[0] if near and _PYTHON.search(text) and self._fits(text) else None
 
-    def _may_have_crashed(self, line: KernelLine, mourned: Sequence[Mourned]) -> Iterator[int]:
+    def _may_have_crashed(self, line: KernelLine, subjects: Sequence[Subject]) -> Iterator[int]:
         """
         Whose thread it may be that crashed: the signal fits, and threads are numbered after their process.
 
@@ -146,7 +146,7 @@ class KernelLog:
         found = _OF_CRASH.search(line[1])
         thread = found["thread"] if found else None
         signal = next((number for word, number in _SIGNALS.items() if word in line[1]), SIGSEGV)
-        for index, each in enumerate(mourned):
+        for index, each in enumerate(subjects):
             pid = each.pid
             if each.when is None or self.signals.get(pid or 0, signal) != signal:
                 continue
@@ -154,12 +154,12 @@ class KernelLog:
             if in_order and -SAME_MOMENT_S <= line[0] - each.when - self.drift_s <= NOTICED_S:
                 yield index
 
-    def _near(self, when: float, mourned: Sequence[Mourned]) -> list[int]:
+    def _near(self, when: float, subjects: Sequence[Subject]) -> list[int]:
         """
         Those who died at that moment, the nearest first.
         """
         apart = [
-            (abs(each.when - when), index) for index, each in enumerate(mourned) if each.when is not None
+            (abs(each.when - when), index) for index, each in enumerate(subjects) if each.when is not None
         ]
         return [index for seconds, index in sorted(apart) if seconds <= SAME_MOMENT_S + self.drift_s]
 
@@ -190,8 +190,8 @@ def _nearest(one: KernelLine | None, two: KernelLine, when: float | None) -> Ker
     return two if one is None or when is None else min(one, two, key=lambda line: abs(line[0] - when))
 
 
-def _may_lead_to(when: float, mourned: Sequence[Mourned]) -> bool:
-    return any(each.when is not None and -AFTER_S <= each.when - when <= BEFORE_S for each in mourned)
+def _may_lead_to(when: float, subjects: Sequence[Subject]) -> bool:
+    return any(each.when is not None and -AFTER_S <= each.when - when <= BEFORE_S for each in subjects)
 
 
 def _text(block: Iterable[KernelLine]) -> str:

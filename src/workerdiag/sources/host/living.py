@@ -14,7 +14,7 @@ from workerdiag.model.scene import Place, Scene
 from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.host.places import nannies_here
-from workerdiag.sources.host.respondents import MOST_RESPONDENTS, Mourned, Respondent
+from workerdiag.sources.host.respondents import MOST_RESPONDENTS, Respondent, Subject
 
 
 async def of_the_living(scene: Scene, *, within_s: float) -> list[Respondent]:
@@ -40,6 +40,6 @@ def _respondent(address: str, said: Mapping[str, Any]) -> Respondent:
     asked = Identity(pid=os.getpid() if is_here else None, nanny=whose.nanny, host=host_of(whose.nanny))
     return Respondent(
         place=Place(role="nanny", whose=asked),
-        mourned=(Mourned(whose=whose, when=None, own=True),),
+        subjects=(Subject(whose=whose, when=None, own=True),),
         of_the_dead=False,
     )

@@ -31,8 +31,8 @@ SOURCE = "whereabouts"
 MOST_NANNIES = 4
 #: A nanny of which the scheduler has no worker now may be gone: it is not waited for longer.
 UNREGISTERED_S = 1.0
-#: Of the time given, one question may take so much; the rest is for ending in time.
-_SHARE = 0.9
+#: Of the time given, so much is for asking; the rest for ending in time.
+_ASKING_SHARE = 0.9
 _FORBIDDEN_REMEDY = "take run (nanny) and run_function (scheduler) out of distributed.*.blocked-handlers"
 
 
@@ -51,14 +51,14 @@ def ask_places(client: Any, victims: Sequence[Victim], *, within_s: float) -> tu
     Returns:
         The places, and gaps for those that did not answer.
     """
-    asking = _Asking(client, victims, within_s=within_s)
-    asking.ask_here()
-    if asking.is_open():
+    inquiry = _Inquiry(client, victims, within_s=within_s)
+    inquiry.ask_here()
+    if inquiry.is_open():
         try:
-            wait_in_loop(client, asking.ask_others(), within_s=within_s)
+            wait_in_loop(client, inquiry.ask_others(), within_s=within_s)
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
-            asking.gaps.append(_gap("scheduler", problem))
-    return list(asking.places), list(asking.gaps)
+            inquiry.gaps.append(_gap("scheduler", problem))
+    return list(inquiry.places), list(inquiry.gaps)
 
 
 def is_here(host: str | None) -> bool:
@@ -89,7 +89,7 @@ def nannies_here() -> dict[str, Any]:
     return {str(each.address_safe): each for each in list(nannies) if getattr(each, "address_safe", None)}
 
 
-class _Asking:
+class _Inquiry:
     """
     One round of questions; what has been answered stays, however it ends.
     """
@@ -97,7 +97,7 @@ class _Asking:
     def __init__(self, client: Any, victims: Sequence[Victim], *, within_s: float) -> None:
         self._client = client
         self._victims = victims
-        self._deadline = time.monotonic() + within_s * _SHARE
+        self._deadline = time.monotonic() + within_s * _ASKING_SHARE
         self.places: list[Place] = []
         self.gaps: list[Gap] = []
         self._registered: set[str] = set()
@@ -114,8 +114,8 @@ class _Asking:
         """
         told = ask_here(WHEREABOUTS, {})["whereabouts"]
         hosts = [each.whose.host for each in self._victims if is_here(each.whose.host)]
-        roles = {"client": Identity(pid=os.getpid(), host=next(iter(hosts), None))}
-        self.places.append(_place("client", roles["client"], told, ahead_s=0.0))
+        whose = Identity(pid=os.getpid(), host=next(iter(hosts), None))
+        self.places.append(_place("client", whose, told, ahead_s=0.0))
         for nanny in sorted(self._nannies() & nannies_here().keys()):
             whose = Identity(pid=os.getpid(), nanny=nanny, host=host_of(nanny))
             self.places.append(_place("nanny", whose, told, ahead_s=0.0))

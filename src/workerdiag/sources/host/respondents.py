@@ -11,6 +11,7 @@ from attrs import frozen
 
 from workerdiag.model.evidence import Identity
 from workerdiag.model.scene import Place, Scene, Victim
+from workerdiag.sources.fitting import scheduler_ahead_s
 from workerdiag.sources.host.asking import (
     OF_THE_DEAD,
     OF_THE_LIVING,
@@ -25,13 +26,13 @@ MOST_RESPONDENTS = 4
 
 
 @frozen(kw_only=True)
-class Mourned:
+class Subject:
     """
-    One of the dead, as a certain process can speak of it.
+    A worker that a certain process is asked about, as that process can speak of it.
     """
 
     whose: Identity
-    #: When it died, by the clock of the machine that is asked; None if not known.
+    #: When it died, by the clock of the machine that is asked; None if that is not known, or it lives.
     when: float | None
     #: Whether who is asked was its nanny: then its control group, limits and directory were the same.
     own: bool
@@ -53,7 +54,7 @@ class Respondent:
     """
 
     place: Place
-    mourned: tuple[Mourned, ...]
+    subjects: tuple[Subject, ...]
     #: Whether it is sure that the machine is the one where they died.
     same_machine: bool = True
     #: Whether they are dead at all.
@@ -98,7 +99,7 @@ def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
     """
     Whom to ask, the closest to the latest dead first, and the dead of whom nobody can speak.
     """
-    spoken_for: dict[int, tuple[Place, list[Mourned]]] = {}
+    spoken_for: dict[int, tuple[Place, list[Subject]]] = {}
     sure: dict[int, bool] = {}
     left: list[Victim] = []
     for victim in scene.victims:
@@ -107,12 +108,12 @@ def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
             left.append(victim)
             continue
         own = place.role == "nanny" and place.whose.nanny == victim.whose.nanny
-        mourned = Mourned(whose=victim.whose, when=_on_clock_of(place, victim.when, scene), own=own)
-        spoken_for.setdefault(id(place), (place, []))[1].append(mourned)
+        subject = Subject(whose=victim.whose, when=_on_clock_of(place, victim.when, scene), own=own)
+        spoken_for.setdefault(id(place), (place, []))[1].append(subject)
         sure[id(place)] = place.role != "client" or not is_loopback(victim.whose.host) or _shares_boot(scene)
     found = [
-        Respondent(place=place, mourned=tuple(mourned), same_machine=sure[key])
-        for key, (place, mourned) in spoken_for.items()
+        Respondent(place=place, subjects=tuple(subjects), same_machine=sure[key])
+        for key, (place, subjects) in spoken_for.items()
     ]
     return found, left
 
@@ -151,5 +152,4 @@ def _on_clock_of(place: Place, when: float | None, scene: Scene) -> float | None
     """
     if when is None or place.clock_ahead_s is None:
         return when
-    ahead = next((each.clock_ahead_s for each in scene.places if each.role == "scheduler"), None)
-    return when - (ahead or 0.0) + place.clock_ahead_s
+    return when - scheduler_ahead_s(scene) + place.clock_ahead_s

@@ -19,7 +19,7 @@ from workerdiag.sources.host.respondents import Respondent, respondents
 from workerdiag.sources.run import safely
 
 #: Of the budget, so much is for asking; the rest for ending in time.
-_ASKING = 0.85
+_ASKING_SHARE = 0.85
 #: What a machine may take to answer.
 _ANSWER_S = 3.0
 #: Without a time of death, so far back is looked.
@@ -66,7 +66,7 @@ class HostSource:
         """
         What the machines say, and a gap for each that cannot be asked.
         """
-        self._deadline = time.monotonic() + _ASKING * budget_s
+        self._deadline = time.monotonic() + _ASKING_SHARE * budget_s
         asked, left = respondents(self._scene) if self._scene.victims else (self._living(), [])
         answers = self._answers(asked)
         told: set[tuple[str, bytes]] = set()  # two nannies of one machine tell the same of it
@@ -125,17 +125,17 @@ class HostSource:
         The argument of the probes, see ``probes``.
         """
         ahead_s = respondent.place.clock_ahead_s or 0.0
-        times = [each.when for each in respondent.mourned]
+        times = [each.when for each in respondent.subjects]
         known = [when for when in times if when is not None]
         since_s = time.time() + ahead_s - min(known) + _BEFORE_S if len(known) == len(times) else _LOOK_BACK_S
         return {
             "since_s": max(_BEFORE_S, since_s),
             "budget_s": max(0.1, min(1.0, 0.3 * self._left_s())),
-            "pids": [each.pid for each in respondent.mourned if each.pid is not None],
+            "pids": [each.pid for each in respondent.subjects if each.pid is not None],
             "addresses": [
-                each.whose.nanny for each in respondent.mourned if each.whose.nanny and not each.own
+                each.whose.nanny for each in respondent.subjects if each.whose.nanny and not each.own
             ],
-            "nannies": [each.whose.nanny for each in respondent.mourned if each.own],
+            "nannies": [each.whose.nanny for each in respondent.subjects if each.own],
         }
 
     def _kernel_logs(
@@ -154,8 +154,8 @@ class HostSource:
         sure = bool(pairs) and len(pairs) == len(asked) and all(each.same_machine for each in asked)
         if sure and not left and not gaps and not any(is_doubtful(answer, each) for each, answer in pairs):
             for each in asked:
-                for mourned in each.mourned:
-                    yield Looked(place="kernel log", whose=mourned.whose)
+                for subject in each.subjects:
+                    yield Looked(place="kernel log", whose=subject.whose)
 
     def _gaps(
         self, asked: Sequence[Respondent], answers: Sequence[Any], left: Sequence[Victim]

@@ -13,12 +13,12 @@ from typing import ClassVar
 
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.scene import Scene, Terms
-from workerdiag.sources.kubernetes.asking import SOURCE
-from workerdiag.sources.kubernetes.whom import Whom, whom_to_ask
+from workerdiag.sources.kubernetes.api import SOURCE
+from workerdiag.sources.kubernetes.target import Target, target_of
 
 #: Of the budget, so much is for asking, and so much for both; the rest for ending in time.
-_ASKING = 0.85
-_WAITING = 0.95
+_ASKING_SHARE = 0.85
+_WAITING_SHARE = 0.95
 
 
 class KubernetesSource:
@@ -26,7 +26,7 @@ class KubernetesSource:
     Asks the API server about the victims' pods, their events, nodes and logs; changes nothing.
 
     Args:
-        whom: Whom to ask about; `of` works it out.
+        target: Whom to ask about; `of` works it out.
     """
 
     name: ClassVar[str] = SOURCE
@@ -37,16 +37,16 @@ class KubernetesSource:
         cost="five to thirty small requests to the API server, four at a time, at most 4 MiB",
     )
 
-    def __init__(self, whom: Whom) -> None:
-        self._whom = whom
+    def __init__(self, target: Target) -> None:
+        self._target = target
 
     @classmethod
     def of(cls, scene: Scene) -> KubernetesSource | None:
         """
         The source for *scene*; None where nothing points to Kubernetes.
         """
-        whom = whom_to_ask(scene)
-        return None if whom is None else cls(whom)
+        target = target_of(scene)
+        return None if target is None else cls(target)
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
@@ -56,14 +56,14 @@ class KubernetesSource:
         answers: queue.SimpleQueue[Evidence | None] = queue.SimpleQueue()
         asking = threading.Thread(
             target=self._ask,
-            args=(answers, began + _ASKING * budget_s),
+            args=(answers, began + _ASKING_SHARE * budget_s),
             name="workerdiag-kubernetes-loop",
             daemon=True,  # an abandoned look-up of a host name may hang for long
         )
         asking.start()
         while True:
             try:
-                piece = answers.get(timeout=max(0.001, began + _WAITING * budget_s - time.monotonic()))
+                piece = answers.get(timeout=max(0.001, began + _WAITING_SHARE * budget_s - time.monotonic()))
             except queue.Empty:
                 yield _gap("timed-out", "the API server did not answer in time", "kubectl get --raw /readyz")
                 return
@@ -73,7 +73,7 @@ class KubernetesSource:
 
     def _ask(self, answers: queue.SimpleQueue[Evidence | None], deadline: float) -> None:
         try:
-            asyncio.run(self._round(answers, deadline))
+            asyncio.run(self._inquire(answers, deadline))
         except TimeoutError:
             answers.put(
                 _gap("timed-out", "the time was up before all was asked", "give it more time: timeout='60s'")
@@ -84,11 +84,11 @@ class KubernetesSource:
         finally:
             answers.put(None)
 
-    async def _round(self, answers: queue.SimpleQueue[Evidence | None], deadline: float) -> None:
+    async def _inquire(self, answers: queue.SimpleQueue[Evidence | None], deadline: float) -> None:
         from workerdiag.sources.kubernetes.inquiry import Inquiry
 
         async with asyncio.timeout(deadline - time.monotonic()):
-            await Inquiry(self._whom, answers.put, deadline=deadline).ask_all()
+            await Inquiry(self._target, answers.put, deadline=deadline).ask_all()
 
 
 def _gap(reason: str, detail: str, remedy: str) -> Gap:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from workerdiag.sources.kubernetes.events import PodEvent
+from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.pods import Pod, Termination
 from workerdiag.sources.kubernetes.reading import part, parts, seconds, text
 
@@ -45,7 +45,7 @@ def describe_pod(pod: Pod, end: Termination | None, *, all_ends: bool = False) -
     return "\n".join(_pod(pod, end, all_ends=all_ends)) + "\n"
 
 
-def describe_events(events: Iterable[PodEvent], *, now: float) -> str:
+def describe_events(events: Iterable[KubernetesEvent], *, now: float) -> str:
     """
     The events as ``kubectl get events`` has them, the oldest first.
     """

@@ -14,7 +14,7 @@ from workerdiag.sources.kubernetes.reading import part, seconds, text
 
 
 @frozen
-class PodEvent:
+class KubernetesEvent:
     """
     An event that some component of Kubernetes recorded of an object.
     """

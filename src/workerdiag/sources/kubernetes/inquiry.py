@@ -11,24 +11,25 @@ from typing import Any
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
 from workerdiag.sources.kubernetes import telling
-from workerdiag.sources.kubernetes.asking import SOURCE, Api, NotAnsweredError
+from workerdiag.sources.kubernetes.api import SOURCE, Api, NotAnsweredError
 from workerdiag.sources.kubernetes.describing import describe_node
-from workerdiag.sources.kubernetes.events import PodEvent
+from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.joining import ENDING, Found
 from workerdiag.sources.kubernetes.pods import Pod
 from workerdiag.sources.kubernetes.search import Search
+from workerdiag.sources.kubernetes.target import Target, name_or_none
 from workerdiag.sources.kubernetes.unwell import of_owners, of_unwell, unwell
-from workerdiag.sources.kubernetes.whom import Whom, name_or_none
 
 #: So many events of a namespace are listed at once; of more, only those in question.
 _MOST_EVENTS = 300
 _MOST_NODES = 3
-#: Of a container's log.
+#: Of a container's log, its end: so many lines and bytes, from so long before the death.
 _LOG_LINES = 300
 _LOG_BYTES = 256 * 1024
 _LOG_BEFORE_S = 300.0
 #: The kubelet looks at its containers once a second, and tells the API server after that.
 _KUBELET_S = 1.5
+#: A death is so fresh that this is waited for.
 _FRESH_S = 10.0
 #: Events are kept for so long (kube-apiserver, ``--event-ttl``, 1h).
 _EVENTS_S = 3600.0
@@ -36,16 +37,16 @@ _EVENTS_S = 3600.0
 
 class Inquiry:
     """
-    What has been answered is handed on at once, however the round ends.
+    A round of questions; what has been answered is handed on at once, however it ends.
 
     Args:
-        whom: Whom to ask about.
+        target: Whom to ask about.
         tell: Called with every piece of evidence.
         deadline: Of the round, by ``time.monotonic()``.
     """
 
-    def __init__(self, whom: Whom, tell: Callable[[Evidence], None], *, deadline: float) -> None:
-        self._whom = whom
+    def __init__(self, target: Target, tell: Callable[[Evidence], None], *, deadline: float) -> None:
+        self._target = target
         self._tell = tell
         self._deadline = deadline
         self._api = Api(tell, deadline=deadline)
@@ -59,7 +60,7 @@ class Inquiry:
             await self._api.open()
         except NotAnsweredError:
             return  # the gap is told
-        self._search = Search(self._api, self._whom)
+        self._search = Search(self._api, self._target)
         pods_known = await self._answered(self._search.list_pods())
         found = self._search.found()
         if any(self._is_fresh(each) for each in found) and self._left_s() > 2 * _KUBELET_S:
@@ -68,7 +69,7 @@ class Inquiry:
             found = self._search.found()
         for each in found:
             self._tell_all(telling.of_container(each))
-        listed: list[PodEvent] | None = None
+        listed: list[KubernetesEvent] | None = None
         try:
             listed = await self._events()
         finally:  # also when the time is up
@@ -91,7 +92,7 @@ class Inquiry:
 
     # ------------------------------------------------------------------------------ events
 
-    async def _events(self) -> list[PodEvent] | None:
+    async def _events(self) -> list[KubernetesEvent] | None:
         """
         The namespace's events, or where they are many, those in question; None without an answer.
         """
@@ -101,7 +102,7 @@ class Inquiry:
                 items += await self._events_in_question()
         except NotAnsweredError:
             return None
-        unique = {event.key: event for event in map(PodEvent, items)}
+        unique = {event.key: event for event in map(KubernetesEvent, items)}
         return [each for each in unique.values() if self._search.in_time(each)]
 
     async def _list_events(self, fields: str = "", namespace: str = "") -> tuple[list[dict[str, Any]], bool]:
@@ -122,7 +123,7 @@ class Inquiry:
 
     # --------------------------------------------------------------------- nodes and logs
 
-    def _nodes(self, found: Iterable[Found], listed: Sequence[PodEvent]) -> dict[str, list[Found]]:
+    def _nodes(self, found: Iterable[Found], listed: Sequence[KubernetesEvent]) -> dict[str, list[Found]]:
         """
         The nodes of the pods, also of those that are gone, and whose they were.
         """
@@ -142,7 +143,7 @@ class Inquiry:
 
     async def _ask_conditions(self, name: str, found: Sequence[Found]) -> None:
         node = await self._api.item("nodes", name)
-        until = self._search.shifted(self._whom.until)
+        until = self._search.shifted(self._target.until)
         said = f'Error from server (NotFound): nodes "{name}" not found\n'
         if node is not None:
             said = describe_node(node, until=until)
@@ -153,7 +154,7 @@ class Inquiry:
     async def _ask_node_events(self, name: str, found: Sequence[Found]) -> None:
         fields = f"involvedObject.kind=Node,involvedObject.name={name}"
         items, _ = await self._list_events(fields, "default")
-        events = [each for each in map(PodEvent, items) if self._search.in_time(each)]
+        events = [each for each in map(KubernetesEvent, items) if self._search.in_time(each)]
         for each in found:
             said = telling.of_node_events(events, each, now=self._search.now())
             self._tell_all(telling.text_of(f"kubectl get events --field-selector {fields}", said, each.whose))
@@ -196,12 +197,12 @@ class Inquiry:
             self._tell(piece)
 
     def _tell_what_is_missing(
-        self, found: Sequence[Found], listed: Sequence[PodEvent] | None, *, complete: bool
+        self, found: Sequence[Found], listed: Sequence[KubernetesEvent] | None, *, complete: bool
     ) -> None:
         """
         Without victims, the cluster's pods that are unwell; else the victims of whom no pod is left.
         """
-        if not self._whom.victims:
+        if not self._target.victims:
             self._tell_unwell(listed or ())
             return
         with_pod = {each.victim for each in found if each.pod is not None}
@@ -217,23 +218,23 @@ class Inquiry:
                 "pods", "expired", detail, "keep the pods' logs and events elsewhere" if old else events
             )
 
-    def _tell_unwell(self, listed: Sequence[PodEvent]) -> None:
-        if not self._whom.labels:
+    def _tell_unwell(self, listed: Sequence[KubernetesEvent]) -> None:
+        if not self._target.labels:
             detail = "nobody is known to have died, and which pods are this cluster's is not known either"
             self._gap("pods", "never-recorded", detail, f"kubectl -n {self._search.namespace} get pods")
             return
         pods, now = self._search.pods, self._search.now()
         self._tell_all(of_unwell(self._unwell(), listed, now=now))
-        cluster, namespace = self._whom.cluster, self._search.namespace
+        cluster, namespace = self._target.cluster, self._search.namespace
         self._tell_all(of_owners(cluster, pods, listed, namespace=namespace, now=now))
 
     def _unwell(self) -> list[Pod]:
         """
         Of the cluster's pods, where nobody is known to have died.
         """
-        if self._whom.victims or not self._whom.labels:
+        if self._target.victims or not self._target.labels:
             return []
-        return unwell(self._search.pods, since=self._search.shifted(self._whom.since))
+        return unwell(self._search.pods, since=self._search.shifted(self._target.since))
 
     def _gap(self, place: str, reason: str, detail: str, remedy: str) -> None:
         self._tell(Gap(source=f"{SOURCE} {place}", reason=reason, detail=detail, remedy=remedy))

@@ -11,14 +11,14 @@ from attrs import evolve, frozen
 
 from workerdiag.model.evidence import Identity
 from workerdiag.model.scene import Victim
-from workerdiag.sources.kubernetes.events import PodEvent
+from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.pods import Pod, Termination
 
 #: A worker that falls silent is given up after ``distributed.scheduler.worker-ttl``, 5 minutes
 #: (distributed.yaml, 2026.8.0): so long before its removal its container may have ended.
 SILENT_S = 330.0
 #: Clocks of a scheduler and of nodes differ by so much, after the difference that is known.
-CLOCK_S = 3.0
+SKEW_S = 3.0
 #: Times of containers are whole seconds, rounded down.
 SECOND_S = 1.0
 #: Events by which a pod that is gone is known to have ended.
@@ -101,7 +101,7 @@ def _rank(
 
 def find_gone(
     victims: Iterable[Victim],
-    events: Sequence[PodEvent],
+    events: Sequence[KubernetesEvent],
     there: Iterable[Pod],
     own: Mapping[Victim, str],
     *,
@@ -177,12 +177,12 @@ def _may_be(end: Termination, pod: Pod, victim: Victim) -> bool:
     """
     if victim.when is None:
         return not end.earlier or not any(not each.earlier for each in pod.terminations)
-    if end.finished is None or end.finished > victim.when + pod.grace_s + CLOCK_S:
+    if end.finished is None or end.finished > victim.when + pod.grace_s + SKEW_S:
         return False
-    if end.started is not None and end.started > victim.when + CLOCK_S:
+    if end.started is not None and end.started > victim.when + SKEW_S:
         return False
     next_run = _run_after(end, pod)
-    if next_run is not None and next_run < victim.when - CLOCK_S:
+    if next_run is not None and next_run < victim.when - SKEW_S:
         return False  # it lived in the next run of the container
     return end.finished > victim.when - SILENT_S
 
@@ -217,7 +217,7 @@ def _began_after(pod: Pod, victim: Victim) -> bool:
     return began is not None and victim.when is not None and began > victim.when - SECOND_S
 
 
-def _ended_then(event: PodEvent, victim: Victim) -> bool:
+def _ended_then(event: KubernetesEvent, victim: Victim) -> bool:
     if victim.when is None or event.last is None:
         return True
     return -SILENT_S < event.last - victim.when < 30.0

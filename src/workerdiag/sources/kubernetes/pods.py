@@ -4,20 +4,15 @@ Pods, and what is said of the container in them that runs Dask.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import field, frozen
 
+from workerdiag.sources.kubernetes.containers import WORKER_NAME_VARIABLES, command_words, dask_container
 from workerdiag.sources.kubernetes.reading import part, parts, quantity, seconds, text
 
-#: Commands that run a worker or scheduler of Dask, with all their spellings.
-_RUNS_DASK = re.compile(
-    r"\bdask[-_ ](?:cuda[-_ ])?(?:worker|scheduler|spec)\b|distributed\.cli\.dask_|dask_cuda"
-)
-_DASK_VARIABLES = ("DASK_WORKER_NAME", "DASK_SCHEDULER_ADDRESS", "DASK_GATEWAY_WORKER_NAME")
-_USUAL_NAMES = ("worker", "dask-worker", "scheduler", "dask-scheduler", "dask", "dask-container")
+#: Annotation: of which container kubectl shows the log (Kubernetes documentation, "Well-Known Labels").
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
@@ -27,9 +22,12 @@ class Termination:
     The end of one run of a container.
     """
 
+    #: Of the kubelet, in a word: ``OOMKilled``, ``Error``.
     reason: str
+    #: What the container left as its last words; mostly empty.
     message: str
     exit_code: int
+    #: Seconds since the epoch, without fractions.
     started: float | None
     finished: float | None
     #: Whether the container has been started again since.
@@ -118,7 +116,7 @@ class Pod:
     @property
     def grace_s(self) -> float:
         """
-        How long it may take between being asked to stop and SIGKILL.
+        Seconds between being asked to stop and SIGKILL; 30 unless the pod says otherwise (core/v1).
         """
         said = self.spec.get("terminationGracePeriodSeconds")
         return float(said) if isinstance(said, int) else 30.0
@@ -129,12 +127,12 @@ class Pod:
         The name its worker was given; empty if it is not told.
         """
         container = self.container
-        words = _words(container)
+        words = command_words(container)
         given = words[words.index("--name") + 1 : words.index("--name") + 2] if "--name" in words else []
         if given and "$" not in given[0]:
             return given[0]
         for variable in parts(container, "env"):
-            if text(variable, "name") in ("DASK_WORKER_NAME", "DASK_GATEWAY_WORKER_NAME"):
+            if text(variable, "name") in WORKER_NAME_VARIABLES:
                 of_pod = text(part(variable, "valueFrom", "fieldRef"), "fieldPath") == "metadata.name"
                 return self.name if of_pod else text(variable, "value")
         return text(self.labels, "dask.org/worker-name")
@@ -144,17 +142,8 @@ class Pod:
         """
         What is asked for of the container that runs Dask; empty where that is not clear.
         """
-        containers = parts(self.spec, "containers")
         default = text(part(self.raw, "metadata", "annotations"), _DEFAULT_CONTAINER)
-        choices = (
-            [each for each in containers if _RUNS_DASK.search(" ".join(_words(each)))],
-            [each for each in containers if _variables(each).intersection(_DASK_VARIABLES)],
-            [each for each in containers if text(each, "name") in _USUAL_NAMES],
-            [each for each in containers if text(each, "name") == default],
-            containers,
-        )
-        first = next((found for found in choices if found), [])
-        return first[0] if len(first) == 1 else {}
+        return dask_container(parts(self.spec, "containers"), default=default)
 
     @property
     def container_name(self) -> str:
@@ -255,15 +244,3 @@ class Pod:
             if end.exit_code and (since is None or end.finished is None or end.finished >= since):
                 return end.reason or "Error"
         return "Pending" if self.status.get("phase") in ("Pending", "Unknown") else ""
-
-
-def _words(container: object) -> list[str]:
-    """
-    Command and arguments.
-    """
-    lists = [container.get(key) for key in ("command", "args")] if isinstance(container, dict) else []
-    return [str(word) for each in lists if isinstance(each, list) for word in each]
-
-
-def _variables(container: object) -> set[str]:
-    return {text(each, "name") for each in parts(container, "env")}

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from workerdiag.model.scene import Victim
-from workerdiag.sources.kubernetes.asking import Api
-from workerdiag.sources.kubernetes.events import PodEvent
+from workerdiag.sources.kubernetes.api import Api
+from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.joining import Found, find, find_gone
 from workerdiag.sources.kubernetes.pods import Pod
-from workerdiag.sources.kubernetes.whom import Whom, name_or_none
+from workerdiag.sources.kubernetes.target import Target, name_or_none
 
 #: A cluster of so many pods is listed whole; of a larger one only the pods in question.
 _MOST_PODS = 60
 #: A difference of clocks that is smaller cannot be told: HTTP has whole seconds.
-_CLOCK_S = 2.0
+_LEAST_APART_S = 2.0
 
 
 class Search:
@@ -29,14 +29,14 @@ class Search:
 
     Args:
         api: The API server, opened.
-        whom: Whom to look for.
+        target: Whom to look for.
     """
 
-    def __init__(self, api: Api, whom: Whom) -> None:
+    def __init__(self, api: Api, target: Target) -> None:
         self._api = api
-        self._whom = whom
+        self._target = target
         self._pods: dict[str, Pod] = {}
-        self.namespace = whom.namespace or api.namespace
+        self.namespace = target.namespace or api.namespace
 
     @property
     def pods(self) -> list[Pod]:
@@ -50,7 +50,7 @@ class Search:
         """
         The dead, with times by the API server's clock.
         """
-        return tuple(map(self._by_their_clock, self._whom.victims))
+        return tuple(map(self._by_their_clock, self._target.victims))
 
     async def list_pods(self) -> None:
         """
@@ -59,12 +59,12 @@ class Search:
         Raises:
             NotAnsweredError: A question was not answered; what the others brought is kept.
         """
-        if self._whom.labels and await self._take_all(labels=self._whom.labels):
+        if self._target.labels and await self._take_all(labels=self._target.labels):
             return
-        hosts = sorted({each.whose.host for each in self._whom.victims if each.whose.host})
+        hosts = sorted({each.whose.host for each in self._target.victims if each.whose.host})
         asked = [self._take_all(fields=f"status.podIP={each}") for each in hosts if _is_of_a_pod(each)]
         unwell = "status.phase!=Running,status.phase!=Succeeded"
-        asked.append(self._take_all(labels=self._whom.labels, fields=unwell))
+        asked.append(self._take_all(labels=self._target.labels, fields=unwell))
         asked += [self._take(each) for each in self.names()]
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, BaseException):
@@ -74,8 +74,8 @@ class Search:
         """
         Names that may be those of the victims' pods.
         """
-        named = {name_or_none(each.whose.name) for each in self._whom.victims}
-        return sorted({each for each in (*named, *self._whom.pods.values()) if each})
+        named = {name_or_none(each.whose.name) for each in self._target.victims}
+        return sorted({each for each in (*named, *self._target.pods.values()) if each})
 
     def found(self) -> list[Found]:
         """
@@ -83,7 +83,7 @@ class Search:
         """
         return find(self.victims, self.pods, self._own())
 
-    def gone(self, found: Sequence[Found], events: Sequence[PodEvent]) -> list[Found]:
+    def gone(self, found: Sequence[Found], events: Sequence[KubernetesEvent]) -> list[Found]:
         """
         Those of the other victims whose pod is gone, but has left events.
         """
@@ -95,14 +95,14 @@ class Search:
         """
         A time of the scheduler's by the API server's clock, if these are known to differ.
         """
-        apart_s = (self._api.ahead_s or 0.0) - self._whom.scheduler_ahead_s
-        return when if when is None or abs(apart_s) < _CLOCK_S else when + apart_s
+        apart_s = (self._api.ahead_s or 0.0) - self._target.scheduler_ahead_s
+        return when if when is None or abs(apart_s) < _LEAST_APART_S else when + apart_s
 
-    def in_time(self, event: PodEvent) -> bool:
+    def in_time(self, event: KubernetesEvent) -> bool:
         """
         Whether an event is of the time of interest.
         """
-        since, until = self.shifted(self._whom.since), self.shifted(self._whom.until)
+        since, until = self.shifted(self._target.since), self.shifted(self._target.until)
         last, first = event.last, event.first
         if last is None or first is None:
             return True
@@ -118,7 +118,7 @@ class Search:
         return evolve(victim, when=self.shifted(victim.when))
 
     def _own(self) -> dict[Victim, str]:
-        return {self._by_their_clock(victim): pod for victim, pod in self._whom.pods.items()}
+        return {self._by_their_clock(victim): pod for victim, pod in self._target.pods.items()}
 
     async def _take_all(self, *, labels: str = "", fields: str = "") -> bool:
         items, complete = await self._api.items(

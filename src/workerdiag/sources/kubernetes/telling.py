@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked, MemoryReading, ProcessExit
+from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked, MemoryReading
 from workerdiag.model.scene import Victim
-from workerdiag.sources.kubernetes.asking import SOURCE
+from workerdiag.sources.exits import container_exit
+from workerdiag.sources.kubernetes.api import SOURCE
 from workerdiag.sources.kubernetes.describing import describe_events, describe_pod
-from workerdiag.sources.kubernetes.events import PodEvent
+from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.joining import Found
 from workerdiag.sources.kubernetes.pods import Pod, Termination
 
@@ -27,7 +28,7 @@ def of_container(found: Found) -> Iterator[Evidence]:
     """
     end, pod = found.end, found.pod
     if end is not None and _is_of_the_worker(end, found.victim):
-        yield exit_of(end, found.whose)
+        yield container_exit(end.exit_code, whose=found.whose, when=end.finished, said_by="Kubernetes")
     if end is not None and pod is not None and end.reason == "OOMKilled" and pod.memory_limit_bytes:
         yield MemoryReading(whose=found.whose, limit_bytes=pod.memory_limit_bytes, when=end.finished)
     if pod is not None and found.forgotten:
@@ -42,7 +43,7 @@ def of_container(found: Found) -> Iterator[Evidence]:
 
 
 def of_pod(
-    found: Found, among: Sequence[Found], listed: Sequence[PodEvent] | None, *, now: float
+    found: Found, among: Sequence[Found], listed: Sequence[KubernetesEvent] | None, *, now: float
 ) -> Iterator[Evidence]:
     """
     The victim's pod as kubectl describes it, with those of its events that are of this death.
@@ -63,7 +64,7 @@ def of_pod(
         yield Looked(place="Kubernetes events", whose=found.whose)
 
 
-def of_node_events(events: Sequence[PodEvent], found: Found, *, now: float) -> str:
+def of_node_events(events: Sequence[KubernetesEvent], found: Found, *, now: float) -> str:
     """
     Those of a node's events that may be of this death, as ``kubectl get events`` has them.
     """
@@ -77,15 +78,6 @@ def text_of(origin: str, said: str, whose: Identity) -> Iterator[LogChunk]:
     """
     if said:
         yield LogChunk(origin=origin, data=said.encode(), stream="kubernetes", whose=whose)
-
-
-def exit_of(end: Termination, whose: Identity) -> ProcessExit:
-    """
-    The container's end as a process's; runtimes report a signal as 128 and its number.
-    """
-    signal = end.exit_code - 128 if 128 < end.exit_code < 128 + 65 else None
-    status = end.exit_code if signal is None else None
-    return ProcessExit(whose=whose, signal=signal, status=status, when=end.finished, said_by="Kubernetes")
 
 
 def logs_command(pod: Pod) -> str:
@@ -121,7 +113,7 @@ def _is_of_the_worker(end: Termination, victim: Victim) -> bool:
     return victim.whose.nanny is None or end.exit_code == 137
 
 
-def _is_about(event: PodEvent, found: Found) -> bool:
+def _is_about(event: KubernetesEvent, found: Found) -> bool:
     if (
         event.kind != "Pod"
         or event.name != found.name
@@ -132,7 +124,7 @@ def _is_about(event: PodEvent, found: Found) -> bool:
     return not container or event.container in ("", container)
 
 
-def _nearest(event: PodEvent, rivals: Sequence[Found]) -> Found:
+def _nearest(event: KubernetesEvent, rivals: Sequence[Found]) -> Found:
     """
     Of several deaths in one pod, the one that an event is nearest to.
     """
@@ -142,7 +134,7 @@ def _nearest(event: PodEvent, rivals: Sequence[Found]) -> Found:
     return min(rivals, key=lambda each: abs(last - each.victim.when) if each.victim.when else 0.0)
 
 
-def _is_near(event: PodEvent, found: Found) -> bool:
+def _is_near(event: KubernetesEvent, found: Found) -> bool:
     """
     Whether a node's event may be of this death: a kill for memory only in the same moment.
     """

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from workerdiag.model.evidence import Evidence, Identity
 from workerdiag.sources.kubernetes.describing import describe_events, describe_pod
-from workerdiag.sources.kubernetes.events import PodEvent
+from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.pods import Pod
 from workerdiag.sources.kubernetes.telling import text_of, whose_pod
 
@@ -31,7 +31,7 @@ def unwell(pods: Iterable[Pod], *, since: float | None) -> list[Pod]:
     return list(found.values())[:_MOST]
 
 
-def of_unwell(pods: Iterable[Pod], listed: Sequence[PodEvent], *, now: float) -> Iterator[Evidence]:
+def of_unwell(pods: Iterable[Pod], listed: Sequence[KubernetesEvent], *, now: float) -> Iterator[Evidence]:
     """
     The pods as kubectl describes them, with their events.
 
@@ -48,7 +48,7 @@ def of_unwell(pods: Iterable[Pod], listed: Sequence[PodEvent], *, now: float) ->
 
 
 def of_owners(
-    cluster: str, pods: Iterable[Pod], listed: Iterable[PodEvent], *, namespace: str, now: float
+    cluster: str, pods: Iterable[Pod], listed: Iterable[KubernetesEvent], *, namespace: str, now: float
 ) -> Iterator[Evidence]:
     """
     What befell the deployments, replica sets and worker groups that were to make a cluster's pods.

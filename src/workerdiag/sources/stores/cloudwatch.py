@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar, Self
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.clouds import fitting
-from workerdiag.sources.clouds.asking import Patience, Step, bounded
+from workerdiag.sources import fitting
+from workerdiag.sources.calls import Deadline, Question, answers_to
 from workerdiag.sources.clouds.aws import client, region_of
 
 #: A worker notes down so when it has its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
@@ -57,24 +58,20 @@ class CloudWatchSource:
         """
         What the containers of the dead wrote last.
         """
-        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _steps(self, patience: Patience) -> Iterator[Step]:
-        logs = client("logs", region_of(self._scene), patience)
+    def _questions(self, deadline: Deadline) -> Iterator[Question]:
+        logs = client("logs", region_of(self._scene), deadline)
         group = str(self._scene.cluster.cloudwatch_logs_group)
         for victim in self._scene.victims:
             address = victim.whose.worker or ""
             if _ADDRESS.fullmatch(address):
-                yield Step(
+                yield Question(
                     what="logs:FilterLogEvents, logs:GetLogEvents",
                     remedy=f"aws logs filter-log-events --log-group-name {group} "
                     f"--filter-pattern '\"{_START.format(address=address)}\"'",
-                    ask=_asking(logs, group, victim, fitting.missed_at(self._scene, victim)),
+                    ask=partial(_told, logs, group, victim, fitting.missed_at(self._scene, victim)),
                 )
-
-
-def _asking(logs: Any, group: str, victim: Victim, missed: float | None) -> Any:
-    return lambda: _told(logs, group, victim, missed)
 
 
 def _told(logs: Any, group: str, victim: Victim, missed: float | None) -> Iterator[Evidence]:
@@ -89,18 +86,18 @@ def _told(logs: Any, group: str, victim: Victim, missed: float | None) -> Iterat
         )
         return
     stream = str(started["logStreamName"])
-    terms: dict[str, Any] = {"startTime": started["timestamp"]}
+    params: dict[str, Any] = {"startTime": started["timestamp"]}
     if missed is not None:
-        terms = {
+        params = {
             "startTime": max(started["timestamp"], int((missed - _BEFORE_S) * 1000)),
             "endTime": int((missed + _AFTER_S) * 1000),
         }
     answer = logs.get_log_events(
-        logGroupName=group, logStreamName=stream, limit=_MOST_LINES, startFromHead=False, **terms
+        logGroupName=group, logStreamName=stream, limit=_MOST_LINES, startFromHead=False, **params
     )
     text = "".join(f"{each['message']}\n" for each in answer.get("events", ())).encode()[-_MOST_BYTES:]
     task = Identity(container=stream.rpartition("/")[2])
-    whose = evolve(victim.whose.joined(task), pid=None)
+    whose = fitting.without_pid(victim.whose.joined(task))
     yield LogChunk(origin=f"aws logs get-log-events {group} {stream}", data=text, whose=whose)
     yield Looked(place="worker log", whose=whose)
 
@@ -109,17 +106,17 @@ def _start(logs: Any, group: str, address: str, missed: float | None) -> Mapping
     """
     The last time before the death that a worker started at this address, for addresses are used again.
     """
-    terms: dict[str, Any] = {"filterPattern": f'"{_START.format(address=address)}"'}
+    params: dict[str, Any] = {"filterPattern": f'"{_START.format(address=address)}"'}
     if missed is not None:
-        terms["startTime"] = int((missed - _LIFE_S) * 1000)
-        terms["endTime"] = int((missed + fitting.SKEW_S) * 1000)
+        params["startTime"] = int((missed - _LIFE_S) * 1000)
+        params["endTime"] = int((missed + fitting.SKEW_S) * 1000)
     found: Mapping[str, Any] | None = None
     for _ in range(_MOST_PAGES):
-        page = logs.filter_log_events(logGroupName=group, **terms)
+        page = logs.filter_log_events(logGroupName=group, **params)
         for event in page.get("events", ()):
             if found is None or event["timestamp"] >= found["timestamp"]:
                 found = event
         if not page.get("nextToken"):
             break
-        terms["nextToken"] = page["nextToken"]
+        params["nextToken"] = page["nextToken"]
     return found

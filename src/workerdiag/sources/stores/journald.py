@@ -12,11 +12,11 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Gap, LogChunk, Looked
 from workerdiag.model.scene import Place, Scene, Terms, Victim
-from workerdiag.sources import commands
-from workerdiag.sources.clouds import fitting
+from workerdiag.sources import commands, fitting
 
-#: Of the time given, one command may take so much.
-_SHARE = 0.8
+#: Of the budget, so much is for the commands; the rest for ending in time.
+_COMMAND_SHARE = 0.8
+#: From so long before the death to so long after it, in whole seconds.
 _BEFORE_S = 900
 _AFTER_S = 60
 _MOST_LINES = 5000
@@ -45,7 +45,7 @@ class JournalSource:
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
-        Where a worker died on this machine, in a unit of systemd or under a known process id.
+        Where a worker died on this machine that was in a unit of systemd, or wrote to the journal.
         """
         here = tuple((each, match) for each in scene.victims if (match := _match_of(scene, each)))
         return cls(scene, here) if here else None
@@ -60,7 +60,7 @@ class JournalSource:
             if (match, missed) in asked:
                 continue
             asked.add((match, missed))
-            yield from _told(victim, match, missed, within_s=_SHARE * budget_s / len(self._here))
+            yield from _told(victim, match, missed, within_s=_COMMAND_SHARE * budget_s / len(self._here))
 
 
 def _told(victim: Victim, match: str, missed: int, *, within_s: float) -> Iterator[Evidence]:
@@ -105,18 +105,21 @@ def _empty(command: list[str]) -> Gap:
 
 def _match_of(scene: Scene, victim: Victim) -> str | None:
     """
-    The unit that the victim ran in, else its process; None if it did not live here.
+    The unit that the victim ran in, else its process; None if it did not live here, or wrote to no journal.
     """
     here = next((each for each in scene.places if each.role == "client"), None)
     if here is None or not _same_machine(here, victim):
         return None
+    pid = victim.whose.pid
     for place in scene.nearest(victim.whose):
         if place.role in ("worker", "nanny") and place.whose.nanny == victim.whose.nanny:
             for group in place.cgroups.values():
                 units = [each for each in _UNIT.findall(group) if not _MANAGER.fullmatch(each)]
                 if units:
                     return str(units[-1])
-    return f"_PID={victim.whose.pid}" if victim.whose.pid else None
+            if pid and place.environment.get("JOURNAL_STREAM"):  # man 5 systemd.exec
+                return f"_PID={pid}"
+    return None
 
 
 def _same_machine(here: Place, victim: Victim) -> bool:

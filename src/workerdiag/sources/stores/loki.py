@@ -10,17 +10,18 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Self
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.clouds import fitting
-from workerdiag.sources.clouds.asking import Patience, Step, bounded
+from workerdiag.sources import fitting
+from workerdiag.sources.calls import Deadline, Question, answers_to
 
 #: Labels that hold the name of a pod, task or job, of whichever agent (promtail, Alloy, Fluent Bit,
 #: the Docker driver, OpenTelemetry), the commonest first.
@@ -74,26 +75,23 @@ class LokiSource:
         """
         What Loki keeps of the dead.
         """
-        yield from bounded(self.name, self.terms.extra, self._steps, budget_s=budget_s)
+        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _steps(self, patience: Patience) -> Iterator[Step]:
-        asked = _Loki(self._url, patience)
+    def _questions(self, deadline: Deadline) -> Iterator[Question]:
+        api = _Loki(self._url, deadline)
         labels: list[str] = []
-        yield Step(
+        yield Question(
             what="/loki/api/v1/labels",
             remedy=f"logcli --addr={self._url} labels",
-            ask=lambda: _known_labels(asked, labels),
+            ask=partial(_known_labels, api, labels),
         )
         for victim in self._scene.victims:
-            yield Step(
+            missed = fitting.missed_at(self._scene, victim) or self._scene.until or time.time()
+            yield Question(
                 what="/loki/api/v1/query_range",
                 remedy=f"""logcli --addr={self._url} query '{{pod=~"{victim.whose.name or ""}.*"}}'""",
-                ask=self._asking(asked, labels, victim),
+                ask=partial(_told, api, labels, victim, missed),
             )
-
-    def _asking(self, asked: _Loki, labels: Sequence[str], victim: Victim) -> Any:
-        missed = fitting.missed_at(self._scene, victim) or self._scene.until or time.time()
-        return lambda: _told(asked, labels, victim, missed)
 
 
 @frozen
@@ -103,12 +101,12 @@ class _Loki:
     """
 
     url: str
-    patience: Patience
+    deadline: Deadline
 
-    def get(self, path: str, **terms: str | int) -> Any:
-        request = Request(f"{self.url}{path}?{urlencode(terms)}", headers=dict(_headers()))  # noqa: S310  http or https
+    def get(self, path: str, **params: str | int) -> Any:
+        request = Request(f"{self.url}{path}?{urlencode(params)}", headers=dict(_headers()))  # noqa: S310  http or https
         try:
-            with urlopen(request, timeout=self.patience.request_s()) as answer:  # noqa: S310  as above
+            with urlopen(request, timeout=self.deadline.request_s()) as answer:  # noqa: S310  as above
                 body = answer.read(_MOST_BYTES + 1)
         except HTTPError as refused:
             detail = refused.read(300).decode("utf-8", errors="replace")
@@ -128,12 +126,12 @@ def _headers() -> Iterator[tuple[str, str]]:
         yield "X-Scope-OrgID", tenant
 
 
-def _known_labels(asked: _Loki, labels: list[str]) -> Iterator[Evidence]:
-    labels += asked.get("/loki/api/v1/labels")
+def _known_labels(api: _Loki, labels: list[str]) -> Iterator[Evidence]:
+    labels += api.get("/loki/api/v1/labels")
     yield from ()
 
 
-def _told(asked: _Loki, labels: Sequence[str], victim: Victim, missed: float) -> Iterator[Evidence]:
+def _told(api: _Loki, labels: Sequence[str], victim: Victim, missed: float) -> Iterator[Evidence]:
     """
     The streams of the worker's own, else those lines of its host that name it.
     """
@@ -144,7 +142,7 @@ def _told(asked: _Loki, labels: Sequence[str], victim: Victim, missed: float) ->
         "direction": "backward",
     }
     for selector, own in _selectors(labels, victim.whose):
-        streams = asked.get("/loki/api/v1/query_range", query=selector, **window)["result"]
+        streams = api.get("/loki/api/v1/query_range", query=selector, **window)["result"]
         chunks = [_chunk(each, victim.whose, own=own) for each in streams]
         if chunks:
             yield from chunks
@@ -155,7 +153,7 @@ def _told(asked: _Loki, labels: Sequence[str], victim: Victim, missed: float) ->
         source=LokiSource.name,
         reason="never-recorded",
         detail=f"no stream is labelled with the name or host of {victim.whose.worker or victim.whose.name}",
-        remedy=f"logcli --addr={asked.url} series '{{}}'",
+        remedy=f"logcli --addr={api.url} series '{{}}'",
     )
 
 
@@ -182,6 +180,6 @@ def _chunk(stream: Mapping[str, Any], victim: Identity, *, own: bool) -> LogChun
     lines = sorted((int(at), str(line)) for at, line, *_ in stream["values"])
     data = "".join(f"{line}\n" for _, line in lines).encode()
     pod = next((labels[each] for each in _OWN_LABELS[:4] if each in labels), None)
-    whose = evolve(victim.joined(Identity(container=pod)), pid=None) if own else Identity(host=victim.host)
+    whose = fitting.without_pid(victim.joined(Identity(container=pod))) if own else Identity(host=victim.host)
     name = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())[:6])
     return LogChunk(origin=f"loki {{{name}}}"[:200], data=data, whose=whose)

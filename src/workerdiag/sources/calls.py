@@ -1,5 +1,7 @@
 """
-Calls into SDKs that may hang, ask for credentials or fail in their own words: each becomes a gap.
+Questions to providers, through SDKs and over HTTP: bounded in time, and a gap where one is not answered.
+
+An SDK may hang, want credentials, or fail in words of its own.
 """
 
 from __future__ import annotations
@@ -7,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -16,7 +19,7 @@ from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.run import collect_all
 
 #: Of the budget, so much is for asking; the rest for ending in time.
-_ASKING = 0.85
+_ASKING_SHARE = 0.85
 #: One request may take so much of the time that is left, and at most so long.
 _REQUEST_SHARE = 0.5
 _REQUEST_S = 5.0
@@ -50,7 +53,7 @@ _REASONS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 
 
 @frozen(kw_only=True)
-class Step:
+class Question:
     """
     One question to a provider: it may fail, and the next is asked all the same.
     """
@@ -59,22 +62,26 @@ class Step:
     what: str
     #: The command by which a person would ask the same.
     remedy: str
+    #: Asks it; may raise whatever the SDK raises.
     ask: Callable[[], Iterable[Evidence]]
 
 
-class Patience:
+class Deadline:
     """
-    How much time is left for the requests to one provider.
+    When all questions to one provider must be answered.
+
+    Args:
+        budget_s: Seconds from now.
     """
 
     def __init__(self, budget_s: float) -> None:
-        self._deadline = time.monotonic() + budget_s
+        self._ends = time.monotonic() + budget_s
 
     def left_s(self) -> float:
         """
-        Seconds until the answer must be there.
+        Seconds until then; 0 once it has passed.
         """
-        return max(0.0, self._deadline - time.monotonic())
+        return max(0.0, self._ends - time.monotonic())
 
     def request_s(self) -> float:
         """
@@ -93,28 +100,28 @@ def needed(module: str) -> Any:
     return import_module(module)
 
 
-def bounded(
-    name: str, extra: str, steps: Callable[[Patience], Iterable[Step]], *, budget_s: float
+def answers_to(
+    name: str, extra: str, questions: Callable[[Deadline], Iterable[Question]], *, budget_s: float
 ) -> Iterator[Evidence]:
     """
-    What the *steps* answer, asked one after the other in a thread that is left behind when time is up.
+    What is answered to the *questions*, asked in turn in a thread that is left behind when time is up.
 
-    A step that fails is a `Gap`; the rest is not asked where it would fail for the same reason.
+    One that fails is a `Gap`; the rest is not asked where it would fail for the same reason.
 
     Args:
         name: What gaps call the source.
         extra: The extra of workerdiag that brings the SDK.
-        steps: Makes the questions; it runs in that thread, so it may import and connect.
+        questions: Makes them; it runs in that thread, so it may import and connect.
         budget_s: Seconds for all of it.
     """
-    asking_s = _ASKING * budget_s
-    patience = Patience(asking_s)
-    asked = _Asked(name, lambda: _answers(name, extra, lambda: steps(patience)))
-    yield from collect_all([asked], budget_s=asking_s)
+    asking_s = _ASKING_SHARE * budget_s
+    deadline = Deadline(asking_s)
+    in_turn = _InTurn(name, lambda: _in_turn(name, extra, partial(questions, deadline)))
+    yield from collect_all([in_turn], budget_s=asking_s)
 
 
 @define
-class _Asked:
+class _InTurn:
     name: str
     _pieces: Callable[[], Iterator[Evidence]] = field(alias="pieces")
 
@@ -122,24 +129,23 @@ class _Asked:
         return self._pieces()
 
 
-def _answers(name: str, extra: str, steps: Callable[[], Iterable[Step]]) -> Iterator[Evidence]:
-    step: Step | None = None
+def _in_turn(name: str, extra: str, questions: Callable[[], Iterable[Question]]) -> Iterator[Evidence]:
     try:
-        planned = list(steps())
+        planned = list(questions())
     except Exception as problem:  # noqa: BLE001  SDKs raise anything, from a broken profile to no region
-        yield why_unanswered(name, name, problem, extra=extra)
+        yield _why_unanswered(name, name, problem, extra=extra)
         return
-    for step in planned:
+    for question in planned:
         try:
-            yield from step.ask()
+            yield from question.ask()
         except Exception as problem:  # noqa: BLE001  as above
-            gap = why_unanswered(name, step.what, problem, extra=extra, remedy=step.remedy)
+            gap = _why_unanswered(name, question.what, problem, extra=extra, remedy=question.remedy)
             yield gap
             if gap.reason in ("not-installed", "timed-out") or "credential" in gap.detail.lower():
                 return
 
 
-def why_unanswered(name: str, what: str, problem: Exception, *, extra: str = "", remedy: str = "") -> Gap:
+def _why_unanswered(name: str, what: str, problem: Exception, *, extra: str = "", remedy: str = "") -> Gap:
     """
     The gap that a failed call leaves, with the command that would fix or replace it.
     """

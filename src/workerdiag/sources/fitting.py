@@ -1,5 +1,7 @@
 """
 Whether what a provider says of a machine belongs to a dead worker, and came before its death.
+
+Times are seconds since the epoch; *missed* is always when the worker was found to be gone.
 """
 
 from __future__ import annotations
@@ -7,9 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-import time
 from collections.abc import Iterator, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from attrs import evolve
@@ -23,7 +23,8 @@ MISSED_S = 900.0
 #: Clocks of providers and of schedulers agree about so well; it must stay below 15 s, after which
 #: ``SpecCluster`` itself stops the machine of a worker that is lost (deploy/spec.py, 2026.8.0).
 SKEW_S = 10.0
-#: Notice given before a spot machine is taken: two minutes on AWS; the worker may leave at once.
+#: A worker may leave so long before its spot machine is taken: the notice of AWS is two minutes (Amazon
+#: EC2 user guide, "Spot Instance interruption notices"), and the taking takes a while.
 NOTICE_S = 180.0
 
 _IN_TEXT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
@@ -64,20 +65,15 @@ def missed_at(scene: Scene, victim: Victim, *, provider_ahead_s: float = 0.0) ->
     """
     if victim.when is None:
         return None
+    return victim.when - scheduler_ahead_s(scene) + provider_ahead_s
+
+
+def scheduler_ahead_s(scene: Scene) -> float:
+    """
+    How far the scheduler's clock is ahead of the caller's, in seconds; 0 if it was not measured.
+    """
     ahead = (each.clock_ahead_s for each in scene.places if each.role == "scheduler")
-    return victim.when - next((each for each in ahead if each is not None), 0.0) + provider_ahead_s
-
-
-def ahead_s(answer: Mapping[str, Any]) -> float:
-    """
-    How far AWS's clock is ahead of the caller's, in whole seconds, by the ``Date`` of an *answer* of boto3.
-    """
-    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
-    try:
-        ahead = parsedate_to_datetime(date).timestamp() - time.time()
-    except ValueError:
-        return 0.0
-    return float(round(ahead))
+    return next((each for each in ahead if each is not None), 0.0)
 
 
 def can_have_lived_there(missed: float | None, *, began: float | None, ended: float | None = None) -> bool:

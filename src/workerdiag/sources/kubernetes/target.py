@@ -17,6 +17,7 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Identity
 from workerdiag.model.scene import Place, Scene, Victim
+from workerdiag.sources.fitting import scheduler_ahead_s
 
 #: Names that Kubernetes allows (RFC 1123); nothing else gets into a request.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -29,7 +30,7 @@ _KUBELET_GROUP = "kubepods"
 
 
 @frozen(kw_only=True)
-class Whom:
+class Target:
     """
     The cluster and the dead that Kubernetes is asked about.
     """
@@ -50,9 +51,9 @@ class Whom:
     until: float | None = None
 
 
-def whom_to_ask(scene: Scene) -> Whom | None:
+def target_of(scene: Scene) -> Target | None:
     """
-    None where nothing points to Kubernetes.
+    Whom to ask about; None where nothing points to Kubernetes.
     """
     address = _service_address(scene)
     object_ = scene.cluster if scene.cluster_is("dask_kubernetes", "KubeCluster", "HelmCluster") else None
@@ -65,14 +66,13 @@ def whom_to_ask(scene: Scene) -> Whom | None:
         (scene.variable(_GATEWAY) or "").rpartition(".")[0],
         address and address["namespace"],
     ]
-    ahead = (each.clock_ahead_s for each in scene.places if each.role == "scheduler")
-    return Whom(
+    return Target(
         victims=scene.victims,
         namespace=next((each for each in map(name_or_none, namespaces) if each), None),
         labels=labels,
         cluster=cluster,
         pods={each: pod for each in scene.victims if (pod := _own_pod(each.whose, scene.places))},
-        scheduler_ahead_s=next((each for each in ahead if each is not None), 0.0),
+        scheduler_ahead_s=scheduler_ahead_s(scene),
         since=scene.since,
         until=scene.until,
     )

@@ -1,5 +1,5 @@
 """
-Asking a batch system for the records of a cluster's jobs: what all of them have in common.
+A source that asks a batch system for the records of a cluster's jobs: what all of them have in common.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from attrs import evolve
 
 from workerdiag.model.evidence import Event, Evidence, Gap, Identity, LogChunk, Looked, MemoryReading
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.batch.job_logs import homes_by_log
+from workerdiag.sources.batch.job_logs import jobs_by_output
 from workerdiag.sources.batch.jobs import Jobs, System, jobs_of
 from workerdiag.sources.batch.records import Record, run_of
 from workerdiag.sources.commands import Said, run, why_not
@@ -25,9 +25,9 @@ Runner = Callable[..., Said]
 Plain = str | int | float | bool | None
 
 #: Of the budget, so much is for asking; the rest for ending in time.
-_ASKING = 0.9
+_ASKING_SHARE = 0.9
 #: Of the time that is left, one command may take so much.
-_SHARE = 0.6
+_COMMAND_SHARE = 0.6
 #: A command is not begun with less than this.
 _LEAST_S = 0.05
 #: How commands word that they know nothing of a job any more.
@@ -74,30 +74,31 @@ class BatchSource(ABC):
         """
         The records of the dead's jobs, then those of jobs that wait or ended, within *budget_s* seconds.
         """
-        self._deadline = time.monotonic() + _ASKING * budget_s
+        self._deadline = time.monotonic() + _ASKING_SHARE * budget_s
         self._gaps, self._minor = [], []
         self._given_up = set()
         yield from self._unsubmitted()
-        jobs = homes_by_log(self._jobs, self._scene, self.system, within_s=0.3 * budget_s)
+        jobs = jobs_by_output(self._jobs, self._scene, self.system, within_s=0.3 * budget_s)
         records = self._records([job.id for job in jobs]) if jobs else []
         for victim in dict.fromkeys(victim for job in jobs for victim in job.victims):
-            homes = [job.id for job in jobs if victim in job.victims]
-            runs = [each for each in records if each.job in homes]
-            run = run_of(runs, victim.when)
-            if run is not None:
-                yield from self._told(run, victim.whose.joined(Identity(container=run.job)), victim.when)
+            numbers = [job.id for job in jobs if victim in job.victims]
+            runs = [each for each in records if each.job in numbers]
+            record = run_of(runs, victim.when)
+            if record is not None:
+                whose = victim.whose.joined(Identity(container=record.job))
+                yield from self._told(record, whose, victim.when)
             elif runs:
-                self._gaps.append(self._not_of_then(victim, homes))
+                self._gaps.append(self._not_of_then(victim, numbers))
         for job in jobs:
-            run = run_of([each for each in records if each.job == job.id], None)
-            if run is not None and not job.victims:
-                yield from self._told(run, Identity(container=job.id), None)
+            record = run_of([each for each in records if each.job == job.id], None)
+            if record is not None and not job.victims:
+                yield from self._told(record, Identity(container=job.id), None)
         yield from dict.fromkeys(self._gaps)
 
     @abstractmethod
     def _records(self, numbers: Sequence[str]) -> list[Record]:
         """
-        All runs of the jobs under the numbers given, of each the oldest first; gaps are noted with `_answer`.
+        All runs of the jobs under the numbers given, of each the oldest first; gaps are noted by `_answer`.
         """
 
     def _answer(self, *command: str, fails: bool = False) -> str:
@@ -113,11 +114,11 @@ class BatchSource(ABC):
         if command[0] in self._given_up:
             return ""
         gaps = self._minor if fails else self._gaps
-        left_s = self._deadline - time.monotonic()
+        left_s = self._left_s()
         try:
             if left_s < _LEAST_S:
                 raise TimeoutError(command[0])
-            said = self._run(command, within_s=_SHARE * left_s)
+            said = self._run(command, within_s=_COMMAND_SHARE * left_s)
         except (OSError, ValueError) as problem:  # a TimeoutError is an OSError
             self._given_up.add(command[0])
             gaps.append(why_not(self.name, command, problem))
@@ -172,23 +173,28 @@ class BatchSource(ABC):
                 remedy="print(cluster.job_script())   # submit it by hand: the answer is complete there",
             )
 
-    def _not_of_then(self, victim: Victim, homes: Sequence[str]) -> Gap:
+    def _not_of_then(self, victim: Victim, numbers: Sequence[str]) -> Gap:
         return Gap(
             source=self.name,
             reason="expired",
-            detail=f"what is kept of job {', '.join(homes)} is not of when {victim.whose.worker} died",
+            detail=f"what is kept of job {', '.join(numbers)} is not of when {victim.whose.worker} died",
             remedy="look for the job that ran then, by name and time, in the accounting",
         )
 
-    def _told(self, record: Record, whose: Identity, died: float | None) -> Iterator[Evidence]:
+    def _told(self, record: Record, whose: Identity, missed: float | None) -> Iterator[Evidence]:
         """
         What the record of one run says of somebody who died in it, or of the job alone.
+
+        Args:
+            record: Of the run.
+            whose: Who died in it, or the job.
+            missed: When that one was found to be gone; None: not known, or nobody.
         """
         if whose.worker and (record.limit_bytes or record.rss_bytes):
             yield MemoryReading(
                 whose=whose, rss_bytes=record.rss_bytes, limit_bytes=record.limit_bytes, when=record.ended
             )
-        if record.may_explain(died):
+        if record.may_explain(missed):
             data = record.text[:_MOST_CHARS].encode("utf-8", errors="replace")
             origin = f"{self.name} job {record.job}" + (f", {whose.worker}" if whose.worker else "")
             yield LogChunk(origin=origin, data=data, stream="batch", whose=whose)

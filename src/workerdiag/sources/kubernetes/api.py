@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,19 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from workerdiag.model.evidence import Gap
+from workerdiag.sources.kubernetes.refusals import Refusal, typed, why_failed, why_refused
 
 SOURCE = "Kubernetes"
-#: All answers together, and one.
+#: What all answers together may hold, and one.
 MOST_BYTES = 4 * 2**20
 MOST_ANSWER_BYTES = 2 * 2**20
-#: Of the budget, one answer may take so much.
-_SHARE = 0.5
+#: Of the time for the round, one answer may take so much.
+_REQUEST_SHARE = 0.5
+#: Requests that wait for an answer at the same time.
 _AT_ONCE = 4
 #: Logs come from the kubelet of a node that may be lost; the API server waits long for it.
 _LOG_S = 3.0
+#: Where a pod finds its own namespace (Kubernetes documentation, "Accessing the API from a Pod").
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_USER = re.compile(r'User "([^"\s]{1,200})"')
-_CLUSTER_WIDE = ("nodes",)
 
 
 class NotAnsweredError(Exception):
@@ -50,14 +50,13 @@ class Api:
     def __init__(self, note: Callable[[Gap], None], *, deadline: float) -> None:
         self._note = note
         self._deadline = deadline
-        self._request_s = max(0.1, _SHARE * (deadline - time.monotonic()))
+        self._request_s = max(0.1, _REQUEST_SHARE * (deadline - time.monotonic()))
         self._noted: set[tuple[str, str]] = set()
         self._bytes_left = MOST_BYTES
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._api: Any = None
         #: How far its clock is ahead of ours, in seconds; None before the first answer.
         self.ahead_s: float | None = None
-        self.requests = 0
 
     async def open(self) -> None:
         """
@@ -70,17 +69,16 @@ class Api:
             from kr8s.asyncio import api
         except ImportError:
             detail, remedy = "kr8s is not installed", "pip install 'workerdiag[kubernetes]'"
-            raise self._gap("", "not-installed", detail, remedy) from None
+            raise self._unanswered("", Refusal("not-installed", detail, remedy)) from None
         try:
             async with asyncio.timeout(self._request_s):
-                with (
-                    warnings.catch_warnings()
-                ):  # of servers that are newer or older than kr8s was tested with
+                with warnings.catch_warnings():
+                    # Of servers that are newer or older than kr8s was tested with.
                     warnings.filterwarnings("ignore", "Kubernetes version .* is not supported")
                     self._api = await api()
                 self._api.timeout = self._request_s
         except Exception as problem:  # noqa: BLE001  kr8s, httpx and credential plug-ins raise whatever they like
-            raise self._failed("", problem) from None
+            raise self._unanswered("", why_failed(problem)) from None
 
     @property
     def namespace(self) -> str:
@@ -107,7 +105,9 @@ class Api:
         answer = await self._object(kind, "list", namespace, kind, params)
         items = answer.get("items") if answer else None
         if not isinstance(items, list):
-            raise self._gap(kind, "malformed", f"the list of {kind} has no items", "kubectl version")
+            raise self._unanswered(
+                kind, Refusal("malformed", f"the list of {kind} has no items", "kubectl version")
+            )
         more = answer.get("metadata") if answer else None
         complete = not (isinstance(more, dict) and more.get("continue"))
         return [each for each in items if isinstance(each, dict)], complete
@@ -134,7 +134,9 @@ class Api:
                 status, body, _ = await self._get("pods/log", "get", namespace, path, params, most_bytes)
         except TimeoutError:
             detail = "the node that has the log did not answer in time"
-            raise self._gap("pods/log", "timed-out", detail, f"kubectl -n {namespace} logs {pod}") from None
+            raise self._unanswered(
+                "pods/log", Refusal("timed-out", detail, f"kubectl -n {namespace} logs {pod}")
+            ) from None
         return body if status == 200 else b""
 
     async def _object(
@@ -145,14 +147,14 @@ class Api:
             return None
         if cut:
             detail = f"the answer to {verb} {kind} is longer than {len(body)} bytes"
-            raise self._gap(kind, "malformed", detail, _typed(path, namespace))
+            raise self._unanswered(kind, Refusal("malformed", detail, typed(path, namespace)))
         try:
             answer = json.loads(body)
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
             detail = f"the answer to {verb} {kind} is not an object of JSON"
-            raise self._gap(kind, "malformed", detail, _typed(path, namespace))
+            raise self._unanswered(kind, Refusal("malformed", detail, typed(path, namespace)))
         return answer
 
     async def _get(
@@ -163,15 +165,15 @@ class Api:
         """
         try:
             async with self._turn, asyncio.timeout(min(self._request_s, self._deadline - time.monotonic())):
-                self.requests += 1
                 status, body, cut = await self._read(namespace, path, params, most_bytes)
         except Exception as problem:  # noqa: BLE001  as in open()
-            raise self._failed(kind, problem) from None
-        if status in (200, 404) or (
-            status == 400 and kind == "pods/log"
-        ):  # 400: no such container, or not yet
+            raise self._unanswered(kind, why_failed(problem)) from None
+        no_such_log = status == 400 and kind == "pods/log"  # no such container, or not yet
+        if status in (200, 404) or no_such_log:
             return status, body, cut
-        raise self._refused(kind, verb, namespace, status, body, typed=_typed(path, namespace))
+        raise self._unanswered(
+            kind, why_refused(status, body, verb=verb, kind=kind, namespace=namespace, path=path)
+        )
 
     async def _read(
         self, namespace: str, path: str, params: Mapping[str, str], most_bytes: int
@@ -206,70 +208,12 @@ class Api:
         if self.ahead_s is None:
             self.ahead_s = theirs - time.time()
 
-    def _failed(self, kind: str, problem: Exception) -> NotAnsweredError:
+    def _unanswered(self, kind: str, why: Refusal) -> NotAnsweredError:
         """
-        The gap that no answer at all leaves.
+        Note the gap, each reason once for each kind.
         """
-        detail = f"{type(problem).__name__}: {problem}"[:500].rstrip(": ")
-        name = type(problem).__name__
-        if isinstance(problem, TimeoutError) or "Timeout" in name:
-            return self._gap(kind, "timed-out", detail, "kubectl get --raw /readyz")
-        if isinstance(problem, ValueError) and "credentials" in detail:
-            detail = "no kubeconfig and no service account of a pod were found here"
-            return self._gap(kind, "forbidden", detail, "kubectl config current-context")
-        response = getattr(problem, "response", None)
-        if getattr(response, "status_code", None) in (401, 403):
-            return self._gap(kind, "forbidden", detail, "kubectl auth can-i list pods")
-        return self._gap(kind, "unreachable", detail, "kubectl cluster-info")
-
-    def _refused(
-        self, kind: str, verb: str, namespace: str, status: int, body: bytes, *, typed: str
-    ) -> NotAnsweredError:
-        """
-        The gap that a refusal leaves, with the command that would allow it.
-        """
-        message = _message(body) or f"{verb} {kind}: HTTP status {status}"
-        if status == 401:
-            return self._gap(kind, "forbidden", f"not logged in: {message}", "kubectl auth can-i list pods")
-        if status == 403:
-            user = _USER.search(message)
-            return self._gap(kind, "forbidden", message, _grant(kind, namespace, user[1] if user else "ME"))
-        return self._gap(kind, "unreachable", message, typed)
-
-    def _gap(self, kind: str, reason: str, detail: str, remedy: str) -> NotAnsweredError:
-        if (kind, reason) not in self._noted:
-            self._noted.add((kind, reason))
+        if (kind, why.reason) not in self._noted:
+            self._noted.add((kind, why.reason))
             name = f"{SOURCE} {kind}".strip()
-            self._note(Gap(source=name, reason=reason, detail=detail[:500], remedy=remedy))
-        return NotAnsweredError(detail)
-
-
-def _message(body: bytes) -> str:
-    try:
-        said = json.loads(body)
-    except ValueError:
-        return ""
-    return str(said.get("message", ""))[:500] if isinstance(said, dict) else ""
-
-
-def _grant(kind: str, namespace: str, user: str) -> str:
-    """
-    The command by which somebody with the right to do so lets *user* read that kind.
-    """
-    if kind in _CLUSTER_WIDE:
-        role, scope = "clusterrole", ""
-    else:
-        role, scope = "role", f" -n {namespace}"
-    name = f"workerdiag-{kind.replace('/', '-')}"
-    made = f"kubectl{scope} create {role} {name} --verb=get,list --resource={kind}"
-    return f"{made} && kubectl{scope} create {role}binding {name} --{role}={name} --user='{user}'"
-
-
-def _typed(path: str, namespace: str) -> str:
-    """
-    What a person would type to ask the same.
-    """
-    scope = f"-n {namespace} " if namespace else ""
-    if path.endswith("/log"):
-        return f"kubectl {scope}logs {path.split('/')[1]}"
-    return f"kubectl {scope}get {path}"
+            self._note(Gap(source=name, reason=why.reason, detail=why.detail[:500], remedy=why.remedy))
+        return NotAnsweredError(why.detail)

@@ -1,0 +1,96 @@
+"""
+Why the API server did not answer, and the one command that would help.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from attrs import frozen
+
+_USER = re.compile(r'User "([^"\s]{1,200})"')
+#: Kinds without a namespace, which only a ``clusterrole`` can allow to read.
+_CLUSTER_WIDE = ("nodes",)
+
+
+@frozen
+class Refusal:
+    """
+    A question that was not answered.
+    """
+
+    #: As `Gap.reason` has it.
+    reason: str
+    detail: str
+    #: The command that would fix it, or ask the same.
+    remedy: str
+
+
+def why_failed(problem: Exception) -> Refusal:
+    """
+    Why there was no answer at all, by what kr8s or its HTTP client raised.
+    """
+    name = type(problem).__name__
+    detail = f"{name}: {problem}"[:500].rstrip(": ")
+    if isinstance(problem, TimeoutError) or "Timeout" in name:
+        return Refusal("timed-out", detail, "kubectl get --raw /readyz")
+    if isinstance(problem, ValueError) and "credentials" in detail:
+        detail = "no kubeconfig and no service account of a pod were found here"
+        return Refusal("forbidden", detail, "kubectl config current-context")
+    response = getattr(problem, "response", None)
+    if getattr(response, "status_code", None) in (401, 403):
+        return Refusal("forbidden", detail, "kubectl auth can-i list pods")
+    return Refusal("unreachable", detail, "kubectl cluster-info")
+
+
+def why_refused(status: int, body: bytes, *, verb: str, kind: str, namespace: str, path: str) -> Refusal:
+    """
+    Why the server said no, with the command that would allow it.
+
+    Args:
+        status: Of HTTP.
+        body: A ``Status`` object, if the API server itself answered.
+        verb: As roles have it: ``get`` or ``list``.
+        kind: As roles have it, e.g. ``pods/log``.
+        namespace: Empty for objects that are in none.
+        path: What was asked for, below the namespace.
+    """
+    message = _message(body) or f"{verb} {kind}: HTTP status {status}"
+    if status == 401:
+        return Refusal("forbidden", f"not logged in: {message}", "kubectl auth can-i list pods")
+    if status == 403:
+        user = _USER.search(message)
+        return Refusal("forbidden", message, _grant(kind, namespace, user[1] if user else "ME"))
+    return Refusal("unreachable", message, typed(path, namespace))
+
+
+def typed(path: str, namespace: str) -> str:
+    """
+    What a person would type to ask the same.
+    """
+    scope = f"-n {namespace} " if namespace else ""
+    if path.endswith("/log"):
+        return f"kubectl {scope}logs {path.split('/')[1]}"
+    return f"kubectl {scope}get {path}"
+
+
+def _message(body: bytes) -> str:
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return ""
+    return str(said.get("message", ""))[:500] if isinstance(said, dict) else ""
+
+
+def _grant(kind: str, namespace: str, user: str) -> str:
+    """
+    The command by which somebody with the right to do so lets *user* read that kind.
+    """
+    if kind in _CLUSTER_WIDE:
+        role, scope = "clusterrole", ""
+    else:
+        role, scope = "role", f" -n {namespace}"
+    name = f"workerdiag-{kind.replace('/', '-')}"
+    made = f"kubectl{scope} create {role} {name} --verb=get,list --resource={kind}"
+    return f"{made} && kubectl{scope} create {role}binding {name} --{role}={name} --user='{user}'"

@@ -1,0 +1,26 @@
+"""
+What workerdiag said in a test with real deaths, to be shown where the test fails.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+_SAID = pytest.StashKey[list[str]]()
+
+
+def said_in(test: pytest.Item) -> list[str]:
+    """
+    The texts of a test, to which more are added.
+    """
+    return test.stash.setdefault(_SAID, [])
+
+
+def show_if_failed(test: pytest.Item, report: pytest.TestReport) -> bool:
+    """
+    Add what was said to the report of a failure; whether it is one.
+    """
+    failed = report.when == "call" and report.failed
+    if failed:
+        report.sections += [("workerdiag said", said) for said in said_in(test)]
+    return failed
