@@ -188,3 +188,14 @@ def test_an_exit_that_a_source_reports_joins_by_pid():
     )
 
     assert exits(facts, exit_) == [(11, None, False)]
+
+
+def test_where_dask_lost_nobody_the_kernel_speaks_of_strangers():
+    """
+    A healthy cluster on a machine on which something else was killed.
+    """
+    registered = at(1, "scheduler", "Register worker addr: tcp://10.0.0.4:4002 name: w")
+    kernel = "[  99.000001] Memory cgroup out of memory: Killed process 19549 (python) total-vm:9kB, anon-rss:4kB, file-rss:0kB, shmem-rss:0kB"
+
+    assert ends(log("scheduler.log", registered), log("dmesg", kernel, stream="kernel")) == []
+    assert len(ends(log("dmesg", kernel, stream="kernel"))) == 1

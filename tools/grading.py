@@ -120,8 +120,8 @@ def _grades_that_counted(incident: KnownIncident, book: Rulebook, matcher: Match
     matches, _ = on_one_clock(match(evidence, book, matcher))
     found = assemble(matches, evidence)
     shown: dict[str, set[str]] = {}
-    for case in found.cases or (Case(end=None),):
-        for support in judge(case, found, book).supports:
+    for judged in judge(found.cases or (Case(end=None),), found, book):
+        for support in judged.supports:
             shown.setdefault(support.cause.id, set()).update(_strongest(support))
     return shown
 

@@ -104,7 +104,7 @@ def _believable(apart: Sequence[float]) -> bool:
     middle = median(apart)
     zones_s = round(middle / _ZONE_S) * _ZONE_S
     alike = all(abs(each - middle) <= SAME_S for each in apart)
-    skewed = abs(middle - zones_s) <= MOST_SKEW_S and abs(zones_s) <= _MOST_ZONES_S
+    skewed = abs(middle - zones_s) <= MOST_SKEW_S + SAME_S and abs(zones_s) <= _MOST_ZONES_S
     return alike and skewed and abs(middle) > SAME_S
 
 

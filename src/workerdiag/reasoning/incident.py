@@ -15,6 +15,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import (
     Evidence,
     ExceptionFacts,
+    Executing,
     Identity,
     LogChunk,
     Looked,
@@ -24,6 +25,10 @@ from workerdiag.model.evidence import (
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.joining import ends_told, joined, without_strangers
 from workerdiag.reasoning.owning import of_strangers, sorted_out
+
+#: Landmarks with which a scheduler says that it has a worker, and what tells that one was lost.
+_REGISTRATIONS = ("scheduler.register-worker", "event.add-worker")
+_LOSSES = ("death", "ended", "removal", "vanished", "restart", "blame")
 
 
 @frozen(kw_only=True)
@@ -50,6 +55,8 @@ class Incident:
     marks: tuple[Match, ...]
     exceptions: tuple[ExceptionFacts, ...] = ()
     readings: tuple[MemoryReading, ...] = ()
+    #: What was running on workers that were lost, oldest first.
+    executing: tuple[Executing, ...] = ()
     #: Places that were looked at, so that absence counts there.
     looked: frozenset[str] = field(default=frozenset())
 
@@ -59,7 +66,10 @@ def assemble(matches: Sequence[Match], evidence: Iterable[Evidence]) -> Incident
     Join *matches* and the evidence that is not text into one incident.
     """
     rest = [piece for piece in evidence if not isinstance(piece, LogChunk)]
+    if _nobody_was_lost(matches, rest):
+        matches = [each for each in matches if each.stream != "kernel"]
     exceptions = tuple(piece for piece in rest if isinstance(piece, ExceptionFacts))
+    running = [piece for piece in rest if isinstance(piece, Executing)]
     marks = [each for each in matches if not each.sign]
     signs = [each for each in matches if each.sign]
     ends, strangers = without_strangers(joined(ends_told(marks)))
@@ -80,8 +90,24 @@ def assemble(matches: Sequence[Match], evidence: Iterable[Evidence]) -> Incident
         marks=tuple(marks),
         exceptions=exceptions,
         readings=tuple(piece for piece in rest if isinstance(piece, MemoryReading)),
+        executing=tuple(sorted(running, key=lambda each: each.when or 0.0)),
         looked=_looked(rest, matches),
     )
+
+
+def _nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
+    """
+    Whether Dask tells of workers that came and of none that went: then the kernel speaks of strangers.
+    """
+    if any(isinstance(piece, ProcessExit | ExceptionFacts) and _is_loss(piece) for piece in rest):
+        return False
+    marks = [each for each in matches if not each.sign and each.stream != "kernel"]
+    came = any(each.role == "start" and each.owner in _REGISTRATIONS for each in marks)
+    return came and not any(each.role in _LOSSES for each in marks)
+
+
+def _is_loss(piece: ProcessExit | ExceptionFacts) -> bool:
+    return isinstance(piece, ProcessExit) or not piece.from_task
 
 
 def _learn_exit(ends: list[End], exit_: ProcessExit) -> None:
