@@ -116,7 +116,7 @@ def lab_slurm(session: nox.Session) -> None:
 @nox.session(default=False)
 def lab_kubernetes(session: nox.Session) -> None:
     """
-    Kill real workers in pods of a real Kubernetes, compiled from Debian's source package. Needs root and minutes.
+    Kill real workers in pods of a real Kubernetes, compiled from Debian's source. Needs root, takes minutes.
     """
     session.install(".[kubernetes]", *groups("lab"))
     session.run("pytest", "tests/lab_kubernetes", "-m", "lab", *session.posargs)

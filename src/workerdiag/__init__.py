@@ -12,32 +12,51 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workerdiag.api import Diagnosis, explain
-    from workerdiag.errors import BadReportError, RuleFileError, UnreadableInputError, WorkerdiagError
+    from workerdiag.errors import (
+        BadBoxError,
+        BadReportError,
+        BundleError,
+        InstallError,
+        RuleFileError,
+        UnreadableInputError,
+        WorkerdiagError,
+    )
     from workerdiag.model.evidence import LogText
+    from workerdiag.recorder.installing import install, uninstall
     from workerdiag.rulebook import load_rulebook
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BadBoxError",
     "BadReportError",
+    "BundleError",
     "Diagnosis",
+    "InstallError",
     "LogText",
     "RuleFileError",
     "UnreadableInputError",
     "WorkerdiagError",
     "explain",
+    "install",
     "load_rulebook",
+    "uninstall",
 ]
 
 _MODULE_OF = {
+    "BadBoxError": "errors",
     "BadReportError": "errors",
+    "BundleError": "errors",
     "Diagnosis": "api",
+    "InstallError": "errors",
     "LogText": "model.evidence",
     "RuleFileError": "errors",
     "UnreadableInputError": "errors",
     "WorkerdiagError": "errors",
     "explain": "api",
+    "install": "recorder.installing",
     "load_rulebook": "rulebook",
+    "uninstall": "recorder.installing",
 }
 
 

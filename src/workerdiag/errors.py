@@ -7,13 +7,26 @@ pickled by Dask (hence not frozen and not keyword-only).
 
 from __future__ import annotations
 
-from attrs import define
+from typing import Any
+
+from attrs import define, fields, has
 
 
 class WorkerdiagError(Exception):
     """
     Base of everything raised on purpose.
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """
+        How to make it again elsewhere: from its facts, however they were given.
+        """
+        kind = type(self)
+        return (
+            (kind, tuple(getattr(self, each.name) for each in fields(kind)))
+            if has(kind)
+            else (kind, self.args)
+        )
 
 
 @define(eq=False)

@@ -1,8 +1,8 @@
 """
 Everything that can be asked about a death, in the order in which it gets lost, within one budget.
 
-First the scheduler and the nannies, which forget soonest and know who died; then, all at once,
-the platforms below them, of those that apply.
+First the scheduler and the nannies, which forget soonest and know who died, and what the flight
+recorder kept; then, all at once, the platforms below them, of those that apply.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any
 
 from attrs import define, field
 
-from workerdiag.model.evidence import Evidence, ExceptionFacts
+from workerdiag.model.evidence import Evidence, ExceptionFacts, Identity
 from workerdiag.model.scene import Place, Victim
 from workerdiag.sources.applying import applying
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.host.places import ask_places
+from workerdiag.sources.recorder import RecorderSource
 from workerdiag.sources.run import collect_all
 from workerdiag.sources.scene import scene_of, victims_of
 
@@ -52,21 +53,31 @@ class Gathering:
         """
         if self._client is None:
             return self._beyond([])
-        pieces = collect_all([self._cluster()], budget_s=self._cluster_s())
+        pieces = collect_all([self._cluster(), self._recorder()], budget_s=self._cluster_s())
         return pieces + self._beyond(pieces)
 
     async def collect_async(self) -> list[Evidence]:
         """
         The same, from within the client's event loop.
         """
-        pieces = await self._cluster().collect_async(budget_s=self._cluster_s())
+        known, recorded = await asyncio.gather(
+            self._cluster().collect_async(budget_s=self._cluster_s()),
+            self._recorder().collect_async(budget_s=self._cluster_s()),
+        )
+        pieces = [*known, *recorded]
         return pieces + await asyncio.to_thread(self._beyond, pieces)
 
     def _cluster(self) -> ClusterSource:
-        about = tuple(
+        return ClusterSource(self._client, about=self._about())
+
+    def _recorder(self) -> RecorderSource:
+        tasks = tuple(each.task for each in self._facts if isinstance(each, ExceptionFacts) and each.task)
+        return RecorderSource(self._client, about=self._about(), tasks=tasks)
+
+    def _about(self) -> tuple[Identity, ...]:
+        return tuple(
             each.whose for each in self._facts if isinstance(each, ExceptionFacts) and each.whose.worker
         )
-        return ClusterSource(self._client, about=about)
 
     def _cluster_s(self) -> float:
         return _CLUSTER_SHARE * self._budget_s

@@ -11,9 +11,11 @@ from workerdiag.model.evidence import NOBODY, ExceptionFacts
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.reasoning.incident import Incident
 from workerdiag.reasoning.limits import Numbers
+from workerdiag.reasoning.running import Record, in_words, record_of, threads_in_words, together_in_words
 
 #: Below this chance a cause is no ground for a verdict or a decision.
 SURE_ENOUGH = 0.5
+_MOST_THREADS = 4
 
 
 def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> Blame:
@@ -25,10 +27,17 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     cause = _sure_cause(ranked, book)
     if cause is None:
         return Blame(task=task, reasons=("no cause is likely enough to blame anybody",) if task else ())
-    fairly, reasons = _fairness(killed, task)
+    recorded = _recorded(killed, task, incident)
+    if recorded is not None:
+        fairly, reasons = recorded.fairly, in_words(recorded)
+    else:
+        fairly, reasons = _fairness(killed, task)
+    reasons += together_in_words(incident.executing)
     verdict = cause.blame
-    if verdict == "task" and fairly is False:
-        verdict = "other-task"
+    if verdict == "task":
+        reasons += threads_in_words(recorded.losses if recorded else incident.executing)[:_MOST_THREADS]
+        if recorded.is_bystander if recorded is not None else fairly is False:
+            verdict = "other-task"
     if task is not None and cause.blame not in ("task", "unknown"):
         fairly = False
         reasons.append(f"task {task} was lost with the worker and did not cause it")
@@ -54,6 +63,16 @@ def decision(
 
 def _sure_cause(ranked: Sequence[RankedCause], book: Rulebook) -> Cause | None:
     return book.cause(ranked[0].id) if ranked and ranked[0].probability >= SURE_ENOUGH else None
+
+
+def _recorded(killed: ExceptionFacts | None, task: str | None, incident: Incident) -> Record | None:
+    """
+    What was recorded of the losses that Dask counted against the task; None without a flight recorder.
+    """
+    if task is None:
+        return None
+    whose, allowed = (killed.whose, killed.allowed_failures) if killed else (NOBODY, None)
+    return record_of(task, whose, allowed, incident.executing)
 
 
 def _fairness(killed: ExceptionFacts | None, task: str | None) -> tuple[bool | None, list[str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workerdiag.model.diagnosis import Clue, Death, Match
+from workerdiag.model.evidence import Executing
 from workerdiag.model.rules import AbsentSign, Cause
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Incident
@@ -76,8 +77,8 @@ def death(end: End, best: tuple[str, float] | None, incident: Incident) -> Death
         asked=end.asked,
         noticed=tuple(end.noticed),
         reason=end.reason,
-        assigned=assigned(end.marks),
-        executing=_executing(end.whose.worker, incident),
+        assigned=assigned(end.marks) or _assigned(end, incident),
+        executing=_executing(end, incident),
         rss_bytes=rss_bytes,
         limit_bytes=limit_bytes,
         cause=best[0] if best else None,
@@ -110,7 +111,22 @@ def _keys(listed: str) -> tuple[str, ...]:
     return tuple(each for each in (*keys, key.strip()) if each)
 
 
-def _executing(worker: str | None, incident: Incident) -> tuple[str, ...] | None:
+def _executing(end: End, incident: Incident) -> tuple[str, ...] | None:
+    """
+    Tasks that ran on a worker when it was lost: by its own notes, else by its last heartbeat.
+    """
+    known = [each for each in _running(end, incident) if each.tasks or not each.maybe_more]
+    if known:
+        return min(known, key=lambda each: not each.exact).tasks
+    worker = end.whose.worker
     if worker is None:
         return None
     return next((facts.executing for facts in incident.exceptions if facts.whose.worker == worker), None)
+
+
+def _assigned(end: End, incident: Incident) -> tuple[str, ...]:
+    return next((each.assigned[:20] for each in _running(end, incident)), ())
+
+
+def _running(end: End, incident: Incident) -> list[Executing]:
+    return [each for each in incident.executing if end.shares(each.whose) and not end.contradicts(each.whose)]

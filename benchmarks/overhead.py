@@ -1,0 +1,144 @@
+"""
+What the flight recorder costs a cluster that runs well: rounds with and without it, by turns, on one cluster.
+
+    python benchmarks/overhead.py [--tasks 100000]
+
+Throughput is tasks per second of the scheduler's own processor time, in short rounds, of which each
+side's faster quarter counts: what else the machine does only ever slows a round down. Each side runs
+the given number of trivial tasks in all.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from statistics import quantiles
+from typing import Any
+
+from distributed import Client, wait
+from live import scheduler
+from rows import Row, publish
+
+import workerdiag
+
+ROUND = 2000
+WORKERS, THREADS = 2, 2
+GOAL = 0.99
+
+
+def rows(tasks: int) -> Iterator[Row]:
+    """
+    With the recorder on the scheduler alone, and with the whole of it.
+    """
+    with cluster() as client:
+        shares = measured(client, tasks // ROUND)
+    for what, share in shares.items():
+        yield Row(
+            what=f"scheduler throughput with {what}, {tasks} tasks, share of bare",
+            measured=share,
+            unit="",
+            goal=GOAL,
+            at_least=True,
+        )
+
+
+class cluster(ExitStack):  # noqa: N801  used as a function
+    """
+    A scheduler and workers in processes of their own, and a client.
+    """
+
+    def __enter__(self) -> Client:  # type: ignore[override]
+        super().__enter__()
+        _, address = self.enter_context(scheduler())
+        folder = self.enter_context(tempfile.TemporaryDirectory())
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-dashboard"]
+        sizes = ["--nworkers", str(WORKERS), "--nthreads", str(THREADS), "--local-directory", folder]
+        workers = subprocess.Popen([*command, *sizes], stderr=subprocess.DEVNULL)
+        self.callback(workers.wait)
+        self.callback(workers.terminate)
+        client = self.enter_context(Client(address))
+        client.wait_for_workers(WORKERS, timeout=60)
+        return client
+
+
+def measured(client: Client, turns: int) -> dict[str, float]:
+    """
+    Throughput as a share of that without, in turns whose order changes.
+    """
+    for _ in range(3):
+        once(client, ROUND)  # nobody's turn: everything is imported and warm after it
+    ways: dict[str, Any] = {
+        "a recorder on it": (on_scheduler, off_scheduler),
+        "the whole recorder": (workerdiag.install, workerdiag.uninstall),
+    }
+    taken: dict[tuple[str, bool], list[float]] = {(what, on): [] for what in ways for on in (True, False)}
+    for turn in range(turns):
+        for what, (begin, end) in ways.items():
+            for recorded in (turn % 2 == 0, turn % 2 == 1):
+                if recorded:
+                    begin(client)
+                taken[what, recorded].append(once(client, ROUND))
+                if recorded:
+                    end(client)
+    return {what: _quick(taken[what, False]) / _quick(taken[what, True]) for what in ways}
+
+
+def _quick(seconds: list[float]) -> float:
+    """
+    The bound of the faster quarter.
+    """
+    return quantiles(seconds, n=4)[0]
+
+
+def once(client: Client, count: int) -> float:
+    """
+    Seconds of the scheduler's processor time for so many trivial tasks, until they are forgotten.
+    """
+    before = client.run_on_scheduler(time.process_time)
+    futures = client.map(trivial, range(count), pure=False)
+    wait(futures)
+    del futures
+    while client.run_on_scheduler(how_many_tasks):
+        time.sleep(0.05)
+    return float(client.run_on_scheduler(time.process_time)) - float(before)
+
+
+def trivial(number: int) -> int:
+    """
+    The least that a task can do.
+    """
+    return number
+
+
+def how_many_tasks(dask_scheduler: Any) -> int:
+    """
+    Runs on the scheduler.
+    """
+    return len(dask_scheduler.tasks)
+
+
+def on_scheduler(client: Client) -> None:
+    """
+    Only the scheduler records.
+    """
+    from workerdiag.recorder.scheduler import RecorderScheduler
+
+    client.register_plugin(RecorderScheduler())
+
+
+def off_scheduler(client: Client) -> None:
+    """
+    It does no more.
+    """
+    from workerdiag.recorder.installing import leave_scheduler
+
+    client.run_on_scheduler(leave_scheduler)
+
+
+if __name__ == "__main__":
+    wanted = int(sys.argv[sys.argv.index("--tasks") + 1]) if "--tasks" in sys.argv else 100_000
+    publish(rows(wanted))

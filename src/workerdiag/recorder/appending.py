@@ -1,0 +1,148 @@
+"""
+Records of deaths on a disk or in a store, so that they outlive the scheduler.
+
+JSON lines, each as it was told (docs/recorder.md): one of the scheduler, and one of the nanny for most
+deaths. A thread of its own writes them; the event loop only hands them over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+#: Lines that wait for the disk; more are dropped.
+_MOST_WAITING = 1000
+_MOST_BATCH = 200
+#: A local file gets so long, and then becomes ``<name>.1``.
+MOST_FILE_BYTES = 8 * 2**20
+#: In a store each batch is an object of its own, as most stores cannot append.
+MOST_OBJECTS = 1000
+#: So long lines are collected for one object.
+_COLLECT_S = 2.0
+_CLOSE_S = 5.0
+#: After a failure, tries are this far apart.
+_RETRY_S = 5.0
+
+
+class Appender:
+    """
+    Writes records, from a thread, to a file or below an fsspec URL.
+
+    Args:
+        target: Path of a file, or URL of a folder (``s3://bucket/deaths``).
+        note: Is told, from the thread, what does not work.
+    """
+
+    def __init__(self, target: str, note: Callable[[str], None]) -> None:
+        self._target = target
+        self._note = note
+        self._remote = "://" in target
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
+        self._started_ms = int(time.time() * 1000)
+        self._objects = 0
+        self._thread = threading.Thread(target=self._run, name="workerdiag-append", daemon=True)
+        self._thread.start()
+
+    def put(self, message: Mapping[str, Any]) -> None:
+        """
+        Hand over one record. Never waits; what there is no room for is dropped, and that is noted.
+        """
+        line = json.dumps(message, default=str).encode() + b"\n"
+        try:
+            self._waiting.put_nowait(line)
+        except queue.Full:
+            self._note(f"some records: {self._target} is too slow for them")
+
+    def close(self) -> None:
+        """
+        Write what is waiting, for at most 5 seconds.
+        """
+        try:
+            self._waiting.put(None, timeout=_CLOSE_S)
+        except queue.Full:
+            return
+        self._thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            first = self._waiting.get()
+            if self._remote and first is not None:
+                self._linger()
+            batch, ended = self._batch(first)
+            if batch:
+                self._write(batch)
+
+    def _linger(self) -> None:
+        """
+        Let some more lines come, unless this is the end.
+        """
+        until = time.monotonic() + _COLLECT_S
+        while time.monotonic() < until and None not in self._waiting.queue:
+            time.sleep(0.05)
+
+    def _batch(self, first: bytes | None) -> tuple[bytes, bool]:
+        lines = [first]
+        while lines[-1] is not None and len(lines) < _MOST_BATCH:
+            try:
+                lines.append(self._waiting.get_nowait())
+            except queue.Empty:
+                break
+        return b"".join(line for line in lines if line is not None), lines[-1] is None
+
+    def _write(self, data: bytes) -> None:
+        """
+        Write, and after a failure once more; then these lines are lost.
+        """
+        for wait_s in (_RETRY_S, None):
+            try:
+                if self._remote:
+                    self._write_object(data)
+                else:
+                    append(Path(self._target).expanduser(), data)
+            except Exception as problem:  # noqa: BLE001  disks and stores fail in any way
+                self._note(f"appending to {self._shown()}: {type(problem).__name__}: {problem}"[:500])
+            else:
+                return
+            if wait_s is not None and self._waiting.empty():
+                time.sleep(wait_s)
+
+    def _write_object(self, data: bytes) -> None:
+        import fsspec
+
+        if self._objects >= MOST_OBJECTS:
+            raise OSError(f"{MOST_OBJECTS} objects were written, and no more are")
+        name = f"deaths-{socket.gethostname()}-{os.getpid()}-{self._started_ms}-{self._objects:04d}.jsonl"
+        filesystem, folder = fsspec.core.url_to_fs(self._target)
+        filesystem.makedirs(folder, exist_ok=True)
+        filesystem.pipe_file(f"{folder.rstrip('/')}/{name}", data)
+        self._objects += 1
+
+    def _shown(self) -> str:
+        """
+        The target without what may be a password.
+        """
+        scheme, separator, rest = self._target.partition("://")
+        return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else scheme
+
+
+def append(path: Path, data: bytes) -> None:
+    """
+    Append to a file that only its owner may read; a long one is put aside first, in place of the last such.
+
+    Raises:
+        OSError: The disk is full, or not to be written to.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size + len(data) > MOST_FILE_BYTES:
+        path.replace(path.with_name(f"{path.name}.1"))
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)

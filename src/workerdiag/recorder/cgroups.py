@@ -1,0 +1,138 @@
+"""
+Memory counters of the control group a process lives in: versions 1 and 2 (``man 7 cgroups``).
+
+Standard library only, and a few file reads per look: a worker looks once a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_ROOT = Path("/sys/fs/cgroup")
+#: Version 1 says "no limit" with a number near 2**63 (``PAGE_COUNTER_MAX`` in the kernel's page_counter.h).
+_NO_LIMIT = 2**60
+
+
+class MemoryCounters(NamedTuple):
+    """
+    What the kernel counts for one group; None where it does not say.
+    """
+
+    current_bytes: int | None
+    #: The least limit of the group and those above it that can be seen from here.
+    limit_bytes: int | None
+    #: How many processes of the group the kernel killed for want of memory, since the group was made.
+    oom_kills: int | None
+    peak_bytes: int | None
+
+
+class MemoryGroup(NamedTuple):
+    """
+    Where the counters of one group lie.
+    """
+
+    folder: Path
+    #: 1 or 2.
+    version: int
+
+    def read(self) -> MemoryCounters:
+        """
+        The counters as they are now.
+        """
+        names = _NAMES[self.version]
+        return MemoryCounters(
+            current_bytes=_number(self.folder / names.current),
+            limit_bytes=self._limit(names.limit),
+            oom_kills=_counted(self.folder / names.events, b"oom_kill"),
+            peak_bytes=_number(self.folder / names.peak),
+        )
+
+    def _limit(self, name: str) -> int | None:
+        limits = [_number(folder / name) for folder in self._and_above()]
+        return min((limit for limit in limits if limit is not None and limit < _NO_LIMIT), default=None)
+
+    def _and_above(self) -> Iterator[Path]:
+        folder = self.folder
+        while folder != _ROOT:
+            yield folder
+            folder = folder.parent
+        yield folder
+
+
+class _Names(NamedTuple):
+    current: str
+    limit: str
+    peak: str
+    events: str
+
+
+#: Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst of the kernel.
+_NAMES = {
+    1: _Names(
+        "memory.usage_in_bytes", "memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"
+    ),
+    2: _Names("memory.current", "memory.max", "memory.peak", "memory.events"),
+}
+
+
+def own_group(process: str = "self") -> MemoryGroup | None:
+    """
+    The group that limits the memory of a process; None without one, or where it cannot be seen.
+
+    Inside a container the path that the kernel tells may be one of the host, and the group itself
+    is then mounted at the root.
+    """
+    for version, controller, path in _paths(process):
+        base = _ROOT / controller
+        for folder in (base / path.lstrip("/"), base):
+            if (folder / _NAMES[version].current).exists():
+                return MemoryGroup(folder, version)
+    return None
+
+
+def _paths(process: str) -> list[tuple[int, str, str]]:
+    """
+    Version, controller and path of the groups that count memory, the controller of version 1 first.
+    """
+    found = []
+    for line in path_lines(process):
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if "memory" in controllers.split(","):
+            found.append((1, "memory", path))
+        elif not controllers:
+            found.append((2, "", path))
+    return sorted(found)
+
+
+def path_lines(process: str = "self") -> list[str]:
+    """
+    The lines of ``/proc/<process>/cgroup``, which name the container as well; empty where there are none.
+    """
+    try:
+        with Path(f"/proc/{process}/cgroup").open(encoding="utf-8", errors="replace") as file:
+            return file.read(16 * 1024).splitlines()
+    except OSError:
+        return []
+
+
+def _number(path: Path) -> int | None:
+    try:
+        with path.open("rb") as file:
+            return int(file.read(64))
+    except (OSError, ValueError):  # "max", where there is no limit
+        return None
+
+
+def _counted(path: Path, name: bytes) -> int | None:
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                said, _, count = line.partition(b" ")
+                if said == name:
+                    return int(count)
+    except (OSError, ValueError):
+        pass
+    return None

@@ -1,0 +1,296 @@
+"""
+Every private part of distributed that the recorder touches, each in one function.
+
+Each function degrades: where a release lacks the part, it returns None and the recorder goes on
+without that one fact. tests/lab/test_recorder_contract.py holds each against every supported release
+(2024.8.1 to 2026.8.0). What is public there (plugins, preloads, events, periodic callbacks, logging)
+is used where it is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, MutableSet
+from typing import Any
+
+Undo = Callable[[], None]
+
+# -------------------------------------------------------------------------------------- nanny
+
+
+def watch_exits(nanny: Any, told: Callable[[int], None]) -> Undo | None:
+    """
+    Have *told* called with the exit code of each worker process; returns what ends that, or None.
+
+    ``Nanny._on_worker_exit_sync`` (nanny.py) gets the code and drops it. A `WorkerProcess` keeps
+    the method that it was made with as ``on_exit``. A negative code is a signal; 255 is also what
+    is reported when the code could not be read (process.py).
+    """
+    original = getattr(nanny, "_on_worker_exit_sync", None)
+    if not callable(original):
+        return None
+    active = True
+
+    def hooked(exitcode: int) -> Any:
+        if active:
+            told(exitcode)
+        return original(exitcode)
+
+    def undo() -> None:
+        nonlocal active
+        active = False
+        if vars(nanny).get("_on_worker_exit_sync") is hooked:
+            del nanny._on_worker_exit_sync  # noqa: SLF001  what this module is for
+        if getattr(nanny.process, "on_exit", None) is hooked:
+            nanny.process.on_exit = original
+
+    nanny._on_worker_exit_sync = hooked  # noqa: SLF001
+    if getattr(nanny.process, "on_exit", None) is not None:
+        nanny.process.on_exit = hooked
+    return undo
+
+
+def worker_process_status(nanny: Any) -> str | None:
+    """
+    How the nanny sees its worker process: ``starting``, ``running``, ``stopping``, ...
+
+    ``WorkerProcess.status`` is ``stopping`` from the moment the nanny asks the worker to close.
+    """
+    return getattr(getattr(nanny.process, "status", None), "name", None)
+
+
+def terminated_pid(nanny: Any) -> int | None:
+    """
+    The process that the nanny ended last for taking too much memory (worker_memory.py); None if none.
+    """
+    pid = getattr(getattr(nanny, "memory_manager", None), "_last_terminated_pid", None)
+    return pid if isinstance(pid, int) and pid > 0 else None
+
+
+def terminate_fraction(nanny: Any) -> float | None:
+    """
+    The share of the limit at which the nanny ends its worker; None where it does not.
+    """
+    fraction = getattr(getattr(nanny, "memory_manager", None), "memory_terminate_fraction", None)
+    return float(fraction) if fraction else None
+
+
+# ------------------------------------------------------------------------------------- worker
+
+
+def watch_threads(worker: Any, make: Callable[[dict[int, Any]], dict[int, Any]]) -> Callable[[], bool] | None:
+    """
+    Put what *make* makes of it in the place of ``Worker.active_threads``; returns what ends that, or None.
+
+    That dictionary has, by thread, the key of the task that runs there. The thread itself enters it
+    right before the task's function, and removes it right after (``_run_task``, or ``apply_function``
+    before 2025.1, and ``apply_function_actor`` in worker.py). A task that was already handed to a thread
+    holds the old dictionary, and enters and removes itself there. What ends the watch returns False as
+    long as a task holds the new one.
+    """
+    old = getattr(worker, "active_threads", None)
+    lock = getattr(worker, "active_threads_lock", None)
+    if type(old) is not dict or lock is None:
+        return None
+    tasks = make(old)
+    with lock:
+        worker.active_threads = tasks
+
+    def undo() -> bool:
+        with lock:
+            if worker.active_threads is tasks:
+                if tasks or getattr(worker, "active_keys", ()):
+                    return False
+                worker.active_threads = {}
+            return True
+
+    return undo
+
+
+def watch_coroutines(worker: Any, keys: MutableSet[Any]) -> Undo | None:
+    """
+    Put *keys* in the place of ``Worker.active_keys``; returns what ends that, or None.
+
+    ``Worker.execute`` adds the key of each task, also of coroutines, before it runs it on the
+    event loop, and discards it afterwards.
+    """
+    if type(getattr(worker, "active_keys", None)) is not set:
+        return None
+    for key in worker.active_keys:
+        keys.add(key)
+    worker.active_keys = keys
+
+    def undo() -> None:
+        if worker.active_keys is keys:
+            worker.active_keys = set(keys)
+
+    return undo
+
+
+def is_coroutine(worker: Any, key: Any) -> bool:
+    """
+    Whether a task is a coroutine, which runs on the event loop; False where that is not known in time.
+
+    ``TaskState.run_spec`` is a ``dask._task_spec.GraphNode`` since 2025.1.0; before, it is still
+    serialized when the task is entered.
+    """
+    spec = getattr(worker.state.tasks.get(key), "run_spec", None)
+    return getattr(spec, "is_coro", False) is True
+
+
+def held_bytes(worker: Any) -> tuple[int | None, int | None]:
+    """
+    Bytes of the results that the worker holds in memory, and of what it spilled, on the disk.
+
+    ``Worker.data`` is a plain mapping where nothing is spilled, else a ``SpillBuffer`` (spill.py);
+    ``WorkerState.nbytes`` counts what is held either way. Only numbers are read, so any thread may ask.
+    """
+    total = getattr(getattr(worker, "state", None), "nbytes", None)
+    spilled = getattr(getattr(worker, "data", None), "spilled_total", None)
+    in_memory = total - getattr(spilled, "memory", 0) if isinstance(total, int) else None
+    return in_memory, getattr(spilled, "disk", None)
+
+
+def gil_contention(worker: Any) -> float | None:
+    """
+    Share of time in which threads wanted the GIL in vain, as gilknocker measured it last (system_monitor.py).
+
+    None without gilknocker, or with ``distributed.admin.system-monitor.gil.enabled`` off.
+    """
+    measured = getattr(getattr(worker, "monitor", None), "quantities", {}).get("gil_contention")
+    return float(measured[-1]) if measured else None
+
+
+def close_reason(record: logging.LogRecord) -> str | None:
+    """
+    Why a worker closes, if that is what it logs: the last argument of "Stopping worker at %s. Reason: %s".
+
+    ``Worker.close`` (worker.py, since 2022.10.1) is given the reason and keeps it nowhere.
+    """
+    if record.name == "distributed.worker" and str(record.msg).startswith("Stopping worker"):
+        arguments = record.args
+        return str(arguments[-1]) if isinstance(arguments, tuple) and arguments else None
+    return None
+
+
+# ---------------------------------------------------------------------------------- scheduler
+
+
+def add_handler(scheduler: Any, name: str, handler: Callable[..., Any]) -> Undo | None:
+    """
+    Have clients' calls of *name* answered by *handler*; returns what ends that, or None.
+
+    ``Server.handlers`` (core.py) has what is called, by operation.
+    """
+    handlers = getattr(scheduler, "handlers", None)
+    if not isinstance(handlers, dict):
+        return None
+    handlers[name] = handler
+
+    def undo() -> None:
+        if handlers.get(name) == handler:  # bound methods are equal, not identical
+            del handlers[name]
+
+    return undo
+
+
+def limit_topic(scheduler: Any, topic: str, most: int) -> bool:
+    """
+    Have the scheduler keep the last *most* events of a topic; whether that can be done.
+
+    ``Broker._topics`` (broker.py, since 2024.7.0) has a deque for each, of a thousand by default.
+    """
+    topics = getattr(getattr(scheduler, "_broker", None), "_topics", None)
+    events = getattr(topics[topic], "events", None) if isinstance(topics, dict) else None
+    if not isinstance(events, deque):
+        return False
+    topics[topic].events = deque(events, maxlen=most)  # type: ignore[index]  # it is a dict here
+    return True
+
+
+def has_nanny_plugin(scheduler: Any, name: str) -> bool:
+    """
+    Whether nannies get that plugin, those that come later included (``Scheduler.nanny_plugins``).
+    """
+    return name in (getattr(scheduler, "nanny_plugins", None) or ())
+
+
+def allowed_failures(scheduler: Any) -> int | None:
+    """
+    After how many losses more than this Dask gives up on a task (``Scheduler.allowed_failures``).
+    """
+    allowed = getattr(scheduler, "allowed_failures", None)
+    return allowed if isinstance(allowed, int) else None
+
+
+def suspicious(task: Any) -> int:
+    """
+    How many losses Dask counts against a task (``TaskState.suspicious``).
+    """
+    count = getattr(task, "suspicious", 0)
+    return count if isinstance(count, int) else 0
+
+
+def forgive(task: Any) -> bool:
+    """
+    Count one loss less against a task and its prefix, where there is one; whether that was done.
+
+    What ``Scheduler.remove_worker`` counted up: ``TaskState.suspicious`` and ``TaskPrefix.suspicious``.
+    A task that Dask has given up on stays as it is.
+    """
+    if suspicious(task) < 1 or getattr(task, "state", "erred") in ("erred", "forgotten"):
+        return False
+    task.suspicious -= 1
+    if suspicious(getattr(task, "prefix", None)) > 0:
+        task.prefix.suspicious -= 1
+    return True
+
+
+def executing(state: Any) -> list[tuple[Any, float]]:
+    """
+    The tasks that a worker ran at its last heartbeat, and since how many seconds (``WorkerState.executing``).
+    """
+    said = getattr(state, "executing", None)
+    if not isinstance(said, dict):
+        return []
+    return [(task, float(seconds)) for task, seconds in said.items() if hasattr(task, "key")]
+
+
+def long_running(state: Any) -> Collection[Any]:
+    """
+    The tasks of a worker that have seceded from its threads (``WorkerState.long_running``).
+    """
+    tasks = getattr(state, "long_running", ())
+    return tasks if isinstance(tasks, set) else ()
+
+
+def host_of(state: Any) -> str | None:
+    """
+    The host that a worker has in its address (``WorkerState.host``).
+    """
+    host = getattr(state, "host", None)
+    return host if isinstance(host, str) else None
+
+
+# --------------------------------------------------------------------------------------- both
+
+
+_ATTRIBUTE = "_workerdiag_recording"
+
+
+def recording_of(server: Any) -> Any:
+    """
+    What records on this worker or nanny now; None if nothing does.
+    """
+    return getattr(server, _ATTRIBUTE, None)
+
+
+def set_recording(server: Any, recording: Any) -> None:
+    """
+    Have `recording_of` return *recording* from now on.
+    """
+    if recording is None:
+        vars(server).pop(_ATTRIBUTE, None)
+    else:
+        setattr(server, _ATTRIBUTE, recording)

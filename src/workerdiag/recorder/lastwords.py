@@ -1,0 +1,181 @@
+"""
+The last words of a worker: log records, what Python writes to standard error, and faulthandler's dump.
+
+Standard error is watched where Python writes to it (``sys.stderr``), not at the file descriptor: what
+C libraries print ("free(): invalid pointer") cannot be copied without first taking it away from where
+it goes, and would be lost there when the process dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import io
+import logging
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, TextIO, cast
+
+#: Loggers that have handlers in Dask's default configuration, and do not propagate further. Those without
+#: any print to ``sys.stderr`` (``logging.lastResort``), which a handler of ours would end; see `StderrCopy`.
+LOGGERS = ("distributed", "tornado.application")
+_FORMAT = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"
+
+Write = Callable[[bytes], None]
+
+
+class LogCopy(logging.Handler):
+    """
+    Copies log records, as Dask would print them, to where *write* leads.
+
+    Args:
+        also: Shown each record.
+    """
+
+    def __init__(self, write: Write, also: Callable[[logging.LogRecord], None]) -> None:
+        super().__init__(level=logging.INFO)
+        self.setFormatter(logging.Formatter(_FORMAT))
+        self._write = write
+        self._also = also
+        self._pid = os.getpid()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """
+        Copy one record, if this is still the worker's own process. Never raises.
+        """
+        with contextlib.suppress(Exception):
+            if os.getpid() == self._pid:
+                self._write(self.format(record).encode("utf-8", "replace"))
+                self._also(record)
+
+    def attach(self) -> None:
+        """
+        Begin to copy.
+        """
+        for logger in map(logging.getLogger, LOGGERS):
+            if logger.hasHandlers():
+                logger.addHandler(self)
+
+    def detach(self) -> None:
+        """
+        Copy no more.
+        """
+        for name in LOGGERS:
+            logging.getLogger(name).removeHandler(self)
+        self.close()
+
+
+class StderrCopy:
+    """
+    In the place of ``sys.stderr``: hands everything on, and copies what is written to where *write* leads.
+
+    A line may be written in pieces; it is copied once it is whole. What was a handler's stream before
+    (that of Dask's log messages, above all) does not come here, and so is not copied twice.
+    """
+
+    def __init__(self, write: Write) -> None:
+        self._copy: Write | None = write
+        self._original: Any = sys.stderr
+        self._piece = threading.local()
+        self._pid = os.getpid()
+
+    def write(self, text: str) -> int:
+        """
+        As of any text stream.
+        """
+        count: int = self._original.write(text)
+        if self._copy is not None:
+            with contextlib.suppress(Exception):
+                self._note(text)
+        return count
+
+    def writelines(self, lines: Any) -> None:
+        """
+        As of any text stream.
+        """
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def attach(self) -> None:
+        """
+        Begin to copy.
+        """
+        sys.stderr = cast("TextIO", self)
+
+    def detach(self) -> None:
+        """
+        Copy no more. Whoever took the stream meanwhile keeps it, and it only hands on.
+        """
+        self._copy = None
+        if sys.stderr is cast("TextIO", self):
+            sys.stderr = self._original
+
+    def _note(self, text: str) -> None:
+        if self._copy is None or os.getpid() != self._pid:
+            return
+        whole, newline, rest = (getattr(self._piece, "text", "") + text).rpartition("\n")
+        if newline:
+            self._copy(whole.encode("utf-8", "replace"))
+        self._piece.text = rest[-io.DEFAULT_BUFFER_SIZE :]
+
+
+class FatalCopy:
+    """
+    Has faulthandler write the stacks of all threads to a file when a fatal signal comes.
+
+    Args:
+        file: Stays open until `detach`; faulthandler knows its descriptor alone.
+    """
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+        self._active = True
+        faulthandler.enable(file=file, all_threads=True)
+        os.register_at_fork(after_in_child=_Left(weakref.ref(self)))
+
+    def detach(self) -> None:
+        """
+        Leave the signals as they were.
+        """
+        self.leave()
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def leave(self) -> None:
+        """
+        Watch no more; also for forked children, whose stacks do not belong in the worker's box.
+        """
+        if self._active:
+            self._active = False
+            faulthandler.disable()
+
+
+class _Left:
+    """
+    Called in each forked child; what is called there cannot be taken back, and so must not hold on to much.
+    """
+
+    def __init__(self, copy: weakref.ref[FatalCopy]) -> None:
+        self._copy = copy
+
+    def __call__(self) -> None:
+        if (copy := self._copy()) is not None:
+            copy.leave()
+
+
+def fatal_copy(open_file: Callable[[], io.FileIO]) -> tuple[FatalCopy | None, str]:
+    """
+    What watches for fatal signals, or None and the reason why nothing does.
+    """
+    if faulthandler.is_enabled():
+        return None, "faulthandler writes elsewhere already, and is left alone"
+    try:
+        return FatalCopy(open_file()), ""
+    except (OSError, ValueError, RuntimeError) as problem:
+        return None, f"faulthandler has no file: {problem}"

@@ -1,0 +1,96 @@
+"""
+Boxes of workers that nobody told of, because their nanny died with them or there was none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from workerdiag.recorder import telling
+from workerdiag.recorder.box import places
+from workerdiag.recorder.box.processes import boot_id, is_running
+from workerdiag.recorder.delivering import Claim, deliver, forget, kept
+
+#: So many are told by one process; the rest by the next.
+MOST_TOLD = 16
+#: A nanny that lives tells of its worker within this time, or never.
+_NANNYS_TURN_S = 30.0
+
+
+class Orphan(NamedTuple):
+    """
+    A dead worker's box, ours to tell of.
+    """
+
+    path: Path
+    claim: Claim
+    message: Mapping[str, Any]
+
+
+async def tell_orphans(server: Any) -> int:
+    """
+    Tell the scheduler of *server* of each dead worker on this host, once; how many were told.
+
+    The files are read in a thread. What the scheduler does not take is left to whoever looks next.
+    """
+    told = 0
+    for orphan in await asyncio.to_thread(lambda: list(found())):
+        with orphan.claim:
+            if await deliver(server, orphan.message):
+                forget(orphan.path)
+                told += 1
+    return told
+
+
+def found() -> Iterator[Orphan]:
+    """
+    The orphans in this user's folders that nobody else is telling of. Old ones are thrown away unread.
+    """
+    with contextlib.suppress(OSError):
+        places.sweep()
+    count = 0
+    for path in places.orphans():
+        if count == MOST_TOLD:
+            return
+        claim = Claim(path)
+        if claim.held and (message := _message(path)) is not None:
+            count += 1
+            yield Orphan(path, claim, message)
+        else:
+            claim.close()
+
+
+def _message(path: Path) -> Mapping[str, Any] | None:
+    """
+    What to tell of a box: what its nanny meant to tell, or else what it says itself.
+    """
+    from workerdiag.errors import BadBoxError
+    from workerdiag.recorder.box.reading import read_box
+
+    if (meant := kept(path)) is not None:
+        return telling.bounded({**meant, "late": True})
+    try:
+        box = read_box(path)
+    except BadBoxError:
+        return None
+    watched = _nanny_lives(box.identity)
+    if watched and box.written_at > time.time() - _NANNYS_TURN_S:
+        return None
+    facts = {
+        "when": box.written_at,
+        "exit": telling.exit_by_dump(box.fault),
+        "nanny_lives": watched if box.identity.get("nanny") else None,
+    }
+    return telling.message("orphan", facts, box)
+
+
+def _nanny_lives(identity: Mapping[str, str]) -> bool:
+    pid, started = identity.get("nanny_pid", ""), identity.get("nanny_started_ms", "")
+    if not (pid.isdecimal() and started.isdecimal()) or identity.get("boot_id", "") != boot_id():
+        return False
+    return is_running(int(pid), int(started))

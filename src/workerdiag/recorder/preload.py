@@ -1,0 +1,70 @@
+"""
+Switches the recorder on by configuration, one name for all processes of a cluster.
+
+::
+
+    distributed:
+      scheduler: {preload: [workerdiag.recorder.preload]}
+      nanny: {preload: [workerdiag.recorder.preload]}
+      worker: {preload: [workerdiag.recorder.preload]}
+
+Dask imports this module in every such process, and in that of the command line too; only `dask_setup`
+does anything. The command ``dask worker`` ignores the configuration's ``nanny.preload``, so a worker also
+has its nanny record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_OWNER = "preload"
+
+
+async def dask_setup(server: Any) -> None:
+    """
+    Begin to record in a worker, a nanny or a scheduler; anything else, such as a client, is left alone.
+    """
+    from distributed import Nanny, Scheduler, Worker
+
+    if isinstance(server, Worker):
+        from workerdiag.recorder.worker import begin
+
+        begin(server, _OWNER)
+        if server.nanny:
+            from workerdiag.recorder.asking import have_nanny_record
+
+            have_nanny_record(server, _OWNER)
+    elif isinstance(server, Nanny):
+        from workerdiag.recorder.nanny import begin as begin_in_nanny
+
+        begin_in_nanny(server, _OWNER)
+    elif isinstance(server, Scheduler):
+        await _begin_in_scheduler(server)
+
+
+async def _begin_in_scheduler(scheduler: Any) -> None:
+    from workerdiag.recorder.internals import set_recording
+    from workerdiag.recorder.scheduler import RecorderScheduler
+    from workerdiag.recorder.settings import NAME
+
+    if NAME not in scheduler.plugins:
+        plugin = RecorderScheduler()
+        await plugin.start(scheduler)
+        scheduler.add_plugin(plugin, name=NAME)
+    set_recording(scheduler, _OWNER)
+
+
+def dask_teardown(server: Any) -> None:
+    """
+    The worker or nanny closes.
+    """
+    from distributed import Nanny, Worker
+
+    if isinstance(server, Worker):
+        from workerdiag.recorder.worker import end
+
+        end(server, _OWNER)
+    elif isinstance(server, Nanny):
+        from workerdiag.recorder.nanny import end as end_in_nanny
+
+        end_in_nanny(server, _OWNER)

@@ -1,0 +1,202 @@
+"""
+Opt-in: losses of workers that somebody asked for do not count towards ``allowed-failures``.
+
+docs/fair-blame.md says exactly which, and what cannot be spared.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from attrs import define, field
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from workerdiag.recorder import internals
+from workerdiag.recorder.settings import TOPIC
+
+logger = logging.getLogger("distributed.scheduler.recorder")
+
+#: Facts about a removal that arrive later than this change nothing any more.
+IN_TIME_S = 300.0
+MOST_REMOVALS = 1000
+#: Reasons with which a worker announces that it was told to stop (``closing-worker``; ``reason`` in
+#: worker.py, nanny.py and scheduler.py, distributed 2024.8.1 to 2026.8.0).
+ORDERED = (
+    "signal-",
+    "nanny-close",
+    "nanny-plugin-",
+    "scheduler-close",
+    "scheduler-retire",
+    "retire-workers",
+    "worker-lifetime-reached",
+)
+#: Stimulus of removals for want of heartbeats; the scheduler then has the nanny stop the worker.
+_UNRESPONSIVE = "check-worker-ttl"
+#: Sources of messages that may say that a platform took a worker.
+_TELLERS = ("nanny", "orphan", "platform")
+
+
+@define(eq=False)
+class _Removal:
+    """
+    An unexpected removal: the tasks that Dask counted it against.
+    """
+
+    worker: str
+    pid: int | None
+    when: float
+    #: References that end with the task, so that a new one of the same key is never spared for it.
+    tasks: tuple[weakref.ref[Any], ...]
+    #: Whether it was removed for not answering, which is the work's doing as a rule.
+    unresponsive: bool
+    spared: bool = field(default=False)
+
+
+class SparePlatformDeaths(SchedulerPlugin):
+    """
+    Takes back what Dask counts against tasks when their worker was told to stop or was taken away.
+
+    ::
+
+        client.register_plugin(SparePlatformDeaths())
+    """
+
+    name = "workerdiag-spare-platform-deaths"
+    idempotent = True
+    transition = "".format  # type: ignore[assignment]  # as in `RecorderScheduler`
+
+    def __init__(self) -> None:
+        #: Losses that were spared, and tasks that it was taken back for.
+        self.spared_losses = 0
+        self.spared_tasks = 0
+        self._scheduler: Any = None
+        self._pids: dict[str, int | None] = {}
+        self._ordered: dict[str, str] = {}
+        self._removals: list[_Removal] = []
+        self._failed = False
+
+    async def start(self, scheduler: Any) -> None:
+        """
+        Begin, with the workers that are there already.
+        """
+        self._scheduler = scheduler
+        for address in list(scheduler.workers):
+            self.add_worker(scheduler, address)
+
+    async def close(self) -> None:
+        """
+        End; what was taken back stays so.
+        """
+        self._removals.clear()
+        self._ordered.clear()
+        self._pids.clear()
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """
+        Remember its process id, by which nannies know it.
+        """
+        self._ordered.pop(worker, None)
+        self._pids[worker] = getattr(scheduler.workers.get(worker), "pid", None) or None
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """
+        Look for removals, and for facts about them, before or after.
+        """
+        if not isinstance(msg, Mapping):
+            return
+        try:
+            if topic == "all" and msg.get("action") == "remove-worker":
+                self._removed(msg)
+            elif topic == TOPIC and msg.get("source") in _TELLERS:
+                self._told(msg)
+            elif topic in self._pids and msg.get("action") == "closing-worker":
+                reason = str(msg.get("reason"))
+                if reason.startswith(ORDERED):
+                    self._ordered[topic] = reason
+        except Exception:  # a count that stays is no harm
+            if not self._failed:
+                self._failed = True
+                logger.warning("Losses of workers may not be spared", exc_info=True)
+
+    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:  # noqa: ARG002  as of any plugin
+        """
+        Spare the loss at once if the worker itself had announced it.
+        """
+        self._pids.pop(worker, None)
+        reason = self._ordered.pop(worker, None)
+        if reason is not None:
+            self._spare((each for each in self._removals if each.worker == worker), reason)
+
+    def _removed(self, msg: Mapping[str, Any]) -> None:
+        if msg.get("expected"):
+            return  # Dask counts nothing then
+        worker = str(msg.get("worker"))
+        now = time.time()
+        tasks = _tasks(self._scheduler, msg.get("processing-tasks") or ())
+        self._removals = [each for each in self._removals if each.when >= now - IN_TIME_S]
+        unresponsive = str(msg.get("stimulus_id")).startswith(_UNRESPONSIVE)
+        self._removals.append(_Removal(worker, self._pids.get(worker), now, tasks, unresponsive))
+        del self._removals[:-MOST_REMOVALS]
+
+    def _told(self, msg: Mapping[str, Any]) -> None:
+        why = taken_away(msg)
+        if why is None:
+            return
+        now = time.time()
+        worker, pid, host = msg.get("worker"), msg.get("pid"), msg.get("host")
+        if worker and worker in self._pids:
+            self._ordered[str(worker)] = why  # told before the scheduler noticed
+            return
+        self._spare(
+            (
+                each
+                for each in self._removals
+                if each.when >= now - IN_TIME_S
+                and (each.worker == worker if worker else (host and f"//{host}:" in each.worker))
+                and (pid is None or each.pid is None or each.pid == pid)
+            ),
+            why,
+        )
+
+    def _spare(self, removals: Iterable[_Removal], why: str) -> None:
+        for each in removals:
+            if each.spared or each.unresponsive:
+                continue
+            each.spared = True
+            taken_back = sum(internals.forgive(task) for ref in each.tasks if (task := ref()) is not None)
+            self.spared_losses += 1
+            self.spared_tasks += taken_back
+            logger.info(
+                "The loss of worker %s (%s) does not count against its %d tasks", each.worker, why, taken_back
+            )
+
+
+def taken_away(msg: Mapping[str, Any]) -> str | None:
+    """
+    Why a loss was not the work's doing, where a message says so as a fact; None if it does not.
+
+    Facts are: the nanny had been told to close, or to stop its worker, and did not do so for memory;
+    somebody who watches the platform says that it took the worker or its host.
+    """
+    if msg.get("source") == "platform":
+        return str(msg.get("cause") or "taken by the platform")[:100]
+    if msg.get("source") in ("nanny", "orphan") and msg.get("asked") and not msg.get("memory_terminated"):
+        return f"its nanny had been told to stop it ({msg.get('nanny_status')})"
+    return None
+
+
+def _tasks(scheduler: Any, keys: Collection[Any]) -> tuple[weakref.ref[Any], ...]:
+    """
+    The tasks that the removal was counted against and that Dask has not given up on.
+    """
+    allowed = internals.allowed_failures(scheduler)
+    found = (scheduler.tasks.get(key) for key in keys)
+    return tuple(
+        weakref.ref(task)
+        for task in found
+        if task is not None and (allowed is None or internals.suspicious(task) <= allowed)
+    )

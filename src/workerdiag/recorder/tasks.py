@@ -1,0 +1,172 @@
+"""
+Which tasks run now: containers that a worker enters its running tasks in, and that note it in the box.
+
+This is the hot path: it runs in the worker's threads, twice for each task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import current_thread, get_ident
+from threading import enumerate as enumerate_threads
+from typing import Any, Protocol
+
+#: Distributed tells of a task only that it ended, not how.
+_ENDED = "ended"
+_LOOP = "event loop"
+
+
+class Notes(Protocol):
+    """
+    The part of a black box that tasks are noted in.
+    """
+
+    def started(self, slot: int, key: str, thread_id: int, thread_name: str) -> None:
+        """
+        Note that a task begins on a thread.
+        """
+
+    def finished(self, slot: int, outcome: str) -> None:
+        """
+        Note that it ended.
+        """
+
+
+class Slots:
+    """
+    Where in the box each running task stands. Taken and given back by any thread, without a lock.
+
+    Args:
+        box: What the tasks are noted in.
+        count: How many tasks can run at once; of more, the others go unnoticed.
+    """
+
+    __slots__ = ("_box", "_free", "_taken")
+
+    def __init__(self, box: Notes, count: int) -> None:
+        self._box: Notes | None = box
+        self._free = list(range(count - 1, -1, -1))  # pop and append of a list are one step each
+        self._taken: dict[Any, int] = {}
+
+    def begin(self, holder: Any, key: Any, thread: int, name: str) -> None:
+        """
+        Note that a task begins. *holder* identifies it until it ends.
+        """
+        box = self._box
+        if box is None or not self._free:
+            return
+        try:
+            slot = self._taken[holder] = self._free.pop()
+            box.started(slot, key if type(key) is str else str(key), thread, name)
+        except Exception:  # noqa: BLE001, S110  a task must not fail for us, whatever its key
+            pass
+
+    def end(self, holder: Any) -> None:
+        """
+        Note that the task of *holder* ended.
+        """
+        slot = self._taken.pop(holder, None)
+        if slot is None:
+            return
+        try:
+            if self._box is not None:
+                self._box.finished(slot, _ENDED)
+        except Exception:  # noqa: BLE001, S110  as above
+            pass
+        self._free.append(slot)
+
+    def stop(self) -> None:
+        """
+        Note nothing more.
+        """
+        self._box = None
+
+
+class ThreadTasks(dict[int, Any]):
+    """
+    For the place of ``Worker.active_threads``: the key of the running task, by thread.
+
+    A thread enters itself and removes itself, so the thread found at that moment is the task's.
+
+    Args:
+        earlier: What was in that place before. A task that was handed to a thread before still enters
+            there, and may ask here for its key.
+    """
+
+    __slots__ = ("_earlier", "_slots")
+
+    def __init__(self, slots: Slots, earlier: dict[int, Any]) -> None:
+        super().__init__()
+        self._slots = slots
+        self._earlier = earlier
+
+    def __setitem__(self, thread: int, key: Any) -> None:
+        super().__setitem__(thread, key)
+        self._slots.begin(thread, key, thread, current_thread().name)
+
+    def __delitem__(self, thread: int) -> None:
+        super().__delitem__(thread)
+        self._slots.end(thread)
+
+    def __missing__(self, thread: int) -> Any:
+        return self._earlier[thread]
+
+
+class EarlierTasks:
+    """
+    The tasks that run since before they could be watched: noted when looked at.
+
+    Args:
+        threads: Key of the task by thread; what was ``Worker.active_threads``.
+    """
+
+    def __init__(self, slots: Slots, threads: dict[int, Any]) -> None:
+        self._slots = slots
+        self._threads = threads
+        self._known: dict[int, Any] = {}
+
+    def look(self) -> None:
+        """
+        Note those that began or ended since the last look.
+        """
+        now = dict(self._threads)
+        for thread, key in list(self._known.items()):
+            if now.get(thread) is not key:
+                self._slots.end(("earlier", thread))
+                del self._known[thread]
+        for thread, key in now.items():
+            if thread not in self._known:
+                self._known[thread] = key
+                self._slots.begin(("earlier", thread), key, thread, _name_of(thread))
+
+
+def _name_of(thread: int) -> str:
+    return next((each.name for each in enumerate_threads() if each.ident == thread), "")
+
+
+class LoopTasks(set[Any]):
+    """
+    For the place of ``Worker.active_keys``: keys of all running tasks, of which it notes the coroutines.
+    """
+
+    __slots__ = ("_is_coroutine", "_slots")
+
+    def __init__(self, slots: Slots, is_coroutine: Callable[[Any], bool]) -> None:
+        super().__init__()
+        self._slots = slots
+        self._is_coroutine = is_coroutine
+
+    def add(self, key: Any) -> None:
+        """
+        As of any set.
+        """
+        super().add(key)
+        if self._is_coroutine(key):
+            self._slots.begin(("loop", key), key, get_ident(), _LOOP)
+
+    def discard(self, key: Any) -> None:
+        """
+        As of any set.
+        """
+        super().discard(key)
+        self._slots.end(("loop", key))

@@ -1,0 +1,191 @@
+"""
+What is told of a death: one message for the topic ``workerdiag-death`` of the scheduler's events.
+
+A message is a plain dictionary that msgpack and JSON can hold, of at most 64 KiB. Its shape, number
+`SCHEMA`, is described in docs/recorder.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workerdiag.recorder.box.contents import BlackBox
+
+SCHEMA = 1
+MOST_BYTES = 64 * 1024
+
+_LINES_BYTES = 16 * 1024
+_FAULT_CHARS = 12 * 1024
+_FINISHED = 20
+_EXECUTING = 64
+#: faulthandler takes some milliseconds to write the stacks of all threads, on a busy machine tens of them.
+_JUST_S = 0.1
+#: What faulthandler calls the signals it catches (CPython, Modules/faulthandler.c).
+_FATAL = {
+    "Segmentation fault": signal.SIGSEGV,
+    "Aborted": signal.SIGABRT,
+    "Floating-point exception": signal.SIGFPE,
+    "Floating point exception": signal.SIGFPE,
+    "Illegal instruction": getattr(signal, "SIGILL", None),
+    "Bus error": getattr(signal, "SIGBUS", None),
+}
+
+#: Threads are named by what ``threading.get_ident`` returns (CPython, Python/traceback.c).
+_CURRENT = re.compile(r"^Current thread 0x([0-9a-f]{1,16}) ", re.MULTILINE)
+
+
+def exit_of(code: int) -> dict[str, Any]:
+    """
+    An exit code of ``multiprocessing`` in words: a negative one is a signal.
+
+    255 is also what Dask reports when it could not read the code (process.py), hence not certain.
+    """
+    if code < 0:
+        return {"signal": -code, "status": None, "certain": True}
+    return {"signal": None, "status": code, "certain": code != 255}
+
+
+def exit_by_dump(fault: str) -> dict[str, Any]:
+    """
+    The exit as far as faulthandler's dump tells it: the signal that it was written for, if any.
+    """
+    for word, number in _FATAL.items():
+        if number is not None and f"Fatal Python error: {word}" in fault:
+            return {"signal": int(number), "status": None, "certain": False}
+    return {"signal": None, "status": None, "certain": False}
+
+
+def crashed_thread(fault: str) -> int | None:
+    """
+    The thread on which the fatal signal came, if it held the GIL; None if the dump does not say.
+    """
+    found = _CURRENT.search(fault)
+    return int(found[1], 16) if found else None
+
+
+def message(source: str, facts: Mapping[str, Any], box: BlackBox | None) -> dict[str, Any]:
+    """
+    What is told of one death, cut down to 64 KiB.
+
+    Args:
+        source: ``nanny``, ``orphan`` or ``scheduler``.
+        facts: What whoever tells it knows of its own; wins over what the box says of the same.
+        box: The victim's, if it was found.
+    """
+    said: dict[str, Any] = {"schema": SCHEMA, "source": source}
+    if box is not None:
+        said |= _of_box(box)
+    said |= {name: value for name, value in facts.items() if value is not None}
+    return bounded(said)
+
+
+def _of_box(box: BlackBox) -> dict[str, Any]:
+    who = box.identity
+    pid = who.get("pid", "")
+    named = {name: who[name] for name in ("worker", "name", "nanny", "host", "boot_id") if who.get(name)}
+    return {
+        **named,
+        "pid": int(pid) if pid.isdecimal() else None,
+        "executing": _running(box) or _just_ended(box),
+        "box": {
+            "identity": dict(who),
+            "state": box.state,
+            "created_at": box.created_at,
+            "written_at": box.written_at,
+            "finished": [
+                {"key": each.key, "ended": each.ended, "duration_s": each.duration_s, "outcome": each.outcome}
+                for each in box.finished[-_FINISHED:]
+            ],
+            "samples": [_known(each) for each in box.samples],
+            "lags": [{"when": each.when, "loop_s": each.loop_s, "gil": each.gil} for each in box.lags],
+            "lines": box.lines[-_LINES_BYTES:].decode("utf-8", "replace"),
+            "fault": box.fault[:_FAULT_CHARS],
+            "torn": list(box.torn),
+        },
+    }
+
+
+def _running(box: BlackBox) -> list[dict[str, Any]]:
+    crashed = crashed_thread(box.fault)
+    return [
+        {
+            "key": each.key,
+            "clipped": each.clipped,
+            "thread_id": each.thread_id,
+            "thread": each.thread_name,
+            "since": each.since,
+            "crashed": None if crashed is None else crashed == each.thread_id,
+        }
+        for each in box.executing[:_EXECUTING]
+    ]
+
+
+def _just_ended(box: BlackBox) -> list[dict[str, Any]]:
+    """
+    The last task, if a fatal signal came when it had just ended and nothing else ran.
+
+    A task that sends its own process a signal runs on while faulthandler writes, and may end before the
+    process does.
+    """
+    if not box.fault or not box.finished or box.finished[-1].ended < box.written_at - _JUST_S:
+        return []
+    last = box.finished[-1]
+    return [
+        {
+            "key": last.key,
+            "clipped": last.clipped,
+            "thread_id": None,
+            "thread": "",
+            "since": last.started,
+            "ended": last.ended,
+            "crashed": None,
+        }
+    ]
+
+
+def _known(sample: Any) -> dict[str, Any]:
+    """
+    The numbers of a sample that were known, by the names that black boxes have for them.
+    """
+    from workerdiag.recorder.box.layout import SAMPLE_NUMBERS
+
+    numbers = {name: getattr(sample, name) for name in ("when", *SAMPLE_NUMBERS)}
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def bounded(said: dict[str, Any]) -> dict[str, Any]:
+    """
+    The message, with what can be spared cut until it has at most 64 KiB.
+    """
+    for shorten in _shortenings():
+        if len(json.dumps(said, default=str)) <= MOST_BYTES:
+            break
+        shorten(said)
+    return said
+
+
+def _shortenings() -> Iterator[Any]:
+    """
+    What to cut, the least telling first; ends with the whole box.
+    """
+    yield _cutting("lags", 0)
+    yield _cutting("finished", 5)
+    yield _cutting("samples", 10)
+    yield _cutting("lines", 4096)
+    yield _cutting("fault", 4096, first=True)
+    yield lambda said: said.update(executing=said.get("executing", [])[:16])
+    yield lambda said: said.pop("box", None)
+
+
+def _cutting(name: str, count: int, *, first: bool = False) -> Any:
+    def cut(said: dict[str, Any]) -> None:
+        box = said.get("box")
+        if isinstance(box, dict) and name in box:
+            box[name] = box[name][:count] if first or not count else box[name][-count:]
+
+    return cut

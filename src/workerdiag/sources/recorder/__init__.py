@@ -1,0 +1,104 @@
+"""
+What the flight recorder kept of the dead, asked of the scheduler through a client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from workerdiag.model.evidence import Evidence, Gap, Identity
+from workerdiag.sources.cluster.queries import answered, events, gap
+from workerdiag.sources.recorder.choice import Deaths, chosen, deaths_of_events, has_ring
+from workerdiag.sources.recorder.telling import of_deaths
+
+#: The scheduler's topic that deaths are told under (`workerdiag.recorder.settings.TOPIC`).
+TOPIC = "workerdiag-death"
+#: Of the time there is, the first question may take so much, as all that come after depend on it.
+_SHARE = 0.5
+#: A nanny that has not told after so long may have died with its worker.
+_WAIT_S = 1.0
+_MOST_DEATHS = 32
+_MOST_BYTES = 2**20
+
+
+class RecorderSource:
+    """
+    Records of the deaths in question, where `workerdiag.install` or a preload put the recorder in place.
+
+    Without a recorder this costs one small question to the scheduler and yields nothing, no gap either.
+
+    Args:
+        client: A ``distributed.Client``, synchronous or not.
+        about: The workers in question, where an exception names them; else those that died lately.
+        tasks: Keys of the tasks that Dask gave up on: all deaths of theirs are told of.
+    """
+
+    name = "flight recorder"
+
+    def __init__(self, client: Any, *, about: Sequence[Identity] = (), tasks: Sequence[str] = ()) -> None:
+        self._client = client
+        self._about = tuple(dict.fromkeys(each.worker for each in about if each.worker))
+        self._tasks = tuple(dict.fromkeys(tasks))
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        What was recorded, within *budget_s* seconds; nothing from within the client's own event loop.
+        """
+        if not self._is_open() or self._client.asynchronous:
+            return
+        try:
+            evidence = self._client.sync(self._ask, budget_s, callback_timeout=budget_s)
+        except Exception as problem:  # noqa: BLE001  a closing client raises anything
+            evidence = [gap(self.name, problem)]
+        yield from evidence
+
+    async def collect_async(self, *, budget_s: float) -> list[Evidence]:
+        """
+        The same, from within the client's event loop.
+        """
+        return await self._ask(budget_s) if self._is_open() else []
+
+    def _is_open(self) -> bool:
+        """
+        Whether there is anybody to ask; that there is not, the cluster source says.
+        """
+        return self._client.status == "running" and self._client.scheduler is not None
+
+    async def _ask(self, budget_s: float) -> list[Evidence]:
+        until = time.monotonic() + budget_s
+        try:
+            entries = await answered(lambda: events(self._client, TOPIC), within_s=_SHARE * budget_s)
+        except Exception:  # noqa: BLE001  a scheduler that is silent is the cluster source's gap
+            return []
+        if not entries:
+            return []
+        try:
+            deaths = await self._of_ring(until) if has_ring(entries) else None
+        except Exception as problem:  # noqa: BLE001  it passes on whatever its handlers raise
+            return [*self._told(deaths_of_events(entries)), gap(self.name, problem)]
+        return self._told(deaths_of_events(entries) if deaths is None else deaths)
+
+    async def _of_ring(self, until: float) -> Deaths:
+        left_s = 0.9 * max(0.0, until - time.monotonic())
+        reply: Mapping[str, Any] = await answered(
+            lambda: self._client.scheduler.workerdiag_deaths(
+                about=list(self._about),
+                tasks=list(self._tasks),
+                most=_MOST_DEATHS,
+                most_bytes=_MOST_BYTES,
+                wait_s=min(_WAIT_S, 0.5 * left_s),
+            ),
+            within_s=left_s,
+        )
+        return Deaths(deaths=tuple(reply["deaths"]), now=float(reply["now"]), left_out=int(reply["left_out"]))
+
+    def _told(self, deaths: Deaths) -> list[Evidence]:
+        told = chosen(deaths, about=self._about, tasks=self._tasks)
+        found: list[Evidence] = list(of_deaths(told))
+        if deaths.left_out:
+            detail = f"{deaths.left_out} more deaths are recorded, too many to tell of at once"
+            remedy = "give the exception: explain(exc, client)"
+            found.append(Gap(source=self.name, reason="timed-out", detail=detail, remedy=remedy))
+        return found

@@ -1,0 +1,244 @@
+"""
+From recorded deaths to evidence: flat, bounded, with whose each fact is.
+
+What is read here went over the network and may have been written by anybody, so nothing of its shape is
+taken for granted. docs/recorder.md has the shape that it should have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from workerdiag.model.evidence import (
+    Event,
+    Evidence,
+    Identity,
+    LogChunk,
+    Looked,
+    MemoryReading,
+    ProcessExit,
+)
+from workerdiag.sources.addresses import identity_of
+from workerdiag.sources.recorder.choice import Death, together
+from workerdiag.sources.recorder.running import executing
+
+SAID_BY = "flight recorder"
+_Fields = dict[str, str | int | float | bool | None]
+
+#: The only signal that the kernel kills with for want of memory (``man 7 signal``).
+_SIGKILL = 9
+#: The scheduler has the nanny stop a worker that it removes for want of heartbeats (scheduler.py).
+_UNRESPONSIVE = "check-worker-ttl"
+_TEXT_CHARS = 2000
+_LINES_CHARS = 64 * 1024
+_MOST_NAMED = 20
+#: Reasons that a nanny has for its worker's end, which are none of the worker's making.
+_PLAIN = ("nanny_status", "asked", "memory_terminated", "terminate_fraction", "late", "nanny_lives")
+
+
+def of_deaths(deaths: Sequence[Death]) -> Iterator[Evidence]:
+    """
+    The evidence of each death, oldest first.
+    """
+    for death in deaths:
+        yield from _of_death(death, together(death, deaths))
+
+
+def _of_death(death: Death, others: Sequence[str]) -> Iterator[Evidence]:
+    whose = identity_of(
+        worker=death.worker, pid=death.get("pid"), nanny=death.get("nanny"), name=death.get("name")
+    ).joined(Identity(boot_id=_text(death.told.get("boot_id"))))
+    if death.record:
+        yield _removal(death, whose)
+    yield Event(topic="recorder", fields=_facts(death, others), when=death.when or None, whose=whose)
+    if _was_ordered(death):
+        yield _order(death, whose)
+    yield from _exit(death, whose)
+    if (tasks := executing(death, whose)) is not None:
+        yield tasks
+    yield from _memory(death, whose)
+    yield from _counters(death, whose)
+    yield from _words(death, whose)
+    yield Looked(place=SAID_BY, whose=whose)
+
+
+def _removal(death: Death, whose: Identity) -> Event:
+    """
+    The scheduler's own event, worded as it is by `workerdiag.sources.cluster`, which finds it for an hour.
+    """
+    keys = sorted(map(str, _list(death.record.get("assigned"))))
+    fields: _Fields = {
+        "action": "remove-worker",
+        "processing": ", ".join(keys[:_MOST_NAMED])[:4000],
+        "processing_count": _number(death.record.get("assigned_count")),
+        "stimulus_id": _text(death.record.get("stimulus_id")),
+        "expected": death.record.get("expected") is True,
+    }
+    return Event(topic=whose.worker or "recorder", fields=fields, when=death.when or None, whose=whose)
+
+
+def _was_ordered(death: Death) -> bool:
+    """
+    Whether somebody had told the nanny to end it; that it takes too much or does not answer is no order.
+    """
+    unresponsive = str(death.record.get("stimulus_id")).startswith(_UNRESPONSIVE)
+    return death.told.get("asked") is True and not death.told.get("memory_terminated") and not unresponsive
+
+
+def _order(death: Death, whose: Identity) -> Event:
+    """
+    That somebody had told the nanny to stop its worker, or to close.
+    """
+    fields: _Fields = {"action": "asked-to-stop", "nanny_status": _text(death.told.get("nanny_status"))}
+    return Event(topic="recorder", fields=fields, when=death.when or None, whose=whose)
+
+
+def _facts(death: Death, others: Sequence[str]) -> _Fields:
+    """
+    What is known of the death, in one event.
+    """
+    record, told = death.record, death.told
+    exit_, box, heard = _map(told.get("exit")), _map(told.get("box")), _map(record.get("heard"))
+    last = _last_sample(death)
+    fields: _Fields = {
+        "told_by": ", ".join(str(each["source"])[:20] for each in (record, told) if each.get("source")),
+        "stimulus_id": _text(record.get("stimulus_id")),
+        "expected": record["expected"] is True if "expected" in record else None,
+        "reason": _text(record.get("reason")),
+        "exit_signal": _number(exit_.get("signal")),
+        "exit_status": _number(exit_.get("status")),
+        "state": _text(box.get("state")),
+        "paused": _was_paused(record) if record else None,
+        "rss_bytes": _number(last.get("process_rss_bytes", heard.get("rss_bytes"))),
+        "managed_bytes": _number(last.get("managed_bytes", heard.get("managed_bytes"))),
+        "spilled_bytes": _number(last.get("spilled_bytes", heard.get("spilled_bytes"))),
+        "host_available_bytes": _number(last.get("host_available_bytes")),
+        "open_files": _number(last.get("open_files", heard.get("open_files"))),
+        "open_files_limit": _number(last.get("open_files_limit")),
+        "thread_count": _number(last.get("thread_count")),
+        "children_peak_rss_bytes": _number(told.get("children_peak_rss_bytes")),
+        "seconds_since_heartbeat": _number(heard.get("age_s")),
+        "co_victims": ", ".join(others[:_MOST_NAMED]) or None,
+        "co_victims_count": len(others) if record else None,
+    }
+    fields |= {name: _plain(told.get(name)) for name in _PLAIN}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _was_paused(record: Mapping[str, Any]) -> bool:
+    changes = [each for each in _list(record.get("changes")) if isinstance(each, Mapping)]
+    return bool(changes) and changes[-1].get("to") == "paused"
+
+
+def _exit(death: Death, whose: Identity) -> Iterator[ProcessExit]:
+    """
+    How the process ended. A process that nobody but its nanny knew, and that was told to stop, is no death.
+    """
+    exit_ = _map(death.told.get("exit"))
+    signal, status = _small(exit_.get("signal")), _small(exit_.get("status"))
+    by_dump = death.told.get("source") == "orphan" and signal is not None
+    if (signal is None and status is None) or not (exit_.get("certain") is True or by_dump):
+        return
+    if not death.record and death.told.get("asked") is True:
+        return
+    said_by = f"{SAID_BY} (faulthandler's dump)" if by_dump and not exit_.get("certain") else SAID_BY
+    yield ProcessExit(whose=whose, signal=signal, status=status, when=death.when or None, said_by=said_by)
+
+
+def _memory(death: Death, whose: Identity) -> Iterator[MemoryReading]:
+    """
+    The last that was measured: by the process itself each second, else with its last heartbeat.
+    """
+    last, heard = _last_sample(death), _map(death.record.get("heard"))
+    limit = _number(last.get("memory_limit_bytes")) or _number(death.record.get("limit_bytes"))
+    limit = limit or _number(death.told.get("memory_limit_bytes"))
+    rss = _number(last.get("process_rss_bytes"))
+    when = _number(last.get("when")) if rss else _number(heard.get("when"))
+    rss = rss or _number(heard.get("rss_bytes"))
+    if rss or limit:
+        yield MemoryReading(
+            whose=whose,
+            rss_bytes=int(rss) if rss else None,
+            limit_bytes=int(limit) if limit else None,
+            when=when,
+        )
+
+
+def _counters(death: Death, whose: Identity) -> Iterator[Event]:
+    """
+    What the control group counted between the last sample, or the start of the process, and its end.
+
+    A kill is this process's where it died of SIGKILL and the group has a limit of its own; the group of a
+    whole machine, or of a login, counts the kills of others as well.
+    """
+    group = _map(death.told.get("cgroup"))
+    before, after = _number(group.get("oom_kills_before")), _number(group.get("oom_kills_after"))
+    sampled = _number(_last_sample(death).get("cgroup_oom_kills"))
+    if before is not None and sampled is not None and before <= sampled <= (after or 0):
+        before = sampled
+    if before is None or after is None or after < before:
+        return
+    limit = _number(group.get("limit_bytes"))
+    killed = _map(death.told.get("exit")).get("signal") == _SIGKILL
+    count = int(after - before)
+    name = "oom_kill" if count == 0 or (killed and limit) else "oom_kill_in_group" if killed else None
+    if name is None:
+        return
+    fields: _Fields = {
+        name: count,
+        "path": _text(group.get("path")),
+        "version": _plain(group.get("version")),
+        "memory_limit_bytes": limit,
+        "current_bytes": _number(group.get("current_bytes")),
+        "peak_bytes": _number(group.get("peak_bytes")),
+    }
+    known = {key: value for key, value in fields.items() if value is not None}
+    yield Event(topic="cgroup", fields=known, when=death.when or None, whose=whose)
+
+
+def _words(death: Death, whose: Identity) -> Iterator[LogChunk]:
+    """
+    What the worker logged last, and what faulthandler wrote.
+    """
+    box = _map(death.told.get("box"))
+    of = whose.worker or (f"process {whose.pid}" if whose.pid else "a worker")
+    for name, title in (("lines", "last lines"), ("fault", "faulthandler's dump")):
+        text = box.get(name)
+        if isinstance(text, str) and text.strip():
+            data = text[-_LINES_CHARS:].encode("utf-8", "replace")
+            yield LogChunk(origin=f"{SAID_BY}, {title} of {of}", data=data, stream="worker", whose=whose)
+
+
+def _last_sample(death: Death) -> Mapping[str, Any]:
+    samples = _list(_map(death.told.get("box")).get("samples"))
+    return _map(samples[-1]) if samples else {}
+
+
+def _map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _number(value: object) -> int | float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _small(value: object) -> int | None:
+    """
+    A signal or an exit status; Windows has statuses of 32 bits.
+    """
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32 else None
+
+
+def _text(value: object) -> str | None:
+    return value[:_TEXT_CHARS] if isinstance(value, str) and value else None
+
+
+def _plain(value: object) -> str | int | float | bool | None:
+    return (
+        value if isinstance(value, bool) else _number(value) if not isinstance(value, str) else _text(value)
+    )

@@ -1,0 +1,254 @@
+"""
+What the recorder relies on in distributed beside its public interface: one test for each private part.
+
+Runs on every supported release. When a test fails, `workerdiag.recorder.internals` has one function to mend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+
+import pytest
+from distributed import Client, Nanny, Scheduler, Worker
+
+from workerdiag.recorder import internals
+from workerdiag.recorder.delivering import deliver
+from workerdiag.recorder.lastwords import LogCopy
+from workerdiag.recorder.settings import TOPIC
+from workerdiag.recorder.tasks import LoopTasks, Slots, ThreadTasks
+
+from .processes import PATIENCE_S
+
+pytestmark = [pytest.mark.lab, pytest.mark.common]
+
+
+class Notes:
+    """
+    In the place of a black box.
+    """
+
+    def __init__(self):
+        self.noted = []
+
+    def started(self, slot, key, thread_id, thread_name):
+        self.noted.append(("started", slot, key, thread_id if thread_name else None))
+
+    def finished(self, slot, outcome):
+        self.noted.append((outcome, slot))
+
+
+@asynccontextmanager
+async def cluster(kind, **options):
+    """
+    A client and one worker, or nanny, in this process.
+    """
+    async with (
+        Scheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler,
+        kind(scheduler.address, nthreads=1, host="127.0.0.1", dashboard=False, **options) as server,
+        Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
+    ):
+        yield server, client
+
+
+async def until(ask):
+    """
+    Wait until *ask* says yes.
+    """
+    async with asyncio.timeout(PATIENCE_S):
+        while not ask():  # noqa: ASYNC110  nobody sets an event for us
+            await asyncio.sleep(0.01)
+
+
+async def killed_and_back(nanny):
+    """
+    Kill the worker process of a nanny, and wait for the next one.
+    """
+    pid = nanny.pid
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: nanny.pid not in (None, pid) and nanny.process.status.name == "running")
+
+
+def on_worker(test):
+    """
+    Run a test with a worker and a client.
+    """
+
+    async def run():
+        async with cluster(Worker) as (worker, client):
+            await test(worker, client)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before its first worker", "while it has one"])
+def test_a_nanny_is_told_the_exit_code(early):
+    """
+    `Nanny._on_worker_exit_sync` and `WorkerProcess.on_exit` get the code, whenever we come.
+    """
+
+    class Early(Nanny):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self.codes = []
+            self.undo = internals.watch_exits(self, self.codes.append) if early else None
+
+    async def run():
+        async with cluster(Early) as (nanny, _):
+            nanny.undo = nanny.undo or internals.watch_exits(nanny, nanny.codes.append)
+            assert nanny.undo is not None
+            await killed_and_back(nanny)
+            nanny.undo()
+            assert "_on_worker_exit_sync" not in vars(nanny)
+            await killed_and_back(nanny)
+            assert nanny.codes == [-signal.SIGKILL]
+
+    asyncio.run(run())
+
+
+def test_a_nanny_says_that_it_asked_its_worker_to_close():
+    """
+    `WorkerProcess.status` is "stopping" from the order to the end of the process.
+    """
+
+    async def run():
+        async with cluster(Nanny) as (nanny, _):
+            assert internals.worker_process_status(nanny) == "running"
+            killing = asyncio.ensure_future(nanny.kill())
+            await until(lambda: internals.worker_process_status(nanny) == "stopping")
+            await killing
+
+    asyncio.run(run())
+
+
+def test_a_nanny_says_whom_it_ended_for_its_memory():
+    """
+    `NannyMemoryManager._last_terminated_pid` is the worker's process after such an end.
+    """
+
+    async def run():
+        async with cluster(Nanny, memory_limit="1GB") as (nanny, _):
+            assert internals.terminated_pid(nanny) is None
+            assert internals.terminate_fraction(nanny) == 0.95
+            pid = nanny.pid
+            nanny.memory_manager.memory_terminate_fraction = 0.001
+            await until(lambda: internals.terminated_pid(nanny) == pid)
+            nanny.memory_manager.memory_terminate_fraction = None
+
+    asyncio.run(run())
+
+
+def test_a_task_enters_and_leaves_its_thread():
+    """
+    Each task is in `Worker.active_threads` by the thread that runs it, and only while it runs.
+    """
+
+    async def test(worker, client):
+        notes = Notes()
+        slots = Slots(notes, 4)
+        undo = internals.watch_threads(worker, lambda old: ThreadTasks(slots, old))
+        assert undo is not None
+        thread = await client.submit(threading.get_ident, key="asks")
+        assert notes.noted == [("started", 0, "asks", thread), ("ended", 0)]
+        napping = client.submit(time.sleep, 0.3, key="naps")
+        await until(lambda: len(notes.noted) == 3)
+        assert not undo()
+        await napping
+        await until(undo)
+        assert type(worker.active_threads) is dict
+
+    on_worker(test)
+
+
+def test_the_key_of_a_coroutine_is_entered():
+    """
+    `Worker.active_keys` has every task; since 2025.1.0 the task says whether it is a coroutine.
+    """
+
+    async def test(worker, client):
+        notes = Notes()
+        entered = []
+
+        def asks(key):
+            entered.append(key)
+            return internals.is_coroutine(worker, key)
+
+        undo = internals.watch_coroutines(worker, LoopTasks(Slots(notes, 4), asks))
+        assert undo is not None
+        await client.submit(asyncio.sleep, 0, key="coroutine")
+        await client.submit(time.sleep, 0, key="function")
+        assert entered == ["coroutine", "function"]
+        known = find_spec("dask._task_spec") is not None
+        assert [each[2] for each in notes.noted if each[0] == "started"] == (["coroutine"] if known else [])
+        undo()
+        assert type(worker.active_keys) is set
+
+    on_worker(test)
+
+
+def test_a_worker_says_what_it_holds():
+    """
+    `WorkerState.nbytes` counts the bytes of results; where data is spilled, those on disk are known.
+    """
+
+    async def test(worker, client):
+        assert internals.held_bytes(worker)[0] == 0
+        future = client.submit(bytes, 100_000)
+        await future
+        held, spilled = internals.held_bytes(worker)
+        assert held >= 100_000
+        assert spilled in (None, 0)
+
+    on_worker(test)
+
+
+def test_a_worker_logs_why_it_closes():
+    """
+    "Stopping worker at %s. Reason: %s" is the one place that has the reason.
+    """
+    reasons = []
+
+    async def test(worker, client):
+        assert client
+        copy = LogCopy(lambda _: None, lambda record: reasons.append(internals.close_reason(record)))
+        copy.attach()
+        try:
+            await worker.close(reason="worker-lifetime-reached")
+        finally:
+            copy.detach()
+
+    on_worker(test)
+    assert [reason for reason in reasons if reason] == ["worker-lifetime-reached"]
+    assert not any(isinstance(each, LogCopy) for each in logging.getLogger("distributed").handlers)
+
+
+def test_contention_of_the_gil_is_a_share_or_not_known():
+    """
+    `SystemMonitor.quantities` has it where gilknocker is installed.
+    """
+
+    async def test(worker, client):
+        assert client
+        share = internals.gil_contention(worker)
+        assert share is None or 0 <= share <= 1
+
+    on_worker(test)
+
+
+def test_a_message_reaches_the_scheduler_by_a_connection_of_its_own():
+    """
+    `rpc(...).log_event` needs neither the worker's stream nor its pool of connections.
+    """
+
+    async def test(worker, client):
+        assert await deliver(worker, {"schema": 1})
+        ((_, message),) = await client.get_events(TOPIC)
+        assert message == {"schema": 1}
+
+    on_worker(test)

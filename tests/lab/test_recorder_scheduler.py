@@ -1,0 +1,298 @@
+"""
+Real deaths with the whole flight recorder. Each test makes one promise about what `explain` knows by it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from distributed import KilledWorker, LocalCluster
+
+import workerdiag
+from workerdiag.recorder.scheduler import HANDLER
+from workerdiag.recorder.settings import NAME, TOPIC
+from workerdiag.recorder.sparing import SparePlatformDeaths
+from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.exception import exception_facts
+from workerdiag.sources.recorder import RecorderSource
+
+from . import tasks
+from .cluster import Client, raised
+from .processes import PATIENCE_S, wait_until
+
+pytestmark = pytest.mark.lab
+common = pytest.mark.common
+
+
+@pytest.fixture(autouse=True)
+def boxes(lab, monkeypatch):
+    """
+    The folder for black boxes, here and in all processes that the lab starts.
+    """
+    folder = lab.folder / "boxes"
+    monkeypatch.setenv("WORKERDIAG_RECORDER_DIRECTORY", str(folder))
+    return folder
+
+
+def recorded(lab, *, workers=1, allowed=0, **options):
+    """
+    The client of a cluster with the recorder everywhere.
+    """
+    lab.scheduler(DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=str(allowed))
+    for number in range(workers):
+        lab.worker(name=f"worker-{number}", **options)
+    client = lab.client(workers=workers)
+    workerdiag.install(client)
+    return client
+
+
+def explained(client, exc=None):
+    """
+    A diagnosis by what the cluster and the recorder know, right after the fact.
+    """
+    facts = [each for each in exception_facts(exc) if hasattr(each, "task")] if exc is not None else []
+    about = [each.whose for each in facts if each.whose.worker]
+    named = [each.task for each in facts if each.task]
+    sources = [ClusterSource(client, about=about), RecorderSource(client, about=about, tasks=named)]
+    return workerdiag.explain(exc, client, sources=sources, timeout="30s")
+
+
+def records(client):
+    """
+    What the scheduler's ring has.
+    """
+
+    async def ask():
+        return await client.scheduler.workerdiag_deaths(wait_s=1.0)
+
+    return client.sync(ask)["deaths"]
+
+
+@common
+@pytest.mark.parametrize(
+    ("task", "arguments", "exit_"),
+    [
+        (tasks.segfault, (), (signal.SIGSEGV, None)),
+        (tasks.abort, (), (signal.SIGABRT, None)),
+        (tasks.exit_at_once, (0,), (None, 0)),
+        (tasks.exit_at_once, (3,), (None, 3)),
+        (tasks.exit_at_once, (137,), (None, 137)),
+    ],
+)
+def test_exit_and_running_task_are_right(lab, task, arguments, exit_):
+    """
+    Whatever a task does to its process, and at once: how it ended, and what ran.
+    """
+    client = recorded(lab)
+    exc = raised(client.submit(task, *arguments, mark=lab.mark(), key="crash"))
+    diagnosis = explained(client, exc)
+    (death,) = (each for each in diagnosis.deaths if each.whose.pid == lab.running())
+    assert ((death.signal, death.status), death.executing) == (exit_, ("crash",))
+    assert diagnosis.blame.fairly_blamed is True
+    assert diagnosis.outcome == "explained"
+
+
+@common
+def test_a_bystander_is_not_blamed(lab):
+    """
+    Of two tasks on one thread, the one that never began is cleared with certainty.
+    """
+    lab.scheduler(
+        DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="3",
+        DASK_DISTRIBUTED__SCHEDULER__WORKER_SATURATION="inf",
+    )
+    lab.worker()
+    client = lab.client()
+    workerdiag.install(client)
+    guilty = client.submit(tasks.segfault, key="guilty", priority=10)
+    bystander = client.submit(tasks.nap, 0.01, key="bystander")
+    assert isinstance(raised(guilty), KilledWorker)
+    by_chance = raised(bystander)
+    diagnosis = explained(client, by_chance)
+    assert (diagnosis.blame.verdict, diagnosis.blame.fairly_blamed) == ("other-task", False)
+    assert diagnosis.blame.task == "bystander"
+    assert any("guilty" in reason for reason in diagnosis.blame.reasons)
+    assert explained(client, raised(guilty)).blame.fairly_blamed is True
+
+
+def test_all_deaths_of_a_task_are_known_by_thread_and_time(lab):
+    """
+    Also with Dask's own patience: four processes, each with what ran in it.
+    """
+    client = recorded(lab, allowed=3)
+    exc = raised(client.submit(tasks.segfault, key="crash"))
+    diagnosis = explained(client, exc)
+    assert [(each.signal, each.executing) for each in diagnosis.deaths] == [(signal.SIGSEGV, ("crash",))] * 4
+    assert "task crash was running on 4 of the 4 workers lost" in diagnosis.blame.reasons
+    assert sum("the thread that crashed" in reason for reason in diagnosis.blame.reasons) == 4
+
+
+def test_a_kill_from_outside_is_no_tasks_doing(lab):
+    """
+    SIGKILL to the worker: the exit is exact, the running task known.
+    """
+    client = recorded(lab)
+    future = client.submit(tasks.nap, 30, lab.mark(), key="nap")
+    pid = lab.running()
+    os.kill(pid, signal.SIGKILL)
+    diagnosis = explained(client, raised(future))
+    assert [(each.whose.pid, each.signal, each.executing) for each in diagnosis.deaths] == [
+        (pid, signal.SIGKILL, ("nap",))
+    ]
+
+
+def test_workers_of_one_host_that_go_together_are_told_of_together(lab):
+    """
+    Two lost within seconds name each other.
+    """
+    client = recorded(lab, workers=2, allowed=3)
+    gone = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    for pid in client.run(os.getpid).values():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: len(records(client)) == 2, "both records")
+    evidence = list(RecorderSource(client).collect(budget_s=10))
+    said = [each for each in evidence if getattr(each, "topic", "") == "recorder"]
+    assert {each.whose.worker: each.fields["co_victims"] for each in said} == dict(
+        zip(gone, reversed(gone), strict=True)
+    )
+    reasons = explained(client).blame.reasons
+    assert "2 workers of 127.0.0.1 were lost within 5 s of each other" in reasons
+
+
+def test_a_restart_of_the_cluster_loses_no_record(lab):
+    """
+    After `Client.restart` what was recorded is there, and the next death is recorded too.
+    """
+    client = recorded(lab)
+    raised(client.submit(tasks.exit_at_once, 3, key="before"))
+    wait_until(lambda: len(records(client)) == 1, "the first record")
+    client.wait_for_workers(1, timeout=PATIENCE_S)
+    client.restart(timeout=PATIENCE_S)
+    exc = raised(client.submit(tasks.exit_at_once, 4, key="after"))
+    diagnosis = explained(client, exc)
+    (death,) = (each for each in diagnosis.deaths if each.status == 4)
+    assert death.executing == ("after",)
+    statuses = [each["told"]["exit"]["status"] for each in records(client) if each["told"]]
+    assert (statuses[0], statuses[-1]) == (3, 4)
+    assert not [each for each in diagnosis.deaths if not each.asked and each.status not in (3, 4)]
+
+
+def test_workers_that_an_adaptive_cluster_starts_are_recorded(lab):
+    """
+    Installed before there was any worker; those that are let go again are no deaths.
+    """
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        workerdiag.install(client)
+        cluster.scheduler.allowed_failures = 0
+        cluster.adapt(minimum=0, maximum=2, interval="100ms", wait_count=2)
+        assert client.submit(tasks.nap, 0.1).result(timeout=PATIENCE_S) == "rested"
+        wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"], "all workers to be let go")
+        assert all(death.asked for death in explained(client).deaths)
+        exc = raised(client.submit(tasks.exit_at_once, 5, key="crash"))
+        deaths = [each for each in explained(client, exc).deaths if each.status == 5]
+        assert [each.executing for each in deaths] == [("crash",)]
+
+
+@common
+def test_uninstalling_leaves_the_scheduler_as_it_was(lab):
+    """
+    No plugin, no handler; asking afterwards is no warning in the scheduler's log.
+    """
+    client = recorded(lab)
+    workerdiag.install(client)
+    workerdiag.uninstall(client)
+
+    def left(dask_scheduler):
+        return NAME in dask_scheduler.plugins or HANDLER in dask_scheduler.handlers
+
+    assert client.run_on_scheduler(left) is False
+    assert list(RecorderSource(client).collect(budget_s=10)) == []
+    assert "No handler" not in lab.daemons["scheduler"].log.read_text()
+
+
+@common
+def test_the_scheduler_takes_part_on_every_release(lab):
+    """
+    Each private part that is touched on the scheduler is there, so nothing is done without.
+    """
+    client = recorded(lab)
+    raised(client.submit(tasks.exit_at_once, 3, key="crash"))
+
+    async def ask():
+        return await client.scheduler.workerdiag_deaths(wait_s=1.0)
+
+    reply = client.sync(ask)
+    (death,) = reply["deaths"]
+    assert list(reply["notes"]) == []
+    assert death["record"]["allowed_failures"] == 0
+    assert [each["key"] for each in death["record"]["gave_up"]] == ["crash"]
+    assert death["record"]["host"] == "127.0.0.1"
+    assert (
+        client.run_on_scheduler(lambda dask_scheduler: dask_scheduler._broker._topics[TOPIC].events.maxlen)
+        == 64
+    )
+
+
+def test_records_outlive_the_scheduler(lab):
+    """
+    What was appended says how the worker ended, after the scheduler was killed.
+    """
+    path = lab.folder / "deaths.jsonl"
+    scheduler = lab.scheduler(
+        DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="0", DASK_WORKERDIAG__RECORDER__APPEND_TO=str(path)
+    )
+    lab.worker()
+    client = lab.client()
+    workerdiag.install(client)
+    raised(client.submit(tasks.exit_at_once, 3, key="crash"))
+    wait_until(lambda: path.exists() and path.read_text().count("\n") >= 2, "two lines")
+    scheduler.send(signal.SIGKILL)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {line["source"] for line in lines} == {"scheduler", "nanny"}
+    assert [line["exit"]["status"] for line in lines if line["source"] == "nanny"] == [3]
+
+
+def test_orders_to_stop_are_spared_and_crashes_are_not(lab):
+    """
+    With `SparePlatformDeaths` a task survives any number of orders, and no more crashes than before.
+    """
+    client = recorded(lab, workers=3, allowed=1)
+    client.register_plugin(SparePlatformDeaths())
+
+    def suspicious(key, dask_scheduler):
+        return dask_scheduler.tasks[key].suspicious
+
+    future = client.submit(tasks.nap, 600, lab.mark(), key="nap")
+    for number in range(2):
+        pid = lab.running()
+        Path(lab.mark()).unlink()
+        daemon = next(
+            each for name, each in lab.daemons.items() if name != "scheduler" and pid in _pids(each)
+        )
+        daemon.send(signal.SIGTERM)
+        daemon.ended()
+        lab.running()
+        wait_until(lambda: client.run_on_scheduler(suspicious, "nap") == 0, f"loss {number} to be spared")
+    assert future.status == "pending"
+    os.kill(lab.running(), signal.SIGKILL)
+    wait_until(lambda: client.run_on_scheduler(suspicious, "nap") == 1, "a crash to be counted")
+    time.sleep(0.5)
+    assert client.run_on_scheduler(suspicious, "nap") == 1
+
+
+def _pids(daemon):
+    """
+    The worker below a nanny; none below one that has ended.
+    """
+    return (
+        [each.pid for each in psutil.Process(daemon.pid).children()] if psutil.pid_exists(daemon.pid) else []
+    )

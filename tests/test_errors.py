@@ -1,0 +1,34 @@
+"""
+Errors carry their facts, also through a pickle.
+"""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from workerdiag import errors
+
+GIVEN = {
+    "RuleFileError": {"place": "rules", "problems": ("a.toml: .id: missing",)},
+    "UnreadableInputError": {"name": "a.log", "why": "no such file"},
+    "BadReportError": {"why": "no JSON"},
+    "BadBoxError": {"name": "a.box", "why": "too short"},
+    "InstallError": {"where": ("tcp://10.0.0.4:4002",), "why": "no workerdiag there"},
+    "BundleError": {"name": "death.zip", "why": "no manifest", "remedy": "save it again"},
+}
+
+
+@pytest.mark.parametrize(
+    "name", [each for each in vars(errors) if each.endswith("Error") and each != "WorkerdiagError"]
+)
+def test_an_error_survives_being_pickled(name):
+    """
+    Dask and process pools pickle what is raised; facts given by name are not lost.
+    """
+    problem = getattr(errors, name)(**GIVEN[name])
+    again = pickle.loads(pickle.dumps(problem))
+
+    assert type(again) is type(problem)
+    assert str(again) == str(problem)
