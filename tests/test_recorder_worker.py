@@ -404,7 +404,7 @@ def test_a_worker_in_its_users_process_records_and_leaves(tmp_path, monkeypatch)
     With ``processes=False`` there is a box, the user's standard error is not touched, and the end is clean.
     """
     monkeypatch.setenv("WORKERDIAG_RECORDER_DIRECTORY", str(tmp_path))
-    stderr = sys.stderr
+    stderr, before = sys.stderr, set(threading.enumerate())
     with (
         LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
         Client(cluster) as client,
@@ -420,7 +420,8 @@ def test_a_worker_in_its_users_process_records_and_leaves(tmp_path, monkeypatch)
         assert box.identity["worker"] == next(iter(client.scheduler_info()["workers"]))
         assert sys.stderr is stderr
     assert list(tmp_path.iterdir()) == []
-    assert not any("workerdiag" in thread.name for thread in threading.enumerate() if thread.is_alive())
+    left = set(threading.enumerate()) - before
+    assert not any("workerdiag" in thread.name for thread in left if thread.is_alive())
 
 
 def test_a_worker_that_cannot_have_a_box_runs_on():
