@@ -5,6 +5,7 @@ What the recorder's source promises, with answers as a scheduler gives them; tes
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -500,3 +501,13 @@ def test_a_rulebook_without_causes_blames_nobody():
     """
     book = Rulebook(schema=1, release="0", causes=(), landmarks=())
     assert blame([], book, assemble([], [loss(1, "wait")])).verdict == "unknown"
+
+
+def test_the_whole_box_goes_along_for_a_bundle():
+    """
+    Rules of today look at parts of it; those to come may look at others.
+    """
+    [box] = [each for each in of(Event, asked(Client((record(), told())))) if each.topic == "black-box"]
+
+    assert json.loads(box.fields["content"])["lines"] == "distributed.worker - INFO - last words\n"
+    assert box.whose.worker == worker(1)

@@ -7,6 +7,7 @@ taken for granted. docs/recorder.md has the shape that it should have.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ _SIGKILL = 9
 _UNRESPONSIVE = "check-worker-ttl"
 _TEXT_CHARS = 2000
 _LINES_CHARS = 64 * 1024
+#: A message of a nanny is smaller than that.
+_BOX_CHARS = 64 * 1024
 _MOST_NAMED = 20
 #: Reasons that a nanny has for its worker's end, which are none of the worker's making.
 _PLAIN = ("nanny_status", "asked", "memory_terminated", "terminate_fraction", "late", "nanny_lives")
@@ -52,6 +55,8 @@ def _of_death(death: Death, others: Sequence[str]) -> Iterator[Evidence]:
     if death.record:
         yield _removal(death, whose)
     yield Event(topic="recorder", fields=_facts(death, others), when=death.when or None, whose=whose)
+    if box := _map(death.told.get("box")):
+        yield _box(box, death, whose)
     if _was_ordered(death):
         yield _order(death, whose)
     yield from _exit(death, whose)
@@ -76,6 +81,14 @@ def _removal(death: Death, whose: Identity) -> Event:
         "expected": death.record.get("expected") is True,
     }
     return Event(topic=whose.worker or "recorder", fields=fields, when=death.when or None, whose=whose)
+
+
+def _box(box: Mapping[str, Any], death: Death, whose: Identity) -> Event:
+    """
+    The black box as its nanny read it, for a death bundle and for rules to come; no sign looks at it today.
+    """
+    content = json.dumps(box, default=str)[:_BOX_CHARS]
+    return Event(topic="black-box", fields={"content": content}, when=death.when or None, whose=whose)
 
 
 def _was_ordered(death: Death) -> bool:
