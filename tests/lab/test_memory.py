@@ -7,6 +7,10 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
+import workerdiag
+from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.exception import exception_facts
+
 from .promises import named, sure_of
 
 pytestmark = pytest.mark.lab
@@ -57,11 +61,21 @@ def test_the_kernel_kills_in_a_cgroup(provoke, explain):
     assert (death.signal, death.whose.pid) == (9, aftermath.pid)
 
 
-def test_without_the_kernels_word_sigkill_is_not_called_oom(provoke, explain):
+def test_the_kernel_is_asked_where_its_log_is_not_given(provoke, explain):
     """
-    Without the kernel's log a SIGKILL stays one: "137 means OOM" is a guess, and we name the look that settles it.
+    A SIGKILL has many authors; this one wrote it down, and the victim's control group counted it.
     """
-    diagnosis = explain(evolve(provoke("kernel-oom"), logs=()))
+    assert named(explain(evolve(provoke("kernel-oom"), logs=()))) == "kernel.oom-killer"
+
+
+def test_without_the_kernels_word_sigkill_is_not_called_oom(provoke):
+    """
+    Where nobody may ask the kernel a SIGKILL stays one: "137 means OOM" is a guess, and we name the look that settles it.
+    """
+    aftermath = provoke("kernel-oom")
+    about = tuple(each.whose for each in exception_facts(aftermath.exc) if each.whose.worker)
+    only_dask = ClusterSource(aftermath.client, about=about)
+    diagnosis = workerdiag.explain(aftermath.exc, aftermath.client, sources=[only_dask])
     assert sure_of(diagnosis) <= {"external.sigkill", "kernel.oom-killer"}
     assert "kernel.oom-killer" in {cause.id for cause in diagnosis.causes}
     assert any("kernel.oom-killer" in step.settles for step in diagnosis.next_steps)

@@ -114,15 +114,20 @@ def test_a_nanny_is_told_the_exit_code(early):
 
 def test_a_nanny_says_that_it_asked_its_worker_to_close():
     """
-    `WorkerProcess.status` is "stopping" from the order to the end of the process.
+    `WorkerProcess.kill` is what every order goes through, and the object outlives its processes.
     """
 
     async def run():
         async with cluster(Nanny) as (nanny, _):
-            assert internals.worker_process_status(nanny) == "running"
-            killing = asyncio.ensure_future(nanny.kill())
-            await until(lambda: internals.worker_process_status(nanny) == "stopping")
-            await killing
+            orders = []
+            undo = internals.watch_orders(nanny, lambda: orders.append(nanny.pid))
+            first = nanny.pid
+            await nanny.restart()
+            second = nanny.pid
+            await nanny.kill()
+            assert orders == [first, second]
+            undo()
+            assert "kill" not in vars(nanny.process or object)
 
     asyncio.run(run())
 

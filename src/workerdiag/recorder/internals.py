@@ -51,13 +51,32 @@ def watch_exits(nanny: Any, told: Callable[[int], None]) -> Undo | None:
     return undo
 
 
-def worker_process_status(nanny: Any) -> str | None:
+def watch_orders(nanny: Any, told: Callable[[], None]) -> Undo | None:
     """
-    How the nanny sees its worker process: ``starting``, ``running``, ``stopping``, ...
+    Have *told* called whenever the nanny asks its worker process to close; returns what ends that, or None.
 
-    ``WorkerProcess.status`` is ``stopping`` from the moment the nanny asks the worker to close.
+    All such orders go through ``WorkerProcess.kill`` (nanny.py), of the one object that a nanny keeps
+    for all its worker processes. None while it has not got it yet.
     """
-    return getattr(getattr(nanny.process, "status", None), "name", None)
+    process = nanny.process
+    original = getattr(process, "kill", None)
+    if not callable(original):
+        return None
+    active = True
+
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        if active:
+            told()
+        return original(*args, **kwargs)
+
+    def undo() -> None:
+        nonlocal active
+        active = False
+        if vars(process).get("kill") is hooked:
+            del process.kill
+
+    process.kill = hooked
+    return undo
 
 
 def terminated_pid(nanny: Any) -> int | None:

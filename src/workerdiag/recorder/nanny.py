@@ -47,6 +47,7 @@ class NannyRecording:
         self._pid: int | None = None
         self._asked = False
         self._undo: internals.Undo | None = None
+        self._undo_orders: internals.Undo | None = None
         self._ticks = PeriodicCallback(self._tick, _TICK_MS)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -79,6 +80,9 @@ class NannyRecording:
         if self._undo is not None:
             self._undo()
             self._undo = None
+        if self._undo_orders is not None:
+            self._undo_orders()
+            self._undo_orders = None
         self._ticks.stop()
         self._nanny.periodic_callbacks.pop(NAME, None)
         internals.set_recording(self._nanny, None)
@@ -89,8 +93,11 @@ class NannyRecording:
             self._pid = pid
             self._asked = False
             self._kills = self._group.read().oom_kills if self._group is not None else None
-        if internals.worker_process_status(self._nanny) == "stopping":
-            self._asked = True
+        if self._undo_orders is None:
+            self._undo_orders = internals.watch_orders(self._nanny, self._ordered)
+
+    def _ordered(self) -> None:
+        self._asked = True
 
     def _exited(self, code: int) -> None:
         """
