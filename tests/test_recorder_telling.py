@@ -312,7 +312,7 @@ def a_nanny(**more):
     return FakeNanny(
         restarted=[],
         pid=77,
-        process=SimpleNamespace(status=SimpleNamespace(name="running"), on_exit=None),
+        process=SimpleNamespace(kill=lambda: None, on_exit=None),
         worker_address="tcp://10.0.0.4:1",
         address_safe="tcp://10.0.0.4:2",
         status=SimpleNamespace(name="running"),
@@ -326,9 +326,9 @@ def a_nanny(**more):
     )
 
 
-def told_by(here, monkeypatch, code):
+def told_by(here, monkeypatch, code, *, ordered=False):
     """
-    What a nanny tells of an exit.
+    What a nanny tells of an exit, that it had *ordered* or not.
     """
     told = []
 
@@ -341,6 +341,8 @@ def told_by(here, monkeypatch, code):
         nanny.begin(here, "plugin")
         nanny.begin(here, "preload")
         assert nanny.report(here)["recording"]
+        if ordered:
+            here.process.kill()
         here._on_worker_exit_sync(code)
         await asyncio.sleep(0.05)
         nanny.end(here, "plugin")
@@ -376,9 +378,7 @@ def test_a_nanny_that_asked_its_worker_to_close_says_so(folder, monkeypatch):
     Such an end is no crash, whatever the exit status.
     """
     assert folder
-    here = a_nanny()
-    here.process.status.name = "stopping"
-    (message,) = told_by(here, monkeypatch, 0)
+    (message,) = told_by(a_nanny(), monkeypatch, 0, ordered=True)
     assert message["asked"] is True
 
 
