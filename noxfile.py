@@ -92,8 +92,8 @@ def lab(session: nox.Session) -> None:
     """
     Kill real workers of real clusters, because recorded text cannot change under us.
 
-    Every fault on the newest distributed; with ``-- oldest`` or ``-- middle`` the twelve
-    commonest on that release. Linux only; takes minutes.
+    Every fault on the newest distributed; with ``-- oldest`` or ``-- middle`` the
+    commonest, and the recorder, on that release. Linux only; takes minutes.
     """
     name, *others = session.posargs or [""]
     if name in OLDER_RELEASES:
