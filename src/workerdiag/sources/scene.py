@@ -24,7 +24,9 @@ _REMOVED, _NAMED = "Remove worker addr: ", " name: "
 
 def victims_of(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
     """
-    The workers that an exception names, then those removed unexpectedly, then others, the latest first.
+    The workers that an exception names, then those removed unexpectedly, the latest first.
+
+    One that was retired is nobody's victim: what a platform says of its end is said of a deliberate stop.
     """
     named: dict[str, Identity] = {}
     removed: dict[str, Victim] = {}
@@ -43,7 +45,8 @@ def victims_of(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
         if worker in removed:
             whose = removed[worker].whose.joined(Identity(name=name))
             removed[worker] = Victim(whose=whose, when=removed[worker].when)
-    latest = sorted(removed, key=lambda each: (each in expected, -(removed[each].when or 0.0)))
+    unasked = [each for each in removed if each not in expected or each in named]
+    latest = sorted(unasked, key=lambda each: -(removed[each].when or 0.0))
     found = {worker: Victim(whose=whose) for worker, whose in named.items()}
     for worker in latest:
         whose = named[worker].joined(removed[worker].whose) if worker in named else removed[worker].whose

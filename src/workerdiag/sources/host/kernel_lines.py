@@ -18,6 +18,8 @@ from workerdiag.sources.host.respondents import Subject
 
 #: The kernel and the scheduler notice one death within so many seconds; their clocks were compared.
 SAME_MOMENT_S = 15.0
+#: The same for a process whose pid is not known, so that only the moment can tell.
+NAMELESS_S = 5.0
 #: What a disk or the whole machine does so long before a death may have led to it.
 BEFORE_S = 300.0
 AFTER_S = 15.0
@@ -129,7 +131,7 @@ class KernelLog:
             return None
         text, when = _text(block), block[-1][0]
         pids = {int(pid) for pid in _KILLED.findall(text)}
-        near = self._near(when, subjects)
+        near = self._near(when, subjects, within_s=NAMELESS_S)
         if self.comparable:
             for index, each in enumerate(subjects):
                 if each.pid in pids and (each.when is None or abs(each.when - when) <= BEFORE_S):
@@ -154,14 +156,16 @@ class KernelLog:
             if in_order and -SAME_MOMENT_S <= line[0] - each.when - self.drift_s <= NOTICED_S:
                 yield index
 
-    def _near(self, when: float, subjects: Sequence[Subject]) -> list[int]:
+    def _near(
+        self, when: float, subjects: Sequence[Subject], *, within_s: float = SAME_MOMENT_S
+    ) -> list[int]:
         """
         Those who died at that moment, the nearest first.
         """
         apart = [
             (abs(each.when - when), index) for index, each in enumerate(subjects) if each.when is not None
         ]
-        return [index for seconds, index in sorted(apart) if seconds <= SAME_MOMENT_S + self.drift_s]
+        return [index for seconds, index in sorted(apart) if seconds <= within_s + self.drift_s]
 
     def _fits(self, text: str) -> bool:
         """
