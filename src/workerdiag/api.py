@@ -30,9 +30,9 @@ LogInput = str | Path | IO[str] | IO[bytes] | LogText
 
 #: Of the whole budget, what is live gets this share, the smaller one where there are logs to read
 #: as well: it forgets, files do not.
-_LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.8, 0.7
+_LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.7, 0.6
 #: After this share its text is searched no more, so that judging what was found ends in time.
-_SEARCH_SHARE = 0.9
+_SEARCH_SHARE = 0.85
 
 
 @frozen(kw_only=True)

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from workerdiag.model.diagnosis import Findings
 
 FORMATS = ("text", "json", "markdown", "html")
-#: The share of the time that a scheduler gets when there are logs to read as well.
-_LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.8, 0.7
+#: Of the time: what is live gets so much, less where there are logs to read as well; after the last
+#: share its text is searched no more (as in `workerdiag.api`).
+_LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.7, 0.6
+_SEARCH_SHARE = 0.85
 
 
 def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
@@ -177,7 +179,7 @@ class _Asked:
         from workerdiag.cli.asking import ask
         from workerdiag.sources.run import in_time
 
-        deadline = time.monotonic() + 0.9 * self._budget_s
+        deadline = time.monotonic() + _SEARCH_SHARE * self._budget_s
         found = ask(
             address, budget_s=self._budget_s * (_LIVE_SHARE_WITH_LOGS if self._inputs else _LIVE_SHARE)
         )

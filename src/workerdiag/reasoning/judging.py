@@ -17,6 +17,8 @@ from workerdiag.reasoning.scoring import Distribution, Marks, Support, by_owner,
 from workerdiag.reasoning.showing import assigned
 
 _MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble")
+#: A crash loop of thousands of deaths says no more than its first and last hundreds.
+MOST_JUDGED = 400
 #: What asks a process to stop comes before its end; clocks and log buffers allow for this much.
 ORDER_SLACK_S = 2.0
 #: A process that was asked to stop says so at once; what is ordered after that is another order.
@@ -37,9 +39,18 @@ class Judged:
 def judge(cases: Iterable[Case], incident: Incident, book: Rulebook) -> list[Judged]:
     """
     What speaks for each cause in each case, with the signs that nobody else claims.
+
+    Of very many deaths only the first and the last are judged; those between are as they are.
     """
     marks = by_owner(incident.marks)
-    return [_judge(case, incident, marks, book) for case in cases]
+    cases = list(cases)
+    between = range(MOST_JUDGED // 2, len(cases) - MOST_JUDGED // 2)
+    return [
+        Judged(case=case, supports=(), chances=Distribution())
+        if index in between
+        else _judge(case, incident, marks, book)
+        for index, case in enumerate(cases)
+    ]
 
 
 def _judge(case: Case, incident: Incident, marks: Marks, book: Rulebook) -> Judged:
