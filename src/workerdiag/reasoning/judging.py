@@ -18,7 +18,7 @@ from workerdiag.reasoning.showing import assigned
 
 _MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble")
 #: A crash loop of thousands of deaths says no more than its first and last hundreds.
-MOST_JUDGED = 400
+MOST_JUDGED = 200
 #: What asks a process to stop comes before its end; clocks and log buffers allow for this much.
 ORDER_SLACK_S = 2.0
 #: A process that was asked to stop says so at once; what is ordered after that is another order.
