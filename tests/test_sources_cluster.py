@@ -165,7 +165,7 @@ def test_a_scheduler_that_does_not_answer_is_left_alone():
     client.scheduler = SimpleNamespace(events=never)
     began = time.monotonic()
     evidence = asked(client, budget_s=0.5)
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 0.55
     assert [(each.source, each.reason) for each in evidence] == [("scheduler: scheduler events", "timed-out")]
 
 

@@ -222,5 +222,5 @@ def test_a_server_that_hangs_costs_no_more_than_the_budget(cluster, slow):
     The package would try again for five minutes.
     """
     _, found = cluster(details=slow)
-    with within(3.0):
+    with within(1.1):
         assert gaps(asked(found, DEAD, budget_s=1.0))[0].reason == "timed-out"

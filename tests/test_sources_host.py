@@ -539,7 +539,7 @@ def test_this_machine_answers_in_time():
     places, gaps = ask_places(None, [victim], within_s=1.0)
     began = time.monotonic()
     evidence = list(HostSource.of(Scene(victims=(victim,), places=tuple(places))).collect(budget_s=1.0))
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 1.0
     assert gaps == []
     assert "without the cluster" in evidence[-1].detail
 

@@ -252,7 +252,7 @@ def test_a_journal_that_hangs_is_left(on_path, monkeypatch, tmp_path):
     command(on_path, "journalctl", "exec sleep 60")
     began = time.monotonic()
     told = kernel.read({"since_s": 60, "budget_s": 0.3})
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 1.0
     assert "lines" not in told
     assert "journalctl" in told["problems"]
 
@@ -303,7 +303,7 @@ def test_a_disk_that_hangs_is_left_and_said(monkeypatch):
     )
     began = time.monotonic()
     nfs, here = machine._disks([("/nfs", "local directory"), (str(Path.cwd()), "temporary")], 0.3)
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 1.0
     assert "no answer" in nfs["problem"]
     assert here["size_bytes"] > 0
 
@@ -423,7 +423,7 @@ def test_silence_costs_no_more_than_the_time_given():
     victim = Victim(whose=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7"))
     began = time.monotonic()
     places, gaps = ask_places(client(None, delay_s=60), [victim], within_s=0.5)
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 0.7
     assert [each.role for each in places] == ["client"]
     assert {each.reason for each in gaps} == {"timed-out"}
 

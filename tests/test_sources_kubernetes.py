@@ -414,7 +414,7 @@ def test_a_server_that_misbehaves_is_a_gap_with_a_command(does, reason, asked):
     evidence, _ = asked(recording("oom-killed"), does=does)
     assert {each.reason for each in gaps(evidence)} == {reason}
     assert all(each.remedy for each in gaps(evidence))
-    assert time.monotonic() - began < 9
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("behaviour", HOSTILE)
@@ -445,7 +445,7 @@ def test_a_server_that_hangs_costs_the_budget_and_no_more(asked):
     """
     began = time.monotonic()
     evidence, _ = asked(recording("oom-killed"), does="hang", budget_s=1.0)
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 1.1
     assert {each.reason for each in gaps(evidence)} == {"timed-out"}
 
 

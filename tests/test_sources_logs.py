@@ -377,7 +377,7 @@ def test_time_is_kept_and_the_bytes_read_are_told():
     """
     began = time.monotonic()
     texts, places, gaps = read(Endless(), LogText("never reached"), budget_s=0.3)
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 0.6
     assert places == []
     assert gaps[0].reason == "timed-out"
     assert f"{len(texts['<file 1>']):,} bytes" in gaps[0].detail
@@ -409,7 +409,7 @@ def test_an_input_that_hangs_does_not_cost_the_others(tmp_path):
         writer.write(LINE)
         began = time.monotonic()
         texts, _, gaps = read(silent, good, budget_s=2.5)
-        assert time.monotonic() - began < 6.0
+        assert time.monotonic() - began < 2.0
     assert list(texts.values()) == [LINE, LINE]
     assert [(gap.reason, f"{len(LINE):,} bytes" in gap.detail) for gap in gaps] == [("timed-out", True)]
 

@@ -160,7 +160,8 @@ def explain(
 
     Args:
         exc: The exception caught, if there was one. Its causes, contexts and members count too.
-        client: The client; without it only *exc* and *logs* are looked at.
+        client: The client. Without it *exc* and *logs* are looked at, and this machine, if *exc* names a
+            worker that lived here.
         logs: Paths, globs, fsspec URLs, ``-``, open files or `LogText`.
         sources: Places to ask instead of those that apply by themselves.
         rulebook: What to judge by; None: the shipped knowledge.

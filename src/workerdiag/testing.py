@@ -47,7 +47,7 @@ HOSTILE: tuple[str, ...] = ("hangs", "refuses", "forbids", "garbage", "floods", 
 MOST_BYTES = 8 * 2**20
 #: Over its budget a source may be by a tenth, and by the time a busy machine takes for nothing.
 _GRACE = 1.1
-_GRACE_S = 1.0
+_GRACE_S = 0.25
 _FLOOD_BYTES = 100 * 2**20
 #: Evidence that has to say whose it is.
 _OF_SOMEBODY = (LogChunk, LogLine, Event, ProcessExit, MemoryReading)

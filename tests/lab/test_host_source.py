@@ -173,7 +173,7 @@ def test_places_and_machine_are_quick_where_all_live(provoke):
     victims = victims_of(exception_facts(aftermath.exc))
     began = time.monotonic()
     places, gaps = ask_places(aftermath.client, victims, within_s=2)
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 0.05
     assert ({each.role for each in places}, gaps) == ({"client", "nanny", "scheduler"}, [])
     began = time.monotonic()
     evidence = list(HostSource.of(scene_of(victims, places, aftermath.client)).collect(budget_s=3))

@@ -37,13 +37,6 @@ class KeptLog:
     #: In the order of the text; between them lines were left out.
     parts: tuple[LogPart, ...] = ()
 
-    @property
-    def is_whole(self) -> bool:
-        """
-        Whether nothing was left out.
-        """
-        return sum(len(each.data) for each in self.parts) == self.read_bytes
-
     def chunks(self) -> Iterator[LogChunk]:
         """
         Its parts as they are read again; the line numbers are those of the log as it was.
