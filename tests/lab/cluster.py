@@ -176,6 +176,16 @@ def raised(future: Future, *, within_s: float = PATIENCE_S) -> BaseException:
     raise LabError(f"{future.key} did not fail")
 
 
+def arrived(client: Client, future: Future) -> Future:
+    """
+    The same, once the scheduler knows it: tasks and questions go there by different connections.
+    """
+    wait_until(
+        lambda: client.run_on_scheduler(tasks.known, future.key), f"the scheduler to know {future.key}"
+    )
+    return future
+
+
 def _environment() -> dict[str, str]:
     """
     Our own, without configuration of Dask that is not the lab's.

@@ -8,7 +8,7 @@ from workerdiag import LogText
 
 from . import tasks
 from .catalogue import Aftermath, fault
-from .cluster import IMPATIENT, Lab, raised
+from .cluster import IMPATIENT, Lab, arrived, raised
 from .kernel import kernel_log, kernel_log_since, memory_group, small_disk
 from .processes import wait_until
 
@@ -72,7 +72,7 @@ def paused_for_ever(lab: Lab) -> Aftermath:
     client.submit(tasks.leak, 190, key="leak").result()
     worker = client.submit(tasks.nap, 0, key="before")
     wait_until(lambda: _status(client) == "paused", "the worker to pause")
-    waiting = client.submit(tasks.nap, 0, key="after")
+    waiting = arrived(client, client.submit(tasks.nap, 0, key="after"))
     return Aftermath(client=client, facts={"futures": (worker, waiting)})
 
 

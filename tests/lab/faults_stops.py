@@ -8,7 +8,7 @@ import signal
 
 from . import tasks
 from .catalogue import Aftermath, fault
-from .cluster import Lab, raised
+from .cluster import Lab, arrived, raised
 from .processes import wait_until
 
 
@@ -86,7 +86,7 @@ def lifetime(lab: Lab) -> Aftermath:
     client = lab.client()
     client.submit(tasks.nap, 0).result()
     daemon.ended()
-    future = client.submit(tasks.nap, 0, key="late")
+    future = arrived(client, client.submit(tasks.nap, 0, key="late"))
     return Aftermath(client=client, facts={"futures": [future]})
 
 

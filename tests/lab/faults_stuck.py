@@ -11,7 +11,7 @@ from typing import Any
 
 from . import tasks
 from .catalogue import Aftermath, fault
-from .cluster import IMPATIENT, Lab, raised
+from .cluster import IMPATIENT, Lab, arrived, raised
 
 #: The scheduler looks this often, and waits for ten heartbeats (5 s) at least, whatever is set
 #: (scheduler.py, ``check_worker_ttl``).
@@ -81,5 +81,5 @@ def unschedulable(lab: Lab) -> Aftermath:
     lab.worker()
     client = lab.client()
     client.submit(tasks.nap, 0).result()
-    future = client.submit(tasks.nap, 0, resources={"GPU": 1}, key="wants-gpu")
+    future = arrived(client, client.submit(tasks.nap, 0, resources={"GPU": 1}, key="wants-gpu"))
     return Aftermath(client=client, facts={"futures": [future]})

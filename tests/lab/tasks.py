@@ -36,6 +36,13 @@ def status(dask_worker: Any) -> str:
     return str(dask_worker.status.name)
 
 
+def known(key: str, dask_scheduler: Any = None) -> bool:
+    """
+    Whether a scheduler knows a task.
+    """
+    return key in dask_scheduler.tasks
+
+
 def nap(seconds: float, mark: str | None = None) -> str:
     """
     Work quietly.
