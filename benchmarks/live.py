@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -91,6 +93,8 @@ def scheduler() -> Iterator[tuple[subprocess.Popen[str], str]]:
         found = next(
             filter(None, (re.search(r"Scheduler at:\s+(tcp://\S+)", line) for line in process.stderr))
         )
+        read = threading.Thread(target=deque, args=(process.stderr, 0))
+        read.start()  # else it waits for ever, once the pipe is full
         yield process, found[1]
     finally:
         process.kill()

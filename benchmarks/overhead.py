@@ -3,9 +3,9 @@ What the flight recorder costs a cluster that runs well: rounds with and without
 
     python benchmarks/overhead.py [--tasks 100000]
 
-Throughput is tasks per second of the scheduler's own processor time, in short rounds, of which each
-side's faster quarter counts: what else the machine does only ever slows a round down. Each side runs
-the given number of trivial tasks in all.
+Throughput is tasks per second of the scheduler's own processor time. Each side runs the given number of
+trivial tasks in all, in short rounds; "with nothing" is a second bare side, and shows the noise. What a
+worker pays when it starts is in starting.py, and printed here too.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from statistics import quantiles
+from random import Random
+from statistics import mean, quantiles
 from typing import Any
 
+import starting
 from distributed import Client, wait
 from live import scheduler
 from rows import Row, publish
@@ -26,13 +28,15 @@ from rows import Row, publish
 import workerdiag
 
 ROUND = 2000
+#: Tasks after each switch that count for nobody: what it set off is over after them.
+SETTLING = 300
 WORKERS, THREADS = 2, 2
 GOAL = 0.99
 
 
 def rows(tasks: int) -> Iterator[Row]:
     """
-    With the recorder on the scheduler alone, and with the whole of it.
+    With nothing, with the recorder on the scheduler, with the whole of it; then what starting costs.
     """
     with cluster() as client:
         shares = measured(client, tasks // ROUND)
@@ -41,9 +45,10 @@ def rows(tasks: int) -> Iterator[Row]:
             what=f"scheduler throughput with {what}, {tasks} tasks, share of bare",
             measured=share,
             unit="",
-            goal=GOAL,
+            goal=None if what == "nothing" else GOAL,
             at_least=True,
         )
+    yield from starting.rows()
 
 
 class cluster(ExitStack):  # noqa: N801  used as a function
@@ -67,31 +72,41 @@ class cluster(ExitStack):  # noqa: N801  used as a function
 
 def measured(client: Client, turns: int) -> dict[str, float]:
     """
-    Throughput as a share of that without, in turns whose order changes.
+    Throughput as a share of that without, each turn in an order of its own; bare against bare is the noise.
     """
-    for _ in range(3):
-        once(client, ROUND)  # nobody's turn: everything is imported and warm after it
-    ways: dict[str, Any] = {
+    ways: dict[str, tuple[Any, Any]] = {
+        "": (_nothing, _nothing),
+        "nothing": (_nothing, _nothing),
         "a recorder on it": (on_scheduler, off_scheduler),
         "the whole recorder": (workerdiag.install, workerdiag.uninstall),
     }
-    taken: dict[tuple[str, bool], list[float]] = {(what, on): [] for what in ways for on in (True, False)}
-    for turn in range(turns):
-        for what, (begin, end) in ways.items():
-            for recorded in (turn % 2 == 0, turn % 2 == 1):
-                if recorded:
-                    begin(client)
-                taken[what, recorded].append(once(client, ROUND))
-                if recorded:
-                    end(client)
-    return {what: _quick(taken[what, False]) / _quick(taken[what, True]) for what in ways}
+    order, chance = list(ways), Random(1)
+    taken: dict[str, list[float]] = {what: [] for what in ways}
+    once(client, 3 * ROUND)  # nobody's turn: everything is imported and warm after it
+    for _ in range(turns):
+        chance.shuffle(order)
+        for what in order:
+            begin, end = ways[what]
+            begin(client)
+            once(client, SETTLING)
+            taken[what].append(once(client, ROUND))
+            end(client)
+    bare = _usual(taken.pop(""))
+    return {what: bare / _usual(seconds) for what, seconds in taken.items()}
 
 
-def _quick(seconds: list[float]) -> float:
+def _usual(seconds: list[float]) -> float:
     """
-    The bound of the faster quarter.
+    The mean of the middle half: what else the machine does makes some rounds very slow.
     """
-    return quantiles(seconds, n=4)[0]
+    low, _, high = quantiles(seconds, n=4)
+    return mean(each for each in seconds if low <= each <= high)
+
+
+def _nothing(client: Client) -> None:
+    """
+    Nothing is switched on or off.
+    """
 
 
 def once(client: Client, count: int) -> float:
