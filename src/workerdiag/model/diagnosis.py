@@ -116,6 +116,8 @@ class Death:
     #: Tasks that were assigned to it when it died, and those known to be executing.
     assigned: tuple[str, ...] = ()
     executing: tuple[str, ...] | None = None
+    #: Where it crashed, where a dump tells: the task's frames, innermost first, as ``function (file:line)``.
+    crashed_in: tuple[str, ...] = ()
     rss_bytes: int | None = None
     limit_bytes: int | None = None
     #: Likeliest cause of this death alone, and its chance.

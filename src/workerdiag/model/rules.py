@@ -220,6 +220,8 @@ class Mitigation:
     example: str = ""
     #: Numbers the text needs; where one is unknown the mitigation is worded without.
     needs: tuple[str, ...] = ()
+    #: Numbers that make it superfluous: where one of them is known it is left out.
+    unless: tuple[str, ...] = ()
 
 
 @frozen(kw_only=True)

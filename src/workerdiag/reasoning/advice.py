@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from workerdiag.model.diagnosis import Advice, Match
 from workerdiag.model.rules import Cause
+from workerdiag.reasoning.crash_site import frames_of
+from workerdiag.reasoning.crash_site import words as crash_site
 from workerdiag.reasoning.limits import Numbers
 
 #: Captures that mitigations may quote, beside the numbers of `limits`.
@@ -20,7 +22,7 @@ def mitigations(cause: Cause, numbers: Numbers, matches: Sequence[Match]) -> tup
     """
     The mitigations of *cause*, in order. A sentence whose number is not known is left out.
     """
-    words = {key: value for key, value in numbers.words.items() if value}
+    words = {key: value for key, value in numbers.words.items() if value} | crash_site(frames_of(matches))
     for match in reversed(matches):
         words.update({key: match.captures[key][:_LONGEST] for key in QUOTABLE if match.captures.get(key)})
     return tuple(
@@ -31,7 +33,7 @@ def mitigations(cause: Cause, numbers: Numbers, matches: Sequence[Match]) -> tup
             example=filled_example(each.example, words),
         )
         for each in cause.mitigations
-        if (do := filled(each.do, words))
+        if not words.keys() & set(each.unless) and (do := filled(each.do, words))
     )
 
 

@@ -128,4 +128,5 @@ def _matches(judged: Judged) -> list[Match]:
 def _listed(judged: Judged, incident: Incident) -> Death:
     end = judged.case.end
     assert end is not None  # incidents list cases that are deaths
-    return death(end, judged.chances.best if is_explained(judged.chances) else None, incident)
+    best = judged.chances.best if is_explained(judged.chances) else None
+    return death(end, best, incident, _matches(judged))

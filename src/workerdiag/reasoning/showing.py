@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from workerdiag.model.diagnosis import Clue, Death, Match
 from workerdiag.model.evidence import Executing
 from workerdiag.model.rules import AbsentSign, Cause
+from workerdiag.reasoning.crash_site import frames_of, listed
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Incident
 from workerdiag.reasoning.limits import reading_of
@@ -64,9 +65,11 @@ def unchecked(cause: Cause, incident: Incident) -> tuple[str, ...]:
     )
 
 
-def death(end: End, best: tuple[str, float] | None, incident: Incident) -> Death:
+def death(
+    end: End, best: tuple[str, float] | None, incident: Incident, matches: Sequence[Match] = ()
+) -> Death:
     """
-    One end as findings list it, with the likeliest cause of it alone.
+    One end as findings list it, with the likeliest cause of it alone, and what *matches* tell of it.
     """
     rss_bytes, limit_bytes = reading_of(end, incident)
     return Death(
@@ -79,6 +82,7 @@ def death(end: End, best: tuple[str, float] | None, incident: Incident) -> Death
         reason=end.reason,
         assigned=assigned(end.marks) or _assigned(end, incident),
         executing=_executing(end, incident),
+        crashed_in=listed(frames_of(matches)),
         rss_bytes=rss_bytes,
         limit_bytes=limit_bytes,
         cause=best[0] if best else None,

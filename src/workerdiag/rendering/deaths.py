@@ -5,6 +5,7 @@ The dead workers of a report: one line each, many alike in one line.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from workerdiag.model.diagnosis import Death, Findings
@@ -50,6 +51,19 @@ def memory_line(deaths: Sequence[Death]) -> str:
     if not most.limit_bytes:
         return said
     return f"{said} of {size(most.limit_bytes)} allowed ({(most.rss_bytes or 0) / most.limit_bytes:.0%})"
+
+
+def crash_line(deaths: Sequence[Death]) -> str:
+    """
+    Where the workers crashed, by the dump that most of them agree with; empty if there is none.
+    """
+    places = Counter(each.crashed_in for each in deaths if each.crashed_in)
+    if not places:
+        return ""
+    (frames, _), *others = places.most_common()
+    inner, outer = one_line(frames[0]), one_line(frames[-1])
+    said = inner if inner == outer else f"{inner}, from {outer}"
+    return f"{said}; and {counted(len(others), 'other place')}" if others else said
 
 
 def _one(death: Death, top: str | None) -> str:

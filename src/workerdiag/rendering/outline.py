@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from workerdiag.model.diagnosis import Advice, Blame, Clue, Findings, NextStep, RankedCause
 from workerdiag.model.evidence import Gap
 from workerdiag.model.rules import GRADES
-from workerdiag.rendering.deaths import death_lines, memory_line
+from workerdiag.rendering.deaths import crash_line, death_lines, memory_line
 from workerdiag.rendering.parts import Item, Outline, Section
 from workerdiag.rendering.words import (
     VERDICTS,
@@ -70,7 +70,9 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
                 if top
                 else "Not sure."
             )
-    return (what, ("How sure", sure), ("Do now", one_line(_first_thing_to_do(findings))))
+    place = crash_line(findings.deaths)
+    where = (("Where", place),) if place and findings.outcome == "explained" else ()
+    return (what, ("How sure", sure), *where, ("Do now", one_line(_first_thing_to_do(findings))))
 
 
 def _sure_of_no_death(findings: Findings) -> str:

@@ -1,0 +1,82 @@
+"""
+Where a process crashed: the Python frames that faulthandler wrote for the thread that got the signal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from attrs import frozen
+
+from workerdiag.model.diagnosis import Match
+
+#: Name of the capture that holds the frames, innermost first (CPython, Python/traceback.c, ``dump_frame``).
+CAPTURE = "stack"
+#: Frames that findings carry, at most.
+MOST_FRAMES = 10
+_MOST_CHARS = 120
+_FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9}) in ([^\n]{1,300})')
+#: Whoever runs tasks: what these call is a task's own code.
+_RUNNERS = re.compile(
+    r"(?:^|/)(?:distributed|dask|concurrent/futures|multiprocessing)/|(?:^|/)threading\.py$"
+)
+_PACKAGES = re.compile(r"(?:^|/)(?:site|dist)-packages/(.+)")
+_LIBRARY = re.compile(r"(?:^|/)(?:python\d[\d.]*|Lib)/(.+)")
+
+
+@frozen
+class Frame:
+    """
+    One line of such a dump.
+    """
+
+    path: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.function} ({_known_part(self.path)}:{self.line})"[:_MOST_CHARS]
+
+
+def frames_of(matches: Iterable[Match]) -> tuple[Frame, ...]:
+    """
+    The frames of the crashed thread, innermost first; empty where no dump tells which thread that was.
+    """
+    stack = next((each.captures[CAPTURE] for each in matches if each.captures.get(CAPTURE)), "")
+    found = _FRAME.findall(stack)[: 3 * MOST_FRAMES]
+    return tuple(Frame(path.replace("\\", "/"), int(line), name.strip()) for path, line, name in found)
+
+
+def listed(frames: Sequence[Frame]) -> tuple[str, ...]:
+    """
+    Frames as findings carry them: those of the task, or all where it was not one that crashed.
+    """
+    return tuple(map(str, (_of_task(frames) or tuple(frames))[:MOST_FRAMES]))
+
+
+def words(frames: Sequence[Frame]) -> dict[str, str]:
+    """
+    What mitigations may say: ``frame``, and ``package`` where the innermost code is of an installed one.
+    """
+    if not frames:
+        return {}
+    packages = [found[1].partition("/")[0] for each in frames if (found := _PACKAGES.search(each.path))]
+    package = next((each for each in packages if each not in ("distributed", "dask")), "")
+    return {"frame": str(frames[0])} | ({"package": package.removesuffix(".py")} if package else {})
+
+
+def _of_task(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """
+    The frames that the worker's own code called; empty if it crashed in that itself.
+    """
+    runner = next((index for index, each in enumerate(frames) if _RUNNERS.search(each.path)), len(frames))
+    return tuple(frames[:runner])
+
+
+def _known_part(path: str) -> str:
+    """
+    A path from its package on, so that it neither names a user nor differs between workers.
+    """
+    found = _PACKAGES.search(path) or _LIBRARY.search(path)
+    return found[1] if found else path.rpartition("/")[2]
