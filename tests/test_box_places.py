@@ -310,6 +310,49 @@ def test_only_so_many_boxes_are_kept(tmp_path, monkeypatch):
     assert set(places.boxes([tmp_path])) == set(paths[1:])
 
 
+def test_boxes_of_the_living_take_no_room_from_those_of_the_dead(tmp_path, monkeypatch):
+    """
+    On a machine with very many workers the box of one that died stays until somebody has told of it.
+    """
+    monkeypatch.setattr(places, "MOST_KEPT", 2)
+    dead = aged(box_of_the_dead(tmp_path), 30)
+    living = [BoxWriter.create(tmp_path) for _ in range(3)]
+    assert places.sweep([tmp_path]) == ()
+    assert set(places.boxes([tmp_path])) == {dead, *(each.path for each in living)}
+    for each in living:
+        each.close(remove=True)
+
+
+def test_a_file_that_goes_while_others_are_looked_at_hides_none_of_them(tmp_path, monkeypatch):
+    """
+    On a machine where several workers die at once, their nannies remove boxes beside each other.
+    """
+    paths = {_made(tmp_path / f"host-{pid}-1.box") for pid in range(1, 6)}
+    gone = []
+    scan = os.scandir
+
+    class Vanishing:
+        def __init__(self, folder):
+            self.entries = scan(folder)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.entries.close()
+
+        def __iter__(self):
+            for number, entry in enumerate(self.entries):
+                if number == 1:
+                    Path(entry.path).unlink()
+                    gone.append(Path(entry.path))
+                yield entry
+
+    monkeypatch.setattr(os, "scandir", Vanishing)
+    assert set(places.boxes([tmp_path])) == paths - set(gone)
+    assert len(gone) == 1
+
+
 def _made(path):
     path.write_bytes(b"?")
     return path

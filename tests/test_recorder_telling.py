@@ -143,6 +143,15 @@ def test_who_tells_wins_over_the_box_and_without_one_something_is_told():
     assert telling.message("nanny", {"pid": 13}, None) == {"schema": 1, "source": "nanny", "pid": 13}
 
 
+def test_the_address_that_the_worker_knew_itself_by_wins():
+    """
+    A nanny learns of it late, and until then has that of the worker before.
+    """
+    box = a_box(identity={"worker": "tcp://10.0.0.4:2"})
+    assert telling.message("nanny", {"worker": "tcp://10.0.0.4:1"}, box)["worker"] == "tcp://10.0.0.4:2"
+    assert telling.message("nanny", {"worker": "tcp://10.0.0.4:1"}, a_box(identity={}))["worker"][-1] == "1"
+
+
 def test_a_message_is_never_too_long():
     """
     The least telling parts go first; who died and what ran stays.

@@ -12,14 +12,15 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 from distributed import Client, LocalCluster
 
-from workerdiag.recorder import cgroups, internals, lastwords, sampling, surroundings, worker
+from workerdiag.recorder import cgroups, internals, lastwords, nanny, sampling, surroundings, worker
 from workerdiag.recorder.box.reading import read_box
-from workerdiag.recorder.tasks import EarlierTasks, LoopTasks, Slots, ThreadTasks
+from workerdiag.recorder.tasks import EarlierTasks, OtherTasks, Slots, ThreadTasks
 
 
 class Notes:
@@ -30,6 +31,7 @@ class Notes:
     def __init__(self):
         self.running = {}
         self.ended = []
+        self.without_slot = 0
         self.samples = []
         self.lags = []
 
@@ -40,6 +42,9 @@ class Notes:
     def finished(self, slot, outcome):
         assert outcome == "ended"
         self.ended.append(self.running.pop(slot)[0])
+
+    def missed(self):
+        self.without_slot += 1
 
     def sample(self, **numbers):
         self.samples.append(numbers)
@@ -68,14 +73,14 @@ def test_a_thread_that_enters_itself_is_noted_with_its_name(notes):
     assert (threads, notes.running, notes.ended) == ({}, {}, ["('x', 1)"])
 
 
-def test_more_tasks_than_slots_go_unnoticed_and_harm_nothing(notes):
+def test_of_more_tasks_than_slots_it_is_said_that_there_were_more(notes):
     """
-    Dask can run more tasks at once than the box has room for.
+    Dask can run more tasks at once than the box has room for; nobody then takes what is in it for all.
     """
     threads = ThreadTasks(Slots(notes, 2), {})
     for thread in range(5):
         threads[thread] = f"task-{thread}"
-    assert len(notes.running) == 2
+    assert (len(notes.running), notes.without_slot) == (2, 3)
     for thread in range(5):
         del threads[thread]
     threads[7] = "later"
@@ -111,19 +116,70 @@ def test_after_the_stop_nothing_is_noted(notes):
     assert notes.ended == []
 
 
-def test_only_coroutines_of_all_keys_are_noted(notes):
+def test_a_task_that_begins_ends_what_never_said_that_it_ended(notes):
+    """
+    A method of an actor that raises stays entered until the next one begins, and takes no slot for ever.
+    """
+    threads = ThreadTasks(Slots(notes, 1), {})
+    threads[1] = "raised"
+    threads[1] = "next"
+    assert (notes.ended, [key for key, *_ in notes.running.values()]) == (["raised"], ["next"])
+    del threads[1]
+    assert (notes.running, notes.without_slot) == ({}, 0)
+
+
+def test_only_what_runs_on_no_thread_is_noted_of_all_keys(notes):
     """
     A task on a thread is noted there; here it would be twice.
     """
-    keys = LoopTasks(Slots(notes, 2), lambda key: key == "coroutine")
+    keys = OtherTasks(Slots(notes, 2), {"coroutine": (7, "event loop"), "pooled": (0, "executor pool")}.get)
     keys.add("function")
     keys.add("coroutine")
-    assert keys == {"function", "coroutine"}
-    assert [key for key, *_ in notes.running.values()] == ["coroutine"]
-    keys.discard("coroutine")
+    keys.add("pooled")
+    assert keys == {"function", "coroutine", "pooled"}
+    assert set(notes.running.values()) == {
+        ("coroutine", 7, "event loop"),
+        ("pooled", 0, "executor pool"),
+    }
+    for key in ("coroutine", "function", "pooled", "never there"):
+        keys.discard(key)
+    assert (keys, notes.ended) == (set(), ["coroutine", "pooled"])
+
+
+def test_a_key_whose_place_cannot_be_told_fails_no_task(notes):
+    """
+    Whatever a release has there instead, the task runs, and it is said that not all are known that do.
+    """
+    keys = OtherTasks(Slots(notes, 1), lambda _: 1 // 0)
+    keys.add("function")
     keys.discard("function")
-    keys.discard("never there")
-    assert (keys, notes.ended) == (set(), ["coroutine"])
+    assert (keys, notes.running, notes.without_slot) == (set(), {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("run_spec", "executor", "where"),
+    [
+        (SimpleNamespace(is_coro=False), "default", None),
+        (SimpleNamespace(is_coro=True), "default", "event loop"),
+        (SimpleNamespace(is_coro=False), "pool", "executor pool"),
+        ((asyncio.sleep, (1,), {}), "default", "event loop"),
+        ((sum, ([1, 2],), {}), "default", None),
+        ((sum, ([1, 2],), {}), "pool", "executor pool"),
+        (SimpleNamespace(is_coro=False), "", None),
+    ],
+)
+def test_where_a_task_runs_is_told_by_what_it_is_and_by_its_executor(run_spec, executor, where):
+    """
+    By the same two questions as distributed's, in the words of each release.
+    """
+    annotations = {"executor": executor} if executor else {}
+    task = SimpleNamespace(run_spec=run_spec, annotations=annotations)
+    with ThreadPoolExecutor(1) as threads:
+        here = SimpleNamespace(
+            state=SimpleNamespace(tasks={"x": task}), executors={"default": threads, "pool": object()}
+        )
+        thread = threading.get_ident() if where == "event loop" else 0
+        assert internals.elsewhere(here, "x") == (where and (thread, where))
 
 
 def test_a_task_from_before_is_noted_until_it_ends(notes):
@@ -436,6 +492,19 @@ def test_a_worker_that_cannot_have_a_box_runs_on():
     assert worker.report(here)["notes"][0].startswith("no black box")
     worker.end(here, "plugin")
     assert internals.recording_of(here) is None
+
+
+@pytest.mark.parametrize("status", ["closing", "closing_gracefully", "closed", "failed", "running"])
+def test_only_a_nanny_that_runs_on_stops_recording(status):
+    """
+    One that closes has its worker's end yet to tell, also if that has told it meanwhile to close gracefully.
+    """
+    stopped = []
+    recording = SimpleNamespace(owners={"plugin"}, stop=lambda: stopped.append(status))
+    here = SimpleNamespace(status=SimpleNamespace(name=status))
+    internals.set_recording(here, recording)
+    nanny.end(here, "plugin")
+    assert stopped == (["running"] if status == "running" else [])
 
 
 def test_a_preload_leaves_alone_what_is_no_server():

@@ -121,6 +121,15 @@ def exit_politely(status: int, mark: str | None = None) -> None:
     sys.exit(status)
 
 
+def shoot_itself(number: int, mark: str | None = None) -> None:
+    """
+    Send a signal to the own process, and wait for what it does.
+    """
+    _announce(mark)
+    os.kill(os.getpid(), number)
+    time.sleep(30)
+
+
 def hold_gil(seconds: int, mark: str | None = None) -> None:
     """
     Sleep in C without letting any other thread of the process run Python.

@@ -8,14 +8,16 @@ import contextlib
 import os
 import signal
 import time
-from importlib.util import find_spec
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
+import dask
 import pytest
 from distributed import LocalCluster, get_worker
 
 import workerdiag
 from workerdiag.errors import InstallError
+from workerdiag.recorder.box.reading import read_box
 from workerdiag.recorder.nanny import report
 from workerdiag.recorder.settings import TOPIC
 
@@ -173,10 +175,8 @@ def test_the_kernels_memory_kill_is_counted(lab):
 
 def test_a_coroutine_is_a_running_task_too(lab):
     """
-    A task that runs on the event loop is told like one on a thread, where distributed says so in time.
+    A task that runs on the event loop is told like one on a thread.
     """
-    if find_spec("dask._task_spec") is None:
-        pytest.skip("this release tells too late that a task is a coroutine")
     client = recorded(lab)
     future = client.submit(tasks.block_loop, 60, lab.mark(), key="coroutine")
     os.kill(lab.running(), signal.SIGKILL)
@@ -184,6 +184,57 @@ def test_a_coroutine_is_a_running_task_too(lab):
     (message,) = told(client)
     assert ran(message) == ["coroutine"]
     assert message["executing"][0]["thread"] == "event loop"
+
+
+POOL = """
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+def dask_setup(worker):
+    worker.executors["pool"] = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+"""
+
+
+def with_pool(lab):
+    """
+    The client of a cluster whose worker has a pool of one process, named ``pool``, and records.
+    """
+    preload = lab.folder / "with_pool.py"
+    preload.write_text(POOL)
+    # A nanny's worker is daemonic, which may have no children, unless configured otherwise.
+    env = {"DASK_DISTRIBUTED__WORKER__DAEMON": "false"}
+    return recorded(lab, "--preload", str(preload), env=env)
+
+
+def test_a_worker_that_dies_while_its_pool_works_is_told_with_the_task_in_the_pool(lab):
+    """
+    A task that another process runs for the worker is one of the worker's running tasks.
+    """
+    client = with_pool(lab)
+    (pid,) = client.run(os.getpid).values()
+    with dask.annotate(executor="pool"):
+        future = client.submit(tasks.nap, 60, lab.mark(), key="pooled")
+    assert lab.running() != pid
+    os.kill(pid, signal.SIGKILL)
+    raised(future)
+    (message,) = told(client)
+    assert (message["pid"], ran(message)) == (pid, ["pooled"])
+    assert message["executing"][0]["thread"] == "executor pool"
+
+
+def test_a_pool_whose_process_dies_is_no_dead_worker(lab, boxes):
+    """
+    The task fails by itself; the worker lives, runs nothing any more, and nothing is told.
+    """
+    client = with_pool(lab)
+    with dask.annotate(executor="pool"):
+        future = client.submit(tasks.nap, 60, lab.mark(), key="pooled")
+    os.kill(lab.running(), signal.SIGKILL)
+    assert type(raised(future)) is BrokenProcessPool
+    (path,) = boxes.glob("*.box")
+    box = read_box(path)
+    assert (box.executing, [task.key for task in box.finished]) == ((), ["pooled"])
+    assert {message["source"] for _, message in client.get_events(TOPIC)} <= {"scheduler"}
 
 
 # ------------------------------------------------------------------------- nobody was there

@@ -12,9 +12,11 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
+from multiprocessing import get_context
 
+import dask
 import pytest
 from distributed import Client, Nanny, Scheduler, Worker
 
@@ -22,7 +24,7 @@ from workerdiag.recorder import internals
 from workerdiag.recorder.delivering import deliver
 from workerdiag.recorder.lastwords import LogCopy
 from workerdiag.recorder.settings import TOPIC
-from workerdiag.recorder.tasks import LoopTasks, Slots, ThreadTasks
+from workerdiag.recorder.tasks import OtherTasks, Slots, ThreadTasks
 
 from .processes import PATIENCE_S
 
@@ -42,6 +44,9 @@ class Notes:
 
     def finished(self, slot, outcome):
         self.noted.append((outcome, slot))
+
+    def missed(self):
+        self.noted.append(("missed",))
 
 
 @asynccontextmanager
@@ -173,7 +178,7 @@ def test_a_task_enters_and_leaves_its_thread():
 
 def test_the_key_of_a_coroutine_is_entered():
     """
-    `Worker.active_keys` has every task; since 2025.1.0 the task says whether it is a coroutine.
+    `Worker.active_keys` has every task, and the task says by then whether it is a coroutine.
     """
 
     async def test(worker, client):
@@ -182,17 +187,41 @@ def test_the_key_of_a_coroutine_is_entered():
 
         def asks(key):
             entered.append(key)
-            return internals.is_coroutine(worker, key)
+            return internals.elsewhere(worker, key)
 
-        undo = internals.watch_coroutines(worker, LoopTasks(Slots(notes, 4), asks))
+        undo = internals.watch_keys(worker, OtherTasks(Slots(notes, 4), asks))
         assert undo is not None
         await client.submit(asyncio.sleep, 0, key="coroutine")
         await client.submit(time.sleep, 0, key="function")
         assert entered == ["coroutine", "function"]
-        known = find_spec("dask._task_spec") is not None
-        assert [each[2] for each in notes.noted if each[0] == "started"] == (["coroutine"] if known else [])
+        assert [each[2:] for each in notes.noted if each[0] == "started"] == [
+            ("coroutine", threading.get_ident())
+        ]
         undo()
         assert type(worker.active_keys) is set
+
+    on_worker(test)
+
+
+def test_the_key_of_a_task_in_a_pool_of_processes_is_entered():
+    """
+    `Worker.executors` and the annotation say which tasks no thread of the worker will run.
+    """
+
+    async def test(worker, client):
+        notes = Notes()
+        undo = internals.watch_keys(
+            worker, OtherTasks(Slots(notes, 4), lambda key: internals.elsewhere(worker, key))
+        )
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            worker.executors["pool"] = pool
+            with dask.annotate(executor="pool"):
+                pooled = client.submit(os.getpid, key="pooled")
+            assert await pooled != os.getpid()
+            await client.submit(os.getpid, key="on a thread", pure=False)
+            del worker.executors["pool"]
+        assert notes.noted == [("started", 0, "pooled", 0), ("ended", 0)]
+        undo()
 
     on_worker(test)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, MutableSet
+from threading import get_ident
 from typing import Any
 
 Undo = Callable[[], None]
@@ -127,12 +128,12 @@ def watch_threads(worker: Any, make: Callable[[dict[int, Any]], dict[int, Any]])
     return undo
 
 
-def watch_coroutines(worker: Any, keys: MutableSet[Any]) -> Undo | None:
+def watch_keys(worker: Any, keys: MutableSet[Any]) -> Undo | None:
     """
     Put *keys* in the place of ``Worker.active_keys``; returns what ends that, or None.
 
-    ``Worker.execute`` adds the key of each task, also of coroutines, before it runs it on the
-    event loop, and discards it afterwards.
+    ``Worker.execute`` adds the key of each task on the event loop, before it runs the task there or
+    hands it to an executor, and discards it afterwards.
     """
     if type(getattr(worker, "active_keys", None)) is not set:
         return None
@@ -147,15 +148,35 @@ def watch_coroutines(worker: Any, keys: MutableSet[Any]) -> Undo | None:
     return undo
 
 
-def is_coroutine(worker: Any, key: Any) -> bool:
+def elsewhere(worker: Any, key: Any) -> tuple[int, str] | None:
     """
-    Whether a task is a coroutine, which runs on the event loop; False where that is not known in time.
+    Where a task of ``Worker.active_keys`` runs that no thread enters in ``Worker.active_threads``.
 
-    ``TaskState.run_spec`` is a ``dask._task_spec.GraphNode`` since 2025.1.0; before, it is still
-    serialized when the task is entered.
+    Returns thread and name: ``event loop``, or ``executor <name>`` with 0, as the thread is not known.
+    None for all other tasks; to be asked on the event loop. What ``Worker.execute`` goes by (worker.py):
+    whether the task is a coroutine, and whether the type of ``Worker.executors[<name>]``, with the name that
+    the task has as an annotation, is called ThreadPoolExecutor; any other is given the bare function.
+
+    Raises:
+        Exception: This release has it otherwise, and where the task runs is not known.
     """
-    spec = getattr(worker.state.tasks.get(key), "run_spec", None)
-    return getattr(spec, "is_coro", False) is True
+    task = worker.state.tasks[key]
+    spec = task.run_spec
+    # A ``dask._task_spec.GraphNode`` since 2024.11.0; before, a tuple that begins with the function.
+    if spec.is_coro if type(spec) is not tuple else _is_coroutine(spec[0]):
+        return get_ident(), "event loop"
+    name = task.annotations.get("executor", "default")
+    executor = type(worker.executors[name])
+    if "ThreadPoolExecutor" in executor.__name__ or "ThreadPoolExecutor" in str(executor):
+        return None
+    return 0, f"executor {name}"
+
+
+def _is_coroutine(function: Any) -> bool:
+    from distributed.utils import iscoroutinefunction
+
+    ask: Any = iscoroutinefunction  # without types
+    return bool(ask(function))
 
 
 def held_bytes(worker: Any) -> tuple[int | None, int | None]:

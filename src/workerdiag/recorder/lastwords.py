@@ -3,7 +3,7 @@ The last words of a worker: log records, what Python writes to standard error, a
 
 Standard error is watched where Python writes to it (``sys.stderr``), not at the file descriptor: what
 C libraries print ("free(): invalid pointer") cannot be copied without first taking it away from where
-it goes, and would be lost there when the process dies.
+it goes. `workerdiag.recorder.stderr` reads it where it goes to a file, and takes it away only if asked to.
 """
 
 from __future__ import annotations

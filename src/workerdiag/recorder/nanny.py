@@ -20,6 +20,8 @@ from tornado.ioloop import PeriodicCallback
 from workerdiag.recorder import internals, telling
 from workerdiag.recorder.cgroups import own_group
 from workerdiag.recorder.settings import NAME
+from workerdiag.recorder.stderr.last import last_stderr
+from workerdiag.recorder.stderr.watching import StderrWatch
 
 logger = logging.getLogger("distributed.nanny.recorder")
 
@@ -48,6 +50,7 @@ class NannyRecording:
         self._asked = False
         self._undo: internals.Undo | None = None
         self._undo_orders: internals.Undo | None = None
+        self._stderr = StderrWatch()
         self._ticks = PeriodicCallback(self._tick, _TICK_MS)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -84,6 +87,7 @@ class NannyRecording:
             self._undo_orders()
             self._undo_orders = None
         self._ticks.stop()
+        self._stderr.stop()
         self._nanny.periodic_callbacks.pop(NAME, None)
         internals.set_recording(self._nanny, None)
 
@@ -95,6 +99,7 @@ class NannyRecording:
             self._kills = self._group.read().oom_kills if self._group is not None else None
         if self._undo_orders is None:
             self._undo_orders = internals.watch_orders(self._nanny, self._ordered)
+        self._stderr.look(pid)
 
     def _ordered(self) -> None:
         self._asked = True
@@ -107,6 +112,7 @@ class NannyRecording:
             self._tell(code)
         except Exception:  # the nanny has a worker to restart
             logger.info("The flight recorder could not note how a worker process ended", exc_info=True)
+        self._stderr.ended()
         self._pid, self._asked = None, False
 
     def _tell(self, code: int) -> None:
@@ -114,6 +120,8 @@ class NannyRecording:
 
         facts = self._facts(code)
         path, box = _box_of(self._pid, facts["nanny"])
+        if path is not None:
+            facts["stderr"] = last_stderr(path, box, just_now=True)
         message = telling.message("nanny", facts, box)
         claim = None if path is None else Claim(path)
         if path is not None and code == 0 and facts["asked"]:
@@ -221,10 +229,11 @@ def end(nanny: Any, owner: str) -> None:
     """
     Record no more in a nanny, if nobody else wants it.
 
-    A nanny that closes ends its worker after this, and that is still recorded.
+    A nanny that closes ends its worker after this, and that is still recorded. Its worker, which closes
+    as well, may meanwhile have told it to do so gracefully.
     """
     recording = internals.recording_of(nanny)
-    if recording is None or nanny.status.name in ("closing", "closed", "failed"):
+    if recording is None or nanny.status.name in ("closing", "closing_gracefully", "closed", "failed"):
         return
     recording.owners.discard(owner)
     if not recording.owners:

@@ -15,6 +15,7 @@ from workerdiag.recorder import telling
 from workerdiag.recorder.box import places
 from workerdiag.recorder.box.processes import boot_id, is_running
 from workerdiag.recorder.delivering import Claim, deliver, forget, kept
+from workerdiag.recorder.stderr.last import last_stderr
 
 #: So many are told by one process; the rest by the next.
 MOST_TOLD = 16
@@ -84,6 +85,7 @@ def _message(path: Path) -> Mapping[str, Any] | None:
     facts = {
         "when": box.written_at,
         "exit": telling.exit_by_dump(box.fault),
+        "stderr": last_stderr(path, box, just_now=False),
         "nanny_lives": watched if box.identity.get("nanny") else None,
     }
     return telling.message("orphan", facts, box)

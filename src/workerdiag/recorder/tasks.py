@@ -7,13 +7,12 @@ This is the hot path: it runs in the worker's threads, twice for each task.
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import current_thread, get_ident
+from threading import current_thread
 from threading import enumerate as enumerate_threads
 from typing import Any, Protocol
 
 #: Distributed tells of a task only that it ended, not how.
 _ENDED = "ended"
-_LOOP = "event loop"
 
 
 class Notes(Protocol):
@@ -31,6 +30,11 @@ class Notes(Protocol):
         Note that it ended.
         """
 
+    def missed(self) -> None:
+        """
+        Note that a task begins for which there is no slot.
+        """
+
 
 class Slots:
     """
@@ -38,7 +42,7 @@ class Slots:
 
     Args:
         box: What the tasks are noted in.
-        count: How many tasks can run at once; of more, the others go unnoticed.
+        count: How many tasks can run at once; of more, the box says only that there were more.
     """
 
     __slots__ = ("_box", "_free", "_taken")
@@ -51,13 +55,19 @@ class Slots:
     def begin(self, holder: Any, key: Any, thread: int, name: str) -> None:
         """
         Note that a task begins. *holder* identifies it until it ends.
+
+        A method of an actor that raises never says that it ended; it is taken to have, when the next begins.
         """
         box = self._box
-        if box is None or not self._free:
+        if box is None:
             return
+        if holder in self._taken:
+            self.end(holder)
         try:
             slot = self._taken[holder] = self._free.pop()
             box.started(slot, key if type(key) is str else str(key), thread, name)
+        except IndexError:
+            self.miss()
         except Exception:  # noqa: BLE001, S110  a task must not fail for us, whatever its key
             pass
 
@@ -74,6 +84,13 @@ class Slots:
         except Exception:  # noqa: BLE001, S110  as above
             pass
         self._free.append(slot)
+
+    def miss(self) -> None:
+        """
+        Note that a task may run that is not noted.
+        """
+        if self._box is not None:
+            self._box.missed()
 
     def stop(self) -> None:
         """
@@ -144,29 +161,37 @@ def _name_of(thread: int) -> str:
     return next((each.name for each in enumerate_threads() if each.ident == thread), "")
 
 
-class LoopTasks(set[Any]):
+class OtherTasks(set[Any]):
     """
-    For the place of ``Worker.active_keys``: keys of all running tasks, of which it notes the coroutines.
+    For the place of ``Worker.active_keys``: keys of all running tasks, of which it notes those on no thread.
+
+    Args:
+        where: Thread and name of where a task runs that enters in no `ThreadTasks`; None of all others.
     """
 
-    __slots__ = ("_is_coroutine", "_slots")
+    __slots__ = ("_slots", "_where")
 
-    def __init__(self, slots: Slots, is_coroutine: Callable[[Any], bool]) -> None:
+    def __init__(self, slots: Slots, where: Callable[[Any], tuple[int, str] | None]) -> None:
         super().__init__()
         self._slots = slots
-        self._is_coroutine = is_coroutine
+        self._where = where
 
     def add(self, key: Any) -> None:
         """
         As of any set.
         """
         super().add(key)
-        if self._is_coroutine(key):
-            self._slots.begin(("loop", key), key, get_ident(), _LOOP)
+        try:
+            place = self._where(key)
+        except Exception:  # noqa: BLE001  a task must not fail for us
+            return self._slots.miss()
+        if place is not None:
+            self._slots.begin(("elsewhere", key), key, *place)
+        return None
 
     def discard(self, key: Any) -> None:
         """
         As of any set.
         """
         super().discard(key)
-        self._slots.end(("loop", key))
+        self._slots.end(("elsewhere", key))

@@ -75,12 +75,15 @@ def message(source: str, facts: Mapping[str, Any], box: BlackBox | None) -> dict
     Args:
         source: ``nanny``, ``orphan`` or ``scheduler``.
         facts: What whoever tells it knows of its own; wins over what the box says of the same.
-        box: The victim's, if it was found.
+        box: The victim's, if it was found. Its worker's address wins: a nanny learns of that late, and
+            until then has that of the worker before.
     """
     said: dict[str, Any] = {"schema": SCHEMA, "source": source}
     if box is not None:
         said |= _of_box(box)
     said |= {name: value for name, value in facts.items() if value is not None}
+    if box is not None and (worker := box.identity.get("worker")):
+        said["worker"] = worker
     return bounded(said)
 
 
@@ -119,7 +122,7 @@ def _running(box: BlackBox) -> list[dict[str, Any]]:
             "thread_id": each.thread_id,
             "thread": each.thread_name,
             "since": each.since,
-            "crashed": None if crashed is None else crashed == each.thread_id,
+            "crashed": None if crashed is None or not each.thread_id else crashed == each.thread_id,
         }
         for each in box.executing[:_EXECUTING]
     ]

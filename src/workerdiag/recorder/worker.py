@@ -19,8 +19,10 @@ from workerdiag.recorder.box.writing import BoxWriter
 from workerdiag.recorder.lastwords import LogCopy, StderrCopy, fatal_copy
 from workerdiag.recorder.sampling import Sampler
 from workerdiag.recorder.settings import NAME
+from workerdiag.recorder.stderr.copying import is_wanted, stderr_copy
+from workerdiag.recorder.stderr.noting import whereabouts
 from workerdiag.recorder.surroundings import identity_of_worker
-from workerdiag.recorder.tasks import EarlierTasks, LoopTasks, Slots, ThreadTasks
+from workerdiag.recorder.tasks import EarlierTasks, OtherTasks, Slots, ThreadTasks
 
 logger = logging.getLogger("distributed.worker.recorder")
 
@@ -69,7 +71,7 @@ class WorkerRecording:
         except Exception as problem:  # noqa: BLE001  the worker runs on, whatever it is
             self._note(f"no black box: {problem}")
             return
-        for part in (self._watch_tasks, self._copy_words, self._watch_signals):
+        for part in (self._watch_tasks, self._copy_words, self._copy_descriptor, self._watch_signals):
             try:
                 part(self.box)
             except Exception as problem:  # noqa: BLE001  as above
@@ -101,21 +103,25 @@ class WorkerRecording:
         folder = writable_directory(self._worker.local_directory)
         slots = self._worker.state.nthreads + _MORE_SLOTS
         identity: dict[str, Any] = {**identity_of_worker(self._worker)}
+        if self._alone:
+            identity |= whereabouts()
         return BoxWriter.create(folder, slots=slots, **identity)
 
     def _watch_tasks(self, box: BoxWriter) -> None:
         slots = Slots(box, box.slots)
         worker, earlier = self._worker, getattr(self._worker, "active_threads", {})
         not_threads = internals.watch_threads(worker, lambda old: ThreadTasks(slots, old))
-        not_coroutines = internals.watch_coroutines(
-            worker, LoopTasks(slots, lambda key: internals.is_coroutine(worker, key))
+        not_others = internals.watch_keys(
+            worker, OtherTasks(slots, lambda key: internals.elsewhere(worker, key))
         )
         if not_threads is None:
             self._note("running tasks: this release of distributed does not say what its threads do")
         else:
             self._undo.callback(_when_idle, worker, not_threads)
-        if not_coroutines is not None:
-            self._undo.callback(not_coroutines)
+        if not_others is None:
+            self._note("running tasks: this release of distributed does not say which run on no thread")
+        else:
+            self._undo.callback(not_others)
         self._undo.callback(slots.stop)
         sampler = Sampler(worker, box, EarlierTasks(slots, earlier).look)
         self._undo.callback(sampler.stop)
@@ -129,6 +135,14 @@ class WorkerRecording:
             errors = StderrCopy(box.line)
             errors.attach()
             self._undo.callback(errors.detach)
+
+    def _copy_descriptor(self, box: BoxWriter) -> None:
+        if not (self._alone and self._worker.nanny and is_wanted()):
+            return
+        copy = stderr_copy(box.path, self._note)
+        if copy is not None:
+            copy.attach()
+            self._undo.callback(copy.detach)
 
     def _watch_signals(self, box: BoxWriter) -> None:
         fatal, why_not = fatal_copy(box.open_fault)

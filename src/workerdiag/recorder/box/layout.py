@@ -8,6 +8,7 @@ Standard library only: this is loaded in every worker.
 
 from __future__ import annotations
 
+from math import isfinite
 from struct import Struct, error
 from typing import NamedTuple
 from zlib import crc32
@@ -174,7 +175,7 @@ def unpack_header(data: bytes) -> tuple[float, dict[str, Region]]:
         major, minor, count, _, created_at = HEADER_BODY.unpack_from(data, HEADER_HEAD.size)
         if major != MAJOR:
             raise ValueError(f"it has format {major}.{minor}, and this release reads {MAJOR}")
-        if count > MOST_REGIONS:
+        if count > MOST_REGIONS or not isfinite(created_at):
             raise ValueError("its header is damaged")
         start = HEADER_HEAD.size + HEADER_BODY.size
         table = [

@@ -75,6 +75,13 @@ def fault_path(path: Path) -> Path:
     return path.with_name(path.name + ".fault")
 
 
+def stderr_path(path: Path) -> Path:
+    """
+    The companion of a box that standard error is copied to, if that is asked for.
+    """
+    return path.with_name(path.name + ".stderr")
+
+
 # ------------------------------------------------------------------------------------ folders
 
 
@@ -253,7 +260,7 @@ def discard(path: Path) -> None:
     """
     Remove a box that was reported, with its companion; what cannot be removed stays.
     """
-    for each in (path, fault_path(path)):
+    for each in (path, fault_path(path), stderr_path(path)):
         with suppress(OSError):
             each.unlink(missing_ok=True)
 
@@ -262,20 +269,22 @@ def sweep(folders: Iterable[Path] | None = None, *, now: float | None = None) ->
     """
     Remove boxes of the dead that are older than a day or more than 64 in a folder; what was removed.
 
-    Never that of a living process, however long it was silent.
+    Never that of a living process, however long it was silent; nor do those of the living count.
     """
     moment = time.time() if now is None else now
     removed: list[Path] = []
     for folder in directories() if folders is None else folders:
         files = sorted(_files(folder), key=lambda each: each[1].st_mtime, reverse=True)
-        places = {path: nth for nth, path in enumerate(path for path, _ in files if parsed_name(path))}
+        named = {path for path, _ in files if parsed_name(path)}
+        dead = 0
         for path, about in files:
             is_old = about.st_mtime < moment - KEPT_S
-            if path not in places:
+            if path not in named:
                 goes = is_old and _is_leftover(path)
-            elif is_old or places[path] >= MOST_KEPT:
+            elif is_old or len(named) > MOST_KEPT:
                 fate = _fate(path, moment)
-                goes = fate == "dead" or (fate == "unreadable" and is_old)
+                dead += fate == "dead"
+                goes = (fate == "dead" and (is_old or dead > MOST_KEPT)) or (fate == "unreadable" and is_old)
             else:
                 continue
             if goes:
@@ -293,8 +302,8 @@ def _is_leftover(path: Path) -> bool:
         return parsed_name(path.with_name(name.removesuffix(_TAKEN))) is not None
     if name.endswith(".new"):
         return name.startswith(".") and SUFFIX in name
-    if name.endswith(".fault"):
-        box = path.with_name(name.removesuffix(".fault"))
+    if name.endswith((".fault", ".stderr")):
+        box = path.with_suffix("")
         return parsed_name(box.with_name(box.name.removesuffix(_TAKEN))) is not None and not box.exists()
     return False
 
@@ -302,12 +311,14 @@ def _is_leftover(path: Path) -> bool:
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """
     The regular files in a folder, as many as may be looked at.
+
+    Others remove theirs meanwhile; what is gone by the time that it is looked at is passed over.
     """
-    try:
-        with os.scandir(folder) as entries:
-            for _, entry in zip(range(_MOST_ENTRIES), entries, strict=False):
+    with suppress(OSError), os.scandir(folder) as entries:
+        for _, entry in zip(range(_MOST_ENTRIES), entries, strict=False):
+            try:
                 about = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(about.st_mode):
-                    yield Path(entry.path), about
-    except OSError:
-        return
+            except OSError:
+                continue
+            if stat.S_ISREG(about.st_mode):
+                yield Path(entry.path), about

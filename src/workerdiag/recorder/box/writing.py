@@ -159,7 +159,7 @@ class BoxWriter:
             number = self._writes[slot] + 1
             self._running[slot] = (number, data, flags, since, since_monotonic)
         except IndexError:
-            return self._miss()
+            return self.missed()
         payload = EXECUTING.pack(since, since_monotonic, thread_id, len(data), len(name)) + data + name
         return self._note_slot(slot, number, flags, payload)
 
@@ -240,9 +240,9 @@ class BoxWriter:
         except ValueError:
             return  # closed meanwhile, perhaps by another thread
 
-    def _miss(self) -> None:
+    def missed(self) -> None:
         """
-        Say once that some threads have no slot, so that nobody takes what is executing for all of it.
+        Note, once, that some threads have no slot, so that nobody takes what is executing for all of it.
         """
         if "threads_without_slot" not in self._identity:
             self.identify(threads_without_slot="yes")
