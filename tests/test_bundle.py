@@ -35,6 +35,7 @@ from workerdiag.model.evidence import (
     GAP_REASONS,
     Event,
     ExceptionFacts,
+    Executing,
     Gap,
     Identity,
     LogChunk,
@@ -222,6 +223,46 @@ def test_too_many_pieces_are_counted():
     assert (kept.items[0], kept.items[-1]) == (pieces[0], pieces[-1])
     assert len(kept.items) < 11_000
     assert f"{15_000 - len(kept.items)} pieces" in kept.left_out[0]
+
+
+def test_keys_of_tasks_take_room_too():
+    """
+    Of workers with long lists of tasks the first and the last are kept, not more than there is room for.
+    """
+    keys = tuple(f"task-{number}-{'x' * 100}" for number in range(500))
+    pieces = tuple(
+        Executing(whose=Identity(worker=f"tcp://10.0.0.4:{number}"), assigned=keys) for number in range(200)
+    )
+    keeper = Keeper()
+    assert len(list(keeper.passing(pieces))) == 200
+    kept = keeper.kept().items
+    assert sum(len(key) for piece in kept for key in piece.assigned) < 2 * 2**20
+    assert (kept[0], kept[-1]) == (pieces[0], pieces[-1])
+
+
+def test_a_report_has_the_versions_of_those_who_did_not_save_it(tmp_path):
+    """
+    The scheduler's and the victim's, and what differed; with settings of the scheduler.
+    """
+    box = json.dumps({"identity": {"python": "3.11.9", "distributed": "2025.1.0"}})
+    pieces = (
+        Event(
+            topic="versions", fields={"of": "scheduler", "address": "tcp://10.0.0.1:8786", "dask": "2026.8.0"}
+        ),
+        Event(topic="versions", fields={"of": "differing", "packages": "dask", "dask": "client 2, worker 1"}),
+        Event(topic="configuration", fields={"of": "scheduler", "distributed.scheduler.worker-ttl": 300}),
+        Event(topic="black-box", fields={"content": box}, whose=Identity(worker="tcp://10.0.0.4:1")),
+        Event(topic="black-box", fields={"content": box[:9]}, whose=Identity(worker="tcp://10.0.0.4:2")),
+    )
+    bundle = workerdiag.explain(sources=[Told(pieces)]).save(tmp_path / "death.zip")
+    report = CliRunner().invoke(main, ["report", str(bundle)]).output
+    for line in (
+        "scheduler: dask: 2026.8.0",
+        "differing: dask: client 2, worker 1",
+        "worker tcp://10.0.0.4:1: distributed: 2025.1.0",
+        "scheduler: distributed.scheduler.worker-ttl: 300",
+    ):
+        assert line in report.replace("\\", "")
 
 
 def test_no_secret_leaves_unless_asked_for(tmp_path):

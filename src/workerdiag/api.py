@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, overload
@@ -162,7 +162,8 @@ def explain(
         exc: The exception caught, if there was one. Its causes, contexts and members count too.
         client: The client. Without it *exc* and *logs* are looked at, and this machine, if *exc* names a
             worker that lived here.
-        logs: Paths, globs, fsspec URLs, ``-``, open files or `LogText`.
+        logs: Paths, globs, fsspec URLs, ``-``, open files or `LogText`. A death bundle, what the flight
+            recorder appended to a file, and black boxes are known by their content.
         sources: Places to ask instead of those that apply by themselves.
         rulebook: What to judge by; None: the shipped knowledge.
         timeout: Seconds in total, or as Dask writes durations (``"10s"``).
@@ -256,7 +257,7 @@ class _Asked:
         yield from live(facts)
         if self._logs:
             left_s = max(0.5, self._deadline - time.monotonic())
-            source = LogSource(self._logs, unbundle=_unbundled)
+            source = LogSource(self._logs, unbundle=_unbundled, unbox=_unboxed, facts=facts)
             yield from safely(source.name, lambda: source.collect(budget_s=left_s))
 
     def _facts(self) -> list[Evidence]:
@@ -298,6 +299,12 @@ def _unbundled(name: str, data: bytes) -> Sequence[Evidence] | None:
     from workerdiag.bundle.reading import evidence_in
 
     return evidence_in(name, data)
+
+
+def _unboxed(place: str, data: bytes, fault: bytes) -> Mapping[str, Any] | None:
+    from workerdiag.recorder.reopening import message_in
+
+    return message_in(place, data, fault)
 
 
 def _failed(name: str, problem: BaseException) -> Gap:

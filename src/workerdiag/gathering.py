@@ -14,12 +14,13 @@ from typing import Any
 
 from attrs import define, field
 
-from workerdiag.model.evidence import Evidence, ExceptionFacts, Identity
+from workerdiag.model.evidence import Evidence, ExceptionFacts
 from workerdiag.model.scene import Place, Victim
 from workerdiag.sources.applying import applying
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.host.places import ask_places
 from workerdiag.sources.recorder import RecorderSource
+from workerdiag.sources.recorder.choice import in_question
 from workerdiag.sources.run import collect_all
 from workerdiag.sources.scene import scene_of, victims_of
 
@@ -68,16 +69,11 @@ class Gathering:
         return pieces + await asyncio.to_thread(self._beyond, pieces)
 
     def _cluster(self) -> ClusterSource:
-        return ClusterSource(self._client, about=self._about())
+        return ClusterSource(self._client, about=in_question(self._facts)[0])
 
     def _recorder(self) -> RecorderSource:
-        tasks = tuple(each.task for each in self._facts if isinstance(each, ExceptionFacts) and each.task)
-        return RecorderSource(self._client, about=self._about(), tasks=tasks)
-
-    def _about(self) -> tuple[Identity, ...]:
-        return tuple(
-            each.whose for each in self._facts if isinstance(each, ExceptionFacts) and each.whose.worker
-        )
+        about, tasks = in_question(self._facts)
+        return RecorderSource(self._client, about=about, tasks=tasks)
 
     def _cluster_s(self) -> float:
         return _CLUSTER_SHARE * self._budget_s

@@ -48,13 +48,18 @@ def _seen(items: Iterable[Evidence | KeptLog]) -> Iterator[Moment]:
         if isinstance(piece, Event):
             yield _moment(when, "event", piece.say().removeprefix("event "))
         elif isinstance(piece, ProcessExit):
-            how = f"signal {piece.signal}" if piece.signal is not None else f"status {piece.status}"
-            yield _moment(when, piece.said_by or "exit", f"{who(piece.whose)}: ended by {how}")
+            yield _moment(when, piece.said_by or "exit", f"{who(piece.whose)}: ended{_how(piece)}")
         elif isinstance(piece, MemoryReading) and piece.rss_bytes is not None:
             limit = f" of {size(piece.limit_bytes)}" if piece.limit_bytes else ""
             yield _moment(when, "memory", f"{who(piece.whose)}: {size(piece.rss_bytes)}{limit}")
         elif isinstance(piece, ExceptionFacts):
             yield _moment(when, "exception", f"{piece.type}: {piece.text}")
+
+
+def _how(piece: ProcessExit) -> str:
+    if piece.signal is not None:
+        return f" by signal {piece.signal}"
+    return "" if piece.status is None else f" by status {piece.status}"
 
 
 def _moment(when: float, where: str, text: str) -> Moment:

@@ -103,7 +103,8 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
 
     Logs may be of workers, nannies, schedulers, clients, the kernel, Kubernetes or a batch
     system, mixed, and packed with gzip or zstd. Give files, folders, patterns, URLs that fsspec can
-    open, or - for standard input. A death bundle is judged again by today's rules.
+    open, or - for standard input. A death bundle is judged again by today's rules. Records that the
+    flight recorder appended to a file, and black boxes, are understood too.
 
     Exit status: 0 a diagnosis, also that nothing died; 1 the evidence does not tell; 2 bad usage,
     or nothing that could be read.
@@ -167,10 +168,11 @@ class _Asked:
                 yield piece
         if self._inputs:
             from workerdiag.bundle.reading import evidence_in
+            from workerdiag.recorder.reopening import message_in
             from workerdiag.sources.logs import LogSource
 
             left_s = max(0.5, self._budget_s - (time.monotonic() - started))
-            source = LogSource(self._inputs, stream=self._stream, unbundle=evidence_in)
+            source = LogSource(self._inputs, stream=self._stream, unbundle=evidence_in, unbox=message_in)
             yield from source.collect(budget_s=left_s)
             self.unread += source.unread
             self.anything_read |= source.readable_count > 0

@@ -55,7 +55,7 @@ def _read(place: str) -> Bundle:
     The bundle at a path, a URL or on standard input.
     """
     from workerdiag.bundle.reading import read_bundle
-    from workerdiag.sources.logs.decompress import ZipArchiveError
+    from workerdiag.sources.logs.containers import ZipArchiveError
     from workerdiag.sources.logs.inputs import logs_in, name_of
 
     name = name_of(place)
@@ -85,6 +85,7 @@ def _answer(findings: Findings) -> str:
 
 def _beside(found: Bundle, findings: Findings, again: Findings | None) -> Beside:
     from workerdiag.bundle.timeline import timeline
+    from workerdiag.bundle.told import configuration_told, versions_told
     from workerdiag.keeping.kept import KeptLog
     from workerdiag.rendering.report import Beside
 
@@ -92,8 +93,8 @@ def _beside(found: Bundle, findings: Findings, again: Findings | None) -> Beside
     return Beside(
         again=again,
         moments=timeline(findings, found.kept.items),
-        versions=found.versions,
-        configuration=found.configuration,
+        versions={**versions_told(found.kept.items), **found.versions},
+        configuration={**configuration_told(found.kept.items), **found.configuration},
         logs=tuple(
             (each.origin, each.read_bytes, sum(len(part.data) for part in each.parts)) for each in logs
         ),

@@ -12,7 +12,7 @@ from workerdiag.keeping.cutting import Mark
 from workerdiag.keeping.kept import Kept
 from workerdiag.keeping.settled import SettledText
 from workerdiag.keeping.text import PassingText
-from workerdiag.model.evidence import Event, Evidence, LogChunk
+from workerdiag.model.evidence import Event, Evidence, Executing, LogChunk
 
 #: What is kept of all log text, and of all other pieces from their start and from their end.
 MOST_TEXT_BYTES = 6 * 2**20
@@ -22,6 +22,8 @@ MOST_PIECES = 5_000
 _FREE_SHARE = 0.25
 _PIECE_BYTES = 400
 _FIELD_BYTES = 120
+#: What a text takes beside its characters, as one of many in a tuple.
+_TEXT_BYTES = 60
 
 
 class Keeper:
@@ -133,6 +135,9 @@ def _size(piece: Evidence) -> int:
     if isinstance(piece, Event):
         texts: Iterable[Any] = piece.fields.values()
         size = _PIECE_BYTES + _FIELD_BYTES * len(piece.fields)
+    elif isinstance(piece, Executing):
+        texts = (*piece.tasks, *piece.threads, *piece.assigned, *piece.gave_up)
+        size = _PIECE_BYTES + _TEXT_BYTES * len(texts)
     else:
         texts = (getattr(piece, name, None) for name in ("text", "detail", "remedy", "place"))
         size = _PIECE_BYTES + sum(map(len, getattr(piece, "executing", None) or ()))

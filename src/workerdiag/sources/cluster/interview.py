@@ -12,7 +12,7 @@ from typing import Any
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, Looked
 from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.cluster import choice, logs, queries, tasks
+from workerdiag.sources.cluster import choice, logs, queries, surroundings, tasks
 from workerdiag.sources.cluster import evidence as words
 from workerdiag.sources.cluster.patience import when_told
 
@@ -240,13 +240,15 @@ class Interview:
 
     async def _ask_states(self) -> None:
         """
-        Of tasks and of workers; with the former come the scheduler's clock and the workers' pids.
+        Of tasks and of workers; with the former come the scheduler's clock, versions and settings, and pids.
         """
         place = "task states"
         inside: Mapping[str, Any] = {}
-        if await self._ask(place, partial(tasks.same_python, self._client)):
+        versions = await self._ask(place, partial(tasks.versions, self._client)) or {}
+        if versions and tasks.same_python(versions):
             keys = tasks.wanted_keys(self._client)
             inside = await self._ask(place, partial(tasks.look_inside, self._client, keys)) or {}
+        self._tell_surroundings(versions, inside)
         counts = inside or await self._ask(place, partial(tasks.counted, self._client))
         if counts is not None:
             self._evidence += [*tasks.task_states(counts), Looked(place=place)]
@@ -258,6 +260,12 @@ class Interview:
         self._evidence += words.of_workers(self._workers, now=now, known=self._known)
         if self._workers or self._answers:
             self._evidence.append(Looked(place="worker states"))
+
+    def _tell_surroundings(self, versions: Mapping[str, Any], inside: Mapping[str, Any]) -> None:
+        address = getattr(self._client.scheduler, "address", None)
+        self._evidence += surroundings.of_versions(versions, address)
+        self._evidence += surroundings.of_settings(inside, address)
+        self._evidence += surroundings.of_differing(versions, inside)
 
     def _of_log(
         self,

@@ -1,5 +1,7 @@
 """
 What state the tasks are in: one look inside the scheduler, or what it tells without one.
+
+The look brings what else is only to be seen there: its clock, pids, settings, versions of those connected.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from workerdiag.model.evidence import Event
+from workerdiag.sources.cluster.surroundings import reader
 
 #: Keys that the client waits for, looked up one by one.
 MOST_KEYS = 50
@@ -25,12 +28,19 @@ def wanted_keys(client: Any) -> list[Any]:
     return [*failed, *waiting][:MOST_KEYS]
 
 
-async def same_python(client: Any) -> bool:
+async def versions(client: Any) -> dict[str, Any]:
     """
-    Whether the scheduler runs this release of Python: byte code of another one can crash it.
+    What the scheduler says of its own Python, system and packages.
     """
-    reply = await client.scheduler.versions()
-    version = str(reply["host"]["python"]).split(".")
+    reply: Mapping[str, Any] = await client.scheduler.versions()
+    return {**reply, "python": str(reply["host"]["python"])}
+
+
+def same_python(reply: Mapping[str, Any]) -> bool:
+    """
+    Whether a scheduler of these `versions` runs our release of Python: byte code of another can crash it.
+    """
+    version = str(reply["python"]).split(".")
     return version[:2] == [str(part) for part in sys.version_info[:2]]
 
 
@@ -56,6 +66,7 @@ def _reader() -> Callable[..., Mapping[str, Any]]:
     """
     The function that looks: nested, so that it is pickled by value and the scheduler needs no workerdiag.
     """
+    surroundings = reader()
 
     def workerdiag_reads_task_states(keys: list[Any], dask_scheduler: Any = None) -> dict[str, Any]:
         from itertools import islice
@@ -91,7 +102,14 @@ def _reader() -> Callable[..., Mapping[str, Any]]:
         for worker in islice(dask_scheduler.workers.values(), 200):
             tasks += islice(worker.processing, 2)
         pids = {each.address: each.pid for each in islice(dask_scheduler.workers.values(), 1000)}
-        return {"now": time(), "states": states, "tasks": [told(task) for task in tasks], "pids": pids}
+        told_tasks = [told(task) for task in tasks]
+        return {
+            "now": time(),
+            "states": states,
+            "tasks": told_tasks,
+            "pids": pids,
+            **surroundings(dask_scheduler),
+        }
 
     return workerdiag_reads_task_states
 

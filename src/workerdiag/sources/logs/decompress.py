@@ -14,9 +14,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from attrs import define, field
-
 from workerdiag.errors import UnreadableInputError
+from workerdiag.sources.logs.containers import HEAD_BYTES, check_container
 
 #: Bytes asked for at once, and handed on at most at once (unpacked).
 BLOCK_BYTES = 1024 * 1024
@@ -36,11 +35,6 @@ _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-
-_ZIP = b"PK\x03\x04"
-_IS_ZIP = ("looks binary (a zip archive)", "unpack it and give the files in it")
-#: Larger than any death bundle.
-MOST_ZIP_BYTES = 64 * 2**20
 
 #: Control bytes that no log has; ``\b``, tab, line ends, form feed and escape do occur.
 _CONTROL = bytes({*range(1, 32), 127} - set(b"\b\t\n\r\f\x1b"))
@@ -72,15 +66,14 @@ def text_of(name: str, file: Readable) -> Iterator[bytes]:
     """
     blocks = _unpacked(name, _WithHead(file))
     first = next(blocks, b"")
-    if len(first) < 4:  # a pipe may give byte by byte, and a BOM has up to four
+    if len(first) < HEAD_BYTES:  # a pipe may give byte by byte
         first += next(blocks, b"")
     encoding = next((encoding for bom, encoding in _BOMS if first.startswith(bom)), None)
     if encoding:
         yield from _reencoded(first, blocks, encoding)
         return
     first = first.removeprefix(codecs.BOM_UTF8)
-    if first.startswith(_ZIP):
-        raise ZipArchiveError(name, *_IS_ZIP, data=_all(first, blocks))
+    check_container(name, first, blocks)
     _check_text(name, first)
     yield first
     yield from blocks
@@ -216,16 +209,6 @@ def _reencoded(first: bytes, blocks: Iterator[bytes], encoding: str) -> Iterator
     yield decoder.decode(b"", final=True).encode("utf-8", errors="replace")
 
 
-@define(eq=False)
-class ZipArchiveError(UnreadableInputError):
-    """
-    What is in a file is a zip archive, which may be a death bundle.
-    """
-
-    #: All of it; empty if it is too large for a bundle.
-    data: bytes = field(default=b"", repr=False)
-
-
 def _check_text(name: str, first: bytes) -> None:
     if kind := _archive(first):
         raise UnreadableInputError(name, f"looks binary ({kind})", "unpack it and give the files in it")
@@ -236,18 +219,6 @@ def _check_text(name: str, first: bytes) -> None:
     odd = runs + len(text) - len(text.translate(None, _CONTROL))
     if head and odd > (max(2, _MOST_CONTROL * len(text)) if text else 0):
         raise UnreadableInputError(name, "looks binary", "give the log itself, as text")
-
-
-def _all(first: bytes, blocks: Iterator[bytes]) -> bytes:
-    """
-    All that there is; nothing if it is more than a bundle may have.
-    """
-    data = bytearray(first)
-    for block in blocks:
-        data += block
-        if len(data) > MOST_ZIP_BYTES:
-            return b""
-    return bytes(data)
 
 
 def _archive(first: bytes) -> str:

@@ -4,7 +4,7 @@ Why a log could not be read, or not wholly, and what to do about it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import Gap
@@ -57,6 +57,31 @@ def unread(given: Iterable[object]) -> Gap:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     detail = f"no time was left for {', '.join(names[:_NAMED])}{more}"
     return Gap(source="logs", reason="timed-out", detail=detail, remedy=_MORE_TIME)
+
+
+def empty(name: str) -> Gap:
+    """
+    A log in which there is nothing.
+    """
+    remedy = "check that the process writes its log there"
+    return Gap(source=f"log {name}", reason="never-recorded", detail="it is empty", remedy=remedy)
+
+
+def unusable(name: str, why: str, remedy: str) -> Gap:
+    """
+    A death bundle or a black box that cannot be read.
+    """
+    return Gap(source=f"log {name}", reason="malformed", detail=why[:500], remedy=remedy)
+
+
+def still_in_use(names: Sequence[str]) -> Gap:
+    """
+    Black boxes that tell of no death, as far as can be known.
+    """
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    detail = f"still in use, as far as can be seen from here: {', '.join(names[:_NAMED])}{more}"
+    remedy = "ask again when the worker has ended; on another machine than its own, ten minutes later"
+    return Gap(source="black boxes", reason="never-recorded", detail=detail[:500], remedy=remedy)
 
 
 def counted_bytes(count: int) -> str:

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -17,7 +18,10 @@ from attrs import frozen
 
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import NOBODY, Identity, LogText
-from workerdiag.sources.logs.decompress import BLOCK_BYTES, Readable, text_of
+from workerdiag.sources.logs.containers import is_black_box
+from workerdiag.sources.logs.decompress import BLOCK_BYTES, text_of
+from workerdiag.sources.logs.open_files import OpenFile, Stdin, encoded
+from workerdiag.sources.recorder.lines import begins_records
 
 LogInput = str | os.PathLike[str] | IO[str] | IO[bytes] | LogText
 
@@ -33,6 +37,14 @@ _LOG_NAME = re.compile(
 _LEVEL = rb"(?:INFO|WARN|ERROR|CRITICAL)"
 _LOG_TEXT = re.compile(rb"distributed\.\w+.{0,20}" + _LEVEL + rb"|" + _LEVEL + rb".{0,20}distributed\.")
 _SNIFFED_BYTES = 16 * 1024
+#: What the flight recorder leaves (`workerdiag.recorder`: ``appending``, ``delivering``, ``box.places``).
+_RECORD_NAME = re.compile(r"^deaths\b.*\.jsonl(?:\.\w+)*$|\.box(?:\.death)?$")
+_BATCH_NAME = re.compile(r"^deaths-.*-(\d{10,})-(\d{4,})\.jsonl$")
+#: Beside a black box: what faulthandler wrote of it, and what its nanny meant to tell. The rest that lies
+#: there is no log of its own.
+_FAULT, _DEATH = ".fault", ".death"
+_FAULT_BYTES = 128 * 1024
+_COMPANION = re.compile(r"\.box\.(?!death$)")
 
 
 @frozen(kw_only=True)
@@ -49,6 +61,8 @@ class OneLog:
     key: str | None = None
     stream: str | None = None
     whose: Identity = NOBODY
+    #: Of a black box, what faulthandler wrote beside it; empty if nothing.
+    fault: Callable[[], bytes] = bytes
 
 
 def logs_in(given: LogInput, number: int) -> list[OneLog]:
@@ -57,7 +71,8 @@ def logs_in(given: LogInput, number: int) -> list[OneLog]:
 
     A folder stands for the files directly in it that look like logs, by name
     (``worker.log.1.gz``, ``slurm-12.out``, ``job.e123``, ``stderr``) or by lines of distributed
-    in their beginning. A pattern with ``*``, ``?`` or ``[`` stands for the files that it matches.
+    in their beginning; and for what the flight recorder left there, the newest records first.
+    A pattern with ``*``, ``?`` or ``[`` stands for the files that it matches.
 
     Raises:
         UnreadableInputError: It is nothing that could be a log.
@@ -68,7 +83,7 @@ def logs_in(given: LogInput, number: int) -> list[OneLog]:
     if isinstance(given, LogText):
         return [_of_text(given, number)]
     if given in ("-", sys.stdin, getattr(sys.stdin, "buffer", None)):
-        return [OneLog(origin="<stdin>", key="-", blocks=lambda: text_of("<stdin>", _Stdin()))]
+        return [OneLog(origin="<stdin>", key="-", blocks=lambda: text_of("<stdin>", Stdin()))]
     if isinstance(given, str | os.PathLike):
         place = os.fspath(given)
         return _of_url(place) if "://" in place else _of_path(place)
@@ -116,7 +131,7 @@ def without_secrets(place: str) -> str:
 def _of_text(given: LogText, number: int) -> OneLog:
     def blocks() -> Iterator[bytes]:
         for at in range(0, len(given.text), BLOCK_BYTES):
-            yield _encoded(given.text[at : at + BLOCK_BYTES])
+            yield encoded(given.text[at : at + BLOCK_BYTES])
 
     worker = given.worker
     whose = NOBODY if not worker else Identity(worker=worker) if "://" in worker else Identity(name=worker)
@@ -126,7 +141,7 @@ def _of_text(given: LogText, number: int) -> OneLog:
 def _of_file(file: Any, number: int) -> OneLog:
     name = getattr(file, "name", None)
     origin = name if isinstance(name, str) and name else f"<file {number}>"
-    return OneLog(origin=origin, blocks=lambda: text_of(origin, _OpenFile(file)))
+    return OneLog(origin=origin, blocks=lambda: text_of(origin, OpenFile(file)))
 
 
 def _of_path(place: str) -> list[OneLog]:
@@ -143,7 +158,9 @@ def _of_path(place: str) -> list[OneLog]:
         if not files:
             raise FileNotFoundError("no file matches")
         return [_of_local(path) for path in files]
-    return [_of_local(Path(place))]
+    told = Path(place + _DEATH)
+    beside = [_of_local(told)] if place.endswith(".box") and told.is_file() else []
+    return [_of_local(Path(place)), *beside]
 
 
 def _of_local(path: Path) -> OneLog:
@@ -151,23 +168,43 @@ def _of_local(path: Path) -> OneLog:
         with path.open("rb", buffering=0) as file:
             yield from text_of(str(path), file)
 
-    return OneLog(origin=str(path), key=os.path.realpath(path), blocks=blocks)
+    def fault() -> bytes:
+        with suppress(OSError), path.with_name(path.name + _FAULT).open("rb") as file:
+            return file.read(_FAULT_BYTES)
+        return b""
+
+    return OneLog(origin=str(path), key=os.path.realpath(path), blocks=blocks, fault=fault)
 
 
 def _logs_in_folder(folder: Path) -> list[Path]:
-    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    logs = [path for path in files[:MOST_FILES] if _LOG_NAME.search(path.name) or _has_log_lines(path)]
+    files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    files = sorted(files, key=lambda path: _in_order(path.name))[:MOST_FILES]
+    logs = [path for path in files if _is_named_like_a_log(path.name) or _has_log_lines(path)]
     if not logs:
         raise FileNotFoundError("no file in that folder looks like a log; name the files themselves")
     return logs
 
 
+def _in_order(name: str) -> tuple[int, int, str]:
+    """
+    By name, but batches of records by their age, the newest first: time may not do for all of them.
+    """
+    batch = _BATCH_NAME.search(name)
+    return (-int(batch[1]), -int(batch[2]), name) if batch else (0, 0, name)
+
+
 def _has_log_lines(path: Path) -> bool:
+    """
+    Whether a file begins like a log of Dask's, or like what the flight recorder writes.
+    """
+    if _COMPANION.search(path.name):
+        return False
     try:
         with path.open("rb") as file:
-            return _LOG_TEXT.search(file.read(_SNIFFED_BYTES)) is not None
+            head = file.read(_SNIFFED_BYTES)
     except OSError:
         return False
+    return is_black_box(head) or begins_records(head) or _LOG_TEXT.search(head) is not None
 
 
 def _of_url(place: str) -> list[OneLog]:
@@ -181,12 +218,18 @@ def _of_url(place: str) -> list[OneLog]:
         if not paths:
             raise FileNotFoundError("nothing matches")
     elif system.isdir(path):
-        paths = [each for each in sorted(system.ls(path, detail=False)) if _LOG_NAME.search(_last_part(each))]
+        found = sorted(system.ls(path, detail=False), key=lambda each: _in_order(_last_part(each)))
+        paths = [each for each in found if _is_named_like_a_log(_last_part(each))]
         if not paths:
             raise FileNotFoundError("no file in that folder is named like a log; name the files themselves")
     else:
         return [_of_remote(system, path, place)]
     return [_of_remote(system, each, system.unstrip_protocol(each)) for each in paths[:MOST_FILES]]
+
+
+def _is_named_like_a_log(name: str) -> bool:
+    found = _LOG_NAME.search(name) or _RECORD_NAME.search(name)
+    return bool(found) and not _COMPANION.search(name)
 
 
 def _last_part(path: str) -> str:
@@ -200,40 +243,9 @@ def _of_remote(system: Any, path: str, place: str) -> OneLog:
         with system.open(path, "rb") as file:
             yield from text_of(origin, file)
 
-    return OneLog(origin=origin, key=place, blocks=blocks)
+    def fault() -> bytes:
+        with suppress(Exception), system.open(path + _FAULT, "rb") as file:  # it is mostly not there
+            return bytes(file.read(_FAULT_BYTES))
+        return b""
 
-
-class _Stdin:
-    """
-    Standard input, without waiting for more than there is.
-
-    Not through ``sys.stdin.buffer`` where it can be helped: a thread that waits there holds a lock
-    that the interpreter needs to end.
-    """
-
-    def read(self, size: int) -> bytes:
-        try:
-            return os.read(sys.stdin.fileno(), size)
-        except (OSError, ValueError, AttributeError):  # replaced, as by pytest or click's test runner
-            return _OpenFile(sys.stdin).read(size)
-
-
-class _OpenFile:
-    """
-    An open file of the caller, text or binary, from where it stands; it stays open.
-    """
-
-    def __init__(self, file: Any) -> None:
-        self._file: Readable = file
-        self._read = getattr(file, "read1", file.read)
-
-    def read(self, size: int) -> bytes:
-        data: bytes | str | None = self._read(size)
-        return _encoded(data) if isinstance(data, str) else bytes(data or b"")
-
-
-def _encoded(text: str) -> bytes:
-    try:
-        return text.encode("utf-8", errors="surrogateescape")  # bytes that were no UTF-8 are themselves again
-    except UnicodeEncodeError:
-        return text.encode("utf-8", errors="replace")
+    return OneLog(origin=origin, key=place, blocks=blocks, fault=fault)

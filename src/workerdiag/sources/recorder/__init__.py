@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from workerdiag.model.evidence import Evidence, Gap, Identity
-from workerdiag.sources.cluster.queries import answered, events, gap
 from workerdiag.sources.recorder.choice import Deaths, chosen, deaths_of_events, has_ring
 from workerdiag.sources.recorder.telling import of_deaths
 
@@ -48,6 +47,8 @@ class RecorderSource:
         """
         if not self._is_open() or self._client.asynchronous:
             return
+        from workerdiag.sources.cluster.queries import gap  # asyncio is not for those who read files
+
         try:
             evidence = self._client.sync(self._ask, budget_s, callback_timeout=budget_s)
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
@@ -67,6 +68,8 @@ class RecorderSource:
         return self._client.status == "running" and self._client.scheduler is not None
 
     async def _ask(self, budget_s: float) -> list[Evidence]:
+        from workerdiag.sources.cluster.queries import answered, events, gap
+
         until = time.monotonic() + budget_s
         try:
             entries = await answered(lambda: events(self._client, TOPIC), within_s=_SHARE * budget_s)
@@ -81,6 +84,8 @@ class RecorderSource:
         return self._told(deaths_of_events(entries) if deaths is None else deaths)
 
     async def _of_ring(self, until: float) -> Deaths:
+        from workerdiag.sources.cluster.queries import answered
+
         left_s = 0.9 * max(0.0, until - time.monotonic())
         reply: Mapping[str, Any] = await answered(
             lambda: self._client.scheduler.workerdiag_deaths(

@@ -18,19 +18,16 @@ from workerdiag.model.evidence import (
     LogChunk,
     Looked,
     MemoryReading,
-    ProcessExit,
 )
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.recorder.choice import Death, together
+from workerdiag.sources.recorder.ending import SAID_BY, ending
 from workerdiag.sources.recorder.running import executing
 
-SAID_BY = "flight recorder"
 _Fields = dict[str, str | int | float | bool | None]
 
 #: The only signal that the kernel kills with for want of memory (``man 7 signal``).
 _SIGKILL = 9
-#: The scheduler has the nanny stop a worker that it removes for want of heartbeats (scheduler.py).
-_UNRESPONSIVE = "check-worker-ttl"
 _TEXT_CHARS = 2000
 _LINES_CHARS = 64 * 1024
 #: A message of a nanny is smaller than that.
@@ -57,9 +54,7 @@ def _of_death(death: Death, others: Sequence[str]) -> Iterator[Evidence]:
     yield Event(topic="recorder", fields=_facts(death, others), when=death.when or None, whose=whose)
     if box := _map(death.told.get("box")):
         yield _box(box, death, whose)
-    if _was_ordered(death):
-        yield _order(death, whose)
-    yield from _exit(death, whose)
+    yield from ending(death, whose)
     if (tasks := executing(death, whose)) is not None:
         yield tasks
     yield from _memory(death, whose)
@@ -89,22 +84,6 @@ def _box(box: Mapping[str, Any], death: Death, whose: Identity) -> Event:
     """
     content = json.dumps(box, default=str)[:_BOX_CHARS]
     return Event(topic="black-box", fields={"content": content}, when=death.when or None, whose=whose)
-
-
-def _was_ordered(death: Death) -> bool:
-    """
-    Whether somebody had told the nanny to end it; that it takes too much or does not answer is no order.
-    """
-    unresponsive = str(death.record.get("stimulus_id")).startswith(_UNRESPONSIVE)
-    return death.told.get("asked") is True and not death.told.get("memory_terminated") and not unresponsive
-
-
-def _order(death: Death, whose: Identity) -> Event:
-    """
-    That somebody had told the nanny to stop its worker, or to close.
-    """
-    fields: _Fields = {"action": "asked-to-stop", "nanny_status": _text(death.told.get("nanny_status"))}
-    return Event(topic="recorder", fields=fields, when=death.when or None, whose=whose)
 
 
 def _facts(death: Death, others: Sequence[str]) -> _Fields:
@@ -142,21 +121,6 @@ def _facts(death: Death, others: Sequence[str]) -> _Fields:
 def _was_paused(record: Mapping[str, Any]) -> bool:
     changes = [each for each in _list(record.get("changes")) if isinstance(each, Mapping)]
     return bool(changes) and changes[-1].get("to") == "paused"
-
-
-def _exit(death: Death, whose: Identity) -> Iterator[ProcessExit]:
-    """
-    How the process ended. A process that nobody but its nanny knew, and that was told to stop, is no death.
-    """
-    exit_ = _map(death.told.get("exit"))
-    signal, status = _small(exit_.get("signal")), _small(exit_.get("status"))
-    by_dump = death.told.get("source") == "orphan" and signal is not None
-    if (signal is None and status is None) or not (exit_.get("certain") is True or by_dump):
-        return
-    if not death.record and death.told.get("asked") is True:
-        return
-    said_by = f"{SAID_BY} (faulthandler's dump)" if by_dump and not exit_.get("certain") else SAID_BY
-    yield ProcessExit(whose=whose, signal=signal, status=status, when=death.when or None, said_by=said_by)
 
 
 def _memory(death: Death, whose: Identity) -> Iterator[MemoryReading]:
@@ -221,6 +185,26 @@ def _words(death: Death, whose: Identity) -> Iterator[LogChunk]:
         if isinstance(text, str) and text.strip():
             data = text[-_LINES_CHARS:].encode("utf-8", "replace")
             yield LogChunk(origin=f"{SAID_BY}, {title} of {of}", data=data, stream="worker", whose=whose)
+    yield from _printed(death, whose, of)
+
+
+def _printed(death: Death, whose: Identity, of: str) -> Iterator[LogChunk]:
+    """
+    What came to standard error past Python, from C libraries above all.
+
+    In a file that other workers write to as well, nobody knows whose it is; it then has the host alone.
+    """
+    said = _map(death.told.get("stderr"))
+    text = said.get("text")
+    if not isinstance(text, str) or not text.strip():
+        return
+    title = f"standard error of {of}"
+    if said.get("from") != "copy":
+        title = f"the file that standard error of {of} goes to, shared by all that write there"
+    if said.get("shared") is not False:
+        whose = Identity(host=whose.host, boot_id=whose.boot_id)
+    data = text[-_LINES_CHARS:].encode("utf-8", "replace")
+    yield LogChunk(origin=f"{SAID_BY}, {title}", data=data, stream="worker", whose=whose)
 
 
 def _last_sample(death: Death) -> Mapping[str, Any]:
@@ -238,13 +222,6 @@ def _list(value: object) -> list[Any]:
 
 def _number(value: object) -> int | float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _small(value: object) -> int | None:
-    """
-    A signal or an exit status; Windows has statuses of 32 bits.
-    """
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32 else None
 
 
 def _text(value: object) -> str | None:

@@ -1,0 +1,72 @@
+"""
+What a reader hands on: parts of logs, and what was found in files that are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from workerdiag.model.evidence import Evidence, Gap, Looked
+from workerdiag.sources.logs.inputs import OneLog
+from workerdiag.sources.recorder.lines import Record
+
+#: Name and bytes of a zip archive to the evidence in it; None: it is no death bundle.
+Unbundle = Callable[[str, bytes], Sequence[Evidence] | None]
+#: Place and bytes of a black box, and what faulthandler wrote beside it, to the message of its worker's
+#: death; None: the worker may still run.
+Unbox = Callable[[str, bytes, bytes], Mapping[str, Any] | None]
+
+
+@frozen(kw_only=True)
+class Openers:
+    """
+    What makes something of files that are no logs; None: nothing does.
+    """
+
+    unbundle: Unbundle | None = None
+    unbox: Unbox | None = None
+
+
+@frozen(eq=False)
+class Block:
+    """
+    The next bytes of a log.
+    """
+
+    log: OneLog
+    data: bytes
+
+
+@frozen(eq=False)
+class Told:
+    """
+    A piece of evidence out of a bundle.
+    """
+
+    piece: Evidence
+    is_first: bool
+
+
+@frozen(eq=False)
+class Recorded:
+    """
+    Records of deaths, out of one file.
+    """
+
+    records: tuple[Record, ...]
+    is_first: bool
+
+
+Piece = Block | Told | Recorded | Gap | Looked
+
+
+class Signal:
+    """
+    Said by a reader in place of a piece.
+    """
+
+
+STALLED = Signal()

@@ -1,0 +1,222 @@
+"""
+A thread that reads one input: its logs, and what else turns out to be in them.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from attrs import evolve
+
+from workerdiag.errors import BadBoxError, BundleError
+from workerdiag.model.evidence import Gap, LogChunk, Looked
+from workerdiag.sources.logs.containers import BlackBoxFileError, ZipArchiveError
+from workerdiag.sources.logs.gaps import (
+    counted_bytes,
+    empty,
+    gap_of,
+    still_in_use,
+    timed_out,
+    unread,
+    unusable,
+)
+from workerdiag.sources.logs.inputs import LogInput, OneLog, logs_in, name_of
+from workerdiag.sources.logs.pieces import STALLED, Block, Openers, Piece, Recorded, Signal, Told
+from workerdiag.sources.recorder.lines import HEAD_BYTES, Record, RecordLines, begins_records
+
+#: An input that gives nothing for so long is left alone, if others wait.
+_STALL_S = 1.0
+#: How long a reader may take to notice that time is up.
+_GRACE_S = 0.05
+#: Blocks read ahead, at most a MiB each.
+_AHEAD = 4
+
+
+class Reader:
+    """
+    Reads one input in a thread, from now on, until it is told to `stop`.
+    """
+
+    def __init__(self, given: LogInput, number: int, names: Names, deadline: float, openers: Openers) -> None:
+        self.stop = threading.Event()
+        self._given = given
+        self._number = number
+        self._names = names
+        self._deadline = deadline
+        self._openers = openers
+        self._in_use: list[str] = []
+        self._pieces: queue.Queue[Piece | None] = queue.Queue(maxsize=_AHEAD)
+        threading.Thread(target=self._run, name="workerdiag-log", daemon=True).start()
+
+    def next_piece(self, inputs_left: int) -> Piece | Signal | None:
+        """
+        The next piece; None after the last one, `STALLED` if none comes in time.
+        """
+        # When time is up the reader stops by itself, and what it has read is taken.
+        left_s = max(_GRACE_S, self._deadline - time.monotonic())
+        fair_s = left_s if inputs_left == 1 else max(_STALL_S, left_s / inputs_left)
+        try:
+            return self._pieces.get(timeout=min(left_s, fair_s))
+        except queue.Empty:
+            return STALLED
+
+    def _run(self) -> None:
+        for piece in self._read():
+            if not self._put(piece):
+                return
+        self._put(None)
+
+    def _put(self, piece: Piece | None) -> bool:
+        while not self.stop.is_set():
+            try:
+                self._pieces.put(piece, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def _read(self) -> Iterator[Piece]:
+        try:
+            logs = logs_in(self._given, self._number)
+        except Exception as problem:  # noqa: BLE001  fsspec and its backends raise anything
+            yield gap_of(name_of(self._given), problem, 0)
+            return
+        for index, log in enumerate(logs):
+            if time.monotonic() >= self._deadline:
+                yield unread([each.origin for each in logs[index:]])
+                break
+            named = self._names.named(log)
+            if named is not None:
+                yield from self._read_log(named)
+        if self._in_use:
+            yield still_in_use(self._in_use)
+
+    def _read_log(self, log: OneLog) -> Iterator[Piece]:
+        try:
+            yield from self._text(log)
+        except ZipArchiveError as archive:
+            yield from self._unbundled(log, archive)
+        except BlackBoxFileError as box:
+            yield self._unboxed(log, box)
+
+    def _text(self, log: OneLog) -> Iterator[Piece]:
+        """
+        The text of a log, or the records in it, and whether that is all.
+        """
+        count = 0
+        lines: RecordLines | None = None
+        broken: Gap | None = None
+        try:
+            for data in _with_head(log.blocks()):
+                if not count and begins_records(data):
+                    lines = RecordLines()
+                if lines is not None:
+                    yield from _recorded(lines.take(data), is_first=not count)
+                else:
+                    yield Block(log, data)
+                count += len(data)
+                if time.monotonic() >= self._deadline:
+                    broken = timed_out(log.origin, f"stopped after {counted_bytes(count)}")
+                    break
+        except (ZipArchiveError, BlackBoxFileError):
+            raise
+        except Exception as problem:  # noqa: BLE001  as above
+            broken = gap_of(log.origin, problem, count)
+        if lines is not None:
+            yield from _recorded(lines.end(), is_first=False)
+            broken = broken or lines.gap(log.origin)
+        if broken is not None:
+            yield broken
+        elif lines is None:
+            yield Looked(place=f"log {log.origin}", whose=log.whose) if count else empty(log.origin)
+
+    def _unbundled(self, log: OneLog, archive: ZipArchiveError) -> Iterator[Piece]:
+        """
+        The evidence of a death bundle; its logs keep their names, unless these are taken.
+        """
+        unbundle, told = self._openers.unbundle, None
+        if unbundle is not None and archive.data:
+            try:
+                told = unbundle(log.origin, archive.data)
+            except BundleError as problem:
+                yield unusable(log.origin, problem.why, problem.remedy)
+                return
+        if told is None:
+            yield gap_of(log.origin, archive, 0)
+            return
+        names: dict[str, str] = {}
+        for index, piece in enumerate(told):
+            if isinstance(piece, LogChunk):
+                if piece.origin not in names:
+                    names[piece.origin] = self._names.free(piece.origin)
+                piece = evolve(piece, origin=names[piece.origin])  # noqa: PLW2901  the same under another name
+            yield Told(piece, is_first=index == 0)
+
+    def _unboxed(self, log: OneLog, box: BlackBoxFileError) -> Piece:
+        """
+        What a black box tells of its worker's death.
+        """
+        if self._openers.unbox is None or not box.data:
+            return gap_of(log.origin, box, 0)
+        try:
+            said = self._openers.unbox(log.key or log.origin, box.data, log.fault())
+        except BadBoxError as problem:
+            return unusable(log.origin, problem.why, "copy it again, or use the version that wrote it")
+        if said is None:
+            self._in_use.append(log.origin)
+            return Recorded((), is_first=False)
+        return Recorded((Record(said, len(box.data)),), is_first=True)
+
+
+def _with_head(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """
+    The blocks that are not empty; the first has enough to tell records by, where it may hold some.
+    """
+    head = b""
+    for data in blocks:
+        head += data
+        if head and (not head.lstrip().startswith(b"{") or b"\n" in head or len(head) >= HEAD_BYTES):
+            break
+    if head:
+        yield head
+    yield from (data for data in blocks if data)
+
+
+def _recorded(records: Iterator[Record], *, is_first: bool) -> Iterator[Recorded]:
+    """
+    Records as one piece, if there are any.
+    """
+    found = tuple(records)
+    if found or is_first:
+        yield Recorded(found, is_first=is_first)
+
+
+class Names:
+    """
+    Which logs were read already, and which names are taken: chunks of one name are of one log.
+    """
+
+    def __init__(self) -> None:
+        self._keys: set[str] = set()
+        self._taken: Counter[str] = Counter()
+
+    def named(self, log: OneLog) -> OneLog | None:
+        """
+        The log under a name of its own; None if it was read before.
+        """
+        if log.key is not None and log.key in self._keys:
+            return None
+        self._keys.add(log.key or "")
+        return evolve(log, origin=self.free(log.origin))
+
+    def free(self, origin: str) -> str:
+        """
+        The name *origin*, with a number behind it if it is taken; it is taken then.
+        """
+        self._taken[origin] += 1
+        times = self._taken[origin]
+        return origin if times == 1 else f"{origin} ({times})"
