@@ -129,7 +129,7 @@ def bench(session: nox.Session) -> None:
 
     Folders of labelled deaths may follow ``--``; accuracy is measured on each.
     """
-    session.install(".", *groups("bench"))
+    session.install(".", *groups("bench", "tests", "clouds"))
     session.run("python", "benchmarks/run.py", *session.posargs)
 
 

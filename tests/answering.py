@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ssl import SSLContext
@@ -15,6 +14,13 @@ from urllib.parse import parse_qs, urlsplit
 
 from attrs import define, field, frozen
 
+#: Between two drops; less than any time-out of an SDK.
+_DRIP_S = 0.02
+#: So many are announced: more than fall in twenty minutes.
+_DRIPS = 2**16
+#: So much later somebody may ask who was left behind.
+_LATE_S = 10.0
+
 
 @frozen
 class Answer:
@@ -22,10 +28,12 @@ class Answer:
     status: int = 200
     type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
-    #: Seconds to wait before answering.
-    after_s: float = 0.0
+    #: Whether nothing is said for as long as the server is there.
+    hangs: bool = False
     #: The body is sent so many times.
     times: int = 1
+    #: Whether a byte more follows, now and then, for as long as the server is there.
+    drips: bool = False
 
 
 @frozen
@@ -54,7 +62,18 @@ class Answering:
     asked: list[Asked] = field(factory=list)
     url: str = ""
     tls: SSLContext | None = None
+    #: Whether there was a request whose answer will not end before the server does.
+    _holds: threading.Event = field(factory=threading.Event)
+    _over: threading.Event = field(factory=threading.Event)
     _server: ThreadingHTTPServer | None = None
+
+    def is_hanging(self) -> bool:
+        """
+        Whether somebody asked and has no whole answer, for the server is still there.
+
+        A thread that was left behind before it could ask, on a busy machine, is waited for.
+        """
+        return self._holds.wait(_LATE_S) and not self._over.is_set()
 
     def __enter__(self) -> Self:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -68,6 +87,7 @@ class Answering:
 
     def __exit__(self, *_: object) -> None:
         assert self._server is not None
+        self._over.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -86,21 +106,29 @@ class Answering:
                     self.rfile.read(length),
                 )
                 owner.asked.append(asked)
-                self._send(owner.answer(asked))
+                answer = owner.answer(asked)
+                if answer.hangs or answer.drips:
+                    owner._holds.set()
+                if answer.hangs:
+                    owner._over.wait()
+                else:
+                    self._send(answer)
 
             def _send(self, answer: Answer) -> None:
-                time.sleep(answer.after_s)
                 body = json.dumps(answer.body) if isinstance(answer.body, dict | list) else answer.body
                 data = body.encode() if isinstance(body, str) else body
                 try:
                     self.send_response(answer.status)
                     self.send_header("Content-Type", answer.type)
-                    self.send_header("Content-Length", str(len(data) * answer.times))
+                    length = len(data) * answer.times + (_DRIPS if answer.drips else 0)
+                    self.send_header("Content-Length", str(length))
                     for key, value in answer.headers:
                         self.send_header(key, value)
                     self.end_headers()
                     for _ in range(answer.times):
                         self.wfile.write(data)
+                    while answer.drips and not owner._over.wait(_DRIP_S):
+                        self.wfile.write(b" ")
                 except OSError:
                     pass  # the asker has left
 

@@ -125,10 +125,19 @@ class Server(ThreadingHTTPServer):
         self.does = does
         #: Methods and paths, as they came.
         self.asked: list[tuple[str, str]] = []
+        #: Paths that hang until `over`, which is when the test lets go.
+        self.held: list[str] = []
+        self.over = threading.Event()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
+
+    def is_hanging(self) -> bool:
+        """
+        Whether somebody asked and has no answer, for the test has not let go.
+        """
+        return bool(self.held) and not self.over.is_set()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -158,7 +167,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _misbehave(self) -> None:
         does = self.server.does
         if does == "hang":
-            time.sleep(20)
+            self.server.held.append(self.path)
+            self.server.over.wait()
         elif does == "garbage":
             self._say_text(200, "<html>\x00 not the API \xff")
         elif does == "expired":
@@ -252,4 +262,5 @@ def serving(recorded: Mapping[str, Any], **changes: Any) -> Iterator[Server]:
         try:
             yield server
         finally:
+            server.over.set()
             server.shutdown()

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -104,13 +103,3 @@ def oom_kill(uptime_s: float, pid: int) -> str:
     What the kernel writes to its log when it kills a process for memory.
     """
     return f"[ {uptime_s:.6f}] Out of memory: Killed process {pid} (python) total-vm:9000000kB, anon-rss:7900000kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:16000kB oom_score_adj:0"
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """
-    What is done in this context takes no longer.
-    """
-    begun = time.monotonic()
-    yield
-    assert time.monotonic() - begun < seconds

