@@ -118,6 +118,8 @@ def test_unless_takes_a_match_back():
         "[####      ] | 26% Completed | 51.3s",
         "> ",
         "\x1b[31m",
+        "2026-05-04T11:22:33.123Z ",
+        "[2026-05-04, 11:22:33 UTC] {logging_mixin.py:188} INFO - ",
     ],
 )
 def test_prefixes_of_others_do_not_hide_a_message(prefix):

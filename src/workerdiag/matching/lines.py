@@ -13,6 +13,7 @@ from typing import Any
 
 from attrs import frozen
 
+from workerdiag.matching.json_lines import unwrapped
 from workerdiag.matching.regex import pattern
 
 #: Only so much of a line is looked at for its header.
@@ -53,13 +54,15 @@ _OTHER_HEADER = pattern(
     r"|^[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d"
     r"|^\[?\d\d:\d\d:\d\d[.,]\d{3}"
     r"|^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b *[:|\[]"
+    r"|^\[?(?-i:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b\]?[ \t]"
 )
 
 #: What others put before each line they pass on. ``who`` names a container, host or file.
 _PREFIXES = tuple(
     pattern(shape)
     for shape in (
-        r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6,9}(?:Z|[+-]\d\d:\d\d)) (?:std(?:out|err) [FP] )?",
+        r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d))[ \t](?:std(?:out|err) [FP] )?",
+        r"^\[(?P<time>\d{4}-\d\d-\d\d(?:[T ]|, )\d\d:\d\d:\d\d)[^\]]{0,20}\] \{[\w.]+:\d+\} [A-Z]+ - ",  # Airflow
         r"^ *(?P<time>[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
         r"^ *(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
         r"^ *\[ *\d+\.\d{6}\] (?P<tag>cloud-init)\[(?P<tagpid>\d+)\]: ",
@@ -75,7 +78,7 @@ _PREFIXES = tuple(
 _MOST_PREFIXES = 4
 
 _ISO = pattern(
-    r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[T ](?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
+    r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)(?:[T ]|, )(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 )
 _SYSLOG = pattern(r"^(?P<mo>[A-Z][a-z]{2}) +(?P<d>\d{1,2}) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)")
 _MONTHS = {
@@ -165,6 +168,9 @@ def take_apart(raw: bytes) -> Line:
     if "\x1b" in text:
         text = _without_ansi(text)
     text, passed_by, host, tag, outer_time = _without_prefixes(text)
+    if text.lstrip()[:1] in ("{", '"') and (inner := unwrapped(text)) is not None:
+        text, inner_time = inner
+        outer_time = inner_time or outer_time
     head = text[:_HEAD_CHARS]
     for shape in _HEADERS if _names_a_level(head) else ():
         if found := shape.search(head):

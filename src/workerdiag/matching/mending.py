@@ -19,6 +19,7 @@ MOST_BYTES = 256 * 1024
 _WIDTHS = range(60, 241)
 #: How a record of ``get_worker_logs`` begins: level and text (distributed/node.py, ``get_logs``).
 _RECORD = re.compile(rb"""\(['"](?:DEBUG|INFO|WARNING|ERROR|CRITICAL)['"], ['"]""")
+_WRITTEN_END = re.compile(rb'\\n(?!")')
 _LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
@@ -84,11 +85,13 @@ def _rejoined(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
 def _separated(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
     """
     Line ends written as backslash and n become ones, where they are more than the real ones.
+
+    The one at the end of a JSON string is no more than a line's own.
     """
-    written = sum(line.count(b"\\n") for _, line in lines)
+    written = sum(len(_WRITTEN_END.findall(line)) for _, line in lines)
     if written < 2 or written < len(lines):
         return None
-    return [(number, part) for number, line in lines for part in line.split(b"\\n")]
+    return [(number, part) for number, line in lines for part in _WRITTEN_END.split(line)]
 
 
 def _recorded(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
