@@ -4,6 +4,8 @@ Which evidence belongs to which death: told by logs, seen in deaths.
 
 from __future__ import annotations
 
+import pytest
+
 from workerdiag.matching.match import match
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk, ProcessExit
@@ -199,3 +201,58 @@ def test_where_dask_lost_nobody_the_kernel_speaks_of_strangers():
 
     assert ends(log("scheduler.log", registered), log("dmesg", kernel, stream="kernel")) == []
     assert len(ends(log("dmesg", kernel, stream="kernel"))) == 1
+
+
+TWO_NANNIES = (
+    START,
+    at(1.1, "nanny", "        Start Nanny at: 'tcp://10.0.0.4:4003'"),
+    at(2, "nanny", "Closing Nanny at 'tcp://10.0.0.4:4001'. Reason: nanny-close"),
+    at(2.1, "nanny", "Nanny asking worker to close. Reason: nanny-close"),
+)
+
+
+def test_a_death_after_a_scale_down_is_another_workers():
+    """
+    Nannies of one process share a log; one whose worker closed as asked says nothing more of it.
+    """
+    assert exits(log("worker.log", *TWO_NANNIES, KILLED, RESTARTING)) == [
+        (None, None, True),
+        (9, None, False),
+    ]
+
+
+def test_a_nanny_that_loses_patience_kills_the_worker_that_it_asked():
+    """
+    "Still alive" between the order and the death says whose death it is.
+    """
+    patience = at(6.1, "nanny", "Worker process still alive after 4.0 seconds, killing", "WARNING")
+    assert exits(log("worker.log", *TWO_NANNIES, patience, KILLED)) == [(9, None, True)]
+
+
+def test_a_nanny_alone_in_its_log_tells_of_its_own_worker():
+    """
+    What a platform kills after it asked is asked for all the same.
+    """
+    alone = [line for line in TWO_NANNIES if "4003" not in line]
+    assert exits(log("worker.log", *alone, KILLED)) == [(9, None, True)]
+
+
+@pytest.mark.parametrize(
+    ("listed", "asked"),
+    [
+        ("(1, 2)", False),
+        ("('w', 2)", True),
+        ("('tcp://10.0.0.4:9', 'tcp://10.0.0.4:4002')", True),
+        ("('tcp://10.0.0.4:9',)", False),
+        ("", True),
+    ],
+)
+def test_a_retirement_is_of_those_that_it_lists(listed, asked):
+    """
+    By name or by address; a list that is not there spares nobody.
+    """
+    retire = at(
+        3, "scheduler", f"Retire worker addresses (stimulus_id='retire-workers-1.5') {listed}".rstrip()
+    )
+    [(_, _, was_asked)] = exits(log("scheduler.log", retire, REMOVED))
+    assert was_asked is asked

@@ -137,3 +137,38 @@ def test_nothing_seen_is_unknown():
     Without any sign no cause is named.
     """
     assert distribution([]) == Distribution(chances={}, unknown=1.0)
+
+
+def certain(name: str, ends: str, *explains: str, times: int = 3) -> Support:
+    """
+    A cause of which so many decisive signs show.
+    """
+    cause = Cause(
+        id=f"family.{name}",
+        revision=1,
+        title="t",
+        why="w",
+        ends=ends,
+        blame="task",
+        retry="unknown",
+        explains=explains,
+    )
+    seen = [LogSign(name=f"{name}-{each}", pattern="some text", grade="decisive") for each in range(times)]
+    return Support(cause=cause, shown=tuple(Seen(sign=each) for each in seen))
+
+
+def test_a_stop_on_request_is_no_rival_of_a_certain_crash():
+    """
+    Reports end with the shutdown of the cluster, however much of it they show.
+    """
+    chances = distribution([certain("stop", "stopped"), certain("crash", "crashed", times=1)]).chances
+    assert chances["family.crash"] > 0.9
+
+
+def test_a_stop_explains_what_comes_of_it():
+    """
+    A worker that was asked to stop and is lost then was stopped.
+    """
+    stop = certain("stop", "stopped", "family.crash")
+    chances = distribution([stop, certain("crash", "crashed")]).chances
+    assert chances["family.stop"] > 0.9

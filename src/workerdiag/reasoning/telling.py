@@ -4,7 +4,8 @@ What one log or one event after another tells of worker processes that ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity
@@ -15,6 +16,9 @@ NEAR_S = 90.0
 NEAR_LINES = 400
 #: An order to stop (a signal, a retirement, closing the scheduler) works for so long.
 ORDER_S = 120.0
+#: A worker that its nanny asked to close ends within so many seconds, or the nanny says that it kills it
+#: (nanny.py, ``WorkerProcess.kill``: 4 s by default).
+CLOSING_S = 5.0
 #: A goodbye on the scheduler's stream and the removal that follows it.
 GOODBYE_LINES = 3
 
@@ -31,6 +35,10 @@ ASKED_REASONS = (
     "retire-workers",
     "worker-close-gracefully",
 )
+_SIGKILL = "9"
+_LISTED = re.compile(r"[(\[{]([^()\[\]{}=]*)[)\]}]\s*$")
+#: A message that is quoted with so many characters was cut there.
+_CUT_CHARS = 600
 #: Marks that are orders to processes named elsewhere, not the end of one.
 _ORDERS = ("signal.received", "scheduler.retire", "scheduler.restart", "scheduler.closing")
 
@@ -46,6 +54,8 @@ class LogReader:
         self._orders: list[Match] = []
         self._last_goodbye: Match | None = None
         self._informative = False
+        #: Addresses of the nannies that write here; those of one process share a log.
+        self._nannies: set[str] = set()
 
     def read(self, marks: Iterable[Match]) -> list[End]:
         """
@@ -61,6 +71,8 @@ class LogReader:
             "restart": self._restart,
         }
         for mark in marks:
+            if nanny := mark.captures.get("nanny"):
+                self._nannies.add(nanny)
             if handler := handlers.get(mark.role):
                 handler(mark)
         return self.ends
@@ -119,14 +131,35 @@ class LogReader:
 
     def _open_for(self, mark: Match) -> End:
         for end in reversed(self._open):
-            if _near(end, mark) and not end.whose.contradicts(mark.whose):
+            if _near(end, mark) and not end.whose.contradicts(mark.whose) and not self._of_other(end, mark):
                 return end
         end = self._new(mark)
         self._open.append(end)
         return end
 
+    def _of_other(self, end: End, mark: Match) -> bool:
+        """
+        Whether a death is not that of the worker that was asked to close before, but of another nanny's.
+
+        One that closes as asked exits with status 0, of which a nanny says nothing; so that end stays open.
+        """
+        if len(self._nannies) < 2 or mark.role != "death" or not end.asked:
+            return False
+        if any(each.owner == "nanny.still-alive" for each in end.marks):
+            return False
+        latest = end.marks[-1].when if end.marks else None
+        late = latest is not None and mark.when is not None and mark.when - latest > CLOSING_S
+        return late or mark.captures.get("signal") == _SIGKILL
+
+    def _orders_for(self, mark: Match) -> Iterator[Match]:
+        """
+        The orders before *mark* that may be for its worker: a retirement names whom it is for.
+        """
+        orders = [each for each in self._orders if _ordered(each, mark)]
+        return (each for each in orders if each.owner != "scheduler.retire" or _may_retire(each, mark.whose))
+
     def _new(self, mark: Match) -> End:
-        end = End(asked=any(_ordered(order, mark) for order in self._orders))
+        end = End(asked=any(True for _ in self._orders_for(mark)))
         self.ends.append(end)
         return end
 
@@ -166,6 +199,18 @@ def _ordered(order: Match, mark: Match) -> bool:
     if order.when is not None and mark.when is not None:
         return -1.0 <= mark.when - order.when <= ORDER_S
     return 0 <= mark.line - order.line <= NEAR_LINES
+
+
+def _may_retire(order: Match, whose: Identity) -> bool:
+    """
+    Whether a retirement, which lists addresses or names of workers, may be of this one.
+    """
+    found = _LISTED.search(order.text)
+    retired = order.captures.get("worker") or (found[1] if found and len(order.text) < _CUT_CHARS else "")
+    listed = {each.strip(" '\"") for each in retired.split(",")} - {""}
+    if not listed or whose.worker is None or listed & {whose.worker, whose.name}:
+        return True
+    return whose.name is None and not all("://" in each for each in listed)
 
 
 def _place(mark: Match) -> str:
