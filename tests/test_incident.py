@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from workerdiag import LogText, explain
 from workerdiag.matching.match import match
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk, ProcessExit
@@ -256,3 +257,73 @@ def test_a_retirement_is_of_those_that_it_lists(listed, asked):
     )
     [(_, _, was_asked)] = exits(log("scheduler.log", retire, REMOVED))
     assert was_asked is asked
+
+
+def test_each_worker_that_a_nanny_kills_is_one_that_it_asked():
+    """
+    Of two that do not close in time, both kills follow from the orders.
+    """
+    orders = [
+        START,
+        *(
+            at(2 + n / 10, "nanny", f"Closing Nanny at 'tcp://10.0.0.4:400{n}'. Reason: nanny-close")
+            for n in (1, 3)
+        ),
+        *[at(6.1, "nanny", "Worker process still alive after 4.0 seconds, killing", "WARNING")] * 2,
+        *(at(6.2, "nanny", f"Worker process {pid} was killed by signal 9") for pid in (7012, 7013)),
+    ]
+    assert exits(log("worker.log", *orders)) == [(9, None, True)] * 2
+
+
+def test_a_worker_that_closes_slowly_is_one_death():
+    """
+    The scheduler lets it go when it is asked, four seconds before its nanny kills it.
+    """
+    slow = (
+        START,
+        at(2, "nanny", "Closing Nanny at 'tcp://10.0.0.4:4001'. Reason: nanny-close"),
+        at(6.1, "nanny", "Worker process still alive after 4.0 seconds, killing", "WARNING"),
+        KILLED,
+    )
+    removed = REMOVED.replace("11:22:10,020", "11:22:02,010")
+    assert exits(log("worker.log", *slow), log("scheduler.log", removed)) == [(9, None, True)]
+
+
+def test_a_name_that_is_used_again_is_another_worker():
+    """
+    What was ordered before a worker joined was for the last one of its name.
+    """
+    lines = (
+        at(3, "scheduler", "Retire worker addresses (stimulus_id='retire-workers-1.5') ('w',)"),
+        at(5, "scheduler", "Register worker addr: tcp://10.0.0.4:4002 name: w"),
+        REMOVED,
+    )
+    assert exits(log("scheduler.log", *lines)) == [(None, None, False)]
+
+
+def test_whoever_knows_a_process_tells_which_nannys_it_was():
+    """
+    A pid in a log that nannies share is given the names that other evidence has for it.
+    """
+    second = Identity(worker="tcp://10.0.0.4:4004", pid=7012, nanny="tcp://10.0.0.4:4003")
+    exit_ = ProcessExit(whose=second, signal=9, when=1777893730.0, said_by="flight recorder")
+    told = ends(log("worker.log", *TWO_NANNIES, KILLED), exit_)
+    assert [(end.whose.worker, end.whose.nanny, end.asked) for end in told] == [
+        (None, "tcp://10.0.0.4:4001", True),
+        ("tcp://10.0.0.4:4004", "tcp://10.0.0.4:4003", False),
+    ]
+
+
+def test_a_stop_of_others_is_no_sign_of_a_death_that_nobody_asked_for():
+    """
+    A scale-down seconds before explains the workers that it lists, and not the next one.
+    """
+    retire = at(8, "scheduler", "Retire worker addresses (stimulus_id='retire-workers-1.5') (1, 2)")
+    retired = at(9, "scheduler", "Retired worker 'tcp://10.0.0.9:1' (stimulus_id='retire-workers-1.5')")
+    logs = [
+        (f"{START}\n{KILLED}\n{RESTARTING}", "nanny"),
+        (f"{retire}\n{retired}\n{REMOVED}", "scheduler"),
+    ]
+    top = explain(logs=[LogText(text, stream) for text, stream in logs]).top
+    assert top is not None
+    assert top.id == "external.sigkill"

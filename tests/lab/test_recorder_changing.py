@@ -17,6 +17,7 @@ from workerdiag.recorder.worker import report
 from . import tasks
 from .cluster import raised
 from .processes import wait_until
+from .promises import named
 from .test_recorder import files, ran, told
 
 pytestmark = pytest.mark.lab
@@ -77,6 +78,7 @@ def test_an_adaptive_cluster_records_whoever_joins_and_forgets_whoever_is_sent_a
     assert all(each["asked"] or each["nanny_status"] == "closing_gracefully" for each in sent_away)
     diagnosis = workerdiag.explain(client=client)
     assert (diagnosis.top.id, diagnosis.blame.verdict) == ("exit.scheduler-retired", "nobody")
+    assert len(diagnosis.deaths) == MOST - 1
     futures, second = grown(client)
     young = next(iter(second.keys() - first.keys()))
     future = client.submit(tasks.nap, 60, lab.mark(), key="deadly", workers=[young], priority=10)
@@ -85,7 +87,8 @@ def test_an_adaptive_cluster_records_whoever_joins_and_forgets_whoever_is_sent_a
     (death,) = [each for each in told(client, MOST) if each["pid"] == lab.running()]
     assert (death["exit"]["signal"], death["asked"], ran(death)) == (9, False, ["deadly"])
     (explained,) = [each for each in diagnosis.deaths if each.whose.worker == young]
-    assert (explained.signal, explained.executing) == (9, ("deadly",))
+    assert (explained.signal, explained.executing, explained.asked) == (9, ("deadly",), False)
+    assert named(diagnosis) == "external.sigkill"
     del futures
 
 

@@ -23,7 +23,7 @@ from workerdiag.model.evidence import (
     ProcessExit,
 )
 from workerdiag.reasoning.ends import End
-from workerdiag.reasoning.joining import ends_told, joined, without_strangers
+from workerdiag.reasoning.joining import ends_told, joined, with_names, without_strangers
 from workerdiag.reasoning.owning import of_strangers, sorted_out
 
 #: Landmarks with which a scheduler says that it has a worker, and what tells that one was lost.
@@ -70,7 +70,7 @@ def assemble(matches: Sequence[Match], evidence: Iterable[Evidence]) -> Incident
         matches = [each for each in matches if each.stream != "kernel"]
     exceptions = tuple(piece for piece in rest if isinstance(piece, ExceptionFacts))
     running = [piece for piece in rest if isinstance(piece, Executing)]
-    marks = [each for each in matches if not each.sign]
+    marks = with_names([each for each in matches if not each.sign], rest)
     signs = [each for each in matches if each.sign]
     ends, strangers = without_strangers(joined(ends_told(marks)))
     signs = [each for each in signs if not of_strangers(each, strangers, ends)]

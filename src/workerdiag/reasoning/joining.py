@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from attrs import evolve
 
 from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import Evidence, Identity
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.telling import LogReader, ends_of_events
 
@@ -16,11 +17,36 @@ from workerdiag.reasoning.telling import LogReader, ends_of_events
 SAME_MOMENT_S = 3.0
 #: Ends of one pid that are further apart are of two processes: pids are used again.
 SAME_PROCESS_S = 600.0
+#: What a source knows of a process holds for what a log says of its pid so many seconds before or after.
+NAMED_S = 60.0
 _KERNEL = "kernel log"
 #: Streams whose writers watch processes from outside, also within one text with Dask's own.
 _PLATFORMS = ("kernel", "kubernetes", "batch")
 #: Observers by how closely they know a worker process.
 _TRUSTED = ("worker", "scheduler", *_PLATFORMS)
+
+
+def with_names(marks: Iterable[Match], rest: Iterable[Evidence]) -> list[Match]:
+    """
+    The landmarks, those of a process that other evidence names with all that this knows of it.
+
+    A nanny's message has the pid alone, and nannies of one process share a log.
+    """
+    named: dict[int, list[tuple[Identity, float]]] = {}
+    for piece in rest:
+        whose, when = getattr(piece, "whose", None), getattr(piece, "when", None)
+        if isinstance(whose, Identity) and whose.pid and whose.worker and when is not None:
+            named.setdefault(whose.pid, []).append((whose, when))
+    return [_with_name(each, named.get(each.whose.pid or 0, ())) for each in marks]
+
+
+def _with_name(mark: Match, named: Sequence[tuple[Identity, float]]) -> Match:
+    if mark.when is None or mark.whose.worker is not None:
+        return mark
+    for whose, when in named:
+        if abs(mark.when - when) <= NAMED_S and not mark.whose.contradicts(whose):
+            return evolve(mark, whose=mark.whose.joined(whose))
+    return mark
 
 
 def ends_told(marks: Iterable[Match]) -> list[list[End]]:
@@ -120,6 +146,18 @@ def _may_be_one(end: End, other: End) -> bool:
 
 
 def _apart_s(one: End, two: End) -> float:
+    """
+    Seconds between the two, each from the first to the last that is told of it.
+
+    A worker that closes slowly is let go of seconds before its process ends.
+    """
     if one.when is None or two.when is None:
         return 0.0
-    return abs(one.when - two.when)
+    (one_from, one_to), (two_from, two_to) = _span(one), _span(two)
+    return max(0.0, one_from - two_to, two_from - one_to)
+
+
+def _span(end: End) -> tuple[float, float]:
+    told = [each.when for each in end.marks if each.when is not None] if end.asked else []
+    times = [end.when or 0.0, *told]
+    return min(times), max(times)

@@ -36,6 +36,7 @@ ASKED_REASONS = (
     "worker-close-gracefully",
 )
 _SIGKILL = "9"
+_STILL_ALIVE = "nanny.still-alive"
 _LISTED = re.compile(r"[(\[{]([^()\[\]{}=]*)[)\]}]\s*$")
 #: A message that is quoted with so many characters was cut there.
 _CUT_CHARS = 600
@@ -56,6 +57,8 @@ class LogReader:
         self._informative = False
         #: Addresses of the nannies that write here; those of one process share a log.
         self._nannies: set[str] = set()
+        #: Lines in which workers joined; names are used again, and orders from before are for others.
+        self._joined: dict[str, int] = {}
 
     def read(self, marks: Iterable[Match]) -> list[End]:
         """
@@ -79,6 +82,8 @@ class LogReader:
 
     def _start(self, mark: Match) -> None:
         self._informative = True  # INFO lines are there, so a missing one was not written
+        if mark.owner == "scheduler.register-worker" and mark.whose.worker:
+            self._joined[mark.whose.worker] = mark.line
         if mark.owner == "worker.start":
             self._open = [
                 end for end in self._open if not _near(end, mark) or mark.whose.contradicts(end.whose)
@@ -130,7 +135,10 @@ class LogReader:
             end.status = 0
 
     def _open_for(self, mark: Match) -> End:
-        for end in reversed(self._open):
+        ends = reversed(self._open)
+        if mark.owner == _STILL_ALIVE:  # said once of each worker that a nanny is about to kill
+            ends = iter(sorted(ends, key=_is_being_killed))
+        for end in ends:
             if _near(end, mark) and not end.whose.contradicts(mark.whose) and not self._of_other(end, mark):
                 return end
         end = self._new(mark)
@@ -145,7 +153,8 @@ class LogReader:
         """
         if len(self._nannies) < 2 or mark.role != "death" or not end.asked:
             return False
-        if any(each.owner == "nanny.still-alive" for each in end.marks):
+        known = mark.whose.nanny is not None and mark.whose.nanny == end.whose.nanny
+        if known or _is_being_killed(end):
             return False
         latest = end.marks[-1].when if end.marks else None
         late = latest is not None and mark.when is not None and mark.when - latest > CLOSING_S
@@ -155,13 +164,18 @@ class LogReader:
         """
         The orders before *mark* that may be for its worker: a retirement names whom it is for.
         """
-        orders = [each for each in self._orders if _ordered(each, mark)]
-        return (each for each in orders if each.owner != "scheduler.retire" or _may_retire(each, mark.whose))
+        since = self._joined.get(mark.whose.worker or "", 0)
+        orders = [each for each in self._orders if each.line > since and _ordered(each, mark)]
+        return (each for each in orders if each.owner != "scheduler.retire" or may_retire(each, mark.whose))
 
     def _new(self, mark: Match) -> End:
         end = End(asked=any(True for _ in self._orders_for(mark)))
         self.ends.append(end)
         return end
+
+
+def _is_being_killed(end: End) -> bool:
+    return any(each.owner == _STILL_ALIVE for each in end.marks)
 
 
 def ends_of_events(marks: Iterable[Match]) -> list[End]:
@@ -201,7 +215,7 @@ def _ordered(order: Match, mark: Match) -> bool:
     return 0 <= mark.line - order.line <= NEAR_LINES
 
 
-def _may_retire(order: Match, whose: Identity) -> bool:
+def may_retire(order: Match, whose: Identity) -> bool:
     """
     Whether a retirement, which lists addresses or names of workers, may be of this one.
     """

@@ -83,8 +83,12 @@ class WorkerRecording:
     def closing(self) -> None:
         """
         Record on until the worker has closed, and then throw away what nobody will ask for.
+
+        In its user's process that is at once: the event loop may not run on until it has closed.
         """
-        if self.box is not None and not self._ends:
+        if not self._alone:
+            self.stop()
+        elif self.box is not None and not self._ends:
             self._ends = True
             self.box.state(f"closing: {self._reason}".rstrip(": "))
             self.tasks.append(asyncio.ensure_future(self._end()))
@@ -166,7 +170,7 @@ class WorkerRecording:
             return
         self.box.state(f"closed: {self._reason}".rstrip(": "))
         orderly = not self._worker.nanny and self._reason in _ASKED_FOR
-        if orderly or not self._alone:
+        if orderly:
             self.stop()
         # Else the nanny, or the next worker on the host, tells how it ended; the process may yet crash.
 
