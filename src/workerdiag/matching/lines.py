@@ -14,7 +14,9 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.matching.json_lines import unwrapped
+from workerdiag.matching.prefixes import without_prefixes
 from workerdiag.matching.regex import pattern
+from workerdiag.matching.times import has_no_year, time_of
 
 #: Only so much of a line is looked at for its header.
 _HEAD_CHARS = 400
@@ -56,34 +58,6 @@ _OTHER_HEADER = pattern(
     r"|^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b *[:|\[]"
     r"|^\[?(?-i:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b\]?[ \t]"
 )
-
-#: What others put before each line they pass on. ``who`` names a container, host or file.
-_PREFIXES = tuple(
-    pattern(shape)
-    for shape in (
-        r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d))[ \t](?:std(?:out|err) [FP] )?",
-        r"^\[(?P<time>\d{4}-\d\d-\d\d(?:[T ]|, )\d\d:\d\d:\d\d)[^\]]{0,20}\] \{[\w.]+:\d+\} [A-Z]+ - ",  # Airflow
-        r"^ *(?P<time>[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
-        r"^ *(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
-        r"^ *\[ *\d+\.\d{6}\] (?P<tag>cloud-init)\[(?P<tagpid>\d+)\]: ",
-        r"^(?P<who>[\w.-]+[_-]\d+) +\| ?",  # docker-compose
-        r"^\[(?P<who>pod/[^\]]+)\] ",  # kubectl logs --prefix
-        r"^\[ *(?:worker|scheduler) (?P<who>[\w.-]+)(?::\d+)? *\] *: ?",  # dask-ssh
-        r"^(?P<time>\d\d:\d\d:\d\d(?:\.\d+)?) \[(?P<who>[\w./-]+)\] ",
-        r"^(?P<who>[\w.-]+\.[oe]\d+(?:\.[\w.-]+)?):",  # grep over job files
-        r"^(?P<who>[a-z]+\d+[a-z]\d+[a-z]\d+|[a-z]+-?\d+): ",  # pdsh, clush
-        r"^(?:E {3,}|> )",  # pytest, quoting
-    )
-)
-_MOST_PREFIXES = 4
-
-_ISO = pattern(
-    r"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)(?:[T ]|, )(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
-)
-_SYSLOG = pattern(r"^(?P<mo>[A-Z][a-z]{2}) +(?P<d>\d{1,2}) (?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)")
-_MONTHS = {
-    name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)
-}
 
 #: Lines by their shape alone, where no logger tells: the first that matches.
 _STREAM_SHAPES = (
@@ -167,7 +141,7 @@ def take_apart(raw: bytes) -> Line:
         return usual
     if "\x1b" in text:
         text = _without_ansi(text)
-    text, passed_by, host, tag, outer_time = _without_prefixes(text)
+    text, passed_by, host, tag, outer_time = without_prefixes(text)
     if text.lstrip()[:1] in ("{", '"') and (inner := unwrapped(text)) is not None:
         text, inner_time = inner
         outer_time = inner_time or outer_time
@@ -245,9 +219,9 @@ def _when(own: str, outer: str) -> dict[str, Any]:
     """
     if ":" not in own and not outer:
         return {}
-    told = _time(own) if ":" in own else None
-    assumed = _SYSLOG.search(outer if told is None else own) is not None
-    return {"when": _time(outer) if told is None else told, "year_assumed": assumed}
+    told = time_of(own) if ":" in own else None
+    assumed = has_no_year(outer if told is None else own)
+    return {"when": time_of(outer) if told is None else told, "year_assumed": assumed}
 
 
 def _without_ansi(text: str) -> str:
@@ -258,26 +232,6 @@ def _without_ansi(text: str) -> str:
     return "".join((*parts, text[at:]))
 
 
-def _without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
-    passed_by, host, tag, time = "", None, "", ""
-    for _ in range(_MOST_PREFIXES):
-        head = text[:200]
-        for shape in _PREFIXES:
-            found = shape.search(head)
-            if found is None or found.end() == 0:
-                continue
-            groups = found.groupdict()
-            host = groups.get("host") or host
-            tag = groups.get("tag") or tag
-            time = groups.get("time") or time  # the innermost: of whoever wrote the line
-            passed_by += "".join(groups.get(key) or "" for key in ("who", "host", "tag", "tagpid"))
-            text = text[found.end() :]
-            break
-        else:
-            break
-    return text, passed_by, host, tag, time
-
-
 def _stream_of_logger(logger: str) -> str | None:
     logger = logger.lower()
     return next((stream for start, stream in _STREAM_OF_LOGGER if logger.startswith(start)), None)
@@ -285,34 +239,3 @@ def _stream_of_logger(logger: str) -> str | None:
 
 def _stream_of_shape(head: str) -> str | None:
     return next((stream for stream, shape in _STREAM_SHAPES if shape.search(head)), None)
-
-
-def _time(text: str) -> float | None:
-    """
-    Seconds since the epoch, the text's own clock taken for UTC; None if it has no date.
-    """
-    if not text:
-        return None
-    if found := _ISO.search(text):
-        part = found.groupdict()
-        year, month, day = int(part["y"] or 0), int(part["mo"] or 0), int(part["d"] or 0)
-    elif found := _SYSLOG.search(text):  # has no year: this one, or the last if that lies ahead
-        part = found.groupdict()
-        now = datetime.now(tz=UTC)
-        month, day = _MONTHS.get((part["mo"] or "").lower(), 0), int(part["d"] or 0)
-        year = now.year - ((month, day) > (now.month, now.day + 1))
-    else:
-        return None
-    try:
-        moment = datetime(
-            year,
-            month,
-            day,
-            int(part["h"] or 0),
-            int(part["mi"] or 0),
-            min(59, int(part["s"] or 0)),
-            tzinfo=UTC,
-        )
-    except ValueError:
-        return None
-    return moment.timestamp() + float(f"0.{part.get('f') or 0}")
