@@ -19,8 +19,7 @@ from tornado.ioloop import PeriodicCallback
 
 from workerdiag.recorder import internals, telling
 from workerdiag.recorder.cgroups import own_group
-from workerdiag.recorder.settings import NAME
-from workerdiag.recorder.stderr.last import last_stderr
+from workerdiag.recorder.settings import NAME, ORPHANS_AFTER_S
 from workerdiag.recorder.stderr.watching import StderrWatch
 
 logger = logging.getLogger("distributed.nanny.recorder")
@@ -65,8 +64,6 @@ class NannyRecording:
         """
         Watch the worker process, and tell of those that nobody told of.
         """
-        from workerdiag.recorder.orphans import tell_orphans
-
         self._undo = internals.watch_exits(self._nanny, self._exited)
         if self._undo is None:
             self.notes.append("exit status: this release of distributed does not tell it")
@@ -74,7 +71,7 @@ class NannyRecording:
         self._tick()
         self._nanny.periodic_callbacks[NAME] = self._ticks  # the nanny stops them with its own
         self._ticks.start()
-        self._spawn(tell_orphans(self._nanny))
+        self._spawn(self._tell_orphans())
 
     def stop(self) -> None:
         """
@@ -117,6 +114,7 @@ class NannyRecording:
 
     def _tell(self, code: int) -> None:
         from workerdiag.recorder.delivering import Claim, forget, keep
+        from workerdiag.recorder.stderr.last import last_stderr
 
         facts = self._facts(code)
         path, box = _box_of(self._pid, facts["nanny"])
@@ -173,6 +171,16 @@ class NannyRecording:
         with claim or contextlib.nullcontext():
             if await deliver(self._nanny, message) and path is not None:
                 forget(path)
+
+    async def _tell_orphans(self) -> None:
+        """
+        Tell of those that nobody told of, once the first worker has had time to start.
+        """
+        await asyncio.sleep(ORPHANS_AFTER_S)
+        if self.recording:
+            from workerdiag.recorder.orphans import tell_orphans
+
+            await tell_orphans(self._nanny)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(work)

@@ -18,7 +18,7 @@ from workerdiag.recorder.box.places import writable_directory
 from workerdiag.recorder.box.writing import BoxWriter
 from workerdiag.recorder.lastwords import LogCopy, StderrCopy, fatal_copy
 from workerdiag.recorder.sampling import Sampler
-from workerdiag.recorder.settings import NAME
+from workerdiag.recorder.settings import NAME, ORPHANS_AFTER_S
 from workerdiag.recorder.stderr.copying import is_wanted, stderr_copy
 from workerdiag.recorder.stderr.noting import whereabouts
 from workerdiag.recorder.surroundings import identity_of_worker
@@ -78,7 +78,7 @@ class WorkerRecording:
                 self._note(f"{part.__name__.strip('_').replace('_', ' ')}: {problem}")
         self.box.state("running")
         if not self._worker.nanny:
-            self._tell_orphans()
+            self.tasks.append(asyncio.ensure_future(self._tell_orphans()))
 
     def closing(self) -> None:
         """
@@ -174,13 +174,15 @@ class WorkerRecording:
             self.stop()
         # Else the nanny, or the next worker on the host, tells how it ended; the process may yet crash.
 
-    def _tell_orphans(self) -> None:
+    async def _tell_orphans(self) -> None:
         """
-        Without a nanny it is the next worker that tells of the last one.
+        Without a nanny it is the next worker that tells of the last one, once it has had time to start.
         """
-        from workerdiag.recorder.orphans import tell_orphans
+        await asyncio.sleep(ORPHANS_AFTER_S)
+        if self.box is not None:
+            from workerdiag.recorder.orphans import tell_orphans
 
-        self.tasks.append(asyncio.ensure_future(tell_orphans(self._worker)))
+            await tell_orphans(self._worker)
 
     def _note(self, what: str) -> None:
         self.notes.append(what)
