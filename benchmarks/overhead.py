@@ -17,13 +17,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from random import Random
-from statistics import mean, quantiles
 from typing import Any
 
 import starting
 from distributed import Client, wait
 from live import scheduler
-from rows import Row, publish
+from rows import Row, publish, usual
 
 import workerdiag
 
@@ -91,16 +90,8 @@ def measured(client: Client, turns: int) -> dict[str, float]:
             once(client, SETTLING)
             taken[what].append(once(client, ROUND))
             end(client)
-    bare = _usual(taken.pop(""))
-    return {what: bare / _usual(seconds) for what, seconds in taken.items()}
-
-
-def _usual(seconds: list[float]) -> float:
-    """
-    The mean of the middle half: what else the machine does makes some rounds very slow.
-    """
-    low, _, high = quantiles(seconds, n=4)
-    return mean(each for each in seconds if low <= each <= high)
+    bare = usual(taken.pop(""))
+    return {what: bare / usual(seconds) for what, seconds in taken.items()}
 
 
 def _nothing(client: Client) -> None:
