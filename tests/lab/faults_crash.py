@@ -12,6 +12,7 @@ from typing import Any
 from . import tasks
 from .catalogue import Aftermath, fault
 from .cluster import IMPATIENT, Lab, raised
+from .processes import wait_until
 
 # ------------------------------------------------------------------------- from inside a task
 
@@ -176,3 +177,17 @@ def sigkill_without_nanny(lab: Lab) -> Aftermath:
     Somebody kills a worker with SIGKILL, and nobody watches.
     """
     return _shoot(lab, signal.SIGKILL, nanny=False)
+
+
+@fault
+def sigkill_after_scale_down(lab: Lab) -> Aftermath:
+    """
+    A LocalCluster shrinks; seconds later somebody kills the worker that was to stay.
+    """
+    cluster, client = lab.cluster(workers=3, **{"distributed.scheduler.allowed-failures": 0})
+    cluster.scale(1)
+    wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 1, "the cluster to shrink")
+    future = client.submit(tasks.nap, 30, lab.mark(), key="nap")
+    pid = lab.running()
+    os.kill(pid, signal.SIGKILL)
+    return Aftermath(exc=raised(future), client=client, pid=pid)

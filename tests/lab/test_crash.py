@@ -126,3 +126,14 @@ def test_without_a_nanny_nobody_knows(provoke, explain, fault, cause):
     assert diagnosis.outcome in ("unknown", "explained")
     assert sure_of(diagnosis) <= {cause}
     assert diagnosis.next_steps, "where to look for the exit status"
+
+
+def test_a_kill_after_a_scale_down_is_no_scale_down(provoke, explain):
+    """
+    The nannies of a LocalCluster share a log, and the orders in it were to other workers.
+    """
+    aftermath = provoke("sigkill-after-scale-down")
+    diagnosis = explain(aftermath)
+    assert named(diagnosis) == "external.sigkill"
+    (death,) = [each for each in diagnosis.deaths if not each.asked]
+    assert (death.signal, death.whose.pid) == (9, aftermath.pid)
