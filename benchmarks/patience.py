@@ -19,7 +19,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from peers import environment, makers, silent_client, silent_port
-from rows import Row, publish
+from rows import Row, publish, seconds, timed
 
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, Identity, LogText
 from workerdiag.model.scene import Scene, Victim
@@ -64,7 +64,7 @@ def of_source(name: str, make: Make) -> Iterator[Row]:
             print(f"{name}: not measured, its package is not installed", file=sys.stderr)
             return
         assert "timed-out" in reasons, f"{name} did not wait for anybody: {pieces}"
-    yield row(f"{name}, whom it asks hangs, budget {BUDGET_S:g} s", max(tries)[0], 1.1 * BUDGET_S)
+    yield seconds(f"{name}, whom it asks hangs, budget {BUDGET_S:g} s", max(tries)[0], 1.1 * BUDGET_S)
 
 
 def asked(make: Make, budget_s: float) -> tuple[float, list[Evidence]]:
@@ -92,7 +92,7 @@ def two_inputs(silent: object) -> Row:
     """
     taken_s, pieces = asked(lambda: LogSource([silent, LogText("distributed.nanny - INFO - x\n")]), 2.5)
     assert len(pieces) > 1, "the other input was not read"
-    return row("LogSource, a pipe that nobody writes to and a text, budget 2.5 s", taken_s, 2.0)
+    return seconds("LogSource, a pipe that nobody writes to and a text, budget 2.5 s", taken_s, 2.0)
 
 
 def many_files(make: Make, folder: Path) -> Row:
@@ -104,7 +104,7 @@ def many_files(make: Make, folder: Path) -> Row:
     (folder / "dask-worker-17.err").write_text("distributed.worker - INFO - x\n")
     taken_s, pieces = asked(make, BUDGET_S)
     assert not any(isinstance(each, Gap) for each in pieces), pieces
-    return row(f"LogDirectorySource, 10,000 files, budget {BUDGET_S:g} s", taken_s, 1.1 * BUDGET_S)
+    return seconds(f"LogDirectorySource, 10,000 files, budget {BUDGET_S:g} s", taken_s, 1.1 * BUDGET_S)
 
 
 def of_the_host() -> Iterator[Row]:
@@ -117,17 +117,17 @@ def of_the_host() -> Iterator[Row]:
     places, _ = ask_places(None, [dead], within_s=BUDGET_S)
     scene = Scene(victims=(dead,), places=tuple(places))
     taken_s, _ = asked(partial(HostSource, scene), BUDGET_S)
-    yield row(f"HostSource, this machine, budget {BUDGET_S:g} s", taken_s, BUDGET_S)
+    yield seconds(f"HostSource, this machine, budget {BUDGET_S:g} s", taken_s, BUDGET_S)
     away = Victim(whose=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7"))
     client = silent_client()
-    yield row(
+    yield seconds(
         "where the dead lived, nobody answers, given 0.5 s",
         timed(lambda: ask_places(client, [away], within_s=0.5)),
         0.7,
     )
     with patch.object(machine, "_space", lambda _: time.sleep(10)):
         budget = {"pids": [], "budget_s": 0.3}
-        yield row("a machine whose disks hang, given 0.3 s", timed(lambda: machine.read(budget)), 1.0)
+        yield seconds("a machine whose disks hang, given 0.3 s", timed(lambda: machine.read(budget)), 1.0)
     with (
         patch.object(kernel, "_kmsg", unreadable),
         patch.object(kernel, "_klogctl", unreadable),
@@ -135,7 +135,7 @@ def of_the_host() -> Iterator[Row]:
         patch.object(kernel, "_FILES", ()),
     ):
         budget = {"since_s": 60, "budget_s": 0.3}
-        yield row("a journal that hangs, given 0.3 s", timed(lambda: kernel.read(budget)), 1.0)
+        yield seconds("a journal that hangs, given 0.3 s", timed(lambda: kernel.read(budget)), 1.0)
 
 
 def of_hostile_servers(known: dict[str, Make]) -> Iterator[Row]:
@@ -147,10 +147,10 @@ def of_hostile_servers(known: dict[str, Make]) -> Iterator[Row]:
         for behaviour in (each for each in HOSTILE if each != "hangs"):
             with hostile_server(behaviour) as url, patch.dict(os.environ, environment(url, Path(folder))):
                 taken.append(asked(known["KubernetesSource"], 10.0)[0])
-        yield row("KubernetesSource, servers that answer badly, the slowest", max(taken), 5.0)
+        yield seconds("KubernetesSource, servers that answer badly, the slowest", max(taken), 5.0)
         with hostile_server("floods") as url, patch.dict(os.environ, environment(url, Path(folder))):
             taken_s, _ = asked(known["Ec2Source"], 5.0)
-        yield row("Ec2Source, an answer of 100 MB, budget 5 s", taken_s, 5.5)
+        yield seconds("Ec2Source, an answer of 100 MB, budget 5 s", taken_s, 5.5)
 
 
 def unreadable(*_: object) -> None:
@@ -158,22 +158,6 @@ def unreadable(*_: object) -> None:
     As kernel.dmesg_restrict makes the kernel log.
     """
     raise PermissionError(1, "Operation not permitted")
-
-
-def timed(act: Callable[[], object]) -> float:
-    """
-    Seconds that it takes.
-    """
-    began = time.perf_counter()
-    act()
-    return time.perf_counter() - began
-
-
-def row(what: str, measured: float, goal: float) -> Row:
-    """
-    Seconds, with the most that is allowed.
-    """
-    return Row(what=what, measured=measured, unit="s", goal=goal)
 
 
 if __name__ == "__main__":

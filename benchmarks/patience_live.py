@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
@@ -22,7 +22,7 @@ import dask
 from click.testing import CliRunner
 from distributed import Client, KilledWorker, LocalCluster
 from live import scheduler
-from rows import Row, publish
+from rows import Row, publish, seconds, timed
 
 import workerdiag
 from workerdiag.cli import DEATHS, main
@@ -41,16 +41,24 @@ def rows() -> Iterator[Row]:
     """
     One for each who may not answer, then for who does, and for the command line.
     """
-    yield row(f"ClusterSource, frozen scheduler, budget {BUDGET_S:g} s", frozen_scheduler_s(), BUDGET_S * 1.1)
+    yield seconds(
+        f"ClusterSource, frozen scheduler, budget {BUDGET_S:g} s", frozen_scheduler_s(), BUDGET_S * 1.1
+    )
     taken_s, explained_s = frozen_nanny_s()
-    yield row(f"ClusterSource, frozen nanny, budget {BUDGET_S:g} s", taken_s, BUDGET_S * 1.1)
-    yield row(f"explain(exc, client), frozen nanny, timeout {TIMEOUT_S:g} s", explained_s, TIMEOUT_S * 1.1)
-    yield row("ClusterSource, dead scheduler, then closed client, budget 5 s each", dead_scheduler_s(), 5.5)
+    yield seconds(f"ClusterSource, frozen nanny, budget {BUDGET_S:g} s", taken_s, BUDGET_S * 1.1)
+    yield seconds(
+        f"explain(exc, client), frozen nanny, timeout {TIMEOUT_S:g} s", explained_s, TIMEOUT_S * 1.1
+    )
+    yield seconds(
+        "ClusterSource, dead scheduler, then closed client, budget 5 s each", dead_scheduler_s(), 5.5
+    )
     places_s, machine_s = local_cluster_s()
-    yield row("where the dead lived, local cluster", places_s, 0.05)
-    yield row("HostSource, local cluster", machine_s, 0.5)
-    yield row("workerdiag explain --scheduler, twice, which is silent, timeout 1 s", silent_s(), 2 * 1.1 + 2)
-    yield row("workerdiag demo, the slowest of its deaths", max(map(demo_s, DEATHS)), 60)
+    yield seconds("where the dead lived, local cluster", places_s, 0.05)
+    yield seconds("HostSource, local cluster", machine_s, 0.5)
+    yield seconds(
+        "workerdiag explain --scheduler, twice, which is silent, timeout 1 s", silent_s(), 2 * 1.1 + 2
+    )
+    yield seconds("workerdiag demo, the slowest of its deaths", max(map(demo_s, DEATHS)), 60)
 
 
 def frozen_scheduler_s() -> float:
@@ -200,22 +208,6 @@ def nannies(address: str, *names: str) -> Iterator[list[int]]:
             opened.callback(process.terminate)
             started.append(process.pid)
         yield started
-
-
-def timed(act: Callable[[], object]) -> float:
-    """
-    Seconds that it takes.
-    """
-    began = time.perf_counter()
-    act()
-    return time.perf_counter() - began
-
-
-def row(what: str, measured: float, goal: float) -> Row:
-    """
-    Seconds, with the most that is allowed.
-    """
-    return Row(what=what, measured=measured, unit="s", goal=goal)
 
 
 if __name__ == "__main__":

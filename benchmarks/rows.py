@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, quantiles
 
 from attrs import asdict, frozen
@@ -44,6 +45,22 @@ def usual(values: Sequence[float]) -> float:
     """
     low, _, high = quantiles(values, n=4)
     return mean(each for each in values if low <= each <= high)
+
+
+def timed(act: Callable[[], object]) -> float:
+    """
+    Seconds that it takes.
+    """
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def seconds(what: str, measured: float, goal: float) -> Row:
+    """
+    Seconds, with the most that is allowed.
+    """
+    return Row(what=what, measured=measured, unit="s", goal=goal)
 
 
 def publish(rows: Iterable[Row]) -> None:

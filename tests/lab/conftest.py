@@ -35,6 +35,16 @@ def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 
 @pytest.fixture
+def boxes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """
+    The folder for black boxes, here and in all processes that the lab starts.
+    """
+    folder = lab.folder / "boxes"
+    monkeypatch.setenv("WORKERDIAG_RECORDER_DIRECTORY", str(folder))
+    return folder
+
+
+@pytest.fixture
 def provoke(lab: Lab) -> Callable[[str], Aftermath]:
     """
     Brings a fault about, by its name.

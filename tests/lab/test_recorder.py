@@ -26,23 +26,13 @@ from .cluster import IMPATIENT, Client, raised
 from .kernel import UnavailableError, memory_group, small_disk
 from .processes import PATIENCE_S, wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("boxes")]
 common = pytest.mark.common
 
 PRELOADS = {
     f"DASK_DISTRIBUTED__{process}__PRELOAD": '["workerdiag.recorder.preload"]'
     for process in ("NANNY", "WORKER", "SCHEDULER")
 }
-
-
-@pytest.fixture(autouse=True)
-def boxes(lab, monkeypatch):
-    """
-    The folder for black boxes, here and in all processes that the lab starts.
-    """
-    folder = lab.folder / "boxes"
-    monkeypatch.setenv("WORKERDIAG_RECORDER_DIRECTORY", str(folder))
-    return folder
 
 
 def recorded(lab, *arguments, **options):

@@ -20,22 +20,12 @@ from .processes import wait_until
 from .promises import named
 from .test_recorder import files, ran, told
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("boxes")]
 
 IMPATIENT = {"distributed.scheduler.allowed-failures": 0}
 #: So that a test need not wait for what Dask takes its time for: it looks each 100 ms, and is sure after three.
 EAGER = {"interval": "100ms", "wait_count": 3, "target_duration": "500ms"}
 MOST = 4
-
-
-@pytest.fixture(autouse=True)
-def boxes(lab, monkeypatch):
-    """
-    The folder for black boxes, here and in all processes that the lab starts.
-    """
-    folder = lab.folder / "boxes"
-    monkeypatch.setenv("WORKERDIAG_RECORDER_DIRECTORY", str(folder))
-    return folder
 
 
 def recording(client):

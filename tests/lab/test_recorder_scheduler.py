@@ -26,18 +26,8 @@ from . import tasks
 from .cluster import Client, raised
 from .processes import PATIENCE_S, wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("boxes")]
 common = pytest.mark.common
-
-
-@pytest.fixture(autouse=True)
-def boxes(lab, monkeypatch):
-    """
-    The folder for black boxes, here and in all processes that the lab starts.
-    """
-    folder = lab.folder / "boxes"
-    monkeypatch.setenv("WORKERDIAG_RECORDER_DIRECTORY", str(folder))
-    return folder
 
 
 def recorded(lab, *, workers=1, allowed=0, **options):

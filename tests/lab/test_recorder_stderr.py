@@ -22,7 +22,7 @@ from . import tasks
 from .cluster import IMPATIENT, _environment, raised
 from .processes import PATIENCE_S, Daemon, wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("boxes")]
 common = pytest.mark.common
 
 PRELOADS = {
@@ -35,16 +35,6 @@ ABORTS = ("free(): invalid pointer", "munmap_chunk(): invalid pointer", "free():
 CUDA = "CUDA error: an illegal memory access was encountered"
 #: Standard error of the command becomes a pipe to a program that writes to the log.
 PIPED = 'exec "$@" 2> >(exec cat)'
-
-
-@pytest.fixture(autouse=True)
-def boxes(lab, monkeypatch):
-    """
-    The folder for black boxes, here and in all processes that the lab starts.
-    """
-    folder = lab.folder / "boxes"
-    monkeypatch.setenv("WORKERDIAG_RECORDER_DIRECTORY", str(folder))
-    return folder
 
 
 def piped_worker(lab, name="worker", **env):

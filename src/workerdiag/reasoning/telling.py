@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity
+from workerdiag.model.stops import ASKED_REASONS
 from workerdiag.reasoning.ends import End
 
 #: Messages of one process's end are at most so far apart in one log.
@@ -22,19 +23,6 @@ CLOSING_S = 5.0
 #: A goodbye on the scheduler's stream and the removal that follows it.
 GOODBYE_LINES = 3
 
-#: Reasons of ``closing-worker`` events and "Stopping worker" lines with which somebody
-#: asked it to stop (distributed 2026.8.0: worker.py, nanny.py, scheduler.py).
-ASKED_REASONS = (
-    "signal-",
-    "scheduler-",
-    "nanny-close",
-    "nanny-plugin-",
-    "worker-lifetime-reached",
-    "worker-close",
-    "client-restart",
-    "retire-workers",
-    "worker-close-gracefully",
-)
 _SIGKILL = "9"
 _STILL_ALIVE = "nanny.still-alive"
 _LISTED = re.compile(r"[(\[{]([^()\[\]{}=]*)[)\]}]\s*$")

@@ -10,6 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.model.evidence import Evidence, ExceptionFacts, Identity
+from workerdiag.model.stops import ASKED_REASONS
 
 #: Deaths so long before the one in question belong to it.
 RECENT_S = 900.0
@@ -22,18 +23,6 @@ _SAME_S = 60.0
 
 #: The scheduler has the nanny stop a worker that it removes for want of heartbeats (scheduler.py).
 _UNRESPONSIVE = "check-worker-ttl"
-#: So begin the reasons with which a worker closes because somebody asked it to (``reason`` and ``stimulus``
-#: in worker.py, nanny.py and scheduler.py, 2024.8.1 to 2026.8.0).
-ASKED_REASONS = (
-    "signal-",
-    "scheduler-",
-    "nanny-close",
-    "nanny-plugin-",
-    "worker-lifetime-reached",
-    "worker-close",
-    "client-restart",
-    "retire-workers",
-)
 
 
 @frozen(kw_only=True)

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from workerdiag.model.evidence import Event, Identity, ProcessExit
-from workerdiag.sources.recorder.choice import ASKED_REASONS, Death
+from workerdiag.model.stops import ASKED_REASONS
+from workerdiag.sources.recorder.choice import Death
 
 SAID_BY = "flight recorder"
 _REASON_CHARS = 200
