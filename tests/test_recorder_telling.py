@@ -97,7 +97,13 @@ def test_an_exit_code_in_words(code, told):
 
 @pytest.mark.parametrize(
     ("dump", "number"),
-    [(DUMP, 11), ("Fatal Python error: Aborted\n", 6), ("Fatal Python error: oops", None), ("", None)],
+    [
+        (DUMP, 11),
+        ("Fatal Python error: Aborted\n", 6),
+        ("Fatal Python error: Aborted\n\n  File Fatal Python error: Segmentation fault\n", 6),
+        ("Fatal Python error: oops", None),
+        ("", None),
+    ],
 )
 def test_the_dump_tells_the_signal(dump, number):
     """

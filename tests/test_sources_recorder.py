@@ -195,6 +195,16 @@ def test_a_scheduler_that_fails_is_a_gap():
     assert of(ProcessExit, evidence)
 
 
+def test_of_two_dumps_the_first_is_of_the_signal_that_came():
+    """
+    Faulthandler can crash while it walks the stacks of other threads; that is no segfault of the task's.
+    """
+    nested = "Fatal Python error: Aborted\n\n  File Fatal Python error: Segmentation fault\n"
+    message = told()
+    evidence = asked(Client((record(), {**message, "box": {**message["box"], "fault": nested}})))
+    assert of(LogChunk, evidence)[-1].data == b"Fatal Python error: Aborted\n\n  File "
+
+
 def test_one_death_tells_its_exit_memory_words_and_tasks():
     """
     Each fact is there with whose it is.

@@ -131,7 +131,7 @@ def test_what_glibc_says_before_it_aborts_is_found_in_the_workers_log(lab):
     assert message["stderr"]["text"].strip() in ABORTS
     assert (message["stderr"]["from"], message["stderr"]["shared"]) == ("file", False)
     diagnosis = workerdiag.explain(problem, client, timeout="30s")
-    assert diagnosis.top.id == "signal.abort"
+    assert diagnosis.top.id == "signal.abort", str(diagnosis)
     assert any(each in evidence(diagnosis) for each in ABORTS)
 
 
@@ -166,7 +166,7 @@ def test_what_glibc_says_into_a_pipe_is_copied_if_asked_for(lab):
     assert (message["stderr"]["from"], message["stderr"]["shared"]) == ("copy", False)
     daemon.said("|".join(each.replace("(", r"\(").replace(")", r"\)") for each in ABORTS))
     diagnosis = workerdiag.explain(problem, client, timeout="30s")
-    assert diagnosis.top.id == "signal.abort"
+    assert diagnosis.top.id == "signal.abort", str(diagnosis)
     assert any(each in evidence(diagnosis) for each in ABORTS)
 
 

@@ -52,12 +52,11 @@ def exit_of(code: int) -> dict[str, Any]:
 
 def exit_by_dump(fault: str) -> dict[str, Any]:
     """
-    The exit as far as faulthandler's dump tells it: the signal that it was written for, if any.
+    The exit as far as faulthandler's dump tells it: the signal that it was first written for, if any.
     """
-    for word, number in _FATAL.items():
-        if number is not None and f"Fatal Python error: {word}" in fault:
-            return {"signal": int(number), "status": None, "certain": False}
-    return {"signal": None, "status": None, "certain": False}
+    found = [(fault.find(f"Fatal Python error: {word}"), number) for word, number in _FATAL.items()]
+    first = min(((at, number) for at, number in found if at >= 0 and number is not None), default=None)
+    return {"signal": int(first[1]) if first else None, "status": None, "certain": False}
 
 
 def crashed_thread(fault: str) -> int | None:

@@ -33,6 +33,8 @@ _LINES_CHARS = 64 * 1024
 #: A message of a nanny is smaller than that.
 _BOX_CHARS = 64 * 1024
 _MOST_NAMED = 20
+#: How a dump begins (CPython, Modules/faulthandler.c).
+_DUMP = "Fatal Python error: "
 #: Reasons that a nanny has for its worker's end, which are none of the worker's making.
 _PLAIN = ("nanny_status", "asked", "memory_terminated", "terminate_fraction", "late", "nanny_lives")
 
@@ -182,10 +184,20 @@ def _words(death: Death, whose: Identity) -> Iterator[LogChunk]:
     of = whose.worker or (f"process {whose.pid}" if whose.pid else "a worker")
     for name, title in (("lines", "last lines"), ("fault", "faulthandler's dump")):
         text = box.get(name)
+        if isinstance(text, str) and name == "fault":
+            text = _first_dump(text)
         if isinstance(text, str) and text.strip():
             data = text[-_LINES_CHARS:].encode("utf-8", "replace")
             yield LogChunk(origin=f"{SAID_BY}, {title} of {of}", data=data, stream="worker", whose=whose)
     yield from _printed(death, whose, of)
+
+
+def _first_dump(text: str) -> str:
+    """
+    What faulthandler wrote for the first signal: it can itself crash while it walks other threads' stacks.
+    """
+    again = text.find(_DUMP, text.find(_DUMP) + 1)
+    return text if again < 0 else text[:again]
 
 
 def _printed(death: Death, whose: Identity, of: str) -> Iterator[LogChunk]:
