@@ -9,9 +9,11 @@ import pytest
 from workerdiag import LogText, explain
 from workerdiag.matching.match import match
 from workerdiag.matching.scan import Matcher
+from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk, ProcessExit
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import assemble
+from workerdiag.reasoning.orders import Orders
 from workerdiag.rulebook import load_rulebook
 
 BOOK = load_rulebook()
@@ -327,3 +329,31 @@ def test_a_stop_of_others_is_no_sign_of_a_death_that_nobody_asked_for():
     top = explain(logs=[LogText(text, stream) for text, stream in logs]).top
     assert top is not None
     assert top.id == "external.sigkill"
+
+
+def test_a_stop_a_second_before_a_worker_joined_is_no_sign_of_its_death():
+    """
+    An adaptive cluster gives the name of the one it sent away to the next one at once.
+    """
+    retire = at(8, "scheduler", "Retire worker addresses (stimulus_id='retire-workers-1.5') (1, 'w')")
+    joined = at(9.2, "scheduler", "Register worker addr: tcp://10.0.0.4:4002 name: w")
+    logs = [
+        (f"{START}\n{KILLED}\n{RESTARTING}", "nanny"),
+        (f"{retire}\n{joined}\n{REMOVED}", "scheduler"),
+    ]
+    top = explain(logs=[LogText(text, stream) for text, stream in logs]).top
+    assert top is not None
+    assert top.id == "external.sigkill"
+
+
+@pytest.mark.parametrize(("line", "others"), [(3, False), (2, True)])
+def test_a_worker_that_joins_after_a_death_takes_no_order_from_it(line, others):
+    """
+    With fixed ports the next worker has the same address; what was said before the first one's end is its.
+    """
+    worker = Identity(worker="tcp://10.0.0.4:4002")
+    joined = Match(owner="scheduler.register-worker", origin="log", line=line, whose=worker)
+    order = Match(owner="exit.scheduler-retired", sign="retired", origin="log", line=1)
+    end = End(whose=worker)
+    end.file(Match(owner="scheduler.remove-worker", role="removal", origin="log", line=2, last_line=2))
+    assert Orders({"scheduler.register-worker": [joined]}).are_for_another(order, end) is others

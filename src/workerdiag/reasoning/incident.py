@@ -24,10 +24,10 @@ from workerdiag.model.evidence import (
 )
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.joining import ends_told, joined, with_names, without_strangers
+from workerdiag.reasoning.orders import REGISTRATIONS
 from workerdiag.reasoning.owning import of_strangers, sorted_out
 
-#: Landmarks with which a scheduler says that it has a worker, and what tells that one was lost.
-_REGISTRATIONS = ("scheduler.register-worker", "event.add-worker")
+#: What tells that a worker was lost.
 _LOSSES = ("death", "ended", "removal", "vanished", "restart", "blame")
 
 
@@ -102,7 +102,7 @@ def _nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool
     if any(isinstance(piece, ProcessExit | ExceptionFacts) and _is_loss(piece) for piece in rest):
         return False
     marks = [each for each in matches if not each.sign and each.stream != "kernel"]
-    came = any(each.role == "start" and each.owner in _REGISTRATIONS for each in marks)
+    came = any(each.role == "start" and each.owner in REGISTRATIONS for each in marks)
     return came and not any(each.role in _LOSSES for each in marks)
 
 

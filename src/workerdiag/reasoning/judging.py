@@ -13,17 +13,15 @@ from workerdiag.model.evidence import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Case, Incident
+from workerdiag.reasoning.orders import Orders
 from workerdiag.reasoning.scoring import Distribution, Marks, Support, by_owner, distribution, supports
 from workerdiag.reasoning.showing import assigned
-from workerdiag.reasoning.telling import may_retire
 
 _MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble")
 #: A crash loop of thousands of deaths says no more than its first and last hundreds.
 MOST_JUDGED = 200
 #: What asks a process to stop comes before its end; clocks and log buffers allow for this much.
 ORDER_SLACK_S = 2.0
-#: A worker says that it begins a little before the scheduler says that it has it.
-JOIN_SLACK_S = 5.0
 #: A process that was asked to stop says so at once; what is ordered after that is another order.
 ASKED_SLACK_S = 0.25
 
@@ -46,18 +44,19 @@ def judge(cases: Iterable[Case], incident: Incident, book: Rulebook) -> list[Jud
     Of very many deaths only the first and the last are judged; those between are as they are.
     """
     marks = by_owner(incident.marks)
+    orders = Orders(marks)
     cases = list(cases)
     between = range(MOST_JUDGED // 2, len(cases) - MOST_JUDGED // 2)
     return [
         Judged(case=case, supports=(), chances=Distribution())
         if index in between
-        else _judge(case, incident, marks, book)
+        else _judge(case, incident, marks, orders, book)
         for index, case in enumerate(cases)
     ]
 
 
-def _judge(case: Case, incident: Incident, marks: Marks, book: Rulebook) -> Judged:
-    signs = [each for each in (*case.signs, *incident.loose) if _counts(each, case, book, marks)]
+def _judge(case: Case, incident: Incident, marks: Marks, orders: Orders, book: Rulebook) -> Judged:
+    signs = [each for each in (*case.signs, *incident.loose) if _counts(each, case, book, orders)]
     found = tuple(
         each
         for each in supports(book, signs, marks, case.end, incident.looked)
@@ -66,7 +65,7 @@ def _judge(case: Case, incident: Incident, marks: Marks, book: Rulebook) -> Judg
     return Judged(case=case, supports=found, chances=distribution(found))
 
 
-def _counts(match: Match, case: Case, book: Rulebook, marks: Marks) -> bool:
+def _counts(match: Match, case: Case, book: Rulebook, orders: Orders) -> bool:
     """
     Whether a sign speaks for its cause in this case.
 
@@ -78,29 +77,10 @@ def _counts(match: Match, case: Case, book: Rulebook, marks: Marks) -> bool:
         return False
     if cause.ends != "stopped" or case.end is None:
         return True
-    if not case.end.asked and _is_anothers(match, case.end, marks):
+    if not case.end.asked and orders.are_for_another(match, case.end):
         return False
     begun = _began(case.end)
     return match.when is None or begun is None or match.when <= begun
-
-
-def _is_anothers(match: Match, end: End, marks: Marks) -> bool:
-    """
-    Whether a sign of a stop names another worker, stands in an order to others, or is older than this one.
-    """
-    worker = end.whose.worker
-    if match.whose.worker and worker and match.whose.worker != worker:
-        return True
-    joined = [each.when for each in marks.get("scheduler.register-worker", ()) if each.whose.worker == worker]
-    if (
-        worker
-        and match.when is not None
-        and any(each and match.when < each - JOIN_SLACK_S for each in joined)
-    ):
-        return True
-    orders = marks.get("scheduler.retire", ())
-    places = [each for each in orders if (each.origin, each.line) == (match.origin, match.line)]
-    return any(not may_retire(each, end.whose) for each in places)
 
 
 def _began(end: End) -> float | None:

@@ -4,13 +4,13 @@ What one log or one event after another tells of worker processes that ended.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity
 from workerdiag.model.stops import ASKED_REASONS
 from workerdiag.reasoning.ends import End
+from workerdiag.reasoning.orders import RETIREMENT, may_retire
 
 #: Messages of one process's end are at most so far apart in one log.
 NEAR_S = 90.0
@@ -25,11 +25,8 @@ GOODBYE_LINES = 3
 
 _SIGKILL = "9"
 _STILL_ALIVE = "nanny.still-alive"
-_LISTED = re.compile(r"[(\[{]([^()\[\]{}=]*)[)\]}]\s*$")
-#: A message that is quoted with so many characters was cut there.
-_CUT_CHARS = 600
 #: Marks that are orders to processes named elsewhere, not the end of one.
-_ORDERS = ("signal.received", "scheduler.retire", "scheduler.restart", "scheduler.closing")
+_ORDERS = ("signal.received", RETIREMENT, "scheduler.restart", "scheduler.closing")
 
 
 class LogReader:
@@ -154,7 +151,7 @@ class LogReader:
         """
         since = self._joined.get(mark.whose.worker or "", 0)
         orders = [each for each in self._orders if each.line > since and _ordered(each, mark)]
-        return (each for each in orders if each.owner != "scheduler.retire" or may_retire(each, mark.whose))
+        return (each for each in orders if each.owner != RETIREMENT or may_retire(each, mark.whose))
 
     def _new(self, mark: Match) -> End:
         end = End(asked=any(True for _ in self._orders_for(mark)))
@@ -201,18 +198,6 @@ def _ordered(order: Match, mark: Match) -> bool:
     if order.when is not None and mark.when is not None:
         return -1.0 <= mark.when - order.when <= ORDER_S
     return 0 <= mark.line - order.line <= NEAR_LINES
-
-
-def may_retire(order: Match, whose: Identity) -> bool:
-    """
-    Whether a retirement, which lists addresses or names of workers, may be of this one.
-    """
-    found = _LISTED.search(order.text)
-    retired = order.captures.get("worker") or (found[1] if found and len(order.text) < _CUT_CHARS else "")
-    listed = {each.strip(" '\"") for each in retired.split(",")} - {""}
-    if not listed or whose.worker is None or listed & {whose.worker, whose.name}:
-        return True
-    return whose.name is None and not all("://" in each for each in listed)
 
 
 def _place(mark: Match) -> str:
