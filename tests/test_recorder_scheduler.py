@@ -10,6 +10,7 @@ import logging
 import pickle
 from types import SimpleNamespace
 
+import fsspec
 import pytest
 
 from workerdiag.recorder import appending
@@ -385,7 +386,6 @@ def test_records_go_to_any_store_that_fsspec_knows():
     """
     Each batch is an object of its own below the URL.
     """
-    fsspec = pytest.importorskip("fsspec")
     appender = Appender("memory://deaths", pytest.fail)
     appender.put({"number": 1})
     appender.close()
@@ -393,6 +393,21 @@ def test_records_go_to_any_store_that_fsspec_knows():
     (name,) = filesystem.ls("/deaths", detail=False)
     assert json.loads(filesystem.cat(name)) == {"number": 1}
     filesystem.rm("/deaths", recursive=True)
+
+
+def test_no_record_in_a_store_is_written_over(monkeypatch):
+    """
+    Not even by a second recorder that started in the same millisecond, or as the same pid of the same pod.
+    """
+    monkeypatch.setattr(appending.time, "time", lambda: 1_795_281_103.0)
+    filesystem = fsspec.filesystem("memory")
+    for number in (1, 2):
+        appender = Appender("memory://twice", pytest.fail)
+        appender.put({"number": number})
+        appender.close()
+    said = [json.loads(filesystem.cat(name))["number"] for name in filesystem.ls("/twice", detail=False)]
+    filesystem.rm("/twice", recursive=True)
+    assert sorted(said) == [1, 2]
 
 
 def test_a_disk_that_cannot_be_written_is_noted_and_no_more(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ import queue
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ class Appender:
         self._note = note
         self._remote = "://" in target
         self._waiting: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
-        self._started_ms = int(time.time() * 1000)
+        self._run_id = f"{int(time.time() * 1000)}-{uuid.uuid4().hex[:8]}"
         self._objects = 0
         self._thread = threading.Thread(target=self._run, name="workerdiag-append", daemon=True)
         self._thread.start()
@@ -119,7 +120,7 @@ class Appender:
 
         if self._objects >= MOST_OBJECTS:
             raise OSError(f"{MOST_OBJECTS} objects were written, and no more are")
-        name = f"deaths-{socket.gethostname()}-{os.getpid()}-{self._started_ms}-{self._objects:04d}.jsonl"
+        name = f"deaths-{socket.gethostname()}-{os.getpid()}-{self._run_id}-{self._objects:04d}.jsonl"
         filesystem, folder = fsspec.core.url_to_fs(self._target)
         filesystem.makedirs(folder, exist_ok=True)
         filesystem.pipe_file(f"{folder.rstrip('/')}/{name}", data)
