@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,15 +14,12 @@ from workerdiag import __version__
 from workerdiag.cli.guard import GOOD, NOT_GOOD, Guarded, UnusableError
 from workerdiag.cli.terminal import is_colored, text_width, warn
 from workerdiag.model.evidence import STREAMS, Evidence, Gap
+from workerdiag.sources.budget import Budget
 
 if TYPE_CHECKING:
     from workerdiag.model.diagnosis import Findings
 
 FORMATS = ("text", "json", "markdown", "html")
-#: Of the time: what is live gets so much, less where there are logs to read as well; after the last
-#: share its text is searched no more (as in `workerdiag.api`).
-_LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.7, 0.6
-_SEARCH_SHARE = 0.85
 
 
 def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
@@ -144,7 +140,7 @@ class _Asked:
         self._inputs = tuple(inputs)
         self._scheduler = scheduler
         self._stream = stream
-        self._budget_s = budget_s
+        self._budget = Budget(budget_s, with_logs=bool(self._inputs))
         #: Whether any place gave anything but a gap.
         self.anything_read = False
         #: Inputs, or a scheduler, that could not be read.
@@ -160,7 +156,6 @@ class _Asked:
             yield piece
 
     def _pieces(self) -> Iterator[Evidence]:
-        started = time.monotonic()
         if self._scheduler:
             for piece in self._live(self._scheduler):
                 if isinstance(piece, Gap) and piece.source == "scheduler":
@@ -171,9 +166,8 @@ class _Asked:
             from workerdiag.recorder.reopening import message_in
             from workerdiag.sources.logs import LogSource
 
-            left_s = max(0.5, self._budget_s - (time.monotonic() - started))
             source = LogSource(self._inputs, stream=self._stream, unbundle=evidence_in, unbox=message_in)
-            yield from source.collect(budget_s=left_s)
+            yield from source.collect(budget_s=self._budget.left_s)
             self.unread += source.unread
             self.anything_read |= source.readable_count > 0
 
@@ -181,11 +175,8 @@ class _Asked:
         from workerdiag.cli.asking import ask
         from workerdiag.sources.run import in_time
 
-        deadline = time.monotonic() + _SEARCH_SHARE * self._budget_s
-        found = ask(
-            address, budget_s=self._budget_s * (_LIVE_SHARE_WITH_LOGS if self._inputs else _LIVE_SHARE)
-        )
-        yield from in_time(found, deadline=deadline)
+        found = ask(address, budget_s=self._budget.live_s)
+        yield from in_time(found, deadline=self._budget.search_until)
 
 
 def _worded(gap: Gap) -> str:

@@ -1,0 +1,102 @@
+"""
+`Diagnosis`: the findings, with the ways to show and keep them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from workerdiag.keeping.kept import Kept
+from workerdiag.model.diagnosis import Findings
+
+
+@frozen(kw_only=True)
+class Diagnosis(Findings):
+    """
+    Why a worker died, how sure that is, and what to do; see `Findings` for the fields.
+
+    ``str(diagnosis)`` is the text for a terminal; in a notebook it shows as HTML.
+    """
+
+    #: The evidence it rests on, for `save`; no part of its value, its JSON or a pickle of it.
+    _kept: Kept | None = field(default=None, eq=False, repr=False)
+
+    def __str__(self) -> str:
+        from workerdiag.rendering.text import render_text
+
+        return render_text(self)
+
+    def to_markdown(self) -> str:
+        """
+        The report as Markdown, everything untrusted escaped.
+        """
+        from workerdiag.rendering.markdown import render_markdown
+
+        return render_markdown(self)
+
+    def to_html(self) -> str:
+        """
+        The report as one piece of HTML without outside resources, everything untrusted escaped.
+        """
+        from workerdiag.rendering.html import render_html
+
+        return render_html(self)
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def to_dict(self) -> dict[str, Any]:
+        """
+        The diagnosis as plain values, with the number of its schema under ``schema``.
+        """
+        from workerdiag.rendering.json import to_dict
+
+        return to_dict(self)
+
+    def to_json(self) -> str:
+        """
+        The diagnosis as JSON; `from_json` reads it back, equal.
+        """
+        from workerdiag.rendering.json import to_json
+
+        return to_json(self)
+
+    def save(self, path: str | os.PathLike[str], *, redact: bool = True, anonymous: bool = False) -> Path:
+        """
+        Write a death bundle: this diagnosis with the evidence it rests on, in one zip file.
+
+        ``explain(logs="death.zip")`` judges it again, by whatever is known then;
+        ``workerdiag report death.zip`` makes a bug report of it. Of the evidence at most 8 MiB are
+        kept: all that is not text, and of each log its beginning, its end and all messages that
+        say something. docs/death-bundle.md has what is in it.
+
+        Args:
+            path: The file to write; one that is there is replaced when the new one is whole.
+            redact: Hide what looks like a password, key or token.
+            anonymous: Also put stand-ins for IP addresses, host names and user names.
+
+        Returns:
+            The path.
+
+        Raises:
+            BundleError: It cannot be written there; nothing is left behind.
+        """
+        from workerdiag.bundle.writing import write_bundle
+
+        return write_bundle(self, self._kept, Path(path), redact=redact, anonymous=anonymous)
+
+    @classmethod
+    def from_json(cls, text: str) -> Diagnosis:
+        """
+        The diagnosis that `to_json` wrote.
+
+        Raises:
+            BadReportError: The text is something else.
+        """
+        from workerdiag.rendering.json import from_json
+
+        return cls(**from_json(text))
