@@ -9,6 +9,7 @@ the machine. Needs root, ``etcd``, ``containerd``, ``runc``, ``kubectl`` and the
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -34,13 +35,18 @@ _ETCD = "http://127.0.0.1:12379"
 _SOCKET = Path("/run/workerdiag-k8s/containerd.sock")
 _PAUSE, DASK = "docker.io/lab/pause:1", "docker.io/lab/dask:1"
 
+#: ``include/uapi/linux/sched.h``.
+_CLONE_NEWNET = 0x40000000
+
 
 def enter() -> None:
     """
     Move this process, and what it starts from now on, into the cluster's network.
     """
     handle = os.open(f"/run/netns/{NAMESPACE}", os.O_RDONLY)
-    os.setns(handle, os.CLONE_NEWNET)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(handle, _CLONE_NEWNET):  # os.setns is there from Python 3.12
+        raise OSError(ctypes.get_errno(), "setns")
     os.close(handle)
 
 
