@@ -77,6 +77,14 @@ def told(number=1, **more):
     }
 
 
+def found(**box):
+    """
+    What the finder of a black box tells, of a worker that nobody saw die.
+    """
+    said = told(source="orphan", exit={"signal": None, "status": None, "certain": False})
+    return {**said, "box": {**said["box"], **box}}
+
+
 def written(path, *messages):
     """
     A file of records, as the scheduler appends them.
@@ -244,10 +252,38 @@ def test_what_is_told_twice_is_one_death(tmp_path):
     """
     The finder of a box, and the nanny, which knows the exit status and counts, in whatever order.
     """
-    found = told(source="orphan", exit={"signal": None, "status": None, "certain": False})
-    for messages in ((found, told(), record()), (told(), record(), found)):
+    for messages in ((found(), told(), record()), (told(), record(), found())):
         evidence = read(written(tmp_path / "deaths.jsonl", *messages))
         assert (dead(evidence), [each.signal for each in of(ProcessExit, evidence)]) == ([worker(1)], [11])
+
+
+def test_a_box_that_ended_in_mid_work_looks_like_a_kill(tmp_path):
+    """
+    That is a guess, and where to look next is where a kill would have been noted.
+    """
+    diagnosis = workerdiag.explain(logs=written(tmp_path / "deaths.jsonl", found()))
+    assert (diagnosis.outcome, diagnosis.top.id) == ("unknown", "external.sigkill")
+    assert "kernel log" in diagnosis.next_steps[0].look
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        {"state": "closing: worker-close"},
+        {"fault": "Fatal Python error: Segmentation fault\n"},
+        {"identity": {"missing": "faulthandler writes elsewhere already, and is left alone"}},
+    ],
+)
+def test_a_box_of_a_worker_that_may_have_had_a_last_word_is_no_sign_of_a_kill(tmp_path, box):
+    """
+    It was closing, or crashed, or its dump went elsewhere.
+    """
+    (event,) = [
+        each
+        for each in of(Event, read(written(tmp_path / "deaths.jsonl", found(**box))))
+        if each.topic == "recorder" and "told_by" in each.fields
+    ]
+    assert "ended_suddenly" not in event.fields
 
 
 def test_many_records_take_bounded_memory_and_the_newest_are_told(tmp_path):

@@ -115,9 +115,21 @@ def _facts(death: Death, others: Sequence[str]) -> _Fields:
         "seconds_since_heartbeat": _number(heard.get("age_s")),
         "co_victims": ", ".join(others[:_MOST_NAMED]) or None,
         "co_victims_count": len(others) if record else None,
+        "ended_suddenly": _ended_suddenly(told) or None,
     }
     fields |= {name: _plain(told.get(name)) for name in _PLAIN}
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _ended_suddenly(told: Mapping[str, Any]) -> bool:
+    """
+    Whether no code of the process ran any more: of what can be caught, its box would tell.
+    """
+    exit_, box = _map(told.get("exit")), _map(told.get("box"))
+    if told.get("source") != "orphan" or exit_.get("signal") is not None or exit_.get("status") is not None:
+        return False
+    no_dump = "faulthandler" in str(_map(box.get("identity")).get("missing", ""))
+    return box.get("state") == "running" and not box.get("fault") and not no_dump
 
 
 def _was_paused(record: Mapping[str, Any]) -> bool:
