@@ -378,7 +378,8 @@ def cleared() -> Iterator[None]:
 def _clear() -> None:
     if not (HOME / "pid" / "kubelet.pid").exists():
         start_kubelet(build())
-    kubectl("delete", "deployments,quota", "--all", "--wait=true")
+    for kind in ("deployments", "replicasets", "quota"):  # in this order: without a quota they make pods
+        kubectl("delete", kind, "--all", "--wait=true")
     kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
     wait_for(lambda: not _processes())
     kubectl("delete", "events", "--all")
