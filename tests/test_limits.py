@@ -5,6 +5,7 @@ The numbers that mitigations use: what a worker used, what it was allowed, what 
 from __future__ import annotations
 
 from workerdiag.model.evidence import ExceptionFacts, Identity, MemoryReading
+from workerdiag.model.rules import MEMORY_WORDS
 from workerdiag.reasoning.incident import assemble
 from workerdiag.reasoning.limits import numbers_of
 
@@ -33,3 +34,10 @@ def test_a_reading_without_a_limit_changes_no_limit():
     dask = ExceptionFacts(type="KilledWorker", text="", whose=ME, limit_bytes=4 * 10**9)
 
     assert numbers(dask, MemoryReading(whose=ME, rss_bytes=10**9)).limit_bytes == 4 * 10**9
+
+
+def test_mitigations_may_use_these_numbers_and_no_others():
+    """
+    The linter goes by the names that the model has.
+    """
+    assert set(numbers(MemoryReading(whose=ME, rss_bytes=10**9)).words) == set(MEMORY_WORDS)

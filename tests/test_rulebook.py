@@ -145,6 +145,20 @@ def test_lint_names_patterns_that_re2_does_not_know(tmp_path):
     assert "house.b said: every alternative needs a fixed text" in said
 
 
+def test_lint_names_words_that_no_death_gives_a_mitigation(tmp_path):
+    """
+    A sentence with such a word would be left out of every report.
+    """
+    mitigation = """
+[[mitigation]]
+do = "Free port {port}, which {worker} has; it held {rss} of {limits}."
+unless = ["frame"]
+"""
+    said = lint(read_folder(folder(tmp_path, rule=GOOD + mitigation)))
+
+    assert [each.rpartition(" ")[2] for each in said] == ["{frame}", "{limits}", "{port}", "{worker}"]
+
+
 def test_prove_tells_of_a_missed_and_of_a_wrong_line(tmp_path):
     """
     `seen` lines must match, `lookalikes` must not.

@@ -4,6 +4,7 @@ Whether a rulebook keeps what it promises: its patterns, its own examples, its r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 
 from workerdiag.matching.literals import NoLiteralError, literals, stands_in_healthy_logs
@@ -12,10 +13,15 @@ from workerdiag.matching.regex import BadPatternError, pattern
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import (
+    CAPTURED_WORDS,
+    CRASH_WORDS,
+    MEMORY_WORDS,
+    STACK,
     AbsentSign,
     Cause,
     LandmarkSign,
     LogSign,
+    Mitigation,
     Rulebook,
     Sign,
     TogetherSign,
@@ -109,6 +115,10 @@ def _reference_problems(book: Rulebook) -> Iterator[str]:
             for mark in _marks_named(cause, sign):
                 if mark not in landmarks:
                     yield f"{cause.id} {sign.name}: names a landmark that is not there: {mark}"
+        known = _known_words(cause, book)
+        for number, mitigation in enumerate(cause.mitigations, 1):
+            for word in sorted(_quoted(mitigation) - known):
+                yield f"{cause.id} mitigation {number}: quotes what no death has: {{{word}}}"
     yield from _circles(book)
 
 
@@ -128,6 +138,34 @@ def _marks_named(cause: Cause, sign: Sign) -> tuple[str, ...]:
         own = {each.name for each in cause.signs}
         return tuple(each for each in sign.signs if each not in own)
     return ()
+
+
+def _quoted(mitigation: Mitigation) -> set[str]:
+    """
+    The names in braces, and those that decide whether a mitigation is worded at all.
+    """
+    text = f"{mitigation.do} {mitigation.when} {mitigation.cost} {mitigation.example}"
+    return {*re.findall(r"\{([a-z_]+)\}", text), *mitigation.needs, *mitigation.unless}
+
+
+def _known_words(cause: Cause, book: Rulebook) -> set[str]:
+    """
+    What a mitigation of *cause* may quote.
+    """
+    captured = _captures(cause, book)
+    of_crashes = CRASH_WORDS if STACK in captured else ()
+    return {*MEMORY_WORDS, *of_crashes, *captured.intersection(CAPTURED_WORDS)}
+
+
+def _captures(cause: Cause, book: Rulebook) -> set[str]:
+    """
+    The names of groups in the patterns that show *cause*.
+    """
+    marks = {each for sign in cause.signs for each in _marks_named(cause, sign)}
+    texts = [each.pattern for each in book.landmarks if each.id in marks]
+    for sign in cause.signs:
+        texts += [sign.pattern] if isinstance(sign, LogSign) else pattern_texts(sign)
+    return {name for text in texts for name in re.findall(r"\(\?P<(\w+)>", text)}
 
 
 def _circles(book: Rulebook) -> Iterator[str]:

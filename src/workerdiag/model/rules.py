@@ -205,6 +205,15 @@ class LookAlike:
     tell: str
 
 
+#: What mitigations may quote of a death in braces: its memory, ...
+MEMORY_WORDS = ("rss", "limit", "needs_memory", "percent")
+#: ... where it crashed, if a pattern of the cause captures faulthandler's frames under this name, ...
+STACK = "stack"
+CRASH_WORDS = ("frame", "package")
+#: ... and captures of these names in the cause's own patterns.
+CAPTURED_WORDS = ("module", "task", "seconds", "path", "port", "address")
+
+
 @frozen(kw_only=True)
 class Mitigation:
     """

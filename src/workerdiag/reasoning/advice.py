@@ -8,13 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from workerdiag.model.diagnosis import Advice, Match
-from workerdiag.model.rules import Cause
+from workerdiag.model.rules import CAPTURED_WORDS, Cause
 from workerdiag.reasoning.crash_site import frames_of
 from workerdiag.reasoning.crash_site import words as crash_site
 from workerdiag.reasoning.limits import Numbers
 
-#: Captures that mitigations may quote, beside the numbers of `limits`.
-QUOTABLE = ("module", "task", "seconds", "path", "port", "address")
 _LONGEST = 200
 
 
@@ -24,7 +22,9 @@ def mitigations(cause: Cause, numbers: Numbers, matches: Sequence[Match]) -> tup
     """
     words = {key: value for key, value in numbers.words.items() if value} | crash_site(frames_of(matches))
     for match in reversed(matches):
-        words.update({key: match.captures[key][:_LONGEST] for key in QUOTABLE if match.captures.get(key)})
+        words.update(
+            {key: match.captures[key][:_LONGEST] for key in CAPTURED_WORDS if match.captures.get(key)}
+        )
     return tuple(
         Advice(
             do=do,

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 
 from workerdiag.model.diagnosis import Match
+from workerdiag.model.rules import STACK
 
-#: Name of the capture that holds the frames, innermost first (CPython, Python/traceback.c, ``dump_frame``).
-CAPTURE = "stack"
 #: Frames that findings carry, at most.
 MOST_FRAMES = 10
 _MOST_CHARS = 120
@@ -41,9 +40,11 @@ class Frame:
 
 def frames_of(matches: Iterable[Match]) -> tuple[Frame, ...]:
     """
-    The frames of the crashed thread, innermost first; empty where no dump tells which thread that was.
+    The frames of the crashed thread, innermost first (CPython, Python/traceback.c, ``dump_frame``).
+
+    Empty where no dump tells which thread that was.
     """
-    stack = next((each.captures[CAPTURE] for each in matches if each.captures.get(CAPTURE)), "")
+    stack = next((each.captures[STACK] for each in matches if each.captures.get(STACK)), "")
     found = _FRAME.findall(stack)[: 3 * MOST_FRAMES]
     return tuple(Frame(path.replace("\\", "/"), int(line), name.strip()) for path, line, name in found)
 
