@@ -146,6 +146,21 @@ def test_victims_are_the_named_then_the_unexpectedly_removed():
     assert (found[0].whose.pid, found[0].when) == (7, 10.0)
 
 
+def test_a_victim_joined_when_the_scheduler_last_said_so_before_it_went():
+    """
+    With fixed ports an address joins again and again.
+    """
+    whose = Identity(worker="tcp://a:1")
+    joined = [
+        Event(topic="tcp://a:1", fields={"action": "add-worker"}, when=when, whose=whose)
+        for when in (1.0, 11.0, 21.0)
+    ]
+    (found,) = victims_of(
+        [joined[0], removed("tcp://a:1", 10.0), joined[1], removed("tcp://a:1", 20.0), joined[2]]
+    )
+    assert (found.since, found.when) == (11.0, 20.0)
+
+
 def test_text_that_comes_too_late_becomes_a_gap():
     """
     Searching must not make up for time that asking has used.

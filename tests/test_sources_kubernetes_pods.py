@@ -5,6 +5,7 @@ How pods are read, and joined to victims: without a server, from objects as the 
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -217,6 +218,16 @@ def test_an_address_alone_is_not_enough_where_pods_share_it():
     nameless = Victim(whose=Identity(worker="tcp://10.1.0.4:1", host="10.1.0.4"), when=NOON)
     assert find([nameless], [pod(status=ended())], {})
     assert not find([nameless], [pod(status=ended(), hostNetwork=True)], {})
+
+
+def test_a_pod_that_was_made_after_the_worker_joined_is_the_next_one():
+    """
+    A deployment replaces a pod that still ends; with the host's network both have one address.
+    """
+    long_there, just_joined = evolve(VICTIM, since=NOON - 55), evolve(VICTIM, since=NOON - 90)
+    assert [each.victim for each in find([long_there, just_joined], [pod(hostNetwork=True)], {})] == [
+        long_there
+    ]
 
 
 def test_a_pod_that_was_evicted_long_before_is_left_aside():

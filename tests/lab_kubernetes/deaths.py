@@ -253,7 +253,7 @@ def deleted(client: Client) -> BaseException | None:
     client.wait_for_workers(1, timeout=90)
     note_names(client)
     busy = client.submit(hold, pure=False)
-    time.sleep(1)
+    time.sleep(5)  # longer than clocks differ, so that the next pod is known by its age
     (pod,) = _pods(name)
     kubectl("delete", "pod", pod, "--wait=true")
     error = _failed(busy)

@@ -28,6 +28,8 @@ class Victim:
     whose: Identity
     #: When it was found to be gone, seconds since the epoch by the scheduler's clock.
     when: float | None = None
+    #: When it had joined, by the same clock.
+    since: float | None = None
 
 
 @frozen(kw_only=True)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from attrs import evolve
+
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk
 from workerdiag.model.scene import Place, Scene, Victim
 
@@ -30,6 +32,7 @@ def victims_of(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
     """
     named: dict[str, Identity] = {}
     removed: dict[str, Victim] = {}
+    joined: dict[str, float | None] = {}
     expected: set[str] = set()
     for piece in pieces:
         worker = piece.whose.worker if isinstance(piece, ExceptionFacts | Event) else None
@@ -37,20 +40,23 @@ def victims_of(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
             continue
         if isinstance(piece, ExceptionFacts):
             named.setdefault(worker, piece.whose)
+        elif isinstance(piece, Event) and piece.fields.get("action") == "add-worker":
+            joined[worker] = piece.when
         elif isinstance(piece, Event) and piece.fields.get("action") == "remove-worker":
             known = removed.get(worker, Victim(whose=piece.whose))
-            removed[worker] = Victim(whose=known.whose.joined(piece.whose), when=piece.when)
+            whose = known.whose.joined(piece.whose)
+            removed[worker] = Victim(whose=whose, when=piece.when, since=joined.get(worker))
             expected |= {worker} if piece.fields.get("expected") else set()
     for worker, name in _names(pieces):
         if worker in removed:
             whose = removed[worker].whose.joined(Identity(name=name))
-            removed[worker] = Victim(whose=whose, when=removed[worker].when)
+            removed[worker] = evolve(removed[worker], whose=whose)
     unasked = [each for each in removed if each not in expected or each in named]
     latest = sorted(unasked, key=lambda each: -(removed[each].when or 0.0))
     found = {worker: Victim(whose=whose) for worker, whose in named.items()}
     for worker in latest:
         whose = named[worker].joined(removed[worker].whose) if worker in named else removed[worker].whose
-        found[worker] = Victim(whose=whose, when=removed[worker].when)
+        found[worker] = evolve(removed[worker], whose=whose)
     return tuple(found.values())[:MOST_VICTIMS]
 
 

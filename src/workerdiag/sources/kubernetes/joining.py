@@ -196,8 +196,12 @@ def _run_after(end: Termination, pod: Pod) -> float | None:
 
 def _was_there(pod: Pod, victim: Victim) -> bool:
     """
-    Whether the pod was there when the victim died, and had not failed long before.
+    Whether the pod was there when the victim joined and died, and had not failed long before.
+
+    A deployment makes the next pod while the last one still ends, under the same address on a host's network.
     """
+    if victim.since is not None and pod.created is not None and pod.created > victim.since + SKEW_S:
+        return False
     if victim.when is None:
         return True
     if pod.failed and pod.changed is not None and abs(pod.changed - victim.when) > SILENT_S:

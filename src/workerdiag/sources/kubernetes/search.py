@@ -115,7 +115,7 @@ class Search:
         return time.time() + (self._api.ahead_s or 0.0)
 
     def _by_their_clock(self, victim: Victim) -> Victim:
-        return evolve(victim, when=self.shifted(victim.when))
+        return evolve(victim, when=self.shifted(victim.when), since=self.shifted(victim.since))
 
     def _own(self) -> dict[Victim, str]:
         return {self._by_their_clock(victim): pod for victim, pod in self._target.pods.items()}
