@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from attrs import evolve
 
+from recorded import NANNY, NOW, record, told, worker
 from workerdiag.model.evidence import (
     Event,
     ExceptionFacts,
@@ -23,83 +24,18 @@ from workerdiag.model.evidence import (
 )
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
+from workerdiag.reasoning import running
 from workerdiag.reasoning.blame import blame
 from workerdiag.reasoning.incident import assemble
 from workerdiag.reasoning.running import record_of
+from workerdiag.recorder import scheduler as recorder_scheduler
+from workerdiag.recorder import settings as recorder_settings
+from workerdiag.recorder import telling as recorder_telling
 from workerdiag.rulebook import load_rulebook
-from workerdiag.sources.recorder import RecorderSource
+from workerdiag.sources.recorder import TOPIC, RecorderSource, choice, lines
 
-NOW = 1_795_281_103.0
-NANNY = "tcp://10.0.0.4:9001"
 RUNNING = {"schema": 1, "source": "scheduler", "recorder": "running"}
 CLOSED = {"schema": 1, "source": "scheduler", "recorder": "closed"}
-
-
-def worker(number):
-    """
-    Address of one of the dead.
-    """
-    return f"tcp://10.0.0.4:{1000 + number}"
-
-
-def record(number=1, **more):
-    """
-    What a scheduler notes of a death.
-    """
-    return {
-        "schema": 1,
-        "source": "scheduler",
-        "worker": worker(number),
-        "name": "w",
-        "pid": number,
-        "nanny": NANNY,
-        "host": "10.0.0.4",
-        "when": NOW + number,
-        "stimulus_id": "handle-worker-cleanup-1",
-        "expected": False,
-        "reason": None,
-        "changes": (),
-        "nthreads": 1,
-        "limit_bytes": 100,
-        "heard": {"when": NOW, "age_s": 0.5, "rss_bytes": 60},
-        "executing": ({"key": "load", "seconds": 1.0},),
-        "seceded": (),
-        "assigned": ("load", "wait"),
-        "assigned_count": 2,
-        "suspicious": (),
-        "gave_up": (),
-        "allowed_failures": 3,
-        **more,
-    }
-
-
-def told(number=1, **more):
-    """
-    What a nanny tells of it.
-    """
-    return {
-        "schema": 1,
-        "source": "nanny",
-        "worker": worker(number),
-        "pid": number,
-        "nanny": NANNY,
-        "when": NOW + number,
-        "exit": {"signal": 11, "status": None, "certain": True},
-        "asked": False,
-        "executing": (
-            {"key": "load", "clipped": False, "thread": "Dask-0", "since": NOW + number - 2, "crashed": True},
-        ),
-        "box": {
-            "state": "running",
-            "written_at": NOW + number,
-            "samples": ({"when": NOW, "process_rss_bytes": 90, "memory_limit_bytes": 100},),
-            "lines": "distributed.worker - INFO - last words\n",
-            "fault": "Fatal Python error: Segmentation fault\n",
-            "identity": {},
-            "torn": (),
-        },
-        **more,
-    }
 
 
 class Client:
@@ -521,3 +457,13 @@ def test_the_whole_box_goes_along_for_a_bundle():
 
     assert json.loads(box.fields["content"])["lines"] == "distributed.worker - INFO - last words\n"
     assert box.whose.worker == worker(1)
+
+
+def test_both_sides_of_the_layers_say_the_same():
+    """
+    The recorder runs on clusters, and the source reads what it said there: neither imports the other.
+    """
+    assert TOPIC == recorder_settings.TOPIC
+    assert lines.SCHEMA == recorder_telling.SCHEMA
+    assert choice.RECENT_S == recorder_scheduler.RECENT_S
+    assert choice.TOGETHER_S == running.TOGETHER_S

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workerdiag
+from recorded import NOW, record, told, worker
 from workerdiag.cli import main
 from workerdiag.model.evidence import Event, ExceptionFacts, Executing, Gap, Identity, LogChunk, ProcessExit
 from workerdiag.recorder.appending import Appender
@@ -28,53 +29,7 @@ from workerdiag.sources.logs import LogSource
 from workerdiag.sources.recorder.choice import Death
 from workerdiag.sources.recorder.telling import of_deaths
 
-NOW = 1_795_281_103.0
-NANNY = "tcp://10.0.0.4:9001"
 HOUR = 3600.0
-
-
-def worker(number):
-    return f"tcp://10.0.0.4:{1000 + number}"
-
-
-def record(number=1, **more):
-    """
-    What a scheduler notes of a death.
-    """
-    return {
-        "schema": 1,
-        "source": "scheduler",
-        "worker": worker(number),
-        "name": "w",
-        "pid": number,
-        "nanny": NANNY,
-        "when": NOW + number,
-        "expected": False,
-        "executing": [{"key": "load", "seconds": 1.0}],
-        "assigned": ["load", "wait"],
-        "assigned_count": 2,
-        "limit_bytes": 100,
-        **more,
-    }
-
-
-def told(number=1, **more):
-    """
-    What a nanny tells of it.
-    """
-    return {
-        "schema": 1,
-        "source": "nanny",
-        "worker": worker(number),
-        "pid": number,
-        "nanny": NANNY,
-        "when": NOW + number + 0.1,
-        "exit": {"signal": 11, "status": None, "certain": True},
-        "asked": False,
-        "executing": [{"key": "load", "thread": "Dask-0", "since": NOW, "crashed": True}],
-        "box": {"state": "running", "lines": "last words\n", "identity": {}, "samples": []},
-        **more,
-    }
 
 
 def found(**box):
@@ -82,7 +37,7 @@ def found(**box):
     What the finder of a black box tells, of a worker that nobody saw die.
     """
     said = told(source="orphan", exit={"signal": None, "status": None, "certain": False})
-    return {**said, "box": {**said["box"], **box}}
+    return {**said, "box": {**said["box"], "fault": "", **box}}
 
 
 def written(path, *messages):
