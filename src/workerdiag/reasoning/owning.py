@@ -4,9 +4,11 @@ Which death a sign belongs to: the one it names, else the next in its log, else 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import Identity
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.telling import NEAR_LINES, NEAR_S
 
@@ -27,10 +29,11 @@ def sorted_out(signs: Iterable[Match], ends: Sequence[End]) -> tuple[dict[int, l
     """
     owned: dict[int, list[Match]] = {}
     loose: list[Match] = []
+    index = _Index(ends)
     for sign in signs:
         if _of_another_day(sign, ends):
             continue
-        end = _owner(sign, ends)
+        end = _owner(sign, ends, index)
         if end is None:
             loose.append(sign)
         else:
@@ -68,19 +71,60 @@ def _of_another_day(sign: Match, ends: Sequence[End]) -> bool:
     return all(end.when is not None and abs(end.when - when) > KERNEL_APART_S for end in ends)
 
 
-def _owner(sign: Match, ends: Sequence[End]) -> End | None:
-    for end in ends:
+class _Index:
+    """
+    Ends by what names them and by the logs that tell of them: a crash loop has thousands of each.
+    """
+
+    def __init__(self, ends: Sequence[End]) -> None:
+        self._named: dict[str | int, dict[int, End]] = {}
+        self._told: dict[tuple[str, bool], list[tuple[int, int, End]]] = {}
+        self._ends = ends
+        for number, end in enumerate(ends):
+            for whose in (end.whose, *end.aliases):
+                for name in (whose.worker, whose.pid):
+                    if name is not None:
+                        self._named.setdefault(name, {})[number] = end
+
+    def named(self, whose: Identity) -> list[End]:
+        """
+        Those that may share a name with *whose*, in their order.
+        """
+        found = {**self._named.get(whose.worker or "", {}), **self._named.get(whose.pid or 0, {})}
+        return [found[number] for number in sorted(found)]
+
+    def told(self, origin: str, *, nameless: bool) -> list[tuple[int, int, End]]:
+        """
+        Those that a log tells of, by their last lines; *nameless*: that may be of any worker.
+        """
+        if (origin, nameless) not in self._told:
+            self._told[origin, nameless] = sorted(
+                (
+                    (end.last_line(origin), number, end)
+                    for number, end in enumerate(self._ends)
+                    if end.last_line(origin) and not (nameless and _has_name(end))
+                ),
+                key=lambda each: each[:2],
+            )
+        return self._told[origin, nameless]
+
+
+def _has_name(end: End) -> bool:
+    return all(whose.worker is not None for whose in (end.whose, *end.aliases))
+
+
+def _owner(sign: Match, ends: Sequence[End], index: _Index) -> End | None:
+    for end in index.named(sign.whose):
         if _of_process(sign, end):
             return end
-    if sign.line:
-        here = [end for end in ends if end.last_line(sign.origin)]
-        if here:
-            return _next_in_log(sign, here)
+    if sign.line and index.told(sign.origin, nameless=False):
+        # an end whose worker is known is of no other worker's sign
+        return _next_in_log(sign, index.told(sign.origin, nameless=sign.whose.worker is not None))
     if sign.when is None:
         return None
     timed = [
-        (abs(end.when - sign.when), index, end)
-        for index, end in enumerate(ends)
+        (abs(end.when - sign.when), number, end)
+        for number, end in enumerate(ends)
         if end.when is not None
         and -AFTER_S <= end.when - sign.when <= BEFORE_S
         and not end.contradicts(sign.whose)
@@ -88,17 +132,17 @@ def _owner(sign: Match, ends: Sequence[End]) -> End | None:
     return min(timed)[2] if timed else None
 
 
-def _next_in_log(sign: Match, ends: Sequence[End]) -> End | None:
+def _next_in_log(sign: Match, told: Sequence[tuple[int, int, End]]) -> End | None:
     """
     The first end of this log that is told at or after the sign; close behind one, that one.
     """
-    fitting = [end for end in ends if not end.contradicts(sign.whose)]
-    behind = [end for end in fitting if end.last_line(sign.origin) < sign.line]
-    ahead = [end for end in fitting if end.last_line(sign.origin) >= sign.line]
-    after = min(ahead, key=lambda end: end.last_line(sign.origin), default=None)
-    before = max(behind, key=lambda end: end.last_line(sign.origin), default=None)
+    place = bisect_left(told, sign.line, key=lambda each: each[0])
+    ahead = (told[each][2] for each in range(place, len(told)))
+    after = next((end for end in ahead if not end.contradicts(sign.whose)), None)
     if after is not None and not _too_far(sign, after):
         return after
+    behind = (told[each][2] for each in range(place - 1, -1, -1))
+    before = next((end for end in behind if not end.contradicts(sign.whose)), None)
     return before if before is not None and not _too_far(sign, before) else None
 
 
