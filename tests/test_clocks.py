@@ -31,14 +31,13 @@ def nanny_log(ahead_s: float = 0.0, pid: int = 7012) -> LogText:
     return LogText(text, "worker")
 
 
-SCHEDULER_LOG = LogText(
-    at(1.0, f"scheduler - INFO - Register worker addr: {WORKER} name: w")
-    + at(
-        60.02,
-        f"scheduler - INFO - Remove worker addr: {WORKER} name: w (stimulus_id='handle-worker-cleanup-1')",
-    ),
-    "scheduler",
-)
+def scheduler_log(registered: float = 1.0) -> LogText:
+    removed = f"Remove worker addr: {WORKER} name: w (stimulus_id='handle-worker-cleanup-1')"
+    text = at(registered, f"scheduler - INFO - Register worker addr: {WORKER} name: w")
+    return LogText(text + at(60.02, f"scheduler - INFO - {removed}"), "scheduler")
+
+
+SCHEDULER_LOG = scheduler_log()
 
 
 def kernel_log(second: float, pid: int = 7012) -> LogText:
@@ -76,13 +75,24 @@ def test_skew_up_to_five_minutes_changes_no_probability(ahead_s):
     ]
 
 
+@given(st.floats(min_value=0.5, max_value=30.0), st.floats(min_value=-250.0, max_value=250.0))
+@settings(max_examples=30, deadline=None)
+def test_a_worker_that_takes_its_time_to_register_is_no_wrong_clock(registered, ahead_s):
+    """
+    It is one death, however long the start took, whether clocks agree or not.
+    """
+    diagnosis = workerdiag.explain(logs=[scheduler_log(registered), nanny_log(ahead_s)])
+
+    assert len(diagnosis.deaths) == 1
+
+
 def test_clocks_that_agree_are_left_alone():
     """
-    No note, where there is nothing to set right.
+    No note, where there is nothing to set right, also if the worker took its time to register.
     """
-    assert not any(
-        "set right" in note for note in workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log()]).notes
-    )
+    for registered in (1.0, 13.0):
+        notes = workerdiag.explain(logs=[scheduler_log(registered), nanny_log()]).notes
+        assert not any("set right" in note for note in notes)
 
 
 def test_the_kernel_kill_of_another_process_with_that_pid_does_not_count():

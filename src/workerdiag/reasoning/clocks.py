@@ -17,6 +17,13 @@ from workerdiag.model.diagnosis import Match
 
 #: Two observers of one moment write within so many seconds of each other.
 SAME_S = 5.0
+#: The end of a process and its removal by the scheduler are so close, where nothing hangs.
+_CLOSE_S = 1.5
+_STILL_CLOSE_S = 3.0
+#: A worker that starts is registered after that, on a machine with much to do a minute later.
+_BEFORE_S, _MOST_DELAY_S = 1.0, 60.0
+#: So many ends are held against so many removals.
+_MOST_ENDS, _MOST_REMOVALS = 20, 200
 #: Clocks that somebody cares for are wrong by no more than this.
 MOST_SKEW_S = 300.0
 #: Zones differ by a multiple of a quarter of an hour, up to 26 hours (-12:00 to +14:00).
@@ -49,7 +56,7 @@ def on_one_clock(matches: Sequence[Match]) -> tuple[list[Match], tuple[str, ...]
     moments = _moments(matches)
     if len(moments) < 2:
         return list(matches), ()
-    ahead_s = _ahead(moments)
+    ahead_s = _ahead(moments, _ends(matches))
     if not ahead_s:
         return list(matches), ()
     notes = tuple(_note(clock, ahead) for clock, ahead in sorted(ahead_s.items()))
@@ -76,36 +83,84 @@ def _moments(matches: Iterable[Match]) -> dict[str, dict[_Moment, float]]:
     }
 
 
-def _ahead(moments: Mapping[str, Mapping[_Moment, float]]) -> dict[str, float]:
+def _ends(matches: Iterable[Match]) -> dict[tuple[str, str], list[float]]:
+    """
+    When processes ended, and when workers were removed, by clock and role.
+    """
+    found: dict[tuple[str, str], list[float]] = {}
+    for each in matches:
+        if each.role in ("death", "restart", "removal") and each.when is not None and not each.sign:
+            role = "removal" if each.role == "removal" else "end"
+            found.setdefault((_clock(each), role), []).append(each.when)
+    return found
+
+
+def _ahead(
+    moments: Mapping[str, Mapping[_Moment, float]], ends: Mapping[tuple[str, str], Sequence[float]]
+) -> dict[str, float]:
     """
     By clock, how many seconds it is ahead; clocks that are right are not in it.
     """
-    reference = max(moments, key=lambda clock: (clock == _EVENTS, len(moments[clock])))
+    reference = max(
+        moments, key=lambda clock: (clock == _EVENTS, (clock, "removal") in ends, len(moments[clock]))
+    )
     true = dict(moments[reference])
     left = set(moments) - {reference}
     ahead_s: dict[str, float] = {}
     while left:
         clock = max(sorted(left), key=lambda each: len(moments[each].keys() & true.keys()))
         left.remove(clock)
-        apart = [when - true[moment] for moment, when in moments[clock].items() if moment in true]
-        if not apart:
+        apart = {moment: when - true[moment] for moment, when in moments[clock].items() if moment in true}
+        if not apart or not _believable(list(apart.values())):
             continue
-        if _believable(apart):
-            ahead_s[clock] = median(apart)
+        middle_s = median(apart.values())
+        if all(what == "start" for what, _ in apart):
+            middle_s = _by_ends(middle_s, ends.get((clock, "end"), ()), ends.get((reference, "removal"), ()))
+        if abs(middle_s) > (_CLOSE_S if ends.get((clock, "end")) else SAME_S):
+            ahead_s[clock] = middle_s
         for moment, when in moments[clock].items():
             true.setdefault(moment, when - ahead_s.get(clock, 0.0))
     return ahead_s
 
 
+def _by_ends(middle_s: float, ends: Sequence[float], removals: Sequence[float]) -> float:
+    """
+    How far ahead a clock is by which most ends of processes are close to removals of workers.
+
+    A worker is registered some time after it starts; by the starts alone, which are *middle_s* apart, that
+    delay would be taken for a wrong clock.
+    """
+    ends, removals = ends[:_MOST_ENDS], sorted(removals)[:_MOST_REMOVALS]
+    apart = [end - removal for end in ends for removal in removals]
+    likely = [each for each in (0.0, middle_s, *apart) if -_BEFORE_S <= each - middle_s <= _MOST_DELAY_S]
+    fits = {ahead_s: _fit(ahead_s, ends, removals) for ahead_s in likely}
+    most = max(count for count, _ in fits.values())
+    if not most:
+        return middle_s
+    for ahead_s in (0.0, middle_s):
+        if ahead_s in fits and fits[ahead_s][0] == most and -fits[ahead_s][1] <= _CLOSE_S:
+            return ahead_s
+    return max(fits, key=lambda each: fits[each])
+
+
+def _fit(ahead_s: float, ends: Sequence[float], removals: Sequence[float]) -> tuple[int, float]:
+    """
+    How many ends are close to a removal, and by how many seconds less than nothing they miss it on average.
+    """
+    nearest = [min(abs(end - ahead_s - removal) for removal in removals) for end in ends] if removals else []
+    close = [each for each in nearest if each <= _STILL_CLOSE_S]
+    return len(close), -sum(close) / len(close) if close else 0.0
+
+
 def _believable(apart: Sequence[float]) -> bool:
     """
-    Whether differences are those of one wrong clock: all alike, and of a size that clocks and zones have.
+    Whether differences may be those of one clock: all alike, and of a size that clocks and zones have.
     """
     middle = median(apart)
     zones_s = round(middle / _ZONE_S) * _ZONE_S
     alike = all(abs(each - middle) <= SAME_S for each in apart)
     skewed = abs(middle - zones_s) <= MOST_SKEW_S + SAME_S and abs(zones_s) <= _MOST_ZONES_S
-    return alike and skewed and abs(middle) > SAME_S
+    return alike and skewed
 
 
 def _set_right(match: Match, ahead_s: float | None) -> Match:
