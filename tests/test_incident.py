@@ -11,6 +11,7 @@ from workerdiag.matching.match import match
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk, ProcessExit
+from workerdiag.pipeline import diagnose
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import assemble
 from workerdiag.reasoning.orders import Orders
@@ -314,6 +315,17 @@ def test_whoever_knows_a_process_tells_which_nannys_it_was():
         (None, "tcp://10.0.0.4:4001", True),
         ("tcp://10.0.0.4:4004", "tcp://10.0.0.4:4003", False),
     ]
+
+
+def test_an_exit_that_no_message_tells_of_says_who_told_it():
+    """
+    The evidence of a report has its place and time, as every other.
+    """
+    told = ProcessExit(whose=Identity(worker="tcp://10.0.0.4:4002"), signal=11, when=10.0, said_by="sacct")
+    [clue] = [
+        each for each in diagnose([told], BOOK, matcher=MATCHER).causes[0].evidence if "signal" in each.text
+    ]
+    assert (clue.text, clue.where, clue.when) == ("ended by signal 11", "sacct", 10.0)
 
 
 def test_a_stop_of_others_is_no_sign_of_a_death_that_nobody_asked_for():

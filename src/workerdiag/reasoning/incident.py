@@ -115,9 +115,21 @@ def _learn_exit(ends: list[End], exit_: ProcessExit) -> None:
     if end is None:
         end = End(whose=exit_.whose, when=exit_.when, lost=True)
         ends.append(end)
-    if not end.exit_known:
+    told = exit_.signal is not None or exit_.status is not None
+    if told and not end.exit_known:
         end.signal, end.status = exit_.signal, exit_.status
+        end.file(_as_mark(exit_))
     end.noticed[exit_.said_by] = None
+
+
+def _as_mark(exit_: ProcessExit) -> Match:
+    """
+    An exit that no message tells of, as one, so that findings can say where it is from.
+    """
+    how = f"ended by signal {exit_.signal}" if exit_.signal is not None else f"exit status {exit_.status}"
+    return Match(
+        owner="exit", role="death", text=how, origin=exit_.said_by, when=exit_.when, whose=exit_.whose
+    )
 
 
 def _learn_blame(ends: list[End], whose: Identity, mark: Match | None) -> None:
