@@ -114,3 +114,32 @@ def test_the_kernel_kill_of_that_pid_at_that_time_does():
 
     assert diagnosis.top is not None
     assert diagnosis.top.id == "kernel.oom-killer"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "nanny"),
+    [
+        ("Jun 30 03:30:11", "2022-06-30 03:30:12,491"),
+        ("Jun 30 03:30:11", "2018-06-30 03:30:12,491"),
+        ("Dec 31 23:59:59", "2023-01-01 00:00:00,491"),
+    ],
+)
+def test_a_log_without_years_is_of_the_year_of_the_others(kernel, nanny):
+    """
+    Syslog writes none; a report is read years later.
+    """
+    victim = (
+        "Memory cgroup out of memory: Killed process 7012 (python) total-vm:9141244kB, anon-rss:4041216kB"
+    )
+    diagnosis = workerdiag.explain(
+        logs=[
+            LogText(f"{kernel} node7 kernel: {victim}", "kernel"),
+            LogText(
+                f"{nanny} - distributed.nanny - INFO - Worker process 7012 was killed by signal 9", "nanny"
+            ),
+        ]
+    )
+
+    assert diagnosis.top is not None
+    assert diagnosis.top.id == "kernel.oom-killer"
+    assert len(diagnosis.deaths) == 1

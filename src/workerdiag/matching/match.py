@@ -14,6 +14,7 @@ from workerdiag.matching.database import available
 from workerdiag.matching.one_log import Witness
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
 from workerdiag.matching.scan import Matcher
+from workerdiag.matching.years import in_known_years
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
 from workerdiag.model.rules import Cause, EventSign, ExceptionSign, LandmarkSign, Rulebook, Sign
@@ -61,6 +62,7 @@ def match(
                 found += _of_event(piece, events)
             elif isinstance(piece, ExceptionFacts):
                 found += _of_exception(piece, exceptions)
+    found = in_known_years(found)
     return found + list(_of_landmarks(found, _usable(book, LandmarkSign, matcher)))
 
 

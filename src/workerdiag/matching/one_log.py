@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
@@ -15,6 +14,7 @@ from attrs import define, evolve, field, frozen
 from workerdiag.matching.lines import Line
 from workerdiag.matching.records import AFTER_BYTES, BEFORE_BYTES, LINE_BYTES, Block, Record
 from workerdiag.matching.regex import BadPatternError, pattern
+from workerdiag.matching.years import in_year, year_of
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity, LogChunk
 
@@ -149,11 +149,15 @@ class Log:
         kept = [found for each in self._kept.values() for found in (*each.first, *each.last)]
         kept.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
         year = next(
-            (_year(match.when) for at, match in kept if match.when and at not in self._year_assumed), None
+            (year_of(match.when) for at, match in kept if match.when and at not in self._year_assumed), None
         )
         for at, match in kept:
-            assumed = at in self._year_assumed and year is not None
-            yield evolve(match, when=_in_year(match.when, year)) if assumed and year else match
+            if at not in self._year_assumed:
+                yield match
+            elif year is None:
+                yield evolve(match, year_assumed=True)
+            else:
+                yield evolve(match, when=in_year(match.when, year))
 
     def _look(self, *, up_to: int) -> None:
         if up_to <= self._done:
@@ -265,22 +269,6 @@ class Log:
         offsets = record.line_offsets if record.header else record.line_offsets[first : last + 1]
         line = self._line_number(offsets[0])
         self._witness.matched(self.like.origin, (wanted.owner, wanted.sign), offsets[0], offsets[-1], line)
-
-
-def _year(when: float) -> int:
-    return datetime.fromtimestamp(when, tz=UTC).year
-
-
-def _in_year(when: float | None, year: int) -> float | None:
-    """
-    The same day and time in another year; 29 February may have none.
-    """
-    if when is None:
-        return None
-    try:
-        return datetime.fromtimestamp(when, tz=UTC).replace(year=year).timestamp()
-    except ValueError:
-        return when
 
 
 def _fits(wanted: Wanted, record: Record, first: int, given: str | None) -> bool:

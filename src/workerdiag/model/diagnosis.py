@@ -42,6 +42,8 @@ class Match:
     last_line: int = 0
     stream: str | None = None
     when: float | None = None
+    #: Whether the text gives no year (syslog), so that one was assumed.
+    year_assumed: bool = False
     whose: Identity = NOBODY
     #: Whether it stands in the report of a failed task ("Compute Failed"), which kills nobody.
     in_task: bool = False
