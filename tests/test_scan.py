@@ -105,6 +105,14 @@ def test_unless_takes_a_match_back():
     assert [each.sign for each in found(text)] == []
 
 
+@pytest.mark.parametrize("call", ["logger.info", "self.log.warning", "LOG.error"])
+def test_a_program_that_would_write_a_message_is_no_log(call):
+    """
+    Reports quote the code that they suspect.
+    """
+    assert found(f'    {call}("Worker process 7012 was killed by signal 9")') == []
+
+
 @pytest.mark.parametrize(
     "prefix",
     [
@@ -270,6 +278,18 @@ def test_hard_wrapped_lines_are_read_as_written(width):
     assert match.whose.pid == 7012
     assert "was killed" in DEATH
     assert rows[match.line - 1].startswith("2026-05-04 11:22:33,444")
+
+
+def test_a_single_line_that_a_terminal_cut_in_a_word_is_read_as_written():
+    """
+    An excerpt may be of one message; a line that just happens to be that long goes on with a new one.
+    """
+    text = f"{'job 12 on n7, says its nanny:':-<55}Worker process 7012 was killed by signal 9"
+    [match] = found(f"{text[:80]}\n{text[80:]}\n")
+    two = f"{'job 12 on n7, says its nanny:':-<60}Worker process 7012 \nWas killed by signal 9"
+
+    assert match.whose.pid == 7012
+    assert found(two) == []
 
 
 def test_line_ends_of_a_json_string_are_line_ends():

@@ -17,6 +17,8 @@ from workerdiag.matching.lines import take_apart
 MOST_BYTES = 256 * 1024
 #: Terminals are at least and at most so wide.
 _WIDTHS = range(60, 241)
+#: Widths that terminals have by themselves; a single line of such a width may have been cut there.
+_USUAL_WIDTHS = (80, 100, 120, 132)
 #: How a record of ``get_worker_logs`` begins: level and text (distributed/node.py, ``get_logs``).
 _RECORD = re.compile(rb"""\(['"](?:DEBUG|INFO|WARNING|ERROR|CRITICAL)['"], ['"]""")
 _WRITTEN_END = re.compile(rb'\\n(?!")')
@@ -55,12 +57,11 @@ def _rejoined(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
     lengths = [_columns(line) for _, line in lines]
     width = max(lengths, default=0)
     full = [length == width for length in lengths]
-    if (
-        width not in _WIDTHS
-        or len({line for (_, line), is_full in zip(lines, full, strict=True) if is_full}) < 2
-    ):
-        return None
     asked = {index for index, is_full in enumerate(full) if is_full}
+    if width not in _WIDTHS:
+        return None
+    if len({lines[index][1] for index in asked}) < 2 and not _was_cut_in_a_word(lines, min(asked), width):
+        return None
     begins = {
         index: _begins(lines[index][1])
         for index in asked | {each + 1 for each in asked}
@@ -80,6 +81,14 @@ def _rejoined(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
             whole.append((number, text))
         goes_on = full[index] and not text.endswith(b"  ") and (begun or not _is_row(text))
     return whole if len(whole) < len(lines) else None
+
+
+def _was_cut_in_a_word(lines: list[tuple[int, bytes]], index: int, width: int) -> bool:
+    """
+    Whether a terminal cut a line, the only one of its width, in the midst of a word.
+    """
+    after = lines[index + 1][1] if index + 1 < len(lines) else b""
+    return width in _USUAL_WIDTHS and lines[index][1].rstrip(b"\r")[-1:].isalnum() and after[:1].islower()
 
 
 def _separated(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:

@@ -4,6 +4,7 @@ One log on its way through the matcher: where to look closer, and what to keep.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -27,6 +28,10 @@ LONGEST_LITERAL = 256
 KEPT_EACH_END = 400
 #: How worker.py reports a failed task, in every release.
 _TASK_FAILED = "compute failed"
+#: A line of a program that would write the message: an excerpt of code is no log.
+_WOULD_WRITE = re.compile(
+    r"\blog(?:ger|ging)?\.(?:debug|info|warn(?:ing)?|error|exception|critical)\(", re.IGNORECASE
+)
 #: Characters of a message that a match quotes.
 QUOTED_CHARS = 600
 
@@ -229,6 +234,8 @@ class Log:
         for found in pattern(text).finditer(record.text):
             first, last = record.line_at(found.start()), record.line_at(max(found.start(), found.end() - 1))
             at = record.line_offsets[first] + found.start() - record.text_starts[first]
+            if _WOULD_WRITE.search(record.text[record.text_starts[first] : found.start()]):
+                continue
             for wanted in self._matcher.wanted(text):
                 key = (at, wanted.owner, wanted.sign)
                 if key in self._seen or not _fits(wanted, record, first, self.like.stream):
