@@ -5,9 +5,10 @@ What one log or one event after another tells of worker processes that ended.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import Identity
+from workerdiag.model.evidence import NOBODY, Identity
 from workerdiag.model.stops import ASKED_REASONS
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.orders import RETIREMENT, may_retire
@@ -20,6 +21,8 @@ ORDER_S = 120.0
 #: A worker that its nanny asked to close ends within so many seconds, or the nanny says that it kills it
 #: (nanny.py, ``WorkerProcess.kill``: 4 s by default).
 CLOSING_S = 5.0
+#: A nanny that goes on starts its worker again at once.
+RESTART_S = 1.0
 #: A goodbye on the scheduler's stream and the removal that follows it.
 GOODBYE_LINES = 3
 
@@ -42,6 +45,10 @@ class LogReader:
         self._informative = False
         #: Addresses of the nannies that write here; those of one process share a log.
         self._nannies: set[str] = set()
+        #: Deaths after which a nanny starts its worker again: it was not closing.
+        self._restarted: set[int] = set()
+        #: The worker that said last that it starts, until something is told of its end.
+        self._worker: str | None = None
         #: Lines in which workers joined; names are used again, and orders from before are for others.
         self._joined: dict[str, int] = {}
 
@@ -58,6 +65,9 @@ class LogReader:
             "removal": self._removal,
             "restart": self._restart,
         }
+        marks = list(marks)
+        ends = [each for each in marks if each.role in ("death", "restart")]
+        self._restarted = {id(one) for one, two in pairwise(ends) if _is_restart_after(one, two)}
         for mark in marks:
             if nanny := mark.captures.get("nanny"):
                 self._nannies.add(nanny)
@@ -70,6 +80,7 @@ class LogReader:
         if mark.owner == "scheduler.register-worker" and mark.whose.worker:
             self._joined[mark.whose.worker] = mark.line
         if mark.owner == "worker.start":
+            self._worker = mark.whose.worker
             self._open = [
                 end for end in self._open if not _near(end, mark) or mark.whose.contradicts(end.whose)
             ]
@@ -94,6 +105,7 @@ class LogReader:
         end.lost = True
         end.take(mark, noticed=_place(mark))
         self._open = [each for each in self._open if each is not end]
+        self._worker = None
 
     def _goodbye(self, mark: Match) -> None:
         self._last_goodbye = mark
@@ -107,6 +119,10 @@ class LogReader:
         end.take(mark, noticed=_place(mark))
 
     def _restart(self, mark: Match) -> None:
+        self._told_restart(mark)
+        self._worker = None
+
+    def _told_restart(self, mark: Match) -> None:
         for end in reversed(self.ends):
             if not end.restarted and _near(end, mark):
                 end.restarted = True
@@ -142,6 +158,8 @@ class LogReader:
         if known or _is_being_killed(end):
             return False
         latest = end.marks[-1].when if end.marks else None
+        if id(mark) in self._restarted:
+            return True
         late = latest is not None and mark.when is not None and mark.when - latest > CLOSING_S
         return late or mark.captures.get("signal") == _SIGKILL
 
@@ -154,13 +172,29 @@ class LogReader:
         return (each for each in orders if each.owner != RETIREMENT or may_retire(each, mark.whose))
 
     def _new(self, mark: Match) -> End:
-        end = End(asked=any(True for _ in self._orders_for(mark)))
+        end = End(whose=self._whose(mark), asked=any(True for _ in self._orders_for(mark)))
         self.ends.append(end)
         return end
+
+    def _whose(self, mark: Match) -> Identity:
+        """
+        Whose end *mark* tells of, if only one nanny writes here: that of its worker.
+        """
+        if len(self._nannies) != 1 or mark.whose.worker is not None:
+            return NOBODY
+        return Identity(worker=self._worker, nanny=next(iter(self._nannies)))
 
 
 def _is_being_killed(end: End) -> bool:
     return any(each.owner == _STILL_ALIVE for each in end.marks)
+
+
+def _is_restart_after(one: Match, two: Match) -> bool:
+    if one.role != "death" or two.role != "restart":
+        return False
+    if one.when is not None and two.when is not None:
+        return two.when - one.when <= RESTART_S
+    return two.line - one.line <= GOODBYE_LINES
 
 
 def ends_of_events(marks: Iterable[Match]) -> list[End]:

@@ -1,0 +1,136 @@
+"""
+Logs of clusters whose workers end in many ways, one after the other, as Dask words them, with what is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from attrs import define, field
+
+from workerdiag import LogText
+
+_NOON = datetime(2026, 5, 4, 12, tzinfo=UTC).timestamp()
+#: How a worker may end: its cause, and the signal and the exit status that its nanny tells, if it tells one.
+WAYS: Mapping[str, tuple[str, int | None, int | None]] = {
+    "kill": ("external.sigkill", 9, None),
+    "segfault": ("signal.segfault", 11, None),
+    "exit": ("code.process-exit", None, 3),
+    "silent exit": ("code.process-exit", None, 0),
+    "kernel": ("kernel.oom-killer", 9, None),
+    "nanny": ("nanny.memory-terminate", 15, None),
+    "retire": ("exit.scheduler-retired", None, None),
+}
+#: A nanny has its next worker so long after the last one ended.
+_AGAIN_S = 1.5
+
+
+def _line(second: float, logger: str, text: str, level: str) -> str:
+    when = datetime.fromtimestamp(_NOON + second, tz=UTC)
+    return (
+        f"{when:%Y-%m-%d %H:%M:%S},{when.microsecond // 1000:03d} - distributed.{logger} - {level} - {text}"
+    )
+
+
+@define
+class Nanny:
+    """
+    A nanny with the worker that it has now.
+    """
+
+    number: int
+    #: How far ahead its machine's clock is.
+    ahead_s: float
+    worker: str = ""
+    pid: int = 0
+    ready: float = 0.0
+    closed: bool = False
+    lines: list[tuple[float, str]] = field(factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"tcp://10.0.0.{self.number}:3000{self.number}"
+
+    def says(self, second: float, logger: str, text: str, level: str = "INFO") -> None:
+        self.lines.append((second, _line(second + self.ahead_s, logger, text, level)))
+
+
+class Cluster:
+    """
+    A cluster of three nannies that lives from second 0 on.
+    """
+
+    def __init__(self, *, skew_s: float = 0.0) -> None:
+        self.nannies = [Nanny(number, skew_s * number) for number in range(1, 4)]
+        #: By address of each worker that ended, in which way.
+        self.truth: dict[str, str] = {}
+        self._scheduler = [(0.0, _line(0, "scheduler", "State start", "INFO"))]
+        self._kernel: list[str] = []
+        self._started = 0
+        for each in self.nannies:
+            each.says(0.5, "nanny", f"        Start Nanny at: {each.address!r}")
+            self._start(each, 1.0)
+
+    def end(self, nanny: Nanny, second: float, way: str) -> None:
+        """
+        Let the nanny's worker end, if it has one by then.
+        """
+        if nanny.closed or nanny.ready > second:
+            return
+        self.truth[nanny.worker] = way
+        if way == "retire":
+            self._retire(nanny, second)
+            return
+        _, signal, status = WAYS[way]
+        if way == "kernel":
+            self._kernel.append(
+                f"[{second:.6f}] Out of memory: Killed process {nanny.pid} (python) total-vm:9141244kB"
+            )
+        if way == "nanny":
+            text = f"Worker {nanny.worker} (pid={nanny.pid}) exceeded 95% memory budget. Restarting..."
+            nanny.says(second - 0.1, "nanny.memory", text, "WARNING")
+        self._removed(nanny, second + 0.01, "handle-worker-cleanup")
+        if way != "silent exit":
+            how = f"was killed by signal {signal}" if signal else f"exited with status {status}"
+            nanny.says(second + 0.02, "nanny", f"Worker process {nanny.pid} {how}")
+        nanny.says(second + 0.05, "nanny", "Restarting worker (status=Status.running)", "WARNING")
+        self._start(nanny, second + 0.8)
+
+    def logs(self, *, shared: bool = False) -> list[LogText]:
+        """
+        The scheduler's log, one of each nanny or one that they share, and the kernel's if it has something.
+        """
+        each = [nanny.lines for nanny in self.nannies]
+        texts = [_text(line for lines in each for line in lines)] if shared else map(_text, each)
+        logs = [LogText(_text(self._scheduler), "scheduler"), *(LogText(text, "nanny") for text in texts)]
+        return logs + ([LogText("\n".join(self._kernel), "kernel")] if self._kernel else [])
+
+    def _start(self, nanny: Nanny, second: float) -> None:
+        self._started += 1
+        nanny.worker, nanny.pid = f"tcp://10.0.0.{nanny.number}:{40000 + self._started}", 7000 + self._started
+        nanny.ready = second + _AGAIN_S
+        nanny.says(second + 0.1, "worker", f"      Start worker at: {nanny.worker}")
+        self._says(second + 0.4, f"Register worker addr: {nanny.worker} name: w{nanny.number}")
+
+    def _retire(self, nanny: Nanny, second: float) -> None:
+        self._says(
+            second, f"Retire worker addresses (stimulus_id='retire-workers-{_NOON}') ('{nanny.worker}',)"
+        )
+        self._removed(nanny, second + 0.01, "retire-workers")
+        self._says(second + 0.02, f"Retired worker '{nanny.worker}' (stimulus_id='retire-workers-{_NOON}')")
+        nanny.says(second + 0.03, "nanny", f"Closing Nanny at {nanny.address!r}. Reason: nanny-close")
+        nanny.says(second + 0.04, "nanny", "Nanny asking worker to close. Reason: nanny-close")
+        nanny.says(second + 0.2, "nanny", f"Nanny at {nanny.address!r} closed.")
+        nanny.closed = True
+
+    def _removed(self, nanny: Nanny, second: float, stimulus: str) -> None:
+        text = f"Remove worker addr: {nanny.worker} name: w{nanny.number} (stimulus_id='{stimulus}-{_NOON}')"
+        self._says(second, text)
+
+    def _says(self, second: float, text: str) -> None:
+        self._scheduler.append((second, _line(second, "scheduler", text, "INFO")))
+
+
+def _text(lines: Iterable[tuple[float, str]]) -> str:
+    return "\n".join(line for _, line in sorted(lines, key=lambda each: each[0])) + "\n"
