@@ -317,6 +317,21 @@ def test_whoever_knows_a_process_tells_which_nannys_it_was():
     ]
 
 
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "kernel: Memory cgroup out of memory: Killed process 7012 (python) total-vm:9141244kB, anon-rss:4041216kB",
+        KILLED,
+    ],
+)
+def test_what_started_a_process_tells_of_the_same_end(ends):
+    """
+    A launcher says how its container ended, below what the kernel or a nanny says of the process.
+    """
+    text = f"{ends}\nworker-7 exited with code 137\n"
+    assert [each.signal for each in explain(logs=LogText(text)).deaths] == [9]
+
+
 def test_an_exit_that_no_message_tells_of_says_who_told_it():
     """
     The evidence of a report has its place and time, as every other.

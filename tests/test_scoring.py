@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from math import isclose
 
+import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workerdiag import LogText, explain
 from workerdiag.model.rules import ENDS, FREQUENCIES, GRADES, Cause, LogSign
 from workerdiag.reasoning.scoring import Distribution, Seen, Support, distribution, log_ratio, mixed
 
@@ -172,3 +174,12 @@ def test_a_stop_explains_what_comes_of_it():
     stop = certain("stop", "stopped", "family.crash")
     chances = distribution([stop, certain("crash", "crashed")]).chances
     assert chances["family.stop"] > 0.9
+
+
+@pytest.mark.parametrize(("times", "outcome"), [(1, "no-death"), (2, "explained")])
+def test_a_sign_that_is_named_twice_must_be_there_twice(times, outcome):
+    """
+    A worker that waits for a scheduler has said so once; that it says so again is what tells.
+    """
+    waits = "distributed.worker - INFO - Waiting to connect to:      tcp://localhost:8786\n"
+    assert explain(logs=LogText(times * waits)).outcome == outcome

@@ -182,7 +182,7 @@ class TogetherSign:
     """
 
     name: str = field(validator=_name)
-    #: Names of signs of the same cause, or ids of landmarks.
+    #: Names of signs of the same cause, or ids of landmarks; one named twice must be there twice.
     signs: tuple[str, ...]
     grade: str = field(validator=_grade)
     #: How far apart in one log, at most; 0: anywhere, also in different logs.

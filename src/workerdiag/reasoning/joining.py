@@ -23,7 +23,9 @@ _KERNEL = "kernel log"
 #: Streams whose writers watch processes from outside, also within one text with Dask's own.
 _PLATFORMS = ("kernel", "kubernetes", "batch")
 #: Observers by how closely they know a worker process.
-_TRUSTED = ("worker", "scheduler", *_PLATFORMS)
+_TRUSTED = ("worker", "scheduler", *_PLATFORMS, "service")
+#: Whoever started a process from outside, and says only how it ended: shells, containers, launchers.
+_SERVICES = ("container.", "launcher.")
 
 
 def with_names(marks: Iterable[Match], rest: Iterable[Evidence]) -> list[Match]:
@@ -68,6 +70,8 @@ def _observer(mark: Match) -> str:
     """
     Who tells it: one text may hold what scheduler, nannies, kernel and platform wrote.
     """
+    if mark.owner.startswith(_SERVICES):
+        return "service"
     if mark.stream in _PLATFORMS:
         return mark.stream or ""
     of_scheduler = mark.stream in ("scheduler", "client") or mark.role in ("goodbye", "vanished")
@@ -138,6 +142,8 @@ def _may_be_one(end: End, other: End) -> bool:
     """
     Nothing contradicts it; a container's pids are not the kernel's, so these may differ.
     """
+    if end.exit_known and other.exit_known and end.signal != other.signal and _is_of_service(end):
+        return False
     if not other.whose.contradicts(end.whose):
         return True
     kernel = (_KERNEL in end.noticed) != (_KERNEL in other.noticed)
@@ -161,3 +167,10 @@ def _span(end: End) -> tuple[float, float]:
     told = [each.when for each in end.marks if each.when is not None] if end.asked else []
     times = [end.when or 0.0, *told]
     return min(times), max(times)
+
+
+def _is_of_service(end: End) -> bool:
+    """
+    Whether only who started the process says how it ended.
+    """
+    return all(each.owner.startswith(_SERVICES) for each in end.marks)

@@ -259,6 +259,7 @@ def _together(sign: TogetherSign, own: Mapping[str, list[Match]], marks: Marks) 
                 for each in others
                 if each.origin == anchor.origin
                 and abs(each.line - anchor.line) <= sign.within_lines
+                and not any(each is one for one in group)
                 and (not sign.in_order or each.line >= group[-1].line)
             ]
             if not near:
