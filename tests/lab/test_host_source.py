@@ -27,7 +27,7 @@ from . import tasks
 from .catalogue import Aftermath
 from .cluster import IMPATIENT, NO_DASHBOARD, raised
 from .kernel import UnavailableError, kernel_log, memory_group
-from .processes import Daemon
+from .processes import PATIENCE_S, Daemon
 from .promises import named
 
 pytestmark = pytest.mark.lab
@@ -232,7 +232,9 @@ def test_nothing_of_the_machine_is_claimed_without_looking(provoke):
 
 def _without_status(lab):
     """
-    A client of a lab whose nannies cannot be asked for their state.
+    A client of a lab whose nannies cannot be asked for their state; they have a second to be up.
     """
     lab._nannies = False
-    return lab.client()
+    client = lab.client()
+    client.submit(tasks.nap, 1).result(PATIENCE_S)
+    return client

@@ -288,6 +288,8 @@ def test_a_worker_without_nanny_that_was_asked_to_end_leaves_nothing(lab, boxes)
 def test_death_during_start_is_told_by_a_preload(lab, boxes):
     """
     A worker that dies before it ever registers is told with its exit, if configuration put us there.
+
+    Its nanny gives up and ends at once; what it could not deliver in time the next one on the host does.
     """
     killer = lab.folder / "modules"
     killer.mkdir()
@@ -295,7 +297,9 @@ def test_death_during_start_is_told_by_a_preload(lab, boxes):
     env = {**PRELOADS, "PYTHONPATH": lab.import_path(killer)}
     env["DASK_DISTRIBUTED__WORKER__PRELOAD"] = '["workerdiag.recorder.preload", "deadly_preload"]'
     lab.scheduler(**PRELOADS)
-    lab.worker("--preload-nanny", "workerdiag.recorder.preload", env=env)
+    deadly = lab.worker("--preload-nanny", "workerdiag.recorder.preload", env=env)
+    deadly.ended()
+    lab.worker(name="next", env=PRELOADS)
     client = lab.enter_context(Client(lab.address, timeout=PATIENCE_S, set_as_default=False))
     message = told(client)[0]
     assert message["exit"]["status"] == 7
