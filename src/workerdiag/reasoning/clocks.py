@@ -8,7 +8,9 @@ hours apart, one log is in another time zone.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from statistics import median
 
 from attrs import evolve
@@ -147,9 +149,16 @@ def _fit(ahead_s: float, ends: Sequence[float], removals: Sequence[float]) -> tu
     """
     How many ends are close to a removal, and by how many seconds less than nothing they miss it on average.
     """
-    nearest = [min(abs(end - ahead_s - removal) for removal in removals) for end in ends] if removals else []
-    close = [each for each in nearest if each <= _STILL_CLOSE_S]
+    close = [each for end in ends if (each := _nearest_s(end - ahead_s, removals)) <= _STILL_CLOSE_S]
     return len(close), -sum(close) / len(close) if close else 0.0
+
+
+def _nearest_s(when: float, times: Sequence[float]) -> float:
+    """
+    Seconds from the nearest of *times*, which are in order.
+    """
+    place = bisect_left(times, when)
+    return min((abs(when - each) for each in times[max(0, place - 1) : place + 1]), default=inf)
 
 
 def _believable(apart: Sequence[float]) -> bool:
