@@ -427,6 +427,18 @@ def test_counters_of_the_control_group(tmp_path, monkeypatch, line, folder, file
     assert group.read() == cgroups.MemoryCounters(500, 1000 if outside else None, 2, 800)
 
 
+def test_a_part_of_the_hierarchy_may_be_mounted_alone(tmp_path, monkeypatch):
+    """
+    The group is then found below it, not taken for the root of that part.
+    """
+    for folder in ("memory", "memory/job7/step0"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "memory.usage_in_bytes").write_text("500")
+    monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
+    monkeypatch.setattr(cgroups, "path_lines", lambda _: ["5:cpu,memory:/batch/job7/step0"])
+    assert cgroups.own_group().folder == tmp_path / "memory/job7/step0"
+
+
 def test_who_a_worker_is(monkeypatch):
     """
     Job, pod and container are told where there are such; what is not known is left out.

@@ -192,6 +192,22 @@ def test_the_tightest_limit_above_counts(tmp_path):
     assert told == {"memory_limit_bytes": 500_000_000, "limit_of": "/slurm/job7"}
 
 
+def test_a_group_is_looked_for_in_every_mount_before_the_mounts_themselves(tmp_path, monkeypatch):
+    """
+    A part of the hierarchy may be mounted over the whole: the counters of that part's root are not ours.
+    """
+    mount = tree(tmp_path / "memory", {"memory.oom_control": "", "job7/step0/memory.oom_control": ""})
+    said = {
+        "/proc/self/cgroup": "4:memory:/batch/job7/step0\n",
+        "/proc/self/mountinfo": "".join(
+            f"{number} 31 0:32 {root} {mount} rw - cgroup cgroup rw,memory\n"
+            for number, root in ((35, "/"), (90, "/batch"))
+        ),
+    }
+    monkeypatch.setattr(groups, "_text", lambda path: said.get(str(path), ""))
+    assert groups._folder("memory") == (mount / "job7/step0", mount, "/batch/job7/step0", 1)
+
+
 # ------------------------------------------------------------------------------------------- kernel log
 
 

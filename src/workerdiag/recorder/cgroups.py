@@ -81,12 +81,12 @@ def own_group(process: str = "self") -> MemoryGroup | None:
     """
     The group that limits the memory of a process; None without one, or where it cannot be seen.
 
-    Inside a container the path that the kernel tells may be one of the host, and the group itself
-    is then mounted at the root.
+    Inside a container the path that the kernel tells may be one of the host. A group above it, or the
+    group itself, is then mounted at the root.
     """
     for version, controller, path in _paths(process):
-        base = _ROOT / controller
-        for folder in (base / path.lstrip("/"), base):
+        parts = path.strip("/").split("/")
+        for folder in (_ROOT.joinpath(controller, *parts[above:]) for above in range(len(parts) + 1)):
             if (folder / _NAMES[version].current).exists():
                 return MemoryGroup(folder, version)
     return None

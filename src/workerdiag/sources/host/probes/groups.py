@@ -112,15 +112,23 @@ def _folder(controller: str) -> tuple[Path, Path, str, int] | None:
         _, names, path = line.split(":", 2)
         paths.update(dict.fromkeys(names.split(","), path))
     for kind, name, version in (("cgroup", controller, 1), ("cgroup2", "", 2)):
-        for root, mount in _mounts(kind, name) if name in paths else ():
-            path = paths[name]
-            below = path[len(root) :] if root != "/" and path.startswith(root) else path
-            folder = Path(mount + "/" + below.strip("/"))
-            if ".." in folder.parts or not folder.is_dir():
-                folder = Path(mount)  # the path is that of another namespace; what is mounted is ours
-            if _has(folder, controller, version):
+        if name not in paths:
+            continue
+        path, mounts = paths[name], _mounts(kind, name)
+        folders = [(_below(mount, root, path), mount) for root, mount in mounts]
+        # Where none is there, the path is that of another namespace; what is mounted is ours.
+        for folder, mount in [*folders, *((Path(mount), mount) for _, mount in mounts)]:
+            if ".." not in folder.parts and folder.is_dir() and _has(folder, controller, version):
                 return folder, Path(mount), path, version
     return None
+
+
+def _below(mount: str, root: str, path: str) -> Path:
+    """
+    Where a group is in a mount that shows the hierarchy from *root* on.
+    """
+    below = path[len(root) :] if root != "/" and path.startswith(root) else path
+    return Path(mount + "/" + below.strip("/"))
 
 
 def _has(folder: Path, controller: str, version: int) -> bool:
