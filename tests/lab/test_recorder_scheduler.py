@@ -23,7 +23,7 @@ from workerdiag.sources.exception import exception_facts
 from workerdiag.sources.recorder import RecorderSource
 
 from . import tasks
-from .cluster import Client, raised
+from .cluster import Client, arrived, raised
 from .processes import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("boxes")]
@@ -100,8 +100,10 @@ def test_a_bystander_is_not_blamed(lab):
     lab.worker()
     client = lab.client()
     workerdiag.install(client)
-    guilty = client.submit(tasks.segfault, key="guilty", priority=10)
-    bystander = client.submit(tasks.nap, 0.01, key="bystander")
+    hold = client.submit(tasks.nap, 2, key="hold")  # until the worker has both
+    guilty = arrived(client, client.submit(tasks.segfault, key="guilty", priority=10))
+    bystander = arrived(client, client.submit(tasks.nap, 0.01, key="bystander"))
+    del hold
     assert isinstance(raised(guilty), KilledWorker)
     by_chance = raised(bystander)
     diagnosis = explained(client, by_chance)
