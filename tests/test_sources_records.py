@@ -26,6 +26,7 @@ from workerdiag.recorder.appending import Appender
 from workerdiag.recorder.box.writing import BoxWriter
 from workerdiag.recorder.reopening import message_in
 from workerdiag.sources.logs import LogSource
+from workerdiag.sources.logs.inputs import logs_in
 from workerdiag.sources.recorder.choice import Death
 from workerdiag.sources.recorder.telling import of_deaths
 
@@ -85,6 +86,21 @@ def test_what_the_appender_writes_is_found_wherever_it_wrote(tmp_path):
     assert read(tmp_path / "local") == expected
     assert read("memory://deaths-of-wd") == expected
     fsspec.filesystem("memory").rm("/deaths-of-wd", recursive=True)
+
+
+def test_of_many_batches_the_newest_are_read_first(tmp_path, monkeypatch):
+    """
+    Whichever process of whichever host wrote them: time may not do for all.
+    """
+    clock = iter([NOW, NOW + 60, NOW + 30])
+    for number in range(3):
+        monkeypatch.setattr("workerdiag.recorder.appending.time.time", lambda: next(clock))
+        appender = Appender(f"file://{tmp_path}/deaths", pytest.fail)
+        monkeypatch.undo()
+        appender.put(record(number))
+        appender.close()
+    origins = [each.origin for each in logs_in(str(tmp_path / "deaths"), 1)]
+    assert [json.loads(Path(each).read_text())["pid"] for each in origins] == [1, 2, 0]
 
 
 def test_a_command_and_a_call_explain_a_file_of_records(tmp_path):

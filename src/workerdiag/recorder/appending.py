@@ -46,7 +46,8 @@ class Appender:
         self._note = note
         self._remote = "://" in target
         self._waiting: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
-        self._run_id = f"{int(time.time() * 1000)}-{uuid.uuid4().hex[:8]}"
+        #: Different for each run; the time comes last, by which readers find the newest.
+        self._run_id = f"{uuid.uuid4().hex[:8]}-{int(time.time() * 1000)}"
         self._objects = 0
         self._thread = threading.Thread(target=self._run, name="workerdiag-append", daemon=True)
         self._thread.start()
