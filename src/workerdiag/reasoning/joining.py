@@ -24,7 +24,7 @@ _KERNEL = "kernel log"
 _PLATFORMS = ("kernel", "kubernetes", "batch")
 #: Observers by how closely they know a worker process.
 _TRUSTED = ("worker", "scheduler", *_PLATFORMS, "service")
-#: Whoever started a process from outside, and says only how it ended: shells, containers, launchers.
+#: Landmarks of whoever started a process from outside, and says only how it ended.
 _SERVICES = ("container.", "launcher.")
 
 
