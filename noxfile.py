@@ -117,8 +117,12 @@ def lab_slurm(session: nox.Session) -> None:
 def lab_kubernetes(session: nox.Session) -> None:
     """
     Kill real workers in pods of a real Kubernetes, compiled from Debian's source. Needs root, takes minutes.
+
+    The compiling has no time limit, and goes on where it was interrupted. Set
+    ``WORKERDIAG_K8S_BIN`` to a folder that keeps its result.
     """
     session.install(".[kubernetes]", *groups("lab"))
+    session.run("python", "-m", "lab_kubernetes", "build", env={"PYTHONPATH": "tests"})
     session.run("pytest", "tests/lab_kubernetes", "-m", "lab", *session.posargs)
 
 

@@ -1,5 +1,5 @@
 """
-``python -m lab_kubernetes up|down``, or ``record FOLDER [DEATH]...``: from the folder ``tests``.
+``python -m lab_kubernetes build|up|down``, or ``record FOLDER [DEATH]...``: from the folder ``tests``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from .node import down, enter, up
 
 def main(command: str, *arguments: str) -> None:
     """
-    Do one of the three.
+    Do one of the four.
     """
-    if command == "up":
+    if command == "build":
+        build()
+    elif command == "up":
         up(build())
     elif command == "down":
         down()

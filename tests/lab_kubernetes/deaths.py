@@ -28,7 +28,8 @@ from .recording import note_names
 
 #: What each is told to be from the answers of Kubernetes alone, by its name here; several if releases differ.
 CAUSES = RECORDED_CAUSES | {
-    "oom-under-nanny": "external.sigkill",
+    # Where the kernel's log can be read, it says more than the exit status does.
+    "oom-under-nanny": "kubernetes.oom-killed kernel.oom-killer external.sigkill",
     "eviction-api": "kubernetes.deleted kubernetes.evicted",
     "crash-at-start": "exception.preload-failed exception.missing-module",
 }
