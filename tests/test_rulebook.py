@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 import workerdiag
 from house_rule import RULE as GOOD
@@ -157,6 +158,18 @@ unless = ["frame"]
     said = lint(read_folder(folder(tmp_path, rule=GOOD + mitigation)))
 
     assert [each.rpartition(" ")[2] for each in said] == ["{frame}", "{limits}", "{port}", "{worker}"]
+
+
+def test_lint_names_causes_of_workers_that_never_start_and_do_not_explain_their_absence():
+    """
+    Where no worker starts there are none: that symptom must not compete with its cause.
+    """
+    book = load_rulebook()
+    tls = evolve(next(each for each in book.causes if each.id == "exception.tls"), explains=())
+    others = tuple(each for each in book.causes if each.id != "exception.tls")
+    said = lint(evolve(book, causes=(*others, tls)))
+
+    assert said == ["exception.tls: keeps workers from starting and does not explain standstill.no-workers"]
 
 
 def test_prove_tells_of_a_missed_and_of_a_wrong_line(tmp_path):

@@ -27,6 +27,9 @@ from workerdiag.model.rules import (
     TogetherSign,
 )
 
+#: What is seen where workers never start: the consequence of every cause that keeps them from it.
+NO_WORKERS = "standstill.no-workers"
+
 
 def lint(book: Rulebook) -> list[str]:
     """
@@ -127,6 +130,8 @@ def _lifecycle(cause: Cause, causes: Collection[str]) -> Iterator[str]:
         yield f"{cause.id}: is deprecated and does not say why (deprecated_because)"
     if cause.successor and cause.successor not in causes:
         yield f"{cause.id}: names a successor that is not there: {cause.successor}"
+    if cause.ends == "never-started" and NO_WORKERS in causes and NO_WORKERS not in cause.explains:
+        yield f"{cause.id}: keeps workers from starting and does not explain {NO_WORKERS}"
 
 
 def _marks_named(cause: Cause, sign: Sign) -> tuple[str, ...]:
