@@ -137,7 +137,9 @@ def explained(**changes: Any) -> Findings:
                 remedy="Run `dmesg -T` as root.",
             ),
         ),
-        "decision": Decision(retry_safe=False, needs_memory_bytes=5282000000, platform_fault=False),
+        "decision": Decision(
+            retry_safe=False, needs_memory_lower_bound_bytes=4225000000, platform_fault=False
+        ),
         "fingerprint": "3f2a9c01",
         "knowledge": "2026.11.0",
         "version": "0.1.0",

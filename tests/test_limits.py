@@ -4,10 +4,17 @@ The numbers that mitigations use: what a worker used, what it was allowed, what 
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
+from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ExceptionFacts, Identity, MemoryReading
 from workerdiag.model.rules import MEMORY_WORDS
+from workerdiag.reasoning.advice import mitigations
 from workerdiag.reasoning.incident import assemble
 from workerdiag.reasoning.limits import numbers_of
+from workerdiag.rulebook import load_rulebook
 
 ME = Identity(worker="tcp://10.0.0.4:4002", pid=7012)
 
@@ -41,3 +48,49 @@ def test_mitigations_may_use_these_numbers_and_no_others():
     The linter goes by the names that the model has.
     """
     assert set(numbers(MemoryReading(whose=ME, rss_bytes=10**9)).words) == set(MEMORY_WORDS)
+
+
+def test_what_was_seen_is_a_bound_and_never_enough():
+    """
+    Who was stopped at a limit wanted more: no number says how much, the one to try is beyond the bound.
+    """
+    found = numbers(MemoryReading(whose=ME, rss_bytes=390 * 2**20, limit_bytes=400 * 2**20))
+    assert found.wanted_more_than_bytes == 400 * 2**20
+    assert found.try_first_bytes > found.wanted_more_than_bytes
+
+
+@pytest.mark.parametrize("limit", [100 * 10**6, 409 * 2**20, 2**30, 3 * 2**30, 11 * 2**30, 50 * 10**9, 2**38])
+def test_the_number_to_try_is_one_that_people_type(limit):
+    """
+    640 MiB or 1.5 GiB, never 614.40 MiB, and rounded up.
+    """
+    found = numbers(MemoryReading(whose=ME, limit_bytes=limit))
+    assert re.fullmatch(r"\d{1,3} MiB|\d{1,3}(\.5)? GiB", found.words["needs_memory"])
+    assert found.try_first_bytes >= 1.5 * limit
+
+
+def test_growth_is_told_from_readings_of_one_process():
+    """
+    Two workers of different size are no growth; one that holds more a second later is.
+    """
+    other = Identity(worker="tcp://10.0.0.4:4003", pid=7013)
+    first = MemoryReading(whose=ME, rss_bytes=100 * 2**20, when=1000.0)
+    later = MemoryReading(whose=ME, rss_bytes=340 * 2**20, when=1002.0)
+    beside = MemoryReading(whose=other, rss_bytes=900 * 2**20, when=1001.0)
+    assert numbers(first, beside).words["growth"] == ""
+    assert numbers(first, beside, later).words["growth"] == "120.00 MiB per second"
+
+
+def test_advice_on_adaptive_scaling_needs_adaptive_scaling():
+    """
+    A mitigation that is for some signs of its cause is left out where none of them shows.
+    """
+    cause = load_rulebook().cause("exit.scheduler-retired")
+    none = numbers()
+
+    def advised(sign):
+        seen = Match(owner=cause.id, sign=sign, role="sign")
+        return " ".join(each.do for each in mitigations(cause, none, [seen]))
+
+    assert "daptive" not in advised("retired-worker")
+    assert "Make adaptive scaling less eager." in advised("cluster-is-adaptive")

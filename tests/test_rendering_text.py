@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import HOSTILE, dead, explained, hostile, nanny_kill, no_death, unknown
-from workerdiag.model.diagnosis import Advice, Clue, NextStep
+from workerdiag.model.diagnosis import Advice, Blame, Clue, NextStep
 from workerdiag.model.evidence import Gap, Identity
 from workerdiag.rendering.text import render_text
 from workerdiag.rendering.words import clean, percent
@@ -39,6 +39,14 @@ def test_three_lines_are_enough_for_someone_in_a_hurry():
         "Do now    Give each worker more memory: at least 4.92 GiB.",
         "",
     ]
+
+
+def test_how_sure_and_of_what_are_two_things():
+    """
+    Of a signal whose sender nobody knows, only that it came is certain, and the report says which is which.
+    """
+    text = render_text(explained(blame=Blame(verdict="unknown")))
+    assert text.splitlines()[1] == "How sure  97% of what happened; who is behind it is not known"
 
 
 def test_each_outcome_reads_differently():
@@ -109,7 +117,7 @@ def test_every_part_of_the_findings_shows():
         "tcp://10.0.0.4:34937 (pid 129), 2026-11-21 10:02:03: killed by signal 9 (SIGKILL)",
         "Dask names the task load-1, rightly",
         "Memory at death: 3.82 GiB of 4.00 GiB allowed (95%)",
-        "Memory a worker needs, with headroom: 4.92 GiB",
+        "Memory a worker needs: more than 3.93 GiB",
         "dmesg -T | grep -i 'killed process'",
         "kernel log: forbidden: /dev/kmsg",
         "https://distributed.dask.org/en/stable/worker-memory.html",

@@ -122,6 +122,8 @@ def _reference_problems(book: Rulebook) -> Iterator[str]:
         for number, mitigation in enumerate(cause.mitigations, 1):
             for word in sorted(_quoted(mitigation) - known):
                 yield f"{cause.id} mitigation {number}: quotes what no death has: {{{word}}}"
+            for name in sorted({*mitigation.signs} - {each.name for each in cause.signs}):
+                yield f"{cause.id} mitigation {number}: is for a sign that the cause does not have: {name}"
     yield from _circles(book)
 
 

@@ -64,6 +64,7 @@ def reading_a_diagnosis(diagnosis: workerdiag.Diagnosis) -> None:
     assert_type(diagnosis.decision, Decision)
     assert_type(diagnosis.decision.retry_safe, bool | None)
     assert_type(diagnosis.decision.needs_memory_bytes, int | None)
+    assert_type(diagnosis.decision.needs_memory_lower_bound_bytes, int | None)
     assert_type(diagnosis.fingerprint, str)
     assert_type(diagnosis.to_markdown(), str)
     assert_type(diagnosis.to_html(), str)

@@ -15,7 +15,7 @@ from workerdiag.model.evidence import NOBODY, Gap, Identity
 from workerdiag.model.rules import VERDICTS
 
 #: Shape of the JSON form; one more whenever a reader could notice.
-JSON_SCHEMA = 1
+JSON_SCHEMA = 2
 
 OUTCOMES = ("explained", "no-death", "unknown")
 
@@ -163,8 +163,11 @@ class Decision:
 
     #: Whether running the same work again, unchanged, may be expected to succeed.
     retry_safe: bool | None = None
-    #: Memory a worker would have needed, in bytes, with headroom.
+    #: Memory that would have been enough for a worker, in bytes. None: not known, as wherever it was stopped
+    #: while it still wanted more.
     needs_memory_bytes: int | None = None
+    #: More memory than this was wanted, in bytes; nobody knows how much more. That size is too small.
+    needs_memory_lower_bound_bytes: int | None = None
     #: Whether the platform or its operator ended it, not the work.
     platform_fault: bool | None = None
 

@@ -223,6 +223,8 @@ class ExceptionFacts:
     whose: Identity = NOBODY
     #: Tasks really running there at the last heartbeat; None if not known.
     executing: tuple[str, ...] | None = None
+    #: How many threads that worker had for tasks.
+    threads: int | None = None
     limit_bytes: int | None = None
     when: float | None = None
 

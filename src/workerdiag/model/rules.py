@@ -206,7 +206,7 @@ class LookAlike:
 
 
 #: What mitigations may quote of a death in braces: its memory, ...
-MEMORY_WORDS = ("rss", "limit", "needs_memory", "percent")
+MEMORY_WORDS = ("rss", "limit", "more_than", "needs_memory", "growth", "percent")
 #: ... where it crashed, if a pattern of the cause captures faulthandler's frames under this name, ...
 STACK = "stack"
 CRASH_WORDS = ("frame", "package")
@@ -231,6 +231,8 @@ class Mitigation:
     needs: tuple[str, ...] = ()
     #: Numbers that make it superfluous: where one of them is known it is left out.
     unless: tuple[str, ...] = ()
+    #: Signs of this cause that it is for: where none of them shows it is left out; empty: always for it.
+    signs: tuple[str, ...] = ()
 
 
 @frozen(kw_only=True)

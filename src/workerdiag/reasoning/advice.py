@@ -18,9 +18,10 @@ _LONGEST = 200
 
 def mitigations(cause: Cause, numbers: Numbers, matches: Sequence[Match]) -> tuple[Advice, ...]:
     """
-    The mitigations of *cause*, in order. A sentence whose number is not known is left out.
+    The mitigations of *cause* that apply, in order. A sentence whose number is not known is left out.
     """
     words = {key: value for key, value in numbers.words.items() if value} | crash_site(frames_of(matches))
+    shown = {match.sign for match in matches if match.owner == cause.id}
     for match in reversed(matches):
         words.update(
             {key: match.captures[key][:_LONGEST] for key in CAPTURED_WORDS if match.captures.get(key)}
@@ -33,7 +34,9 @@ def mitigations(cause: Cause, numbers: Numbers, matches: Sequence[Match]) -> tup
             example=filled_example(each.example, words),
         )
         for each in cause.mitigations
-        if not words.keys() & set(each.unless) and (do := filled(each.do, words))
+        if not words.keys() & set(each.unless)
+        and (not each.signs or shown & set(each.signs))
+        and (do := filled(each.do, words))
     )
 
 

@@ -12,9 +12,12 @@ from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.reasoning.incident import Incident
 from workerdiag.reasoning.limits import Numbers
 from workerdiag.reasoning.running import Record, in_words, record_of, threads_in_words, together_in_words
+from workerdiag.reasoning.showing import still_assigned
 
 #: Below this chance a cause is no ground for a verdict or a decision.
 SURE_ENOUGH = 0.5
+#: Below this one it does not clear a task.
+CERTAIN = 0.9
 _MOST_THREADS = 4
 
 
@@ -31,14 +34,14 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     if recorded is not None:
         fairly, reasons = recorded.fairly, in_words(recorded)
     else:
-        fairly, reasons = _fairness(killed, task)
+        fairly, reasons = _fairness(killed, task, incident)
     reasons += together_in_words(incident.executing)
     verdict = cause.blame
     if verdict == "task":
         reasons += threads_in_words(recorded.losses if recorded else incident.executing)[:_MOST_THREADS]
         if recorded.is_bystander if recorded is not None else fairly is False:
             verdict = "other-task"
-    if task is not None and cause.blame not in ("task", "unknown"):
+    if task is not None and cause.blame not in ("task", "unknown") and ranked[0].probability >= CERTAIN:
         fairly = False
         reasons.append(f"task {task} was lost with the worker and did not cause it")
     return Blame(verdict=verdict, task=task, reasons=tuple(reasons), fairly_blamed=fairly if task else None)
@@ -56,7 +59,7 @@ def decision(
     wants_memory = any("needs_memory" in each.needs for each in cause.mitigations)
     return Decision(
         retry_safe={"safe": True, "unsafe": False}.get(cause.retry),
-        needs_memory_bytes=numbers.needs_memory_bytes if wants_memory else None,
+        needs_memory_lower_bound_bytes=numbers.wanted_more_than_bytes if wants_memory else None,
         platform_fault=verdict.verdict in ("platform", "operator"),
     )
 
@@ -75,23 +78,29 @@ def _recorded(killed: ExceptionFacts | None, task: str | None, incident: Inciden
     return record_of(task, whose, allowed, incident.executing)
 
 
-def _fairness(killed: ExceptionFacts | None, task: str | None) -> tuple[bool | None, list[str]]:
+def _fairness(
+    killed: ExceptionFacts | None, task: str | None, incident: Incident
+) -> tuple[bool | None, list[str]]:
     """
-    Whether the blamed task was executing on the last worker it was lost with.
+    Whether the blamed task was executing on the last worker it was lost with, without a flight recorder.
 
-    Dask counts every task assigned to a dead worker, running or not (scheduler.py,
-    ``remove_worker``), so a bystander can be blamed.
+    Dask counts every task assigned to a dead worker, running or not (scheduler.py, ``remove_worker``), so a
+    bystander can be blamed. The last heartbeat is as old as the interval of heartbeats: a task that began
+    since is not in it. It only waited for certain where each thread had a task then that is not finished yet.
     """
     if killed is None or task is None or killed.executing is None:
         return None, []
     if task in killed.executing:
         return True, [f"task {task} was executing on the last worker that died with it"]
-    if not killed.executing:
+    unfinished = still_assigned(killed, incident)
+    if killed.threads is None or not len(unfinished) == len(killed.executing) == killed.threads:
         return None, [
-            f"no task was known to be executing there at the last heartbeat, {task} may have just begun"
+            f"whether task {task} had begun when the worker died is not known: no heartbeat is that fresh"
         ]
-    others = ", ".join(killed.executing[:3])
-    return False, [f"task {task} was only assigned to the last worker that died; {others} was executing"]
+    others = ", ".join(unfinished[:3])
+    return False, [
+        f"task {task} only waited on the last worker that died: {others} had begun there and was not finished"
+    ]
 
 
 def _task_in_logs(incident: Incident) -> str | None:

@@ -1,23 +1,32 @@
 """
-The numbers of a death: memory at its end, the limit in force, what would have been enough.
+The numbers of a death: memory at its end, the limit in force, how much more to try.
+
+How much would have been enough is not among them: who was stopped at a limit wanted more than that.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from math import ceil
+from math import ceil, inf
 
 from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import MemoryReading
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Incident
 
 #: Head-room on top of what was used, as autoscalers recommend (krr, Dr. Elephant: peak + 25 %).
 HEADROOM = 1.25
-#: A worker that was stopped at a limit wanted at least this much more than the limit.
+#: What to try first where a limit was too little.
 BEYOND_LIMIT = 1.5
+#: Sizes below the first are rounded up to multiples of the second, as people type limits.
+_STEPS = ((2**30, 2**26), (2**32, 2**29), (2**34, 2**30), (2**36, 2**31), (inf, 2**33))
+#: Growth is told of so many seconds before the last reading, if it is so much at least.
+_GROWTH_S = 60.0
+_LEAST_GROWTH_S = 0.5
+_LEAST_GROWTH_BYTES = 2**24
 
 _UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
 _UNITS |= {
@@ -40,14 +49,17 @@ class Numbers:
 
     rss_bytes: int | None = None
     limit_bytes: int | None = None
-    needs_memory_bytes: int | None = None
+    #: More than this was wanted, however much that is: what was seen at most, or the limit that was hit.
+    wanted_more_than_bytes: int | None = None
+    #: What to try first; nothing says that it is enough.
+    try_first_bytes: int | None = None
     #: Ready to be put into text, by the names that mitigations use.
     words: Mapping[str, str] = field(factory=dict, hash=False)
 
 
 def numbers_of(incident: Incident, matches: Sequence[Match]) -> Numbers:
     """
-    The largest memory seen, the limit, and what a worker would have needed.
+    The largest memory seen, the limit, more than what was wanted, and what to try.
 
     Of Dask's limit and those of control groups and jobs the smallest is the one that is felt.
     """
@@ -60,14 +72,20 @@ def numbers_of(incident: Incident, matches: Sequence[Match]) -> Numbers:
     limit = min(
         (each for each in (limit, *(each.limit_bytes for each in incident.readings)) if each), default=None
     )
-    needs = _needs(rss, limit)
+    wanted = max(rss or 0, limit or 0) or None
+    first = _try_first(rss, limit)
+    growth = _growth_per_s(incident.readings)
     words = {
         "rss": format_bytes(rss) if rss else "",
         "limit": format_bytes(limit) if limit else "",
-        "needs_memory": format_bytes(needs) if needs else "",
+        "more_than": format_bytes(wanted) if wanted else "",
+        "needs_memory": typed(first) if first else "",
+        "growth": f"{format_bytes(growth)} per second" if growth else "",
         "percent": f"{round(100 * rss / limit)}" if rss and limit else "",
     }
-    return Numbers(rss_bytes=rss, limit_bytes=limit, needs_memory_bytes=needs, words=words)
+    return Numbers(
+        rss_bytes=rss, limit_bytes=limit, wanted_more_than_bytes=wanted, try_first_bytes=first, words=words
+    )
 
 
 def reading_of(end: End, incident: Incident) -> tuple[int | None, int | None]:
@@ -92,13 +110,30 @@ def _rss(said: Mapping[str, str]) -> int | None:
     return parse_bytes(said.get("rss", ""))
 
 
-def _needs(rss: int | None, limit: int | None) -> int | None:
+def _try_first(rss: int | None, limit: int | None) -> int | None:
     """
-    Rounded up to a tenth of a GiB; None where nothing is known.
+    As a person would type it, rounded up; None where nothing is known.
     """
     wanted = max((rss or 0) * HEADROOM, (limit or 0) * BEYOND_LIMIT)
-    step = 2**30 / 10
-    return ceil(ceil(wanted / step) * step) if wanted else None
+    step = next(step for below, step in _STEPS if wanted < below)
+    return int(ceil(wanted / step) * step) or None
+
+
+def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:
+    """
+    Bytes per second by which the fastest-growing process grew up to its last reading; None if none did.
+    """
+    of_process: dict[tuple[str | None, int | None], list[tuple[float, int]]] = {}
+    for each in readings:
+        if each.when is not None and each.rss_bytes and (each.whose.worker or each.whose.pid):
+            of_process.setdefault((each.whose.worker, each.whose.pid), []).append((each.when, each.rss_bytes))
+    found = []
+    for seen in of_process.values():
+        end, most = max(seen)
+        begin, least = min(each for each in seen if each[0] >= end - _GROWTH_S)
+        if end - begin >= _LEAST_GROWTH_S and most - least >= _LEAST_GROWTH_BYTES:
+            found.append(int((most - least) / (end - begin)))
+    return max(found, default=None)
 
 
 def parse_bytes(text: str) -> int | None:
@@ -112,6 +147,14 @@ def parse_bytes(text: str) -> int | None:
     if unit and unit not in _UNITS:
         return None
     return int(float(found.group(1)) * _UNITS.get(unit, 1))
+
+
+def typed(count: int) -> str:
+    """
+    Bytes as one types a limit: ``640 MiB``, ``1.5 GiB``.
+    """
+    unit, size = ("GiB", 2**30) if count >= 2**30 else ("MiB", 2**20)
+    return f"{count / size:g} {unit}"
 
 
 def format_bytes(count: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workerdiag.model.diagnosis import Clue, Death, Match
-from workerdiag.model.evidence import Executing
+from workerdiag.model.evidence import ExceptionFacts, Executing
 from workerdiag.model.rules import AbsentSign, Cause
 from workerdiag.reasoning.crash_site import frames_of, listed
 from workerdiag.reasoning.ends import End
@@ -125,7 +125,22 @@ def _executing(end: End, incident: Incident) -> tuple[str, ...] | None:
     worker = end.whose.worker
     if worker is None:
         return None
-    return next((facts.executing for facts in incident.exceptions if facts.whose.worker == worker), None)
+    killed = next((each for each in incident.exceptions if each.whose.worker == worker), None)
+    if killed is None or killed.executing is None:
+        return None
+    return still_assigned(killed, incident) or None
+
+
+def still_assigned(killed: ExceptionFacts, incident: Incident) -> tuple[str, ...]:
+    """
+    The tasks executing at the last heartbeat that were not finished when the scheduler lost the worker.
+
+    What the heartbeat names may have ended long before the worker: the scheduler's own list decides, as far
+    as it is known.
+    """
+    ends = [each.end for each in incident.cases if each.end is not None and each.end.shares(killed.whose)]
+    known = {key for end in ends for key in assigned(end.marks)}
+    return tuple(key for key in killed.executing or () if key in known)
 
 
 def _assigned(end: End, incident: Incident) -> tuple[str, ...]:

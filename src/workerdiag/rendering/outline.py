@@ -26,6 +26,8 @@ from workerdiag.rendering.words import (
     sureness,
 )
 
+#: Below this chance of a cause nobody is blamed for it, whoever the rule says (`reasoning.blame`).
+SURE_ENOUGH = 0.5
 #: Candidates less likely than this are not worth a line.
 LEAST_CHANCE = 0.01
 #: What one report shows of each kind; the JSON form has everything.
@@ -59,7 +61,7 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
     match findings.outcome:
         case "explained":
             what = ("Cause", one_line(top.title) if top else summary)
-            sure = f"{percent(top.probability)}, {sureness(top.probability)}" if top else "not said"
+            sure = _sure_of_the_cause(top, findings.blame) if top else "not said"
         case "no-death":
             what = ("No death", summary)
             sure = _sure_of_no_death(findings)
@@ -73,6 +75,15 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
     place = crash_line(findings.deaths)
     where = (("Where", place),) if place and findings.outcome == "explained" else ()
     return (what, ("How sure", sure), *where, ("Do now", one_line(_first_thing_to_do(findings))))
+
+
+def _sure_of_the_cause(top: RankedCause, blame: Blame) -> str:
+    """
+    How sure what happened is; whose doing it was is another question, and said where it is open.
+    """
+    if blame.verdict == "unknown" and top.probability >= SURE_ENOUGH:
+        return f"{percent(top.probability)} of what happened; who is behind it is not known"
+    return f"{percent(top.probability)}, {sureness(top.probability)}"
 
 
 def _sure_of_no_death(findings: Findings) -> str:
@@ -244,7 +255,10 @@ def _numbers(findings: Findings) -> list[Item]:
     )
     lines = [memory_line(findings.deaths)]
     if decision.needs_memory_bytes is not None:
-        lines.append(f"Memory a worker needs, with headroom: {size(decision.needs_memory_bytes)}")
+        lines.append(f"Memory a worker needs: {size(decision.needs_memory_bytes)}")
+    if decision.needs_memory_lower_bound_bytes is not None:
+        wanted = size(decision.needs_memory_lower_bound_bytes)
+        lines.append(f"Memory a worker needs: more than {wanted}, how much more is not known")
     lines += [f"{label}: {words[not answer]}" for label, answer, words in answers if answer is not None]
     return [Item(text=line) for line in lines if line]
 

@@ -130,6 +130,7 @@ def _facts_of_killed(relation: str, exc: BaseException, text: str) -> ExceptionF
         whose=whose,
         # As of the last heartbeat: nothing may also mean that none came since the task began.
         executing=_keys(executing) if isinstance(executing, dict) and executing else None,
+        threads=_positive(_attribute(last, "nthreads", None)),
         limit_bytes=_positive(_attribute(last, "memory_limit", None)),
         when=when if isinstance(when, float) else None,  # WorkerState.clean() sets it at the removal
     )
