@@ -28,9 +28,10 @@ def table(rows: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
 MAY_IMPORT = table(
     {
         "errors": "",
+        "foreign": "errors",
         "model": "errors",
-        "rulebook": "model errors",
-        "sources": "model errors",
+        "rulebook": "model errors foreign",
+        "sources": "model errors foreign",
         "matching": "model errors",
         "reasoning": "model errors",
         "rendering": "model errors",
@@ -45,7 +46,7 @@ MAY_IMPORT = table(
         "keeping": "model",
         "bundle": "model errors keeping reasoning rendering",
         "testing": "model errors",
-        "api": f"model errors rulebook pipeline recorder gathering keeping bundle {STAGES}",
+        "api": f"model errors foreign rulebook pipeline recorder gathering keeping bundle {STAGES}",
         "demo": "model errors api",
         "cli": f"model errors rulebook pipeline recorder gathering keeping bundle proving locking suggesting trying incidents api demo {STAGES}",
         "__init__": "model errors rulebook recorder api",

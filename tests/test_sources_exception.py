@@ -4,12 +4,16 @@ What `exception_facts` makes of exceptions: Dask's own, users' own, and hostile 
 
 from __future__ import annotations
 
+import itertools
+import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections import OrderedDict
 from concurrent.futures import CancelledError
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from distributed.client import CancelledFuturesGroup, FutureCancelledError, FuturesCancelledError
@@ -18,7 +22,7 @@ from distributed.scheduler import KilledWorker, WorkerState
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerdiag.model.evidence import ExceptionFacts, Gap, LogChunk
+from workerdiag.model.evidence import ExceptionFacts, LogChunk
 from workerdiag.sources.exception import MOST_EXCEPTIONS, exception_facts
 from workerdiag.sources.exception.pickled import read_pickled
 
@@ -248,9 +252,9 @@ def test_hostile_exceptions_are_told_of_all_the_same():
     assert facts_of(renamed())[0].task is None
 
 
-def test_what_cannot_be_read_at_all_is_a_gap():
+def test_what_is_in_slots_is_read_whatever_properties_say():
     """
-    Even then the type is told, and nothing is raised.
+    A class that hides cause, arguments or members hides them from its own code alone.
     """
 
     class Group(ExceptionGroup):
@@ -261,9 +265,91 @@ def test_what_cannot_be_read_at_all_is_a_gap():
             """
             raise ValueError("no")
 
-    facts, gap = exception_facts(Group("group", [ValueError()]))
-    assert facts.type.endswith("Group")
-    assert isinstance(gap, Gap)
+        __cause__ = args = __traceback__ = Mock()
+
+    assert [each.type.rpartition(".")[2] for each in facts_of(Group("group", [KeyError("inner")]))] == [
+        "Group",
+        "KeyError",
+    ]
+
+
+def test_code_of_an_exception_that_does_not_come_back_is_a_gap():
+    """
+    What it hangs on and what hangs on it is read all the same, within the time.
+    """
+    release = threading.Event()
+
+    class Slow(Exception):  # noqa: N818
+        def __str__(self):
+            release.wait(60)
+            return "late"
+
+    exc = Slow()
+    exc.__cause__ = killed_worker()
+    try:
+        outer, inner, gap, chunk = exception_facts(exc, budget_s=0.4)
+    finally:
+        release.set()
+    assert (outer.type.rpartition(".")[2], outer.text) == ("Slow", "")
+    assert inner.task == "load-1"
+    assert (gap.reason, gap.source) == ("timed-out", "exception")
+    assert b"KilledWorker" in chunk.data
+
+
+@pytest.mark.parametrize("raised_there", [SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError])
+def test_nothing_that_an_exception_raises_gets_out(raised_there):
+    """
+    Its str(), its attributes and its metaclass may raise anything: the class is told.
+    """
+
+    class Meta(type):
+        def __getattribute__(cls, name):
+            raise raised_there
+
+    class Bad(Exception, metaclass=Meta):  # noqa: N818
+        def __getattribute__(self, name):
+            raise raised_there
+
+        def __str__(self):
+            raise raised_there
+
+    facts = facts_of(Bad())[0]
+    assert facts.type.endswith("Bad")
+
+
+def test_endless_attributes_are_read_in_bounded_space():
+    """
+    A Mock has an end nowhere: not in notes, tasks, members, nor errors of groups.
+    """
+    exc = KilledWorker("load-1", Mock(), 10**5000)
+    exc.__notes__ = Mock()
+    exc.error_groups = (Mock(errors=itertools.repeat(ValueError("again"))) for _ in itertools.count())
+    (said,) = facts_of(exc)[:1]
+    assert said.task == "load-1"
+    assert said.allowed_failures is None
+    many = ValueError("x")
+    many.__notes__ = ["note" * 1000] * 100_000
+    assert len(text_of(many)) <= 64 * 1024
+
+
+def test_half_a_character_becomes_its_escape():
+    """
+    A file name that is no UTF-8 stands in the text of an exception, and can be written everywhere.
+    """
+    (facts,) = facts_of(ValueError("caf\udce9.csv"))
+    assert facts.text == "caf\\udce9.csv"
+
+
+def test_a_frame_may_name_any_file_as_its_source(tmp_path):
+    """
+    A pipe, a device or a file of gigabytes is not read for its lines.
+    """
+    os.mkfifo(tmp_path / "pipe.py")
+    scope = {}
+    exec(compile("def fail():\n    raise ValueError('here')\n", str(tmp_path / "pipe.py"), "exec"), scope)
+    with pytest.raises(ValueError, match="here") as caught:
+        scope["fail"]()
+    assert "in fail" in text_of(caught.value)
 
 
 def test_the_text_has_traceback_message_and_notes():

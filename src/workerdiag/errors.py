@@ -7,9 +7,48 @@ pickled by Dask (hence not frozen and not keyword-only).
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from attrs import define, fields, has
+
+
+def clean(text: str) -> str:
+    r"""
+    The *text* as UTF-8 can have it: half a surrogate pair becomes its escape, ``\udce9``.
+
+    A file name that is no UTF-8 has such halves, and no file, terminal or JSON takes them.
+    """
+    text = str.__str__(text)  # an object of a subclass may do anything
+    return text if text.isascii() else text.encode("utf-8", errors="backslashreplace").decode("utf-8")
+
+
+def worded(problem: BaseException, *, most_chars: int = 500) -> str:
+    """
+    ``ValueError: what it says``, in text that can be shown, whatever its own ``str()`` does.
+    """
+    kind = clean(type(problem).__name__)
+    said = said_by(problem)
+    return f"{kind}: {said}"[:most_chars] if said else kind[:most_chars]
+
+
+def said_by(problem: BaseException) -> str:
+    """
+    What an error says of itself; empty if it says nothing.
+    """
+    try:
+        return clean(str(problem)).strip()
+    except BaseException as worse:  # it runs foreign code
+        if is_from_keyboard(worse):
+            raise
+        return f"<str() of it raised {clean(type(worse).__name__)}>"
+
+
+def is_from_keyboard(problem: BaseException) -> bool:
+    """
+    Whether it can be the ^C of the user, which only the main thread gets, and not one that code raised.
+    """
+    return isinstance(problem, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 class WorkerdiagError(Exception):

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, overload
 
+from workerdiag.api.arguments import check_types, handed_in, seconds
 from workerdiag.api.call import Call
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.model.evidence import EvidenceSource, LogText
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Diagnosis", "LogInput", "explain"]
 
 LogInput = str | Path | IO[str] | IO[bytes] | LogText
+
+#: Of the time, so much for what the arguments themselves may do: a generator of logs, properties of a client.
+_HANDING_SHARE = 0.1
 
 
 @overload
@@ -73,37 +77,9 @@ def explain(
     Raises:
         TypeError: An argument is of a wrong type.
     """
-    _check(exc, client, logs, timeout)
-    budget_s = _seconds(timeout)
-    inputs = [logs] if isinstance(logs, str | Path | LogText) or hasattr(logs, "read") else list(logs)
-    call = Call(exc, client, inputs, sources, rulebook, budget_s)
-    if client is not None and getattr(client, "asynchronous", False) and sources is None:
-        return call.answer_async()
-    return call.answer()
-
-
-def _check(exc: object, client: object, logs: object, timeout: object) -> None:
-    if exc is not None and not isinstance(exc, BaseException):
-        raise TypeError(f"exc must be an exception or None, got {type(exc).__name__}")
-    if client is not None and not hasattr(client, "scheduler") and not hasattr(client, "sync"):
-        raise TypeError(f"client must be a distributed.Client or None, got {type(client).__name__}")
-    if not isinstance(timeout, str | int | float):
-        raise TypeError(f'timeout must be seconds or text like "10s", got {type(timeout).__name__}')
-    if not (isinstance(logs, str | Path | LogText) or hasattr(logs, "__iter__") or hasattr(logs, "read")):
-        raise TypeError(f"logs must be paths, URLs, open files or LogText, got {type(logs).__name__}")
-
-
-def _seconds(timeout: str | float) -> float:
-    """
-    A duration in seconds, written as Dask does (dask.utils.parse_timedelta).
-    """
-    if isinstance(timeout, int | float):
-        return float(timeout)
-    if plain := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*s?\s*", timeout):  # spares importing dask
-        return float(plain[1])
-    from dask.utils import parse_timedelta
-
-    try:
-        return float(parse_timedelta(timeout))
-    except (ValueError, KeyError):
-        raise TypeError(f'timeout must be seconds or text like "10s", got {timeout!r}') from None
+    check_types(exc, rulebook, timeout)
+    began = time.monotonic()
+    budget_s = seconds(timeout)
+    given = handed_in(client, logs, sources, within_s=_HANDING_SHARE * budget_s)
+    call = Call(exc, given, rulebook, budget_s - (time.monotonic() - began))
+    return call.answer_async() if given.is_asynchronous and sources is None else call.answer()

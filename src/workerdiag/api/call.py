@@ -5,21 +5,20 @@ One call of `explain`: chooses sources, calls the pipeline, words what failed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import fields
 
+from workerdiag.api.arguments import HandedIn
 from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.errors import worded
 from workerdiag.model.diagnosis import Findings
-from workerdiag.model.evidence import Evidence, EvidenceSource, Gap
+from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.rules import Rulebook
-from workerdiag.rulebook import load_rulebook
 from workerdiag.sources.budget import Budget
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from workerdiag.keeping.keeper import Keeper
     from workerdiag.matching.scan import Matcher
 
@@ -30,26 +29,18 @@ class Call:
     """
 
     def __init__(
-        self,
-        exc: BaseException | None,
-        client: Client | None,
-        logs: list[Any],
-        sources: Sequence[EvidenceSource] | None,
-        rulebook: Rulebook | None,
-        budget_s: float,
+        self, exc: BaseException | None, given: HandedIn, rulebook: Rulebook | None, budget_s: float
     ) -> None:
         self._exc = exc
-        self._client = client
-        self._logs = logs
-        self._sources = sources
+        self._given = given
         self._rulebook = rulebook
-        self._budget = Budget(budget_s, with_logs=bool(logs))
+        self._budget = Budget(budget_s, with_logs=bool(given.logs))
 
     def answer(self) -> Diagnosis:
         """
         Its answer, whatever happens on the way.
         """
-        return self._diagnosed(self._live)
+        return self._diagnosed(self._facts(), self._live)
 
     async def answer_async(self) -> Diagnosis:
         """
@@ -60,79 +51,106 @@ class Call:
         from workerdiag.gathering import Gathering
         from workerdiag.sources.run import in_time
 
-        facts = self._facts()
+        facts = await asyncio.to_thread(self._facts)
         try:
-            live = await Gathering(self._client, facts, budget_s=self._budget.live_s).collect_async()
+            gathering = Gathering(self._given.client, facts, budget_s=self._budget.live_s)
+            live = await gathering.collect_async()
         except Exception as problem:  # noqa: BLE001  never make it worse
             live = [_failed("cluster", problem)]
         return await asyncio.to_thread(
-            self._diagnosed, lambda _: in_time(live, deadline=self._budget.search_until)
+            self._diagnosed, facts, lambda _: in_time(live, deadline=self._budget.search_until)
         )
 
-    def _diagnosed(self, live: Callable[[list[Evidence]], Iterable[Evidence]]) -> Diagnosis:
+    def _diagnosed(
+        self, facts: list[Evidence], live: Callable[[list[Evidence]], Iterable[Evidence]]
+    ) -> Diagnosis:
         from workerdiag.keeping.keeper import Keeper
 
         keeper = Keeper()
         try:
-            return self._judged(self._evidence(live), keeper)
+            return self._judged(keeper.passing(self._evidence(facts, live)), keeper)
         except Exception as problem:  # noqa: BLE001  explain() never raises into an except block
-            return Diagnosis(
-                outcome="unknown",
-                summary="workerdiag itself failed; what follows is all it can say.",
-                gaps=(_failed("workerdiag", problem),),
-                kept=keeper.kept(),
-            )
+            return self._salvaged(keeper, problem)
 
     def _judged(self, evidence: Iterable[Evidence], keeper: Keeper) -> Diagnosis:
         from workerdiag import __version__
         from workerdiag.pipeline import diagnose
 
-        book, matcher = (self._rulebook, None) if self._rulebook else _shipped()
-        findings = diagnose(
-            keeper.passing(evidence), book, version=__version__, matcher=matcher, witness=keeper
-        )
-        found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
-        return Diagnosis(**found, kept=keeper.kept())
+        book, matcher = self._rules()
+        findings = diagnose(evidence, book, version=__version__, matcher=matcher, witness=keeper)
+        return _shown(findings, keeper)
 
-    def _evidence(self, live: Callable[[list[Evidence]], Iterable[Evidence]]) -> Iterator[Evidence]:
+    def _rules(self) -> tuple[Rulebook, Matcher | None]:
+        if self._rulebook is not None:
+            return self._rulebook, None
+        from workerdiag.api.rules import RULES
+
+        return RULES.within(self._budget.packs_s)
+
+    def _salvaged(self, keeper: Keeper, problem: Exception) -> Diagnosis:
+        """
+        What can be said without those pieces of the evidence that the pipeline fails for.
+        """
+        from workerdiag.api.salvaging import salvaged
+        from workerdiag.pipeline import diagnose
+
+        gap = _failed("workerdiag", problem)
+        try:
+            book, matcher = self._rules()
+            judge = partial(diagnose, book=book, matcher=matcher)
+            pieces = list(keeper.kept().evidence())
+            findings = salvaged(judge, pieces, problem, until=self._budget.salvage_until)
+            if findings is not None:
+                return _shown(findings, keeper)
+        except Exception as worse:  # noqa: BLE001  then there is nothing left to try
+            gap = _failed("workerdiag", worse)
+        summary = "workerdiag itself failed; what follows is all it can say."
+        return Diagnosis(outcome="unknown", summary=summary, gaps=(*self._given.gaps, gap))
+
+    def _evidence(
+        self, facts: list[Evidence], live: Callable[[list[Evidence]], Iterable[Evidence]]
+    ) -> Iterator[Evidence]:
         from workerdiag.sources.logs import LogSource
         from workerdiag.sources.run import safely
 
-        facts = self._facts()
+        yield from self._given.gaps
         yield from facts
         yield from live(facts)
-        if self._logs:
-            source = LogSource(self._logs, unbundle=_unbundled, unbox=_unboxed, facts=facts)
+        if self._given.logs:
+            source = LogSource(self._given.logs, unbundle=_unbundled, unbox=_unboxed, facts=facts)
             yield from safely(source.name, lambda: source.collect(budget_s=self._budget.left_s))
 
     def _facts(self) -> list[Evidence]:
         from workerdiag.sources.exception import exception_facts
         from workerdiag.sources.run import safely
 
-        exc = self._exc
-        return [] if exc is None else list(safely("exception", lambda: exception_facts(exc)))
+        exc, within_s = self._exc, self._budget.exception_s
+        return (
+            [] if exc is None else list(safely("exception", lambda: exception_facts(exc, budget_s=within_s)))
+        )
 
-    def _live(self, facts: list[Evidence]) -> Iterable[Evidence]:
-        from workerdiag.sources.run import collect_all, in_time
+    def _live(self, facts: list[Evidence]) -> Iterator[Evidence]:
+        from workerdiag.sources.run import in_time, safely
+
+        yield from in_time(safely("cluster", lambda: self._asked(facts)), deadline=self._budget.search_until)
+
+    def _asked(self, facts: list[Evidence]) -> list[Evidence]:
+        from workerdiag.sources.run import collect_all
         from workerdiag.sources.scene import victims_of
 
-        if self._sources is not None:
-            found = collect_all(self._sources, budget_s=self._budget.live_s)
-            return in_time(found, deadline=self._budget.search_until)
-        if self._client is None and not victims_of(facts):
+        given = self._given
+        if given.sources is not None:
+            return collect_all(given.sources, budget_s=self._budget.live_s)
+        if given.client is None and not victims_of(facts):
             return []
         from workerdiag.gathering import Gathering
 
-        found = Gathering(self._client, facts, budget_s=self._budget.live_s).collect()
-        return in_time(found, deadline=self._budget.search_until)
+        return Gathering(given.client, facts, budget_s=self._budget.live_s).collect()
 
 
-@lru_cache(maxsize=1)  # frozen values; two callers may share them
-def _shipped() -> tuple[Rulebook, Matcher]:
-    from workerdiag.matching.scan import Matcher
-
-    book = load_rulebook()
-    return book, Matcher(book)
+def _shown(findings: Findings, keeper: Keeper) -> Diagnosis:
+    found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
+    return Diagnosis(**found, kept=keeper.kept())
 
 
 def _unbundled(name: str, data: bytes) -> Sequence[Evidence] | None:
@@ -148,8 +166,4 @@ def _unboxed(place: str, data: bytes, fault: bytes) -> Mapping[str, Any] | None:
 
 
 def _failed(name: str, problem: BaseException) -> Gap:
-    return Gap(
-        source=name,
-        reason="malformed",
-        detail=f"failed: {type(problem).__name__}: {problem}"[:500],
-    )
+    return Gap(source=name, reason="malformed", detail=f"failed: {worded(problem)}"[:500])

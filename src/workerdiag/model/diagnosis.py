@@ -12,6 +12,7 @@ from attrs import field, frozen
 from attrs.validators import and_, ge, in_, le
 
 from workerdiag.model.evidence import NOBODY, Gap, Identity
+from workerdiag.model.plain import plain
 from workerdiag.model.rules import VERDICTS
 
 #: Shape of the JSON form; one more whenever a reader could notice.
@@ -49,7 +50,7 @@ class Match:
     in_task: bool = False
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class Clue:
     """
     One piece of evidence as a report shows it.
@@ -65,7 +66,7 @@ class Clue:
     times: int = field(default=1, validator=ge(1))
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class Advice:
     """
     A mitigation, with its numbers filled in from this death.
@@ -77,7 +78,7 @@ class Advice:
     example: str = ""
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class RankedCause:
     """
     A cause with how likely it is, and why.
@@ -98,7 +99,7 @@ class RankedCause:
     references: tuple[str, ...] = ()
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class Death:
     """
     One worker process that ended, or that the scheduler lost.
@@ -127,7 +128,7 @@ class Death:
     probability: float = 0.0
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class Blame:
     """
     Who has to change something.
@@ -141,7 +142,7 @@ class Blame:
     fairly_blamed: bool | None = None
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class NextStep:
     """
     One look that would settle more than it costs.
@@ -155,7 +156,7 @@ class NextStep:
     settles: tuple[str, ...] = ()
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class Decision:
     """
     For callers that act without reading.
@@ -172,7 +173,7 @@ class Decision:
     platform_fault: bool | None = None
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class Findings:
     """
     Everything that was concluded about one incident.

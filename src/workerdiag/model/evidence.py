@@ -12,6 +12,8 @@ from typing import Protocol
 from attrs import field, frozen
 from attrs.validators import ge, in_, optional
 
+from workerdiag.model.plain import plain
+
 #: Who may have written a piece of text. None anywhere means: work it out line by line.
 STREAMS: tuple[str, ...] = ("worker", "nanny", "scheduler", "client", "kernel", "kubernetes", "batch")
 
@@ -26,7 +28,7 @@ GAP_REASONS: tuple[str, ...] = (
 )
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class Identity:
     """
     Whose a fact is. Every part may be unknown; a part that contradicts does not match.
@@ -115,7 +117,7 @@ class LogText:
     worker: str | None = None
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class LogChunk:
     """
     The next bytes of one log. Chunks of one *origin* follow each other in order.
@@ -131,7 +133,7 @@ class LogChunk:
     first_line: int | None = field(default=None, validator=optional(ge(1)))
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class LogLine:
     """
     One logged message: its header line and the lines that continue it.
@@ -151,7 +153,7 @@ class LogLine:
     whose: Identity = NOBODY
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class Event:
     """
     A record that a scheduler, a platform or an operating system keeps of its own accord.
@@ -173,7 +175,7 @@ class Event:
         return f"event {self.topic}: {said}" if said else f"event {self.topic}"
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class ProcessExit:
     """
     How one process ended, as its parent or the kernel was told (``man 2 waitpid``).
@@ -189,7 +191,7 @@ class ProcessExit:
     said_by: str = ""
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class MemoryReading:
     """
     How much memory one worker process held at one moment.
@@ -203,7 +205,7 @@ class MemoryReading:
     when: float | None = None
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class ExceptionFacts:
     """
     An exception as the caller caught it, without the object.
@@ -229,7 +231,7 @@ class ExceptionFacts:
     when: float | None = None
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class Executing:
     """
     Which tasks one worker had when it was lost: those that ran, and those that only waited there.
@@ -258,7 +260,7 @@ class Executing:
     when: float | None = None
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class Gap:
     """
     A place that was not, or not wholly, looked at.
@@ -272,7 +274,7 @@ class Gap:
     remedy: str = ""
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, field_transformer=plain)
 class Looked:
     """
     A place that was looked at wholly, so that what is absent there counts as absent.

@@ -8,7 +8,7 @@ it is built, because reading that takes milliseconds and no cattrs.
 from workerdiag.rulebook.compiled import compile_rulebook, patterns
 from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.kinds import SCHEMA, SIGN_KINDS
-from workerdiag.rulebook.loading import load_rulebook, quiet_lines, shipped_folder
+from workerdiag.rulebook.loading import load_rulebook, quiet_lines, rules_within, shipped_folder
 
 __all__ = [
     "SCHEMA",
@@ -18,5 +18,6 @@ __all__ = [
     "patterns",
     "quiet_lines",
     "read_folder",
+    "rules_within",
     "shipped_folder",
 ]

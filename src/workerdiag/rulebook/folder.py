@@ -9,10 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workerdiag.errors import RuleFileError
+from workerdiag.errors import RuleFileError, clean, said_by
 from workerdiag.model.rules import Cause, Landmark, Rulebook
 from workerdiag.rulebook.kinds import ENGINE, SCHEMA, SINGULAR
 from workerdiag.rulebook.structuring import cause_mistakes, converter, landmark_mistakes
+
+#: A file of rules is some kB; patterns are a line each.
+_MOST_BYTES = 512 * 1024
+_MOST_PATTERN_CHARS = 4_000
+_PATTERNS = {"pattern", "unless", "topic"}
 
 
 def read_folder(folder: Path) -> Rulebook:
@@ -24,13 +29,21 @@ def read_folder(folder: Path) -> Rulebook:
     Raises:
         RuleFileError: There is no such folder, nothing in it, or a file has problems.
     """
-    if not folder.is_dir():
-        raise RuleFileError(str(folder), ("there is no such folder",))
-    reading = _Reading(folder)
-    book = reading.book()
-    if reading.problems:
-        raise RuleFileError(str(folder), tuple(reading.problems))
+    book, problems = read_usable(folder)
+    if problems:
+        raise RuleFileError(str(folder), problems)
     return book
+
+
+def read_usable(folder: Path) -> tuple[Rulebook, tuple[str, ...]]:
+    """
+    What can be used of the TOML files of one folder, and every problem of the others.
+    """
+    if not folder.is_dir():
+        nothing = Rulebook(schema=SCHEMA, release="unreleased", causes=(), landmarks=())
+        return nothing, ("there is no such folder",)
+    reading = _Reading(folder)
+    return reading.book(), tuple(reading.problems)
 
 
 class _Reading:
@@ -55,9 +68,9 @@ class _Reading:
             self.problems.append("holds no causes/<family>/<cause>.toml and no landmarks/*.toml")
         return Rulebook(
             schema=SCHEMA,
-            release=str(manifest.get("release", "unreleased")),
-            causes=tuple(causes),
-            landmarks=tuple(marks),
+            release=clean(str(manifest.get("release", "unreleased")))[:100],
+            causes=tuple(each for each in causes if not _doubled_signs(each)),
+            landmarks=tuple({each.id: each for each in marks}.values()),
             notes=tuple(self._notes),
         )
 
@@ -71,11 +84,16 @@ class _Reading:
         return manifest
 
     def _read(self, path: Path) -> dict[str, Any]:
+        where = path.relative_to(self._folder)
         try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-            self.problems.append(f"{path.relative_to(self._folder)}: {problem}")
+            content = tomllib.loads(_text_of(path))
+        except Exception as problem:  # noqa: BLE001  tomllib also raises ValueError and RecursionError
+            self.problems.append(f"{where}: {said_by(problem) or type(problem).__name__}")
             return {}
+        if long := sorted(_long_patterns(content)):
+            self.problems.append(f"{where}: {long[0]}: longer than {_MOST_PATTERN_CHARS} characters")
+            return {}
+        return content
 
     def _cause(self, path: Path) -> Iterator[Cause]:
         content = {SINGULAR.get(key, key): value for key, value in self._read(path).items()}
@@ -85,25 +103,63 @@ class _Reading:
         if _is_newer(content.get("engine")):
             self._notes.append(f"{expected} is left out: it wants workerdiag {content['engine']} or newer")
             return
-        if content.get("id") != expected:
-            said = content.get("id")
+        said = content.get("id")
+        if said != expected:
             self.problems.append(f"{where}: .id: expected {expected!r} (the path, with a dot), got {said!r}")
         try:
-            yield self._converter.structure(content, Cause)
+            cause = self._converter.structure(content, Cause)
         except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
             self.problems += [f"{where}: {line}" for line in cause_mistakes(content, problem)]
+            return
+        if said == expected:
+            yield cause
 
     def _landmarks(self, path: Path) -> Iterator[Landmark]:
         content = self._read(path)
         where = path.relative_to(self._folder)
         if extra := sorted(set(content) - {"landmark"}):
             self.problems.append(f"{where}: unknown keys {', '.join(extra)} (expected [[landmark]] tables)")
-        for index, each in enumerate(content.get("landmark", ())):
+        marks = content.get("landmark", [])
+        if not isinstance(marks, list):
+            self.problems.append(f"{where}: .landmark: expected [[landmark]] tables")
+            return
+        for index, each in enumerate(marks):
             try:
                 yield self._converter.structure(each, Landmark)
             except Exception as problem:  # noqa: BLE001
                 lines = landmark_mistakes(each, problem)
                 self.problems += [f"{where}: .landmark[{index}]{line}" for line in lines]
+
+
+def _text_of(path: Path) -> str:
+    """
+    What is in a file of rules; a pipe or a device is none.
+
+    Raises:
+        ValueError: It is nothing that holds rules.
+        OSError: It cannot be read.
+    """
+    if not path.is_file():
+        raise ValueError("is no file")
+    with path.open("rb") as file:
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"is larger than {_MOST_BYTES} bytes")
+    return data.decode("utf-8")
+
+
+def _long_patterns(content: Any, key: str = "") -> Iterator[str]:
+    """
+    The keys of patterns that are too long for a database of them all.
+    """
+    if isinstance(content, dict):
+        for name, each in content.items():
+            yield from _long_patterns(each, "pattern" if key == "where" else str(name))
+    elif isinstance(content, list):
+        for each in content:
+            yield from _long_patterns(each, key)
+    elif isinstance(content, str) and key in _PATTERNS and len(content) > _MOST_PATTERN_CHARS:
+        yield key
 
 
 def _is_newer(engine: object) -> bool:
@@ -136,6 +192,10 @@ def _doubled(causes: Iterable[Cause], landmarks: Iterable[Landmark]) -> Iterator
             yield f"landmark {landmark.id}: defined twice"
         seen.add(landmark.id)
     for cause in causes:
-        names = [sign.name for sign in (*cause.signs, *cause.against)]
-        for name in sorted({each for each in names if names.count(each) > 1}):
+        for name in _doubled_signs(cause):
             yield f"{cause.id}: two signs are named {name!r}"
+
+
+def _doubled_signs(cause: Cause) -> list[str]:
+    names = [sign.name for sign in (*cause.signs, *cause.against)]
+    return sorted({each for each in names if names.count(each) > 1})

@@ -5,18 +5,18 @@ Which rules are in force: the shipped ones, installed packs, and folders of one'
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 from attrs import evolve
 
-from workerdiag.errors import RuleFileError
 from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook.compiled import from_compiled
 from workerdiag.rulebook.folder import read_folder
+from workerdiag.rulebook.packs import installed
 
-#: Entry points of this group name the folder of a pack: a path, or a callable that returns one.
-PACKS = "workerdiag.knowledge"
+#: What installed packs may take to load, where nobody waits for an answer.
+_PACKS_S = 30.0
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -29,18 +29,29 @@ def load_rulebook(*paths: str | Path, packs: bool = True, disable: Collection[st
             ``landmarks/*.toml``; no ``manifest.toml`` needed). What comes later overrides an
             id of what came before, which is noted in ``Rulebook.notes``.
         packs: Whether to add installed packs (entry point group ``workerdiag.knowledge``). A
-            pack with problems is left out, with a note.
+            pack or a file of one that has problems is left out, with a note.
         disable: Ids of causes to leave out.
 
     Raises:
         RuleFileError: A folder of *paths* has problems; it lists all of them.
     """
-    book = _shipped()
-    for name, folder in _packs() if packs else ():
-        book = _with_pack(book, name, folder)
+    book, _ = rules_within(_PACKS_S) if packs else (_shipped(), True)
     for path in paths:
         book = _overlaid(book, read_folder(Path(path)), str(path))
     return _without(book, disable) if disable else book
+
+
+def rules_within(packs_s: float) -> tuple[Rulebook, bool]:
+    """
+    The shipped rulebook with those installed packs that load in so many seconds, and whether all did.
+    """
+    book, whole = _shipped(), True
+    for pack in installed(within_s=packs_s):
+        if pack.book is not None:
+            book = _overlaid(book, pack.book, f"pack {pack.name}")
+        book = evolve(book, notes=(*book.notes, *pack.notes))
+        whole = whole and not pack.is_late
+    return book, whole
 
 
 def shipped_folder() -> Path:
@@ -64,31 +75,6 @@ def _shipped() -> Rulebook:
     if compiled.is_file():
         return from_compiled(json.loads(compiled.read_bytes()))
     return read_folder(shipped_folder())
-
-
-def _packs() -> Iterator[tuple[str, object]]:
-    """
-    Names of installed packs, each with its folder, or with what went wrong in finding it.
-    """
-    from importlib.metadata import entry_points
-
-    for point in sorted(entry_points(group=PACKS), key=lambda each: each.name):
-        try:
-            found = point.load()
-            yield point.name, Path(str(found() if callable(found) else found))
-        except Exception as problem:  # noqa: BLE001  a stranger's code; the other rules still count
-            yield point.name, problem
-
-
-def _with_pack(book: Rulebook, name: str, folder: object) -> Rulebook:
-    if isinstance(folder, Path):
-        try:
-            return _overlaid(book, read_folder(folder), f"pack {name}")
-        except RuleFileError as problem:
-            told = problem.problems[0] + (" ..." if len(problem.problems) > 1 else "")
-    else:
-        told = f"{type(folder).__name__}: {folder}"
-    return evolve(book, notes=(*book.notes, f"pack {name} is left out: {told}"))
 
 
 def _overlaid(book: Rulebook, more: Rulebook, place: str) -> Rulebook:

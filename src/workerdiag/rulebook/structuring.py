@@ -4,11 +4,13 @@ From plain tables to rules, strictly: exact types, no unknown keys, every mistak
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from attrs import fields
 
+from workerdiag.errors import said_by
 from workerdiag.model.rules import Cause, Landmark, Sign
 from workerdiag.rulebook.kinds import KIND_OF, SIGN_KINDS, SINGULAR
 
@@ -30,6 +32,16 @@ def landmark_mistakes(content: Mapping[str, Any], problem: Exception) -> list[st
     return list(dict.fromkeys((*_worded(problem), *_unfit_fields(content, Landmark, ""))))
 
 
+def shown(value: object) -> str:
+    """
+    A value as a mistake quotes it: in a few words, however long it is.
+    """
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return f"a {type(value).__name__} that is too long to show"
+
+
 def converter() -> Converter:
     """
     One converter of our own: exact types, no unknown keys, tagged signs.
@@ -47,7 +59,7 @@ def converter() -> Converter:
 
     def sign(value: Any, _: Any) -> Sign:
         if not isinstance(value, dict):
-            raise TypeError(f"expected a table, got {value!r}")
+            raise TypeError(f"expected a table, got {shown(value)}")
         kind = str(value.get("kind"))
         if kind not in SIGN_KINDS:
             raise ValueError(f"kind must be one of {', '.join(SIGN_KINDS)}, got {kind!r}")
@@ -72,7 +84,7 @@ def _tagged(converter: Converter, cls: type[Any], kind: str) -> Callable[[Any], 
 def _exact(expected: type[Any]) -> Callable[[Any, Any], Any]:
     def check(value: Any, _: Any) -> Any:
         if type(value) is not expected:
-            raise TypeError(f"expected {expected.__name__}, got {value!r}")
+            raise TypeError(f"expected {expected.__name__}, got {shown(value)}")
         return value
 
     return check
@@ -80,7 +92,7 @@ def _exact(expected: type[Any]) -> Callable[[Any, Any], Any]:
 
 def _number(value: Any, _: Any) -> float:
     if type(value) not in (int, float):
-        raise TypeError(f"expected a number, got {value!r}")
+        raise TypeError(f"expected a number, got {shown(value)}")
     return float(value)
 
 
@@ -100,7 +112,7 @@ def _worded(problem: Exception) -> list[str]:
             case ValueError() if len(exc.args) > 1 and hasattr(exc.args[1], "name"):
                 return ""  # of an attrs validator: see `_unfit`
             case _:
-                return str(exc)
+                return said_by(exc)
 
     lines = []
     for line in transform_error(problem, path="", format_exception=words):

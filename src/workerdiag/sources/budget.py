@@ -11,6 +11,10 @@ import time
 _LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.7, 0.6
 #: After this share text is searched no more, so that judging what was found ends in time.
 _SEARCH_SHARE = 0.85
+#: Code of the exception's own may run for so long.
+_EXCEPTION_SHARE = 0.2
+#: Installed packs may take so much of it to load, and finding the evidence that cannot be judged so much.
+_PACKS_SHARE, _SALVAGE_SHARE = 0.15, 0.1
 #: Logs are read for so long however late it is.
 _LEAST_S = 0.5
 
@@ -27,10 +31,27 @@ class Budget:
     def __init__(self, budget_s: float, *, with_logs: bool) -> None:
         self._budget_s = budget_s
         self._began = time.monotonic()
-        #: Seconds for what is live.
-        self.live_s = budget_s * (_LIVE_SHARE_WITH_LOGS if with_logs else _LIVE_SHARE)
+        self._live_s = budget_s * (_LIVE_SHARE_WITH_LOGS if with_logs else _LIVE_SHARE)
+        #: Seconds for the exception.
+        self.exception_s = _EXCEPTION_SHARE * budget_s
+        #: Seconds for installed packs.
+        self.packs_s = _PACKS_SHARE * budget_s
         #: When to search what live places said no more, as `time.monotonic` counts.
         self.search_until = self._began + _SEARCH_SHARE * budget_s
+
+    @property
+    def live_s(self) -> float:
+        """
+        Seconds for what is live, from now on.
+        """
+        return max(0.0, min(self._live_s, self.search_until - time.monotonic()))
+
+    @property
+    def salvage_until(self) -> float:
+        """
+        When to try no more, as `time.monotonic` counts.
+        """
+        return max(time.monotonic() + _SALVAGE_SHARE * self._budget_s, self._began + self._budget_s)
 
     @property
     def left_s(self) -> float:

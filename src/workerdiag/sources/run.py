@@ -8,9 +8,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from attrs import evolve
 
+from workerdiag import foreign
+from workerdiag.errors import clean, is_from_keyboard, worded
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogChunk
 
 #: What one source may hand over before it is cut off.
@@ -50,12 +53,19 @@ def safely(name: str, pieces: Callable[[], Iterable[Evidence]]) -> Iterator[Evid
     """
     try:
         yield from pieces()
-    except Exception as problem:  # noqa: BLE001  a source that fails is a gap, never an error of ours
-        yield Gap(
-            source=name,
-            reason="malformed",
-            detail=f"the source failed: {type(problem).__name__}: {problem}"[:500],
-        )
+    except GeneratorExit:
+        raise
+    except BaseException as problem:  # a source that fails is a gap, never an error of ours
+        if is_from_keyboard(problem):
+            raise
+        yield failed(name, problem)
+
+
+def failed(name: str, problem: BaseException) -> Gap:
+    """
+    The gap that a source leaves which raised something.
+    """
+    return Gap(source=name, reason="malformed", detail=f"the source failed: {worded(problem)}"[:500])
 
 
 def in_time(pieces: Iterable[Evidence], *, deadline: float) -> Iterator[Evidence]:
@@ -92,18 +102,26 @@ class _Asked:
     """
 
     def __init__(self, source: EvidenceSource, budget_s: float, most_bytes: int) -> None:
-        self._name = source.name
+        self._name = type(source).__name__
         self._most_bytes = most_bytes
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._stop = threading.Event()
-        thread = threading.Thread(
-            target=self._ask, args=(source, budget_s), name=f"workerdiag-{source.name}", daemon=True
-        )
-        thread.start()
+        try:
+            foreign.start(f"workerdiag-{self._name}", partial(self._ask, source, budget_s))
+        except RuntimeError as problem:
+            self._queue.put(failed(self._name, problem))
+            self._queue.put(_DONE)
 
     def _ask(self, source: EvidenceSource, budget_s: float) -> None:
+        try:
+            self._name = clean(source.name)[:200]
+            self._collect(safely(self._name, lambda: source.collect(budget_s=budget_s)))
+        except BaseException as problem:  # noqa: BLE001  a name that cannot be had, and whatever ends a thread
+            self._queue.put(failed(self._name, problem))
+        self._queue.put(_DONE)
+
+    def _collect(self, pieces: Iterator[object]) -> None:
         size = 0
-        pieces: Iterator[object] = safely(self._name, lambda: source.collect(budget_s=budget_s))
         for count, piece in enumerate(pieces):
             if self._stop.is_set():
                 return
@@ -113,9 +131,8 @@ class _Asked:
             size += len(piece.data) if isinstance(piece, LogChunk) else 500
             if count >= MOST_PIECES or size > self._most_bytes:
                 self._queue.put(self._gap(f"cut off after {count} pieces, {size} bytes"))
-                break
+                return
             self._queue.put(piece)
-        self._queue.put(_DONE)
 
     def _gap(self, detail: str) -> Gap:
         remedy = "report it to the author of the source; workerdiag.testing.check_source shows it"

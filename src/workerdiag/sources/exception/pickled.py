@@ -16,7 +16,7 @@ from attrs import field, frozen
 
 #: An exception is small; what follows so many opcodes is data it carries.
 _MOST_OPCODES = 5000
-_MOST_BYTES = 2**20
+MOST_BYTES = 2**20
 #: Opcodes that keep a value for later, or get it back, by number.
 _KEEPS = {"PUT", "BINPUT", "LONG_BINPUT"}
 _GETS = {"GET", "BINGET", "LONG_BINGET"}
@@ -46,7 +46,7 @@ def read_pickled(data: bytes) -> PickledException | None:
     """
     if not data.startswith(b"\x80"):  # protocols 2 and later; cloudpickle writes 4 or 5
         return None
-    values = _plain_values(data[:_MOST_BYTES])
+    values = _plain_values(data[:MOST_BYTES])
     if values[:1] == ["tblib.pickling_support"]:  # its function that rebuilds, then the class
         values = values[2:]
     if len(values) < 2 or not isinstance(values[0], str) or not isinstance(values[1], str):

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import FrameType
 
+from workerdiag.sources.exception import slots
+
 #: Functions in which a worker, or a local scheduler, runs a task (2024.8.1 to 2026.8.0).
 _TASK_RUNNERS = {
     "distributed/worker.py": {
@@ -59,7 +61,7 @@ _CLIENT = "distributed/client.py"
 
 
 def _frames(exc: BaseException) -> Iterator[FrameType]:
-    traceback = exc.__traceback__
+    traceback = slots.traceback_of(exc)
     for _ in range(_MOST_FRAMES):
         if traceback is None:
             return
@@ -85,8 +87,5 @@ def _is_of_dask(exc: BaseException) -> bool:
     """
     Whether a client raises such errors of its own accord: cancelled, timed out, killed, disconnected.
     """
-    return any(
-        cls.__module__.partition(".")[0] in ("distributed", "asyncio", "concurrent", "tornado")
-        or cls is TimeoutError
-        for cls in type(exc).__mro__
-    )
+    theirs = ("distributed", "asyncio", "concurrent", "tornado")
+    return isinstance(exc, TimeoutError) or not slots.packages_of(exc).isdisjoint(theirs)

@@ -1,0 +1,178 @@
+"""
+What a caller of `explain` may hand in: types are checked, values made usable, and nothing of it is trusted.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from workerdiag import foreign
+from workerdiag.errors import worded
+from workerdiag.model.evidence import Gap, LogText
+from workerdiag.model.rules import Rulebook
+
+#: Seconds without a number: what `explain` takes by itself.
+_DEFAULT_S = 10.0
+#: Nobody waits longer, and clocks cannot count to infinity.
+_MOST_S = 86_400.0
+#: What a generator of logs is asked for at most.
+MOST_INPUTS = 100_000
+
+
+@frozen(kw_only=True)
+class HandedIn:
+    """
+    The arguments of one call, and what could not be had of them.
+    """
+
+    client: Any
+    logs: list[Any]
+    sources: list[Any] | None
+    gaps: tuple[Gap, ...]
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """
+        Whether the client makes the call awaitable here; it depends on the thread that asks.
+        """
+        try:
+            return getattr(self.client, "asynchronous", False) is True
+        except Exception:  # noqa: BLE001  a client that cannot say is asked as any other
+            return False
+
+
+def check_types(exc: object, rulebook: object, timeout: object) -> None:
+    """
+    Look whether those arguments of which nothing has to be asked are of the right types.
+
+    Raises:
+        TypeError: One of them is of a wrong type.
+    """
+    if exc is not None and not isinstance(exc, BaseException):
+        raise TypeError(f"exc must be an exception or None, got {type(exc).__name__}")
+    if rulebook is not None and not isinstance(rulebook, Rulebook):
+        raise TypeError(f"rulebook must be a Rulebook or None, got {type(rulebook).__name__}")
+    if not isinstance(timeout, str | int | float):
+        raise TypeError(f'timeout must be seconds or text like "10s", got {type(timeout).__name__}')
+
+
+def seconds(timeout: str | float) -> float:
+    """
+    A duration in seconds, written as Dask does (dask.utils.parse_timedelta); what is no time is none.
+
+    Raises:
+        TypeError: It is text and no duration.
+    """
+    if isinstance(timeout, str):
+        timeout = _parsed(timeout)
+    limited = float(min(max(timeout, 0.0), _MOST_S))
+    return _DEFAULT_S if isnan(limited) else limited
+
+
+def _parsed(timeout: str) -> float:
+    if plain := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*s?\s*", timeout):  # spares importing dask
+        return float(plain[1])
+    from dask.utils import parse_timedelta
+
+    try:
+        return float(parse_timedelta(timeout))
+    except Exception:  # noqa: BLE001  it raises what its arithmetic does
+        raise TypeError(f'timeout must be seconds or text like "10s", got {timeout[:100]!r}') from None
+
+
+def handed_in(client: Any, logs: Any, sources: Any, *, within_s: float) -> HandedIn:
+    """
+    The client, if it is one that can be asked, and the logs and sources as lists.
+
+    Raises:
+        TypeError: One of them is of a wrong type.
+    """
+    gaps: list[Gap] = []
+    return HandedIn(
+        client=_usable(client, within_s, gaps),
+        logs=_inputs(logs, within_s, gaps),
+        sources=None if sources is None else _listed("sources", sources, within_s, gaps),
+        gaps=tuple(gaps),
+    )
+
+
+def _usable(client: Any, within_s: float, gaps: list[Gap]) -> Any:
+    if client is None or type(client).__module__ == "distributed.client":
+        return client
+    try:
+        known = foreign.told_by("workerdiag-client", partial(_is_client, client), within_s=within_s)
+    except (foreign.ForeignError, RuntimeError, TimeoutError) as problem:
+        gaps.append(_gap("client", problem, "give the logs: explain(exc, logs=[...])"))
+        return None
+    if not known:
+        raise TypeError(f"client must be a distributed.Client or None, got {type(client).__name__}")
+    return client
+
+
+def _is_client(client: Any) -> bool:
+    known = hasattr(client, "scheduler") or hasattr(client, "sync")
+    getattr(client, "asynchronous", False)  # raises here, in place of where it matters
+    return known
+
+
+def _inputs(logs: Any, within_s: float, gaps: list[Gap]) -> list[Any]:
+    if isinstance(logs, str | Path | LogText | io.IOBase):
+        return [logs]
+    return _listed("logs", logs, within_s, gaps)
+
+
+def _listed(name: str, values: Any, within_s: float, gaps: list[Gap]) -> list[Any]:
+    """
+    What there is in a list, a generator or an open file; what a generator gave before it failed stays.
+    """
+    taken: list[Any] = []
+    take = partial(_take, values, taken)
+    try:
+        is_some = take() if type(values) in (list, tuple) else _in_thread(take, within_s)
+    except (foreign.ForeignError, RuntimeError, TimeoutError) as problem:
+        gaps.append(_gap(name, problem, f"give the {name} as a list"))
+        return taken[:MOST_INPUTS]
+    if not is_some:
+        wanted = (
+            "paths, URLs, open files or LogText" if name == "logs" else "a sequence of EvidenceSource objects"
+        )
+        raise TypeError(f"{name} must be {wanted}, got {type(values).__name__}")
+    if len(taken) > MOST_INPUTS:
+        gaps.append(
+            Gap(source=name, reason="malformed", detail=f"only the first {MOST_INPUTS} are looked at")
+        )
+    return taken[:MOST_INPUTS]
+
+
+def _in_thread(take: Callable[[], bool], within_s: float) -> bool:
+    return foreign.told_by("workerdiag-inputs", take, within_s=within_s)
+
+
+def _take(values: Any, taken: list[Any]) -> bool:
+    if hasattr(values, "read"):
+        taken.append(values)
+    elif hasattr(values, "__iter__"):
+        for each in islice(values, MOST_INPUTS + 1):
+            taken.append(each)  # noqa: PERF402  what came before it fails is kept
+    elif isinstance(values, os.PathLike):
+        taken.append(os.fspath(values))
+    else:
+        return False
+    return True
+
+
+def _gap(name: str, problem: Exception, remedy: str) -> Gap:
+    reason = "timed-out" if isinstance(problem, TimeoutError) else "malformed"
+    return Gap(
+        source=name, reason=reason, detail=f"it could not be used: {worded(problem)}"[:500], remedy=remedy
+    )

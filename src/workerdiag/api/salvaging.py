@@ -1,0 +1,71 @@
+"""
+What to do when evidence cannot be judged: find the pieces that are at fault, and judge the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from workerdiag.errors import worded
+from workerdiag.model.diagnosis import Findings
+from workerdiag.model.evidence import Evidence, Gap
+
+Judge = Callable[[Sequence[Evidence]], Findings]
+
+#: So many pieces, or runs of pieces, are given up one after the other.
+_MOST_FAULTS = 5
+
+
+def salvaged(
+    judge: Judge, pieces: Sequence[Evidence], problem: Exception, *, until: float
+) -> Findings | None:
+    """
+    What the evidence says without the pieces that cannot be judged; None if it says nothing in time.
+
+    Args:
+        judge: The pipeline; it raises for some of the pieces.
+        pieces: What it raised for.
+        problem: What it raised.
+        until: When to stop trying, as `time.monotonic` counts.
+    """
+    said, left_out = worded(problem), 0
+    for _ in range(_MOST_FAULTS):
+        first, behind = _fault(judge, pieces, until)
+        if behind <= first:
+            return None
+        left_out += behind - first
+        pieces = [*pieces[:first], *pieces[behind:]]
+        detail = f"{left_out} pieces of evidence could not be judged and were left out: {said}"
+        gap = Gap(
+            source="workerdiag", reason="malformed", detail=detail[:500], remedy="report it, with the input"
+        )
+        findings = _judged(judge, [*pieces, gap])
+        if findings is not None:
+            return findings
+    return None
+
+
+def _fault(judge: Judge, pieces: Sequence[Evidence], until: float) -> tuple[int, int]:
+    """
+    From where to where the pieces are at fault, by halves; where only both halves together are, the second.
+    """
+    first, behind = 0, len(pieces)
+    while behind - first > 1:
+        if time.monotonic() > until:
+            return 0, 0
+        middle = (first + behind) // 2
+        if _judged(judge, pieces[first:middle]) is None:
+            behind = middle
+        elif _judged(judge, pieces[middle:behind]) is None:
+            first = middle
+        else:
+            return middle, behind
+    return first, behind
+
+
+def _judged(judge: Judge, pieces: Sequence[Evidence]) -> Findings | None:
+    try:
+        return judge(pieces)
+    except Exception:  # noqa: BLE001  that is what is looked for
+        return None

@@ -1,0 +1,92 @@
+"""
+What an exception and its class are, without running any code of theirs.
+
+A class may have properties called ``__cause__`` or ``args``, and a metaclass its own ``__name__``; what the
+interpreter itself goes by is in slots that cannot be replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from workerdiag.errors import clean
+
+_MOST_CHARS = 300
+_EXCEPTION = vars(BaseException)
+_CLASS = vars(type)
+
+
+def cause_of(exc: BaseException) -> BaseException | None:
+    """
+    What it was raised from.
+    """
+    cause: BaseException | None = _slot(exc, "__cause__")
+    return cause
+
+
+def context_of(exc: BaseException) -> BaseException | None:
+    """
+    What was being handled as it was raised, where that is not suppressed.
+    """
+    context: BaseException | None = _slot(exc, "__context__")
+    return None if _slot(exc, "__suppress_context__") else context
+
+
+def traceback_of(exc: BaseException) -> TracebackType | None:
+    """
+    Where it was raised.
+    """
+    raised_at: TracebackType | None = _slot(exc, "__traceback__")
+    return raised_at
+
+
+def members_of(exc: BaseException) -> tuple[BaseException, ...]:
+    """
+    The exceptions of a group; none of any other.
+    """
+    if not isinstance(exc, BaseExceptionGroup):
+        return ()
+    members: tuple[BaseException, ...] = vars(BaseExceptionGroup)["exceptions"].__get__(exc)
+    return members
+
+
+def args_of(exc: BaseException) -> tuple[Any, ...]:
+    """
+    What it was made from.
+    """
+    args: tuple[Any, ...] = _slot(exc, "args")
+    return args
+
+
+def classes_of(exc: BaseException) -> Iterator[tuple[str, str]]:
+    """
+    Module and name of its class and of those that this one derives from.
+    """
+    for cls in _CLASS["__mro__"].__get__(type(exc)):
+        yield _module(cls), _CLASS["__name__"].__get__(cls)
+
+
+def packages_of(exc: BaseException) -> set[str]:
+    """
+    The packages in which these classes are defined.
+    """
+    return {module.partition(".")[0] for module, _ in classes_of(exc)}
+
+
+def type_name(exc: BaseException) -> str:
+    """
+    Its class as Python prints it: ``ValueError``, ``distributed.scheduler.KilledWorker``.
+    """
+    module, name = _module(type(exc)), _CLASS["__qualname__"].__get__(type(exc))
+    return clean(name if module == "builtins" else f"{module}.{name}")[:_MOST_CHARS]
+
+
+def _module(cls: type) -> str:
+    module = _CLASS["__module__"].__get__(cls)
+    return str.__str__(module) if isinstance(module, str) else "?"
+
+
+def _slot(exc: BaseException, name: str) -> Any:
+    return _EXCEPTION[name].__get__(exc)
