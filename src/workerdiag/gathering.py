@@ -14,20 +14,22 @@ from typing import Any
 
 from attrs import define, field
 
-from workerdiag.model.evidence import Evidence, ExceptionFacts
-from workerdiag.model.scene import Place, Victim
+from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap
+from workerdiag.model.scene import Place, Victim, most_perishable_first
 from workerdiag.sources.applying import applying
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.host.places import ask_places
 from workerdiag.sources.recorder import RecorderSource
 from workerdiag.sources.recorder.choice import in_question
 from workerdiag.sources.run import collect_all
-from workerdiag.sources.scene import scene_of, victims_of
+from workerdiag.sources.scene import scene_of, victims_of, vouched
 
 #: Of the budget, the live cluster may take so much; it mostly takes a tenth of a second.
 _CLUSTER_SHARE = 0.6
 #: Of what is then left, asking where the dead lived.
 _PLACES_SHARE = 0.25
+#: Of what is then left, finding out which platforms apply; installed sources are imported for it.
+_APPLYING_SHARE = 0.3
 #: What one platform may say; more than that takes too long to search.
 _MOST_PLATFORM_BYTES = 8 * 2**20
 
@@ -85,11 +87,14 @@ class Gathering:
         victims = victims_of([*self._facts, *pieces])
         if not victims and (self._client is None or self._only_a_task_failed()):
             return []
+        if self._client is not None:
+            victims = vouched(victims, pieces)
         asked = _Places(self._client, victims)
         evidence = collect_all([asked], budget_s=_PLACES_SHARE * self._left_s())
-        sources, gaps = applying(scene_of(victims, asked.places, self._client))
-        found = collect_all(sources, budget_s=self._left_s(), most_bytes=_MOST_PLATFORM_BYTES)
-        return [*evidence, *gaps, *found]
+        fitting = _Applying(victims, tuple(asked.places), self._client)
+        evidence += collect_all([fitting], budget_s=_APPLYING_SHARE * self._left_s())
+        sources = most_perishable_first(fitting.sources)
+        return evidence + collect_all(sources, budget_s=self._left_s(), most_bytes=_MOST_PLATFORM_BYTES)
 
     def _only_a_task_failed(self) -> bool:
         return any(isinstance(each, ExceptionFacts) and each.from_task for each in self._facts)
@@ -112,3 +117,23 @@ class _Places:
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         self.places, gaps = ask_places(self._client, self._victims, within_s=budget_s)
         yield from gaps
+
+
+@define
+class _Applying:
+    """
+    Finding out which platforms apply, as a source: it imports and asks code of others.
+    """
+
+    _victims: Sequence[Victim]
+    _places: Sequence[Place]
+    _client: Any
+    sources: list[EvidenceSource] = field(factory=list, init=False)
+    name: str = field(default="platforms", init=False)
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:  # noqa: ARG002  a source's method
+        for each in applying(scene_of(self._victims, self._places, self._client)):
+            if isinstance(each, Gap):
+                yield each
+            else:
+                self.sources.append(each)

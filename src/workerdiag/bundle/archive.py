@@ -16,12 +16,14 @@ from struct import Struct
 from attrs import define, field
 
 from workerdiag.bundle.layout import MOST_BYTES, MOST_FILE_BYTES, MOST_FILES
+from workerdiag.errors import worded
 
 #: PKWARE's APPNOTE.TXT 6.3.10, section 4.3.7: local file header; 4.3.12: signature of central headers.
 _LOCAL = Struct("<4sHHHHHIIIHH")
 _LOCAL_MARK = b"PK\x03\x04"
 _CENTRAL_MARK = b"PK\x01\x02"
 _DEFLATED, _STORED = 8, 0
+_MOST_PROBLEMS = 50
 _SIZE_FOLLOWS, _ENCRYPTED = 8, 1
 
 
@@ -44,13 +46,20 @@ class Archive:
         Read the list of files.
         """
         if self._data.count(_CENTRAL_MARK) > MOST_FILES:
-            self.problems.append(f"it has more than {MOST_FILES} files")
+            self.note(f"it has more than {MOST_FILES} files")
             return
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(self._data))
         except Exception:  # noqa: BLE001  whatever zipfile meets in a hostile file
             self._salvaged = dict(self._files())
-            self.problems.append("it is damaged or cut off; what is whole in it was read")
+            self.note("it is damaged or cut off; what is whole in it was read")
+
+    def note(self, problem: str) -> None:
+        """
+        Note what could not be read; of very many the first few.
+        """
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(problem[:300])
 
     def within(self, name: str) -> None:
         """
@@ -69,12 +78,12 @@ class Archive:
         try:
             content = self._content(self._prefix + name, most)
         except Exception as problem:  # noqa: BLE001  whatever zipfile and zlib meet in a hostile file
-            self.problems.append(f"{name}: {type(problem).__name__}: {problem}"[:200])
+            self.note(f"{name}: {worded(problem)}"[:200])
             return None
         if content is None:
             return None
         if len(content) > most:
-            self.problems.append(f"{name}: it is too large")
+            self.note(f"{name}: it is too large")
             return None
         self._left -= len(content)
         return content

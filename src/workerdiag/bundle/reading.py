@@ -20,6 +20,8 @@ from workerdiag.bundle.layout import (
     LOG_KIND,
     MANIFEST,
     MOST_JSON_MARKS,
+    MOST_PARTS,
+    MOST_PIECES,
     SCHEMA,
     VERSIONS,
 )
@@ -114,6 +116,7 @@ class _Reader:
         self._archive = archive
         self._unknown: Counter[str] = Counter()
         self._malformed = 0
+        self._read: set[str] = set()
 
     def findings(self) -> Findings | None:
         content = self._archive.read(DIAGNOSIS)
@@ -122,7 +125,7 @@ class _Reader:
         try:
             return Findings(**from_json(content.decode("utf-8")))
         except (BadReportError, UnicodeDecodeError) as problem:
-            self._archive.problems.append(f"{DIAGNOSIS}: {problem}"[:300])
+            self._archive.note(f"{DIAGNOSIS}: {problem}"[:300])
             return None
 
     def kept(self, manifest: Mapping[str, Any]) -> Kept:
@@ -168,7 +171,9 @@ class _Reader:
         return Gap(source=f"bundle {self._name}", reason="malformed", detail=detail[:500], remedy=remedy)
 
     def _items(self, pieces: list[Any]) -> Iterator[Evidence | KeptLog]:
-        for plain in pieces:
+        if len(pieces) > MOST_PIECES:
+            self._archive.note(f"of {len(pieces)} pieces of evidence the first {MOST_PIECES} were read")
+        for plain in pieces[:MOST_PIECES]:
             try:
                 if isinstance(plain, dict) and plain.get("kind") == LOG_KIND:
                     yield self._log(plain)
@@ -181,9 +186,14 @@ class _Reader:
 
     def _log(self, plain: Mapping[str, Any]) -> KeptLog:
         log, parts = log_of(plain)
-        text = self._archive.read(str(plain["file"])) if parts else b""
+        file = str(plain["file"]) if parts else ""
+        if file in self._read:
+            self._archive.note(f"{file}: it is named for more than one log")
+            return log
+        self._read.add(file)
+        text = self._archive.read(file) if parts else b""
         if text is None:
-            self._archive.problems.append(f"the text of {log.origin} is not there"[:200])
+            self._archive.note(f"the text of {log.origin} is not there")
             return log
         return evolve(log, parts=_parts(text, parts))
 
@@ -194,15 +204,19 @@ def _parts(text: bytes, described: list[tuple[int, int]]) -> tuple[LogPart, ...]
 
     Text that somebody has edited does not fit its description: it is taken as one.
     """
+    whole = (LogPart(first_line=1, data=text),)
+    if len(described) > MOST_PARTS:
+        return whole
     parts, at = [], 0
     for index, (first_line, size) in enumerate(described):
-        if (index or first_line > 1) and not text.startswith(b"[workerdiag: lines ", at):
-            return (LogPart(first_line=1, data=text),)
         if index or first_line > 1:
-            at = text.find(b"\n", at) + 1
-        parts.append(LogPart(first_line=first_line, data=text[at : at + max(0, size)]))
-        at += max(0, size)
-    return tuple(parts) if at == len(text) else (LogPart(first_line=1, data=text),)
+            line_end = text.find(b"\n", at)
+            if line_end < 0 or not text.startswith(b"[workerdiag: lines ", at):
+                return whole
+            at = line_end + 1
+        parts.append(LogPart(first_line=first_line, data=text[at : at + size]))
+        at += size
+    return tuple(parts) if at == len(text) else whole
 
 
 def _parsed(archive: Archive, name: str, *most: int) -> Any:
@@ -213,12 +227,12 @@ def _parsed(archive: Archive, name: str, *most: int) -> Any:
     if content is None:
         return None
     if not _is_modest(content):
-        archive.problems.append(f"{name}: it holds too much")
+        archive.note(f"{name}: it holds too much")
         return None
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as problem:
-        archive.problems.append(f"{name}: no JSON ({problem})"[:200])
+        archive.note(f"{name}: no JSON ({problem})"[:200])
         return None
 
 

@@ -87,7 +87,8 @@ def log_of(plain: Mapping[str, Any]) -> tuple[KeptLog, list[tuple[int, int]]]:
         read_bytes=number(plain.get("read_bytes", 0), int),
     )
     return log, [
-        (max(1, number(each["first_line"], int)), number(each["bytes"], int)) for each in plain["parts"]
+        (max(1, number(each["first_line"], int)), max(0, number(each["bytes"], int)))
+        for each in plain["parts"]
     ]
 
 

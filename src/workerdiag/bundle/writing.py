@@ -29,7 +29,7 @@ from workerdiag.bundle.layout import (
 )
 from workerdiag.bundle.structuring import plain_log, plain_piece
 from workerdiag.bundle.surroundings import configuration, versions
-from workerdiag.errors import BundleError
+from workerdiag.errors import BundleError, said_by
 from workerdiag.keeping.kept import Kept, KeptLog
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Identity
@@ -167,4 +167,4 @@ def _why(problem: OSError, path: Path) -> tuple[str, str]:
         return "the disk is full", "save it elsewhere"
     if isinstance(problem, PermissionError) or problem.errno == errno.EROFS:
         return "it may not be written there", "save it elsewhere"
-    return str(problem), "save it elsewhere"
+    return said_by(problem), "save it elsewhere"

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 
 from attrs import frozen
 
+from workerdiag.errors import worded
 from workerdiag.model.evidence import Evidence, Gap
 
 #: Connecting may take this share of the time.
@@ -55,7 +56,7 @@ class _Scheduler:
             yield Gap(
                 source=self.name,
                 reason="unreachable",
-                detail=f"cannot connect to {self.address}: {type(problem).__name__}: {problem}"[:500],
+                detail=f"cannot connect to {self.address}: {worded(problem)}"[:500],
                 remedy="check the address and that the scheduler runs; give logs to look at those alone",
             )
             return

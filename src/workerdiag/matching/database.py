@@ -13,9 +13,10 @@ import hashlib
 import os
 import platform
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from workerdiag.matching import private_files
 
 try:
     import hyperscan
@@ -25,6 +26,7 @@ except ImportError:  # no wheel for this platform
 _DIGEST_BYTES = 32
 #: Databases that are kept: of the shipped rules, and of some sets of one's own.
 MOST_KEPT = 8
+_MOST_BYTES = 64 * 2**20
 
 
 def available() -> bool:
@@ -83,9 +85,7 @@ def _loaded(kept: Path | None) -> hyperscan.Database | None:
     if kept is None:
         return None
     try:
-        if hasattr(os, "getuid") and kept.stat().st_uid != os.getuid():
-            return None
-        content = kept.read_bytes()
+        content = private_files.read(kept, most_bytes=_MOST_BYTES)
         digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if hashlib.sha256(data).digest() != digest:
             return None
@@ -100,11 +100,7 @@ def _keep(kept: Path | None, data: bytes) -> None:
     if kept is None:
         return
     with contextlib.suppress(OSError):
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=kept.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(data).digest() + data)
-        Path(name).replace(kept)
+        private_files.write(kept, hashlib.sha256(data).digest() + data)
         _forget_old(kept.parent)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from attrs import fields, has
 
-from workerdiag.errors import BadReportError
+from workerdiag.errors import BadReportError, said_by
 from workerdiag.model.diagnosis import JSON_SCHEMA, Findings
 from workerdiag.rendering.json_schema import DIALECT, PRIMITIVES, define
 
@@ -144,6 +144,6 @@ def _worded(problem: Exception) -> Iterator[str]:
     """
     from cattrs import transform_error
 
-    for line in transform_error(problem, path="", format_exception=lambda exc, _: str(exc)):
+    for line in transform_error(problem, path="", format_exception=lambda exc, _: said_by(exc)):
         what, _, where = line.rpartition(" @ ")
         yield f"{where}: {what}" if what and where else what or line

@@ -10,8 +10,9 @@ from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from typing import Any
 
+from workerdiag.errors import worded
 from workerdiag.model.evidence import EvidenceSource, Gap
-from workerdiag.model.scene import Scene, Terms, most_perishable_first, terms_of
+from workerdiag.model.scene import Scene, Terms, terms_of
 
 #: Entry point group: each is called with a `Scene` and returns a source, or None where it has
 #: nothing to ask. A class whose constructor takes the scene will do.
@@ -67,24 +68,21 @@ def stated() -> list[tuple[str, Terms | Gap]]:
     return [*sorted(usable, key=lambda each: (each[1].lasts_s, each[0])), *broken]
 
 
-def applying(scene: Scene) -> tuple[list[EvidenceSource], list[Gap]]:
+def applying(scene: Scene) -> Iterator[EvidenceSource | Gap]:
     """
-    The sources that have something to ask, the most perishable first, and what went wrong.
+    The sources that have something to ask, and what went wrong with others, one by one.
     """
-    sources: list[EvidenceSource] = []
-    gaps: list[Gap] = []
     for name, factory in factories():
         if isinstance(factory, Gap):
-            gaps.append(factory)
+            yield factory
             continue
         try:
             source = factory(scene)
         except Exception as problem:  # noqa: BLE001  a source of others is a gap, never an error of ours
-            gaps.append(_broken(name, problem))
+            yield _broken(name, problem)
             continue
         if source is not None:
-            sources.append(source)
-    return most_perishable_first(sources), gaps
+            yield source
 
 
 def _class_of(factory: object) -> object:
@@ -97,15 +95,15 @@ def _class_of(factory: object) -> object:
 def _loaded(entry: EntryPoint) -> SourceFactory | Gap:
     try:
         loaded: Any = entry.load()
-    except Exception as problem:  # noqa: BLE001  any code may run there
+    except BaseException as problem:  # noqa: BLE001  any code may run there
         return _broken(entry.name, problem)
     return loaded  # type: ignore[no-any-return]  # the group's promise
 
 
-def _broken(name: str, problem: Exception) -> Gap:
+def _broken(name: str, problem: BaseException) -> Gap:
     return Gap(
         source=name,
         reason="malformed",
-        detail=f"the source could not be made: {type(problem).__name__}: {problem}"[:500],
+        detail=f"the source could not be made: {worded(problem)}"[:500],
         remedy=f"repair or uninstall the package that registers {name!r} in {GROUP}",
     )

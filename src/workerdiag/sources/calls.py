@@ -15,6 +15,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from workerdiag.errors import said_by
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.run import collect_all
 
@@ -149,7 +150,7 @@ def _why_unanswered(name: str, what: str, problem: Exception, *, extra: str = ""
     """
     The gap that a failed call leaves, with the command that would fix or replace it.
     """
-    said = f"{type(problem).__name__} {_code(problem)}: {str(problem)[:_MOST_SAID]}"
+    said = f"{type(problem).__name__} {_code(problem)}: {said_by(problem)[:_MOST_SAID]}"
     reason = next((reason for reason, pattern in _REASONS if pattern.search(said)), "malformed")
     if reason == "not-installed" and extra:
         remedy = f"pip install 'workerdiag[{extra}]'"
@@ -162,6 +163,7 @@ def _code(problem: Exception) -> str:
     """
     response = getattr(problem, "response", None)
     if isinstance(response, dict):
-        return str(response.get("Error", {}).get("Code", ""))
+        error = response.get("Error")
+        return str(error.get("Code", "")) if isinstance(error, dict) else ""
     code = getattr(problem, "code", None) or getattr(problem, "status_code", None)
     return str(code) if isinstance(code, int | str) else ""

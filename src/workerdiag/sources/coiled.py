@@ -8,6 +8,7 @@ that no other log-in is needed: one without a token would open a browser.
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
@@ -82,21 +83,21 @@ class CoiledSource:
         yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
     def _questions(self, deadline: Deadline) -> Iterator[Question]:
-        cluster = self._scene.cluster
+        name = shlex.quote(str(self._scene.cluster.name))
         found: list[_Worker] = []
         yield Question(
             what="cluster details",
-            remedy=f"coiled cluster status {cluster.name}",
+            remedy=f"coiled cluster status {name}",
             ask=lambda: self._match(found),
         )
         yield Question(
             what="cluster states",
-            remedy=f"coiled cluster status {cluster.name}",
+            remedy=f"coiled cluster status {name}",
             ask=lambda: self._states(found, deadline),
         )
         yield Question(
             what="cluster logs",
-            remedy=f"coiled cluster logs {cluster.name} --combined",
+            remedy=f"coiled cluster logs {name} --combined",
             ask=lambda: self._logs(found),
         )
 
@@ -131,7 +132,7 @@ class CoiledSource:
                 source=self.name,
                 reason="timed-out",
                 detail="the client library asks for states once in a second, and others asked",
-                remedy=f"coiled cluster status {self._scene.cluster.name}",
+                remedy=f"coiled cluster status {shlex.quote(str(self._scene.cluster.name))}",
             )
             return
         for worker in found:
@@ -194,7 +195,7 @@ def _unlisted(victim: Victim, cluster: str) -> Gap:
         source=CoiledSource.name,
         reason="expired",
         detail=f"Coiled lists no worker named {victim.whose.name or victim.whose.worker}",
-        remedy=f"coiled cluster logs {cluster} --combined",
+        remedy=f"coiled cluster logs {shlex.quote(cluster)} --combined",
     )
 
 

@@ -5,6 +5,7 @@ Commands of the operating system and of batch systems: bounded in time and in wh
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from typing import IO
 
 from attrs import frozen
 
+from workerdiag.errors import worded
 from workerdiag.model.evidence import Gap
 
 #: What one command may say.
@@ -122,7 +124,7 @@ def why_not(source: str, command: Sequence[str], problem: Exception | Said) -> G
     """
     The gap that a command leaves which could not be run, or which said that it failed.
     """
-    typed = " ".join(command)
+    typed = shlex.join(command)
     if isinstance(problem, FileNotFoundError):
         detail = f"{command[0]} is not installed here"
         return Gap(
@@ -135,7 +137,7 @@ def why_not(source: str, command: Sequence[str], problem: Exception | Said) -> G
     if isinstance(problem, Said):
         detail = f"{command[0]} ended with status {problem.status}: {problem.errors}"[:500]
     else:
-        detail = f"{command[0]}: {type(problem).__name__}: {problem}"[:500]
+        detail = f"{command[0]}: {worded(problem)}"[:500]
     lower = detail.lower()
     reason = "malformed"
     if any(each in lower for each in _DENIED):

@@ -12,6 +12,7 @@ from attrs import evolve
 
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk
 from workerdiag.model.scene import Place, Scene, Victim
+from workerdiag.sources.addresses import host_of
 
 #: So many dead are asked about; the others died of the same, or of their loss.
 MOST_VICTIMS = 8
@@ -58,6 +59,24 @@ def victims_of(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
         whose = named[worker].joined(removed[worker].whose) if worker in named else removed[worker].whose
         found[worker] = evolve(removed[worker], whose=whose)
     return tuple(found.values())[:MOST_VICTIMS]
+
+
+def vouched(victims: Iterable[Victim], pieces: Iterable[Evidence]) -> tuple[Victim, ...]:
+    """
+    The *victims*, without nannies on hosts of which the scheduler tells no worker.
+
+    Asking a nanny connects to its address, and an exception may name any.
+
+    Args:
+        victims: Those that an exception or the scheduler named.
+        pieces: What the scheduler said.
+    """
+    told = (piece.whose.worker for piece in pieces if isinstance(piece, Event))
+    hosts = {host_of(worker) for worker in told} - {None}
+    return tuple(
+        each if host_of(each.whose.nanny) in hosts else evolve(each, whose=evolve(each.whose, nanny=None))
+        for each in victims
+    )
 
 
 def _names(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:

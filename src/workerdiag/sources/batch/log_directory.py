@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -126,7 +127,7 @@ class LogDirectorySource:
             source=self.name,
             reason="forbidden" if denied else "unreachable",
             detail=f"{path}: {problem.strerror or type(problem).__name__}",
-            remedy=f"ls -l {path}   # where the jobs ran, if it is not shared",
+            remedy=f"ls -l {shlex.quote(str(path))}   # where the jobs ran, if it is not shared",
         )
 
 

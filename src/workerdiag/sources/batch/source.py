@@ -5,6 +5,7 @@ A source that asks a batch system for the records of a cluster's jobs: what all 
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -128,7 +129,7 @@ class BatchSource(ABC):
             return ""
         if len(said.output) > _MOST_ANSWER_BYTES:
             detail = f"{command[0]} said more than {_MOST_ANSWER_BYTES} bytes; the rest was not read"
-            gaps.append(Gap(source=self.name, reason="malformed", detail=detail, remedy=" ".join(command)))
+            gaps.append(Gap(source=self.name, reason="malformed", detail=detail, remedy=shlex.join(command)))
         return said.output[:_MOST_ANSWER_BYTES].decode("utf-8", errors="replace")
 
     def _refused(self, command: Sequence[str], said: Said) -> Gap:
@@ -152,7 +153,7 @@ class BatchSource(ABC):
             self._gaps += self._minor
         for number in unknown if not self._gaps else ():
             detail = f"{self.name} has no record of job {number}"
-            remedy = " ".join((*command, number))
+            remedy = shlex.join((*command, number))
             self._gaps.append(Gap(source=self.name, reason="expired", detail=detail, remedy=remedy))
 
     def _left_s(self) -> float:

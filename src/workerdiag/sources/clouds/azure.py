@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -92,12 +93,12 @@ class AzureSource:
         group = str(cluster.resource_group)
         yield Question(
             what="activityLogs.list",
-            remedy=f"az monitor activity-log list --resource-group {group} --offset 6h",
+            remedy=f"az monitor activity-log list --resource-group {shlex.quote(group)} --offset 6h",
             ask=lambda: self._activity(monitor, group),
         )
         yield Question(
             what="virtualMachines.get",
-            remedy=f"az vm get-instance-view --resource-group {group} --name NAME",
+            remedy=f"az vm get-instance-view --resource-group {shlex.quote(group)} --name NAME",
             ask=lambda: self._states(compute, group),
         )
 

@@ -5,6 +5,7 @@ Amazon EC2: how the machines of dead workers ended, and what was planned for the
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -103,7 +104,7 @@ class Ec2Source:
 
     def _typed_filter(self) -> str:
         return " ".join(
-            f"'Name={each['Name']},Values={','.join(each['Values'])}'" for each in self._filters()
+            shlex.quote(f"Name={each['Name']},Values={','.join(each['Values'])}") for each in self._filters()
         )
 
     def _instances(self, ec2: Any, found: list[Machine]) -> Iterator[Evidence]:

@@ -4,6 +4,7 @@ Amazon ECS and Fargate: how the tasks of dead workers stopped.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -74,8 +75,8 @@ class EcsSource:
         ecs = client("ecs", region_of(self._scene), deadline)
         yield Question(
             what="ecs:ListTasks, ecs:DescribeTasks",
-            remedy=f"aws ecs list-tasks --desired-status STOPPED --cluster {self._arn}; "
-            f"aws ecs describe-tasks --cluster {self._arn} --tasks TASK",
+            remedy=f"aws ecs list-tasks --desired-status STOPPED --cluster {shlex.quote(self._arn)}; "
+            f"aws ecs describe-tasks --cluster {shlex.quote(self._arn)} --tasks TASK",
             ask=lambda: self._tasks(ecs),
         )
 

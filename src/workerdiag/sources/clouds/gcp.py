@@ -5,6 +5,7 @@ Google Compute Engine: what was done to the machines of dead workers, and what t
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
@@ -91,7 +92,9 @@ class GcpSource:
         project = _project_of(self._scene)
         assert project is not None  # `of` has looked
         compute = needed("google.cloud.compute_v1")
-        where = f"--project={project.name}" + (f" --zones={project.zone}" if project.zone else "")
+        where = shlex.join(
+            [f"--project={project.name}", *([f"--zones={project.zone}"] if project.zone else [])]
+        )
         yield Question(
             what="compute.zoneOperations.list",
             remedy=f"gcloud compute operations list {where} --filter='targetLink~instances/'",
@@ -100,7 +103,8 @@ class GcpSource:
         if project.zone:
             yield Question(
                 what="compute.instances.getSerialPortOutput",
-                remedy=f"gcloud compute instances get-serial-port-output INSTANCE --zone={project.zone}",
+                remedy="gcloud compute instances get-serial-port-output INSTANCE "
+                f"--zone={shlex.quote(project.zone)}",
                 ask=lambda: self._consoles(compute, project, deadline),
             )
 

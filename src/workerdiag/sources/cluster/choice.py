@@ -117,10 +117,13 @@ def nannies_to_ask(
     Addresses of at most four nannies: of the dead, else of workers that look like their successors.
 
     A nanny outlives its worker and starts another one on the same host, so that comes first which
-    joined after a removal there; then the host's others; then what is not well; then any.
+    joined after a removal there; then the host's others; then what is not well; then any. One that only an
+    exception names is asked where the scheduler knows, or knew, workers on its host.
     """
-    nannies = dict.fromkeys(each.nanny for each in dead if each.nanny)
-    unclear = [each for each in dead if not each.nanny]
+    told = [str(message.get("worker")) for _, message in entries if isinstance(message, Mapping)]
+    vouched = {host_of(each) for each in (*workers, *told)} - {None}
+    nannies = dict.fromkeys(each.nanny for each in dead if each.nanny and host_of(each.nanny) in vouched)
+    unclear = [each for each in dead if each.nanny not in nannies]
     hosts = {host_of(each.worker) for each in unclear}
     joined = {
         message.get("worker"): when

@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import frozen
 
+from workerdiag.errors import worded
 from workerdiag.model.evidence import Gap
 
 #: Records asked of a scheduler's log and of a nanny's log (both keep 10 000).
@@ -134,7 +135,7 @@ def gap(place: str, problem: BaseException, *, status: str = "") -> Gap:
     """
     Why a question was not answered, and what would help.
     """
-    said = f"{type(problem).__name__}: {problem}".strip(": ")[:300]
+    said = worded(problem, most_chars=300)
     if status:
         said += f" (client: {status})"
     if isinstance(problem, TimeoutError):

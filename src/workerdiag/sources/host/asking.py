@@ -17,6 +17,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from workerdiag.errors import worded
 from workerdiag.sources.cluster.queries import answered
 
 #: Names of the modules in ``probes``.
@@ -57,7 +58,7 @@ def ask_here(probes: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
         try:
             told[name] = import_module(f"{__package__}.probes.{name}").read(asked)
         except Exception as problem:  # noqa: BLE001  one that fails does not take the others along
-            told[name] = {"problem": f"{type(problem).__name__}: {problem}"[:300]}
+            told[name] = {"problem": worded(problem, most_chars=300)}
     return told
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workerdiag.errors import worded
 from workerdiag.model.evidence import Gap
 from workerdiag.sources.host.asking import UnreadableAnswerError
 from workerdiag.sources.host.respondents import Respondent
@@ -27,7 +28,7 @@ def machine_gap(title: str, problem: BaseException) -> Gap:
         reason, remedy = "forbidden", "take run out of distributed.nanny.blocked-handlers"
     elif isinstance(problem, UnreadableAnswerError | ValueError):
         reason = "malformed"
-    said = f"{type(problem).__name__}: {problem}".strip(": ")[:300]
+    said = worded(problem, most_chars=300)
     return Gap(source=f"host {title}", reason=reason, detail=said, remedy=remedy)
 
 

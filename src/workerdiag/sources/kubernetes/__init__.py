@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import ClassVar
 
+from workerdiag.errors import worded
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.scene import Scene, Terms
 from workerdiag.sources.kubernetes.api import SOURCE
@@ -79,7 +80,7 @@ class KubernetesSource:
                 _gap("timed-out", "the time was up before all was asked", "give it more time: timeout='60s'")
             )
         except Exception as problem:  # noqa: BLE001  a source never raises
-            detail = f"the answers could not be read: {type(problem).__name__}: {problem}"
+            detail = f"the answers could not be read: {worded(problem)}"
             answers.put(_gap("malformed", detail[:500], "kubectl version"))
         finally:
             answers.put(None)

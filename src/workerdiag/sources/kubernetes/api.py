@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -135,7 +136,8 @@ class Api:
         except TimeoutError:
             detail = "the node that has the log did not answer in time"
             raise self._unanswered(
-                "pods/log", Refusal("timed-out", detail, f"kubectl -n {namespace} logs {pod}")
+                "pods/log",
+                Refusal("timed-out", detail, shlex.join(["kubectl", "-n", namespace, "logs", pod])),
             ) from None
         return body if status == 200 else b""
 

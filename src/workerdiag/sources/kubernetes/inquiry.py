@@ -5,6 +5,7 @@ One round of questions to the Kubernetes API, what is lost soonest first.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
@@ -213,7 +214,7 @@ class Inquiry:
             detail = f"no pod {where} is that of {named}: it is gone, and its status with it"
             now = self._search.now()
             old = all(each.when is not None and now - each.when > _EVENTS_S for each in without)
-            events = f"kubectl -n {self._search.namespace} get events --sort-by=.lastTimestamp"
+            events = f"kubectl -n {shlex.quote(self._search.namespace)} get events --sort-by=.lastTimestamp"
             self._gap(
                 "pods", "expired", detail, "keep the pods' logs and events elsewhere" if old else events
             )
@@ -221,7 +222,9 @@ class Inquiry:
     def _tell_unwell(self, listed: Sequence[KubernetesEvent]) -> None:
         if not self._target.labels:
             detail = "nobody is known to have died, and which pods are this cluster's is not known either"
-            self._gap("pods", "never-recorded", detail, f"kubectl -n {self._search.namespace} get pods")
+            self._gap(
+                "pods", "never-recorded", detail, f"kubectl -n {shlex.quote(self._search.namespace)} get pods"
+            )
             return
         pods, now = self._search.pods, self._search.now()
         self._tell_all(of_unwell(self._unwell(), listed, now=now))

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
 from attrs import frozen
+
+from workerdiag.errors import said_by
 
 _USER = re.compile(r'User "([^"\s]{1,200})"')
 #: Kinds without a namespace, which only a ``clusterrole`` can allow to read.
@@ -32,7 +35,7 @@ def why_failed(problem: Exception) -> Refusal:
     Why there was no answer at all, by what kr8s or its HTTP client raised.
     """
     name = type(problem).__name__
-    detail = f"{name}: {problem}"[:500].rstrip(": ")
+    detail = f"{name}: {said_by(problem)}"[:500].rstrip(": ")
     if isinstance(problem, TimeoutError) or "Timeout" in name:
         return Refusal("timed-out", detail, "kubectl get --raw /readyz")
     if isinstance(problem, ValueError) and "credentials" in detail:
@@ -69,10 +72,10 @@ def typed(path: str, namespace: str) -> str:
     """
     What a person would type to ask the same.
     """
-    scope = f"-n {namespace} " if namespace else ""
+    scope = f"-n {shlex.quote(namespace)} " if namespace else ""
     if path.endswith("/log"):
-        return f"kubectl {scope}logs {path.split('/')[1]}"
-    return f"kubectl {scope}get {path}"
+        return f"kubectl {scope}logs {shlex.quote(path.split('/')[1])}"
+    return f"kubectl {scope}get {shlex.quote(path)}"
 
 
 def _message(body: bytes) -> str:
@@ -90,7 +93,7 @@ def _grant(kind: str, namespace: str, user: str) -> str:
     if kind in _CLUSTER_WIDE:
         role, scope = "clusterrole", ""
     else:
-        role, scope = "role", f" -n {namespace}"
+        role, scope = "role", f" -n {shlex.quote(namespace)}"
     name = f"workerdiag-{kind.replace('/', '-')}"
     made = f"kubectl{scope} create {role} {name} --verb=get,list --resource={kind}"
-    return f"{made} && kubectl{scope} create {role}binding {name} --{role}={name} --user='{user}'"
+    return f"{made} && kubectl{scope} create {role}binding {name} --{role}={name} --user={shlex.quote(user)}"

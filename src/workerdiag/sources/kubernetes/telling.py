@@ -4,6 +4,7 @@ What a victim's pod, its events and its node have to say, as evidence.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked, MemoryReading
@@ -84,7 +85,7 @@ def logs_command(pod: Pod) -> str:
     """
     What a person would type for the log of the container that runs Dask.
     """
-    return f"kubectl -n {pod.namespace} logs {pod.name} -c {pod.container_name}"
+    return shlex.join(["kubectl", "-n", pod.namespace, "logs", pod.name, "-c", pod.container_name])
 
 
 def whose_pod(pod: Pod) -> Identity:

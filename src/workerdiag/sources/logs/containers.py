@@ -13,7 +13,7 @@ from workerdiag.errors import UnreadableInputError
 _ZIP = b"PK\x03\x04"
 _IS_ZIP = ("looks binary (a zip archive)", "unpack it and give the files in it")
 #: Larger than any death bundle.
-_MOST_ZIP_BYTES = 64 * 2**20
+_MOST_ZIP_BYTES = 32 * 2**20
 #: How a black box begins, and the most that one has (docs/black-box.md).
 _BOX = b"WDIAGBOX"
 _IS_BOX = ("looks binary (a black box of a worker)", "workerdiag blackbox prints it")

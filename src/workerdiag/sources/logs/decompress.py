@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from workerdiag.errors import UnreadableInputError
+from workerdiag.errors import UnreadableInputError, said_by
 from workerdiag.sources.logs.containers import HEAD_BYTES, check_container
 
 #: Bytes asked for at once, and handed on at most at once (unpacked).
@@ -123,7 +123,7 @@ def _guarded(name: str, kind: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
     except Exception as problem:
         if isinstance(problem, OSError) and problem.errno is not None:
             raise
-        why = f"broken or cut off {kind} data: {problem}"
+        why = f"broken or cut off {kind} data: {said_by(problem)}"
         raise UnreadableInputError(name, why, "copy or download it again, or unpack it by hand") from problem
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from workerdiag.errors import UnreadableInputError
+from workerdiag.errors import UnreadableInputError, said_by
 from workerdiag.model.evidence import Gap
 from workerdiag.sources.logs.inputs import name_of
 
@@ -15,7 +15,7 @@ _MORE_TIME = 'give it more time: explain(..., timeout="60s"), or --timeout 60s'
 _NAMED = 5
 
 
-def gap_of(name: str, problem: Exception, count: int) -> Gap:
+def gap_of(name: str, problem: BaseException, count: int) -> Gap:
     """
     Why a log could not be read on after *count* bytes.
     """
@@ -24,11 +24,11 @@ def gap_of(name: str, problem: Exception, count: int) -> Gap:
     return Gap(source=f"log {name}", reason=reason, detail=f"{detail}{read}"[:500], remedy=remedy[:300])
 
 
-def _why(problem: Exception) -> tuple[str, str, str]:
+def _why(problem: BaseException) -> tuple[str, str, str]:
     """
     Reason, detail and remedy.
     """
-    said = f"{problem}".strip() or type(problem).__name__
+    said = said_by(problem) or type(problem).__name__
     if isinstance(problem, UnreadableInputError):
         return "malformed", problem.why, problem.remedy
     if isinstance(problem, ImportError):

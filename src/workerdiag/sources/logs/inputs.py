@@ -5,6 +5,7 @@ What the caller calls a log, and where its bytes are: paths, globs, folders, URL
 from __future__ import annotations
 
 import glob
+import io
 import os
 import re
 import sys
@@ -107,10 +108,10 @@ def name_of(given: object) -> str:
     """
     What to call an input before it has been looked up.
     """
-    if isinstance(given, str | os.PathLike):
-        return without_secrets(str(os.fspath(given)))[:300]
-    name = getattr(given, "name", None)
-    return name if isinstance(name, str) and name else f"<{type(given).__name__}>"
+    if isinstance(given, str | Path):
+        return without_secrets(str(given))[:300]
+    name = given.name if isinstance(given, io.IOBase) and hasattr(given, "name") else None
+    return name[:300] if isinstance(name, str) and name else f"<{type(given).__name__}>"
 
 
 def without_secrets(place: str) -> str:

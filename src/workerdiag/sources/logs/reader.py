@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from attrs import evolve
 
+from workerdiag import foreign
 from workerdiag.errors import BadBoxError, BundleError
 from workerdiag.model.evidence import Gap, LogChunk, Looked
 from workerdiag.sources.logs.containers import BlackBoxFileError, ZipArchiveError
@@ -50,7 +51,11 @@ class Reader:
         self._openers = openers
         self._in_use: list[str] = []
         self._pieces: queue.Queue[Piece | None] = queue.Queue(maxsize=_AHEAD)
-        threading.Thread(target=self._run, name="workerdiag-log", daemon=True).start()
+        try:
+            foreign.start("workerdiag-log", self._run)
+        except RuntimeError as problem:
+            self._pieces.put(gap_of(name_of(given), problem, 0))
+            self._pieces.put(None)
 
     def next_piece(self, inputs_left: int) -> Piece | Signal | None:
         """
@@ -65,9 +70,12 @@ class Reader:
             return STALLED
 
     def _run(self) -> None:
-        for piece in self._read():
-            if not self._put(piece):
-                return
+        try:
+            for piece in self._read():
+                if not self._put(piece):
+                    return
+        except BaseException as problem:  # noqa: BLE001  an input may be of a class that raises anything
+            self._put(gap_of(name_of(self._given), problem, 0))
         self._put(None)
 
     def _put(self, piece: Piece | None) -> bool:
@@ -122,9 +130,9 @@ class Reader:
                 if time.monotonic() >= self._deadline:
                     broken = timed_out(log.origin, f"stopped after {counted_bytes(count)}")
                     break
-        except (ZipArchiveError, BlackBoxFileError):
+        except (ZipArchiveError, BlackBoxFileError, GeneratorExit):
             raise
-        except Exception as problem:  # noqa: BLE001  as above
+        except BaseException as problem:  # noqa: BLE001  as above, and files of foreign classes
             broken = gap_of(log.origin, problem, count)
         if lines is not None:
             yield from _recorded(lines.end(), is_first=False)
@@ -144,6 +152,9 @@ class Reader:
                 told = unbundle(log.origin, archive.data)
             except BundleError as problem:
                 yield unusable(log.origin, problem.why, problem.remedy)
+                return
+            except Exception as problem:  # noqa: BLE001  a file that anybody may have made
+                yield gap_of(log.origin, problem, 0)
                 return
         if told is None:
             yield gap_of(log.origin, archive, 0)
@@ -166,6 +177,8 @@ class Reader:
             said = self._openers.unbox(log.key or log.origin, box.data, log.fault())
         except BadBoxError as problem:
             return unusable(log.origin, problem.why, "copy it again, or use the version that wrote it")
+        except Exception as problem:  # noqa: BLE001  a file that anybody may have made
+            return gap_of(log.origin, problem, 0)
         if said is None:
             self._in_use.append(log.origin)
             return Recorded((), is_first=False)

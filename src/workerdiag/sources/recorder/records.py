@@ -8,6 +8,7 @@ import heapq
 from collections.abc import Collection, Iterator
 from itertools import count
 
+from workerdiag.errors import worded
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.recorder.choice import Death, deaths_of_events, recorded
 from workerdiag.sources.recorder.lines import Record
@@ -65,7 +66,7 @@ class Records:
         try:
             yield from of_deaths(sorted(most, key=lambda each: each.when))
         except Exception as problem:  # noqa: BLE001  files are not to be trusted
-            yield self._gap("malformed", f"a record could not be used: {type(problem).__name__}: {problem}")
+            yield self._gap("malformed", f"a record could not be used: {worded(problem)}")
         if len(told) > len(most):
             more = len(told) - len(most)
             yield self._gap("timed-out", f"{more} more deaths are recorded, too many to tell of at once")

@@ -5,6 +5,7 @@ CloudWatch Logs: what containers of dead workers wrote, found by the address tha
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -68,7 +69,7 @@ class CloudWatchSource:
             if _ADDRESS.fullmatch(address):
                 yield Question(
                     what="logs:FilterLogEvents, logs:GetLogEvents",
-                    remedy=f"aws logs filter-log-events --log-group-name {group} "
+                    remedy=f"aws logs filter-log-events --log-group-name {shlex.quote(group)} "
                     f"--filter-pattern '\"{_START.format(address=address)}\"'",
                     ask=partial(_told, logs, group, victim, fitting.missed_at(self._scene, victim)),
                 )
@@ -81,7 +82,7 @@ def _told(logs: Any, group: str, victim: Victim, missed: float | None) -> Iterat
             source=CloudWatchSource.name,
             reason="never-recorded",
             detail=f"no stream of {group} says that a worker started at {victim.whose.worker}",
-            remedy=f"aws logs describe-log-streams --log-group-name {group} "
+            remedy=f"aws logs describe-log-streams --log-group-name {shlex.quote(group)} "
             "--order-by LastEventTime --descending",
         )
         return

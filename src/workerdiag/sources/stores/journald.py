@@ -5,6 +5,7 @@ The journal of this machine: what the service that ran the dead worker wrote, an
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from typing import ClassVar, Self
 
@@ -99,7 +100,7 @@ def _empty(command: list[str]) -> Gap:
         source=JournalSource.name,
         reason="never-recorded",
         detail="the journal that this user may read has nothing of it",
-        remedy=f"sudo {' '.join(command)}",
+        remedy=f"sudo {shlex.join(command)}",
     )
 
 

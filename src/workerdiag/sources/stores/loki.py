@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from attrs import field, frozen
 
@@ -77,21 +78,49 @@ class LokiSource:
         """
         yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
+    @property
+    def _typed(self) -> str:
+        return shlex.quote(f"--addr={self._url}")
+
     def _questions(self, deadline: Deadline) -> Iterator[Question]:
         api = _Loki(self._url, deadline)
         labels: list[str] = []
         yield Question(
             what="/loki/api/v1/labels",
-            remedy=f"logcli --addr={self._url} labels",
+            remedy=f"logcli {self._typed} labels",
             ask=partial(_known_labels, api, labels),
         )
         for victim in self._scene.victims:
             missed = fitting.missed_at(self._scene, victim) or self._scene.until or time.time()
             yield Question(
                 what="/loki/api/v1/query_range",
-                remedy=f"""logcli --addr={self._url} query '{{pod=~"{victim.whose.name or ""}.*"}}'""",
+                remedy=f"logcli {self._typed} query {_typed_query(victim)}",
                 ask=partial(_told, api, labels, victim, missed),
             )
+
+
+def _typed_query(victim: Victim) -> str:
+    """
+    A selector by the victim's name as a shell takes it.
+    """
+    name = victim.whose.name or ""
+    if _PLAIN.fullmatch(name) or not name:
+        return shlex.quote(f'{{pod=~"{name}.*"}}')
+    return shlex.quote(f"{{pod={json.dumps(name, ensure_ascii=False)}}}")
+
+
+class _SameHost(HTTPRedirectHandler):
+    """
+    Follows no redirect to another place: the token and the tenant are for this one.
+    """
+
+    def redirect_request(
+        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Request | None:
+        before, after = urlsplit(req.full_url), urlsplit(newurl)
+        if (before.scheme, before.netloc) != (after.scheme, after.netloc):
+            return None
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 @frozen
@@ -106,7 +135,7 @@ class _Loki:
     def get(self, path: str, **params: str | int) -> Any:
         request = Request(f"{self.url}{path}?{urlencode(params)}", headers=dict(_headers()))  # noqa: S310  http or https
         try:
-            with urlopen(request, timeout=self.deadline.request_s()) as answer:  # noqa: S310  as above
+            with build_opener(_SameHost).open(request, timeout=self.deadline.request_s()) as answer:
                 body = answer.read(_MOST_BYTES + 1)
         except HTTPError as refused:
             detail = refused.read(300).decode("utf-8", errors="replace")
@@ -153,7 +182,7 @@ def _told(api: _Loki, labels: Sequence[str], victim: Victim, missed: float) -> I
         source=LokiSource.name,
         reason="never-recorded",
         detail=f"no stream is labelled with the name or host of {victim.whose.worker or victim.whose.name}",
-        remedy=f"logcli --addr={api.url} series '{{}}'",
+        remedy=f"logcli {shlex.quote(f'--addr={api.url}')} series '{{}}'",
     )
 
 
