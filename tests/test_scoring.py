@@ -176,7 +176,7 @@ def test_a_stop_explains_what_comes_of_it():
     assert chances["family.stop"] > 0.9
 
 
-@pytest.mark.parametrize(("times", "outcome"), [(1, "no-death"), (2, "explained")])
+@pytest.mark.parametrize(("times", "outcome"), [(1, "unknown"), (2, "explained")])
 def test_a_sign_that_is_named_twice_must_be_there_twice(times, outcome):
     """
     A worker that waits for a scheduler has said so once; that it says so again is what tells.

@@ -102,8 +102,8 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     open, or - for standard input. A death bundle is judged again by today's rules. Records that the
     flight recorder appended to a file, and black boxes, are understood too.
 
-    Exit status: 0 a diagnosis, also that nothing died; 1 the evidence does not tell; 2 bad usage,
-    or nothing that could be read.
+    Exit status: 0 a diagnosis, also that nothing died; 1 the evidence does not tell, or nothing in
+    it is known; 2 bad usage, or nothing that could be read.
     """
     if not inputs and not scheduler:
         raise click.UsageError("Give a log file, - for standard input, or --scheduler ADDRESS.")
@@ -126,7 +126,7 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
 
         write_bundle(findings, keeper.kept(), Path(save))
     click.echo(_written(findings, form), color=True)
-    return NOT_GOOD if findings.outcome == "unknown" else GOOD
+    return NOT_GOOD if findings.outcome in ("unknown", "no-evidence") else GOOD
 
 
 class _Asked:

@@ -12,6 +12,7 @@ from attrs import evolve
 
 from workerdiag.matching.database import available
 from workerdiag.matching.one_log import Witness
+from workerdiag.matching.recognition import Recognition
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
 from workerdiag.matching.scan import Matcher
 from workerdiag.matching.years import in_known_years
@@ -55,7 +56,10 @@ def match(
     found: list[Match] = []
     for origin, pieces in groupby(evidence, key=_origin):
         if origin is not None:
-            found += matcher.matches((piece for piece in pieces if isinstance(piece, LogChunk)), witness)
+            known = Recognition()
+            chunks = known.passing(piece for piece in pieces if isinstance(piece, LogChunk))
+            found += matcher.matches(chunks, witness)
+            found += known.found()
             continue
         for piece in pieces:
             if isinstance(piece, Event):

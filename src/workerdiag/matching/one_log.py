@@ -50,6 +50,8 @@ class Wanted:
     streams: tuple[str, ...]
     #: Captures that the message implies.
     implied: tuple[tuple[str, str], ...] = ()
+    #: Whether the pattern is for ``logger - LEVEL - message``.
+    in_header: bool = False
 
 
 class Patterns(Protocol):
@@ -231,8 +233,9 @@ class Log:
             self._kept.setdefault((each.owner, each.sign), _Kept()).add(at, match())
 
     def _confirmed(self, text: str, record: Record) -> Iterator[tuple[int, Wanted, Callable[[], Match]]]:
-        for found in pattern(text).finditer(record.text):
-            first, last = record.line_at(found.start()), record.line_at(max(found.start(), found.end() - 1))
+        in_header = self._matcher.wanted(text)[0].in_header
+        for found in pattern(text).finditer(record.heading if in_header else record.text):
+            first, last = (0, 0) if in_header else record.lines_of(found.start(), found.end())
             at = record.line_offsets[first] + found.start() - record.text_starts[first]
             if _WOULD_WRITE.search(record.text[record.text_starts[first] : found.start()]):
                 continue
@@ -261,6 +264,7 @@ class Log:
             origin=self.like.origin,
             line=number,
             last_line=max(number, self._line_number(record.line_offsets[last])),
+            message_line=self._line_number(record.line_offsets[0]) if record.header else 0,
             stream=_stream(record, first, self.like.stream),
             when=record.lines[first].when or line.when,
             whose=_whose(captures, line, self.like.whose),

@@ -35,11 +35,24 @@ class Record:
     text_starts: tuple[int, ...]
     lines: tuple[Line, ...]
 
+    @property
+    def heading(self) -> str:
+        """
+        Its first line as distributed writes it, without the time; empty where there is no header.
+        """
+        return f"{self.header.logger} - {self.header.level} - {self.header.message}" if self.header else ""
+
     def line_at(self, position: int) -> int:
         """
         Index of the line in which *position* of the text lies.
         """
         return max(0, bisect_right(self.text_starts, position) - 1)
+
+    def lines_of(self, start: int, end: int) -> tuple[int, int]:
+        """
+        Indexes of the first and the last line of the text from *start* to *end*.
+        """
+        return self.line_at(start), self.line_at(max(start, end - 1))
 
 
 class Block:

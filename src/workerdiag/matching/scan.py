@@ -78,8 +78,11 @@ class Matcher:
         log = Log(self, like)
         log.feed(whole.data)
         for match in log.finished():
-            first, last = (whole.lines[min(at, len(whole.lines)) - 1] for at in (match.line, match.last_line))
-            yield evolve(match, line=first, last_line=last)
+            first, last, top = (
+                whole.lines[min(at, len(whole.lines)) - 1] if at else 0
+                for at in (match.line, match.last_line, match.message_line)
+            )
+            yield evolve(match, line=first, last_line=last, message_line=top)
 
     def leave_out(self, text: str, problem: Exception) -> None:
         """
@@ -118,6 +121,7 @@ def _wanted(book: Rulebook) -> Iterator[Wanted]:
             unless=rule.unless,
             streams=rule.streams,
             implied=_implied(mark) if mark else (),
+            in_header=mark.in_header if mark else False,
         )
 
 

@@ -18,7 +18,13 @@ from workerdiag.model.rules import VERDICTS
 #: Shape of the JSON form; one more whenever a reader could notice.
 JSON_SCHEMA = 2
 
-OUTCOMES = ("explained", "no-death", "unknown")
+#: What came of it. ``explained``: a cause is named, of a death or of a standstill. ``no-death``: a place
+#: that would show a death was looked at, what stands there is known, and nothing died or stands still.
+#: ``unknown``: something died or hangs, or could not be looked at. ``no-evidence``: nothing in what was
+#: given is known.
+OUTCOMES = ("explained", "no-death", "unknown", "no-evidence")
+#: Role of a match that only says whose log it is.
+RECOGNISED = "recognised"
 
 _share = and_(ge(0.0), le(1.0))
 
@@ -41,6 +47,8 @@ class Match:
     origin: str = ""
     line: int = 0
     last_line: int = 0
+    #: First line of the message that it stands in, counted as *line*; 0 in text without headers.
+    message_line: int = 0
     stream: str | None = None
     when: float | None = None
     #: Whether the text gives no year (syslog), so that one was assumed.

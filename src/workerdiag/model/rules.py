@@ -39,15 +39,20 @@ VERDICTS = (
 )
 RETRIES = ("safe", "unsafe", "unknown")
 STATUSES = ("experimental", "stable", "deprecated")
-#: What a landmark marks: ``death`` a process ended, ``ended`` it closed itself unasked,
+#: What a landmark marks: ``death`` a process ended, ``ended`` it closed itself unasked, ``closed``
+#: it closed and nobody says why,
 #: ``stop`` somebody asked it to stop, ``removal`` the scheduler let go of it, ``goodbye`` it
 #: took leave of the scheduler, ``vanished`` a connection ended without that, ``restart`` the
 #: nanny starts another one, ``start`` a process is up, ``pause`` and ``resume`` it takes no new
 #: work and does again, ``blame`` Dask gives up on a task, ``trouble`` something is wrong,
-#: ``task-error`` a task failed.
+#: ``task-error`` a task failed, ``disconnect`` a connection or a peer was lost, as also happens when all
+#: close in order, ``blocked`` an event loop did not run for some seconds, ``error`` a message that its
+#: writer calls an error, ``failure`` something failed that kills no worker, ``harmless`` what only looks
+#: like trouble.
 ROLES = (
     "death",
     "ended",
+    "closed",
     "stop",
     "removal",
     "goodbye",
@@ -59,6 +64,11 @@ ROLES = (
     "blame",
     "trouble",
     "task-error",
+    "disconnect",
+    "blocked",
+    "error",
+    "failure",
+    "harmless",
 )
 
 _name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -303,6 +313,8 @@ class Landmark:
     revision: int = field(default=1, validator=ge(1))
     role: str = field(validator=in_(ROLES))
     pattern: str
+    #: Whether the pattern is searched in ``logger - LEVEL - message`` and not in the message alone.
+    in_header: bool = False
     unless: str | None = None
     streams: tuple[str, ...] = ()
     #: Exit of the process that the message implies when it captures none.

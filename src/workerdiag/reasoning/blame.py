@@ -47,14 +47,12 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     return Blame(verdict=verdict, task=task, reasons=tuple(reasons), fairly_blamed=fairly if task else None)
 
 
-def decision(
-    outcome: str, ranked: Sequence[RankedCause], book: Rulebook, verdict: Blame, numbers: Numbers
-) -> Decision:
+def decision(ranked: Sequence[RankedCause], book: Rulebook, verdict: Blame, numbers: Numbers) -> Decision:
     """
     What a caller may do without a person: only as far as the evidence goes.
     """
     cause = _sure_cause(ranked, book)
-    if outcome == "no-death" or cause is None:
+    if cause is None:
         return Decision()
     wants_memory = any("needs_memory" in each.needs for each in cause.mitigations)
     return Decision(

@@ -10,6 +10,7 @@ from workerdiag.model.diagnosis import Death, Findings, Match, RankedCause
 from workerdiag.model.evidence import Gap
 from workerdiag.model.rules import Rulebook
 from workerdiag.reasoning.advice import mitigations
+from workerdiag.reasoning.all_clear import Concerns, concerns
 from workerdiag.reasoning.blame import blame, decision
 from workerdiag.reasoning.incident import Case, Incident
 from workerdiag.reasoning.judging import (
@@ -18,7 +19,6 @@ from workerdiag.reasoning.judging import (
     deciding_deaths,
     is_explained,
     judge,
-    unasked,
 )
 from workerdiag.reasoning.limits import Numbers, numbers_of
 from workerdiag.reasoning.next_steps import next_steps
@@ -31,6 +31,7 @@ from workerdiag.reasoning.summary import fingerprint, summary
 FIRST_WEIGHT = 2.0
 #: Of "it was none of the known causes": below this it is likelier that it was one of them.
 _EVEN = 0.5
+_WITHOUT_CAUSES = ("no-death", "no-evidence")
 #: Deaths that findings carry, at most.
 MOST_DEATHS = 1000
 
@@ -43,23 +44,24 @@ def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version
     deciding = deciding_deaths(deaths_of_the_task(judged, incident))
     deciding = deciding or judge([Case(end=None)], incident, book)
     chances = mixed([(_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)])
-    outcome = _outcome(chances, incident, deciding)
-    if outcome == "no-death":
+    barring = concerns(incident, gaps)
+    outcome = _outcome(chances, incident, barring)
+    if outcome in _WITHOUT_CAUSES:
         chances = Distribution()
     numbers = numbers_of(incident, [match for each in deciding for match in _matches(each)])
-    ranked = _ranked(chances, deciding, book, incident, numbers) if outcome != "no-death" else ()
+    ranked = _ranked(chances, deciding, book, incident, numbers) if outcome not in _WITHOUT_CAUSES else ()
     deaths = tuple(_listed(each, incident) for each in judged[:MOST_DEATHS])
     verdict = blame(ranked, book, incident)
     return Findings(
         outcome=outcome,
-        summary=summary(outcome, ranked, deaths, incident),
+        summary=summary(outcome, ranked, deaths, incident, barring),
         causes=ranked,
         unknown_probability=_rest(ranked),
         deaths=deaths,
         blame=verdict,
         next_steps=next_steps(outcome, ranked, book, incident),
         gaps=redacted_gaps(gaps),
-        decision=decision(outcome, ranked, book, verdict, numbers),
+        decision=decision(ranked, book, verdict, numbers),
         fingerprint=fingerprint(outcome, ranked, deaths, verdict),
         knowledge=book.release,
         version=version,
@@ -74,18 +76,14 @@ def _weight(index: int, chances: Distribution) -> float:
     return (FIRST_WEIGHT if index == 0 else 1.0) * max(0.01, 1.0 - chances.unknown) ** 2
 
 
-def _outcome(chances: Distribution, incident: Incident, deciding: Sequence[Judged]) -> str:
+def _outcome(chances: Distribution, incident: Incident, barring: Concerns) -> str:
     if is_explained(chances):
         return "explained"
-    if any(unasked(each) for each in deciding) or any(
-        mark.role in ("death", "blame") for mark in incident.marks
-    ):
+    if not barring.is_recognised and not barring.is_unasked:
+        return "no-evidence"
+    if barring.bars:
         return "unknown"
-    if chances.unknown < _EVEN:  # several causes, none of them likelier than unknown, but together
-        return "unknown"
-    if not incident.cases and any(mark.role in ("trouble", "ended") for mark in incident.marks):
-        return "unknown"
-    if any(facts.relation == "raised" and not facts.from_task for facts in incident.exceptions):
+    if not incident.cases and chances.unknown < _EVEN:  # several weak candidates, but together likely
         return "unknown"
     return "no-death"
 

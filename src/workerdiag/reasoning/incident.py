@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from attrs import field, frozen
 
-from workerdiag.model.diagnosis import Match
+from workerdiag.model.diagnosis import RECOGNISED, Match
 from workerdiag.model.evidence import (
     Evidence,
     ExceptionFacts,
@@ -156,5 +156,9 @@ def _learn_blame(ends: list[End], whose: Identity, mark: Match | None) -> None:
 
 def _looked(rest: Iterable[Evidence], matches: Iterable[Match]) -> frozenset[str]:
     said = {piece.place for piece in rest if isinstance(piece, Looked)}
-    shown = {f"{each.stream} log" for each in matches if each.stream and each.line}
+    shown = {
+        f"{each.stream} log"
+        for each in matches
+        if each.stream and each.line and each.role not in ("error", RECOGNISED)
+    }
     return frozenset(said | shown)

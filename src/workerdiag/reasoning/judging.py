@@ -17,7 +17,7 @@ from workerdiag.reasoning.orders import Orders
 from workerdiag.reasoning.scoring import Distribution, Marks, Support, by_owner, distribution, supports
 from workerdiag.reasoning.showing import assigned
 
-_MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble")
+_MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble", "disconnect")
 #: A crash loop of thousands of deaths says no more than its first and last hundreds.
 MOST_JUDGED = 200
 #: What asks a process to stop comes before its end; clocks and log buffers allow for this much.

@@ -39,7 +39,7 @@ def next_steps(
                     settles=settles,
                 )
     telling = sorted(steps.values(), key=lambda step: -len(step.settles))
-    fallback = _fallback(incident) if outcome == "unknown" and not telling else []
+    fallback = _fallback(incident) if outcome in ("unknown", "no-evidence") and not telling else []
     return tuple([*telling, *fallback][:MOST_STEPS])
 
 

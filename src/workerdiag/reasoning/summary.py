@@ -9,38 +9,84 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from workerdiag.model.diagnosis import Blame, Death, RankedCause
+from workerdiag.model.diagnosis import Blame, Death, Match, RankedCause
+from workerdiag.reasoning.all_clear import Concerns
 from workerdiag.reasoning.incident import Incident
+from workerdiag.reasoning.redacting import redacted
+
+#: Characters of a message that a sentence quotes.
+_QUOTED_CHARS = 160
 
 
-def summary(outcome: str, ranked: Sequence[RankedCause], deaths: Sequence[Death], incident: Incident) -> str:
+def summary(
+    outcome: str,
+    ranked: Sequence[RankedCause],
+    deaths: Sequence[Death],
+    incident: Incident,
+    barring: Concerns,
+) -> str:
     """
     What happened, in one sentence, for each outcome.
     """
-    lost = [death for death in deaths if not death.asked]
-    if outcome == "explained":
-        same = [death for death in lost if death.cause == ranked[0].id]
-        times = f" ({len(same)} worker processes)" if len(same) > 1 else ""
-        return f"{ranked[0].title}{times}."
-    if outcome == "no-death":
-        failed = sum(mark.role == "task-error" for mark in incident.marks)
-        failed = failed or sum(
-            facts.from_task and facts.relation == "raised" for facts in incident.exceptions
-        )
-        if failed:
-            raised = next(
-                (facts.type.rpartition(".")[2] for facts in incident.exceptions if facts.from_task), ""
-            )
-            what = f" with {raised}" if raised else ""
-            return f"No worker died: {'a task' if failed == 1 else f'{failed} tasks'} failed{what}."
-        if deaths:
-            return f"No worker died unasked: {_count(deaths)} left in order."
-        return "No sign that a worker died or that work stands still."
-    if not lost:
-        raised = next((facts.type.rpartition(".")[2] for facts in incident.exceptions), "")
-        what = f"{raised} was raised" if raised else "Something went wrong"
-        return f"{what}, and nothing that was seen says what is behind it."
-    return f"{_count(lost)} died{_exits(lost)}, and nothing that was seen says why."
+    match outcome:
+        case "explained":
+            same = [death for death in deaths if not death.asked and death.cause == ranked[0].id]
+            times = f" ({len(same)} worker processes)" if len(same) > 1 else ""
+            return f"{ranked[0].title}{times}."
+        case "no-death":
+            return _without_death(deaths, incident)
+        case "no-evidence":
+            return "Nothing in what was given is known: no process of Dask, no death."
+    return _unknown(deaths, incident, barring)
+
+
+def _without_death(deaths: Sequence[Death], incident: Incident) -> str:
+    failed = sum(mark.role == "task-error" for mark in incident.marks)
+    failed = failed or sum(facts.from_task and facts.relation == "raised" for facts in incident.exceptions)
+    if failed:
+        raised = next((facts.type.rpartition(".")[2] for facts in incident.exceptions if facts.from_task), "")
+        what = f" with {raised}" if raised else ""
+        return f"No worker died: {'a task' if failed == 1 else f'{failed} tasks'} failed{what}."
+    if other := next((mark for mark in incident.marks if mark.role == "failure"), None):
+        return f"No worker died; something else failed: {_quoted(other)}"
+    if deaths:
+        return f"No worker died unasked: {_count(deaths)} left in order."
+    return "No sign that a worker died or that work stands still."
+
+
+def _unknown(deaths: Sequence[Death], incident: Incident, barring: Concerns) -> str:
+    ends = [case.end for case in incident.cases if case.end]
+    lost = [death for death, end in zip(deaths, ends, strict=False) if end.lost and not end.asked]
+    if lost:
+        return f"{_count(lost)} died{_exits(lost)}, and nothing that was seen says why."
+    if raised := next((facts.type.rpartition(".")[2] for facts in incident.exceptions), ""):
+        return f"{raised} was raised, and nothing that was seen says what is behind it."
+    return _concern(barring)
+
+
+def _concern(barring: Concerns) -> str:
+    """
+    The gravest thing that bars the all-clear.
+    """
+    wrong = _quoted(barring.troubles[-1]) if barring.troubles else ""
+    error = _quoted(barring.unknown_error) if barring.unknown_error else ""
+    grave = (
+        (wrong, f"Something went wrong, and nothing that was seen says what is behind it: {wrong}"),
+        (error, f"There is an error that no rule knows: {error}"),
+        (barring.is_unasked, "The cluster could not be asked, so nothing can be said of its workers."),
+        (barring.is_unread, "Not all that was given could be read; nothing in the rest tells of a death."),
+        (barring.shows_deaths, "Signs of trouble were seen, none of which says what is behind it."),
+    )
+    said = next((sentence for holds, sentence in grave if holds), "")
+    return said or "Nothing that was looked at would show the death of a worker."
+
+
+def _quoted(mark: Match) -> str:
+    """
+    The beginning of a message in quotation marks, without secrets.
+    """
+    said = " ".join(redacted(mark.text).split())
+    return f'"{said if len(said) <= _QUOTED_CHARS else said[: _QUOTED_CHARS - 1] + "…"}"'
 
 
 def fingerprint(outcome: str, ranked: Sequence[RankedCause], deaths: Sequence[Death], blame: Blame) -> str:

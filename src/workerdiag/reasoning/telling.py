@@ -60,6 +60,7 @@ class LogReader:
             "start": self._start,
             "stop": self._stop,
             "ended": self._ended,
+            "closed": self._closed,
             "death": self._death,
             "goodbye": self._goodbye,
             "removal": self._removal,
@@ -98,6 +99,9 @@ class LogReader:
         end = self._open_for(mark)
         end.lost = True
         end.take(mark, noticed=_place(mark))
+
+    def _closed(self, mark: Match) -> None:
+        self._open_for(mark).take(mark, noticed=_place(mark))
 
     def _death(self, mark: Match) -> None:
         self._informative = True

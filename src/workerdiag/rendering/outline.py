@@ -65,6 +65,9 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
         case "no-death":
             what = ("No death", summary)
             sure = _sure_of_no_death(findings)
+        case "no-evidence":
+            what = ("Unknown", summary)
+            sure = "Not at all: neither that a worker died nor that none did."
         case _:
             what = ("Unknown", summary)
             sure = (
@@ -99,6 +102,8 @@ def _first_thing_to_do(findings: Findings) -> str:
     nobody = findings.outcome == "explained" and findings.blame.verdict == "nobody"
     if nobody or findings.outcome == "no-death":
         return "Nothing has to be done about workers."
+    if findings.outcome == "no-evidence":
+        return "Hand in the log of the nanny and of the scheduler, or the client."
     if steps := _looks(findings):
         return f"Look at {steps[0].look}"
     remedy = next((gap.remedy for gap in findings.gaps if gap.remedy), "")

@@ -79,7 +79,8 @@ def render_report(findings: Findings, beside: Beside) -> str:
 def _title(findings: Findings) -> str:
     if findings.outcome == "explained" and findings.top:
         return f"Worker death: {_safe(findings.top.title)}"
-    return "Worker death, not explained" if findings.outcome == "unknown" else "No worker died"
+    titles = {"no-death": "No worker died", "no-evidence": "Nothing known of a worker"}
+    return titles.get(findings.outcome, "Worker death, not explained")
 
 
 def _diagnosis(findings: Findings) -> str:
