@@ -127,6 +127,19 @@ def lab_kubernetes(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def peers(session: nox.Session) -> None:
+    """
+    Ask about deaths that others wrote: distributed's own failure tests, of a checkout (``-- CHECKOUT``).
+
+    Its tests are in neither wheel nor sdist. The newest release is what runs; the checkout stays as
+    it is. Takes half an hour; ``-- CHECKOUT --sample 10`` some minutes. ``--keep FOLDER`` keeps the
+    answers, and with ``--again`` the same evidence is judged anew in a minute.
+    """
+    session.install("--upgrade", ".", "distributed", *groups("peers"))
+    session.run("python", "-m", "peers", *session.posargs, env={"PYTHONPATH": "tools"})
+
+
+@nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """
     Hold speed, memory and accuracy against the goals: one table, printed.
