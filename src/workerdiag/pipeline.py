@@ -4,13 +4,14 @@ The stages in their order, and nothing clever: evidence, matches, incident, find
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from attrs import evolve
 
-from workerdiag.matching.match import engine_notes, match
-from workerdiag.matching.one_log import Witness
+from workerdiag.matching.match import engine_notes, search
 from workerdiag.matching.scan import Matcher
+from workerdiag.matching.wanted import Witness
+from workerdiag.matching.work import never
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.rules import Rulebook
@@ -26,6 +27,7 @@ def diagnose(
     version: str = "",
     matcher: Matcher | None = None,
     witness: Witness | None = None,
+    out_of_time: Callable[[], bool] = never,
 ) -> Findings:
     """
     What happened, by all that was seen and all that is known.
@@ -36,6 +38,7 @@ def diagnose(
         version: Version of workerdiag, for the report.
         matcher: The compiled patterns of *book*, where the caller keeps them.
         witness: Is told where in log text something was found.
+        out_of_time: Whether time is up; the answer then rests on what was found until then.
     """
     kept: list[Evidence] = []
 
@@ -46,7 +49,9 @@ def diagnose(
             yield piece
 
     matcher = matcher or Matcher(book)
-    matches, set_right = on_one_clock(match(passing(), book, matcher, witness))
+    found = search(passing(), book, matcher, witness, out_of_time)
+    kept += found.gaps
+    matches, set_right = on_one_clock(found.matches)
     gaps = [piece for piece in kept if isinstance(piece, Gap)]
     noted = evolve(book, notes=(*book.notes, *engine_notes(), *matcher.left_out, *set_right))
     return conclude(assemble(matches, kept), noted, gaps=gaps, version=version)

@@ -61,7 +61,7 @@ class Keeper:
 
     def matched(self, origin: str, sign: tuple[str, str], first: int, last: int, line: int) -> None:
         """
-        Something was found in a message (`workerdiag.matching.one_log.Witness`).
+        Something was found in a message (`workerdiag.matching.wanted.Witness`).
         """
         if (text := self._text(origin)) is not None:
             text.matched(sign, Mark(first, last, line))

@@ -49,6 +49,13 @@ def database(texts: Sequence[bytes]) -> hyperscan.Database:
     return compiled
 
 
+def scratch(ready: hyperscan.Database) -> hyperscan.Scratch:
+    """
+    Working memory for one scan at a time.
+    """
+    return hyperscan.Scratch(ready)
+
+
 def cache_folder() -> Path:
     """
     Where databases are kept: ``$XDG_CACHE_HOME/workerdiag`` or its like on other systems.

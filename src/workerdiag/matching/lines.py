@@ -80,6 +80,8 @@ _STREAM_SHAPES = (
         ),
     ),
 )
+#: Any of them, to pass over lines of no such shape.
+_ANY_STREAM_SHAPE = pattern("|".join(shape.text for _, shape in _STREAM_SHAPES))
 _STREAM_OF_LOGGER = (
     ("distributed.nanny", "nanny"),
     ("distributed.process", "nanny"),
@@ -238,4 +240,6 @@ def _stream_of_logger(logger: str) -> str | None:
 
 
 def _stream_of_shape(head: str) -> str | None:
+    if _ANY_STREAM_SHAPE.search(head) is None:
+        return None
     return next((stream for stream, shape in _STREAM_SHAPES if shape.search(head)), None)

@@ -7,7 +7,6 @@ does: the same places, much slower.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -16,16 +15,22 @@ from workerdiag.matching import database
 if TYPE_CHECKING:
     import hyperscan
 
+#: Scratch spaces that are kept for later scans.
+_MOST_SPARE = 16
+
 
 class LiteralScan:
     """
     A set of literals to look for, ignoring case. Safe to share between threads.
+
+    Takes no lock, so that none outlives a fork, and a signal handler may scan in the midst of a scan.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts: tuple[bytes, ...] = tuple(each.lower().encode() for each in dict.fromkeys(texts))
         self._database: hyperscan.Database | None = None
-        self._lock = threading.Lock()
+        #: Scratch spaces that nobody uses. A scan takes one out, or makes one, and puts it back.
+        self._spare: list[hyperscan.Scratch] = []
 
     def hits(self, block: bytes) -> list[tuple[int, int]]:
         """
@@ -54,8 +59,10 @@ class LiteralScan:
         def found(index: int, _start: int, end: int, _flags: int, _context: object) -> None:
             hits.append((end - 1, index))
 
-        with self._lock:  # scratch space is not shared between threads
-            if self._database is None:
-                self._database = database.database(self.texts)
-            self._database.scan(block, match_event_handler=found)
+        if self._database is None:
+            self._database = database.database(self.texts)
+        scratch = self._spare.pop() if self._spare else database.scratch(self._database)
+        self._database.scan(block, match_event_handler=found, scratch=scratch)
+        if len(self._spare) < _MOST_SPARE:
+            self._spare.append(scratch)
         return hits

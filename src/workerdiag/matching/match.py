@@ -4,24 +4,28 @@ All evidence in, all matches out: log text through the scan, the rest sign by si
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TypeVar
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from workerdiag.matching.database import available
-from workerdiag.matching.one_log import Witness
 from workerdiag.matching.recognition import Recognition
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
 from workerdiag.matching.scan import Matcher
+from workerdiag.matching.wanted import Witness
+from workerdiag.matching.work import Work, never
 from workerdiag.matching.years import in_known_years
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
+from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.rules import Cause, EventSign, ExceptionSign, LandmarkSign, Rulebook, Sign
 
 _S = TypeVar("_S", bound=EventSign | ExceptionSign | LandmarkSign)
 _Signs = list[tuple[Cause, _S]]
+
+#: Topics whose signs are remembered; each worker's address may be one.
+_MOST_TOPICS = 1000
 
 #: What events mean for a worker's life (distributed: scheduler.py, worker.py, nanny.py; 2024.8.1+).
 _ROLE_OF_ACTION: Mapping[str, str] = {
@@ -36,12 +40,35 @@ _ROLE_OF_ACTION: Mapping[str, str] = {
 }
 
 
+@frozen
+class Found:
+    """
+    What shows in the evidence, and how much of it was not searched.
+    """
+
+    matches: list[Match]
+    gaps: list[Gap]
+
+
 def match(
     evidence: Iterable[Evidence],
     book: Rulebook,
     matcher: Matcher | None = None,
     witness: Witness | None = None,
 ) -> list[Match]:
+    """
+    Every landmark and every sign that shows, in the order of the evidence: `search` without hurry.
+    """
+    return search(evidence, book, matcher, witness).matches
+
+
+def search(
+    evidence: Iterable[Evidence],
+    book: Rulebook,
+    matcher: Matcher | None = None,
+    witness: Witness | None = None,
+    out_of_time: Callable[[], bool] = never,
+) -> Found:
     """
     Every landmark and every sign that shows, in the order of the evidence.
 
@@ -50,24 +77,32 @@ def match(
         book: Whose signs to look for.
         matcher: The compiled patterns of *book*, where the caller keeps them.
         witness: Is told where in log text something was found.
+        out_of_time: Whether time is up; from then on, evidence is only counted.
     """
     matcher = matcher or Matcher(book)
-    events, exceptions = _usable(book, EventSign, matcher), _usable(book, ExceptionSign, matcher)
+    events, exceptions = _EventSigns(_usable(book, EventSign, matcher)), _usable(book, ExceptionSign, matcher)
     found: list[Match] = []
+    gaps: list[Gap] = []
+    beside = Work(out_of_time=out_of_time)  # for all that is not text
     for origin, pieces in groupby(evidence, key=_origin):
         if origin is not None:
+            work = Work(out_of_time=out_of_time, is_late=out_of_time())
+            chunks = (piece for piece in pieces if isinstance(piece, LogChunk))
             known = Recognition()
-            chunks = known.passing(piece for piece in pieces if isinstance(piece, LogChunk))
-            found += matcher.matches(chunks, witness)
+            found += matcher.matches(known.passing(chunks), witness, work)
             found += known.found()
+            gaps += work.gaps(origin, "bytes of its text")
             continue
         for piece in pieces:
-            if isinstance(piece, Event):
+            if isinstance(piece, Event | ExceptionFacts) and not beside.has_time():
+                beside.late_bytes += 1
+            elif isinstance(piece, Event):
                 found += _of_event(piece, events)
             elif isinstance(piece, ExceptionFacts):
                 found += _of_exception(piece, exceptions)
+    gaps += beside.gaps("events", "events")
     found = in_known_years(found)
-    return found + list(_of_landmarks(found, _usable(book, LandmarkSign, matcher)))
+    return Found(found + list(_of_landmarks(found, _usable(book, LandmarkSign, matcher))), gaps)
 
 
 def pattern_texts(sign: Sign) -> tuple[str, ...]:
@@ -100,7 +135,34 @@ def _origin(piece: Evidence) -> str | None:
     return piece.origin if isinstance(piece, LogChunk) else None
 
 
-def _of_event(event: Event, signs: _Signs[EventSign]) -> Iterator[Match]:
+class _EventSigns:
+    """
+    Signs of events by the topics that they are for: of thousands of events most are of a few topics.
+    """
+
+    def __init__(self, signs: _Signs[EventSign]) -> None:
+        self._of_pattern: dict[str, _Signs[EventSign]] = {}
+        for cause, sign in signs:
+            self._of_pattern.setdefault(sign.topic, []).append((cause, sign))
+        self._of_topic: dict[str, _Signs[EventSign]] = {}
+
+    def of(self, topic: str) -> _Signs[EventSign]:
+        """
+        The signs for events of *topic*.
+        """
+        if topic not in self._of_topic:
+            if len(self._of_topic) > _MOST_TOPICS:
+                self._of_topic.clear()
+            self._of_topic[topic] = [
+                each
+                for wanted, signs in self._of_pattern.items()
+                if pattern(wanted).covers(topic) or (wanted == "worker" and "://" in topic)
+                for each in signs
+            ]
+        return self._of_topic[topic]
+
+
+def _of_event(event: Event, signs: _EventSigns) -> Iterator[Match]:
     said = {key: str(value) for key, value in event.fields.items() if value is not None}
     action = said.get("action") or event.topic
 
@@ -117,14 +179,12 @@ def _of_event(event: Event, signs: _Signs[EventSign]) -> Iterator[Match]:
         )
 
     yield found(f"event.{action}", "", _ROLE_OF_ACTION.get(action, "event"))
-    for cause, sign in signs:
+    for cause, sign in signs.of(event.topic):
         if _event_shows(sign, event, said):
             yield found(cause.id, sign.name, "sign")
 
 
 def _event_shows(sign: EventSign, event: Event, said: Mapping[str, str]) -> bool:
-    if not pattern(sign.topic).covers(event.topic) and not (sign.topic == "worker" and "://" in event.topic):
-        return False
     if any(key not in said or not pattern(text).covers(said[key]) for key, text in sign.where.items()):
         return False
     return all(_number(event.fields.get(key)) >= least for key, least in sign.at_least.items())

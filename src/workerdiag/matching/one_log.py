@@ -4,95 +4,24 @@ One log on its way through the matcher: where to look closer, and what to keep.
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
-from workerdiag.matching.lines import Line
-from workerdiag.matching.records import AFTER_BYTES, BEFORE_BYTES, LINE_BYTES, Block, Record
+from workerdiag.matching.confirming import Place, fits
+from workerdiag.matching.records import REACH_AHEAD, REACH_BEHIND, Block, Record
 from workerdiag.matching.regex import BadPatternError, pattern
+from workerdiag.matching.wanted import Patterns, Witness
+from workerdiag.matching.work import Work
 from workerdiag.matching.years import in_year, year_of
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import Identity, LogChunk
+from workerdiag.model.evidence import LogChunk
 
-#: Bytes before and after a candidate that its message may reach.
-_BEHIND = 2 * BEFORE_BYTES + 4 * LINE_BYTES
-_AHEAD = BEFORE_BYTES + AFTER_BYTES + 4 * LINE_BYTES
 #: A literal that straddles two looks is found again in the second, from so far back.
 LONGEST_LITERAL = 256
 #: Of one sign in one log, so many matches are kept from the start, and as many from the end.
 KEPT_EACH_END = 400
-#: How worker.py reports a failed task, in every release.
-_TASK_FAILED = "compute failed"
-#: A line of a program that would write the message: an excerpt of code is no log.
-_WOULD_WRITE = re.compile(
-    r"\blog(?:ger|ging)?\.(?:debug|info|warn(?:ing)?|error|exception|critical)\(", re.IGNORECASE
-)
-#: Characters of a message that a match quotes.
-QUOTED_CHARS = 600
-
-
-@frozen(kw_only=True)
-class Wanted:
-    """
-    A pattern and whose sign it is.
-    """
-
-    owner: str
-    sign: str
-    role: str
-    pattern: str
-    unless: str | None
-    streams: tuple[str, ...]
-    #: Captures that the message implies.
-    implied: tuple[tuple[str, str], ...] = ()
-    #: Whether the pattern is for ``logger - LEVEL - message``.
-    in_header: bool = False
-
-
-class Patterns(Protocol):
-    """
-    What a log needs to know of the matcher.
-    """
-
-    def candidates(self, block: bytes) -> list[tuple[int, list[str]]]:
-        """
-        Places worth a closer look, in order, with the patterns to try there.
-        """
-
-    def wanted(self, text: str) -> list[Wanted]:
-        """
-        Whose signs the pattern *text* is.
-        """
-
-    def leave_out(self, text: str, problem: Exception) -> None:
-        """
-        Note that the pattern *text* cannot be used.
-        """
-
-
-class Witness(Protocol):
-    """
-    Somebody who wants to know where in a log something was found.
-
-    Bytes are counted from 0 over all that was given of the log, lines from 1.
-    """
-
-    def matched(self, origin: str, sign: tuple[str, str], first: int, last: int, line: int) -> None:
-        """
-        A message shows *sign* (whose it is, and its name).
-
-        Its first line begins at byte *first* and is number *line*; its last one begins at *last*.
-        """
-
-    def reached(self, origin: str, at: int, line: int) -> None:
-        """
-        Byte *at* lies in line number *line*.
-        """
 
 
 @define
@@ -103,12 +32,22 @@ class _Kept:
 
     first: list[tuple[int, Match]] = field(factory=list)
     last: deque[tuple[int, Match]] = field(factory=lambda: deque(maxlen=KEPT_EACH_END))
+    #: Found in the block at hand; only those are made matches that stay.
+    new_first: list[Place] = field(factory=list)
+    new_last: deque[Place] = field(factory=lambda: deque(maxlen=KEPT_EACH_END))
 
-    def add(self, at: int, match: Match) -> None:
-        if len(self.first) < KEPT_EACH_END:
-            self.first.append((at, match))
+    @property
+    def has_plenty(self) -> bool:
+        return len(self.first) + len(self.new_first) >= KEPT_EACH_END
+
+    def add(self, place: Place) -> None:
+        if self.has_plenty:
+            self.new_last.append(place)
         else:
-            self.last.append((at, match))
+            self.new_first.append(place)
+
+    def places(self) -> set[int]:
+        return {at for at, _ in (*self.first, *self.last)}
 
 
 class Log:
@@ -116,9 +55,12 @@ class Log:
     One log on its way through the matcher.
     """
 
-    def __init__(self, matcher: Patterns, like: LogChunk, witness: Witness | None = None) -> None:
+    def __init__(
+        self, matcher: Patterns, like: LogChunk, witness: Witness | None = None, work: Work | None = None
+    ) -> None:
         self._matcher = matcher
         self._witness = witness
+        self.work = work or Work()
         self.like = evolve(like, data=b"")
         self._data = b""
         #: Absolute offset of the first byte held, and of the first not yet looked at.
@@ -128,6 +70,10 @@ class Log:
         self._counted = (0, 0)
         self._seen: set[tuple[int, str, str]] = set()
         self._kept: dict[tuple[str, str], _Kept] = {}
+        #: Patterns of whose signs there are plenty: of these only the last ones are still of interest.
+        self._plenty: set[str] = set()
+        #: By the number of a literal, its other patterns.
+        self._fresh: dict[int, dict[str, None]] = {}
         #: Places whose time has no year; the log's other lines may tell it.
         self._year_assumed: set[int] = set()
 
@@ -136,7 +82,7 @@ class Log:
         Take the next bytes; look at all that have enough text behind them.
         """
         self._data += data
-        self._look(up_to=self._base + len(self._data) - _AHEAD)
+        self._look(up_to=self._base + len(self._data) - REACH_AHEAD)
 
     def skip_to(self, line: int) -> None:
         """
@@ -169,18 +115,62 @@ class Log:
     def _look(self, *, up_to: int) -> None:
         if up_to <= self._done:
             return
-        block = Block(self._data, self._base)
-        begin = max(0, self._done - self._base - LONGEST_LITERAL)
-        window = self._data[begin : up_to - self._base]
-        places: dict[str, list[int]] = {}
-        for at, texts in self._matcher.candidates(window):
-            if self._base + begin + at >= self._done:
-                for text in texts:
-                    places.setdefault(text, []).append(begin + at)
-        for text, offsets in places.items():
-            self._try(text, offsets, block)
+        if self.work.is_late:
+            self.work.late_bytes += up_to - self._done
+        else:
+            self._look_closer(up_to)
         self._done = up_to
-        self._forget(max(0, up_to - self._base - _BEHIND))
+        self._forget(max(0, up_to - self._base - REACH_BEHIND))
+
+    def _look_closer(self, up_to: int) -> None:
+        block = Block(self._data, self._base, self.work)
+        begin = max(0, self._done - self._base - LONGEST_LITERAL)
+        hits = self._matcher.candidates(self._data[begin : up_to - self._base])
+        asked: tuple[Record, dict[str, None]] | None = None
+        for at, literal in hits:
+            texts = self._fresh[literal] if literal in self._fresh else self._still_fresh(literal)
+            place = self._base + begin + at
+            if not texts or place < self._done:
+                continue
+            if asked is None or not block.holds(begin + at):
+                self._try(asked)
+                asked = None
+                if not self.work.has_time():
+                    self.work.looked_up_to(place)
+                    self.work.late_bytes += up_to - place
+                    break
+                if not self.work.may_look(place):
+                    continue
+                asked = block.record_at(begin + at), {}
+            asked[1].update(texts)
+        else:
+            self.work.looked_up_to(up_to)
+        self._try(asked)
+        for text, offsets in self._later(hits, begin).items():
+            self._try_last(text, offsets, block)
+        self._settle()
+
+    def _still_fresh(self, literal: int) -> dict[str, None]:
+        """
+        The patterns of a literal of whose signs more are wanted.
+        """
+        texts = (each for each in self._matcher.texts(literal) if each not in self._plenty)
+        self._fresh[literal] = dict.fromkeys(texts)
+        return self._fresh[literal]
+
+    def _later(self, hits: Iterable[tuple[int, int]], begin: int) -> dict[str, list[int]]:
+        """
+        The places of the patterns of whose signs there are plenty.
+        """
+        places: dict[str, list[int]] = {}
+        for at, literal in hits if self._plenty else ():
+            if len(self._still_fresh(literal) if literal not in self._fresh else self._fresh[literal]) < len(
+                self._matcher.texts(literal)
+            ):
+                for text in self._matcher.texts(literal):
+                    if text in self._plenty:
+                        places.setdefault(text, []).append(begin + at)
+        return places
 
     def _forget(self, count: int) -> None:
         """
@@ -195,7 +185,7 @@ class Log:
         if (
             len(self._year_assumed) > 100 * KEPT_EACH_END
         ):  # a long log with many such lines: keep those that still matter
-            self._year_assumed &= {at for each in self._kept.values() for at, _ in (*each.first, *each.last)}
+            self._year_assumed &= set[int]().union(*(each.places() for each in self._kept.values()))
 
     def _line_number(self, offset: int) -> int:
         """
@@ -207,112 +197,103 @@ class Log:
         self._counted = (offset, newlines + between if offset >= since else newlines - between)
         return self._counted[1] + 1
 
-    def _try(self, text: str, offsets: list[int], block: Block) -> None:
+    def _try(self, asked: tuple[Record, dict[str, None]] | None) -> None:
         """
-        Look closer at all places of one pattern.
-
-        Where plenty are known already, only from the end backwards, and no further than needed.
+        Look closer at a message, with the patterns whose literals it has.
         """
-        wanted = self._matcher.wanted(text)
-        keys = [(each.owner, each.sign) for each in wanted]
-        plenty = all(key in self._kept and len(self._kept[key].first) >= KEPT_EACH_END for key in keys)
-        found: list[tuple[int, Wanted, Callable[[], Match]]] = []
-        tried: set[int] = set()
-        for offset in reversed(offsets) if plenty else offsets:
-            record = block.record_at(offset)
-            if record.line_offsets[0] not in tried:
-                tried.add(record.line_offsets[0])
-                try:
-                    found += self._confirmed(text, record)
-                except BadPatternError as problem:
-                    self._matcher.leave_out(text, problem)
-                    return
-            if plenty and len(found) >= KEPT_EACH_END * len(keys):
-                break
-        for at, each, match in sorted(found, key=lambda one: one[0]):
-            self._kept.setdefault((each.owner, each.sign), _Kept()).add(at, match())
-
-    def _confirmed(self, text: str, record: Record) -> Iterator[tuple[int, Wanted, Callable[[], Match]]]:
-        in_header = self._matcher.wanted(text)[0].in_header
-        for found in pattern(text).finditer(record.heading if in_header else record.text):
-            first, last = (0, 0) if in_header else record.lines_of(found.start(), found.end())
-            at = record.line_offsets[first] + found.start() - record.text_starts[first]
-            if _WOULD_WRITE.search(record.text[record.text_starts[first] : found.start()]):
-                continue
-            for wanted in self._matcher.wanted(text):
-                key = (at, wanted.owner, wanted.sign)
-                if key in self._seen or not _fits(wanted, record, first, self.like.stream):
-                    continue
-                self._seen.add(key)
-                if record.lines[first].year_assumed:
-                    self._year_assumed.add(at)
-                yield at, wanted, partial(self._match, wanted, record, found.groupdict(), first, last)
-
-    def _match(
-        self, wanted: Wanted, record: Record, groups: dict[str, str | None], first: int, last: int
-    ) -> Match:
-        captures = dict(wanted.implied) | {key: value for key, value in groups.items() if value}
-        line = record.header or record.lines[first]
-        number = self._line_number(record.line_offsets[first])
-        self._tell(wanted, record, first, last)
-        return Match(
-            owner=wanted.owner,
-            sign=wanted.sign,
-            role=wanted.role,
-            text=_quote(record, first),
-            captures=captures,
-            origin=self.like.origin,
-            line=number,
-            last_line=max(number, self._line_number(record.line_offsets[last])),
-            message_line=self._line_number(record.line_offsets[0]) if record.header else 0,
-            stream=_stream(record, first, self.like.stream),
-            when=record.lines[first].when or line.when,
-            whose=_whose(captures, line, self.like.whose),
-            in_task=record.header is not None and record.text[:20].lstrip().lower().startswith(_TASK_FAILED),
-        )
-
-    def _tell(self, wanted: Wanted, record: Record, first: int, last: int) -> None:
-        """
-        Say where the message is; in text without headers, where the lines are that match.
-        """
-        if self._witness is None:
+        if asked is None:
             return
-        offsets = record.line_offsets if record.header else record.line_offsets[first : last + 1]
-        line = self._line_number(offsets[0])
-        self._witness.matched(self.like.origin, (wanted.owner, wanted.sign), offsets[0], offsets[-1], line)
+        record = asked[0]
+        texts = tuple(text for text in asked[1] if text not in record.tried)
+        record.tried.update(texts)
+        likely = self._matcher.matching(texts, record.text)
+        if len(likely) < len(texts):
+            self.work.spend(len(record.text), 0, again=False)
+        for text in likely:
+            for place in self._run(text, record, again=False):
+                self._kept_of(place).add(place)
+            if all(key in self._kept and self._kept[key].has_plenty for key in self._keys(text)):
+                self._plenty.add(text)
+                self._fresh.clear()
 
+    def _try_last(self, text: str, offsets: Sequence[int], block: Block) -> None:
+        """
+        Look closer at the places of a pattern from the end backwards, no further than needed.
+        """
+        counts = dict.fromkeys(self._keys(text), 0)
+        found: list[Place] = []
+        for offset in reversed(offsets):
+            if not self.work.has_time() or not self.work.may_look_again(self._done):
+                break
+            record = block.record_at(offset)
+            if text in record.tried:
+                continue
+            for place in self._run(text, record, again=True):
+                counts[place.wanted.owner, place.wanted.sign] += 1
+                found.append(place)
+            if min(counts.values()) >= KEPT_EACH_END:
+                break
+        for place in sorted(found, key=lambda each: each.at):
+            self._kept_of(place).add(place)
 
-def _fits(wanted: Wanted, record: Record, first: int, given: str | None) -> bool:
-    if wanted.unless and pattern(wanted.unless).search(record.text):
-        return False
-    stream = _stream(record, first, given)
-    return not wanted.streams or stream is None or stream in wanted.streams
+    def _kept_of(self, place: Place) -> _Kept:
+        return self._kept.setdefault((place.wanted.owner, place.wanted.sign), _Kept())
 
+    def _keys(self, text: str) -> list[tuple[str, str]]:
+        return [(each.owner, each.sign) for each in self._matcher.wanted(text)]
 
-def _stream(record: Record, first: int, given: str | None) -> str | None:
-    """
-    Who wrote it: as its logger or shape tells, else as the caller said.
-    """
-    return (record.header and record.header.stream) or record.lines[first].stream or given
+    def _run(self, text: str, record: Record, *, again: bool) -> list[Place]:
+        """
+        Where a pattern matches in a message; it is run there once.
+        """
+        record.tried.add(text)
+        places: list[Place] = []
+        count = 0
+        in_header = self._matcher.wanted(text)[0].in_header
+        try:
+            for found in pattern(text).finditer(record.heading if in_header else record.text):
+                count += 1
+                first = 0 if in_header else record.line_at(found.start())
+                if not in_header and record.is_code(found.start()):
+                    continue
+                at = record.line_offsets[first] + found.start() - record.text_starts[first]
+                for wanted in self._matcher.wanted(text):
+                    key = (at, wanted.owner, wanted.sign)
+                    if key in self._seen or not fits(wanted, record, first, self.like.stream):
+                        continue
+                    self._seen.add(key)
+                    last = 0 if in_header else record.line_at(max(found.start(), found.end() - 1))
+                    places.append(Place(at, wanted, record, found.groupdict(), first, last))
+        except BadPatternError as problem:
+            self._matcher.leave_out(text, problem)
+        self.work.spend(len(record.text), count, again=again)
+        return places
 
+    def _settle(self) -> None:
+        """
+        Make matches of the places that stay, in the order of the text.
+        """
+        new = [
+            (place.at, number, place, ends)
+            for number, kept in enumerate(self._kept.values())
+            for places, ends in ((kept.new_first, kept.first), (kept.new_last, kept.last))
+            for place in places
+        ]
+        for at, _, place, ends in sorted(new, key=lambda each: each[:2]):
+            ends.append((at, self._match(place)))
+        for kept in self._kept.values():
+            kept.new_first.clear()
+            kept.new_last.clear()
 
-def _quote(record: Record, first: int) -> str:
-    """
-    The line in which the pattern begins, and the message's first line if that is another.
-    """
-    line = record.lines[first].message.strip()
-    top = record.lines[0].message.strip() if record.header and first else ""
-    return f"{top} … {line}"[:QUOTED_CHARS] if top else line[:QUOTED_CHARS]
-
-
-def _whose(captures: dict[str, str], line: Line, given: Identity) -> Identity:
-    pid = captures.get("pid", "")
-    said = Identity(
-        worker=captures.get("worker"),
-        pid=int(pid) if pid.isdigit() else line.pid,
-        nanny=captures.get("nanny"),
-        name=captures.get("name"),
-        host=captures.get("host") or line.host,
-        container=captures.get("container"),
-    )
-    return said.joined(given)
+    def _match(self, place: Place) -> Match:
+        record = place.record
+        if not record.numbers:
+            record.number(self._line_number(record.line_offsets[0]), self._data, self._base)
+        if record.lines[place.first].year_assumed:
+            self._year_assumed.add(place.at)
+        if self._witness is not None:
+            first, last = place.lines()
+            sign, offsets = (place.wanted.owner, place.wanted.sign), record.line_offsets
+            number = record.numbers[first]
+            self._witness.matched(self.like.origin, sign, offsets[first], offsets[last], number)
+        return place.match(self.like)

@@ -4,26 +4,28 @@ What others put before each line that they pass on: collectors, containers, shel
 
 from __future__ import annotations
 
+import re
+
 from workerdiag.matching.regex import pattern
 
 #: What others put before each line they pass on. ``who`` names a container, host or file.
-_PREFIXES = tuple(
-    pattern(shape)
-    for shape in (
-        r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d))[ \t](?:std(?:out|err) [FP] )?",
-        r"^\[(?P<time>\d{4}-\d\d-\d\d(?:[T ]|, )\d\d:\d\d:\d\d)[^\]]{0,20}\] \{[\w.]+:\d+\} [A-Z]+ - ",  # Airflow
-        r"^ *(?P<time>[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
-        r"^ *(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
-        r"^ *\[ *\d+\.\d{6}\] (?P<tag>cloud-init)\[(?P<tagpid>\d+)\]: ",
-        r"^(?P<who>[\w.-]+[_-]\d+) +\| ?",  # docker-compose
-        r"^\[(?P<who>pod/[^\]]+)\] ",  # kubectl logs --prefix
-        r"^\[ *(?:worker|scheduler) (?P<who>[\w.-]+)(?::\d+)? *\] *: ?",  # dask-ssh
-        r"^(?P<time>\d\d:\d\d:\d\d(?:\.\d+)?) \[(?P<who>[\w./-]+)\] ",
-        r"^(?P<who>[\w.-]+\.[oe]\d+(?:\.[\w.-]+)?):",  # grep over job files
-        r"^(?P<who>[a-z]+\d+[a-z]\d+[a-z]\d+|[a-z]+-?\d+): ",  # pdsh, clush
-        r"^(?:E {3,}|> )",  # pytest, quoting
-    )
+_SHAPES = (
+    r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d))[ \t](?:std(?:out|err) [FP] )?",
+    r"^\[(?P<time>\d{4}-\d\d-\d\d(?:[T ]|, )\d\d:\d\d:\d\d)[^\]]{0,20}\] \{[\w.]+:\d+\} [A-Z]+ - ",  # Airflow
+    r"^ *(?P<time>[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
+    r"^ *(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
+    r"^ *\[ *\d+\.\d{6}\] (?P<tag>cloud-init)\[(?P<tagpid>\d+)\]: ",
+    r"^(?P<who>[\w.-]+[_-]\d+) +\| ?",  # docker-compose
+    r"^\[(?P<who>pod/[^\]]+)\] ",  # kubectl logs --prefix
+    r"^\[ *(?:worker|scheduler) (?P<who>[\w.-]+)(?::\d+)? *\] *: ?",  # dask-ssh
+    r"^(?P<time>\d\d:\d\d:\d\d(?:\.\d+)?) \[(?P<who>[\w./-]+)\] ",
+    r"^(?P<who>[\w.-]+\.[oe]\d+(?:\.[\w.-]+)?):",  # grep over job files
+    r"^(?P<who>[a-z]+\d+[a-z]\d+[a-z]\d+|[a-z]+-?\d+): ",  # pdsh, clush
+    r"^(?:E {3,}|> )",  # pytest, quoting
 )
+_PREFIXES = tuple(map(pattern, _SHAPES))
+#: All at once, to pass over the lines that have none; that is most of them.
+_ANY_PREFIX = pattern("|".join(re.sub(r"\(\?P<\w+>", "(?:", shape) for shape in _SHAPES))
 _MOST_PREFIXES = 4
 
 
@@ -34,6 +36,8 @@ def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
     passed_by, host, tag, time = "", None, "", ""
     for _ in range(_MOST_PREFIXES):
         head = text[:200]
+        if _ANY_PREFIX.search(head) is None:
+            break
         for shape in _PREFIXES:
             found = shape.search(head)
             if found is None or found.end() == 0:

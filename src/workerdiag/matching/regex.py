@@ -7,8 +7,9 @@ its wheel is missing, Python's ``re`` stands in, on short texts only.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -23,6 +24,32 @@ except ImportError:  # no wheel for this platform (musl, rare machines)
 #: Longest text that the stand-in is given; longer ones are searched in pieces that overlap.
 _GUARD_CHARS = 2_000
 _OVERLAP_CHARS = 500
+#: Memory that the engine may take for several patterns as one.
+_SET_BYTES = 16 * 2**20
+
+
+class Generation:
+    """
+    Which of a line of processes this is, each forked by the one before.
+
+    RE2 locks what its patterns have learnt. Where another thread held such a lock at the time of the
+    fork, nobody lets go of it in the child, so the child compiles its patterns anew.
+    """
+
+    now = 0
+
+    @classmethod
+    def begin(cls) -> None:
+        """
+        Go on in a forked child.
+        """
+        cls.now += 1
+        if re2 is not None:
+            re2.purge()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Generation.begin)
 
 
 class Found(Protocol):
@@ -101,15 +128,19 @@ class Pattern:
     A compiled pattern, case-insensitive, searched anywhere in a text.
     """
 
-    __slots__ = ("_ascii", "_names", "_unicode", "text")
+    __slots__ = ("_ascii", "_made_in", "_names", "_unicode", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        # google-re2 converts the offsets of str one by one; most log text is ASCII and needs none of it
-        self._ascii = _compiled(text.encode()) if re2 is not None and text.isascii() else None
-        self._unicode: Any = None
+        self._compile()
         groups = (self._ascii or self._any()).groupindex.items()
         self._names = tuple((name.decode() if isinstance(name, bytes) else name, at) for name, at in groups)
+
+    def _compile(self) -> None:
+        self._made_in = Generation.now
+        # google-re2 converts the offsets of str one by one; most log text is ASCII and needs none of it
+        self._ascii = _compiled(self.text.encode()) if re2 is not None and self.text.isascii() else None
+        self._unicode: Any = None
 
     def search(self, text: str) -> Found | None:
         """
@@ -121,6 +152,8 @@ class Pattern:
         """
         All matches, left to right, not overlapping.
         """
+        if self._made_in != Generation.now:
+            self._compile()
         if self._ascii is not None and text.isascii():
             for match in self._ascii.finditer(text.encode()):
                 yield _AsciiFound(match, self._names)
@@ -141,6 +174,8 @@ class Pattern:
         """
         Whether the pattern matches the whole of *text*.
         """
+        if self._made_in != Generation.now:
+            self._compile()
         if self._ascii is not None and text.isascii():
             return self._ascii.fullmatch(text.encode()) is not None
         return self._any().fullmatch(text) is not None
@@ -165,6 +200,24 @@ def pattern(text: str) -> Pattern:
     return Pattern(text)
 
 
+def pattern_set(texts: Sequence[str]) -> Any | None:
+    """
+    Several patterns as one, whose ``Match`` gives the indices of those that match; None if there can be none.
+    """
+    if re2 is None or not all(text.isascii() for text in texts):
+        return None
+    try:
+        options = _options()
+        options.max_mem = _SET_BYTES
+        together = re2.Set.SearchSet(options)
+        for text in texts:
+            together.Add(text.encode())
+        together.Compile()
+    except re2.error:
+        return None
+    return together
+
+
 def uses_re2() -> bool:
     """
     Whether the linear-time engine is there.
@@ -172,14 +225,18 @@ def uses_re2() -> bool:
     return re2 is not None
 
 
+def _options() -> Any:
+    options = re2.Options()
+    options.case_sensitive = False
+    options.log_errors = False
+    return options
+
+
 def _compiled(text: str | bytes) -> Any:
     try:
         if re2 is None:
             return re.compile(text, re.IGNORECASE)
-        options = re2.Options()
-        options.case_sensitive = False
-        options.log_errors = False
-        return re2.compile(text, options)
+        return re2.compile(text, _options())
     except (re.error, ValueError) as problem:
         raise BadPatternError(str(problem)) from None
     except Exception as problem:

@@ -6,14 +6,17 @@ What is found depends on the text alone, not on how it was cut into chunks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import evolve
 
 from workerdiag.matching.literal_scan import LiteralScan
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.mending import MOST_BYTES, Mended, mended
-from workerdiag.matching.one_log import Log, Wanted, Witness
+from workerdiag.matching.one_log import Log
+from workerdiag.matching.together import Together
+from workerdiag.matching.wanted import Wanted, Witness
+from workerdiag.matching.work import Work
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Landmark, Rulebook
@@ -38,44 +41,53 @@ class Matcher:
             except NoLiteralError as problem:
                 self.leave_out(text, problem)
         self._scan = LiteralScan(patterns_of)
-        self._patterns_of = tuple(patterns_of.values())
+        self._patterns_of = tuple(map(tuple, patterns_of.values()))
+        self._together = Together()
+        #: Patterns for headings.
+        self._in_header = {text for text, signs in self._by_pattern.items() if signs[0].in_header}
 
-    def matches(self, chunks: Iterable[LogChunk], witness: Witness | None = None) -> Iterator[Match]:
+    def matches(
+        self, chunks: Iterable[LogChunk], witness: Witness | None = None, work: Work | None = None
+    ) -> Iterator[Match]:
         """
         All matches in the chunks of one log, in the order of the text.
 
         Args:
             chunks: They follow each other; text may have been left out between them.
             witness: Is told where in the text they are, unless copying had damaged it.
+            work: Says when time is up, and notes what was done.
         """
         log: Log | None = None
-        held, is_excerpt = b"", True
+        held: list[bytes] = []
+        held_bytes, is_excerpt = 0, True
         for chunk in chunks:
-            log = log or Log(self, chunk, witness)
+            log = log or Log(self, chunk, witness, work)
             if chunk.first_line is not None:
                 is_excerpt = False
-                log.feed(held)
+                log.feed(b"".join(held))
                 log.skip_to(chunk.first_line)
-                held = b""
-            held += chunk.data
-            if len(held) > MOST_BYTES:
+                held, held_bytes = [], 0
+            held.append(chunk.data)
+            held_bytes += len(chunk.data)
+            if held_bytes > MOST_BYTES:
                 is_excerpt = False
-                log.feed(held)
-                held = b""
+                log.feed(b"".join(held))
+                held, held_bytes = [], 0
         if log is None:
             return
-        whole = mended(held) if is_excerpt else None
+        rest = b"".join(held)
+        whole = mended(rest) if is_excerpt else None
         if whole is not None:
-            yield from self._of_mended(log.like, whole)
+            yield from self._of_mended(log, whole)
             return
-        log.feed(held)
+        log.feed(rest)
         yield from log.finished()
 
-    def _of_mended(self, like: LogChunk, whole: Mended) -> Iterator[Match]:
+    def _of_mended(self, given: Log, whole: Mended) -> Iterator[Match]:
         """
         What the mended text shows, at the lines of the text as it was given.
         """
-        log = Log(self, like)
+        log = Log(self, given.like, work=given.work)
         log.feed(whole.data)
         for match in log.finished():
             first, last, top = (
@@ -97,11 +109,27 @@ class Matcher:
         """
         self.left_out[f"{owner} {sign}".strip() + f" is left out: {problem}"] = None
 
-    def candidates(self, block: bytes) -> list[tuple[int, list[str]]]:
+    def candidates(self, block: bytes) -> list[tuple[int, int]]:
         """
-        Places worth a closer look, in order, with the patterns to try there.
+        Places worth a closer look, in order, each with the number of the literal that ends there.
         """
-        return [(at, self._patterns_of[index]) for at, index in sorted(self._scan.hits(block))]
+        return sorted(self._scan.hits(block))
+
+    def texts(self, literal: int) -> tuple[str, ...]:
+        """
+        The patterns to try where the literal of that number stands.
+        """
+        return self._patterns_of[literal]
+
+    def matching(self, texts: tuple[str, ...], message: str) -> Sequence[str]:
+        """
+        Those of the patterns *texts* that match *message* or its heading, and maybe others.
+        """
+        if self._in_header.isdisjoint(texts):
+            return self._together.matching(texts, message)
+        inside = tuple(text for text in texts if text not in self._in_header)
+        headings = [text for text in texts if text in self._in_header]
+        return [*headings, *self._together.matching(inside, message)]
 
     def wanted(self, text: str) -> list[Wanted]:
         """

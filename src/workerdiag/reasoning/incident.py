@@ -16,6 +16,7 @@ from workerdiag.model.evidence import (
     Evidence,
     ExceptionFacts,
     Executing,
+    Gap,
     Identity,
     LogChunk,
     Looked,
@@ -154,11 +155,15 @@ def _learn_blame(ends: list[End], whose: Identity, mark: Match | None) -> None:
         end.file(mark)
 
 
-def _looked(rest: Iterable[Evidence], matches: Iterable[Match]) -> frozenset[str]:
-    said = {piece.place for piece in rest if isinstance(piece, Looked)}
+def _looked(rest: Sequence[Evidence], matches: Iterable[Match]) -> frozenset[str]:
+    """
+    Places that were looked at. What is absent from a log of which a part was left out may stand there.
+    """
+    cut = {piece.source for piece in rest if isinstance(piece, Gap)}
+    said = {piece.place for piece in rest if isinstance(piece, Looked)} - {f"log {each}" for each in cut}
     shown = {
         f"{each.stream} log"
         for each in matches
-        if each.stream and each.line and each.role not in ("error", RECOGNISED)
+        if each.stream and each.line and each.origin not in cut and each.role not in ("error", RECOGNISED)
     }
     return frozenset(said | shown)

@@ -1,0 +1,128 @@
+"""
+What searching one log may cost: so much for each of its bytes, whatever they are.
+
+Ordinary logs cost a small part of it. A text that is made of nothing but literals of rules uses it up;
+what is then left out is counted, so that a report can say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from attrs import define, field
+
+from workerdiag.model.evidence import Gap
+
+#: What a text may cost for each of its bytes, and beside that, in units of one character searched.
+COST_PER_BYTE = 96
+FIRST_COST = 16 * 2**20
+#: A run of a pattern costs so much beside the characters of its message; a place that it finds, as well.
+RUN_COST = 512
+FOUND_COST = 512
+#: Each line of a message costs so much; there are texts of nothing but line ends.
+LINE_COST = 128
+#: The clock is read once for so many messages.
+_STEPS = 16
+
+
+def never() -> bool:
+    """
+    Whether time is up, where there is no hurry.
+    """
+    return False
+
+
+@define
+class Work:
+    """
+    What was done for one log, and what was left undone.
+    """
+
+    #: Whether time is up.
+    out_of_time: Callable[[], bool] = never
+    #: Runs of patterns, and characters that they searched.
+    runs: int = 0
+    searched_chars: int = 0
+    #: Bytes that were taken apart as lines, and those that were put into messages.
+    line_bytes: int = 0
+    gathered_bytes: int = 0
+    #: Bytes that were not searched closely: there was too much to look at, or no time left.
+    skipped_bytes: int = 0
+    late_bytes: int = 0
+    is_late: bool = False
+    _spent: int = field(default=0, init=False)
+    _spent_again: int = field(default=0, init=False)
+    _skipped_from: int | None = field(default=None, init=False)
+    _step: int = field(default=0, init=False)
+
+    def may_look(self, at: int) -> bool:
+        """
+        Whether a closer look at byte *at* is within what the text up to there may cost.
+        """
+        is_over = self._spent > FIRST_COST + COST_PER_BYTE * at
+        if is_over and self._skipped_from is None:
+            self._skipped_from = at
+        elif not is_over:
+            self.looked_up_to(at)
+        return not is_over
+
+    def looked_up_to(self, at: int) -> None:
+        """
+        Count what was left out up to byte *at*.
+        """
+        if self._skipped_from is not None:
+            self.skipped_bytes += max(0, at - self._skipped_from)
+            self._skipped_from = None
+
+    def may_look_again(self, end: int) -> bool:
+        """
+        Whether another look at the end of the text, up to byte *end*, is within what that may cost.
+        """
+        return self._spent_again <= FIRST_COST + COST_PER_BYTE * end
+
+    def gather(self, chars: int, lines: int) -> None:
+        """
+        Count a message that was put together.
+        """
+        self.gathered_bytes += chars
+        self._spent += LINE_COST * lines
+
+    def spend(self, chars: int, found: int, *, again: bool) -> None:
+        """
+        Count a run of a pattern over so many characters that found so many places.
+        """
+        self.runs += 1
+        self.searched_chars += chars
+        cost = RUN_COST + chars + FOUND_COST * found
+        if again:
+            self._spent_again += cost
+        else:
+            self._spent += cost
+
+    def has_time(self) -> bool:
+        """
+        Whether there is time left, by a clock that is not read every time.
+        """
+        self._step += 1
+        if self._step % _STEPS == 1 and not self.is_late:
+            self.is_late = self.out_of_time()
+        return not self.is_late
+
+    def gaps(self, source: str, what: str) -> Iterator[Gap]:
+        """
+        What to say of that which was left out of *source*, counted in *what*.
+        """
+        if self.late_bytes:
+            yield Gap(
+                source=source,
+                reason="timed-out",
+                detail=f"{self.late_bytes} {what} were not searched",
+                remedy='give it more time: explain(..., timeout="60s")',
+            )
+        if self.skipped_bytes:
+            yield Gap(
+                source=source,
+                reason="malformed",
+                detail=f"{self.skipped_bytes} {what} were not searched: nearly all of it looks like messages",
+                remedy="give the part of it that is about the death",
+            )
