@@ -10,7 +10,7 @@ import pytest
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ExceptionFacts, Identity, MemoryReading
-from workerdiag.model.rules import MEMORY_WORDS
+from workerdiag.model.mitigation import MEMORY_WORDS
 from workerdiag.reasoning.advice import mitigations
 from workerdiag.reasoning.incident import assemble
 from workerdiag.reasoning.limits import numbers_of

@@ -15,9 +15,10 @@ from typing import Any
 from attrs import define, field
 
 from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap
-from workerdiag.model.scene import Place, Victim, most_perishable_first
+from workerdiag.model.scene import Place, Scene, Victim, most_perishable_first
 from workerdiag.sources.applying import applying
 from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.deployment import setup_of
 from workerdiag.sources.host.places import ask_places
 from workerdiag.sources.recorder import RecorderSource
 from workerdiag.sources.recorder.choice import in_question
@@ -86,15 +87,21 @@ class Gathering:
         """
         victims = victims_of([*self._facts, *pieces])
         if not victims and (self._client is None or self._only_a_task_failed()):
-            return []
+            return self._setup(scene_of((), (), self._client))
         if self._client is not None:
             victims = vouched(victims, pieces)
         asked = _Places(self._client, victims)
         evidence = collect_all([asked], budget_s=_PLACES_SHARE * self._left_s())
-        fitting = _Applying(victims, tuple(asked.places), self._client)
+        places = tuple(asked.places)
+        evidence += self._setup(scene_of(victims, places, self._client))
+        fitting = _Applying(victims, places, self._client)
         evidence += collect_all([fitting], budget_s=_APPLYING_SHARE * self._left_s())
         sources = most_perishable_first(fitting.sources)
         return evidence + collect_all(sources, budget_s=self._left_s(), most_bytes=_MOST_PLATFORM_BYTES)
+
+    def _setup(self, scene: Scene) -> list[Evidence]:
+        setup = setup_of(scene)
+        return [setup] if setup else []
 
     def _only_a_task_failed(self) -> bool:
         return any(isinstance(each, ExceptionFacts) and each.from_task for each in self._facts)

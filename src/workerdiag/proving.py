@@ -12,16 +12,19 @@ from workerdiag.matching.match import match, pattern_texts
 from workerdiag.matching.regex import BadPatternError, pattern
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.rules import (
+from workerdiag.model.mitigation import (
     CAPTURED_WORDS,
     CRASH_WORDS,
     MEMORY_WORDS,
+    SETTING_WORDS,
     STACK,
+    Mitigation,
+)
+from workerdiag.model.rules import (
     AbsentSign,
     Cause,
     LandmarkSign,
     LogSign,
-    Mitigation,
     Rulebook,
     Sign,
     TogetherSign,
@@ -151,8 +154,10 @@ def _quoted(mitigation: Mitigation) -> set[str]:
     """
     The names in braces, and those that decide whether a mitigation is worded at all.
     """
-    text = f"{mitigation.do} {mitigation.when} {mitigation.cost} {mitigation.example}"
-    return {*re.findall(r"\{([a-z_]+)\}", text), *mitigation.needs, *mitigation.unless}
+    said = (mitigation.do, mitigation.look, mitigation.when, mitigation.cost)
+    typed = (mitigation.example, *mitigation.examples.values())
+    deciding = (*mitigation.needs, *mitigation.unless, *mitigation.only_with)
+    return {*re.findall(r"\{([a-z_]+)\}", " ".join((*said, *typed))), *deciding}
 
 
 def _known_words(cause: Cause, book: Rulebook) -> set[str]:
@@ -161,7 +166,7 @@ def _known_words(cause: Cause, book: Rulebook) -> set[str]:
     """
     captured = _captures(cause, book)
     of_crashes = CRASH_WORDS if STACK in captured else ()
-    return {*MEMORY_WORDS, *of_crashes, *captured.intersection(CAPTURED_WORDS)}
+    return {*MEMORY_WORDS, *SETTING_WORDS, *of_crashes, *captured.intersection(CAPTURED_WORDS)}
 
 
 def _captures(cause: Cause, book: Rulebook) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from workerdiag.model.rules import Cause, Landmark
 from workerdiag.rendering.json_schema import DIALECT, define
-from workerdiag.rulebook import SCHEMA, SIGN_KINDS
+from workerdiag.rulebook import SCHEMA, SIGN_KINDS, SharedAdvice
 
 #: Attributes whose tables TOML files name in the singular (workerdiag/rulebook.py).
 _IN_FILES: Mapping[str, str] = {
@@ -22,11 +22,15 @@ _IN_FILES: Mapping[str, str] = {
 
 def rule_schema() -> dict[str, Any]:
     """
-    The JSON Schema (draft 2020-12) of a cause's file, or of a file of landmarks.
+    The JSON Schema (draft 2020-12) of a file of a cause, of landmarks or of shared advice.
     """
     definitions, cause, landmark = _defined()
     properties = definitions["Cause"]["properties"]
     definitions["Cause"]["properties"] = {_IN_FILES.get(key, key): shape for key, shape in properties.items()}
+    advice = define(SharedAdvice, definitions, all_required=False)
+    shared = definitions["SharedAdvice"]
+    shared["properties"] = {_IN_FILES.get(key, key): shape for key, shape in shared["properties"].items()}
+    shared["required"] = [_IN_FILES.get(key, key) for key in shared["required"]]
     landmarks = {
         "type": "object",
         "additionalProperties": False,
@@ -36,7 +40,7 @@ def rule_schema() -> dict[str, Any]:
     return {
         "$schema": DIALECT,
         "title": "workerdiag rule file",
-        "anyOf": [cause, landmarks],
+        "anyOf": [cause, landmarks, advice],
         "$defs": dict(sorted(definitions.items())),
     }
 
@@ -57,6 +61,8 @@ def export_schema() -> dict[str, Any]:
             "release": {"type": "string", "description": "Release of the knowledge, as reports quote it."},
             "causes": {"type": "array", "items": cause},
             "landmarks": {"type": "array", "items": landmark},
+            "advice": {"type": "array", "items": {"$ref": "#/$defs/Mitigation"}},
+            "task_advice": {"type": "array", "items": {"$ref": "#/$defs/Mitigation"}},
             "notes": texts,
             "literals": {
                 "type": "object",

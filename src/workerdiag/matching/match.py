@@ -37,6 +37,7 @@ _ROLE_OF_ACTION: Mapping[str, str] = {
     "retired": "stop",
     "asked-to-stop": "stop",  # the flight recorder's: somebody told the nanny
     "add-worker": "start",
+    "cluster-setup": "deployment",
 }
 
 

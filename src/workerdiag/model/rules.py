@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from attrs import field, frozen
 from attrs.validators import ge, in_, matches_re
 
+from workerdiag.model.mitigation import Mitigation
+
 #: How much one sign speaks for a cause: the likelihood ratio of each grade, that is how
 #: many times likelier the sign is when the cause is real than when it is not.
 #: Judgements, each checked: docs/calibration.md has the ratio that was measured on labelled
@@ -48,7 +50,7 @@ STATUSES = ("experimental", "stable", "deprecated")
 #: ``task-error`` a task failed, ``disconnect`` a connection or a peer was lost, as also happens when all
 #: close in order, ``blocked`` an event loop did not run for some seconds, ``error`` a message that its
 #: writer calls an error, ``failure`` something failed that kills no worker, ``harmless`` what only looks
-#: like trouble.
+#: like trouble, ``leave`` a worker's command ended in order, ``deployment`` how the cluster was brought up.
 ROLES = (
     "death",
     "ended",
@@ -69,6 +71,8 @@ ROLES = (
     "error",
     "failure",
     "harmless",
+    "leave",
+    "deployment",
 )
 
 _name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -215,36 +219,6 @@ class LookAlike:
     tell: str
 
 
-#: What mitigations may quote of a death in braces: its memory, ...
-MEMORY_WORDS = ("rss", "limit", "more_than", "needs_memory", "growth", "percent")
-#: ... where it crashed, if a pattern of the cause captures faulthandler's frames under this name, ...
-STACK = "stack"
-CRASH_WORDS = ("frame", "package")
-#: ... and captures of these names in the cause's own patterns.
-CAPTURED_WORDS = ("module", "task", "seconds", "path", "port", "address")
-
-
-@frozen(kw_only=True)
-class Mitigation:
-    """
-    Something to change. Text may use ``{numbers}`` computed from the death at hand.
-    """
-
-    #: When it applies; empty: always.
-    when: str = ""
-    do: str
-    #: What it costs.
-    cost: str = ""
-    #: Configuration or command, as it would be typed.
-    example: str = ""
-    #: Numbers the text needs; where one is unknown the mitigation is worded without.
-    needs: tuple[str, ...] = ()
-    #: Numbers that make it superfluous: where one of them is known it is left out.
-    unless: tuple[str, ...] = ()
-    #: Signs of this cause that it is for: where none of them shows it is left out; empty: always for it.
-    signs: tuple[str, ...] = ()
-
-
 @frozen(kw_only=True)
 class NextLook:
     """
@@ -337,6 +311,10 @@ class Rulebook:
     release: str
     causes: tuple[Cause, ...]
     landmarks: tuple[Landmark, ...]
+    #: Advice for where no cause is known, but Dask gave up on a task or workers were lost.
+    advice: tuple[Mitigation, ...] = ()
+    #: The same for where nothing died and a task failed.
+    task_advice: tuple[Mitigation, ...] = ()
     #: What was left out or overridden, and why (packs that are newer than this engine ...).
     notes: tuple[str, ...] = ()
     #: The literals that every message matching a pattern must contain, where known ahead.

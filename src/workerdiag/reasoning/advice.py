@@ -5,20 +5,30 @@ What to change: the mitigations of a cause, with the numbers of this very death.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from workerdiag.model.deployment import Deployment
 from workerdiag.model.diagnosis import Advice, Match
-from workerdiag.model.rules import CAPTURED_WORDS, Cause
+from workerdiag.model.mitigation import CAPTURED_WORDS, Mitigation
+from workerdiag.model.rules import Cause
 from workerdiag.reasoning.crash_site import frames_of
 from workerdiag.reasoning.crash_site import words as crash_site
 from workerdiag.reasoning.limits import Numbers
+from workerdiag.reasoning.setting import ANYWHERE, Setting
 
 _LONGEST = 200
+#: Where nobody types this command, because the deployment starts the workers itself.
+_WORKER_COMMAND = re.compile(r"\bdask[ -]worker\b")
+_STARTS_WORKERS: frozenset[Deployment] = frozenset({"coiled"})
 
 
-def mitigations(cause: Cause, numbers: Numbers, matches: Sequence[Match]) -> tuple[Advice, ...]:
+def mitigations(
+    cause: Cause, numbers: Numbers, matches: Sequence[Match], setting: Setting = ANYWHERE
+) -> tuple[Advice, ...]:
     """
-    The mitigations of *cause* that apply, in order. A sentence whose number is not known is left out.
+    The mitigations of *cause* that apply, in order, in the terms of the deployment at hand.
+
+    A sentence whose number is not known is left out.
     """
     words = {key: value for key, value in numbers.words.items() if value} | crash_site(frames_of(matches))
     shown = {match.sign for match in matches if match.owner == cause.id}
@@ -26,18 +36,42 @@ def mitigations(cause: Cause, numbers: Numbers, matches: Sequence[Match]) -> tup
         words.update(
             {key: match.captures[key][:_LONGEST] for key in CAPTURED_WORDS if match.captures.get(key)}
         )
+    fitting = [each for each in cause.mitigations if not each.signs or shown & set(each.signs)]
+    return applying(fitting, words, setting)
+
+
+def applying(advice: Iterable[Mitigation], words: Mapping[str, str], setting: Setting) -> tuple[Advice, ...]:
+    """
+    Those of *advice* that make sense in *setting*, filled with *words* and what is known of the cluster.
+    """
+    words = {**words, **setting.words}
     return tuple(
         Advice(
             do=do,
             when=filled(each.when, words),
             cost=filled(each.cost, words),
-            example=filled_example(each.example, words),
+            example=filled_example(_example(each, setting.deployment), words),
         )
-        for each in cause.mitigations
-        if not words.keys() & set(each.unless)
-        and (not each.signs or shown & set(each.signs))
-        and (do := filled(each.do, words))
+        for each in advice
+        if _applies(each, words, setting.deployment) and (do := filled(each.do, words))
     )
+
+
+def _applies(advice: Mitigation, words: Mapping[str, str], deployment: Deployment | None) -> bool:
+    if advice.deployments and deployment not in advice.deployments:
+        return False
+    return words.keys() >= set(advice.only_with) and not words.keys() & set(advice.unless)
+
+
+def _example(advice: Mitigation, deployment: Deployment | None) -> str:
+    """
+    What is typed on that deployment; nothing where it would be a command that nobody types there.
+    """
+    if deployment and deployment in advice.examples:
+        return advice.examples[deployment]
+    if deployment in _STARTS_WORKERS and _WORKER_COMMAND.search(advice.example):
+        return ""
+    return advice.example
 
 
 def filled(text: str, words: Mapping[str, str]) -> str:

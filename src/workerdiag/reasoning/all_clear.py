@@ -27,6 +27,8 @@ BLOCKED_SHARE = 0.2
 _BLOCKED_TIMES = 3
 #: Where the text has no times, so many seconds in sum.
 _BLOCKED_SUM_S = 10.0
+#: Marks of nobody's life: an unknown error, and how the cluster was brought up.
+_SAY_NOTHING = ("error", "deployment")
 _WAITING, _REGISTERED = "worker.waiting-to-connect", "worker.registered"
 _WORKER_STARTS = (*REGISTRATIONS, _REGISTERED, "worker.start", "nanny.start", "nanny.starts-worker")
 _SCHEDULER_STARTS, _CLIENT_CAME = "scheduler.start", "scheduler.client-connected"
@@ -67,7 +69,7 @@ def concerns(incident: Incident, gaps: Sequence[Gap]) -> Concerns:
     What speaks against an all-clear for *incident*. Takes time linear in its marks.
     """
     signs = [*(each for case in incident.cases for each in case.signs), *incident.loose]
-    marks = [each for each in incident.marks if each.role != "error"]
+    marks = [each for each in incident.marks if each.role not in _SAY_NOTHING]
     closing = _Closing(incident)
     places = _places(incident)
     from_task = any(each.from_task for each in incident.exceptions)

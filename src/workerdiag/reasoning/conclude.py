@@ -24,6 +24,7 @@ from workerdiag.reasoning.limits import Numbers, numbers_of
 from workerdiag.reasoning.next_steps import next_steps
 from workerdiag.reasoning.redacting import redacted_gaps
 from workerdiag.reasoning.scoring import Distribution, mixed
+from workerdiag.reasoning.setting import Setting, setting_of
 from workerdiag.reasoning.showing import clues, death, unchecked
 from workerdiag.reasoning.summary import fingerprint, summary
 
@@ -49,7 +50,9 @@ def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version
     if outcome in _WITHOUT_CAUSES:
         chances = Distribution()
     numbers = numbers_of(incident, [match for each in deciding for match in _matches(each)])
-    ranked = _ranked(chances, deciding, book, incident, numbers) if outcome not in _WITHOUT_CAUSES else ()
+    setting = setting_of(incident)
+    has_causes = outcome not in _WITHOUT_CAUSES
+    ranked = _ranked(chances, deciding, book, incident, numbers, setting) if has_causes else ()
     deaths = tuple(_listed(each, incident) for each in judged[:MOST_DEATHS])
     verdict = blame(ranked, book, incident)
     return Findings(
@@ -59,7 +62,7 @@ def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version
         unknown_probability=_rest(ranked),
         deaths=deaths,
         blame=verdict,
-        next_steps=next_steps(outcome, ranked, book, incident),
+        next_steps=next_steps(outcome, ranked, book, incident, setting),
         gaps=redacted_gaps(gaps),
         decision=decision(ranked, book, verdict, numbers),
         fingerprint=fingerprint(outcome, ranked, deaths, verdict),
@@ -89,7 +92,12 @@ def _outcome(chances: Distribution, incident: Incident, barring: Concerns) -> st
 
 
 def _ranked(
-    chances: Distribution, deciding: Sequence[Judged], book: Rulebook, incident: Incident, numbers: Numbers
+    chances: Distribution,
+    deciding: Sequence[Judged],
+    book: Rulebook,
+    incident: Incident,
+    numbers: Numbers,
+    setting: Setting,
 ) -> tuple[RankedCause, ...]:
     ranked = []
     for cause_id, chance in sorted(chances.chances.items(), key=lambda item: (-item[1], item[0])):
@@ -108,7 +116,9 @@ def _ranked(
                 evidence=clues([seen for each in own for seen in each.shown]),
                 against=clues([seen for each in own for seen in each.against]),
                 unchecked=unchecked(cause, incident),
-                mitigations=mitigations(cause, numbers, [m for e in own for s in e.shown for m in s.matches]),
+                mitigations=mitigations(
+                    cause, numbers, [m for e in own for s in e.shown for m in s.matches], setting
+                ),
                 references=cause.references,
             )
         )

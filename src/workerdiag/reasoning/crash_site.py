@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.rules import STACK
+from workerdiag.model.mitigation import STACK
 
 #: Frames that findings carry, at most.
 MOST_FRAMES = 10

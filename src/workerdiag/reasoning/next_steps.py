@@ -4,11 +4,16 @@ What would settle it: the looks that tell the likeliest causes apart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from attrs import evolve
 
 from workerdiag.model.diagnosis import NextStep, RankedCause
+from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.rules import Rulebook
+from workerdiag.reasoning.advice import applying
 from workerdiag.reasoning.incident import Incident
+from workerdiag.reasoning.setting import Setting, failed_tasks
 
 #: A cause this likely is settled; below it, looks for it are worth their while.
 SETTLED = 0.9
@@ -17,13 +22,13 @@ _WORTH_A_LOOK = 0.05
 
 
 def next_steps(
-    outcome: str, ranked: Sequence[RankedCause], book: Rulebook, incident: Incident
+    outcome: str, ranked: Sequence[RankedCause], book: Rulebook, incident: Incident, setting: Setting
 ) -> tuple[NextStep, ...]:
     """
-    At most `MOST_STEPS` looks, the most telling first; none when nothing died.
+    At most `MOST_STEPS` looks, the most telling first; where nothing died only those at a failed task.
     """
     if outcome == "no-death":
-        return ()
+        return tuple(_advised(book.task_advice if failed_tasks(incident) else (), setting))
     steps: dict[str, NextStep] = {}
     if not ranked or ranked[0].probability < SETTLED:
         for each in ranked[:4]:
@@ -39,8 +44,18 @@ def next_steps(
                     settles=settles,
                 )
     telling = sorted(steps.values(), key=lambda step: -len(step.settles))
-    fallback = _fallback(incident) if outcome in ("unknown", "no-evidence") and not telling else []
-    return tuple([*telling, *fallback][:MOST_STEPS])
+    is_unknown = outcome in ("unknown", "no-evidence")
+    fallback = _fallback(incident) if is_unknown and not telling else []
+    advised = _advised(book.advice, setting) if is_unknown else []
+    return (*[*telling, *fallback][: MOST_STEPS - len(advised)], *advised)
+
+
+def _advised(advice: Iterable[Mitigation], setting: Setting) -> list[NextStep]:
+    """
+    What the rules say to look at where they name no cause, in the terms of the deployment at hand.
+    """
+    looks = [evolve(each, do=each.look) for each in advice]
+    return [NextStep(look=each.do, command=each.example) for each in applying(looks, {}, setting)]
 
 
 def _fallback(incident: Incident) -> list[NextStep]:

@@ -13,6 +13,7 @@ from workerdiag.model.diagnosis import Blame, Death, Match, RankedCause
 from workerdiag.reasoning.all_clear import Concerns
 from workerdiag.reasoning.incident import Incident
 from workerdiag.reasoning.redacting import redacted
+from workerdiag.reasoning.setting import failed_tasks
 
 #: Characters of a message that a sentence quotes.
 _QUOTED_CHARS = 160
@@ -41,14 +42,14 @@ def summary(
 
 
 def _without_death(deaths: Sequence[Death], incident: Incident) -> str:
-    failed = sum(mark.role == "task-error" for mark in incident.marks)
-    failed = failed or sum(facts.from_task and facts.relation == "raised" for facts in incident.exceptions)
-    if failed:
+    if failed := failed_tasks(incident):
         raised = next((facts.type.rpartition(".")[2] for facts in incident.exceptions if facts.from_task), "")
         what = f" with {raised}" if raised else ""
         return f"No worker died: {'a task' if failed == 1 else f'{failed} tasks'} failed{what}."
     if other := next((mark for mark in incident.marks if mark.role == "failure"), None):
         return f"No worker died; something else failed: {_quoted(other)}"
+    if any(mark.role == "leave" for mark in incident.marks):
+        return 'No worker died: the worker was asked to stop and left in order ("End worker").'
     if deaths:
         return f"No worker died unasked: {_count(deaths)} left in order."
     return "No sign that a worker died or that work stands still."

@@ -34,6 +34,7 @@ LEAST_CHANCE = 0.01
 MOST_CLUES = 8
 MOST_ITEMS = 6
 MOST_GAPS = 10
+MOST_ADVICE = 9
 MOST_QUOTED_LINES = 6
 MOST_QUOTED_CHARACTERS = 300
 
@@ -120,7 +121,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
         yield _section(f"Evidence against{of_what and ' it'}", map(_clue, _each_once(top.against)))
         yield _section("Not checked", (Item(text=one_line(each)) for each in top.unchecked))
     if top and findings.outcome != "unknown":
-        yield _section("What to do", map(_advice, top.mitigations), numbered=True)
+        yield _section("What to do", map(_advice, top.mitigations), most=MOST_ADVICE, numbered=True)
     yield _candidates(findings)
     lines, more = death_lines(findings)
     yield Section(

@@ -5,6 +5,7 @@ TOML files are the source. A wheel also carries ``knowledge.json``, compiled fro
 it is built, because reading that takes milliseconds and no cattrs.
 """
 
+from workerdiag.rulebook.advice import SharedAdvice
 from workerdiag.rulebook.compiled import compile_rulebook, patterns
 from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.kinds import SCHEMA, SIGN_KINDS
@@ -13,6 +14,7 @@ from workerdiag.rulebook.loading import load_rulebook, quiet_lines, rules_within
 __all__ = [
     "SCHEMA",
     "SIGN_KINDS",
+    "SharedAdvice",
     "compile_rulebook",
     "load_rulebook",
     "patterns",

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 from attrs import evolve
 
-from workerdiag.model.rules import Cause, Landmark, LookAlike, Mitigation, NextLook, Rulebook
+from workerdiag.model.mitigation import Mitigation
+from workerdiag.model.rules import Cause, Landmark, LookAlike, NextLook, Rulebook
 from workerdiag.rulebook.kinds import SIGN_KINDS
 from workerdiag.rulebook.structuring import converter
 
@@ -41,8 +42,14 @@ def from_compiled(content: dict[str, Any]) -> Rulebook:
         release=content["release"],
         causes=tuple(_quick_cause(each) for each in content["causes"]),
         landmarks=tuple(Landmark(**_tuples(each)) for each in content["landmarks"]),
+        advice=_quick_advice(content.get("advice", ())),
+        task_advice=_quick_advice(content.get("task_advice", ())),
         literals=literals,
     )
+
+
+def _quick_advice(content: Iterable[dict[str, Any]]) -> tuple[Mitigation, ...]:
+    return tuple(Mitigation(**_tuples(each)) for each in content)
 
 
 def _quick_cause(content: dict[str, Any]) -> Cause:

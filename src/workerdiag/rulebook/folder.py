@@ -11,8 +11,9 @@ from typing import Any
 
 from workerdiag.errors import RuleFileError, clean, said_by
 from workerdiag.model.rules import Cause, Landmark, Rulebook
+from workerdiag.rulebook.advice import FAILED_TASK, UNKNOWN, SharedAdvice, looks_for, spread, strangers
 from workerdiag.rulebook.kinds import ENGINE, SCHEMA, SINGULAR
-from workerdiag.rulebook.structuring import cause_mistakes, converter, landmark_mistakes
+from workerdiag.rulebook.structuring import advice_mistakes, cause_mistakes, converter, landmark_mistakes
 
 #: A file of rules is some kB; patterns are a line each.
 _MOST_BYTES = 512 * 1024
@@ -63,14 +64,17 @@ class _Reading:
         marks = [
             each for path in sorted(self._folder.glob("landmarks/*.toml")) for each in self._landmarks(path)
         ]
-        self.problems += [*_misplaced(self._folder), *_doubled(causes, marks)]
+        advice = [each for path in sorted(self._folder.glob("advice/*.toml")) for each in self._advice(path)]
+        self.problems += [*_misplaced(self._folder), *_doubled(causes, marks), *strangers(causes, advice)]
         if not causes and not marks and not self.problems and not self._notes:
             self.problems.append("holds no causes/<family>/<cause>.toml and no landmarks/*.toml")
         return Rulebook(
             schema=SCHEMA,
             release=clean(str(manifest.get("release", "unreleased")))[:100],
-            causes=tuple(each for each in causes if not _doubled_signs(each)),
+            causes=tuple(spread((each for each in causes if not _doubled_signs(each)), advice)),
             landmarks=tuple({each.id: each for each in marks}.values()),
+            advice=looks_for(UNKNOWN, advice),
+            task_advice=looks_for(FAILED_TASK, advice),
             notes=tuple(self._notes),
         )
 
@@ -113,6 +117,17 @@ class _Reading:
             return
         if said == expected:
             yield cause
+
+    def _advice(self, path: Path) -> Iterator[SharedAdvice]:
+        content = {SINGULAR.get(key, key): value for key, value in self._read(path).items()}
+        where = path.relative_to(self._folder)
+        if content and content.get("id") != path.stem:
+            said = content.get("id")
+            self.problems.append(f"{where}: .id: expected {path.stem!r} (the file's name), got {said!r}")
+        try:
+            yield self._converter.structure(content, SharedAdvice)
+        except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
+            self.problems += [f"{where}: {line}" for line in advice_mistakes(content, problem)]
 
     def _landmarks(self, path: Path) -> Iterator[Landmark]:
         content = self._read(path)
@@ -177,6 +192,7 @@ def _misplaced(folder: Path) -> Iterator[str]:
     read = {
         *folder.glob("causes/*/*.toml"),
         *folder.glob("landmarks/*.toml"),
+        *folder.glob("advice/*.toml"),
         *folder.glob("incidents/*/meta.toml"),  # incidents.py
         folder / "manifest.toml",
     }

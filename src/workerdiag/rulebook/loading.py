@@ -88,6 +88,8 @@ def _overlaid(book: Rulebook, more: Rulebook, place: str) -> Rulebook:
         book,
         causes=tuple(causes.values()),
         landmarks=tuple(landmarks.values()),
+        advice=(*book.advice, *more.advice),
+        task_advice=(*book.task_advice, *more.task_advice),
         notes=(*book.notes, *more.notes, *notes),
     )
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 from attrs import fields
 
 from workerdiag.errors import said_by
+from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.rules import Cause, Landmark, Sign
+from workerdiag.rulebook.advice import SharedAdvice
 from workerdiag.rulebook.kinds import KIND_OF, SIGN_KINDS, SINGULAR
 
 if TYPE_CHECKING:
@@ -30,6 +32,14 @@ def landmark_mistakes(content: Mapping[str, Any], problem: Exception) -> list[st
     The same for a landmark's table.
     """
     return list(dict.fromkeys((*_worded(problem), *_unfit_fields(content, Landmark, ""))))
+
+
+def advice_mistakes(content: Mapping[str, Any], problem: Exception) -> list[str]:
+    """
+    The same for a file of shared advice.
+    """
+    unfit = (*_unfit_fields(content, SharedAdvice, ""), *_unfit_mitigations(content))
+    return list(dict.fromkeys((*_worded(problem), *unfit)))
 
 
 def shown(value: object) -> str:
@@ -133,12 +143,20 @@ def _unfit(content: Mapping[str, Any]) -> Iterable[str]:
     Values that a field's own rule refuses. cattrs stops before these when a key is wrong.
     """
     yield from _unfit_fields(content, Cause, "")
+    yield from _unfit_mitigations(content)
     for key in ("signs", "against"):
         tables = content.get(key)
         for index, table in enumerate(tables if isinstance(tables, list) else ()):
             cls = SIGN_KINDS.get(str(table.get("kind"))) if isinstance(table, dict) else None
             if cls is not None:
                 yield from _unfit_fields(table, cls, _toml_path(f".{key}[{index}]"))
+
+
+def _unfit_mitigations(content: Mapping[str, Any]) -> Iterable[str]:
+    tables = content.get("mitigations")
+    for index, table in enumerate(tables if isinstance(tables, list) else ()):
+        if isinstance(table, dict):
+            yield from _unfit_fields(table, Mitigation, f".mitigation[{index}]")
 
 
 def _unfit_fields(table: Mapping[str, Any], cls: type[Any], path: str) -> Iterable[str]:

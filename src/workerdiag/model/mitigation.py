@@ -1,0 +1,55 @@
+"""
+What to change about a cause, and what its text may quote of the death at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+from attrs.validators import deep_iterable, deep_mapping, in_, instance_of
+
+from workerdiag.model.deployment import DEPLOYMENTS
+
+#: What mitigations may quote of a death in braces: its memory, ...
+MEMORY_WORDS = ("rss", "limit", "more_than", "needs_memory", "growth", "percent")
+#: ... where it crashed, if a pattern of the cause captures faulthandler's frames under this name, ...
+STACK = "stack"
+CRASH_WORDS = ("frame", "package")
+#: ... what is known of the cluster and of a task that was given up, ...
+SETTING_WORDS = ("dashboard", "cluster", "gave_up", "losses", "allowed_failures")
+#: ... and captures of these names in the cause's own patterns.
+CAPTURED_WORDS = ("module", "task", "seconds", "path", "port", "address")
+
+
+@frozen(kw_only=True)
+class Mitigation:
+    """
+    Something to change. Text may use ``{numbers}`` computed from the death at hand.
+    """
+
+    #: When it applies; empty: always.
+    when: str = ""
+    do: str
+    #: The same as a place to look at ("the log of ..."), for where no cause is known.
+    look: str = ""
+    #: What it costs.
+    cost: str = ""
+    #: Configuration or command, as it would be typed.
+    example: str = ""
+    #: Numbers the text needs; where one is unknown the mitigation is worded without.
+    needs: tuple[str, ...] = ()
+    #: Numbers that make it superfluous: where one of them is known it is left out.
+    unless: tuple[str, ...] = ()
+    #: Signs of this cause that it is for: where none of them shows it is left out; empty: always for it.
+    signs: tuple[str, ...] = ()
+    #: Words without which it makes no sense: where one of them is not known it is left out.
+    only_with: tuple[str, ...] = ()
+    #: Deployments it is for; empty: all of them.
+    deployments: tuple[str, ...] = field(default=(), validator=deep_iterable(in_(DEPLOYMENTS)))
+    #: Deployment to what is typed there instead of `example`.
+    examples: Mapping[str, str] = field(
+        factory=dict, hash=False, validator=deep_mapping(in_(DEPLOYMENTS), instance_of(str))
+    )
+    #: Name of the file under ``knowledge/advice`` that it is from; empty: of the cause itself.
+    advice: str = ""

@@ -1,0 +1,81 @@
+"""
+How the caller's cluster was brought up: by its cluster object's class, else by where its workers live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from workerdiag.model.deployment import Deployment
+from workerdiag.model.evidence import Event
+from workerdiag.model.scene import Scene
+
+#: Of whom reasoning learns it (`reasoning/setting.py`).
+TOPIC = "cluster-setup"
+#: Class, or package of classes, to the deployment; the more special ones first.
+_OF_CLASS: Mapping[str, Deployment] = {
+    "coiled": "coiled",
+    "dask_jobqueue": "batch",
+    "dask_kubernetes": "kubernetes",
+    "dask_gateway": "gateway",
+    "dask_yarn": "yarn",
+    "dask_cloudprovider": "cloud",
+    "dask_mpi": "mpi",
+    "SSHCluster": "ssh",
+    "LocalCluster": "local",
+}
+#: Environment variable of a worker's machine to the deployment, where there is no cluster object.
+_OF_VARIABLE: Mapping[str, Deployment] = {
+    "DASK_GATEWAY_CLUSTER_NAME": "gateway",
+    "KUBERNETES_SERVICE_HOST": "kubernetes",
+    "SLURM_JOB_ID": "batch",
+    "PBS_JOBID": "batch",
+    "LSB_JOBID": "batch",
+    "OAR_JOB_ID": "batch",
+    "ECS_CONTAINER_METADATA_URI_V4": "cloud",
+}
+
+
+def setup_of(scene: Scene) -> Event | None:
+    """
+    What is known of the cluster of the scene's client; None without a client.
+
+    Only attributes are read: nobody is asked.
+    """
+    if scene.client is None:
+        return None
+    with suppress(Exception):  # objects of others: what cannot be read is not known
+        return Event(
+            topic=TOPIC,
+            fields={
+                "deployment": deployment_of(scene),
+                "dashboard": _without_secrets(_text(scene.client.dashboard_link)),
+                "cluster": _text(getattr(scene.cluster, "name", None)),
+            },
+        )
+    return None
+
+
+def deployment_of(scene: Scene) -> Deployment:
+    """
+    By the class of the cluster object; a client that was given an address has none.
+    """
+    for name, deployment in _OF_CLASS.items():
+        if scene.cluster_is(name):
+            return deployment
+    for name, deployment in _OF_VARIABLE.items():
+        if scene.variable(name):
+            return deployment
+    return "command-line"
+
+
+def _text(said: object) -> str | None:
+    return said if isinstance(said, str) and said else None
+
+
+def _without_secrets(link: str | None) -> str | None:
+    """
+    A link without its query: managers put a token there.
+    """
+    return link.partition("?")[0] if link else None
