@@ -363,3 +363,10 @@ def test_every_deployment_is_a_landmark_or_is_what_is_left(book):
     """
     marks = {each.id.partition(".")[2] for each in book.landmarks if each.role == "deployment"}
     assert marks == set(DEPLOYMENTS) - {"command-line"}
+
+
+def test_how_a_cluster_was_brought_up_earns_no_all_clear():
+    """
+    A word that names a manager is no sign that its workers are well.
+    """
+    assert workerdiag.explain(logs=[LogText("we use a LocalCluster\n")]).outcome == "no-evidence"

@@ -159,7 +159,7 @@ def _unknown_error(incident: Incident, signs: Iterable[Match], closing: _Closing
     """
     The last error of which no sign and no landmark stands in the same message.
     """
-    telling = [each for each in incident.marks if each.role not in ("error", RECOGNISED)]
+    telling = [each for each in incident.marks if each.role not in (*_SAY_NOTHING, RECOGNISED)]
     known = {(each.origin, each.message_line) for each in (*signs, *telling) if each.message_line}
     bare: dict[str, list[int]] = {}
     for each in (*signs, *telling):

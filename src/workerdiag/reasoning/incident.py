@@ -28,6 +28,8 @@ from workerdiag.reasoning.joining import ends_told, joined, with_names, without_
 from workerdiag.reasoning.orders import REGISTRATIONS
 from workerdiag.reasoning.owning import of_strangers, sorted_out
 
+#: Roles of marks that show nobody looked at the log for ends.
+_NOT_LOOKING = ("error", "deployment", RECOGNISED)
 #: What tells that a worker was lost.
 _LOSSES = ("death", "ended", "removal", "vanished", "restart", "blame")
 
@@ -164,6 +166,6 @@ def _looked(rest: Sequence[Evidence], matches: Iterable[Match]) -> frozenset[str
     shown = {
         f"{each.stream} log"
         for each in matches
-        if each.stream and each.line and each.origin not in cut and each.role not in ("error", RECOGNISED)
+        if each.stream and each.line and each.origin not in cut and each.role not in _NOT_LOOKING
     }
     return frozenset(said | shown)
