@@ -5,6 +5,7 @@ Advice in the terms of the cluster at hand, and the advice that Dask's and Coile
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from workerdiag.model.evidence import Event, ExceptionFacts, Identity
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.scene import Place, Scene
 from workerdiag.pipeline import diagnose
-from workerdiag.reasoning.advice import applying, mitigations
+from workerdiag.reasoning.advice import applying, filled_example, mitigations
 from workerdiag.reasoning.incident import assemble
 from workerdiag.reasoning.limits import Numbers
 from workerdiag.reasoning.setting import Setting, setting_of
+from workerdiag.rendering.cause import render_cause
 from workerdiag.rulebook import load_rulebook, read_folder, shipped_folder
 from workerdiag.sources.deployment import deployment_of, setup_of
 
@@ -370,3 +372,21 @@ def test_how_a_cluster_was_brought_up_earns_no_all_clear():
     A word that names a manager is no sign that its workers are well.
     """
     assert workerdiag.explain(logs=[LogText("we use a LocalCluster\n")]).outcome == "no-evidence"
+
+
+def test_a_suggested_command_cannot_be_ended_by_a_name():
+    """
+    Names come from clusters and logs; what is typed treats them as one word.
+    """
+    typed = filled_example("coiled cluster logs --cluster {cluster}", {"cluster": "a'; rm -rf ~ #"})
+    assert shlex.split(typed) == ["coiled", "cluster", "logs", "--cluster", "a';rm-rf~#"]
+
+
+def test_a_shown_cause_tells_what_is_typed_where(book):
+    """
+    `workerdiag knowledge show` and the pages of the site list the forms for each deployment.
+    """
+    shown = render_cause(book.cause("nanny.memory-terminate"))
+
+    assert "# on coiled:" in shown
+    assert "Only on: kubernetes" in shown

@@ -120,6 +120,7 @@ def test_compiled_knowledge_is_the_same_knowledge():
     loaded = compiled.from_compiled(json.loads(text))
 
     assert (loaded.causes, loaded.landmarks) == (book.causes, book.landmarks)
+    assert (loaded.advice, loaded.task_advice) == (book.advice, book.task_advice)
     assert set(loaded.literals) == set(patterns(book))
 
 

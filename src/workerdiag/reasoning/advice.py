@@ -5,6 +5,7 @@ What to change: the mitigations of a cause, with the numbers of this very death.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from workerdiag.model.deployment import Deployment
@@ -91,8 +92,15 @@ def filled(text: str, words: Mapping[str, str]) -> str:
 def filled_example(text: str, words: Mapping[str, str]) -> str:
     """
     An example with its numbers; an unknown one stays as a place to fill in: ``<needs_memory>``.
+
+    What comes from logs and clusters is quoted for a shell.
     """
-    return re.sub(r"\{([a-z_]+)\}", lambda found: _compact(words.get(found[1])) or f"<{found[1]}>", text)
+
+    def typed(found: re.Match[str]) -> str:
+        value = _compact(words.get(found[1]))
+        return shlex.quote(value) if value else f"<{found[1]}>"
+
+    return re.sub(r"\{([a-z_]+)\}", typed, text)
 
 
 def _put(sentence: str, words: Mapping[str, str]) -> str | None:

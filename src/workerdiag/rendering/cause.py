@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from attrs import fields
 
+from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.rules import (
     AbsentSign,
     Cause,
@@ -119,10 +120,19 @@ def _details(sign: Sign) -> Iterator[tuple[str, str]]:
 
 def _mitigations(cause: Cause) -> Iterator[Item]:
     for each in cause.mitigations:
-        notes = tuple(
-            (label, _line(text)) for label, text in (("If", each.when), ("Cost", each.cost)) if text
-        )
-        yield Item(text=_line(each.do), notes=notes, code=tuple(clean(each.example).strip("\n").splitlines()))
+        labelled = (("If", each.when), ("Only on", ", ".join(each.deployments)), ("Cost", each.cost))
+        notes = tuple((label, _line(text)) for label, text in labelled if text)
+        yield Item(text=_line(each.do), notes=notes, code=tuple(_typed(each)))
+
+
+def _typed(mitigation: Mitigation) -> Iterator[str]:
+    """
+    What is typed, and under a comment of its own what is typed on each deployment instead.
+    """
+    yield from clean(mitigation.example).strip("\n").splitlines()
+    for deployment, example in sorted(mitigation.examples.items()):
+        yield f"# on {deployment}:"
+        yield from clean(example).strip("\n").splitlines()
 
 
 def _looks(cause: Cause) -> Iterator[Item]:
