@@ -21,7 +21,11 @@ WAYS: Mapping[str, tuple[str, int | None, int | None]] = {
     "kernel": ("kernel.oom-killer", 9, None),
     "nanny": ("nanny.memory-terminate", 15, None),
     "retire": ("exit.scheduler-retired", None, None),
+    "code": ("exit.closed-by-code", None, None),
+    "code, slowly": ("exit.closed-by-code", 9, None),
 }
+#: Ways in which somebody asked for it.
+ASKED = frozenset({"retire", "code", "code, slowly"})
 #: A nanny has its next worker so long after the last one ended.
 _AGAIN_S = 1.5
 
@@ -82,6 +86,9 @@ class Cluster:
         if way == "retire":
             self._retire(nanny, second)
             return
+        if way in ASKED:
+            self._told_to_kill(nanny, second, slowly=way != "code")
+            return
         _, signal, status = WAYS[way]
         if way == "kernel":
             self._kernel.append(
@@ -96,6 +103,26 @@ class Cluster:
             nanny.says(second + 0.02, "nanny", f"Worker process {nanny.pid} {how}")
         nanny.says(second + 0.05, "nanny", "Restarting worker (status=Status.running)", "WARNING")
         self._start(nanny, second + 0.8)
+
+    def close(self, second: float) -> None:
+        """
+        Let the program that owns the cluster end: it closes the nannies, then the scheduler.
+        """
+        for nanny in (each for each in self.nannies if not each.closed):
+            nanny.says(second, "nanny", f"Closing Nanny at {nanny.address!r}. Reason: nanny-close")
+            nanny.says(second + 0.01, "nanny", "Nanny asking worker to close. Reason: nanny-close")
+        self._says(second + 0.1, "Closing scheduler. Reason: unknown")
+
+    def restart(self, second: float) -> None:
+        """
+        Let a client restart all workers; none of them closes in time.
+        """
+        stimulus = f"client-restart-{_NOON}"
+        self._says(second, f"Restarting workers and releasing all keys (stimulus_id='{stimulus}')")
+        for number, nanny in enumerate(self.nannies):
+            moment = second + 0.01 + number / 100
+            nanny.says(moment, "nanny", f"Nanny asking worker to close. Reason: {stimulus}")
+            self._killed_after_asking(nanny, moment)
 
     def logs(self, *, shared: bool = False) -> list[LogText]:
         """
@@ -112,6 +139,27 @@ class Cluster:
         nanny.ready = second + _AGAIN_S
         nanny.says(second + 0.1, "worker", f"      Start worker at: {nanny.worker}")
         self._says(second + 0.4, f"Register worker addr: {nanny.worker} name: w{nanny.number}")
+
+    def _told_to_kill(self, nanny: Nanny, second: float, *, slowly: bool) -> None:
+        nanny.says(second, "nanny", "Nanny asking worker to close. Reason: nanny-kill")
+        nanny.says(second + 0.01, "worker", f"Stopping worker at {nanny.worker}. Reason: nanny-kill")
+        if slowly:
+            self._killed_after_asking(nanny, second)
+            return
+        self._removed(nanny, second + 0.02, "handle-worker-cleanup")
+        nanny.says(second + 0.03, "nanny", "Worker closed")
+        nanny.says(second + 0.05, "nanny", "Restarting worker (status=Status.running)", "WARNING")
+        self._start(nanny, second + 0.8)
+
+    def _killed_after_asking(self, nanny: Nanny, second: float) -> None:
+        """
+        What follows where a worker is busy: its nanny waits for four seconds.
+        """
+        self._removed(nanny, second + 0.02, "handle-worker-cleanup")
+        nanny.says(second + 4, "nanny", "Worker process still alive after 4.0 seconds, killing", "WARNING")
+        nanny.says(second + 4.02, "nanny", f"Worker process {nanny.pid} was killed by signal 9")
+        nanny.says(second + 4.05, "nanny", "Restarting worker (status=Status.running)", "WARNING")
+        self._start(nanny, second + 4.8)
 
     def _retire(self, nanny: Nanny, second: float) -> None:
         self._says(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workerdiag
-from simulated import WAYS, Cluster
+from simulated import ASKED, WAYS, Cluster
 
 #: Seconds since the last end, whose worker ends next, and how.
 ENDS = st.lists(
@@ -41,12 +41,14 @@ def told(logs):
     What is said of each death: whose, whether it was asked for, signal and status, and its cause.
     """
     deaths = workerdiag.explain(logs=logs, timeout="60s").deaths
-    return sorted((each.whose.worker, each.asked, each.signal, each.status, each.cause) for each in deaths)
+    return sorted(
+        (str(each.whose.worker), each.asked, each.signal, each.status, each.cause) for each in deaths
+    )
 
 
 def true(cluster):
     return sorted(
-        (worker, way == "retire", *WAYS[way][1:], WAYS[way][0]) for worker, way in cluster.truth.items()
+        (worker, way in ASKED, *WAYS[way][1:], WAYS[way][0]) for worker, way in cluster.truth.items()
     )
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import signal
 
+from distributed import rpc
+
 from . import tasks
 from .catalogue import Aftermath, fault
 from .cluster import Lab, arrived, raised
@@ -74,6 +76,43 @@ def client_restart(lab: Lab) -> Aftermath:
     pid = lab.running()
     client.restart(timeout="60s")
     return Aftermath(exc=raised(future), client=client, pid=pid)
+
+
+@fault
+def close_by_code(lab: Lab) -> Aftermath:
+    """
+    Code on the worker that runs a task closes it.
+    """
+    lab.scheduler()
+    lab.worker(name="one")
+    lab.worker(name="two")
+    client = lab.client(workers=2)
+    future = client.submit(tasks.nap, 5, lab.mark(), key="nap")
+    lab.running()
+    (holder,) = [each for each, keys in client.processing().items() if keys]
+    client.run(tasks.close_soon, workers=[holder])
+    wait_until(lambda: holder not in _addresses(client), "the worker to leave")
+    return Aftermath(client=client, facts={"worker": holder, "futures": [future]})
+
+
+@fault
+def nanny_kill_by_code(lab: Lab) -> Aftermath:
+    """
+    Code tells a nanny to kill its worker while a task runs.
+    """
+    lab.scheduler()
+    lab.worker()
+    client = lab.client()
+    future = client.submit(tasks.nap, 30, lab.mark(), key="nap")
+    pid = lab.running()
+    (holder,) = client.scheduler_info(n_workers=-1)["workers"].values()
+    client.sync(_kill, holder["nanny"])
+    return Aftermath(client=client, pid=pid, facts={"futures": [future]})
+
+
+async def _kill(nanny: str) -> None:
+    async with rpc(nanny) as remote:
+        await remote.kill()
 
 
 @fault

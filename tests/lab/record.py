@@ -54,6 +54,7 @@ TRUTHS: Mapping[str, Truth] = {
     "abort": Truth(("signal.abort",)),
     "bystander": Truth(("signal.segfault",)),
     "client-restart": Truth(("exit.client-restart",)),
+    "close-by-code": Truth(("exit.closed-by-code",), quiet=True, settle_s=6.0),
     "death-timeout": Truth(("exit.death-timeout",)),
     "failing-unpickle": Truth(("exception.deserialization",)),
     "full-disk": Truth(("exception.disk-full",)),

@@ -8,6 +8,7 @@ it runs, and where.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import sys
@@ -173,3 +174,11 @@ def use(value: object) -> str:
     Take *value* as an argument.
     """
     return type(value).__name__
+
+
+async def close_soon(dask_worker: object) -> None:
+    """
+    Close this worker, a moment after whoever asked for that has got an answer.
+    """
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.2, lambda: loop.create_task(dask_worker.close()))  # type: ignore[attr-defined]

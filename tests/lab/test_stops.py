@@ -30,6 +30,16 @@ def test_a_smaller_cluster_is_no_crash(provoke, explain, fault):
     assert diagnosis.decision.retry_safe is not False
 
 
+@pytest.mark.parametrize("fault", ["close-by-code", "nanny-kill-by-code"])
+def test_a_worker_that_code_closed(provoke, explain, fault):
+    """
+    By a call on the worker, or to its nanny: the kill of the busy worker is the call's doing.
+    """
+    diagnosis = explain(provoke(fault))
+    assert named(diagnosis) == "exit.closed-by-code"
+    assert diagnosis.blame.verdict == "operator"
+
+
 @common
 def test_a_restart_by_a_client(provoke, explain):
     """

@@ -50,7 +50,8 @@ STATUSES = ("experimental", "stable", "deprecated")
 #: ``task-error`` a task failed, ``disconnect`` a connection or a peer was lost, as also happens when all
 #: close in order, ``blocked`` an event loop did not run for some seconds, ``error`` a message that its
 #: writer calls an error, ``failure`` something failed that kills no worker, ``harmless`` what only looks
-#: like trouble, ``leave`` a worker's command ended in order, ``deployment`` how the cluster was brought up.
+#: like trouble, ``leave`` a worker's command ended in order, ``deployment`` how the cluster was
+#: brought up, ``note`` what is said by the way, for signs to refer to.
 ROLES = (
     "death",
     "ended",
@@ -73,6 +74,7 @@ ROLES = (
     "harmless",
     "leave",
     "deployment",
+    "note",
 )
 
 _name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -94,6 +96,8 @@ class LogSign:
     streams: tuple[str, ...] = ()
     #: Signs of one event share it and count once, the strongest of them. Default: the name.
     event: str = ""
+    #: Whether it is the sign only of a ``worker``, captured, that had not registered before in the same log.
+    of_strangers: bool = False
     #: Releases of distributed in which it is worded so: first one with it, first one without.
     introduced: str = ""
     removed: str = ""

@@ -13,6 +13,32 @@ ASKED_REASONS = (
     "nanny-plugin-",
     "worker-lifetime-reached",
     "worker-close",
+    "nanny-kill",
+    "nanny-restart",
+    "workerprocess-",
     "client-restart",
     "retire-workers",
 )
+#: So begin all reasons that Dask gives by itself, asked for or not.
+_OWN_REASONS = (
+    "signal-",
+    "scheduler-",
+    "nanny-",
+    "worker-",
+    "workerprocess-",
+    "client-",
+    "check-worker-ttl",
+    "failure-to-start",
+    "retire-workers",
+    "idle-timeout",
+    "unknown",
+)
+
+
+def was_asked(reason: str) -> bool:
+    """
+    Whether somebody asked for the stop: in Dask's words, or in those of code that gave a reason of its own.
+    """
+    if not reason or reason.startswith(ASKED_REASONS):
+        return bool(reason)
+    return not reason.startswith(_OWN_REASONS)

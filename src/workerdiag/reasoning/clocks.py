@@ -45,6 +45,15 @@ _MOMENTS: Mapping[str, tuple[str, str]] = {
     "event.worker-restart-memory": ("memory", "pid"),
 }
 _EVENTS = "scheduler events"
+_ASKED = (
+    "nanny.still-alive",
+    "nanny.asked-to-close",
+    "nanny.asked-by-code",
+    "worker.asked-to-stop",
+    "worker.asked-by-code",
+)
+#: So long a worker takes that is asked to close, at most: tasks that run hold it up.
+_MOST_CLOSING_S = 30.0
 _Moment = tuple[str, str | int]
 
 
@@ -88,12 +97,18 @@ def _moments(matches: Iterable[Match]) -> dict[str, dict[_Moment, float]]:
 def _ends(matches: Iterable[Match]) -> dict[tuple[str, str], list[float]]:
     """
     When processes ended, and when workers were removed, by clock and role.
+
+    Not ends that were asked for: the scheduler lets go of the worker at once, and its process takes its time.
     """
     found: dict[tuple[str, str], list[float]] = {}
+    asked: dict[str, float] = {}
     for each in matches:
-        if each.role in ("death", "restart", "removal") and each.when is not None and not each.sign:
+        if each.owner in _ASKED and each.when is not None:
+            asked[_clock(each)] = each.when
+        elif each.role in ("death", "restart", "removal") and each.when is not None and not each.sign:
             role = "removal" if each.role == "removal" else "end"
-            found.setdefault((_clock(each), role), []).append(each.when)
+            if role == "removal" or each.when - asked.get(_clock(each), -inf) > _MOST_CLOSING_S:
+                found.setdefault((_clock(each), role), []).append(each.when)
     return found
 
 

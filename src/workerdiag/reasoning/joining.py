@@ -11,7 +11,7 @@ from attrs import evolve
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence, Identity
 from workerdiag.reasoning.ends import End
-from workerdiag.reasoning.telling import LogReader, ends_of_events
+from workerdiag.reasoning.telling import STILL_ALIVE, LogReader, ends_of_events
 
 #: Two observers of one death write within so many seconds of each other.
 SAME_MOMENT_S = 3.0
@@ -103,8 +103,8 @@ def without_strangers(ends: list[End]) -> tuple[list[End], list[End]]:
     A kernel log holds the kills of a whole machine; a fact that does not match the victim
     does not count.
     """
-    ours = [end for end in ends if _KERNEL not in end.noticed or len(end.noticed) > 1]
-    if not any(end.lost and (end.whose.pid or end.whose.worker) for end in ours):
+    ours = [end for end in ends if not _is_kernels(end)]
+    if not any((end.lost or end.polite) and (end.whose.pid or end.whose.worker) for end in ours):
         return ends, []
     return ours, [end for end in ends if end not in ours]
 
@@ -144,9 +144,11 @@ def _may_be_one(end: End, other: End) -> bool:
     """
     if end.exit_known and other.exit_known and end.signal != other.signal and _is_of_service(end):
         return False
+    if _is_kernels(end) != _is_kernels(other) and any(each.polite or each.asked for each in (end, other)):
+        return False  # what leaves in order needs no kernel, and it keeps no account of what nannies kill
     if not other.whose.contradicts(end.whose):
         return True
-    kernel = (_KERNEL in end.noticed) != (_KERNEL in other.noticed)
+    kernel = _is_kernels(end) != _is_kernels(other)
     one, two = evolve(end.whose, pid=None), evolve(other.whose, pid=None)
     return kernel and end.signal == other.signal and not one.contradicts(two)
 
@@ -164,9 +166,19 @@ def _apart_s(one: End, two: End) -> float:
 
 
 def _span(end: End) -> tuple[float, float]:
-    told = [each.when for each in end.marks if each.when is not None] if end.asked else []
-    times = [end.when or 0.0, *told]
+    times = [end.when or 0.0]
+    for each in end.marks if end.asked else ():
+        if each.when is not None:
+            waited_s = float(each.captures["seconds"]) if each.owner == STILL_ALIVE else 0.0
+            times += [each.when, each.when - waited_s]
     return min(times), max(times)
+
+
+def _is_kernels(end: End) -> bool:
+    """
+    Whether only the kernel tells of it.
+    """
+    return _KERNEL in end.noticed and len(end.noticed) == 1
 
 
 def _is_of_service(end: End) -> bool:

@@ -8,22 +8,16 @@ from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
-from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity
 from workerdiag.model.rules import Rulebook
-from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Case, Incident
-from workerdiag.reasoning.orders import Orders
+from workerdiag.reasoning.relevance import Relevance
 from workerdiag.reasoning.scoring import Distribution, Marks, Support, by_owner, distribution, supports
 from workerdiag.reasoning.showing import assigned
 
 _MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble", "disconnect")
 #: A crash loop of thousands of deaths says no more than its first and last hundreds.
 MOST_JUDGED = 200
-#: What asks a process to stop comes before its end; clocks and log buffers allow for this much.
-ORDER_SLACK_S = 2.0
-#: A process that was asked to stop says so at once; what is ordered after that is another order.
-ASKED_SLACK_S = 0.25
 
 
 @frozen(kw_only=True)
@@ -44,53 +38,25 @@ def judge(cases: Iterable[Case], incident: Incident, book: Rulebook) -> list[Jud
     Of very many deaths only the first and the last are judged; those between are as they are.
     """
     marks = by_owner(incident.marks)
-    orders = Orders(marks)
+    relevance = Relevance(incident, marks, book)
     cases = list(cases)
     between = range(MOST_JUDGED // 2, len(cases) - MOST_JUDGED // 2)
     return [
         Judged(case=case, supports=(), chances=Distribution())
         if index in between
-        else _judge(case, incident, marks, orders, book)
+        else _judge(case, incident, marks, relevance, book)
         for index, case in enumerate(cases)
     ]
 
 
-def _judge(case: Case, incident: Incident, marks: Marks, orders: Orders, book: Rulebook) -> Judged:
-    signs = [each for each in (*case.signs, *incident.loose) if _counts(each, case, book, orders)]
+def _judge(case: Case, incident: Incident, marks: Marks, relevance: Relevance, book: Rulebook) -> Judged:
+    signs = relevance.of(case)
     found = tuple(
         each
         for each in supports(book, signs, marks, case.end, incident.looked)
         if case.end is not None or not _only_foreboding(each, incident)
     )
     return Judged(case=case, supports=found, chances=distribution(found))
-
-
-def _counts(match: Match, case: Case, book: Rulebook, orders: Orders) -> bool:
-    """
-    Whether a sign speaks for its cause in this case.
-
-    A failed task kills nobody, an order to stop that came after the death did not cause it, and one to
-    another worker had nothing to do with it.
-    """
-    cause = book.cause(match.owner)
-    if cause is None or (match.in_task and not cause.in_tasks):
-        return False
-    if cause.ends != "stopped" or case.end is None:
-        return True
-    if not case.end.asked and orders.are_for_another(match, case.end):
-        return False
-    begun = _began(case.end)
-    return match.when is None or begun is None or match.when <= begun
-
-
-def _began(end: End) -> float | None:
-    """
-    Until when an order to stop may have been given to have caused *end*.
-    """
-    if not end.asked:
-        return end.when + ORDER_SLACK_S if end.when is not None else None
-    times = [mark.when for mark in end.marks if mark.when is not None]
-    return min(times) + ASKED_SLACK_S if times else None
 
 
 def _only_foreboding(support: Support, incident: Incident) -> bool:

@@ -39,6 +39,20 @@ class Orders:
         for each in marks.get(RETIREMENT, ()):
             self._retirements.setdefault((each.origin, each.line), []).append(each)
 
+    def had_joined(self, match: Match) -> bool:
+        """
+        Whether the worker that *match* names had registered before, in the same log.
+        """
+        joined = self._joined.get(match.whose.worker or "", ())
+        return any(each.origin == match.origin and each.line < match.line for each in joined)
+
+    def has_joined_between(self, worker: str, end: End, match: Match) -> bool:
+        """
+        Whether a worker of the same address joined after *end* and before *match*.
+        """
+        joined = self._joined.get(worker, ())
+        return any(_is_after(each, end) and not _is_older(match, each) for each in joined)
+
     def are_for_another(self, sign: Match, end: End) -> bool:
         """
         Whether a sign of a stop was not meant for the worker that ended.

@@ -1,5 +1,5 @@
 """
-Which death a sign belongs to: the one it names, else the next in its log, else the nearest in time.
+Which death a sign belongs to: the one it names or whose mark it is, else the next in its log or in time.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class _Index:
         self._named: dict[str | int, dict[int, End]] = {}
         self._told: dict[tuple[str, bool], list[tuple[int, int, End]]] = {}
         self._ends = ends
+        self._marked = {(mark.origin, mark.line): end for end in ends for mark in end.marks if mark.line}
         for number, end in enumerate(ends):
             for whose in (end.whose, *end.aliases):
                 for name in (whose.worker, whose.pid):
@@ -92,6 +93,12 @@ class _Index:
         """
         found = {**self._named.get(whose.worker or "", {}), **self._named.get(whose.pid or 0, {})}
         return [found[number] for number in sorted(found)]
+
+    def marked(self, sign: Match) -> End | None:
+        """
+        The one of which the very message tells that shows *sign*.
+        """
+        return self._marked.get((sign.origin, sign.line))
 
     def told(self, origin: str, *, nameless: bool) -> list[tuple[int, int, End]]:
         """
@@ -113,10 +120,22 @@ def _has_name(end: End) -> bool:
     return all(whose.worker is not None for whose in (end.whose, *end.aliases))
 
 
+def may_be_of(sign: Match, end: End) -> bool:
+    """
+    Whether a line of the kernel, which names another pid or none, may tell of this end: of no orderly one.
+    """
+    if sign.stream != "kernel" or end.shares(sign.whose):
+        return True
+    return not end.polite and not end.asked
+
+
 def _owner(sign: Match, ends: Sequence[End], index: _Index) -> End | None:
     for end in index.named(sign.whose):
         if _of_process(sign, end):
             return end
+    marked = index.marked(sign)
+    if marked is not None and not marked.contradicts(sign.whose):
+        return marked
     if sign.line and index.told(sign.origin, nameless=False):
         # an end whose worker is known is of no other worker's sign
         return _next_in_log(sign, index.told(sign.origin, nameless=sign.whose.worker is not None))
@@ -128,6 +147,7 @@ def _owner(sign: Match, ends: Sequence[End], index: _Index) -> End | None:
         if end.when is not None
         and -AFTER_S <= end.when - sign.when <= BEFORE_S
         and not end.contradicts(sign.whose)
+        and may_be_of(sign, end)
     ]
     return min(timed)[2] if timed else None
 

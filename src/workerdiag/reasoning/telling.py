@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import NOBODY, Identity
-from workerdiag.model.stops import ASKED_REASONS
+from workerdiag.model.stops import was_asked
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.orders import RETIREMENT, may_retire
 
@@ -27,7 +27,11 @@ RESTART_S = 1.0
 GOODBYE_LINES = 3
 
 _SIGKILL = "9"
-_STILL_ALIVE = "nanny.still-alive"
+#: What a nanny sends to a process that does not close as asked: SIGKILL; SIGTERM in old releases.
+_KILLS_OF_A_NANNY = (_SIGKILL, "15")
+STILL_ALIVE = "nanny.still-alive"
+#: What a nanny says once of each of its processes (nanny.py, ``WorkerProcess.kill``), with no name in it.
+_SAID_ONCE = (STILL_ALIVE, "nanny.asked-to-close", "nanny.asked-by-code", "nanny.closing-by-itself")
 #: Marks that are orders to processes named elsewhere, not the end of one.
 _ORDERS = ("signal.received", RETIREMENT, "scheduler.restart", "scheduler.closing")
 
@@ -82,9 +86,16 @@ class LogReader:
             self._joined[mark.whose.worker] = mark.line
         if mark.owner == "worker.start":
             self._worker = mark.whose.worker
-            self._open = [
-                end for end in self._open if not _near(end, mark) or mark.whose.contradicts(end.whose)
-            ]
+            self._followed_by(mark)
+
+    def _followed_by(self, start: Match) -> None:
+        """
+        A worker that starts takes the place of one that has ended; of several, not of one still being killed.
+        """
+        over = [end for end in self._open if _near(end, start) and not start.whose.contradicts(end.whose)]
+        if len(self._nannies) > 1 or len(over) > 1:
+            over = [end for end in over if not _is_being_killed(end)][:1]
+        self._open = [each for each in self._open if not any(each is end for end in over)]
 
     def _stop(self, mark: Match) -> None:
         if mark.owner in _ORDERS:
@@ -140,11 +151,13 @@ class LogReader:
             end.status = 0
 
     def _open_for(self, mark: Match) -> End:
-        ends = reversed(self._open)
-        if mark.owner == _STILL_ALIVE:  # said once of each worker that a nanny is about to kill
-            ends = iter(sorted(ends, key=_is_being_killed))
+        ends = self._open[::-1]
+        if mark.captures.get("signal") in _KILLS_OF_A_NANNY:
+            ends.sort(key=lambda end: not _is_being_killed(end))
         for end in ends:
-            if _near(end, mark) and not end.whose.contradicts(mark.whose) and not self._of_other(end, mark):
+            if not _near(end, mark) or end.whose.contradicts(mark.whose):
+                continue
+            if not _is_said_already(end, mark) and not self._of_other(end, mark):
                 return end
         end = self._new(mark)
         self._open.append(end)
@@ -190,7 +203,16 @@ class LogReader:
 
 
 def _is_being_killed(end: End) -> bool:
-    return any(each.owner == _STILL_ALIVE for each in end.marks)
+    return any(each.owner == STILL_ALIVE for each in end.marks)
+
+
+def _is_said_already(end: End, mark: Match) -> bool:
+    """
+    Whether *mark* is said once of each process, names none, and was said of this one.
+    """
+    if mark.owner not in _SAID_ONCE or mark.whose.nanny is not None:
+        return False
+    return any(each.owner == mark.owner and each.whose.nanny is None for each in end.marks)
 
 
 def _is_restart_after(one: Match, two: Match) -> bool:
@@ -216,7 +238,7 @@ def ends_of_events(marks: Iterable[Match]) -> list[End]:
         if mark.role == "removal":
             expected = mark.captures.get("expected") == "True"
             end.asked, end.lost = end.asked or expected, end.lost or not expected
-        elif mark.role == "stop" or reason.startswith(ASKED_REASONS):
+        elif mark.role == "stop" or was_asked(reason):
             end.asked = True
         else:
             end.lost = True

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.model.evidence import Evidence, ExceptionFacts, Identity
-from workerdiag.model.stops import ASKED_REASONS
+from workerdiag.model.stops import was_asked
 
 #: Deaths so long before the one in question belong to it.
 RECENT_S = 900.0
@@ -64,8 +64,8 @@ class Death:
         """
         Whether somebody had announced it, to the scheduler or the nanny, or the worker took leave as told to.
         """
-        reason = str(self.record.get("reason"))
-        return self.record.get("expected") is True or self.was_ordered or reason.startswith(ASKED_REASONS)
+        reason = str(self.record.get("reason") or "")
+        return self.record.get("expected") is True or self.was_ordered or was_asked(reason)
 
     @property
     def was_ordered(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from workerdiag.model.evidence import Event, Identity, ProcessExit
-from workerdiag.model.stops import ASKED_REASONS
+from workerdiag.model.stops import was_asked
 from workerdiag.sources.recorder.choice import Death
 
 SAID_BY = "flight recorder"
@@ -35,7 +35,7 @@ def _left_behind(death: Death, whose: Identity) -> Event | ProcessExit:
     box = death.told.get("box")
     state = str(box.get("state")) if isinstance(box, Mapping) else ""
     stage, _, reason = state.partition(": ")
-    if stage in ("closing", "closed") and reason.startswith(ASKED_REASONS):
+    if stage in ("closing", "closed") and was_asked(reason):
         return _order(death, whose, "reason", reason)
     signal = _small(_exit_told(death).get("signal"))
     by = "faulthandler's dump" if signal is not None else "its black box"
