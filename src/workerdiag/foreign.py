@@ -26,6 +26,10 @@ class ForeignError(Exception):
     """
 
 
+#: What `told_by` raises.
+NOT_TOLD = (ForeignError, RuntimeError, TimeoutError)
+
+
 def start(name: str, run: Callable[[], None]) -> None:
     """
     Start a thread that nothing waits for at the end of the process.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import threading
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -17,7 +18,7 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag import foreign
-from workerdiag.errors import worded
+from workerdiag.errors import said_by
 from workerdiag.model.evidence import Gap, LogText
 from workerdiag.model.rules import Rulebook
 
@@ -111,7 +112,7 @@ def _usable(client: Any, within_s: float, gaps: list[Gap]) -> Any:
         return client
     try:
         known = foreign.told_by("workerdiag-client", partial(_is_client, client), within_s=within_s)
-    except (foreign.ForeignError, RuntimeError, TimeoutError) as problem:
+    except foreign.NOT_TOLD as problem:
         gaps.append(_gap("client", problem, "give the logs: explain(exc, logs=[...])"))
         return None
     if not known:
@@ -136,10 +137,12 @@ def _listed(name: str, values: Any, within_s: float, gaps: list[Gap]) -> list[An
     What there is in a list, a generator or an open file; what a generator gave before it failed stays.
     """
     taken: list[Any] = []
-    take = partial(_take, values, taken)
+    is_over = threading.Event()
+    take = partial(_take, values, taken, is_over)
     try:
         is_some = take() if type(values) in (list, tuple) else _in_thread(take, within_s)
-    except (foreign.ForeignError, RuntimeError, TimeoutError) as problem:
+    except foreign.NOT_TOLD as problem:
+        is_over.set()
         gaps.append(_gap(name, problem, f"give the {name} as a list"))
         return taken[:MOST_INPUTS]
     if not is_some:
@@ -158,12 +161,14 @@ def _in_thread(take: Callable[[], bool], within_s: float) -> bool:
     return foreign.told_by("workerdiag-inputs", take, within_s=within_s)
 
 
-def _take(values: Any, taken: list[Any]) -> bool:
+def _take(values: Any, taken: list[Any], is_over: threading.Event) -> bool:
     if hasattr(values, "read"):
         taken.append(values)
     elif hasattr(values, "__iter__"):
         for each in islice(values, MOST_INPUTS + 1):
-            taken.append(each)  # noqa: PERF402  what came before it fails is kept
+            if is_over.is_set():
+                break
+            taken.append(each)  # what came before it fails is kept
     elif isinstance(values, os.PathLike):
         taken.append(os.fspath(values))
     else:
@@ -174,5 +179,5 @@ def _take(values: Any, taken: list[Any]) -> bool:
 def _gap(name: str, problem: Exception, remedy: str) -> Gap:
     reason = "timed-out" if isinstance(problem, TimeoutError) else "malformed"
     return Gap(
-        source=name, reason=reason, detail=f"it could not be used: {worded(problem)}"[:500], remedy=remedy
+        source=name, reason=reason, detail=f"it could not be used: {said_by(problem)}"[:500], remedy=remedy
     )

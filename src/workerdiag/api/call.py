@@ -4,8 +4,8 @@ One call of `explain`: chooses sources, calls the pipeline, words what failed.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import fields
@@ -67,18 +67,18 @@ class Call:
         from workerdiag.keeping.keeper import Keeper
 
         keeper = Keeper()
+        evidence = keeper.passing(self._evidence(facts, live))
         try:
-            return self._judged(keeper.passing(self._evidence(facts, live)), keeper)
+            return _shown(self._judged(evidence, witness=keeper), keeper)
         except Exception as problem:  # noqa: BLE001  explain() never raises into an except block
-            return self._salvaged(keeper, problem)
+            return self._salvaged(evidence, keeper, problem)
 
-    def _judged(self, evidence: Iterable[Evidence], keeper: Keeper) -> Diagnosis:
+    def _judged(self, evidence: Iterable[Evidence], witness: Keeper | None = None) -> Findings:
         from workerdiag import __version__
         from workerdiag.pipeline import diagnose
 
         book, matcher = self._rules()
-        findings = diagnose(evidence, book, version=__version__, matcher=matcher, witness=keeper)
-        return _shown(findings, keeper)
+        return diagnose(evidence, book, version=__version__, matcher=matcher, witness=witness)
 
     def _rules(self) -> tuple[Rulebook, Matcher | None]:
         if self._rulebook is not None:
@@ -87,19 +87,17 @@ class Call:
 
         return RULES.within(self._budget.packs_s)
 
-    def _salvaged(self, keeper: Keeper, problem: Exception) -> Diagnosis:
+    def _salvaged(self, evidence: Iterable[Evidence], keeper: Keeper, problem: Exception) -> Diagnosis:
         """
         What can be said without those pieces of the evidence that the pipeline fails for.
         """
         from workerdiag.api.salvaging import salvaged
-        from workerdiag.pipeline import diagnose
 
         gap = _failed("workerdiag", problem)
         try:
-            book, matcher = self._rules()
-            judge = partial(diagnose, book=book, matcher=matcher)
+            deque(evidence, maxlen=0)  # what comes behind the piece at fault is kept as well
             pieces = list(keeper.kept().evidence())
-            findings = salvaged(judge, pieces, problem, until=self._budget.salvage_until)
+            findings = salvaged(self._judged, pieces, problem, until=self._budget.salvage_until)
             if findings is not None:
                 return _shown(findings, keeper)
         except Exception as worse:  # noqa: BLE001  then there is nothing left to try

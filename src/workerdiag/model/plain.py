@@ -45,15 +45,16 @@ def _texts(value: Any) -> Any:
     return tuple(map(_text, value)) if isinstance(value, tuple | list) else value
 
 
-def _integer(value: Any) -> Any:
-    return None if isinstance(value, int) and abs(value) >= _MOST_INTEGER else value
-
-
-def _seconds(value: Any) -> Any:
-    try:
-        return value if value is None or abs(value) < _MOST_SECONDS else None  # a NaN is not less
-    except TypeError:
+def _integer(value: Any) -> int | None:
+    if not isinstance(value, int | float) or not abs(value) < _MOST_INTEGER or value != int(value):
         return None
+    return int(value)
+
+
+def _seconds(value: Any) -> float | None:
+    if not isinstance(value, int | float) or not abs(value) < _MOST_SECONDS:  # a NaN is not less
+        return None
+    return value
 
 
 def _fields(value: Any) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from attrs import frozen
 
 from workerdiag import foreign
-from workerdiag.errors import worded
+from workerdiag.errors import said_by, worded
 from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook.folder import read_usable
 
@@ -56,7 +56,7 @@ def installed(*, within_s: float) -> Iterator[Pack]:
             note = f"pack {point.name} is left out: loading it takes too long"
             yield Pack(name=point.name, notes=(note,), is_late=True)
         except (foreign.ForeignError, RuntimeError) as problem:
-            note = f"pack {point.name} is left out: {problem}"[:500]
+            note = f"pack {point.name} is left out: {said_by(problem)}"[:500]
             yield Pack(name=point.name, notes=(note,))
 
 

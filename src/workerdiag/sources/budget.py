@@ -11,8 +11,9 @@ import time
 _LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.7, 0.6
 #: After this share text is searched no more, so that judging what was found ends in time.
 _SEARCH_SHARE = 0.85
-#: Code of the exception's own may run for so long.
+#: Code of the exception's own may run for so long, and in any case for so many seconds.
 _EXCEPTION_SHARE = 0.2
+_LEAST_EXCEPTION_S = 0.1
 #: Installed packs may take so much of it to load, and finding the evidence that cannot be judged so much.
 _PACKS_SHARE, _SALVAGE_SHARE = 0.15, 0.1
 #: Logs are read for so long however late it is.
@@ -33,7 +34,7 @@ class Budget:
         self._began = time.monotonic()
         self._live_s = budget_s * (_LIVE_SHARE_WITH_LOGS if with_logs else _LIVE_SHARE)
         #: Seconds for the exception.
-        self.exception_s = _EXCEPTION_SHARE * budget_s
+        self.exception_s = max(_LEAST_EXCEPTION_S, _EXCEPTION_SHARE * budget_s)
         #: Seconds for installed packs.
         self.packs_s = _PACKS_SHARE * budget_s
         #: When to search what live places said no more, as `time.monotonic` counts.

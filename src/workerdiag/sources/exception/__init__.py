@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from workerdiag import foreign
-from workerdiag.errors import worded
+from workerdiag.errors import said_by
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.sources.exception import slots
 from workerdiag.sources.exception.reading import Link, Reading, read, read_class
@@ -43,7 +43,7 @@ def exception_facts(exc: BaseException, *, budget_s: float = 2.0) -> list[Eviden
     for link in _related(exc, readings):
         try:
             readings.append(_read(link, deadline))
-        except (foreign.ForeignError, RuntimeError, TimeoutError) as problem:
+        except foreign.NOT_TOLD as problem:
             gaps.append(_gap(link.exc, problem))
             readings.append(read_class(link))
     chunk = _chunk([each.printed for each in readings if each.printed])
@@ -77,7 +77,7 @@ def _gap(exc: BaseException, problem: Exception) -> Gap:
     return Gap(
         source="exception",
         reason="timed-out" if isinstance(problem, TimeoutError) else "malformed",
-        detail=f"{slots.type_name(exc)} could not be read: {worded(problem)}"[:500],
+        detail=f"{slots.type_name(exc)} could not be read: {said_by(problem)}"[:500],
         remedy="give the text that Python prints for it as workerdiag.LogText(text)",
     )
 

@@ -90,15 +90,14 @@ class LogSource:
         names = Names()
         numbers: Counter[str] = Counter()
         for index, given in enumerate(self._inputs):
-            left = self._inputs[index:]
             if time.monotonic() >= deadline:
-                yield unread(left)
+                yield unread(self._inputs[index:])
                 return
             kind = kind_of(given)
             numbers[kind] += 1
             reader = Reader(given, numbers[kind], names, deadline, self._openers)
             try:
-                yield from self._received(reader, given, len(left))
+                yield from self._received(reader, given, len(self._inputs) - index)
             finally:
                 reader.stop.set()
 

@@ -4,9 +4,9 @@ Why a log could not be read, or not wholly, and what to do about it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from workerdiag.errors import UnreadableInputError, said_by
+from workerdiag.errors import UnreadableInputError, said_by, worded
 from workerdiag.model.evidence import Gap
 from workerdiag.sources.logs.inputs import name_of
 
@@ -39,7 +39,7 @@ def _why(problem: BaseException) -> tuple[str, str, str]:
         return "forbidden", said, "run this as somebody who may read it"
     if isinstance(problem, UnicodeDecodeError):
         return "malformed", said, "open it in binary mode, or give its path"
-    return "unreachable", f"{type(problem).__name__}: {said}", "check that it can be opened"
+    return "unreachable", worded(problem), "check that it can be opened"
 
 
 def timed_out(name: str, detail: str) -> Gap:
@@ -49,13 +49,13 @@ def timed_out(name: str, detail: str) -> Gap:
     return Gap(source=f"log {name}", reason="timed-out", detail=detail, remedy=_MORE_TIME)
 
 
-def unread(given: Iterable[object]) -> Gap:
+def unread(given: Sequence[object]) -> Gap:
     """
     Inputs that time did not suffice for at all.
     """
-    names = [name_of(each) for each in given]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    detail = f"no time was left for {', '.join(names[:_NAMED])}{more}"
+    names = [name_of(each) for each in given[:_NAMED]]
+    more = f" and {len(given) - _NAMED} more" if len(given) > _NAMED else ""
+    detail = f"no time was left for {', '.join(names)}{more}"
     return Gap(source="logs", reason="timed-out", detail=detail, remedy=_MORE_TIME)
 
 

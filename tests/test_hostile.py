@@ -1,0 +1,300 @@
+"""
+Nothing gets out of `explain`, whatever is handed in, and what is good beside it counts.
+"""
+
+from __future__ import annotations
+
+import _thread
+import io
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest.mock import MagicMock, Mock
+
+import pytest
+
+import workerdiag
+from workerdiag import LogText
+
+KILLED = "distributed.nanny - INFO - Worker process 7 was killed by signal 11\n"
+GOOD = LogText(KILLED)
+
+
+class Raising:
+    """
+    Whatever is asked of it raises.
+    """
+
+    def __init__(self, kind):
+        object.__setattr__(self, "kind", kind)
+
+    def __getattribute__(self, name):
+        raise object.__getattribute__(self, "kind")(name)
+
+    def __iter__(self):
+        raise object.__getattribute__(self, "kind")
+
+
+def shown(diagnosis, folder=None):
+    """
+    Every form of a diagnosis, as bytes that can be written.
+    """
+    forms = (str(diagnosis), diagnosis.to_markdown(), diagnosis.to_html(), diagnosis.to_json())
+    written = [each.encode() for each in forms]
+    assert workerdiag.Diagnosis.from_json(diagnosis.to_json()) == diagnosis
+    if folder is not None:
+        diagnosis.save(Path(folder) / "death.zip")
+    return written
+
+
+def first_cause(diagnosis):
+    return diagnosis.causes[0].id if diagnosis.causes else None
+
+
+def logs_then(failure):
+    yield GOOD
+    raise failure
+
+
+class BadError(OSError):
+    """
+    An error that cannot say what it is.
+    """
+
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class BadFile(io.RawIOBase):
+    """
+    An open file that cannot be read.
+    """
+
+    def read(self, _=-1):
+        raise BadError
+
+
+class EndingFile:
+    """
+    An open file that ends the thread which reads it.
+    """
+
+    @property
+    def name(self):
+        """
+        What files have.
+        """
+        raise SystemExit
+
+    def read(self, _=-1):
+        raise SystemExit
+
+
+@pytest.mark.parametrize(
+    "logs",
+    [
+        lambda: logs_then(ValueError("no more")),
+        lambda: logs_then(SystemExit(3)),
+        lambda: logs_then(KeyboardInterrupt()),
+        lambda: [BadFile(), GOOD],
+        lambda: [EndingFile(), GOOD],
+        lambda: [None, 5, b"bytes", object(), Mock(), "\0", "two\nlines", "/no/caf\udce9.log", GOOD],
+        lambda: {GOOD: 1},
+    ],
+)
+def test_a_bad_log_beside_a_good_one_is_a_gap(logs, tmp_path):
+    """
+    The good one is read wherever it stands, and the bad one is told of.
+    """
+    diagnosis = workerdiag.explain(logs=logs())
+
+    assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
+    shown(diagnosis, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        lambda: Raising(RuntimeError),
+        lambda: Raising(SystemExit),
+        lambda: Raising(KeyboardInterrupt),
+        Mock,
+        MagicMock,
+    ],
+    ids=["error", "exit", "interrupt", "mock", "magic"],
+)
+def test_a_client_that_fails_is_a_gap(client):
+    """
+    Logs are read all the same.
+    """
+    diagnosis = workerdiag.explain(ValueError("x"), client(), logs=[GOOD], timeout=1)
+
+    assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
+    assert diagnosis.gaps
+
+
+def test_what_hangs_is_left_behind():
+    """
+    An exception, a client, a generator and a source that do not come back cost time, and a gap each.
+    """
+    release = threading.Event()
+
+    class Slow(Exception):  # noqa: N818
+        def __str__(self):
+            release.wait(60)
+            return ""
+
+    class Client:
+        def __getattr__(self, name):
+            release.wait(60)
+
+    def logs():
+        yield GOOD
+        release.wait(60)
+
+    try:
+        diagnosis = workerdiag.explain(Slow(), Client(), logs=logs(), timeout=1)
+    finally:
+        release.set()
+
+    assert {"exception", "client", "logs"} <= {each.source for each in diagnosis.gaps}
+    assert {each.reason for each in diagnosis.gaps} == {"timed-out"}
+    assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
+
+
+@pytest.mark.parametrize(
+    "timeout",
+    [10**400, -(10**400), float("nan"), float("inf"), float("-inf"), -5, 0, "9" * 400, "1 day", True],
+    ids=str,
+)
+def test_any_number_is_a_timeout(timeout):
+    """
+    What is no time that anybody waits becomes one.
+    """
+    assert first_cause(workerdiag.explain(ValueError(), logs=[GOOD], timeout=timeout)) is not None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"exc": 5},
+        {"client": 5},
+        {"logs": 5},
+        {"sources": 5},
+        {"rulebook": 5},
+        {"timeout": []},
+        {"timeout": "soon"},
+    ],
+    ids=str,
+)
+def test_an_argument_of_a_wrong_type_is_a_type_error(arguments):
+    """
+    It is the caller's mistake, and the one error that gets out.
+    """
+    with pytest.raises(TypeError):
+        workerdiag.explain(**arguments)
+
+
+def test_the_users_own_interrupt_gets_out():
+    """
+    ^C ends the call, not only the source that is being waited for.
+    """
+    release = threading.Event()
+
+    class Waiting:
+        name = "waiting"
+
+        def collect(self, *, budget_s):
+            _thread.interrupt_main()
+            release.wait(budget_s)
+            yield from ()
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            workerdiag.explain(sources=[Waiting()], timeout=60)
+    finally:
+        release.set()
+
+
+def test_an_interrupt_that_a_source_raises_is_a_gap():
+    """
+    It is not the user's; neither is an exit, nor a name that cannot be had.
+    """
+
+    class Nameless:
+        @property
+        def name(self):
+            """
+            What sources have.
+            """
+            raise SystemExit
+
+    class Interrupting:
+        name = "interrupting"
+
+        def collect(self, *, budget_s):
+            raise KeyboardInterrupt(budget_s)
+
+    diagnosis = workerdiag.explain(sources=[Interrupting(), Nameless(), 5], logs=[GOOD])
+
+    assert {"interrupting", "Nameless", "int"} <= {each.source for each in diagnosis.gaps}
+    assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
+
+
+def test_sixteen_threads_get_what_one_gets():
+    """
+    Calls that run at once answer alike.
+    """
+    one = workerdiag.explain(ValueError("x"), logs=[GOOD])
+    with ThreadPoolExecutor(16) as pool:
+        asked = [pool.submit(workerdiag.explain, ValueError("x"), logs=[GOOD], timeout=60) for _ in range(32)]
+
+    assert all(each.result() == one for each in asked)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files as Linux tells them")
+def test_a_call_leaves_nothing_behind(tmp_path):
+    """
+    No thread and no open file stays of a call that was answered.
+    """
+    log = tmp_path / "nanny.log"
+    log.write_text(KILLED)
+
+    def held():
+        ours = [each for each in threading.enumerate() if each.name.startswith("workerdiag-")]
+        for each in ours:
+            each.join(10)
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    workerdiag.explain(ValueError("x"), logs=[log])
+    before = held()
+    for _ in range(20):
+        workerdiag.explain(ValueError("x"), logs=[log])
+
+    assert held() == before
+    assert not [each for each in threading.enumerate() if each.name.startswith("workerdiag-")]
+
+
+def test_threads_that_never_end_are_bounded(monkeypatch):
+    """
+    A program that explains exceptions which hang, for ever, does not fill up with threads.
+    """
+    from workerdiag import foreign
+
+    release = threading.Event()
+    monkeypatch.setattr(foreign, "MOST_THREADS", 5)
+
+    class Slow(Exception):  # noqa: N818
+        def __str__(self):
+            release.wait(60)
+            return ""
+
+    try:
+        diagnoses = [workerdiag.explain(Slow(), timeout=0.1) for _ in range(12)]
+        stuck = [each for each in threading.enumerate() if each.name == "workerdiag-exception"]
+    finally:
+        release.set()
+
+    assert len(stuck) <= 5
+    assert {each.gaps[0].source for each in diagnoses} == {"exception"}
