@@ -5,6 +5,10 @@ Reading knowledge: what is understood, and what is said of what is not.
 from __future__ import annotations
 
 import json
+import os
+import sys
+import threading
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -20,8 +24,10 @@ from workerdiag.rulebook import (
     compile_rulebook,
     compiled,
     load_rulebook,
+    packs,
     patterns,
     read_folder,
+    rules_within,
     shipped_folder,
 )
 
@@ -252,3 +258,118 @@ def test_a_bad_pattern_costs_its_own_rule_and_no_diagnosis(tmp_path, bad):
 
     assert "nanny.memory-terminate" in [each.id for each in diagnosis.causes]
     assert any(note.startswith("house.rule") and "left out" in note for note in diagnosis.notes)
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """
+    Installs packs: a folder by its files, or a module by its code.
+    """
+    monkeypatch.syspath_prepend(str(tmp_path))
+    points = []
+
+    def install(name, code):
+        (tmp_path / f"pack_{name}.py").write_text(code)
+        points.append(EntryPoint(name, f"pack_{name}:FOLDER", packs.GROUP))
+
+    monkeypatch.setattr(packs, "entry_points", lambda group: [each for each in points if each.group == group])
+    yield install
+    for name in [each for each in sys.modules if each.startswith("pack_")]:
+        del sys.modules[name]
+
+
+def noted(book, name):
+    """
+    The one note on a pack.
+    """
+    [note] = [each for each in book.notes if f"pack {name} " in each]
+    return note
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys; sys.exit(3)",
+        "raise KeyboardInterrupt",
+        "raise type('E', (Exception,), {'__str__': lambda self: 1 / 0})",
+        "def FOLDER(): raise GeneratorExit",
+        "FOLDER = 5",
+        "FOLDER = '/no/such/folder'",
+        "import no_such_module",
+        "=",
+    ],
+)
+def test_a_pack_that_cannot_be_loaded_costs_itself(installed, tmp_path, code):
+    """
+    Whatever it raises: a note says so, and the packs beside it count.
+    """
+    installed("bad", code)
+    installed("good", f"FOLDER = {str(folder(tmp_path / 'good', rule=GOOD))!r}")
+    book = load_rulebook()
+
+    assert "left out" in noted(book, "bad")
+    assert book.cause("house.rule") is not None
+    assert book.cause("nanny.memory-terminate") is not None
+
+
+def test_a_pack_that_takes_too_long_is_left_out_and_tried_again(installed):
+    """
+    Its import goes on meanwhile; the rules are not called whole without it.
+    """
+    sys.release = threading.Event()
+    try:
+        installed("slow", "import sys; sys.release.wait(60); FOLDER = '/no/such/folder'")
+        book, is_whole = rules_within(0.1)
+        assert "takes too long" in noted(book, "slow")
+        assert not is_whole
+    finally:
+        sys.release.set()
+    book, is_whole = rules_within(60)
+    assert "no such folder" in noted(book, "slow")
+    assert is_whole
+    del sys.release
+
+
+BAD_FILES = {
+    "nested": "a = " + "[" * 20_000,
+    "number": "a = " + "1" * 5_001,
+    "bytes": b"\xff\xfe",
+    "huge": "# " + "x" * 600_000,
+    "literal": GOOD.replace("the house fell on", "x" * 100_000),
+    "mistaken": GOOD.replace("weight", "wait").replace("grade", "grad"),
+    "value": GOOD.replace("revision = 1", "revision = " + "9" * 4_200),
+    "moved": GOOD.replace('id = "house.', 'id = "other.'),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_FILES)
+def test_a_bad_file_of_a_pack_costs_itself(installed, tmp_path, bad):
+    """
+    The other rules of the pack count, and a note names the file.
+    """
+    place = folder(tmp_path / "pack", rule=GOOD)
+    content = BAD_FILES[bad]
+    path = place / "causes" / "house" / f"{bad}.toml"
+    path.write_bytes(
+        content if isinstance(content, bytes) else content.replace("house.rule", f"house.{bad}").encode()
+    )
+    installed("half", f"FOLDER = {str(place)!r}")
+    book = load_rulebook()
+
+    assert bad in noted(book, "half")
+    assert len(noted(book, "half")) < 1000
+    assert book.cause("house.rule") is not None
+    assert book.cause(f"house.{bad}") is None
+    assert workerdiag.explain(logs=[workerdiag.LogText("hello")], rulebook=book).summary
+    assert bad in problems(place)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a pipe")
+def test_a_pipe_among_the_rules_holds_nothing_up(tmp_path):
+    """
+    It is told of as a mistake of its own.
+    """
+    place = folder(tmp_path, rule=GOOD)
+    os.mkfifo(place / "causes" / "house" / "pipe.toml")
+
+    assert "pipe.toml: is no file" in problems(place)

@@ -4,11 +4,15 @@ Matching text: what is found, where, and that it does not depend on how the text
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workerdiag.matching import database, regex
+from workerdiag.matching import database, private_files, regex
 from workerdiag.matching.literals import NoLiteralError, literals
 from workerdiag.matching.one_log import KEPT_EACH_END
 from workerdiag.matching.scan import Matcher
@@ -238,6 +242,68 @@ def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch, content):
 
     assert found(DEATH) == expected
     assert kept.stat().st_size > len(content)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a pipe")
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "others may write"])
+def test_only_this_users_own_files_are_taken_from_the_cache(tmp_path, monkeypatch, kind):
+    """
+    A link is not followed, a pipe not waited for, and what others can write is not read.
+    """
+    monkeypatch.setattr(database, "cache_folder", lambda: tmp_path / "cache")
+    expected = found(DEATH)
+    [kept] = (tmp_path / "cache").iterdir()
+    content = kept.read_bytes()
+    kept.unlink()
+    if kind == "link":
+        (tmp_path / "elsewhere").write_bytes(content)
+        kept.symlink_to(tmp_path / "elsewhere")
+    elif kind == "pipe":
+        os.mkfifo(kept)
+    elif kind == "folder":
+        kept.mkdir()
+    else:
+        kept.write_bytes(content)
+        kept.chmod(0o666)
+    with pytest.raises(OSError):
+        private_files.read(kept, most_bytes=2**20)
+
+    assert found(DEATH) == expected
+    if kind != "folder":
+        assert private_files.read(kept, most_bytes=2**26) == content
+
+
+@pytest.mark.parametrize("kind", ["link", "others may write"])
+def test_a_cache_folder_of_others_is_not_used(tmp_path, monkeypatch, kind):
+    """
+    Neither read nor written: somebody else decides what lies in it.
+    """
+    real, place = tmp_path / "real", tmp_path / "cache"
+    real.mkdir(mode=0o700)
+    if kind == "link":
+        place.symlink_to(real)
+    else:
+        place = real
+        real.chmod(0o777)
+    monkeypatch.setattr(database, "cache_folder", lambda: place)
+
+    assert len(found(DEATH)) == 1
+    assert list(real.iterdir()) == []
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(tmp_path, monkeypatch):
+    """
+    What cannot be written whole is not there.
+    """
+
+    def full(self, _):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(database, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(Path, "replace", full)
+
+    assert len(found(DEATH)) == 1
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_the_cache_does_not_grow_without_end(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 
 from hanging import gives_up
 from workerdiag.model.evidence import Event, Gap, Identity, LogChunk, Looked, MemoryReading
+from workerdiag.model.scene import Victim
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.choice import nannies_to_ask, recently_dead, removals
 from workerdiag.sources.cluster.evidence import flat, of_events, of_workers
@@ -19,6 +20,7 @@ from workerdiag.sources.cluster.logs import of_records, shares_its_log
 from workerdiag.sources.cluster.queries import Record
 from workerdiag.sources.cluster.surroundings import of_differing, of_settings, of_versions
 from workerdiag.sources.cluster.tasks import task_states
+from workerdiag.sources.scene import vouched
 
 NOW = 1_795_281_103.0
 DEAD, ALIVE, NANNY = "tcp://10.0.0.4:1001", "tcp://10.0.0.4:1002", "tcp://10.0.0.4:9001"
@@ -320,6 +322,33 @@ def test_nannies_near_the_dead_are_asked_first():
     found = nannies_to_ask([Identity(worker=DEAD)], workers, entries)
     assert (found[:2], len(found)) == (["tcp://10.0.0.4:8", "tcp://10.0.0.4:9"], 4)
     assert nannies_to_ask([Identity(worker=DEAD, nanny=NANNY)], workers, entries) == [NANNY]
+
+
+def test_only_nannies_on_hosts_of_workers_are_asked():
+    """
+    An exception may name any address; the scheduler connects to none that it has no worker near.
+    """
+    workers = {ALIVE: WELL}
+    anywhere = Identity(worker="tcp://10.9.9.9:1", nanny="tcp://10.9.9.9:22")
+    hidden = Identity(worker=DEAD, nanny="tcp://169.254.169.254:80")
+
+    assert nannies_to_ask([anywhere, hidden], workers, [gone()]) == [NANNY]
+    assert nannies_to_ask([anywhere], {}, [gone()]) == []
+    assert nannies_to_ask([Identity(worker=DEAD, nanny=NANNY)], {}, [gone()]) == [NANNY]
+
+
+def test_a_nanny_counts_only_where_the_scheduler_tells_of_its_host():
+    """
+    Platforms are asked through nannies as well.
+    """
+    told = of_events("all", [gone()], {})
+    known = Victim(whose=Identity(worker=DEAD, nanny=NANNY, host="10.0.0.4"))
+    strange = Victim(whose=Identity(worker="tcp://10.9.9.9:1", nanny="tcp://10.9.9.9:22", host="10.9.9.9"))
+
+    assert vouched([known, strange], told) == (
+        known,
+        Victim(whose=Identity(worker="tcp://10.9.9.9:1", host="10.9.9.9")),
+    )
 
 
 def test_a_log_of_several_nannies_is_nobody_s():

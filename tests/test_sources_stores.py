@@ -5,6 +5,7 @@ Loki over HTTP, and the journal through a command that prints what journalctl pr
 from __future__ import annotations
 
 import json
+import shlex
 from contextlib import ExitStack
 
 import dask.config
@@ -25,6 +26,23 @@ DEAD = victim(ADDRESS, name=POD)
 
 
 # ------------------------------------------------------------------------------------------- Loki
+
+
+def test_the_token_follows_no_redirect_to_another_place(monkeypatch):
+    """
+    Who answers for Loki cannot send the token elsewhere.
+    """
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+    monkeypatch.setenv("LOKI_BEARER_TOKEN", "secret")
+    with Answering(lambda _: Answer({"status": "success", "data": []})) as other:
+        place = (("Location", f"{other.url}/loki/api/v1/labels"),)
+        with Answering(lambda _: Answer(status=302, headers=place)) as first:
+            monkeypatch.setenv("LOKI_ADDR", first.url)
+            found = gaps(told(LokiSource.of(scene(DEAD))))
+
+    assert first.asked[0].headers["Authorization"] == "Bearer secret"
+    assert not other.asked
+    assert "302" in found[0].detail
 
 
 @pytest.fixture
@@ -77,6 +95,19 @@ def test_the_streams_of_the_workers_pod_are_its_own(loki):
     query = server.asked[-1].query
     assert query["query"] == ['{pod=~"lab-default-worker-0a1b2c(-.*)?"}']
     assert int(query["end"][0]) - int(query["start"][0]) == 960 * 10**9
+
+
+def test_the_command_that_asks_loki_takes_any_name(loki):
+    """
+    A worker's name cannot end the quote that it stands in.
+    """
+    name = """w' "; rm -rf ~ #$(id)"""
+    loki(labels=("host",), query_range=Answer(status=500))
+    [gap] = gaps(asked_loki(victim(ADDRESS, name=name)))
+    logcli, _, query, selector = shlex.split(gap.remedy)
+
+    assert (logcli, query) == ("logcli", "query")
+    assert json.loads(selector.removeprefix("{pod=").removesuffix("}")) == name
 
 
 def test_of_a_hosts_streams_only_lines_that_name_the_worker_are_asked_for(loki):

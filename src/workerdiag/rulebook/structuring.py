@@ -19,6 +19,8 @@ from workerdiag.rulebook.kinds import KIND_OF, SIGN_KINDS, SINGULAR
 if TYPE_CHECKING:
     from cattrs import Converter
 
+_MOST_INTEGER = 2**63
+
 
 def cause_mistakes(content: Mapping[str, Any], problem: Exception) -> list[str]:
     """
@@ -95,6 +97,8 @@ def _exact(expected: type[Any]) -> Callable[[Any, Any], Any]:
     def check(value: Any, _: Any) -> Any:
         if type(value) is not expected:
             raise TypeError(f"expected {expected.__name__}, got {shown(value)}")
+        if expected is int and abs(value) >= _MOST_INTEGER:
+            raise TypeError("expected an integer of at most 64 bits")
         return value
 
     return check
@@ -103,6 +107,8 @@ def _exact(expected: type[Any]) -> Callable[[Any, Any], Any]:
 def _number(value: Any, _: Any) -> float:
     if type(value) not in (int, float):
         raise TypeError(f"expected a number, got {shown(value)}")
+    if not abs(value) < _MOST_INTEGER:  # a NaN is not less
+        raise TypeError("expected a finite number")
     return float(value)
 
 
