@@ -121,6 +121,16 @@ def test_the_error_that_nobody_knows_is_quoted():
     assert "Lost track of my own shadow" in diagnosis.summary
 
 
+def test_a_worker_that_its_scheduler_has_does_not_wait():
+    """
+    In a log of both the scheduler may say first that the worker came; where it came does not matter.
+    """
+    came = "2026-05-04 11:22:31,444 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.7:34937 name: 0\n"
+
+    assert outcome(STARTED) == "unknown"
+    assert outcome(STARTED + came) == "no-death"
+
+
 def test_a_scheduler_to_which_no_worker_came_is_no_all_clear():
     """
     A client came and went; that no worker died says nothing where there was none.

@@ -187,7 +187,7 @@ def _never_registered(incident: Incident) -> Iterator[Match]:
     last: dict[tuple[str, int | None], Match] = {}
     stopped: dict[str, int] = {}
     for each in incident.marks:
-        if each.owner in (_WAITING, _REGISTERED):
+        if each.owner in (_WAITING, _REGISTERED, *REGISTRATIONS):
             last[each.origin, each.whose.pid] = each
         elif each.role == "stop":
             stopped[each.origin] = max(each.line, stopped.get(each.origin, 0))
