@@ -17,7 +17,7 @@ import pytest
 import workerdiag
 from workerdiag.incidents import explained, read_incidents
 from workerdiag.matching.scan import Matcher
-from workerdiag.model.rules import Rulebook
+from workerdiag.model.rules import EventSign, Rulebook
 from workerdiag.trying import incident_problems
 
 CASES = Path(__file__).parent / "cases"
@@ -61,10 +61,11 @@ def test_the_chances_of_a_case_sum_to_one(case):
 
 def test_every_cause_has_a_whole_incident():
     """
-    Nothing stands in the shipped rulebook that no incident shows.
+    Nothing stands in the shipped rulebook that no incident shows; what only a live cluster tells, tests/lab has.
     """
     shown = {each for meta in META.values() for each in meta["expected"]}
-    causes = {cause.id for cause in workerdiag.load_rulebook().causes if cause.status != "deprecated"}
+    told = [cause for cause in workerdiag.load_rulebook().causes if cause.status != "deprecated"]
+    causes = {each.id for each in told if not all(isinstance(sign, EventSign) for sign in each.signs)}
     assert causes <= shown, f"without an incident: {sorted(causes - shown)}"
 
 

@@ -18,6 +18,7 @@ from workerdiag.sources.cluster.choice import nannies_to_ask, recently_dead, rem
 from workerdiag.sources.cluster.evidence import flat, of_events, of_workers
 from workerdiag.sources.cluster.logs import of_records, shares_its_log
 from workerdiag.sources.cluster.queries import Record
+from workerdiag.sources.cluster.standing import Standing
 from workerdiag.sources.cluster.surroundings import of_differing, of_settings, of_versions
 from workerdiag.sources.cluster.tasks import task_states
 from workerdiag.sources.scene import vouched
@@ -46,6 +47,13 @@ def gone(worker=DEAD, when=NOW, *, expected=False, tasks=("load-1",)):
         "processing-tasks": set(tasks),
     }
     return when, message
+
+
+def standing(workers, *, now=NOW, **counts):
+    """
+    A cluster of these workers.
+    """
+    return Standing(workers=workers, counts=counts, now=now)
 
 
 class Scheduler:
@@ -127,7 +135,8 @@ def test_only_what_is_needed_is_asked():
     asked(client, Identity(worker=DEAD, nanny=NANNY))
     names = [name for name, _ in client.scheduler.asked]
     assert set(names) <= {"events", "identity", "broadcast", "logs", "versions", "get_task_prefix_states"}
-    assert [workers for name, workers in client.scheduler.asked if name == "broadcast"] == [[NANNY]]
+    nannies, versions = (workers for name, workers in client.scheduler.asked if name == "broadcast")
+    assert (nannies, len(versions)) == ([NANNY], 5)
     assert names.count("events") == 5
 
 
@@ -151,6 +160,7 @@ def test_each_refusal_is_a_gap_and_the_rest_is_still_asked():
         ("scheduler events", "expired"),
         ("scheduler log", "forbidden"),
         ("task states", "unreachable"),
+        ("scheduler: worker versions", "unreachable"),
         (f"nanny log of {NANNY}", "unreachable"),
     ]
     assert all(each.detail and each.remedy for each in of(Gap, evidence))
@@ -167,9 +177,11 @@ def test_a_scheduler_that_does_not_answer_is_left_alone():
         await asyncio.Event().wait()
 
     client = Client()
-    client.scheduler = SimpleNamespace(events=never)
+    client.scheduler = SimpleNamespace(versions=never)
     evidence = asked(client, budget_s=0.5)
-    assert [(each.source, each.reason) for each in evidence] == [("scheduler: scheduler events", "timed-out")]
+    assert [(each.source, each.reason) for each in evidence] == [
+        ("scheduler: scheduler versions", "timed-out")
+    ]
 
 
 def test_a_broken_client_is_a_gap_whatever_it_raises():
@@ -283,12 +295,12 @@ def test_workers_that_are_well_are_only_told_of_in_small_clusters():
     workers[addresses[0]]["status"] = "paused"
     workers[addresses[1]]["metrics"] = {"memory": 90}
     workers[addresses[2]]["last_seen"] = NOW - 400
-    told = list(of_workers(workers, now=NOW, known={}))
+    told = list(of_workers(standing(workers), known={}))
     assert [each.whose.worker for each in told] == addresses[:3]
     assert told[0].fields["status"] == "paused"
     assert told[1].fields["memory_bytes"] == 90
     assert told[2].fields["seconds_since_heartbeat"] == 400
-    assert len(list(of_workers({ALIVE: WELL}, now=None, known={}))) == 1
+    assert len(list(of_workers(standing({ALIVE: WELL}, now=None), known={}))) == 1
 
 
 def test_the_dead_are_those_in_question_then_those_lost_lately():
@@ -427,6 +439,8 @@ def test_versions_that_differ_are_told_with_who_has_which():
         "packages": "cloudpickle, numpy",
         "cloudpickle": "scheduler 3.1.2, client 3.1.2, 2 workers 3.1.2, worker 3.0.0",
         "numpy": "client 2.4.0, 2 workers 2.4.0, worker 1.26.0",
+        "in_trouble": False,
+        "months_apart": 0,
     }
     assert not list(
         of_differing({"packages": PACKAGES | {"numpy": "9"}}, {"worker_versions": [(2, PACKAGES)]})

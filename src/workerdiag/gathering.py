@@ -25,8 +25,11 @@ from workerdiag.sources.recorder.choice import in_question
 from workerdiag.sources.run import collect_all
 from workerdiag.sources.scene import scene_of, victims_of, vouched
 
-#: Of the budget, the live cluster may take so much; it mostly takes a tenth of a second.
+#: Of the budget, the live cluster may take so much; it mostly takes a tenth of a second. What is cut is asked
+#: again beside the platforms, for as long as there is time.
 _CLUSTER_SHARE = 0.6
+#: Of the time of a round, the cluster may take so much; the rest is for telling what it said.
+_AGAIN_SHARE = 0.9
 #: Of what is then left, asking where the dead lived.
 _PLACES_SHARE = 0.25
 #: Of what is then left, finding out which platforms apply; installed sources are imported for it.
@@ -57,22 +60,56 @@ class Gathering:
         """
         if self._client is None:
             return self._beyond([])
-        pieces = collect_all([self._cluster(), self._recorder()], budget_s=self._cluster_s())
-        return pieces + self._beyond(pieces)
+        cluster = _Heard(self._cluster())
+        pieces = collect_all([cluster, self._recorder()], budget_s=self._cluster_s())
+        if not was_cut(pieces):
+            return pieces + self._beyond(pieces)
+        again = _Heard(cluster.source.again())
+        found = self._beyond(pieces, beside=[again])
+        return self._with_more(pieces, cluster.pieces, again.pieces, found)
 
     async def collect_async(self) -> list[Evidence]:
         """
         The same, from within the client's event loop.
         """
+        cluster = self._cluster()
         known, recorded = await asyncio.gather(
-            self._cluster().collect_async(budget_s=self._cluster_s()),
+            cluster.collect_async(budget_s=self._cluster_s()),
             self._recorder().collect_async(budget_s=self._cluster_s()),
         )
         pieces = [*known, *recorded]
-        return pieces + await asyncio.to_thread(self._beyond, pieces)
+        beyond = asyncio.to_thread(self._beyond, pieces)
+        if not was_cut(pieces):
+            return pieces + await beyond
+        more, found = await asyncio.gather(
+            cluster.again().collect_async(budget_s=_AGAIN_SHARE * self._left_s()), beyond
+        )
+        return await asyncio.to_thread(self._with_more, pieces, known, more, found)
+
+    def _with_more(
+        self,
+        pieces: Sequence[Evidence],
+        before: Sequence[Evidence],
+        now: Sequence[Evidence],
+        found: Sequence[Evidence],
+    ) -> list[Evidence]:
+        """
+        The *pieces* with what the cluster told *now* in place of what it told *before*, if that is more.
+
+        Those whose death is only known now are asked about where they lived, too.
+        """
+        if not now or (was_cut(now) and len(now) < len(before)):
+            return [*pieces, *found]
+        old = {id(each) for each in before}
+        given_up = [each for each in pieces if isinstance(each, Gap) and each.source == ClusterSource.name]
+        kept = [each for each in pieces if id(each) not in old and each not in given_up]
+        known = [*kept, *now]
+        if len(victims_of([*self._facts, *known])) > len(victims_of([*self._facts, *pieces])):
+            return [*known, *found, *self._beyond(known)]
+        return [*known, *found]
 
     def _cluster(self) -> ClusterSource:
-        return ClusterSource(self._client, about=in_question(self._facts)[0])
+        return ClusterSource(self._client, about=in_question(self._facts)[0], gave_up=self._gave_up())
 
     def _recorder(self) -> RecorderSource:
         about, tasks = in_question(self._facts)
@@ -81,12 +118,29 @@ class Gathering:
     def _cluster_s(self) -> float:
         return _CLUSTER_SHARE * self._budget_s
 
-    def _beyond(self, pieces: Sequence[Evidence]) -> list[Evidence]:
+    def _gave_up(self) -> bool:
+        """
+        Whether the caller's own patience ended: a ``TimeoutError`` that no task raised.
+        """
+        return any(
+            isinstance(each, ExceptionFacts)
+            and each.relation == "raised"
+            and not each.from_task
+            and each.type.rpartition(".")[2] == "TimeoutError"
+            for each in self._facts
+        )
+
+    def _beyond(self, pieces: Sequence[Evidence], *, beside: Sequence[EvidenceSource] = ()) -> list[Evidence]:
         """
         What the platforms say of those who died, according to *pieces* and the exception.
+
+        Args:
+            pieces: What is known.
+            beside: Sources to ask at the same time, whose answers are kept elsewhere.
         """
         victims = victims_of([*self._facts, *pieces])
         if not victims and (self._client is None or self._only_a_task_failed()):
+            collect_all(beside, budget_s=self._left_s())
             return self._setup(scene_of((), (), self._client))
         if self._client is not None:
             victims = vouched(victims, pieces)
@@ -96,8 +150,10 @@ class Gathering:
         evidence += self._setup(scene_of(victims, places, self._client))
         fitting = _Applying(victims, places, self._client)
         evidence += collect_all([fitting], budget_s=_APPLYING_SHARE * self._left_s())
-        sources = most_perishable_first(fitting.sources)
-        return evidence + collect_all(sources, budget_s=self._left_s(), most_bytes=_MOST_PLATFORM_BYTES)
+        sources = [*most_perishable_first(fitting.sources), *beside]
+        found = collect_all(sources, budget_s=self._left_s(), most_bytes=_MOST_PLATFORM_BYTES)
+        told = {id(each) for one in beside if isinstance(one, _Heard) for each in one.pieces}
+        return [*evidence, *(each for each in found if id(each) not in told)]
 
     def _setup(self, scene: Scene) -> list[Evidence]:
         setup = setup_of(scene)
@@ -108,6 +164,33 @@ class Gathering:
 
     def _left_s(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
+
+
+def was_cut(pieces: Sequence[Evidence]) -> bool:
+    """
+    Whether something is missing for want of time.
+    """
+    return any(map(_is_cut, pieces))
+
+
+def _is_cut(piece: Evidence) -> bool:
+    return isinstance(piece, Gap) and piece.reason == "timed-out"
+
+
+@define
+class _Heard:
+    """
+    A source that keeps what it told, also what nobody waited for.
+    """
+
+    source: ClusterSource
+    pieces: list[Evidence] = field(factory=list, init=False)
+    name: str = field(default="cluster", init=False)
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        for each in self.source.collect(budget_s=_AGAIN_SHARE * budget_s):
+            self.pieces.append(each)
+            yield each
 
 
 @define

@@ -99,7 +99,8 @@ class Lab(contextlib.ExitStack):
         instead of starting a new one.
         """
         client = self.enter_context(Client(self.address, timeout=PATIENCE_S, set_as_default=False))
-        client.wait_for_workers(workers, timeout=PATIENCE_S)
+        if workers:
+            client.wait_for_workers(workers, timeout=PATIENCE_S)
         if self._nannies:
             wait_until(
                 lambda: set(client.run(tasks.status, nanny=True).values()) == {"running"},
@@ -122,7 +123,8 @@ class Lab(contextlib.ExitStack):
             )
         )
         client = self.enter_context(Client(cluster, set_as_default=False))
-        client.wait_for_workers(workers, timeout=PATIENCE_S)
+        if workers:
+            client.wait_for_workers(workers, timeout=PATIENCE_S)
         return cluster, client
 
     def mark(self, name: str = "mark") -> str:

@@ -76,6 +76,21 @@ def bystander(lab: Lab) -> Aftermath:
 
 
 @fault
+def sudden_culprit(lab: Lab) -> Aftermath:
+    """
+    Of ten tasks on two workers one kills its process as soon as it begins, so that no heartbeat knows it.
+    """
+    lab.scheduler(**IMPATIENT)
+    for name in ("one", "two"):
+        lab.worker(name=name)
+    client = lab.client(workers=2)
+    futures = [client.submit(tasks.nap, 0.2, key=f"nap-{number}", priority=10) for number in range(6)]
+    culprit = client.submit(tasks.shoot_itself, 9, key="culprit")
+    futures += [client.submit(tasks.nap, 0.2, key=f"nap-{number}", priority=-10) for number in range(6, 10)]
+    return Aftermath(exc=raised(culprit), client=client, facts={"futures": futures})
+
+
+@fault
 def abort(lab: Lab) -> Aftermath:
     """
     A task aborts.

@@ -9,9 +9,12 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from distributed import Future
+
 from . import tasks
 from .catalogue import Aftermath, fault
 from .cluster import IMPATIENT, Lab, arrived, raised
+from .processes import LabError
 
 #: The scheduler looks this often, and waits for ten heartbeats (5 s) at least, whatever is set
 #: (scheduler.py, ``check_worker_ttl``).
@@ -70,6 +73,90 @@ def node_stopped(lab: Lab) -> Aftermath:
         os.kill(each, signal.SIGSTOP)
     scheduler.said("failed to heartbeat")
     return Aftermath(client=client, pid=pid, facts={"futures": [future]})
+
+
+def _impatient(future: Future, seconds: float) -> BaseException:
+    """
+    What a user catches who waits for so long only.
+    """
+    try:
+        future.result(timeout=seconds)
+    except TimeoutError as problem:
+        return problem
+    raise LabError(f"{future.key} was done within {seconds} s")
+
+
+@fault
+def no_workers(lab: Lab) -> Aftermath:
+    """
+    Work is submitted to a scheduler that has no worker.
+    """
+    lab.scheduler()
+    client = lab.client(workers=0)
+    return Aftermath(exc=_impatient(client.submit(tasks.nap, 0, key="nap"), 2), client=client)
+
+
+@fault
+def no_workers_local(lab: Lab) -> Aftermath:
+    """
+    A LocalCluster was made without workers, and a task is queued.
+    """
+    _, client = lab.cluster(workers=0)
+    return Aftermath(exc=_impatient(client.submit(tasks.nap, 0, key="nap"), 2), client=client)
+
+
+@fault
+def all_workers_retired(lab: Lab) -> Aftermath:
+    """
+    The last worker was retired, and then comes work.
+    """
+    lab.scheduler()
+    leaving = lab.worker()
+    client = lab.client()
+    client.retire_workers(list(client.scheduler_info(n_workers=-1)["workers"]))
+    leaving.ended()
+    return Aftermath(exc=_impatient(client.submit(tasks.nap, 0, key="nap"), 2), client=client)
+
+
+@fault
+def slow_task(lab: Lab) -> Aftermath:
+    """
+    A task takes longer than the user waits.
+    """
+    lab.scheduler()
+    lab.worker()
+    client = lab.client()
+    future = client.submit(tasks.nap, 60, lab.mark(), key="slow")
+    pid = lab.running()
+    return Aftermath(exc=_impatient(future, 3), client=client, pid=pid, facts={"future": future})
+
+
+def _silent(lab: Lab, task: Callable[..., Any], *, stop: bool) -> Aftermath:
+    lab.scheduler()
+    for name in ("one", "two"):
+        lab.worker(name=name)
+    client = lab.client(workers=2)
+    future = client.submit(task, 60, lab.mark(), key="hang")
+    pid = lab.running()
+    if stop:
+        os.kill(pid, signal.SIGSTOP)
+    return Aftermath(exc=_impatient(future, 8), client=client, pid=pid, facts={"future": future})
+
+
+@fault
+def gil_held_now(lab: Lab) -> Aftermath:
+    """
+    C code holds the GIL, and the user asks long before the scheduler loses patience.
+    """
+    return _silent(lab, tasks.hold_gil, stop=False)
+
+
+@fault
+def worker_stopped_now(lab: Lab) -> Aftermath:
+    """
+    SIGSTOP to one of two workers, and the user asks long before the scheduler loses patience.
+    """
+    return _silent(lab, tasks.nap, stop=True)
 
 
 @fault

@@ -84,6 +84,16 @@ def test_a_task_that_only_waited_is_not_blamed(provoke, explain):
     assert diagnosis.blame.verdict == "other-task"
 
 
+def test_a_culprit_that_died_within_a_heartbeat_is_not_acquitted(provoke, explain):
+    """
+    What ran at the last heartbeat was done by then, and no other task is accused.
+    """
+    diagnosis = explain(provoke("sudden-culprit"))
+    assert diagnosis.blame.task == "culprit"
+    assert diagnosis.blame.fairly_blamed is not False
+    assert not any("nap-" in reason for reason in diagnosis.blame.reasons)
+
+
 @pytest.mark.parametrize("fault", ["sigint-worker", "sigint-nanny"])
 def test_an_interrupt_is_no_crash(provoke, explain, fault):
     """

@@ -28,6 +28,8 @@ def test_a_smaller_cluster_is_no_crash(provoke, explain, fault):
     assert aftermath.facts["worker"] in {death.whose.worker for death in diagnosis.deaths}
     assert diagnosis.blame.verdict in ("nobody", "operator")
     assert diagnosis.decision.retry_safe is not False
+    advice = " ".join(each.do for each in diagnosis.top.mitigations)
+    assert ("daptive" in advice) == (fault == "adaptive-scale-down")
 
 
 @pytest.mark.parametrize("fault", ["close-by-code", "nanny-kill-by-code"])

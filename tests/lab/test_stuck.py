@@ -37,3 +37,38 @@ def test_work_that_no_worker_may_take(provoke, explain):
     diagnosis = explain(provoke("unschedulable"))
     assert named(diagnosis) == "standstill.unschedulable"
     assert diagnosis.deaths == ()
+
+
+@pytest.mark.parametrize("fault", ["no-workers", "no-workers-local", "all-workers-retired"])
+def test_work_without_workers_is_told_at_once(provoke, explain, fault):
+    """
+    The scheduler has tasks and nobody to run them: that is sure, and says what to do about it.
+    """
+    diagnosis = explain(provoke(fault))
+    assert named(diagnosis) == "standstill.no-workers"
+    assert diagnosis.top.probability > 0.9
+
+
+def test_a_slow_task_kills_nobody(provoke, explain):
+    """
+    Who gave up waiting is told what runs where and since when, and is not sent to a kernel log.
+    """
+    diagnosis = explain(provoke("slow-task"))
+    assert named(diagnosis) == "standstill.still-running"
+    assert diagnosis.deaths == ()
+    (clue,) = diagnosis.top.evidence
+    assert "key=slow" in clue.text
+    assert "running_s=" in clue.text
+    assert not any("kernel" in step.look for step in diagnosis.next_steps)
+
+
+@pytest.mark.parametrize("fault", ["gil-held-now", "worker-stopped-now"])
+def test_a_worker_that_lives_is_not_said_to_have_ended(provoke, explain, fault):
+    """
+    Its heartbeat is compared with that of the other worker, and nobody died.
+    """
+    diagnosis = explain(provoke(fault))
+    assert named(diagnosis) == "standstill.unresponsive"
+    assert diagnosis.deaths == ()
+    assert "others_heard_s=" in diagnosis.top.evidence[0].text
+    assert "hang" in diagnosis.top.evidence[0].text

@@ -160,7 +160,8 @@ class Event:
     """
 
     #: Topic of ``Client.get_events`` (``worker-restart-memory``, a worker address, ...),
-    #: or one of ours: ``worker-state``, ``task-state``, ``cgroup``, ``recorder``.
+    #: or one of ours: ``worker-state``, ``task-state``, ``scheduler-state``, ``awaited-task``, ``cluster``,
+    #: ``versions``, ``cgroup``, ``recorder``.
     topic: str
     #: What is said, flat: strings, numbers, booleans.
     fields: Mapping[str, str | int | float | bool | None] = field(factory=dict, hash=False)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from workerdiag.model.evidence import Evidence, Identity
+from workerdiag.sources.cluster.asking import Asker
 from workerdiag.sources.cluster.interview import Interview
 from workerdiag.sources.cluster.queries import answered
 
@@ -19,39 +20,54 @@ class ClusterSource:
     Asked for are: the topics of the dead workers and those that carry causes, the logs of the
     scheduler and of at most four nannies, the state of the workers, and how many tasks are in which
     state. Never all workers' logs, never a dump. A scheduler that is silent once is left alone; of a
-    LocalCluster the logs are then read in this process.
+    LocalCluster the logs are then read in this process. Asked again, it asks only for what it was not told.
 
     Args:
         client: A ``distributed.Client`` (2024.8.1 or newer), synchronous or not.
         about: The workers in question, where an exception names them; else those removed lately.
+        gave_up: Whether the caller waited for a result until its own patience ended.
     """
 
     name = "cluster"
 
-    def __init__(self, client: Any, *, about: tuple[Identity, ...] = ()) -> None:
+    def __init__(self, client: Any, *, about: tuple[Identity, ...] = (), gave_up: bool = False) -> None:
         self._client = client
         self._about = about
+        self._gave_up = gave_up
+        self._asker = Asker(client)
+
+    def again(self) -> ClusterSource:
+        """
+        The same source, that knows what this one was told so far and asks only for the rest.
+        """
+        source = ClusterSource(self._client, about=self._about, gave_up=self._gave_up)
+        source._asker = self._asker.again()
+        return source
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
         What the cluster remembers, within *budget_s* seconds; a gap from within the client's own event loop.
         """
-        interview = Interview(self._client, self._about, budget_s)
+        interview = self._interview(budget_s)
         try:
             if interview.can_begin() and not interview.would_block():
                 self._client.sync(interview.ask_all, callback_timeout=budget_s)
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
-            interview.break_off(problem)
+            self._asker.break_off(problem)
         yield from interview.told()
 
     async def collect_async(self, *, budget_s: float) -> list[Evidence]:
         """
         The same, from within the client's event loop.
         """
-        interview = Interview(self._client, self._about, budget_s)
+        interview = self._interview(budget_s)
         try:
             if interview.can_begin():
                 await answered(interview.ask_all, within_s=budget_s)
         except Exception as problem:  # noqa: BLE001  as above
-            interview.break_off(problem)
+            self._asker.break_off(problem)
         return interview.told()
+
+    def _interview(self, budget_s: float) -> Interview:
+        self._asker.begin(budget_s)
+        return Interview(self._client, self._about, self._asker, gave_up=self._gave_up)

@@ -11,8 +11,10 @@ from attrs import frozen
 
 from workerdiag.model.evidence import Identity
 from workerdiag.sources.addresses import host_of, identity_of
-from workerdiag.sources.cluster.evidence import heartbeat_interval_s, is_well
+from workerdiag.sources.cluster.health import heartbeat_interval_s, is_well
 
+#: A topic that holds so many events may have let go of earlier ones (``low-level-log-length``).
+_FULL_TOPIC = 1000
 #: What happened so long before the death, or before now, belongs to it.
 RECENT_S = 900.0
 MOST_DEAD = 8
@@ -20,6 +22,17 @@ MOST_NANNIES = 4
 _MOST_EVENTS = 100
 #: Actions in the topic ``all`` that tell of workers that end (scheduler.py, worker.py; 2024.8.1 to 2026.8.0).
 _ACTIONS = {"remove-worker", "closing-worker", "restart-workers", "retire-workers", "worker-status-change"}
+
+#: Reasons with which a worker announces (``closing-worker`` in worker.py) that it closes on an order.
+_ORDERED = (
+    "client-",
+    "nanny-close",
+    "nanny-plugin-",
+    "retire-workers",
+    "scheduler-",
+    "worker-close-gracefully",
+    "worker-lifetime-reached",
+)
 
 Entries = Sequence[tuple[float, Any]]
 
@@ -53,6 +66,18 @@ def removals(entries: Entries) -> list[Removal]:
     return sorted(found, key=lambda each: each.when, reverse=True)
 
 
+def told_to_close(entries: Entries) -> bool:
+    """
+    Whether a worker, by the events of its own topic, announced that it closes on an order.
+    """
+    return any(
+        isinstance(message, Mapping)
+        and message.get("action") == "closing-worker"
+        and str(message.get("reason")).startswith(_ORDERED)
+        for _, message in entries
+    )
+
+
 def recently_dead(gone: Sequence[Removal], about: Sequence[Identity], *, now: float) -> list[Identity]:
     """
     The workers to ask about: those in question, and those lost with them or lately, unexpected ones first.
@@ -77,6 +102,13 @@ def last(entries: Entries) -> Entries:
     The last events, as many as are worth telling.
     """
     return entries[-_MOST_EVENTS:]
+
+
+def may_lack(entries: Entries, *, since: float) -> bool:
+    """
+    Whether events from then on may have been dropped for newer ones.
+    """
+    return len(entries) >= _FULL_TOPIC and entries[0][0] > since
 
 
 def relevant(entries: Entries, dead: Collection[Identity], *, since: float) -> Entries:

@@ -4,11 +4,13 @@ From what a cluster answers to evidence: flat, bounded, with whose each fact is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from workerdiag.model.evidence import NOBODY, Event, Evidence, Identity, LogChunk, MemoryReading
 from workerdiag.sources.addresses import identity_of
+from workerdiag.sources.cluster.health import heartbeat_interval_s, is_well
+from workerdiag.sources.cluster.standing import Standing, executing_in_words
 
 _Plain = str | int | float | bool | None
 
@@ -72,78 +74,66 @@ def flat(message: Mapping[Any, Any]) -> dict[str, _Plain]:
         elif isinstance(value, set | frozenset | list | tuple | dict):
             members = sorted(map(str, value)) if isinstance(value, set | frozenset) else [*map(str, value)]
             fields[name] = ", ".join(members[:_MOST_NAMED])[:_TEXT_CHARS]
-            fields[f"{name}_count"] = len(members)
+            fields[f"{name}_count"] = getattr(value, "whole", len(members))
         elif not isinstance(value, bytes):  # pickled, for machines
             fields[name] = str(value)[:_TEXT_CHARS]
     return fields
 
 
 def of_workers(
-    workers: Mapping[str, Mapping[str, Any]], *, now: float | None, known: Mapping[str, Identity]
+    standing: Standing, *, silent: Collection[str] = (), known: Mapping[str, Identity]
 ) -> Iterator[Event]:
     """
     The state of each worker that is not plainly well; of all of them if they are few.
 
     Args:
-        workers: By address, as in ``Client.scheduler_info()``.
-        now: The scheduler's clock; None if that is not known.
+        standing: What the scheduler says of them.
+        silent: Those that answer nobody.
         known: What else is known of a worker, by address.
     """
-    interval_s = heartbeat_interval_s(len(workers))
-    states = {address: _state(said, now) for address, said in workers.items()}
+    interval_s = heartbeat_interval_s(len(standing.workers))
+    states = {address: _state(address, standing, silent) for address in standing.workers}
     chosen = [
         address
         for address, fields in states.items()
         if len(states) <= _ALL_TOLD or not is_well(fields, interval_s=interval_s)
     ]
-    for address in chosen[:_MOST_WORKERS_TOLD]:
-        said = workers[address]
+    for address in sorted(chosen, key=lambda each: each not in silent)[:_MOST_WORKERS_TOLD]:
+        said = standing.workers[address]
         whose = identity_of(worker=address, nanny=said.get("nanny"), name=said.get("name"))
         yield Event(
             topic="worker-state",
             fields=states[address],
-            when=now,
+            when=standing.now,
             whose=whose.joined(known.get(address, NOBODY)),
         )
 
 
-def _state(said: Mapping[str, Any], now: float | None) -> dict[str, _Plain]:
+def _state(address: str, standing: Standing, silent: Collection[str]) -> dict[str, _Plain]:
+    said = standing.workers[address]
     metrics: Mapping[str, Any] = said.get("metrics") or {}
-    seen = said.get("last_seen")
     counts = metrics.get("task_counts")
-    return {
+    age_s, others_s = standing.ages_s.get(address), standing.others_heard_s(address)
+    fields: dict[str, _Plain] = {
         "status": str(said.get("status")),
         "memory_bytes": _number(metrics.get("memory")),
         "limit_bytes": _number(said.get("memory_limit")) or None,
-        "seconds_since_heartbeat": max(0.0, round(now - seen, 1))
-        if now and isinstance(seen, float)
-        else None,
+        "seconds_since_heartbeat": None if age_s is None else round(age_s, 1),
         "name": str(said.get("name")),
         "nanny": said.get("nanny") if isinstance(said.get("nanny"), str) else None,
         "nthreads": _number(said.get("nthreads")),
         "executing_count": _number(counts.get("executing", 0)) if isinstance(counts, Mapping) else None,
     }
-
-
-def is_well(fields: Mapping[str, _Plain], *, interval_s: float) -> bool:
-    """
-    Whether a worker runs, has memory left and was heard of lately.
-    """
-    memory, limit = fields.get("memory_bytes") or 0, fields.get("limit_bytes") or 0
-    silent_s = fields.get("seconds_since_heartbeat") or 0.0
-    full = bool(limit) and float(memory) > 0.7 * float(limit)
-    return fields.get("status") == "running" and not full and float(silent_s) <= max(10.0, 5 * interval_s)
-
-
-def heartbeat_interval_s(count: int) -> float:
-    """
-    Seconds between heartbeats of one of *count* workers (``heartbeat_interval`` in scheduler.py).
-    """
-    if count <= 10:
-        return 0.5
-    if count < 50:
-        return 1.0
-    return 2.0 if count < 200 else count / 200 + 1
+    if address in silent:
+        fields |= {
+            "silent": True,
+            "others_heard_s": None if others_s is None else round(others_s, 1),
+            "pid": _number(said.get("pid")),
+            "assigned_count": _number(said.get("processing_count")),
+            "assigned": ", ".join(said.get("processing", ())) or None,
+            "executing": executing_in_words(said),
+        }
+    return fields
 
 
 def _number(value: object) -> int | float | None:

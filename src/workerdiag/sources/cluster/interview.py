@@ -5,50 +5,56 @@ One round of questions to a cluster, in the order in which the answers get lost.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, Looked
+from attrs import evolve
+
+from workerdiag.model.evidence import Evidence, Identity, Looked
 from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.cluster import choice, logs, queries, surroundings, tasks
+from workerdiag.sources.cluster import choice, inside, logs, queries, standing, surroundings, tasks
 from workerdiag.sources.cluster import evidence as words
-from workerdiag.sources.cluster.patience import when_told
+from workerdiag.sources.cluster.asking import Asker
+from workerdiag.sources.cluster.listening import still_silent
+from workerdiag.sources.cluster.nannies import Nannies
 
 #: Topics that carry causes (distributed 2024.8.1 to 2026.8.0), beside ``all`` and the workers' own.
 _TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
-#: Of the time that is left, one question may take so much; then the scheduler counts as silent.
-_SHARE = 0.5
-#: While the client is not connected an answer is unlikely.
-_SHARE_UNCONNECTED = 0.2
 #: A nanny has started a new worker after so long.
 _RESTART_S = 1.5
-#: A nanny that has not answered after so long will not.
-_NANNY_S = 5.0
-#: Of the budget, so much is for asking; the rest for ending in time.
-_ASKING = 0.9
 
 
 class Interview:
     """
     What has been answered stays, however the round ends.
+
+    Args:
+        client: Whose scheduler and nannies are asked.
+        about: The workers in question.
+        asker: Asks, and knows what an earlier round was told.
+        gave_up: Whether the caller no longer waits for a result.
     """
 
-    def __init__(self, client: Any, about: Sequence[Identity], budget_s: float) -> None:
+    def __init__(
+        self, client: Any, about: Sequence[Identity], asker: Asker, *, gave_up: bool = False
+    ) -> None:
         self._client = client
         self._about = tuple({each.worker: each for each in about if each.worker}.values())
-        self._deadline = time.monotonic() + budget_s * _ASKING
+        self._asker = asker
+        self._gave_up = gave_up
+        self._nannies = Nannies(client, asker, self._about)
         self._evidence: list[Evidence] = []
-        #: Whether the scheduler answers, as far as is known.
-        self._answers = True
+        #: What one look inside the scheduler brought; empty if there was none.
+        self._inside: Mapping[str, Any] = {}
+        self._versions: Mapping[str, Any] = {}
         self._workers: dict[str, Mapping[str, Any]] = {}
         self._known = {each.worker: each for each in self._about if each.worker}
-        #: Events of the topic ``all``.
-        self._entries: choice.Entries = ()
-        #: Logs that are told of already.
-        self._read: set[str] = set()
+        #: Events of the topic ``all``; None: not told.
+        self._entries: choice.Entries | None = None
         self._dead: list[Identity] = list(self._about)
+        #: Workers that announced that they close because they were told to.
+        self._told_to_close: set[str] = set()
         #: What happened before, by the scheduler's clock, is of other deaths.
         self._since = 0.0
 
@@ -56,227 +62,225 @@ class Interview:
         """
         Whether the client is open; if not, that is a gap.
         """
-        status = self._status()
+        status = self._asker.status()
         if status in ("closed", "closing", "newly-created") or self._client.scheduler is None:
-            self._answers = False
+            self._asker.answers = False
             remedy = "call explain() while the client is open, or with a new Client of the same scheduler"
-            self._gap("scheduler", "unreachable", f"the client is {status}", remedy)
-        return self._answers
+            self._asker.gap("scheduler", "unreachable", f"the client is {status}", remedy)
+        return self._asker.answers
 
     def would_block(self) -> bool:
         """
         Whether waiting here would stop the event loop that the answers come through; that is a gap.
         """
         if self._client.asynchronous:
-            self._answers = False
+            self._asker.answers = False
             remedy = "await workerdiag.explain(exc, client)"
-            self._gap("scheduler", "unreachable", "the client is asynchronous here", remedy)
+            self._asker.gap("scheduler", "unreachable", "the client is asynchronous here", remedy)
             return True
         return False
-
-    def break_off(self, problem: Exception) -> None:
-        """
-        The round could not be brought to its end.
-        """
-        self._answers = False
-        self._evidence.append(queries.gap("scheduler", problem, status=self._status()))
 
     def told(self) -> list[Evidence]:
         """
         All evidence so far; where the scheduler is silent, also from servers in this process.
         """
-        return [*self._evidence, *(() if self._answers else self._local_logs())]
+        local = [] if self._asker.answers else self._nannies.local_logs(self._of_log)
+        cluster = surroundings.of_cluster(self._client)
+        return [*self._evidence, *self._asker.gaps, *local, *cluster]
 
     async def ask_all(self) -> None:
         """
         Every question, until the scheduler falls silent or the time is up.
         """
+        await self._look()
         for each in self._about:
             await self._ask_own_topic(each)
-        self._entries = (
-            await self._ask("scheduler events", partial(queries.events, self._client, "all")) or ()
-        )
-        await self._ask_workers()
+        self._entries = await self._events("all")
+        await self._ask_workers("workers")
         self._choose()
         for each in self._dead[len(self._about) :]:
             await self._ask_own_topic(each)
-        nannies = await self._nannies() if self._answers else []
-        answers = self._asking(nannies)
+        nannies = await self._choose_nannies() if self._asker.answers else []
+        answers = self._nannies.asking(nannies)
         await self._ask_topics()
         await self._ask_scheduler_log()
         await self._ask_states()
-        self._tell_nannies(nannies, await answers)
+        self._evidence += self._nannies.told(nannies, await answers, self._of_log)
 
-    async def _ask(self, place: str, call: Callable[[], Awaitable[Any]]) -> Any:
+    async def _look(self) -> None:
         """
-        The scheduler's answer; None, and a gap, without one. Once silent it is asked no more.
+        One look inside for everything, where the scheduler can run what we send it.
         """
-        if not self._answers:
-            return None
-        try:
-            return await queries.answered(call, within_s=self._share_s())
-        except Exception as problem:  # noqa: BLE001  the scheduler passes on whatever its handlers raise
-            status = self._status()
-            self._answers = status == "running" and not isinstance(problem, OSError)  # a TimeoutError is one
-            silent = "" if self._answers else "scheduler: "
-            self._evidence.append(queries.gap(f"{silent}{place}", problem, status=status))
-        return None
+        ask = self._asker.ask
+        versions = partial(tasks.versions, self._client)
+        self._versions = await ask("versions", versions, place="scheduler versions") or {}
+        if self._versions and tasks.same_python(self._versions):
+            look = partial(
+                inside.look_inside,
+                self._client,
+                keys=tasks.wanted_keys(self._client),
+                topics=[*_TOPICS, *map(str, self._known)],
+                records=queries.SCHEDULER_RECORDS,
+            )
+            self._inside = await ask("inside", look, place="task states") or {}
+
+    async def _events(self, topic: str) -> choice.Entries | None:
+        """
+        The events of a topic; None if they were not told.
+        """
+        found = inside.events_of(self._inside, topic)
+        if found is not None:
+            return found
+        call = partial(queries.events, self._client, topic)
+        answer: choice.Entries | None = await self._asker.ask(
+            f"events {topic}", call, place="scheduler events"
+        )
+        return answer
 
     async def _ask_own_topic(self, dead: Identity) -> None:
         topic = str(dead.worker)
-        entries = await self._ask("scheduler events", partial(queries.events, self._client, topic))
+        entries = await self._events(topic)
+        if choice.told_to_close(entries or ()):
+            self._told_to_close.add(topic)
         if entries:
             self._tell(topic, choice.last(entries))
             self._evidence.append(Looked(place="scheduler events", whose=dead))
         elif entries is not None:
             detail = f"the scheduler has no events of {topic}; it forgets them an hour after the removal"
-            self._gap("scheduler events", "expired", detail, "install the flight recorder beforehand")
+            self._asker.gap("scheduler events", "expired", detail, "install the flight recorder beforehand")
 
-    async def _ask_workers(self) -> None:
-        answer = await self._ask("worker states", partial(queries.identity, self._client)) or {}
-        self._workers = dict(answer.get("workers") or {})
+    async def _ask_workers(self, what: str) -> None:
+        """
+        What the scheduler says of its workers; nothing changes where it says nothing.
+        """
+        if what == "workers" and "workers" in self._inside:
+            found: Mapping[str, Any] | None = self._inside["workers"]
+        else:
+            call = partial(queries.identity, self._client)
+            answer = await self._asker.ask(what, call, place="worker states")
+            found = answer.get("workers") or {} if answer is not None else None
+        if found is None:
+            return
+        self._workers = dict(found)
+        self._evidence.append(Looked(place="worker states"))
         for address, said in self._workers.items():
-            whose = identity_of(worker=address, nanny=said.get("nanny"), name=said.get("name"))
-            self._known[address] = self._known.get(address, whose).joined(whose)
+            whose = identity_of(
+                worker=address, pid=said.get("pid"), nanny=said.get("nanny"), name=said.get("name")
+            )
+            self._known[address] = whose.joined(self._known.get(address, whose))
 
     def _choose(self) -> None:
         """
         The dead to ask about, and from when on events are of interest.
         """
+        entries = self._entries or ()
         heard = [said.get("last_seen") for said in self._workers.values()]
-        moments = [*(float(each) for each in heard if each), *(when for when, _ in self._entries[-1:])]
+        moments = [*(float(each) for each in heard if each), *(when for when, _ in entries[-1:])]
         now = max(moments, default=0.0)  # the scheduler's clock, as of the last thing it noted down
-        gone = choice.removals(self._entries)
+        gone = choice.removals(entries)
         asked = {each.worker for each in self._about}
         self._dead = choice.recently_dead(gone, self._about, now=now)
         self._since = min([now, *(each.when for each in gone if each.worker in asked)]) - choice.RECENT_S
 
-    async def _nannies(self) -> list[str]:
+    async def _choose_nannies(self) -> list[str]:
         """
         Addresses of the nannies to ask over the network; those in this process are read at once.
         """
-        await when_told(self._local_records, self._pids(), within_s=self._share_s())
-        if local := self._local_logs(only_nannies=True):
+        await self._nannies.wait_for_local()
+        if local := self._nannies.local_logs(self._of_log, only_nannies=True):
             self._evidence += local
             return []
-        nannies = choice.nannies_to_ask(self._dead, self._workers, self._entries)
+        entries = self._entries or ()
+        nannies = choice.nannies_to_ask(self._dead, self._workers, entries)
         if not nannies and self._dead:  # a nanny is known by its worker, which may be on its way back
-            await asyncio.sleep(min(_RESTART_S, 0.5 * self._share_s()))
-            await self._ask_workers()
-            nannies = choice.nannies_to_ask(self._dead, self._workers, self._entries)
-        if not nannies:
+            await asyncio.sleep(min(_RESTART_S, 0.5 * self._asker.share_s()))
+            await self._ask_workers("workers again")
+            nannies = choice.nannies_to_ask(self._dead, self._workers, entries)
+        if not nannies and (self._workers or self._dead):
             what = f"worker {self._dead[0].worker}" if self._dead else "any worker"
             remedy = "start workers with a nanny (that is the default; not --no-nanny)"
-            self._gap("nanny log", "never-recorded", f"no nanny of {what} is known", remedy)
+            self._asker.gap("nanny log", "never-recorded", f"no nanny of {what} is known", remedy)
         return nannies
 
-    def _asking(self, nannies: Sequence[str]) -> asyncio.Future[list[Any]]:
-        """
-        The nannies' answers, or what went wrong; that one is gone takes the scheduler 30 s to notice.
-        """
-        within_s = min(_NANNY_S, self._share_s())
-        reads = [partial(queries.nanny_records, self._client, each) for each in nannies]
-        pids = self._pids() if len(nannies) == 1 else ()
-        calls = [partial(when_told, each, pids, within_s=within_s) for each in reads]
-        return asyncio.gather(
-            *(queries.answered(call, within_s=within_s) for call in calls), return_exceptions=True
-        )
-
-    def _pids(self) -> tuple[int, ...]:
-        """
-        Processes that have ended and whose nannies will say how, if there are such nannies.
-        """
-        return tuple(each.pid for each in self._about if each.pid is not None and each.nanny)
-
-    async def _local_records(self) -> list[queries.Record]:
-        """
-        What the nannies in this process have noted; if there are none, there is no waiting for them.
-        """
-        read = [records for _, nanny, records in queries.local_records(self._client) if nanny]
-        done = [queries.Record(0.0, "", f"Worker process {pid} ") for pid in self._pids()]
-        return [record for records in read for record in records] if read else done
-
-    def _tell_nannies(self, nannies: Sequence[str], answers: Sequence[Any]) -> None:
-        seen: set[queries.Record] = set()  # nannies of one process have the same log
-        for nanny, answer in zip(nannies, answers, strict=True):
-            name = f"nanny log of {nanny}"
-            if isinstance(answer, BaseException):
-                self._evidence.append(queries.gap(name, answer))
-            else:
-                self._evidence += self._of_log(name, answer, nanny=nanny, others=nannies, without=seen)
-                seen.update(answer)
-
-    def _local_logs(self, *, only_nannies: bool = False) -> list[Evidence]:
-        """
-        Logs of servers in this process that have not been read yet.
-        """
-        evidence: list[Evidence] = []
-        seen: set[queries.Record] = set()
-        local = [
-            (name, nanny, records)
-            for name, nanny, records in queries.local_records(self._client)
-            if name not in self._read and (nanny or not only_nannies)
-        ]
-        others = [nanny for _, nanny, _ in local if nanny]
-        for name, nanny, records in local:
-            evidence += self._of_log(name, records, nanny=nanny, others=others, without=seen)
-            seen.update(records)
-        return evidence
-
     async def _ask_topics(self) -> None:
-        self._tell("all", choice.relevant(self._entries, self._dead, since=self._since))
-        complete = bool(self._entries)
+        entries = self._entries or ()
+        self._tell("all", choice.relevant(entries, self._dead, since=self._since))
+        complete = self._entries is not None
         for topic in _TOPICS:
-            entries = await self._ask("scheduler events", partial(queries.events, self._client, topic))
-            complete = complete and entries is not None
-            self._tell(topic, choice.recent(entries or (), since=self._since))
-        if complete:
+            found = await self._events(topic)
+            complete = complete and found is not None
+            self._tell(topic, choice.recent(found or (), since=self._since))
+        if choice.may_lack(entries, since=self._since):
+            detail = (
+                f"the scheduler keeps no more than the last {len(entries)} events, and earlier ones matter"
+            )
+            remedy = "set distributed.admin.low-level-log-length beforehand, or install the flight recorder"
+            self._asker.gap("scheduler events", "expired", detail, remedy)
+        elif complete:
             self._evidence.append(Looked(place="scheduler events"))
 
     async def _ask_scheduler_log(self) -> None:
-        records = await self._ask("scheduler log", partial(queries.scheduler_records, self._client))
+        records = queries.records(self._inside["log"]) if self._inside.get("log") is not None else None
+        if records is None:
+            call = partial(queries.scheduler_records, self._client)
+            records = await self._asker.ask("log", call, place="scheduler log")
         if records is not None:
-            self._evidence += self._of_log("scheduler log", records, nanny=None)
+            self._evidence += self._of_log("scheduler log", records, None)
 
     async def _ask_states(self) -> None:
         """
-        Of tasks and of workers; with the former come the scheduler's clock, versions and settings, and pids.
+        Of tasks and of workers; with a look inside come the scheduler's clock, versions and settings.
         """
-        place = "task states"
-        inside: Mapping[str, Any] = {}
-        versions = await self._ask(place, partial(tasks.versions, self._client)) or {}
-        if versions and tasks.same_python(versions):
-            keys = tasks.wanted_keys(self._client)
-            inside = await self._ask(place, partial(tasks.look_inside, self._client, keys)) or {}
-        self._tell_surroundings(versions, inside)
-        counts = inside or await self._ask(place, partial(tasks.counted, self._client))
+        counts: Mapping[str, Any] | None = self._inside or None
+        if counts is None:
+            call = partial(tasks.counted, self._client)
+            counts = await self._asker.ask("task states", call, place="task states")
+        stand = standing.Standing(
+            workers=self._workers,
+            counts=counts or {},
+            now=self._now(),
+            lost=tuple(
+                evolve(each, expected=each.expected or each.worker in self._told_to_close)
+                for each in choice.removals(self._entries or ())
+                if each.when >= self._since
+            ),
+            pending=tasks.pending_count(self._client),
+            gave_up=self._gave_up,
+        )
+        silent = await still_silent(self._client, self._asker, stand)
         if counts is not None:
-            self._evidence += [*tasks.task_states(counts), Looked(place=place)]
-        heard = [said["last_seen"] for said in self._workers.values() if said.get("last_seen")]
-        now = inside.get("now") or (max(heard) if len(heard) > 1 else None)
-        pids = inside.get("pids", {})
-        for address in self._workers.keys() & pids.keys():
-            self._known[address] = identity_of(worker=address, pid=pids[address]).joined(self._known[address])
-        self._evidence += words.of_workers(self._workers, now=now, known=self._known)
-        if self._workers or self._answers:
-            self._evidence.append(Looked(place="worker states"))
+            self._evidence += [*tasks.task_states(counts), Looked(place="task states")]
+        self._evidence += words.of_workers(stand, silent=silent, known=self._known)
+        if counts is not None or self._workers:
+            self._evidence += standing.told(stand, silent=silent, known=self._known)
+        await self._tell_surroundings(in_trouble=bool(self._about) or stand.in_trouble)
 
-    def _tell_surroundings(self, versions: Mapping[str, Any], inside: Mapping[str, Any]) -> None:
+    def _now(self) -> float | None:
+        heard = [said["last_seen"] for said in self._workers.values() if said.get("last_seen")]
+        now: float | None = self._inside.get("now") or (max(heard) if len(heard) > 1 else None)
+        return now
+
+    async def _tell_surroundings(self, *, in_trouble: bool) -> None:
         address = getattr(self._client.scheduler, "address", None)
-        self._evidence += surroundings.of_versions(versions, address)
-        self._evidence += surroundings.of_settings(inside, address)
-        self._evidence += surroundings.of_differing(versions, inside)
+        of_workers = None
+        if in_trouble and self._versions and not self._inside and self._workers:
+            call = partial(queries.worker_versions, self._client, list(self._workers))
+            of_workers = await self._asker.ask("worker versions", call, place="worker versions")
+        self._evidence += surroundings.of_versions(self._versions, address)
+        self._evidence += surroundings.of_settings(self._inside, address)
+        self._evidence += surroundings.of_differing(
+            self._versions, surroundings.with_versions(self._inside, of_workers), in_trouble=in_trouble
+        )
 
     def _of_log(
         self,
         name: str,
         records: Sequence[queries.Record],
-        *,
         nanny: str | None,
         others: Collection[str] = (),
         without: Collection[queries.Record] = (),
     ) -> list[Evidence]:
-        self._read.add(name)
+        self._nannies.has_read(name)
         known = {said.get("nanny") for said in self._workers.values()} | {each.nanny for each in self._dead}
         return logs.of_log(
             name, records, nanny=nanny, others={*others, *known}, without=without, since=self._since
@@ -284,13 +288,3 @@ class Interview:
 
     def _tell(self, topic: str, entries: choice.Entries) -> None:
         self._evidence += words.of_events(topic, entries, self._known)
-
-    def _gap(self, source: str, reason: str, detail: str, remedy: str) -> None:
-        self._evidence.append(Gap(source=source, reason=reason, detail=detail, remedy=remedy))
-
-    def _share_s(self) -> float:
-        share = _SHARE if self._status() == "running" else _SHARE_UNCONNECTED
-        return share * max(0.0, self._deadline - time.monotonic())
-
-    def _status(self) -> str:
-        return str(getattr(self._client, "status", "unknown"))

@@ -16,6 +16,8 @@ from workerdiag.model.evidence import Gap
 #: Records asked of a scheduler's log and of a nanny's log (both keep 10 000).
 SCHEDULER_RECORDS = 1000
 NANNY_RECORDS = 200
+#: Workers that are asked for the same, at most.
+_MOST_ASKED = 5
 
 
 @frozen
@@ -83,7 +85,7 @@ async def scheduler_records(client: Any) -> list[Record]:
     """
     The last records of the scheduler's log, oldest first.
     """
-    return _records(await client.scheduler.logs(n=SCHEDULER_RECORDS, timestamps=True))
+    return records(await client.scheduler.logs(n=SCHEDULER_RECORDS, timestamps=True))
 
 
 async def nanny_records(client: Any, nanny: str) -> list[Record]:
@@ -100,10 +102,23 @@ async def nanny_records(client: Any, nanny: str) -> list[Record]:
     reply = await client.scheduler.broadcast(msg=message, workers=[nanny], on_error="ignore")
     if nanny not in reply:
         raise ConnectionError("the scheduler cannot reach the nanny; it may have ended")
-    return _records(reply[nanny])
+    return records(reply[nanny])
 
 
-def _records(reply: Sequence[Any]) -> list[Record]:
+async def worker_versions(client: Any, workers: Sequence[str]) -> dict[str, Any]:
+    """
+    What some workers say of their packages, by address; those that do not answer are left out.
+    """
+    reply = await client.scheduler.broadcast(
+        msg={"op": "versions"}, workers=list(workers[:_MOST_ASKED]), on_error="ignore"
+    )
+    return dict(reply)
+
+
+def records(reply: Sequence[Any]) -> list[Record]:
+    """
+    A server's reply, newest first, as records, oldest first.
+    """
     return [Record(float(created), str(level), str(text)) for created, level, text in reversed(reply)]
 
 
@@ -126,7 +141,7 @@ def local_records(client: Any) -> Iterator[tuple[str, str | None, list[Record]]]
     for name, nanny, server, count in servers:
         if callable(getattr(server, "get_logs", None)):
             try:
-                yield name, nanny, _records(server.get_logs(n=count, timestamps=True))
+                yield name, nanny, records(server.get_logs(n=count, timestamps=True))
             except Exception:  # noqa: BLE001, S112  its thread may write to the log at this moment
                 continue
 

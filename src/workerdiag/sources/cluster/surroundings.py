@@ -7,7 +7,8 @@ can be secrets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from workerdiag.model.evidence import Event
@@ -29,43 +30,6 @@ SETTINGS = (
 _NOT_OF_SCHEDULERS = {"numpy", "pandas"}
 _MOST_NAMES = 40
 _MOST_CHARS = 100
-
-
-def reader() -> Callable[[Any], Mapping[str, Any]]:
-    """
-    The function that looks inside a scheduler: nested, so that it is pickled by value (`tasks._reader`).
-
-    It returns ``settings``, ``worker_versions`` and ``client_versions``, the latter without clients that are
-    there for a diagnosis only.
-    """
-    names = SETTINGS
-
-    def workerdiag_reads_surroundings(dask_scheduler: Any) -> dict[str, Any]:
-        from itertools import islice
-
-        from dask import config
-
-        def kinds(servers: Any) -> list[tuple[int, dict[str, Any]]]:
-            counts: dict[Any, int] = {}
-            for each in islice(servers, 1000):
-                kind = tuple(((getattr(each, "versions", None) or {}).get("packages") or {}).items())
-                counts[kind] = counts.get(kind, 0) + 1
-            return [(count, dict(kind)) for kind, count in islice(counts.items(), 10)]
-
-        def setting(name: str) -> Any:
-            attribute = name.rpartition(".")[2].replace("-", "_")
-            value = getattr(dask_scheduler, attribute, None) if ".scheduler." in name else None
-            value = config.get(name, None) if value is None else value
-            return value if isinstance(value, int | float | None) else str(value)[:100]
-
-        users = (each for name, each in dask_scheduler.clients.items() if not name.startswith("workerdiag"))
-        return {
-            "settings": {name: setting(name) for name in names},
-            "worker_versions": kinds(dask_scheduler.workers.values()),
-            "client_versions": kinds(users),
-        }
-
-    return workerdiag_reads_surroundings
 
 
 def of_versions(reply: Mapping[str, Any], address: object) -> Iterator[Event]:
@@ -91,7 +55,38 @@ def of_settings(inside: Mapping[str, Any], address: object) -> Iterator[Event]:
         yield Event(topic="configuration", fields={"of": "scheduler", "address": str(address), **known})
 
 
-def of_differing(reply: Mapping[str, Any], inside: Mapping[str, Any]) -> Iterator[Event]:
+def of_cluster(client: Any) -> Iterator[Event]:
+    """
+    What the cluster object of this process says of itself, where there is one.
+    """
+    cluster = getattr(client, "cluster", None)
+    if cluster is None:
+        return
+    wanted = getattr(cluster, "worker_spec", None)
+    fields: dict[str, str | int | bool | None] = {
+        "type": type(cluster).__name__,
+        "adaptive": getattr(cluster, "_adaptive", None) is not None,
+        "workers_wanted": len(wanted) if isinstance(wanted, dict) else None,
+    }
+    yield Event(topic="cluster", fields=fields)
+
+
+def with_versions(inside: Mapping[str, Any], of_workers: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """
+    What a look *inside* brought; without one, the versions that workers told, and our own as the client's.
+    """
+    if inside:
+        return inside
+    from distributed.versions import get_versions
+
+    said = (of_workers or {}).values()
+    workers = [(1, each.get("packages")) for each in said if isinstance(each, Mapping)]
+    return {"worker_versions": workers, "client_versions": [(1, get_versions()["packages"])]}
+
+
+def of_differing(
+    reply: Mapping[str, Any], inside: Mapping[str, Any], *, in_trouble: bool = False
+) -> Iterator[Event]:
     """
     One event if versions differ between scheduler, workers and clients, with who has which.
 
@@ -100,6 +95,7 @@ def of_differing(reply: Mapping[str, Any], inside: Mapping[str, Any]) -> Iterato
     Args:
         reply: As for `of_versions`.
         inside: Has ``worker_versions`` and ``client_versions``: how many have which packages.
+        in_trouble: Whether something is wrong in this cluster: many live well with such differences.
     """
     told = [("scheduler", 1, _texts(reply.get("packages")))]
     for who in ("client", "worker"):
@@ -108,8 +104,18 @@ def of_differing(reply: Mapping[str, Any], inside: Mapping[str, Any]) -> Iterato
     names = sorted({name for _, _, packages in told for name in packages})
     differing = {name: said for name in names if (said := _differing(name, told))}
     if differing:
-        fields = {"of": "differing", "packages": ", ".join(differing), **differing}
-        yield Event(topic="versions", fields=fields)
+        apart = _months_apart([each[2].get("distributed", "") for each in told])
+        fields: dict[str, str | int] = {"of": "differing", "packages": ", ".join(differing), **differing}
+        yield Event(topic="versions", fields=fields | {"in_trouble": in_trouble, "months_apart": apart})
+
+
+def _months_apart(releases: Iterable[str]) -> int:
+    """
+    How many months lie between the oldest and the newest of distributed's releases (``2026.8.0``).
+    """
+    found = [re.match(r"(20\d\d)\.(\d{1,2})\.", each) for each in releases]
+    months = [12 * int(each[1]) + int(each[2]) for each in found if each]
+    return max(months) - min(months) if months else 0
 
 
 def _differing(name: str, told: Iterable[tuple[str, int, Mapping[str, str]]]) -> str:

@@ -1,0 +1,108 @@
+"""
+Questions to one scheduler: each in time, each once, and none after it fell silent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from workerdiag.model.evidence import Gap
+from workerdiag.sources.cluster import queries
+
+#: Of the time that is left, one question may take so much; then the scheduler counts as silent.
+_SHARE = 0.8
+#: While the client is not connected an answer is unlikely.
+_SHARE_UNCONNECTED = 0.2
+#: Of the budget, so much is for asking; the rest for ending in time.
+_ASKING = 0.9
+
+
+class Asker:
+    """
+    Remembers what was answered, so that a second round asks for nothing but what the first one did not get.
+
+    Args:
+        client: Whose scheduler is asked.
+        answered: What is known already, by question.
+    """
+
+    def __init__(self, client: Any, answered: Mapping[str, Any] | None = None) -> None:
+        self._client = client
+        self._answered = dict(answered or {})
+        self._deadline = time.monotonic()
+        #: Whether the scheduler answers, as far as is known.
+        self.answers = True
+        #: What this round did not get, and why.
+        self.gaps: list[Gap] = []
+
+    def again(self) -> Asker:
+        """
+        One for the next round.
+        """
+        return Asker(self._client, self._answered)
+
+    def begin(self, budget_s: float) -> None:
+        """
+        A new round, of so many seconds.
+        """
+        self._deadline = time.monotonic() + budget_s * _ASKING
+        self.answers = True
+        self.gaps = []
+
+    async def ask(self, what: str, call: Callable[[], Awaitable[Any]], *, place: str) -> Any:
+        """
+        The answer; None, and a gap, without one.
+
+        Args:
+            what: Names the question, once among all.
+            call: Asks it.
+            place: What gaps call it.
+        """
+        if what in self._answered:
+            return self._answered[what]
+        if not self.answers:
+            return None
+        try:
+            answer = await queries.answered(call, within_s=self.share_s())
+        except Exception as problem:  # noqa: BLE001  the scheduler passes on whatever its handlers raise
+            status = self.status()
+            self.answers = status == "running" and not isinstance(problem, OSError)  # a TimeoutError is one
+            silent = "" if self.answers else "scheduler: "
+            self.gaps.append(queries.gap(f"{silent}{place}", problem, status=status))
+            return None
+        self._answered[what] = answer
+        return answer
+
+    def note(self, problem: BaseException, *, place: str) -> None:
+        """
+        Take down that a question of another kind failed.
+        """
+        self.gaps.append(queries.gap(place, problem))
+
+    def gap(self, source: str, reason: str, detail: str, remedy: str) -> None:
+        """
+        Take down that something is not there.
+        """
+        self.gaps.append(Gap(source=source, reason=reason, detail=detail, remedy=remedy))
+
+    def break_off(self, problem: Exception) -> None:
+        """
+        The round could not be brought to its end.
+        """
+        self.answers = False
+        self.gaps.append(queries.gap("scheduler", problem, status=self.status()))
+
+    def share_s(self) -> float:
+        """
+        Seconds that one question may take now.
+        """
+        share = _SHARE if self.status() == "running" else _SHARE_UNCONNECTED
+        return share * max(0.0, self._deadline - time.monotonic())
+
+    def status(self) -> str:
+        """
+        How the client sees its connection.
+        """
+        return str(getattr(self._client, "status", "unknown"))

@@ -1,0 +1,141 @@
+"""
+What a look inside a scheduler reads of its tasks, workers, versions and settings.
+
+Each function here returns one that runs there: nested, so that it is pickled by value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def of_states() -> Callable[..., Any]:
+    """
+    Of tasks: ``states`` (how many are in each), ``whole`` (whether all were counted), ``tasks`` (some).
+    """
+    told = _of_task()
+
+    async def states(scheduler: Any, keys: list[Any]) -> dict[str, Any]:
+        from asyncio import sleep
+        from itertools import islice
+
+        counts: dict[str, int] = {}
+        prefixes = list(islice(scheduler.task_prefixes.values(), 20_001))
+        for number, prefix in enumerate(prefixes[:20_000]):
+            for state, count in prefix.states.items():
+                counts[state] = counts.get(state, 0) + count
+            if number % 500 == 499:
+                await sleep(0)
+        tasks = [told(scheduler.tasks[key], awaited=True) for key in keys if key in scheduler.tasks]
+        others = [*islice(getattr(scheduler, "unrunnable", ()), 20)]
+        others += islice(getattr(scheduler, "queued", ()), 5)
+        for worker in islice(scheduler.workers.values(), 200):
+            others += islice(worker.processing, 2)
+        await sleep(0)
+        tasks += [told(each, awaited=False) for each in others]
+        return {"states": counts, "whole": len(prefixes) <= 20_000, "tasks": tasks}
+
+    return states
+
+
+def _of_task() -> Callable[..., Any]:
+    def restrictions(task: Any) -> str:
+        from itertools import islice
+
+        parts = []
+        for name in ("worker", "host", "resource"):
+            asked = getattr(task, f"{name}_restrictions", None)
+            if isinstance(asked, dict):
+                asked = [f"{each}={amount}" for each, amount in islice(asked.items(), 5)]
+            if asked:
+                parts.append(f"{name} " + ", ".join(sorted(map(str, islice(asked, 5)))))
+        return "; ".join(parts)[:500]
+
+    def told(task: Any, *, awaited: bool) -> dict[str, Any]:
+        blamed = getattr(task, "exception_blame", None)
+        worker = task.processing_on
+        return {
+            "key": str(task.key)[:500],
+            "state": task.state,
+            "suspicious": task.suspicious,
+            "restrictions": restrictions(task),
+            "exception_blame": str(blamed.key)[:500] if blamed is not None else None,
+            "awaited": awaited,
+            "worker": worker.address if worker is not None else None,
+            "running_s": worker.executing.get(task) if worker is not None else None,
+        }
+
+    return told
+
+
+def of_workers() -> Callable[..., Any]:
+    """
+    Of each worker by address: what its identity says, its pid, and what ran there at its last heartbeat.
+    """
+
+    def told(each: Any) -> dict[str, Any]:
+        from itertools import islice
+
+        return {
+            "status": each.status.name,
+            "nanny": each.nanny,
+            "name": each.name,
+            "pid": each.pid,
+            "nthreads": each.nthreads,
+            "memory_limit": each.memory_limit,
+            "last_seen": each.last_seen,
+            "metrics": {name: each.metrics.get(name) for name in ("memory", "task_counts")},
+            "processing_count": len(each.processing),
+            "processing": [str(task.key)[:200] for task in islice(each.processing, 3)],
+            "executing": [(str(task.key)[:200], ran_s) for task, ran_s in islice(each.executing.items(), 3)],
+        }
+
+    async def workers(scheduler: Any) -> dict[str, Any]:
+        from asyncio import sleep
+
+        found = {}
+        for number, each in enumerate(list(scheduler.workers.values())):
+            found[each.address] = told(each)
+            if number % 50 == 49:
+                await sleep(0)
+        return found
+
+    return workers
+
+
+def of_versions() -> Callable[..., Any]:
+    """
+    ``settings``, ``worker_versions`` and ``client_versions``, the latter without clients of a diagnosis.
+    """
+
+    async def kinds(servers: list[Any]) -> list[tuple[int, dict[str, Any]]]:
+        from asyncio import sleep
+        from itertools import islice
+
+        counts: dict[Any, int] = {}
+        for number, each in enumerate(servers):
+            kind = tuple(((getattr(each, "versions", None) or {}).get("packages") or {}).items())
+            counts[kind] = counts.get(kind, 0) + 1
+            if number % 100 == 99:
+                await sleep(0)
+        return [(count, dict(kind)) for kind, count in islice(counts.items(), 10)]
+
+    def setting(scheduler: Any, name: str) -> Any:
+        from dask import config
+
+        attribute = name.rpartition(".")[2].replace("-", "_")
+        value = getattr(scheduler, attribute, None) if ".scheduler." in name else None
+        value = config.get(name, None) if value is None else value
+        return value if isinstance(value, int | float | None) else str(value)[:100]
+
+    async def versions(scheduler: Any, names: tuple[str, ...]) -> dict[str, Any]:
+        clients = list(scheduler.clients.items())
+        users = [each for name, each in clients if not name.startswith("workerdiag")]
+        return {
+            "settings": {name: setting(scheduler, name) for name in names},
+            "worker_versions": await kinds(list(scheduler.workers.values())),
+            "client_versions": await kinds(users),
+        }
+
+    return versions

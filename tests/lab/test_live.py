@@ -1,0 +1,125 @@
+"""
+A live cluster that cannot be asked, or not at once: never an all-clear, and the same answer twice.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from distributed import Client
+
+import workerdiag
+from workerdiag.model.evidence import Gap, Looked
+from workerdiag.sources.cluster import ClusterSource
+
+from . import tasks
+from .catalogue import Aftermath
+from .cluster import IMPATIENT, raised
+from .processes import Daemon
+
+pytestmark = pytest.mark.lab
+
+#: A Python of another environment with an old distributed, for the test of versions.
+OLD_PYTHON = "WORKERDIAG_LAB_OLD_PYTHON"
+
+
+def running(lab):
+    """
+    A client of a scheduler and a worker that are well.
+    """
+    lab.scheduler()
+    lab.worker()
+    return lab.client()
+
+
+def places(client):
+    """
+    Where one round of questions looked, and what it could not look at.
+    """
+    evidence = list(ClusterSource(client).collect(budget_s=2.0))
+    return {each.place for each in evidence if isinstance(each, Looked)}, [
+        each for each in evidence if isinstance(each, Gap)
+    ]
+
+
+def test_a_closed_client_is_no_all_clear(lab, explain):
+    """
+    Nobody was asked, so nobody can be said to be well.
+    """
+    running(lab)
+    with Client(lab.address, set_as_default=False) as client:
+        pass
+    looked, gaps = places(client)
+    assert (looked, [gap.reason for gap in gaps]) == (set(), ["unreachable"])
+    assert explain(Aftermath(client=client)).outcome != "no-death"
+
+
+def test_a_stopped_scheduler_is_no_all_clear(lab, explain):
+    """
+    It says nothing, so no place was looked at.
+    """
+    client = running(lab)
+    os.kill(lab.daemons["scheduler"].pid, signal.SIGSTOP)
+    looked, gaps = places(client)
+    diagnosis = explain(Aftermath(client=client), timeout="4s")
+    os.kill(lab.daemons["scheduler"].pid, signal.SIGCONT)
+    assert (looked, {gap.reason for gap in gaps}) == (set(), {"timed-out"})
+    assert diagnosis.outcome != "no-death"
+
+
+def test_a_scheduler_that_is_back_in_time_is_asked_again(lab, explain):
+    """
+    What was cut is asked for once more before a user is told to do that by hand: the same answer twice.
+    """
+    lab.scheduler(**IMPATIENT)
+    lab.worker()
+    client = lab.client()
+    problem = raised(client.submit(tasks.segfault, key="crash"))
+    scheduler = lab.daemons["scheduler"].pid
+    os.kill(scheduler, signal.SIGSTOP)
+    back = threading.Timer(6, os.kill, (scheduler, signal.SIGCONT))
+    back.start()
+    first = explain(Aftermath(exc=problem, client=client), timeout="20s")
+    back.join()
+    second = explain(Aftermath(exc=problem, client=client), timeout="20s")
+    assert [each.top.id for each in (first, second)] == ["signal.segfault"] * 2
+
+
+def test_sixteen_threads_hear_what_one_hears(lab, explain):
+    """
+    Asking at once loses no answer; whoever could not look does not say that nothing died.
+    """
+    lab.scheduler(**IMPATIENT)
+    lab.worker()
+    client = lab.client()
+    problem = raised(client.submit(tasks.exit_at_once, 3, key="crash"))
+    alone = explain(Aftermath(exc=problem, client=client))
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda _: workerdiag.explain(problem, client, timeout="60s"), range(16)))
+    assert {each.top.id for each in found} == {alone.top.id} == {"code.process-exit"}
+
+
+def test_a_worker_of_another_age_is_told_live(lab, explain):
+    """
+    Two years lie between a worker that leaves as soon as it gets work and its scheduler.
+    """
+    python = os.environ.get(OLD_PYTHON)
+    if not python:
+        pytest.skip(f"{OLD_PYTHON} names no Python with another distributed")
+    lab.scheduler(**IMPATIENT)
+    command = [python, "-m", "distributed.cli.dask_worker", lab.address, "--nthreads", "1", "--no-dashboard"]
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    for name in ("one", "two"):
+        daemon = Daemon([*command, "--name", name], log=lab.folder / f"{name}.log", env=kept)
+        lab.callback(daemon.close)
+    client = lab.client(workers=2)
+    problem = raised(client.submit(divmod, 7, 2, key="divide"))
+    assert sys.executable != python
+    diagnosis = explain(Aftermath(exc=problem, client=client))
+    assert diagnosis.top.id == "exception.version-mismatch"
+    assert diagnosis.top.probability > 0.9
