@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 import workerdiag
 from workerdiag import LogText
 from workerdiag.bundle.archive import Archive
-from workerdiag.bundle.hiding import Hiding
 from workerdiag.bundle.layout import MOST_FILE_BYTES
 from workerdiag.bundle.reading import read_bundle
 from workerdiag.bundle.structuring import KINDS, piece_of, plain_piece
@@ -44,6 +43,7 @@ from workerdiag.model.evidence import (
     MemoryReading,
     ProcessExit,
 )
+from workerdiag.redaction.anonymize import Hiding
 from workerdiag.rendering.report import MOST_CHARS
 
 CASES = {each.name: each for each in read_incidents(Path(__file__).parent / "cases")}

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workerdiag.bundle.hiding import Hiding, names_to_hide
 from workerdiag.bundle.layout import (
     CONFIGURATION,
     DIAGNOSIS,
@@ -33,6 +32,7 @@ from workerdiag.errors import BundleError, said_by
 from workerdiag.keeping.kept import Kept, KeptLog
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Identity
+from workerdiag.redaction.anonymize import Hiding, names_to_hide
 from workerdiag.rendering.json import to_dict
 
 #: Every file has this time: the same content makes the same bytes.

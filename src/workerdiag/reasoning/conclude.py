@@ -22,11 +22,11 @@ from workerdiag.reasoning.judging import (
 )
 from workerdiag.reasoning.limits import Numbers, numbers_of
 from workerdiag.reasoning.next_steps import next_steps
-from workerdiag.reasoning.redacting import redacted_gaps
 from workerdiag.reasoning.scoring import Distribution, mixed
 from workerdiag.reasoning.setting import Setting, setting_of
 from workerdiag.reasoning.showing import clues, death, unchecked
 from workerdiag.reasoning.summary import fingerprint, summary
+from workerdiag.redaction.secrets import redacted_gaps
 
 #: The first death counts double: what follows may be its consequence.
 FIRST_WEIGHT = 2.0

@@ -13,8 +13,8 @@ from workerdiag.reasoning.crash_site import frames_of, listed
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Incident
 from workerdiag.reasoning.limits import reading_of
-from workerdiag.reasoning.redacting import redacted
 from workerdiag.reasoning.scoring import Seen
+from workerdiag.redaction.secrets import redacted
 
 #: Clues that findings carry for one cause, at most.
 MOST_CLUES = 12

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from workerdiag.model.evidence import Identity
-from workerdiag.reasoning.redacting import HIDDEN, redacted
+from workerdiag.redaction.secrets import HIDDEN, redacted
 
 #: Each begins with something definite, so that long texts are searched fast.
 _IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)")

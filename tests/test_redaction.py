@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import workerdiag
 from workerdiag import LogText
-from workerdiag.reasoning.redacting import HIDDEN, redacted
+from workerdiag.redaction.secrets import HIDDEN, redacted
 
 
 @pytest.mark.parametrize(

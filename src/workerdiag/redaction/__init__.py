@@ -1,0 +1,3 @@
+"""
+What must not leave a process: secrets, and on request who and where it was.
+"""
