@@ -102,8 +102,11 @@ class Call:
                 return _shown(findings, keeper)
         except Exception as worse:  # noqa: BLE001  then there is nothing left to try
             gap = _failed("workerdiag", worse)
+        from workerdiag.redaction.objects import redacted_object
+
         summary = "workerdiag itself failed; what follows is all it can say."
-        return Diagnosis(outcome="unknown", summary=summary, gaps=(*self._given.gaps, gap))
+        gaps = redacted_object((*self._given.gaps, gap))
+        return Diagnosis(outcome="unknown", summary=summary, gaps=gaps)
 
     def _evidence(
         self, facts: list[Evidence], live: Callable[[list[Evidence]], Iterable[Evidence]]

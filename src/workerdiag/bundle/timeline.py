@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from workerdiag.keeping.kept import KeptLog
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, MemoryReading, ProcessExit
+from workerdiag.redaction.objects import redacted_object
 from workerdiag.rendering.report import Moment
 from workerdiag.rendering.words import clipped, ending, one_line, size, who
 
@@ -41,10 +42,11 @@ def _concluded(findings: Findings) -> Iterator[Moment]:
 
 
 def _seen(items: Iterable[Evidence | KeptLog]) -> Iterator[Moment]:
-    for piece in items:
-        when = getattr(piece, "when", None)
-        if when is None:
+    for item in items:
+        when = getattr(item, "when", None)
+        if when is None or isinstance(item, KeptLog):
             continue
+        piece = redacted_object(item)
         if isinstance(piece, Event):
             yield _moment(when, "event", piece.say().removeprefix("event "))
         elif isinstance(piece, ProcessExit):

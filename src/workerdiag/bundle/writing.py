@@ -75,18 +75,18 @@ def _contents(findings: Findings, kept: Kept, hiding: Hiding) -> Iterator[tuple[
     files = [
         (DIAGNOSIS, _json(hiding.plain(to_dict(findings)))),
         (EVIDENCE, _json(evidence)),
-        (VERSIONS, _json(versions())),
+        (VERSIONS, _json(hiding.plain(versions()))),
         (CONFIGURATION, _json(hiding.plain(configuration()))),
         *logs,
     ]
     manifest = {
         "kind": KIND,
         "schema": SCHEMA,
-        "workerdiag": findings.version,
-        "knowledge": findings.knowledge,
+        "workerdiag": hiding.text(findings.version),
+        "knowledge": hiding.text(findings.knowledge),
         "saved_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "hidden": hiding.hidden,
-        "left_out": list(kept.left_out),
+        "left_out": hiding.plain(list(kept.left_out)),
         "files": {name: len(content) for name, content in files},
     }
     return iter([(MANIFEST, _json(manifest)), *files])

@@ -77,11 +77,12 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 def _read(paths: Iterable[Path]) -> tuple[list[tuple[Path, BlackBox]], list[BadBoxError]]:
     from workerdiag.recorder.box.reading import read_box
+    from workerdiag.redaction.objects import redacted_object
 
     read, failures = [], []
     for path in paths:
         try:
-            read.append((path, read_box(path)))
+            read.append((path, redacted_object(read_box(path))))
         except BadBoxError as problem:
             failures.append(problem)
     return read, failures

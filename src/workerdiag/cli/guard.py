@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from workerdiag.errors import WorkerdiagError
+from workerdiag.redaction.secrets import redacted
 from workerdiag.rendering.words import clean
 
 #: A diagnosis, also that nothing died; a check that found nothing wrong.
@@ -33,9 +34,9 @@ class UnusableError(click.ClickException):
 
     def format_message(self) -> str:
         """
-        The message without anything a terminal acts upon.
+        The message without secrets, and without anything a terminal acts upon.
         """
-        return clean(self.message)
+        return clean(redacted(self.message))
 
 
 class WithExamples(click.Command):
@@ -89,7 +90,7 @@ class Guarded(WithExamples):
         except Exception as problem:
             if sys.flags.dev_mode:
                 raise
-            said = clean(f"{type(problem).__name__}: {problem}")
+            said = clean(redacted(f"{type(problem).__name__}: {problem}"))
             click.echo(f"workerdiag itself failed: {said}\nSet PYTHONDEVMODE=1 to see where.", err=True)
             status = NOT_GOOD
         ctx.exit(status or GOOD)

@@ -30,6 +30,7 @@ def suggest(logs: tuple[str, ...]) -> int:
     unusual; 2 nothing could be read.
     """
     from workerdiag.model.evidence import Gap, LogChunk
+    from workerdiag.redaction.secrets import redacted
     from workerdiag.rendering.words import clean
     from workerdiag.rulebook import load_rulebook, quiet_lines
     from workerdiag.sources.logs import LogSource
@@ -42,7 +43,7 @@ def suggest(logs: tuple[str, ...]) -> int:
             chunks.append(piece)
             size += len(piece.data)
         elif isinstance(piece, Gap):
-            click.echo(clean(f"Warning: {piece.detail or piece.source}"), err=True)
+            click.echo(clean(redacted(f"Warning: {piece.detail or piece.source}")), err=True)
     if not chunks:
         raise UnusableError("nothing could be read")
     quiet = {template(each.partition(" - ")[2].partition(" - ")[2]) for each in quiet_lines()}
@@ -50,5 +51,5 @@ def suggest(logs: tuple[str, ...]) -> int:
     if not lines:
         click.echo("# Nothing unusual: rules know every line, or healthy clusters write it too.")
         return GOOD
-    click.echo(clean(draft(lines)))
+    click.echo(clean(redacted(draft(lines))))
     return GOOD

@@ -10,6 +10,7 @@ import sys
 
 import click
 
+from workerdiag.redaction.secrets import redacted
 from workerdiag.rendering.words import clean
 
 #: Lines longer than this are hard to read, however wide the terminal.
@@ -34,4 +35,4 @@ def warn(message: str) -> None:
     """
     One line for a person on standard error.
     """
-    click.echo(clean(f"Warning: {message}"), err=True)
+    click.echo(clean(redacted(f"Warning: {message}")), err=True)

@@ -16,6 +16,7 @@ from workerdiag.reasoning.crash_site import frames_of
 from workerdiag.reasoning.crash_site import words as crash_site
 from workerdiag.reasoning.limits import Numbers
 from workerdiag.reasoning.setting import ANYWHERE, Setting
+from workerdiag.redaction.secrets import redacted
 
 _LONGEST = 200
 #: Where nobody types this command, because the deployment starts the workers itself.
@@ -35,7 +36,11 @@ def mitigations(
     shown = {match.sign for match in matches if match.owner == cause.id}
     for match in reversed(matches):
         words.update(
-            {key: match.captures[key][:_LONGEST] for key in CAPTURED_WORDS if match.captures.get(key)}
+            {
+                key: redacted(match.captures[key])[:_LONGEST]  # a secret that is cut in two is harder to know
+                for key in CAPTURED_WORDS
+                if match.captures.get(key)
+            }
         )
     fitting = [each for each in cause.mitigations if not each.signs or shown & set(each.signs)]
     return applying(fitting, words, setting)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attrs import evolve
+
 from workerdiag.model.diagnosis import Death, Findings, Match, RankedCause
 from workerdiag.model.evidence import Gap
 from workerdiag.model.rules import Rulebook
@@ -26,7 +28,7 @@ from workerdiag.reasoning.scoring import Distribution, mixed
 from workerdiag.reasoning.setting import Setting, setting_of
 from workerdiag.reasoning.showing import clues, death, unchecked
 from workerdiag.reasoning.summary import fingerprint, summary
-from workerdiag.redaction.secrets import redacted_gaps
+from workerdiag.redaction.objects import redacted_object
 
 #: The first death counts double: what follows may be its consequence.
 FIRST_WEIGHT = 2.0
@@ -54,8 +56,8 @@ def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version
     has_causes = outcome not in _WITHOUT_CAUSES
     ranked = _ranked(chances, deciding, book, incident, numbers, setting) if has_causes else ()
     deaths = tuple(_listed(each, incident) for each in judged[:MOST_DEATHS])
-    verdict = blame(ranked, book, incident)
-    return Findings(
+    verdict = redacted_object(blame(ranked, book, incident))
+    findings = Findings(
         outcome=outcome,
         summary=summary(outcome, ranked, deaths, incident, barring),
         causes=ranked,
@@ -63,13 +65,19 @@ def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version
         deaths=deaths,
         blame=verdict,
         next_steps=next_steps(outcome, ranked, book, incident, setting),
-        gaps=redacted_gaps(gaps),
+        gaps=tuple(gaps),
         decision=decision(ranked, book, verdict, numbers),
         fingerprint=fingerprint(outcome, ranked, deaths, verdict),
         knowledge=book.release,
         version=version,
         notes=book.notes,
     )
+    findings = redacted_object(findings)  # the one border: whatever shows findings shows no secret
+    return evolve(findings, gaps=_each_once(findings.gaps))
+
+
+def _each_once(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
+    return tuple({(each.source, each.reason, each.detail): each for each in reversed(gaps)}.values())[::-1]
 
 
 def _weight(index: int, chances: Distribution) -> float:

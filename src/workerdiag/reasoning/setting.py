@@ -12,6 +12,7 @@ from workerdiag.model.deployment import Deployment, as_deployment
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ExceptionFacts, Executing
 from workerdiag.reasoning.incident import Incident
+from workerdiag.redaction.secrets import redacted
 
 #: Who tells of the cluster: the caller's cluster object (`sources/deployment.py`), ...
 _SETUP = "event.cluster-setup"
@@ -87,7 +88,7 @@ def _given_up(incident: Incident) -> Mapping[str, str]:
     task = next((each for each in tasks if each), None)
     allowed = _allowed([*killed, *gave_up], blamed)
     counted = {"allowed_failures": str(allowed), "losses": str(allowed + 1)} if allowed is not None else {}
-    return {"gave_up": f"task {task.strip(_QUOTES)[:120]}" if task else "a task", **counted}
+    return {"gave_up": f"task {redacted(task).strip(_QUOTES)[:120]}" if task else "a task", **counted}
 
 
 def _is_killed_worker(mark: Match) -> bool:

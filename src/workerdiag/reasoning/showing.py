@@ -14,7 +14,7 @@ from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Incident
 from workerdiag.reasoning.limits import reading_of
 from workerdiag.reasoning.scoring import Seen
-from workerdiag.redaction.secrets import redacted
+from workerdiag.redaction.objects import redacted_object
 
 #: Clues that findings carry for one cause, at most.
 MOST_CLUES = 12
@@ -37,12 +37,22 @@ def _clue(seen: Seen, matches: Sequence[Match]) -> Clue:
     first = matches[0]
     return Clue(
         sign=seen.sign.name,
-        text=redacted(first.text),
-        where=redacted(f"{first.origin}:{first.line}" if first.line else first.origin),
+        text=_text(first),
+        where=f"{first.origin}:{first.line}" if first.line else first.origin,
         grade=seen.sign.grade,
         when=first.when,
         times=len(matches),
     )
+
+
+def _text(match: Match) -> str:
+    """
+    The words of a match. An event's secrets are hidden by field: as one text, blanks would end them.
+    """
+    known = redacted_object(match.captures)
+    if known is match.captures or not match.origin.startswith("event "):
+        return match.text
+    return f"{match.origin}: {', '.join(f'{name}={value}' for name, value in known.items())}"[:600]
 
 
 def _without_place(seen: Seen) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from workerdiag.model.diagnosis import Blame, Death, Match, RankedCause
 from workerdiag.reasoning.all_clear import Concerns
 from workerdiag.reasoning.incident import Incident
+from workerdiag.reasoning.setting import failed_tasks
 from workerdiag.redaction.secrets import redacted
 
 #: Characters of a message that a sentence quotes.

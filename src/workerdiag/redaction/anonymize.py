@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from workerdiag.model.evidence import Identity
-from workerdiag.redaction.secrets import HIDDEN, redacted
+from workerdiag.redaction.objects import redacted_object
+from workerdiag.redaction.secrets import redacted
 
 #: Each begins with something definite, so that long texts are searched fast.
 _IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)")
@@ -76,23 +77,17 @@ class Hiding:
         """
         The same for every text within dictionaries and lists; a key that says "password" counts too.
         """
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, Mapping):
-            return {key: self._value(str(key), each) for key, each in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.plain(each) for each in value]
-        return value
+        value = redacted_object(value) if self._redact else value
+        return self._anonymized(value) if self._anonymous else value
 
-    def _value(self, key: str, value: Any) -> Any:
-        if (
-            isinstance(value, str)
-            and self._redact
-            and value
-            and self.text(f"{key}={value}") == f"{key}={HIDDEN}"
-        ):
-            return HIDDEN
-        return self.plain(value)
+    def _anonymized(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._nameless(value)
+        if isinstance(value, Mapping):
+            return {self._anonymized(key): self._anonymized(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._anonymized(each) for each in value]
+        return value
 
     def _nameless(self, text: str) -> str:
         text = _IPV4.sub(self._address, text)

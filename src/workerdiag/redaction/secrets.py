@@ -10,140 +10,170 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from attrs import evolve
+from workerdiag.redaction.commands import MOST_CHARS, option_at
+from workerdiag.redaction.hints import PROGRAMS, key_line_hints, look_hints, may_hold, name_hints, url_hints
+from workerdiag.redaction.looks import key_line_at, look_around, look_at
+from workerdiag.redaction.named import named_at
+from workerdiag.redaction.pem import key_from, key_until, putty_at
+from workerdiag.redaction.quoting import quoted
+from workerdiag.redaction.urls import query_at, userinfo_at
+from workerdiag.redaction.values import HIDDEN
+from workerdiag.redaction.visible import visible
 
-from workerdiag.model.evidence import Gap
+__all__ = ["HIDDEN", "redacted"]
 
-HIDDEN = "[hidden]"
+Span = tuple[int, int]
 
-_NAME = r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|(?:api|access|private)[_-]?key|credentials?)"
-#: Each with the group that stays before what is hidden. Bounded, so that no line can stall it.
-_SECRETS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        # Authorization: Bearer ..., Proxy-Authorization: Basic ...
-        r"(?i)(\bauthorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:bearer|basic|token)?\s{0,3})[^\s\"',]{6,4000}",
-        # DB_PASSWORD=..., "aws_secret_access_key": "...", --token ...
-        rf"(?i)((?:\b|_)(?:[\w-]{{0,40}}[_-])?{_NAME}(?:[_-]?(?:id|value))?[\"']?\s{{0,3}}[=:]\s{{0,3}}[\"']?)[^\s\"',;&)}}\]]{{3,4000}}",
-        rf"(?i)(--(?:[\w-]{{0,40}}-)?{_NAME}\s{{1,3}})[^\s-][^\s]{{2,4000}}",
-        # postgres://user:password@host
-        r"(://[^/\s:@]{0,200}:)[^/\s@]{1,400}(?=@)",
-        # https://bucket/object?X-Amz-Signature=...&sig=...
-        r"(?i)([?&](?:x-amz-[\w-]{1,40}|x-goog-[\w-]{1,40}|sig|signature)=)[^&\s\"']{1,4000}",
-        # Formats that are keys by their looks: AWS, JWT, GitHub, Slack, Google.
-        r"()\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
-        r"()\beyJ[\w-]{8,4000}\.[\w-]{8,4000}\.[\w-]{4,4000}",
-        r"()\b(?:gh[pousr]_\w{30,255}|github_pat_\w{30,255}|xox[abprs]-[\w-]{10,255}|AIza[\w-]{35})",
-    )
-)
-#: Each secret has one of these in it, or before it, in capitals or not.
-_WORDS = (
-    "pass pwd secret token credential authorization apikey api_key api-key accesskey access_key access-key"
-    " privatekey private_key private-key ?sig &sig x-amz x-goog akia asia eyj ghp_ gho_ ghu_ ghs_ ghr_"
-    " github_pat_ xox aiza"
-).split()
-_PASSWORD_IN_URL = re.compile(r"://[^/\s:@]{0,200}:[^/\s@]{1,400}@")
-#: How far a secret can reach from there, with some room.
-_BEFORE_CHARS, _BEHIND_CHARS = 128, 4400
-_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----")
-_KEY_ENDS = re.compile(r"-----END [A-Z ]{0,30}KEY-----")
-_KEY_CHARS = 8000
-_KEY_TEXT = re.compile(r"(?:\s*(?:Proc-Type|DEK-Info):[^\n]{0,200})*[A-Za-z0-9+/=\s\\]{0,8000}")
+#: What stands beside something hidden may belong to it; mostly the second pass finds nothing more.
+_MOST_PASSES = 4
+
+_BEARER = re.compile(r"(?i)(?<![\w-])bearer\s{1,4}((?=\S{0,60}[\d._=+/A-Z])[\w.~+/=-]{6,}|[\w-]{20,})")
+_BASIC = re.compile(r"(?<![\w-])(?i:basic)\s{1,4}((?=\S{0,60}[A-Z])(?=\S{0,60}[a-z])[A-Za-z0-9+/]{8,}={0,2})")
+_IDENTIFIED = re.compile(r"(?i)identified by (?:password )?(?=[\"'`\\])")
 
 
 def redacted(text: str, *, keep_lines: bool = False) -> str:
     """
     The *text* with what looks like a password, key or token hidden.
 
-    Takes time that grows with the length of the text, whatever is in it.
+    Takes time that grows with the length of the text, whatever is in it, and gives at most eight times as
+    many characters. Escapes and characters that do not show hide no secret.
 
     Args:
         text: Of any length.
         keep_lines: Leave as many line ends as there were.
     """
-    if "PRIVATE KEY-----" in text:
-        text = _without_private_keys(text, keep_lines=keep_lines)
-    shown: list[str] = []
-    done = 0
-    for start, end in _windows(text):
-        shown += (text[done:start], _without_values(text[start:end]))
-        done = end
-    return "".join((*shown, text[done:])) if shown else text
-
-
-def _without_values(text: str) -> str:
-    for secret in _SECRETS:
-        text = secret.sub(rf"\g<1>{HIDDEN}", text)
+    for _ in range(_MOST_PASSES):
+        hidden = _once(text, keep_lines=keep_lines)
+        if hidden == text:
+            break
+        text = hidden
     return text
 
 
-def _windows(text: str) -> Iterator[tuple[int, int]]:
-    """
-    From where to where the text has to be looked at closely.
-    """
-    start = end = -1
-    for at in sorted(_hints(text)):
-        if start >= 0 and at - _BEFORE_CHARS <= end:
-            end = at + _BEHIND_CHARS
-            continue
-        if start >= 0:
-            yield start, end
-        start, end = max(0, at - _BEFORE_CHARS), at + _BEHIND_CHARS
-    if start >= 0:
-        yield start, min(len(text), end)
-
-
-def _hints(text: str) -> Iterator[int]:
-    """
-    Where a secret may be. Plain searches: one pattern for all of them takes ten times as long.
-    """
-    lower = text.lower()
-    if len(lower) != len(text):  # some letters become two: places would not be the same
-        lower = "".join(char.lower() if char.isascii() else char for char in text)
-    for word in _WORDS:
-        yield from _places(lower, word)
-    for at in _places(text, "://"):
-        if _PASSWORD_IN_URL.match(text, at):
-            yield at
-
-
-def _places(text: str, word: str) -> Iterator[int]:
-    at = text.find(word)
-    while at >= 0:
-        yield at
-        at = text.find(word, at + len(word))
-
-
-def _without_private_keys(text: str, *, keep_lines: bool) -> str:
+def _once(text: str, *, keep_lines: bool) -> str:
+    seen = visible(text)
+    if not may_hold(seen.text):
+        return text
     shown: list[str] = []
     done = 0
-    for begins in _KEY_BEGINS.finditer(text):
-        if begins.start() < done:
-            continue
-        ends = _KEY_ENDS.search(text, begins.end(), begins.end() + _KEY_CHARS)
-        end = ends.end() if ends else _end_of_key(text, begins.end())
-        lines = text.count("\n", begins.start(), end) if keep_lines else 0
-        shown += (text[done : begins.start()], HIDDEN, "\n" * lines)
-        done = end
-    return "".join((*shown, text[done:]))
+    for begin, end in _joined(_spans(seen.text)):
+        start, stop = seen.written_at(begin, end)
+        lines = text.count("\n", start, stop) if keep_lines else 0
+        shown += (text[done:start], HIDDEN, "\n" * lines)
+        done = stop
+    return "".join((*shown, text[done:])) if shown else text
 
 
-def _end_of_key(text: str, at: int) -> int:
+def _joined(spans: Iterable[Span]) -> Iterator[Span]:
     """
-    Where a key ends that has no end mark: behind all that it can be made of.
+    The spans in their order, those that overlap or touch as one.
     """
-    found = _KEY_TEXT.match(text, at)
-    return found.end() if found else at
+    whole: Span | None = None
+    for begin, end in sorted(spans):
+        if whole is None:
+            whole = begin, end
+        elif begin <= whole[1]:
+            whole = whole[0], max(whole[1], end)
+        else:
+            yield whole
+            whole = begin, end
+    if whole is not None:
+        yield whole
 
 
-def redacted_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
+def _spans(text: str) -> Iterator[Span]:
     """
-    The *gaps* without secrets in what was tried and what would help, each trouble once.
+    Where the secrets are, in no order. What was read once by one kind of look is not read again by it.
     """
-    found: dict[tuple[str, str, str], Gap] = {}
-    for gap in gaps:
-        said = evolve(
-            gap, source=redacted(gap.source), detail=redacted(gap.detail), remedy=redacted(gap.remedy)
-        )
-        found.setdefault((said.source, said.reason, said.detail), said)
-    return tuple(found.values())
+    done = 0
+    for at, hint in name_hints(text):
+        if at >= done:
+            done, span = named_at(text, at, hint)
+            if span and span[0] < span[1]:
+                done = span[1]
+                yield span
+    done = 0
+    for at, hint in url_hints(text):
+        if at >= done:
+            done, found = userinfo_at(text, at, at + (3 if hint[0] == ":" else 1))
+            yield from found
+    for at, _ in key_line_hints(text):
+        yield from key_line_at(text, at)
+    yield from _Looks(text).spans()
+
+
+class _Looks:
+    """
+    Secrets by their looks, or by the program or the scheme before them.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        #: Everything before it is hidden or no secret.
+        self._done = 0
+        self._program: tuple[str, int] | None = None
+        self._key_ends = -2
+
+    def spans(self) -> Iterator[Span]:
+        """
+        Where they are.
+        """
+        for at, hint in look_hints(self._text):
+            if at < self._done:
+                continue
+            for begin, end in self._at(at, hint):
+                self._done = max(self._done, end)
+                if begin < end:
+                    yield begin, end
+
+    def _at(self, at: int, hint: str) -> list[Span]:
+        text = self._text
+        if hint[0] == "?":
+            self._done, found = query_at(text, at)
+            return found
+        if hint in PROGRAMS:
+            self._program = hint, at
+            return []
+        if hint[0].isspace() or hint[0] in "\"'([,":
+            return self._option(at + 1)
+        if hint in {"-----begin ", "-----end ", "private-lines:", "identified by"}:
+            return _one(self._marked(at, hint))
+        return self._look(at, hint)
+
+    def _look(self, at: int, hint: str) -> list[Span]:
+        text = self._text
+        if found := _BEARER.match(text, at) or _BASIC.match(text, at):
+            return [found.span(1)]
+        return look_at(text, at, hint) or look_around(text, at + len(hint) - 2 if hint[-2:] == "==" else at)
+
+    def _option(self, at: int) -> list[Span]:
+        if self._program is None:
+            return []
+        program, begins = self._program
+        if at - begins > MOST_CHARS or "\n" in self._text[begins:at]:
+            self._program = None
+            return []
+        return _one(option_at(self._text, at, program))
+
+    def _marked(self, at: int, hint: str) -> Span | None:
+        if hint == "identified by":
+            return _identified(self._text, at)
+        if hint == "-----begin ":
+            if self._key_ends != -1 and self._key_ends < at:
+                self._key_ends = self._text.find("-----END ", at)
+            return key_from(self._text, at, self._key_ends)
+        return key_until(self._text, at, self._done) if hint == "-----end " else putty_at(self._text, at)
+
+
+def _identified(text: str, at: int) -> Span | None:
+    """
+    The password of ``CREATE USER x IDENTIFIED BY 'password'``.
+    """
+    named = _IDENTIFIED.match(text, at)
+    string = quoted(text, named.end()) if named else None
+    return None if string is None or text[string[0] : string[1]] == HIDDEN else string[:2]
+
+
+def _one(span: Span | None) -> list[Span]:
+    return [] if span is None else [span]

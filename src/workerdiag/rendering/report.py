@@ -10,6 +10,8 @@ from typing import Any, TypeVar, cast
 from attrs import evolve, field, fields, frozen, has
 
 from workerdiag.model.diagnosis import Findings
+from workerdiag.redaction.objects import redacted_object
+from workerdiag.redaction.secrets import redacted
 from workerdiag.rendering.markdown import escape, render_markdown
 from workerdiag.rendering.words import clean, clipped, moment, one_line, percent, size
 
@@ -59,6 +61,7 @@ def render_report(findings: Findings, beside: Beside) -> str:
     """
     The report, in at most 60,000 characters, everything untrusted escaped.
     """
+    findings = redacted_object(findings)  # a bundle of others, or of an older version, may hold secrets
     parts = [f"## {escape(_title(findings))}\n\n", _diagnosis(findings)]
     length = sum(map(len, parts)) + 1000
     left_out = []
@@ -118,9 +121,9 @@ def _sections(beside: Beside) -> Iterator[tuple[str, list[str]]]:
             else again.summary
         )
         yield f"Judged again by knowledge {escape(_safe(again.knowledge))}", [f"- {escape(_safe(said))}"]
-    yield "Versions", list(_rows(beside.versions.items()))
+    yield "Versions", list(_rows(redacted_object(beside.versions).items()))
     yield "Timeline", [_when(each) for each in beside.moments]
-    yield "Configuration", list(_rows(beside.configuration.items()))
+    yield "Configuration", list(_rows(redacted_object(beside.configuration).items()))
     kept = ((name, f"{size(read)}, {size(part)} of it kept") for name, read, part in beside.logs)
     yield "Logs that were read", list(_rows(kept))
     yield "Not in this report", [f"- {escape(_safe(each))}" for each in beside.missing[:_MOST_ROWS]]
@@ -139,4 +142,4 @@ def _when(each: Moment) -> str:
 
 
 def _safe(text: object) -> str:
-    return clipped(one_line(clean(str(text))), _MOST_VALUE_CHARS)
+    return clipped(one_line(clean(redacted(str(text)))), _MOST_VALUE_CHARS)

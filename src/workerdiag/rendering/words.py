@@ -14,15 +14,11 @@ from attrs import evolve, fields, has
 
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.evidence import Identity
+from workerdiag.redaction.visible import ESCAPES
 
 T = TypeVar("T")
 
-#: What a terminal may act upon (ECMA-48, 5th edition): CSI, OSC/DCS/SOS/PM/APC strings, other escapes.
-_ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
-    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])(?:[^\x00-\x1f\x80-\x9f]*(?:\x07|\x1b\\|\x9c))?"
-    r"|\x1b[ -/]*[0-~]?"
-)
+_ESCAPES = re.compile(ESCAPES)
 #: Unicode categories that hide or reorder what shows: controls, formats (bidi, zero width), private use.
 _INVISIBLE = frozenset({"Cc", "Cf", "Co"})
 

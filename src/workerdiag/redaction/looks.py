@@ -1,0 +1,225 @@
+"""
+Secrets that are known by their looks, whatever stands before them.
+
+Each begins with something definite. The prefixes are those that the services document for secret scanners.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from attrs import frozen
+
+#: What a token begins with, in small letters, and what follows. Quantifiers are bounded below, so that
+#: words of people do not count, and a token that a log has cut off mostly does.
+_BY_PREFIX: Mapping[str, str] = {
+    # clouds
+    "akia": r"(?-i:AKIA[0-9A-Z]{12,})",
+    "asia": r"(?-i:ASIA[0-9A-Z]{12,})",
+    "abia": r"(?-i:ABIA[0-9A-Z]{12,})",
+    "acca": r"(?-i:ACCA[0-9A-Z]{12,})",
+    "a3t": r"(?-i:A3T[A-Z0-9]{13,})",
+    "absk": r"(?-i:ABSK[A-Za-z0-9+/=]{40,})",
+    "amzn.mws.": r"amzn\.mws\.[0-9a-f-]{30,}",
+    "aiza": r"(?-i:AIza[\w-]{20,})",
+    "ya29.": r"ya29\.[\w-]{10,}",
+    "gocspx-": r"GOCSPX-[\w-]{16,}",
+    "1//0": r"1//0[\w-]{20,}",
+    "ltai": r"(?-i:LTAI[A-Za-z0-9]{12,})",
+    "akid": r"(?-i:AKID[A-Za-z0-9]{28,})",
+    "dop_v1_": r"dop_v1_[0-9a-f]{16,}",
+    "doo_v1_": r"doo_v1_[0-9a-f]{16,}",
+    "dor_v1_": r"dor_v1_[0-9a-f]{16,}",
+    "hrku-": r"HRKU-[\w-]{20,}",
+    "fo1_": r"fo1_[\w-]{20,}",
+    "flyv1 ": r"FlyV1\ [\w+/=,-]{20,}",
+    "tskey-": r"tskey-[\w-]{12,}",
+    "nfp_": r"nfp_[A-Za-z0-9]{20,}",
+    "sbp_": r"sbp_[0-9a-f]{20,}",
+    "pscale_": r"pscale_(?:tkn|pw|oauth)_[\w=.-]{16,}",
+    # code, packages and builds
+    "ghp_": r"ghp_\w{10,}",
+    "gho_": r"gho_\w{10,}",
+    "ghu_": r"ghu_\w{10,}",
+    "ghs_": r"ghs_\w{10,}",
+    "ghr_": r"ghr_\w{10,}",
+    "github_pat_": r"github_pat_\w{10,}",
+    "glpat-": r"glpat-[\w.-]{10,}",
+    "gldt-": r"gldt-[\w-]{10,}",
+    "glrt-": r"glrt-[\w.-]{10,}",
+    "glcbt-": r"glcbt-[\w-]{10,}",
+    "glptt-": r"glptt-[\w-]{10,}",
+    "glft-": r"glft-[\w-]{10,}",
+    "glimt-": r"glimt-[\w-]{10,}",
+    "glagent-": r"glagent-[\w-]{10,}",
+    "glsoat-": r"glsoat-[\w-]{10,}",
+    "gloas-": r"gloas-[\w-]{10,}",
+    "gr1348941": r"GR1348941[\w-]{10,}",
+    "npm_": r"npm_[A-Za-z0-9]{20,}",
+    "pypi-": r"pypi-AgE[\w-]{16,}",
+    "rubygems_": r"rubygems_[0-9a-f]{20,}",
+    "clojars_": r"CLOJARS_[0-9a-z]{30,}",
+    "oy2": r"oy2[a-z0-9]{43}",
+    "dckr_pat_": r"dckr_pat_[\w-]{16,}",
+    "akcp": r"(?-i:AKCp[A-Za-z0-9]{20,})",
+    "ccipat_": r"CCIPAT_\w{10,}",
+    "bkua_": r"bkua_[0-9a-z]{20,}",
+    "pul-": r"pul-[0-9a-f]{30,}",
+    "hvs.": r"hvs\.[\w-]{10,}",
+    "hvb.": r"hvb\.[\w-]{10,}",
+    "hvr.": r"hvr\.[\w-]{10,}",
+    "dp.": r"dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{16,}",
+    # data, models and monitoring
+    "dapi": r"dapi[0-9a-f]{24,}(?:-\d)?",
+    "dose": r"dose[0-9a-f]{32}",
+    "dkea": r"dkea[0-9a-f]{32}",
+    "hf_": r"hf_[A-Za-z0-9]{16,}",
+    "api_org_": r"api_org_[A-Za-z0-9]{20,}",
+    "sk-": r"sk-(?=[\w-]{0,60}\d)[\w-]{16,}",
+    "r8_": r"r8_[A-Za-z0-9]{20,}",
+    "gsk_": r"gsk_[A-Za-z0-9]{20,}",
+    "xai-": r"xai-[A-Za-z0-9]{20,}",
+    "pplx-": r"pplx-[A-Za-z0-9]{20,}",
+    "lsv2_": r"lsv2_(?:pt|sk)_\w{16,}",
+    "pnu_": r"pnu_[A-Za-z0-9]{20,}",
+    "pnb_": r"pnb_[A-Za-z0-9]{20,}",
+    "glsa_": r"glsa_\w{16,}",
+    "glc_": r"glc_[\w+/=]{16,}",
+    "nrak-": r"NRAK-[A-Z0-9]{16,}",
+    "nrii-": r"NRII-[\w-]{16,}",
+    "nrjs-": r"NRJS-[\w-]{16,}",
+    "nraa-": r"NRAA-[\w-]{16,}",
+    "sntrys_": r"sntrys_[\w+/=-]{16,}",
+    "sntryu_": r"sntryu_[0-9a-f]{16,}",
+    "dt0c01.": r"dt0c01\.[A-Z0-9]{16,}\.[A-Z0-9]{16,}",
+    "pmak-": r"PMAK-[0-9a-f-]{20,}",
+    # people, payment and mail
+    "xox": r"xox[a-z](?:\.xox[a-z])?-[\w-]{8,}",
+    "xapp-": r"xapp-[\w-]{16,}",
+    "sk_": r"sk_(?:live|test|prod)_\w{8,}",
+    "rk_": r"rk_(?:live|test|prod)_\w{8,}",
+    "pk_": r"pk_(?:live|test|prod)_\w{8,}",
+    "whsec_": r"whsec_[\w+/=]{16,}",
+    "sq0": r"sq0[a-z]{3}-[\w-]{20,}",
+    "eaaa": r"(?-i:EAAA[\w-]{50,})",
+    "shpat_": r"shpat_[0-9a-f]{16,}",
+    "shpca_": r"shpca_[0-9a-f]{16,}",
+    "shppa_": r"shppa_[0-9a-f]{16,}",
+    "shpss_": r"shpss_[0-9a-f]{16,}",
+    "sg.": r"(?-i:SG\.[\w-]{16,}(?:\.[\w-]{16,})?)",
+    "key-": r"key-[0-9a-f]{32}\b",
+    "xkeysib-": r"xkeysib-[\w-]{20,}",
+    "sl.": r"sl\.[\w-]{40,}",
+    "atatt3": r"ATATT3[\w=-]{16,}",
+    "atctt3": r"ATCTT3[\w=-]{16,}",
+    "atbb": r"(?-i:ATBB[\w=-]{16,})",
+    "lin_api_": r"lin_api_[A-Za-z0-9]{16,}",
+    "lin_oauth_": r"lin_oauth_[A-Za-z0-9]{16,}",
+    "figd_": r"figd_[\w-]{16,}",
+    "ntn_": r"ntn_[A-Za-z0-9]{20,}",
+    "secret_": r"secret_[A-Za-z0-9]{40,}",
+    "pat-": r"pat-[a-z]{2}\d-[0-9a-f-]{30,}",
+    "cfpat-": r"CFPAT-[\w-]{20,}",
+    "rdme_": r"rdme_\w{20,}",
+    "eyj": r"(?-i:eyJ[\w-]{8,}(?:\.[\w-]{4,}){0,4})",
+    "age-secret-key-": r"AGE-SECRET-KEY-1[0-9A-Z]{20,}",
+    "hooks.slack.com/": r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w/+-]{8,})",
+    "/api/webhooks/": r"/api/webhooks/\d{1,30}/([\w-]{8,})",
+    "webhook.office.com/": r"webhook\.office\.com/([\w/@-]{8,})",
+}
+PREFIXES = tuple(_BY_PREFIX)
+#: Each to be matched where its prefix stands; of some only a part is hidden.
+_LOOKS = {
+    prefix: re.compile(f"(?i){look}" if prefix[0] == "/" else rf"(?i)(?<![A-Za-z0-9]){look}")
+    for prefix, look in _BY_PREFIX.items()
+}
+#: A secret key of AWS, which nothing but its id before it gives away.
+_AWS_ID = re.compile(r"(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Z])")
+_AWS_SECRET = re.compile(
+    r"[^\w+/]{1,8}(?:[A-Za-z_-]{1,30}[\"']?[^\w+/]{1,8})?([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/])"
+)
+_DIGITS, _HEX = "0123456789", "0123456789abcdef"
+_ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" + _DIGITS
+
+
+@frozen
+class Middle:
+    """
+    A secret that begins with nothing definite, by something definite within it.
+    """
+
+    #: What is searched for, in small letters, in RE2's language.
+    hint: str
+    #: Characters before the hint, and how many of them at least and at most.
+    chars: str
+    least: int
+    most: int
+    #: How it goes on where the hint stands.
+    rest: re.Pattern[str]
+
+
+#: Bot tokens of Telegram and Discord, keys of Twilio, Azure, Mailchimp, New Relic and Terraform, and hashes.
+MIDDLES = (
+    Middle(":aa", _DIGITS, 8, 10, re.compile(r":AA[\w-]{20,}")),
+    Middle("[a-z0-9+/]{9}==", _ALNUM + "+/", 86, 86, re.compile("==")),
+    Middle(  # an older token of Vault
+        r"\bs\.[a-z0-9]{24}\b",
+        "",
+        0,
+        0,
+        re.compile(r"s\.(?=[A-Za-z]{0,23}\d)(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}\b"),
+    ),
+    Middle(r"\b(?:sk|ac)[0-9a-f]{32}\b", "", 0, 0, re.compile(r"(?:SK|AC)[0-9a-f]{32}\b")),
+    Middle("q~", _ALNUM + "_~.-", 4, 4, re.compile(r"Q~[\w~.-]{25,40}")),
+    Middle("-us", _HEX, 32, 32, re.compile(r"-us\d{1,2}\b")),
+    Middle("nral", _HEX, 36, 36, re.compile(r"NRAL\b")),
+    Middle(r"\.atlasv1\.", _ALNUM, 14, 14, re.compile(r"\.atlasv1\.[\w-]{20,}")),
+    Middle(r"\.[\w-]{6}\.[\w-]{27}", _ALNUM + "_-", 24, 28, re.compile(r"\.[\w-]{6}\.[\w-]{27,40}")),
+    Middle(
+        r"\$(?:2[aby]|argon2id?|[156y])\$",
+        "",
+        0,
+        0,
+        re.compile(r"\$(?:2[aby]|argon2id?|[156y])\$[\w./$=,+-]{20,}"),
+    ),
+)
+
+
+_KEY_LINE = re.compile(
+    r"(?<![\w+/=-])(?=\S{0,63}[A-Z])(?=\S{0,63}[a-z])(?=\S{0,63}\d)[A-Za-z0-9+/]{64}(?![\w+/=-])"
+)
+
+
+def look_at(text: str, at: int, prefix: str) -> list[tuple[int, int]]:
+    """
+    Where the secret is whose *prefix* stands at *at*, and what belongs to it; empty if there is none.
+    """
+    found = _LOOKS[prefix].match(text, at) if prefix in _LOOKS else None
+    if found is None:
+        return []
+    spans = [found.span(found.lastindex or 0)]
+    if _AWS_ID.match(text, at) and (secret := _AWS_SECRET.match(text, found.end())):
+        spans.append(secret.span(1))
+    return spans
+
+
+def key_line_at(text: str, at: int) -> list[tuple[int, int]]:
+    """
+    A line of a private key of which the marks were cut off: 64 characters of all kinds.
+    """
+    found = _KEY_LINE.match(text, at)
+    return [found.span()] if found else []
+
+
+def look_around(text: str, at: int) -> list[tuple[int, int]]:
+    """
+    Where the secret is of which the hint of a `Middle` stands at *at*; empty if there is none.
+    """
+    for middle in MIDDLES:
+        if rest := middle.rest.match(text, at):
+            before = text[max(0, at - middle.most - 1) : at]
+            count = len(before) - len(before.rstrip(middle.chars)) if middle.chars else 0
+            if middle.least <= count <= middle.most:
+                return [(at - count, rest.end())]
+    return []

@@ -1,0 +1,110 @@
+"""
+Where something in quotes or brackets ends, as programs, shells and logs write them.
+"""
+
+from __future__ import annotations
+
+import re
+
+_QUOTE = re.compile(
+    r"[bBrRfFuU]{0,2}(?P<slashes>\\{0,16})(?P<quote>\"\"\"|'''|[\"'`]|&quot;|&#3[49];)|(?P<curly>[\u201c\u2018])"
+)
+_CURLY = {"\u201c": "\u201d", "\u2018": "\u2019"}
+_BRACKETS = re.compile(r"[\[\](){}\"']")
+#: What a quote ends at, and where one has to look closer.
+_ENDS = {each: re.compile(rf"{each}|[\r\n]") for each in (*"\"'`\u201d\u2019", "&quot;", "&#34;", "&#39;")}
+_STOPS = {quote: re.compile(rf"[{quote}\\\r\n]") for quote in "\"'`"}
+_LINE_END = re.compile(r"[\r\n]")
+#: What is in brackets that do not end is cut off here.
+_MOST_IN_BRACKETS = 4000
+_MOST_SLASHES = 16
+
+
+def line_end(text: str, at: int) -> int:
+    """
+    Where the line ends that *at* is in.
+    """
+    found = _LINE_END.search(text, at)
+    return found.start() if found else len(text)
+
+
+def quoted(text: str, at: int) -> tuple[int, int, int] | None:
+    """
+    Begin and end of what is in the quotes that open at *at*, and where they are over; None without quotes.
+
+    Quotes that are not closed go on to the end of the line.
+    """
+    opened = _QUOTE.match(text, at)
+    if opened is None:
+        return None
+    begin = opened.end()
+    if curly := opened["curly"]:
+        end, width = _next(_ENDS[_CURLY[curly]], text, begin), 1
+    elif len(opened["quote"]) == 3:
+        end, width = text.find(opened["quote"], begin), 3
+        end = end if end >= 0 else len(text)
+    elif opened["slashes"] or opened["quote"].startswith("&"):
+        end = _escaped_end(text, begin, opened["quote"], len(opened["slashes"]))
+        width = len(opened["slashes"]) + len(opened["quote"])
+    else:
+        end, width = _plain_end(text, begin, opened["quote"]), 1
+    return begin, end, min(len(text), end + width)
+
+
+def _next(stops: re.Pattern[str], text: str, at: int) -> int:
+    found = stops.search(text, at)
+    return found.start() if found else len(text)
+
+
+def _plain_end(text: str, at: int, quote: str) -> int:
+    """
+    Where a quote ends in which a backslash escapes, or the same quote twice.
+    """
+    stops = _STOPS[quote]
+    begin = at
+    while found := stops.search(text, at):
+        at = found.start()
+        doubled = text[at] == quote and at > begin and text.startswith(quote, at + 1)
+        if text[at] == "\\" or doubled:
+            at += 2
+        else:
+            return at
+    return len(text)
+
+
+def _escaped_end(text: str, at: int, quote: str, slashes: int) -> int:
+    """
+    Where a quote ends whose own quotes are escaped, as in JSON within JSON.
+    """
+    begin = at
+    while found := _ENDS[quote].search(text, at):
+        at = found.start()
+        if text[at] in "\r\n":
+            return at
+        before = text[max(begin, at - _MOST_SLASHES - 1) : at]
+        count = len(before) - len(before.rstrip("\\"))
+        if count <= slashes:
+            return at - count
+        at += len(quote)
+    return len(text)
+
+
+def bracketed(text: str, at: int) -> int:
+    """
+    Where the bracket that opens at *at* is closed; one that is not goes on for 4,000 characters.
+    """
+    depth = 0
+    last = min(len(text), at + _MOST_IN_BRACKETS)
+    while found := _BRACKETS.search(text, at, last):
+        at = found.end()
+        match found[0]:
+            case "[" | "(" | "{":
+                depth += 1
+            case "]" | ")" | "}":
+                depth -= 1
+                if depth == 0:
+                    return at
+            case _:
+                string = quoted(text, found.start())
+                at = string[2] if string else at
+    return last

@@ -1,0 +1,216 @@
+"""
+Where the value behind the name of a secret begins and ends, and which values are no secrets.
+"""
+
+from __future__ import annotations
+
+import re
+
+from workerdiag.redaction.names import is_about_place, is_header
+from workerdiag.redaction.quoting import bracketed, line_end, quoted
+
+HIDDEN = "[hidden]"
+
+#: What may end a value without quotes, and what must follow so that it does.
+_STOPS = re.compile(r"[\s\"'`,;&<)\]}\\]")
+_PAIR = r"[\w.-]{1,60}[\"']?[ ]?(?:=|:(?!//))"
+_ENDS = {
+    ",": re.compile(rf",(?:\s|$|[\"']|[ ]?{_PAIR})"),
+    ";": re.compile(rf";(?:\s|$|[\"']|{_PAIR})"),
+    "&": re.compile(rf"&(?:(?:amp;|lt;|quot;|\#3[49];)|{_PAIR}|$)"),
+    "<": re.compile(r"</|<br"),
+    ")": re.compile(r"[)\]}]{1,8}(?:[\s,;:.\"'\\]|$)"),
+    "'": re.compile(r"[\"'`]{1,3}(?:[\s,;:.)\]}>&\\]|$)"),
+    "\\": re.compile(rf"\\{{1,16}}(?:[\"']|[rn](?:\\|[\"'\s]|$|{_PAIR}))"),
+}
+_ENDS |= {"]": _ENDS[")"], "}": _ENDS[")"], '"': _ENDS["'"], "`": _ENDS["'"]}
+_SCHEME = re.compile(
+    r"(?i)(?:bearer|basic|digest|negotiate|token|apikey|api-key|key|splunk|aws4-hmac-sha256|oauth)[ ]+"
+)
+_LINE_BEGINS = re.compile(r"(?:^|\n)[ \t]*(?:-[ ]|export[ ]|set[ ])?$")
+_CALL = re.compile(r"(?:await[ ])?[A-Za-z_][\w.]{0,80}(?=[(\[])")
+_BLOCK = re.compile(r"[|>][+-]?\d?[ \t]*\r?\n")
+_HEADER_STOP = re.compile(r"[\r\n]|\\r\\n|\\n")
+_HEADER_STOPS = {quote: re.compile(rf"{quote}|{_HEADER_STOP.pattern}") for quote in "\"'"}
+_SEMICOLON = re.compile(r"[;\r\n]")
+
+#: What programs write in the place of a secret.
+_NO_SECRET = re.compile(
+    r"(?i:true|false|none|null|nil|undefined|yes|no|on|off|str|int|bytes|bool|float|object|optional|any"
+    r"|secretstr|string|required|missing|unset|empty|not|redacted|hidden|masked|\*{2,}|x{3,}|\.{3}|\u2026|-+"
+    r"|(?:optional|union)\[[\w, .|]{1,60}\]|<(?:redacted|hidden|masked|removed|your[^<>]*|class[^<>]*)>"
+    r"|<(?:function[^<>]*|[^<>]* object at 0x[0-9a-f]+)>|\[(?:hidden|redacted|filtered|masked)\])[.,:;)\]}]*"
+    r"|\$\{\w*\}|\$[A-Z_][A-Z0-9_]*|%\(?\w*\)?[sdr]"
+)
+_KEY_FILE = re.compile(r"[\w./~\\:-]{1,400}\.(?:pem|key|crt|cer|p12|pfx|jks)")
+_NUMBER = re.compile(r"[-+]?\d{1,6}(?:\.\d{0,6})?(?:e[-+]?\d+)?[smhBKMG%]?[.,:;)\]}]*")
+_VARIABLE = re.compile(r"\$\{\w*\}(?:[\s\"'`,;)\]}&<\\]|$)")
+#: Source code in a traceback that fetches the value from elsewhere.
+_CODE = re.compile(
+    r"(?:self|cls|args|kwargs|kw|config|conf|cfg|settings|options|opts|params|os|env|environ|ctx|request)"
+    r"\.[A-Za-z_][\w.]*[,:;)\]}]*"
+)
+_FETCHES = re.compile(
+    r"environ|getenv|getpass|input|prompt|get|pop|get_\w+|read_\w+|load_\w+|fetch_\w+|make_\w+"
+    r"|create_\w+|tokenize|normalize_token|uuid4|uuid1|len|open|token_hex|token_urlsafe|_\w+"
+)
+#: Names whose value is a secret even if it is a number.
+_PASSES = re.compile(r"(?i)pass[^e]|pwd|secret")
+#: Kubernetes names the object that has the secret.
+_REFERENCE = re.compile(r"\[?\s?\{\s?[\"']?name[\"']?\s?:\s?[\"']?[\w.-]{1,253}[\"']?\s?\}\s?\]?[,}]{0,4}")
+#: What a command has where a person puts the secret in.
+_TO_FILL_IN = re.compile("PASSWORD|PASSWD|TOKEN|SECRET|(?:API_|ACCESS_|SECRET_)?KEY")
+_CONSTANTS = re.compile(r"None|True|False|null|true|false|\[hidden\]")
+_NOTHING = re.compile(r"[\[\](){}\s,:.\d-]*")
+
+
+def is_no_secret(name: str, value: str) -> bool:
+    """
+    Whether the whole *value* of a secret's name is none: empty, a placeholder, a small number, a place.
+    """
+    said = value.strip()
+    is_place = is_about_place(name, said) or _KEY_FILE.fullmatch(said) is not None
+    is_count = _PASSES.search(name) is None and _NUMBER.fullmatch(said) is not None
+    return not said or is_count or is_place or _NO_SECRET.fullmatch(said) is not None
+
+
+def value_at(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tuple[int, int] | None:
+    """
+    From where to where the value at *at* is to be hidden; None if there is none, or no secret.
+
+    Args:
+        text: The text.
+        at: Where the value begins, behind the sign that gives it to the name.
+        name: Whose value it is.
+        begins: Where the name begins.
+        spaced: Whether a value without quotes may have blanks in it, as in ``password: two words``.
+    """
+    if found := quoted(text, at):
+        begin, end, _ = found
+        return None if is_no_secret(name, text[begin:end]) else _behind_scheme(text, begin, end)
+    if is_header(name):
+        return _shown(name, text, *_behind_scheme(text, at, _header_end(text, at, begins)))
+    if _BLOCK.match(text, at):
+        return _block(text, at, begins)
+    return _unquoted(text, at, name, begins=begins, spaced=spaced)
+
+
+def _unquoted(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tuple[int, int] | None:
+    if text.startswith(HIDDEN, at):
+        behind = at + len(HIDDEN)
+        end = _connected_end(text, behind) if text[begins - 1 : begins] == ";" else _plain_end(text, behind)
+        return (at, end) if end > behind else None
+    if _VARIABLE.match(text, at):
+        return None
+    if text[at : at + 1] in {"[", "(", "{"}:
+        end = _plain_end(text, bracketed(text, at))
+        if _REFERENCE.fullmatch(text, at, end):
+            return None
+        return None if _NOTHING.fullmatch(_CONSTANTS.sub("", text[at:end])) else (at, end)
+    if call := _CALL.match(text, at):
+        return _call(text, at, call.end(), call[0].rpartition(".")[2])
+    return _bare(text, at, name, begins=begins, spaced=spaced)
+
+
+def _bare(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tuple[int, int] | None:
+    if text[begins - 1 : begins] == ";":  # a connection string
+        end = _connected_end(text, at)
+    elif spaced:
+        end = line_end(text, at) if _alone(text, begins) else _plain_end(text, at, spaced=True)
+        end = at + len(text[at:end].rstrip())
+    else:
+        begin = at
+        if scheme := _SCHEME.match(text, at):
+            begin = scheme.end()
+        end = _plain_end(text, begin)
+        at = begin if end > begin else at
+    return _shown(name, text, at, end)
+
+
+def _shown(name: str, text: str, at: int, end: int) -> tuple[int, int] | None:
+    value = text[at:end]
+    return None if not value.strip() or _is_harmless(name, value) else (at, end)
+
+
+def _connected_end(text: str, at: int) -> int:
+    """
+    Where a value of a connection string ends, which may have blanks in it.
+    """
+    found = _SEMICOLON.search(text, at)
+    return found.start() if found and found[0] == ";" else _plain_end(text, at)
+
+
+def _alone(text: str, begins: int) -> bool:
+    """
+    Whether the name is the first thing in its line.
+    """
+    return _LINE_BEGINS.search(text, max(0, begins - 60), begins) is not None
+
+
+def _plain_end(text: str, at: int, *, spaced: bool = False) -> int:
+    """
+    Where a value without quotes ends. What may be a part of it is one.
+    """
+    while found := _STOPS.search(text, at):
+        at = found.start()
+        if found[0].isspace():
+            if not spaced or found[0] in "\r\n":
+                return at
+        elif not _ends_hidden(text, at) and _ENDS[found[0]].match(text, at):
+            return at
+        at += 1
+    return len(text)
+
+
+def _ends_hidden(text: str, at: int) -> bool:
+    return text[at] == "]" and text.endswith(HIDDEN, 0, at + 1)
+
+
+def _header_end(text: str, at: int, begins: int) -> int:
+    """
+    The end of the line, or of the quotes that opened before the name.
+    """
+    stop = _HEADER_STOPS.get(text[begins - 1 : begins], _HEADER_STOP).search(text, at)
+    end = stop.start() if stop else len(text)
+    return end if stop is None or stop[0] not in {'"', "'"} else at + len(text[at:end].rstrip("\\"))
+
+
+def _behind_scheme(text: str, begin: int, end: int) -> tuple[int, int]:
+    scheme = _SCHEME.match(text, begin, end)
+    return (scheme.end(), end) if scheme and scheme.end() < end else (begin, end)
+
+
+def _block(text: str, at: int, begins: int) -> tuple[int, int] | None:
+    """
+    A block of YAML: the lines that are further in than the name.
+    """
+    start = end = line_end(text, at)
+    line_begins = text.rfind("\n", max(0, begins - 200), begins) + 1
+    before = text[line_begins:begins]
+    indent = -1 if before.strip(" -") else len(before)
+    while end < len(text):
+        stop = line_end(text, end + 1)
+        line = text[end + 1 : stop]
+        if line.strip() and len(line) - len(line.lstrip()) <= max(0, indent):
+            break
+        end = stop
+    hidden = text[start + 1 : end]
+    if not hidden.strip() or hidden.strip() == HIDDEN:
+        return None
+    return start + 1 + len(hidden) - len(hidden.lstrip()), end
+
+
+def _call(text: str, at: int, opens: int, called: str) -> tuple[int, int] | None:
+    end = bracketed(text, opens)
+    if _FETCHES.fullmatch(called) or not re.search(r"[\"']", text[opens:end]):
+        rest = text[end : end + 1]
+        return None if not rest or rest in " \t\r\n,;:.)]}\"'" else (at, _plain_end(text, end))
+    return at, _plain_end(text, end)
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    word = value.strip()
+    if is_no_secret(name, word) or _CODE.fullmatch(word) or _TO_FILL_IN.fullmatch(word):
+        return True
+    low = name.lower()
+    return word.rstrip(",:;)]}").lower().removeprefix("_") in {low, low.rpartition(".")[2]}
