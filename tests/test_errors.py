@@ -32,3 +32,30 @@ def test_an_error_survives_being_pickled(name):
 
     assert type(again) is type(problem)
     assert str(again) == str(problem)
+
+
+class Unsayable(Exception):  # noqa: N818
+    """
+    It fails where it is to say what it is.
+    """
+
+    def __str__(self):
+        raise SystemExit
+
+
+@pytest.mark.parametrize(
+    ("problem", "text"),
+    [
+        (ValueError("no number"), "ValueError: no number"),
+        (ValueError(), "ValueError"),
+        (Unsayable(), "Unsayable: <str() of it raised SystemExit>"),
+        (OSError("caf\udce9"), r"OSError: caf\udce9"),
+        (KeyError("x" * 10**6), "KeyError: '" + "x" * 489),
+    ],
+)
+def test_every_error_can_be_worded(problem, text):
+    """
+    In bounded text that can be written anywhere, whatever its own str() does.
+    """
+    assert errors.worded(problem) == text
+    assert len(errors.said_by(ValueError("é" * 10**6))) < 100_000

@@ -12,6 +12,9 @@ from typing import Any
 
 from attrs import define, fields, has
 
+#: What an error says can be all of what it could not read; nobody reads more than this.
+_MOST_CHARS = 64 * 1024
+
 
 def clean(text: str) -> str:
     r"""
@@ -34,10 +37,10 @@ def worded(problem: BaseException, *, most_chars: int = 500) -> str:
 
 def said_by(problem: BaseException) -> str:
     """
-    What an error says of itself; empty if it says nothing.
+    What an error says of itself, the beginning of it; empty if it says nothing.
     """
     try:
-        return clean(str(problem)).strip()
+        return clean(str.__getitem__(str(problem), slice(_MOST_CHARS))).strip()
     except BaseException as worse:  # it runs foreign code
         if is_from_keyboard(worse):
             raise

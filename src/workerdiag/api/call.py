@@ -55,7 +55,7 @@ class Call:
         try:
             gathering = Gathering(self._given.client, facts, budget_s=self._budget.live_s)
             live = await gathering.collect_async()
-        except Exception as problem:  # noqa: BLE001  never make it worse
+        except (Exception, SystemExit) as problem:  # noqa: BLE001  never make it worse
             live = [_failed("cluster", problem)]
         return await asyncio.to_thread(
             self._diagnosed, facts, lambda _: in_time(live, deadline=self._budget.search_until)
