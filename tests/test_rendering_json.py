@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 import types
 import typing
 
@@ -221,3 +222,20 @@ def test_any_json_is_a_diagnosis_or_a_clear_error(value):
     """
     with pytest.raises(BadReportError):
         from_json(json.dumps(value))
+
+
+def test_mistakes_of_a_long_text_take_bounded_room():
+    """
+    Wording each of 50,000 mistakes would take a hundred times the text.
+    """
+    text = broken(deaths=["x"] * 50_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadReportError, match="expected an object") as caught:
+            Diagnosis.from_json(text)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert len(str(caught.value)) < 10_000
+    assert peak_bytes < 20 * len(text)

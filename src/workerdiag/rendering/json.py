@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,6 +21,10 @@ from workerdiag.rendering.json_schema import DIALECT, PRIMITIVES, define
 
 if TYPE_CHECKING:
     from cattrs import Converter
+
+#: In a longer text only the first mistake is told, without its place: each takes some kB to word.
+_MOST_PLACED_CHARS = 64 * 1024
+_MOST_WHY_CHARS = 8 * 1024
 
 
 def to_dict(findings: Findings) -> dict[str, Any]:
@@ -51,8 +56,9 @@ def from_json(text: str) -> dict[str, Any]:
         raise BadReportError(f"this workerdiag reads schema {JSON_SCHEMA}, the text has {found!r}")
     try:
         findings = _converter().structure(content, Findings)
-    except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
-        raise BadReportError("; ".join(_worded(problem))) from None
+    except Exception as problem:  # noqa: BLE001  hooks and validators raise anything
+        why = said_by(problem) if len(text) > _MOST_PLACED_CHARS else "; ".join(_mistakes(content))
+        raise BadReportError(why[:_MOST_WHY_CHARS]) from None
     return {each.name: getattr(findings, each.name) for each in fields(Findings)}
 
 
@@ -90,14 +96,17 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 @cache
-def _converter() -> Converter:
+def _converter(*, with_places: bool = False) -> Converter:
     """
     One converter of our own: exact types, all keys, no others.
+
+    Args:
+        with_places: Whether it goes on after a mistake, and tells where each is.
     """
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn
 
-    converter = Converter(forbid_extra_keys=True, detailed_validation=True)
+    converter = Converter(forbid_extra_keys=True, detailed_validation=with_places)
     for primitive in (str, int, bool):
         converter.register_structure_hook(primitive, _exactly(primitive))
     converter.register_structure_hook(float, _number)
@@ -113,7 +122,7 @@ def _with_all_keys(cls: type[Any], structure: Callable[[Any, Any], Any]) -> Call
 
     def checked(value: Any, _: Any) -> Any:
         if not isinstance(value, dict):
-            raise TypeError(f"expected an object, got {value!r}")
+            raise TypeError(f"expected an object, got {reprlib.repr(value)}")
         if missing := [name for name in names if name not in value]:
             raise ValueError(f"missing {', '.join(missing)}")
         return structure(value, cls)
@@ -124,7 +133,7 @@ def _with_all_keys(cls: type[Any], structure: Callable[[Any, Any], Any]) -> Call
 def _exactly(expected: type[Any]) -> Callable[[Any, Any], Any]:
     def check(value: Any, _: Any) -> Any:
         if type(value) is not expected:
-            raise TypeError(f"expected {PRIMITIVES[expected]}, got {value!r}")
+            raise TypeError(f"expected {PRIMITIVES[expected]}, got {reprlib.repr(value)}")
         return value
 
     return check
@@ -132,18 +141,24 @@ def _exactly(expected: type[Any]) -> Callable[[Any, Any], Any]:
 
 def _number(value: Any, _: Any) -> float:
     if type(value) not in (int, float):
-        raise TypeError(f"expected number, got {value!r}")
+        raise TypeError(f"expected number, got {reprlib.repr(value)}")
     if not math.isfinite(value):  # Python reads 1e999 as infinity
-        raise ValueError(f"expected a finite number, got {value!r}")
+        raise ValueError(f"expected a finite number, got {reprlib.repr(value)}")
     return float(value)
 
 
-def _worded(problem: Exception) -> Iterator[str]:
+def _mistakes(content: dict[str, Any]) -> Iterator[str]:
     """
     Each thing that is wrong, with its place, as ``.causes[0].title: expected string, got 9``.
     """
     from cattrs import transform_error
 
+    try:
+        _converter(with_places=True).structure(content, Findings)
+    except Exception as found:  # noqa: BLE001  cattrs raises groups of anything
+        problem = found
+    else:
+        return
     for line in transform_error(problem, path="", format_exception=lambda exc, _: said_by(exc)):
         what, _, where = line.rpartition(" @ ")
         yield f"{where}: {what}" if what and where else what or line
