@@ -4,7 +4,7 @@ The arithmetic, by its laws.
 
 from __future__ import annotations
 
-from math import isclose
+from math import isclose, log
 
 import pytest
 from attrs import evolve
@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerdiag import LogText, explain
-from workerdiag.model.rules import ENDS, FREQUENCIES, GRADES, Cause, LogSign
-from workerdiag.reasoning.scoring import Distribution, Seen, Support, distribution, log_ratio, mixed
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.rules import ENDS, FREQUENCIES, GRADES, LONE_GRADES, Cause, LogSign
+from workerdiag.reasoning.scoring import MOST_ODDS, Distribution, Support, distribution, mixed
+from workerdiag.reasoning.weights import Seen, facts
 
 NAMES = tuple("abcdefgh")
 
@@ -105,23 +107,122 @@ def test_signs_of_one_event_count_once(seen):
     """
     Saying the same again, or more weakly, adds nothing.
     """
-    assert isclose(log_ratio(seen), log_ratio([*seen, *seen]))
+    assert isclose(sum(facts(seen)), sum(facts([*seen, *seen])))
+
+
+def said(name: str, grade: str, line: int) -> Seen:
+    """
+    A sign that one line of a log shows.
+    """
+    sign = LogSign(name=name, pattern="some text", grade=grade)
+    return Seen(sign=sign, matches=(Match(owner="family.a", sign=name, origin="worker.log", line=line),))
+
+
+def supported(cause_id: str, *shown: Seen, told: bool = True, explains: tuple[str, ...] = ()) -> Support:
+    """
+    A cause with the signs that speak for it.
+    """
+    cause = Cause(
+        id=cause_id,
+        revision=1,
+        title="t",
+        why="w",
+        ends="killed",
+        blame="task",
+        retry="unknown",
+        explains=explains,
+    )
+    return Support(cause=cause, shown=shown, is_end_told=told)
+
+
+def test_one_sentence_counts_once_whatever_it_shows():
+    """
+    A connect error that is both "timed out" and "refused" is one fact; two sentences are two.
+    """
+    one, two = said("timed-out", "moderate", 7), said("refused", "weak", 7)
+
+    assert facts([one, two]) == facts([one])
+    assert len(facts([one, said("refused", "weak", 8)])) == 2
+
+
+def test_a_lone_sign_is_worth_less_where_no_end_is_told():
+    """
+    Where nothing ended, a symptom looks just like its cause; another fact, or an end, makes up for it.
+    """
+    lone = said("timed-out", "moderate", 7)
+    other = said("gone", "weak", 9)
+
+    assert facts([lone], is_end_told=False) == (pytest.approx(log(LONE_GRADES["moderate"])),)
+    assert facts([lone]) == (pytest.approx(log(GRADES["moderate"])),)
+    assert max(facts([lone, other], is_end_told=False)) == pytest.approx(log(GRADES["moderate"]))
+
+
+def test_more_evidence_decides_between_two_that_are_both_nearly_certain():
+    """
+    Some doubt stays about all of them together; between them it is the evidence, not the alphabet.
+    """
+    less = supported("family.a", said("one", "decisive", 1))
+    more = supported("family.b", said("one", "decisive", 2), said("two", "strong", 3))
+    result = distribution([less, more])
+
+    assert result.best is not None
+    assert result.best[0] == "family.b"
+    assert result.chances["family.a"] < 0.01
+    assert isclose(result.unknown, 1 / (1 + MOST_ODDS))
+
+
+def test_a_decisive_sign_is_not_explained_away_by_a_moderate_one():
+    """
+    Only what is itself well shown explains what is certain; a strong one does.
+    """
+    effect = supported("family.z", said("said-so", "decisive", 1))
+    guess = supported("family.a", said("usual", "moderate", 2), explains=("family.z",))
+    shown = supported("family.a", said("usual", "strong", 2), explains=("family.z",))
+
+    assert distribution([effect, guess]).best[0] == "family.z"
+    assert distribution([effect, shown]).best[0] == "family.a"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "worker-7 exited with code 137\n",
+        "Failed. Reason: AlgorithmError: See job logs for more information, exit code: 137\n",
+        "The replica workerpool1-0 exited with a non-zero status of 137(SIGKILL).\n",
+    ],
+)
+def test_a_bare_137_of_a_container_is_shared_with_memory(text):
+    """
+    Nobody is named, and in the field it is mostly memory: both are candidates, neither is certain.
+    """
+    chances = {each.id: each.probability for each in explain(logs=LogText(text)).causes}
+
+    assert chances["external.sigkill"] < 0.8
+    assert chances["kernel.oom-killer"] > 0.1
+
+
+def test_exit_status_one_alone_names_no_cause():
+    """
+    Python ends so for every exception that nobody catches, for sys.exit(text) and for ^C.
+    """
+    text = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 4711 exited with status 1\n"
+
+    assert explain(logs=LogText(text)).outcome == "unknown"
 
 
 @given(support_lists(), signs)
 def test_a_stronger_cause_takes_from_what_it_explains(supports, new):
     """
-    The odds of a symptom against unknown do not rise when its cause is seen more clearly.
+    The odds of a symptom against its cause do not rise when the cause is seen more clearly.
     """
     for index, support in enumerate(supports):
         more = [*supports]
         more[index] = evolve(support, shown=(*support.shown, new))
-        before, after = distribution(supports), distribution(more)
+        before, after = distribution(supports).chances, distribution(more).chances
+        cause = support.cause.id
         for symptom in support.cause.explains:
-            if symptom in after.chances:
-                assert (
-                    after.chances[symptom] / after.unknown <= before.chances[symptom] / before.unknown + 1e-9
-                )
+            if symptom in after:
+                assert after[symptom] * before[cause] <= before[symptom] * after[cause] * (1 + 1e-9)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 10), support_lists()), min_size=1, max_size=4))

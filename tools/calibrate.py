@@ -4,7 +4,8 @@ Whether "90 %" is right nine times in ten: reliability of the probabilities, kep
     python tools/calibrate.py            # measure, and fail if it got worse than docs/calibration.md says
     python tools/calibrate.py --write    # write the tables of the current release there
 
-Measured on the labelled incidents under ``tests/cases``, with the installed workerdiag.
+Measured with the installed workerdiag on the labelled incidents under ``tests/cases``, which the rules were
+tried on, and under ``tests/field``, which are as people report them. Fails on any wrong all-clear, too.
 """
 
 from __future__ import annotations
@@ -14,8 +15,17 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from calibration_page import Answer, Measures, grade_table, in_order, kept, measured, with_release
-from grading import graded, tellable
+from calibration_page import (
+    Answer,
+    Measures,
+    grade_table,
+    in_order,
+    kept,
+    measured,
+    support_table,
+    with_release,
+)
+from grading import graded, supporting, tellable
 
 import workerdiag
 from workerdiag.incidents import KnownIncident, answer, explained, read_incidents
@@ -23,7 +33,7 @@ from workerdiag.matching.scan import Matcher
 from workerdiag.model.rules import Rulebook
 
 ROOT = Path(__file__).parents[1]
-CASES = ROOT / "tests" / "cases"
+FOLDERS = (ROOT / "tests" / "cases", ROOT / "tests" / "field")
 PAGE = ROOT / "docs" / "calibration.md"
 #: How much worse a measure may get by chance, with so few cases, before it counts as worse.
 SLACK = 0.01
@@ -38,8 +48,21 @@ def answers(incidents: Sequence[KnownIncident], book: Rulebook, matcher: Matcher
         findings = explained(each.logs, book, matcher)
         if findings.outcome == "explained" and findings.top is not None:
             right = answer(findings) in each.expected
-            found.append(Answer(case=each.name, sure=findings.top.probability, right=right))
+            rests_on = supporting(findings.top.id, each, book, matcher)
+            found.append(
+                Answer(case=each.name, sure=findings.top.probability, right=right, rests_on=rests_on)
+            )
     return found
+
+
+def wrong_all_clears(incidents: Sequence[KnownIncident], book: Rulebook, matcher: Matcher) -> Iterator[str]:
+    """
+    The incidents of which "no death" is said, and is not true.
+    """
+    for each in incidents:
+        died = "no-death" not in each.expected and not each.quiet
+        if died and explained(each.logs, book, matcher).outcome == "no-death":
+            yield f"wrong all-clear: {each.name}"
 
 
 def worse(now: Measures, release: str, before: Mapping[str, Measures]) -> Iterator[str]:
@@ -67,16 +90,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="write docs/calibration.md")
     write = parser.parse_args(arguments).write
     book = workerdiag.load_rulebook(packs=False)
-    matcher, incidents = Matcher(book), read_incidents(CASES)
+    matcher = Matcher(book)
+    incidents = [each for folder in FOLDERS for each in read_incidents(folder)]
     found = answers(incidents, book, matcher)
     grades = grade_table(graded(incidents, book, matcher), len(tellable(incidents)))
+    tables = f"{support_table(found)}\n\n{grades}"
     before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    page = with_release(before, book.release, found, grades)
+    page = with_release(before, book.release, found, tables)
     print(page)
     print(*(f"wrong: {each.case} ({each.sure:.2f})" for each in found if not each.right), sep="\n")
     if write:
         PAGE.write_text(page, encoding="utf-8")
-    problems = list(worse(measured(found), book.release, kept(page if write else before)))
+    problems = [
+        *worse(measured(found), book.release, kept(page if write else before)),
+        *wrong_all_clears(incidents, book, matcher),
+    ]
     print(*problems, sep="\n", file=sys.stderr)
     return int(bool(problems))
 

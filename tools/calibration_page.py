@@ -8,18 +8,20 @@ import re
 from collections.abc import Mapping, Sequence
 
 from attrs import frozen
-from grading import Counted  # noqa: TC002  a module beside this one
+from grading import Counted, RestsOn
 
 from workerdiag.model.rules import GRADES
 
 BINS = 10
+#: As many facts as these, and more, are one row of a table.
+_MANY_FACTS = 3
 _HEAD = """# Calibration
 
-Of the labelled incidents under `tests/cases`: how sure the first cause was, and how often it was
-right. `nox -s calibrate` measures it again, and fails when it is worse than this page says of this
-release or of the one before. `nox -s calibrate -- --write` writes the tables of the current release;
-those of older ones stay as they were. The rules are also tried on these incidents, so field
-reports come out less well.
+Of the labelled incidents under `tests/cases`, which the rules are tried on, and `tests/field`, which are
+as people report them: how sure the first cause was, how often it was right, and what it rested on.
+`nox -s calibrate` measures it again, and fails when it is worse than this page says of this release or of
+the one before, and on any wrong all-clear. `nox -s calibrate -- --write` writes the tables of the current
+release; those of older ones stay as they were. Unseen reports come out less well.
 
 | knowledge | incidents with a cause named | Brier score | expected calibration error |
 |---|---|---|---|
@@ -37,6 +39,7 @@ class Answer:
     case: str
     sure: float
     right: bool
+    rests_on: RestsOn | None = None
 
 
 @frozen(kw_only=True)
@@ -101,6 +104,31 @@ def with_release(page: str, release: str, answers: Sequence[Answer], grades: str
     newest_first = sorted(sections, key=in_order, reverse=True)
     parts = [f"{_HEAD}{lines}", *(f"## {each}\n\n{sections[each].strip()}" for each in newest_first)]
     return "\n\n".join(parts) + "\n"
+
+
+def support_table(answers: Sequence[Answer]) -> str:
+    """
+    What answers rest on, what was promised of them, and what came true.
+    """
+    rows = [
+        "| best sign | facts | end told | incidents | mean probability | share right |",
+        "|---|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[int, int, bool], list[Answer]] = {}
+    for each in answers:
+        if each.rests_on is not None:
+            rank = list(GRADES).index(each.rests_on.grade)
+            key = (rank, min(_MANY_FACTS, each.rests_on.fact_count), each.rests_on.is_end_told)
+            groups.setdefault(key, []).append(each)
+    for (rank, count, told), some in sorted(groups.items()):
+        sure = sum(each.sure for each in some) / len(some)
+        right = sum(each.right for each in some) / len(some)
+        facts = f"{count} or more" if count == _MANY_FACTS else str(count)
+        rows.append(
+            f"| {list(GRADES)[rank]} | {facts} | {'yes' if told else 'no'} "
+            f"| {len(some)} | {sure:.2f} | {right:.2f} |"
+        )
+    return "\n".join(rows)
 
 
 def grade_table(grades: Mapping[str, Counted], incident_count: int) -> str:

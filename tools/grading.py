@@ -8,7 +8,7 @@ incidents: their ratio is what the grade claims to be (`workerdiag.model.rules.G
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import exp, sqrt
+from math import exp, log, sqrt
 
 from attrs import define, frozen
 
@@ -34,6 +34,19 @@ class Ratio:
     value: float
     low: float
     high: float
+
+
+@frozen(kw_only=True)
+class RestsOn:
+    """
+    What the first cause of an answer rests on.
+    """
+
+    #: Grade of its strongest sign.
+    grade: str
+    #: Facts that speak for it, hints aside.
+    fact_count: int
+    is_end_told: bool
 
 
 @define
@@ -112,18 +125,40 @@ def explained_by(causes: Iterable[str], book: Rulebook) -> set[str]:
     return reached
 
 
+def supporting(cause_id: str, incident: KnownIncident, book: Rulebook, matcher: Matcher) -> RestsOn | None:
+    """
+    What *cause_id* rests on in that death of *incident* in which most speaks for it.
+    """
+    own = [each for each in _supports(incident, book, matcher) if each.cause.id == cause_id]
+    best = max(own, key=lambda support: sum(support.facts), default=None)
+    if best is None:
+        return None
+    return RestsOn(
+        grade=max((seen.sign.grade for seen in best.shown), key=lambda grade: GRADES[grade]),
+        fact_count=sum(fact > log(GRADES["hint"]) for fact in best.facts),
+        is_end_told=best.is_end_told,
+    )
+
+
 def _grades_that_counted(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> dict[str, set[str]]:
     """
     For each cause, the grades of signs that counted for it in any death of *incident*.
     """
+    shown: dict[str, set[str]] = {}
+    for support in _supports(incident, book, matcher):
+        shown.setdefault(support.cause.id, set()).update(_strongest(support))
+    return shown
+
+
+def _supports(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> list[Support]:
+    """
+    What speaks for each cause, in any death of *incident*.
+    """
     evidence = list(evidence_of(incident.logs))
     matches, _ = on_one_clock(match(evidence, book, matcher))
     found = assemble(matches, evidence)
-    shown: dict[str, set[str]] = {}
-    for judged in judge(found.cases or (Case(end=None),), found, book):
-        for support in judged.supports:
-            shown.setdefault(support.cause.id, set()).update(_strongest(support))
-    return shown
+    judged = judge(found.cases, found, book) + judge((Case(end=None),), found, book)
+    return [support for each in judged for support in each.supports]
 
 
 def _strongest(support: Support) -> Iterable[str]:

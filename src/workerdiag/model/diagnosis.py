@@ -16,7 +16,7 @@ from workerdiag.model.plain import plain
 from workerdiag.model.rules import VERDICTS
 
 #: Shape of the JSON form; one more whenever a reader could notice.
-JSON_SCHEMA = 2
+JSON_SCHEMA = 1
 
 #: What came of it. ``explained``: a cause is named, of a death or of a standstill. ``no-death``: a place
 #: that would show a death was looked at, what stands there is known, and nothing died or stands still.

@@ -18,12 +18,16 @@ from workerdiag.model.mitigation import Mitigation
 #: Judgements, each checked: docs/calibration.md has the ratio that was measured on labelled
 #: incidents, with its interval, and docs/what-the-numbers-mean.md says where they differ and why.
 GRADES: Mapping[str, float] = {
-    "decisive": 4000.0,  # the producer says so in as many words
-    "strong": 1500.0,  # hardly ever seen otherwise
-    "moderate": 400.0,  # the usual reading, with rivals
+    "decisive": 6000.0,  # the producer says so in as many words
+    "strong": 2000.0,  # hardly ever seen otherwise
+    "moderate": 500.0,  # the usual reading, with rivals
     "weak": 15.0,  # fits, and fits others as well
     "hint": 3.0,  # by itself nothing
 }
+
+#: The same for a sign that stands alone while nothing tells that any process ended: there a symptom, or a
+#: message that was overcome, looks just like the cause.
+LONE_GRADES: Mapping[str, float] = {"moderate": 350.0}
 
 #: Odds of a cause against "unknown" before anything is seen.
 FREQUENCIES: Mapping[str, float] = {"common": 0.04, "usual": 0.02, "rare": 0.01}

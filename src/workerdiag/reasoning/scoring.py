@@ -17,6 +17,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.rules import (
     FREQUENCIES,
     GRADES,
+    LONE_GRADES,
     AbsentSign,
     Cause,
     ExitSign,
@@ -25,28 +26,24 @@ from workerdiag.model.rules import (
     TogetherSign,
 )
 from workerdiag.reasoning.ends import End
+from workerdiag.reasoning.weights import Seen, facts
 
-#: However much is seen, some doubt stays: no cause gets better odds than this against unknown.
-MOST_ODDS = 150.0
+#: However much is seen, some doubt stays: all causes together get no better odds than this against unknown.
+MOST_ODDS = 300.0
 #: An end as certain as this has no rival in a stop on request: that was another worker's, or came after.
 #: Measured on labelled incidents to which the lines of an orderly stop were added: below it, true stops lose.
 CERTAIN = 0.93
+#: What explains a fact away must itself rest on one that is at most one grade weaker.
+_NEEDED = {
+    log(GRADES["decisive"]): log(GRADES["strong"]),
+    log(GRADES["strong"]): log(min(LONE_GRADES.values())),
+}
 _UNASKED = ("killed", "crashed", "raised", "never-started")
 #: Of one sign, so many places are tried for others close by.
 MOST_TOGETHER = 200
 
 #: Landmarks by their ids.
 Marks = Mapping[str, Sequence[Match]]
-
-
-@frozen(kw_only=True)
-class Seen:
-    """
-    One sign that shows in one case, with the matches that show it.
-    """
-
-    sign: Sign
-    matches: tuple[Match, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -59,22 +56,38 @@ class Support:
     shown: tuple[Seen, ...] = ()
     against: tuple[Seen, ...] = ()
 
-    def log_odds(self, *, explained_away: float = 0.0) -> float:
+    #: Whether anything tells that a process ended.
+    is_end_told: bool = True
+
+    @property
+    def facts(self) -> tuple[float, ...]:
         """
-        Natural logarithm of the odds against unknown.
+        Logarithms of likelihood ratios of what speaks for it.
+        """
+        return facts(self.shown, is_end_told=self.is_end_told)
+
+    def odds(self, explainers: Iterable[tuple[float, float]] = ()) -> float:
+        """
+        The odds against unknown.
 
         Args:
-            explained_away: Share, 0 to 1, of what was seen that other causes explain.
+            explainers: Of each cause that explains this one, its chance and its strongest fact. It explains
+                away that share of each fact, of decisive ones only if its own evidence is strong.
         """
-        gained = (1.0 - explained_away) * log_ratio(self.shown)
-        lost = log_ratio(self.against)
-        return min(log(FREQUENCIES[self.cause.frequency]) + gained - lost, log(MOST_ODDS))
+        gained = 0.0
+        explainers = list(explainers)
+        for fact in self.facts:
+            kept = 1.0
+            for chance, strongest in explainers:
+                kept *= 1.0 - chance if strongest >= _needed(fact) else 1.0
+            gained += kept * fact
+        return exp(log(FREQUENCIES[self.cause.frequency]) + gained - sum(facts(self.against)))
 
     def alone(self) -> float:
         """
         The chance of this cause if there were no other.
         """
-        odds = exp(self.log_odds())
+        odds = min(self.odds(), MOST_ODDS)
         return odds / (1.0 + odds)
 
 
@@ -95,15 +108,8 @@ class Distribution:
         return min(self.chances.items(), key=lambda item: (-item[1], item[0]), default=None)
 
 
-def log_ratio(seen: Iterable[Seen]) -> float:
-    """
-    Sum of the logarithms of likelihood ratios: of the signs of one event only the strongest.
-    """
-    strongest: dict[str, float] = {}
-    for each in seen:
-        event = each.sign.event or each.sign.name
-        strongest[event] = max(strongest.get(event, 0.0), log(GRADES[each.sign.grade]))
-    return sum(strongest.values())
+def _needed(fact: float) -> float:
+    return _NEEDED.get(fact, 0.0)
 
 
 def by_owner(matches: Iterable[Match]) -> dict[str, list[Match]]:
@@ -142,7 +148,7 @@ def supports(
         shown = _shown(cause.signs, own, marks, end, looked)
         if any(not isinstance(each.sign, AbsentSign) for each in shown):  # absence alone suggests nothing
             against = _shown(cause.against, own, marks, end, looked)
-            found.append(Support(cause=cause, shown=shown, against=against))
+            found.append(Support(cause=cause, shown=shown, against=against, is_end_told=end is not None))
     return found
 
 
@@ -150,20 +156,23 @@ def distribution(supports: Sequence[Support]) -> Distribution:
     """
     Chances of all causes that have support, and of unknown. Order does not matter.
     """
-    alone = {each.cause.id: each.alone() for each in supports}
+    known = {each.cause.id: (each.alone(), max(each.facts, default=0.0)) for each in supports}
     reach = _reach(supports)
     odds = {}
     for each in supports:
-        kept = 1.0
-        for other in supports:
-            chance = alone[other.cause.id]
-            if each.cause.id in reach[other.cause.id] or (
-                chance >= CERTAIN and _stopped_beside(each.cause, other.cause, reach)
-            ):
-                kept *= 1.0 - chance
-        odds[each.cause.id] = exp(each.log_odds(explained_away=1.0 - kept))
-    total = 1.0 + sum(odds.values())
-    return Distribution(chances={key: value / total for key, value in odds.items()}, unknown=1.0 / total)
+        explainers = [
+            known[other.cause.id]
+            for other in supports
+            if each.cause.id in reach[other.cause.id]
+            or (known[other.cause.id][0] >= CERTAIN and _stopped_beside(each.cause, other.cause, reach))
+        ]
+        odds[each.cause.id] = each.odds(explainers)
+    whole = sum(odds.values())
+    scale = min(1.0, MOST_ODDS / whole) if whole else 1.0  # some doubt stays, whatever was seen
+    total = 1.0 + scale * whole
+    return Distribution(
+        chances={key: scale * value / total for key, value in odds.items()}, unknown=1.0 / total
+    )
 
 
 def _stopped_beside(stop: Cause, other: Cause, reach: Mapping[str, frozenset[str]]) -> bool:

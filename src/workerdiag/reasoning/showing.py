@@ -13,7 +13,7 @@ from workerdiag.reasoning.crash_site import frames_of, listed
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Incident
 from workerdiag.reasoning.limits import reading_of
-from workerdiag.reasoning.scoring import Seen
+from workerdiag.reasoning.weights import Seen
 from workerdiag.redaction.objects import redacted_object
 
 #: Clues that findings carry for one cause, at most.

@@ -1,0 +1,81 @@
+"""
+How much the signs of one cause say together: each fact once, by its strongest sign.
+
+A fact is what one event (`event` in a rule) or one and the same message tells, however many signs it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import log
+
+from attrs import frozen
+
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.rules import GRADES, LONE_GRADES, Sign, TogetherSign
+
+#: Signs of this event tell how a process ended.
+EXIT_EVENT = "exit"
+
+
+@frozen(kw_only=True)
+class Seen:
+    """
+    One sign that shows in one case, with the matches that show it.
+    """
+
+    sign: Sign
+    matches: tuple[Match, ...] = ()
+
+
+def facts(seen: Iterable[Seen], *, is_end_told: bool = True) -> tuple[float, ...]:
+    """
+    The logarithm of the likelihood ratio of each fact.
+
+    Args:
+        seen: The signs that show.
+        is_end_told: Whether anything tells that a process ended. If nothing does, and a sign stands alone,
+            it is worth less: `LONE_GRADES`.
+    """
+    by_event: dict[str, list[Seen]] = {}
+    for each in seen:
+        by_event.setdefault(each.sign.event or each.sign.name, []).append(each)
+    strongest = [_strongest(some) for some in _once_each(list(by_event.values()))]
+    told = is_end_told or any(each.sign.event == EXIT_EVENT for some in by_event.values() for each in some)
+    telling = sum(grade != "hint" for grade in strongest)
+    return tuple(
+        log(LONE_GRADES.get(grade, GRADES[grade]) if telling == 1 and not told else GRADES[grade])
+        for grade in strongest
+    )
+
+
+def _strongest(some: Iterable[Seen]) -> str:
+    return max((each.sign.grade for each in some), key=lambda grade: GRADES[grade])
+
+
+def _once_each(groups: Sequence[list[Seen]]) -> list[list[Seen]]:
+    """
+    The groups, those that rest on nothing but messages of another one as a part of it.
+    """
+    whole: list[tuple[frozenset[tuple[str, int, str]], list[Seen]]] = []
+    for group in sorted(groups, key=lambda some: -len(_messages(some))):
+        said = _messages(group)
+        same = next((some for known, some in whole if said and said <= known), None)
+        if same is None:
+            whole.append((said, list(group)))
+        else:
+            same += group
+    return [some for _, some in whole]
+
+
+def _messages(group: Iterable[Seen]) -> frozenset[tuple[str, int, str]]:
+    """
+    The messages that show a group; none where it says more than they do, as signs that stand together.
+    """
+    if any(isinstance(each.sign, TogetherSign) for each in group):
+        return frozenset()
+    return frozenset(
+        (match.origin, match.line, "" if match.line else match.text)
+        for each in group
+        for match in each.matches
+    )
