@@ -37,6 +37,7 @@ def main() -> int:
         *measured("import_time.py"),
         *measured("small_log.py"),
         *measured("live.py"),
+        *measured("large_scheduler.py"),
         *measured("failing_sources.py"),
         *measured("patience.py"),
         *measured("patience_live.py"),

@@ -7,12 +7,13 @@ from __future__ import annotations
 import threading
 from importlib.metadata import EntryPoint
 from math import inf
+from types import SimpleNamespace
 
 import pytest
 
 from workerdiag import gathering, load_rulebook
 from workerdiag.gathering import Gathering
-from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, LogChunk
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, LogChunk, Looked
 from workerdiag.pipeline import diagnose
 from workerdiag.sources import applying as room
 from workerdiag.sources.run import in_time
@@ -181,3 +182,74 @@ def test_a_victim_is_known_by_the_name_that_the_scheduler_logged():
     log = LogChunk(origin="scheduler log", data=line, stream="scheduler")
 
     assert victims_of([removed("tcp://a:1", 10.0), log])[0].whose.name == "w-7"
+
+
+class Busy:
+    """
+    A cluster source that is cut the first time, and answers when it is asked again.
+    """
+
+    name = "cluster"
+    rounds = 0
+
+    def __init__(self, *_, **__):
+        self.is_again = False
+
+    def again(self):
+        source = Busy()
+        source.is_again = True
+        return source
+
+    def collect(self, *, budget_s):
+        assert budget_s > 0
+        Busy.rounds += 1
+        yield Looked(place="worker states")
+        if self.is_again:
+            yield removed("tcp://10.0.0.4:4002", 10.0)
+        else:
+            yield Gap(source="scheduler log", reason="timed-out")
+
+
+@pytest.fixture
+def busy(monkeypatch):
+    """
+    A cluster that is busy at first, and no recorder.
+    """
+    monkeypatch.setattr(gathering, "ClusterSource", Busy)
+    monkeypatch.setattr(Busy, "rounds", 0)
+    monkeypatch.setattr(
+        gathering.Gathering, "_recorder", lambda _: SimpleNamespace(name="none", collect=nothing)
+    )
+    return SimpleNamespace(asynchronous=False)
+
+
+def nothing(*, budget_s):
+    assert budget_s > 0
+    return iter(())
+
+
+def test_what_was_cut_is_asked_again_in_the_time_there_is(busy, sources):
+    """
+    The second answer takes the place of the first, and who is known to have died now is asked about as well.
+    """
+
+    class OfVictims(Kernel):
+        def collect(self, *, budget_s):
+            return super().collect(budget_s=budget_s) if self.victims else iter(())
+
+    sources(kernel=OfVictims)
+    found = Gathering(busy, [], budget_s=2.0).collect()
+    assert Busy.rounds == 2
+    assert not [each for each in found if isinstance(each, Gap)]
+    assert [each.place for each in found if isinstance(each, Looked)] == ["worker states"]
+    assert [each.whose.worker for each in found if isinstance(each, LogChunk)] == ["tcp://10.0.0.4:4002"]
+
+
+def test_who_gave_up_waiting_is_known_by_the_exception():
+    """
+    A time-out that no task raised is the caller's own.
+    """
+    own = ExceptionFacts(type="TimeoutError", text="timed out after 8 s.")
+    of_task = ExceptionFacts(type="TimeoutError", text="the database", from_task=True)
+    assert Gathering(None, [own], budget_s=1.0)._gave_up()
+    assert not Gathering(None, [of_task], budget_s=1.0)._gave_up()

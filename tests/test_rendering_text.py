@@ -49,6 +49,14 @@ def test_how_sure_and_of_what_are_two_things():
     assert text.splitlines()[1] == "How sure  97% of what happened; who is behind it is not known"
 
 
+def test_a_worker_that_lives_is_not_said_to_have_ended():
+    """
+    Where nobody died the task is to blame for something else than an end.
+    """
+    assert "ended the worker" in render_text(explained())
+    assert "ended the worker" not in render_text(explained(deaths=()))
+
+
 def test_each_outcome_reads_differently():
     """
     An answer, "nothing died" and "cannot tell" cannot be mistaken for one another.

@@ -58,11 +58,29 @@ def _advised(advice: Iterable[Mitigation], setting: Setting) -> list[NextStep]:
     return [NextStep(look=each.do, command=each.example) for each in applying(looks, {}, setting)]
 
 
+def _only_waited(incident: Incident) -> bool:
+    """
+    Whether nobody is known to have died and the caller's own patience ended: no kernel tells of that.
+    """
+    raised = [each for each in incident.exceptions if each.relation == "raised"]
+    return not incident.cases and any(
+        not each.from_task and each.type.rpartition(".")[2] == "TimeoutError" for each in raised
+    )
+
+
 def _fallback(incident: Incident) -> list[NextStep]:
     """
     Where nothing speaks for any cause: the places that would have said something.
     """
     steps = []
+    if _only_waited(incident):
+        return [
+            NextStep(
+                look="what runs at this moment, and what it does",
+                command="client.processing(); client.call_stack()",
+                until="it ends",
+            )
+        ]
     if "nanny log" not in incident.looked:
         steps.append(
             NextStep(

@@ -14,6 +14,7 @@ from workerdiag.model.rules import GRADES
 from workerdiag.rendering.deaths import crash_line, death_lines, memory_line
 from workerdiag.rendering.parts import Item, Outline, Section
 from workerdiag.rendering.words import (
+    THE_TASK,
     VERDICTS,
     capitalized,
     cleaned,
@@ -127,7 +128,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
     yield Section(
         title=f"Deaths ({len(findings.deaths)})", items=tuple(Item(text=line) for line in lines), more=more
     )
-    yield _section("Who has to change something", _blame(findings.blame))
+    yield _section("Who has to change something", _blame(findings.blame, died=bool(findings.deaths)))
     yield _section("Numbers", _numbers(findings))
     yield _section("Where to look next", map(_next_step, _looks(findings)), numbered=True)
     yield _section("Could not look at", map(_gap, findings.gaps), most=MOST_GAPS)
@@ -238,10 +239,10 @@ def _candidates(findings: Findings) -> Section:
     return _section("Candidates" if shown else "Other candidates", items, most=MOST_ITEMS + 1)
 
 
-def _blame(blame: Blame) -> list[Item]:
+def _blame(blame: Blame, *, died: bool) -> list[Item]:
     if blame == Blame():
         return []
-    items = [Item(text=VERDICTS[blame.verdict])]
+    items = [Item(text=VERDICTS[blame.verdict] if died or blame.verdict != "task" else THE_TASK)]
     if blame.task:
         fair = {
             True: "rightly: it would have failed also if only executing tasks were counted.",

@@ -55,6 +55,9 @@ VERDICTS: Mapping[str, str] = {
     "unknown": "Not known.",
 }
 
+#: The first of them where no worker ended.
+THE_TASK = "The task: its code or its data."
+
 _SURENESS = (
     (0.99, "almost certain"),
     (0.90, "very likely"),
