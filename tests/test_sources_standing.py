@@ -18,7 +18,7 @@ from workerdiag import load_rulebook
 from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Looked
 from workerdiag.pipeline import diagnose
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.choice import told_to_close
+from workerdiag.sources.cluster.choice import Removal, left_at_once, told_to_close
 from workerdiag.sources.cluster.evidence import of_events, of_workers
 from workerdiag.sources.cluster.inside import MOST_MEMBERS, _looker, events_of, look_inside
 from workerdiag.sources.cluster.standing import Standing, told
@@ -88,6 +88,19 @@ def test_a_worker_that_closed_on_an_order_is_not_lost(reason, ordered):
     """
     entries = [(NOW, {"action": "closing-worker", "reason": reason}), (NOW, {"action": "remove-worker"})]
     assert told_to_close(entries) is ordered
+
+
+def test_a_worker_that_left_as_soon_as_it_came_is_counted():
+    """
+    It may not have understood what it was sent; one that stayed for a while, or was told to go, did.
+    """
+    entries = [(NOW + n, {"action": "add-worker", "worker": f"tcp://h:{n}"}) for n in range(3)]
+    lost = [
+        Removal(worker="tcp://h:0", when=NOW + 0.1, expected=False, tasks=frozenset()),
+        Removal(worker="tcp://h:1", when=NOW + 60, expected=False, tasks=frozenset()),
+        Removal(worker="tcp://h:2", when=NOW + 2.1, expected=True, tasks=frozenset()),
+    ]
+    assert left_at_once(entries, lost) == 1
 
 
 def test_no_worker_and_no_work_is_none():

@@ -15,6 +15,8 @@ from workerdiag.sources.cluster.health import heartbeat_interval_s, is_well
 
 #: A topic that holds so many events may have let go of earlier ones (``low-level-log-length``).
 _FULL_TOPIC = 1000
+#: A worker that goes so soon after it came could not do with what it was sent.
+_AT_ONCE_S = 2.0
 #: What happened so long before the death, or before now, belongs to it.
 RECENT_S = 900.0
 MOST_DEAD = 8
@@ -64,6 +66,21 @@ def removals(entries: Entries) -> list[Removal]:
         if isinstance(message, Mapping) and message.get("action") == "remove-worker"
     ]
     return sorted(found, key=lambda each: each.when, reverse=True)
+
+
+def left_at_once(entries: Entries, gone: Sequence[Removal]) -> int:
+    """
+    How many of the workers that are *gone*, on nobody's order, had only just come.
+    """
+    came = {
+        message.get("worker"): when
+        for when, message in entries
+        if isinstance(message, Mapping) and message.get("action") == "add-worker"
+    }
+    return sum(
+        not each.expected and 0 <= each.when - came.get(each.worker, float("-inf")) <= _AT_ONCE_S
+        for each in gone
+    )
 
 
 def told_to_close(entries: Entries) -> bool:

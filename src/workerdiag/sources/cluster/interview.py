@@ -235,15 +235,17 @@ class Interview:
         if counts is None:
             call = partial(tasks.counted, self._client)
             counts = await self._asker.ask("task states", call, place="task states")
+        lost = [
+            evolve(each, expected=each.expected or each.worker in self._told_to_close)
+            for each in choice.removals(self._entries or ())
+            if each.when >= self._since
+        ]
         stand = standing.Standing(
             workers=self._workers,
             counts=counts or {},
             now=self._now(),
-            lost=tuple(
-                evolve(each, expected=each.expected or each.worker in self._told_to_close)
-                for each in choice.removals(self._entries or ())
-                if each.when >= self._since
-            ),
+            lost=lost,
+            left_at_once=choice.left_at_once(self._entries or (), lost),
             pending=tasks.pending_count(self._client),
             gave_up=self._gave_up,
         )

@@ -35,6 +35,8 @@ class Standing:
     now: float | None
     #: Removals of the time in question.
     lost: Sequence[Removal] = ()
+    #: Of these, how many had only just come.
+    left_at_once: int = 0
     #: Futures of the client that have no result yet.
     pending: int = 0
     #: Whether the caller no longer waits for a result.
@@ -112,6 +114,7 @@ def told(standing: Standing, *, silent: Collection[str], known: Mapping[str, Ide
             "running_workers": running,
             "waiting_tasks": standing.waiting,
             "lost_unasked": standing.lost_unasked,
+            "left_at_once": standing.left_at_once,
         },
         when=standing.now,
     )
