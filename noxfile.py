@@ -127,6 +127,18 @@ def lab_kubernetes(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def fuzz(session: nox.Session) -> None:
+    """
+    Try inputs that nobody would write: mutated logs, exceptions, clients, bundles, black boxes and rules.
+
+    For two minutes, or ``-- --minutes N``. Inputs with which something went wrong are kept in
+    ``--folder``; moved to ``tests/fuzz`` they are tried again by the tests.
+    """
+    session.install(".", *groups("tests"))
+    session.run("python", "-m", "fuzz", *session.posargs, env={"PYTHONPATH": "tools"})
+
+
+@nox.session(default=False)
 def peers(session: nox.Session) -> None:
     """
     Ask about deaths that others wrote: distributed's own failure tests, of a checkout (``-- CHECKOUT``).

@@ -1,0 +1,3 @@
+"""
+Inputs that nobody would write, to see what `workerdiag` does with them.
+"""

@@ -1,0 +1,100 @@
+"""
+What may never happen, whatever the input: each a word, counted.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from html.parser import HTMLParser
+
+from markdown_it import MarkdownIt
+
+from fuzz import corpus
+from fuzz.attempts import ATTEMPTS, TIMEOUT_S
+from workerdiag import Diagnosis
+
+FAILURES = ("raised", "itself-failed", "over-budget", "memory", "escaped", "leaked", "wrong-all-clear")
+MOST_CPU_S = TIMEOUT_S * 1.1 + 0.2
+MOST_BYTES = 200 * 10**6
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_BAD_TAGS = frozenset("script img iframe object embed link meta base form input video audio math".split())
+_BAD_LINK = re.compile(r"\s*(?:javascript|data|vbscript):", re.IGNORECASE)
+
+
+def failures(kind: str, data: bytes) -> list[str]:
+    """
+    What went wrong with one input.
+    """
+    peak, began = _peak_bytes(), time.process_time()
+    try:
+        diagnosis = ATTEMPTS[kind](data)
+        spent_s = time.process_time() - began
+        found = list(_wrong(data, diagnosis, is_log=kind == "log")) if diagnosis else []
+    except BaseException as problem:
+        if isinstance(problem, KeyboardInterrupt):
+            raise
+        return [f"raised: {type(problem).__name__}"]
+    if spent_s > MOST_CPU_S:
+        found.append(f"over-budget: {spent_s:.1f} s")
+    if (more := _peak_bytes() - peak) > MOST_BYTES:
+        found.append(f"memory: {more / 1e6:.0f} MB")
+    return found
+
+
+def _wrong(data: bytes, diagnosis: Diagnosis, *, is_log: bool) -> Iterator[str]:
+    outputs = {
+        "text": str(diagnosis),
+        "markdown": diagnosis.to_markdown(),
+        "html": diagnosis.to_html(),
+        "json": diagnosis.to_json(),
+    }
+    if diagnosis.summary.startswith("workerdiag itself failed"):
+        yield f"itself-failed: {diagnosis.gaps[-1].detail[:100]}"
+    yield from (
+        f"itself-failed: {gap.detail[:100]}" for gap in diagnosis.gaps if "could not be judged" in gap.detail
+    )
+    for name, output in outputs.items():
+        if corpus.SECRET in output and any(line in data for line in corpus.SECRETS):
+            yield f"leaked: {name}"
+    yield from (f"escaped: {each}" for each in _escaped(outputs))
+    if is_log and diagnosis.outcome == "no-death" and corpus.DEATH in data.split(b"\n"):
+        yield "wrong-all-clear"
+
+
+def _escaped(outputs: dict[str, str]) -> Iterator[str]:
+    for name in ("text", "markdown", "json"):
+        if found := _CONTROL.search(outputs[name]):
+            yield f"{name} has {found[0]!r}"
+    rendered = MarkdownIt("commonmark", {"html": True}).render(outputs["markdown"])
+    for name, html in (("html", outputs["html"]), ("markdown", rendered)):
+        reader = _Tags()
+        reader.feed(html)
+        if reader.bad:
+            yield f"{name} has {reader.bad[0]}"
+
+
+class _Tags(HTMLParser):
+    """
+    Collects tags and attributes that act.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """
+        Note the tag if it acts by itself.
+        """
+        if tag in _BAD_TAGS:
+            self.bad.append(tag)
+        self.bad += [name for name, value in attrs if name.startswith("on") or _BAD_LINK.match(value or "")]
+
+
+def _peak_bytes() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
