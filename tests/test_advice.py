@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,9 +51,12 @@ class FakeClient:
     A client with nothing but what is read of one.
     """
 
-    def __init__(self, cluster: object = None, dashboard_link: str = DASHBOARD) -> None:
+    def __init__(self, cluster: object = None) -> None:
         self.cluster = cluster
-        self.dashboard_link = dashboard_link
+
+    @property
+    def dashboard_link(self) -> str:
+        raise AssertionError("asks the scheduler, which may be stopped, and waits for it")
 
 
 def cluster_of(package: str, name: str) -> Any:
@@ -95,10 +99,25 @@ def test_a_link_to_a_dashboard_loses_its_token():
     """
     Managers put tokens into the query, and reports are passed on.
     """
-    setup = setup_of(Scene(client=FakeClient(dashboard_link=f"{DASHBOARD}?token=hunter2")))
+    cluster = SimpleNamespace(dashboard_link=f"{DASHBOARD}?token=hunter2")
+    setup = setup_of(Scene(client=FakeClient(cluster)))
 
     assert setup is not None
     assert setup.fields["dashboard"] == DASHBOARD
+
+
+def test_a_client_without_a_cluster_object_knows_the_dashboard_from_when_it_connected():
+    """
+    Nobody is asked: a scheduler that is stopped would hold the question for ever.
+    """
+    client = FakeClient()
+    client.scheduler = SimpleNamespace(address="tcp://10.0.0.1:8786")
+    client._scheduler_identity = {"services": {"dashboard": 8787}}
+    setup = setup_of(Scene(client=client))
+
+    assert setup is not None
+    assert setup.fields["dashboard"] == "http://10.0.0.1:8787/status"
+    assert setup_of(Scene(client=FakeClient())).fields["dashboard"] is None
 
 
 def test_a_client_that_raises_tells_nothing():

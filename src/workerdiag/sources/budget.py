@@ -8,7 +8,7 @@ import time
 
 #: What is live gets this share, the smaller one where there are logs to read as well: it forgets, files
 #: do not.
-_LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.8, 0.6
+_LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.75, 0.6
 #: After this share text is searched no more, so that judging what was found ends in time.
 _SEARCH_SHARE = 0.85
 #: Code of the exception's own may run for so long, and in any case for so many seconds.

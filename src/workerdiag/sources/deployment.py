@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from workerdiag.model.deployment import Deployment
 from workerdiag.model.evidence import Event
 from workerdiag.model.scene import Scene
+from workerdiag.sources.addresses import host_of
 
 #: Of whom reasoning learns it (`reasoning/setting.py`).
 TOPIC = "cluster-setup"
@@ -45,12 +47,15 @@ def setup_of(scene: Scene) -> Event | None:
     """
     if scene.client is None:
         return None
+    link: str | None = None
     with suppress(Exception):  # objects of others: what cannot be read is not known
+        link = _dashboard(scene.client)
+    with suppress(Exception):
         return Event(
             topic=TOPIC,
             fields={
                 "deployment": deployment_of(scene),
-                "dashboard": _without_secrets(_text(scene.client.dashboard_link)),
+                "dashboard": _without_secrets(_text(link)),
                 "cluster": _text(getattr(scene.cluster, "name", None)),
             },
         )
@@ -68,6 +73,21 @@ def deployment_of(scene: Scene) -> Deployment:
         if scene.variable(name):
             return deployment
     return "command-line"
+
+
+def _dashboard(client: Any) -> str | None:
+    """
+    The link of the cluster object, else by what the scheduler told the client when it connected.
+
+    ``Client.dashboard_link`` asks the scheduler, and waits without end for one that is stopped.
+    """
+    if client.cluster is not None:
+        return str(client.cluster.dashboard_link)
+    from distributed import utils
+
+    said = getattr(client, "_scheduler_identity", {})
+    worded: Any = utils.format_dashboard_link  # without types
+    return str(worded(host_of(client.scheduler.address), said["services"]["dashboard"]))
 
 
 def _text(said: object) -> str | None:
