@@ -284,3 +284,18 @@ def test_healthy_lines_are_known_to_be_harmless():
     """
     for line in quiet_lines():
         assert "that no rule knows" not in workerdiag.explain(logs=LogText(line)).summary, line
+
+
+def test_a_crash_while_its_nanny_closes_is_no_all_clear():
+    """
+    The nanny was asked to stop; nobody asks for a segmentation fault.
+    """
+    closing = """\
+2026-05-04 11:22:38,510 - distributed.nanny - INFO - Closing Nanny at 'tcp://10.0.0.7:33333'. Reason: nanny-close
+2026-05-04 11:22:38,511 - distributed.nanny - INFO - Nanny asking worker to close. Reason: nanny-close
+"""
+    crash = (
+        "2026-05-04 11:22:38,516 - distributed.nanny - INFO - Worker process 15448 was killed by signal 11\n"
+    )
+    assert outcome(STARTED + REGISTERED + closing) == "no-death"
+    assert outcome(STARTED + REGISTERED + closing + crash) in {"unknown", "explained"}

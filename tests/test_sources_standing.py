@@ -8,6 +8,7 @@ import asyncio
 import logging
 import pickle
 import pickletools
+import threading
 from collections import deque
 from types import SimpleNamespace
 
@@ -310,6 +311,17 @@ def test_a_worker_lost_with_many_tasks_is_not_told_with_all_of_them():
     assert message["processing-tasks"][0] == "load-99999"
     (event, *_) = of_events("all", events_of(found, "all"), {})
     assert event.fields["processing_count"] == 100_000
+
+
+def test_what_only_the_scheduler_has_is_brought_by_its_address():
+    """
+    States of workers, which ``scatter(broadcast=True)`` puts into events, cannot be pickled.
+    """
+    state = SimpleNamespace(address=ONE, lock=threading.Lock())
+    replicated = {"action": "replicate", "workers": [state], "nested": {"tasks": {state.lock}}}
+    found, _ = looked(Scheduler(events=[(NOW, replicated)]))
+    ((_, message),) = events_of(pickle.loads(pickle.dumps(found)), "all")
+    assert (message["action"], message["workers"]) == ("replicate", [ONE])
 
 
 def test_a_look_makes_no_topic():

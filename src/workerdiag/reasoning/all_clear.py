@@ -32,6 +32,8 @@ _SAY_NOTHING = ("error", "deployment")
 _WAITING, _REGISTERED = "worker.waiting-to-connect", "worker.registered"
 _WORKER_STARTS = (*REGISTRATIONS, _REGISTERED, "worker.start", "nanny.start", "nanny.starts-worker")
 _SCHEDULER_STARTS, _CLIENT_CAME = "scheduler.start", "scheduler.client-connected"
+#: Signals that a process brings on itself: nobody asks for these, whatever else was asked for.
+_CRASHES = (4, 6, 7, 8, 11)
 
 
 @frozen(kw_only=True)
@@ -104,7 +106,8 @@ def _places(incident: Incident) -> frozenset[str]:
 
 
 def _troubles(incident: Incident, closing: _Closing) -> Iterator[Match]:
-    asked = {id(mark) for case in incident.cases if case.end and case.end.asked for mark in case.end.marks}
+    ends = [case.end for case in incident.cases if case.end]
+    asked = {id(mark) for end in ends if end.asked and end.signal not in _CRASHES for mark in end.marks}
     for each in incident.marks:
         told = each.role in ("trouble", "blame")
         strayed = each.role in ("death", "ended") and id(each) not in asked

@@ -90,6 +90,21 @@ def _looker() -> Callable[..., Any]:
 
 
 def _cutter() -> Callable[..., Any]:
+    def sendable(value: Any) -> Any:
+        """
+        The value, with the address or name of each thing in it that only the scheduler has.
+
+        ``Client.replicate`` and ``scatter(broadcast=True)`` put states of workers into the events, which
+        cannot be pickled: the scheduler would close the connection in place of an answer.
+        """
+        if isinstance(value, str | bytes | int | float | None):
+            return value
+        if isinstance(value, dict):
+            return {key: sendable(each) for key, each in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return type(value)(map(sendable, value))
+        return str(getattr(value, "address", value))[:200]
+
     def cut(message: Any, keys: Sequence[Any], most: int) -> tuple[Any, dict[str, int]]:
         """
         The message without most of long collections, and how long they were; tasks in question come first.
@@ -104,7 +119,7 @@ def _cutter() -> Callable[..., Any]:
                 named = [] if isinstance(each, list | tuple) else [key for key in keys if key in each]
                 kept[name] = list(dict.fromkeys([*named, *islice(each, most)]))[:most]
                 counts[name] = len(each)
-        return kept, counts
+        return sendable(kept), counts
 
     return cut
 
