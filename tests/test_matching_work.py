@@ -138,7 +138,7 @@ def test_what_costs_too_much_is_left_out_and_counted(monkeypatch):
     found = search([LogChunk(origin="a.log", data=SHAPES["a line for each literal"])], BOOK, MATCHER)
     [gap] = found.gaps
 
-    assert (gap.source, gap.reason) == ("a.log", "malformed")
+    assert (gap.source, gap.reason) == ("log a.log", "malformed")
     assert 0 < int(gap.detail.split()[0]) <= len(SHAPES["a line for each literal"])
 
 
@@ -146,14 +146,14 @@ def test_when_time_is_up_text_is_only_counted():
     """
     What was found until then stays, and the rest is a gap; events as well.
     """
-    answers = iter([False] * 40)
+    answers = iter([False] * 20)
     chunks = [LogChunk(origin="a.log", data=SHAPES["nanny deaths"]), *[Event(topic="all", fields={})] * 50]
     found = search(chunks, BOOK, MATCHER, out_of_time=lambda: next(answers, True))
 
     assert found.matches
     assert [(gap.source, gap.reason) for gap in found.gaps] == [
-        ("a.log", "timed-out"),
-        ("events", "timed-out"),
+        ("log a.log", "timed-out"),
+        ("scheduler events", "timed-out"),
     ]
 
 

@@ -4,7 +4,8 @@ The stages in their order, and nothing clever: evidence, matches, incident, find
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 
 from attrs import evolve
 
@@ -18,6 +19,9 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.reasoning.clocks import on_one_clock
 from workerdiag.reasoning.conclude import conclude
 from workerdiag.reasoning.incident import assemble
+
+#: So many reports of ends are joined however late it is.
+_ALWAYS_JOINED = 100
 
 
 def diagnose(
@@ -54,4 +58,17 @@ def diagnose(
     matches, set_right = on_one_clock(found.matches)
     gaps = [piece for piece in kept if isinstance(piece, Gap)]
     noted = evolve(book, notes=(*book.notes, *engine_notes(), *matcher.left_out, *set_right))
-    return conclude(assemble(matches, kept), noted, gaps=gaps, version=version)
+    asked = count()
+    incident = assemble(matches, kept, lambda: next(asked) >= _ALWAYS_JOINED and out_of_time())
+    gaps += _left_out(incident.left_out)
+    return conclude(incident, noted, gaps=gaps, version=version, out_of_time=out_of_time)
+
+
+def _left_out(reports: int) -> Iterator[Gap]:
+    if reports:
+        yield Gap(
+            source="workerdiag",
+            reason="timed-out",
+            detail=f"{reports} reports of ends were not looked at",
+            remedy='give it more time: explain(..., timeout="60s")',
+        )

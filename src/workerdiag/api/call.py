@@ -78,7 +78,14 @@ class Call:
         from workerdiag.pipeline import diagnose
 
         book, matcher = self._rules()
-        return diagnose(evidence, book, version=__version__, matcher=matcher, witness=witness)
+        return diagnose(
+            evidence,
+            book,
+            version=__version__,
+            matcher=matcher,
+            witness=witness,
+            out_of_time=self._budget.is_over,
+        )
 
     def _rules(self) -> tuple[Rulebook, Matcher | None]:
         if self._rulebook is not None:

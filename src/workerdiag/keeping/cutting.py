@@ -4,7 +4,7 @@ Cutting out of a log what is worth keeping: whole lines, with the number of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 #: Lines kept before and after a message, and the bytes that they may have.
@@ -109,7 +109,7 @@ def ending(piece: Piece, size: int) -> Piece:
     return piece.part(piece.start + (newline + 1 if newline >= 0 else from_), piece.end)
 
 
-def joined(pieces: Iterable[Piece], *, apart: Sequence[int] = ()) -> Iterator[Piece]:
+def joined(pieces: Iterable[Piece], *, apart: Iterable[int] = ()) -> Iterator[Piece]:
     """
     The pieces in the order of the log; those that overlap or follow each other as one.
 
@@ -119,6 +119,7 @@ def joined(pieces: Iterable[Piece], *, apart: Sequence[int] = ()) -> Iterator[Pi
     """
     current: list[bytes] = []
     start = line = end = 0
+    apart = frozenset(apart)
     for each in sorted(pieces):
         if not each.data or (current and each.end <= end):
             continue

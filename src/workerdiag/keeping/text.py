@@ -8,6 +8,7 @@ something was found, with a few lines around it.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 
@@ -70,6 +71,8 @@ class PassingText:
         #: A place and the number of the line that it is in; places behind which a known line begins.
         self._known = (0, 1)
         self._jumps: dict[int, int] = {0: 1}
+        #: These places, in order.
+        self._starts: list[int] = [0]
 
     def take(self, chunk: LogChunk) -> None:
         """
@@ -78,6 +81,8 @@ class PassingText:
         if self._end - self._base > _UNSETTLED_BYTES + _STEP_BYTES:
             self._let_go(self._end - _UNSETTLED_BYTES)
         if chunk.first_line is not None:
+            if self._end not in self._jumps:
+                self._starts.append(self._end)
             self._jumps[self._end] = chunk.first_line
         self._chunks.append(chunk.data)
         self._end += len(chunk.data)
@@ -173,8 +178,9 @@ class PassingText:
         """
         From where to where the text around *at* is held without a jump in it.
         """
-        start = max((jump for jump in self._jumps if jump <= at), default=self._base)
-        end = min((jump for jump in self._jumps if jump > at), default=self._end)
+        place = bisect_right(self._starts, at)
+        start = self._starts[place - 1] if place else self._base
+        end = self._starts[place] if place < len(self._starts) else self._end
         return max(self._base, start), min(self._end, end)
 
     def _runs(self, from_: int) -> Iterator[Piece]:
@@ -195,7 +201,7 @@ class PassingText:
         """
         if at in self._jumps:
             return self._jumps[at]
-        jump = max(each for each in self._jumps if each <= at)
+        jump = self._starts[bisect_right(self._starts, at) - 1]
         known = (jump, self._jumps[jump]) if jump >= self._base else self._known
         low, high = sorted((at, known[0]))
         between = self._data().count(b"\n", low - self._base, high - self._base)

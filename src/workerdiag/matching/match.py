@@ -5,7 +5,7 @@ All evidence in, all matches out: log text through the scan, the rest sign by si
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
+from itertools import count, groupby
 from typing import TypeVar
 
 from attrs import evolve, frozen
@@ -24,6 +24,8 @@ from workerdiag.model.rules import Cause, EventSign, ExceptionSign, LandmarkSign
 _S = TypeVar("_S", bound=EventSign | ExceptionSign | LandmarkSign)
 _Signs = list[tuple[Cause, _S]]
 
+#: However late it is, the clock is asked so many times before: the first messages are always looked at.
+_ALWAYS = 20
 #: Topics whose signs are remembered; each worker's address may be one.
 _MOST_TOPICS = 1000
 
@@ -81,18 +83,23 @@ def search(
         out_of_time: Whether time is up; from then on, evidence is only counted.
     """
     matcher = matcher or Matcher(book)
+    asked = count()
+
+    def is_late() -> bool:
+        return next(asked) >= _ALWAYS and out_of_time()
+
     events, exceptions = _EventSigns(_usable(book, EventSign, matcher)), _usable(book, ExceptionSign, matcher)
     found: list[Match] = []
     gaps: list[Gap] = []
-    beside = Work(out_of_time=out_of_time)  # for all that is not text
+    beside = Work(out_of_time=is_late)  # for all that is not text
     for origin, pieces in groupby(evidence, key=_origin):
         if origin is not None:
-            work = Work(out_of_time=out_of_time, is_late=out_of_time())
+            work = Work(out_of_time=is_late, is_late=is_late())
             chunks = (piece for piece in pieces if isinstance(piece, LogChunk))
             known = Recognition()
             found += matcher.matches(known.passing(chunks), witness, work)
             found += known.found()
-            gaps += work.gaps(origin, "bytes of its text")
+            gaps += work.gaps(f"log {origin}", "bytes of its text")
             continue
         for piece in pieces:
             if isinstance(piece, Event | ExceptionFacts) and not beside.has_time():
@@ -101,7 +108,7 @@ def search(
                 found += _of_event(piece, events)
             elif isinstance(piece, ExceptionFacts):
                 found += _of_exception(piece, exceptions)
-    gaps += beside.gaps("events", "events")
+    gaps += beside.gaps("scheduler events", "events")
     found = in_known_years(found)
     return Found(found + list(_of_landmarks(found, _usable(book, LandmarkSign, matcher))), gaps)
 

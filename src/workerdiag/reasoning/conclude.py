@@ -4,7 +4,7 @@ From one incident to findings: ranks the causes, decides the outcome, gathers th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
@@ -39,11 +39,18 @@ _WITHOUT_CAUSES = ("no-death", "no-evidence")
 MOST_DEATHS = 1000
 
 
-def conclude(incident: Incident, book: Rulebook, *, gaps: Sequence[Gap], version: str) -> Findings:
+def conclude(
+    incident: Incident,
+    book: Rulebook,
+    *,
+    gaps: Sequence[Gap],
+    version: str,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> Findings:
     """
-    Everything that can be said about *incident* by what *book* knows.
+    Everything that can be said about *incident* by what *book* knows, and in the time there is.
     """
-    judged = judge(incident.cases, incident, book)
+    judged = judge(incident.cases, incident, book, out_of_time)
     deciding = deciding_deaths(deaths_of_the_task(judged, incident))
     deciding = deciding or judge([Case(end=None)], incident, book)
     chances = mixed([(_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)])

@@ -7,7 +7,8 @@ are joined, and every sign goes to the death it belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from attrs import field, frozen
 
@@ -17,14 +18,15 @@ from workerdiag.model.evidence import (
     ExceptionFacts,
     Executing,
     Gap,
-    Identity,
     LogChunk,
     Looked,
     MemoryReading,
     ProcessExit,
 )
+from workerdiag.reasoning.candidates import NamedEnds, NamedPieces
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.joining import ends_told, joined, with_names, without_strangers
+from workerdiag.reasoning.learning import KnownEnds
 from workerdiag.reasoning.orders import REGISTRATIONS
 from workerdiag.reasoning.owning import of_strangers, sorted_out
 
@@ -62,11 +64,29 @@ class Incident:
     executing: tuple[Executing, ...] = ()
     #: Places that were looked at, so that absence counts there.
     looked: frozenset[str] = field(default=frozenset())
+    #: Reports of ends for which no time was left.
+    left_out: int = 0
+    #: The same by the names of the processes that they are about.
+    exceptions_of: NamedPieces[ExceptionFacts] = field(init=False, repr=False, eq=False)
+    readings_of: NamedPieces[MemoryReading] = field(init=False, repr=False, eq=False)
+    executing_of: NamedPieces[Executing] = field(init=False, repr=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "exceptions_of", NamedPieces(self.exceptions))
+        object.__setattr__(self, "readings_of", NamedPieces(self.readings))
+        object.__setattr__(self, "executing_of", NamedPieces(self.executing))
 
 
-def assemble(matches: Sequence[Match], evidence: Iterable[Evidence]) -> Incident:
+def assemble(
+    matches: Sequence[Match], evidence: Iterable[Evidence], out_of_time: Callable[[], bool] = lambda: False
+) -> Incident:
     """
     Join *matches* and the evidence that is not text into one incident.
+
+    Args:
+        matches: All that was found.
+        evidence: Chunks of logs in it are passed over.
+        out_of_time: Whether time is up; reports of ends that were not joined until then are left out.
     """
     rest = [piece for piece in evidence if not isinstance(piece, LogChunk)]
     if _nobody_was_lost(matches, rest):
@@ -75,16 +95,22 @@ def assemble(matches: Sequence[Match], evidence: Iterable[Evidence]) -> Incident
     running = [piece for piece in rest if isinstance(piece, Executing)]
     marks = with_names([each for each in matches if not each.sign], rest)
     signs = [each for each in matches if each.sign]
-    ends, strangers = without_strangers(joined(ends_told(marks)))
-    signs = [each for each in signs if not of_strangers(each, strangers, ends)]
-    marks = [each for each in marks if each.role != "death" or not of_strangers(each, strangers, ends)]
-    for exit_ in (piece for piece in rest if isinstance(piece, ProcessExit)):
-        _learn_exit(ends, exit_)
-    for mark in (each for each in marks if each.role == "blame"):
-        _learn_blame(ends, mark.whose, mark)
-    for facts in exceptions:
-        if facts.whose.worker or facts.whose.pid:
-            _learn_blame(ends, facts.whose, None)
+    whole, left_out = joined(ends_told(marks), out_of_time)
+    ends, strangers = without_strangers(whole)
+    ours, theirs = NamedEnds(ends), NamedEnds(strangers)
+    signs = [each for each in signs if not of_strangers(each, theirs, ours)]
+    marks = [each for each in marks if each.role != "death" or not of_strangers(each, theirs, ours)]
+    known = KnownEnds(ends)
+    told: list[Callable[[], None]] = [
+        *(partial(known.learn_exit, piece) for piece in rest if isinstance(piece, ProcessExit)),
+        *(partial(known.learn_blame, mark.whose, mark) for mark in marks if mark.role == "blame"),
+        *(partial(known.learn_blame, each.whose, None) for each in exceptions if _names_a_process(each)),
+    ]
+    for learn in told:
+        if left_out or out_of_time():
+            left_out += 1
+        else:
+            learn()
     ends.sort(key=lambda end: (end.when is None, end.when or 0.0))
     owned, loose = sorted_out(signs, ends)
     return Incident(
@@ -95,6 +121,7 @@ def assemble(matches: Sequence[Match], evidence: Iterable[Evidence]) -> Incident
         readings=tuple(piece for piece in rest if isinstance(piece, MemoryReading)),
         executing=tuple(sorted(running, key=lambda each: each.when or 0.0)),
         looked=_looked(rest, matches),
+        left_out=left_out,
     )
 
 
@@ -109,59 +136,19 @@ def _nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool
     return came and not any(each.role in _LOSSES for each in marks)
 
 
+def _names_a_process(facts: ExceptionFacts) -> bool:
+    return facts.whose.worker is not None or facts.whose.pid is not None
+
+
 def _is_loss(piece: ProcessExit | ExceptionFacts) -> bool:
     return isinstance(piece, ProcessExit) or not piece.from_task
-
-
-def _learn_exit(ends: list[End], exit_: ProcessExit) -> None:
-    end = next((each for each in ends if each.shares(exit_.whose)), None)
-    if end is None:
-        end = End(whose=exit_.whose, when=exit_.when, lost=True)
-        ends.append(end)
-    told = exit_.signal is not None or exit_.status is not None
-    if told and not end.exit_known:
-        end.signal, end.status = exit_.signal, exit_.status
-        end.file(_as_mark(exit_))
-    end.noticed[exit_.said_by] = None
-
-
-def _as_mark(exit_: ProcessExit) -> Match:
-    """
-    An exit that no message tells of, as one, so that findings can say where it is from.
-    """
-    how = f"ended by signal {exit_.signal}" if exit_.signal is not None else f"exit status {exit_.status}"
-    return Match(
-        owner="exit", role="death", text=how, origin=exit_.said_by, when=exit_.when, whose=exit_.whose
-    )
-
-
-def _learn_blame(ends: list[End], whose: Identity, mark: Match | None) -> None:
-    """
-    Dask gave up on a task: the last worker that it names died, whoever else says so.
-    """
-    known = [end for end in ends if end.shares(whose)]
-    fitting = [end for end in ends if (end.lost or end.asked) and not end.whose.contradicts(whose)]
-    nameless = [end for end in sorted(fitting, key=lambda end: not end.asked) if end.whose.worker is None]
-    if known:
-        end = known[-1]
-    elif nameless:
-        end = nameless[-1]
-    elif whose.worker is None and ends:
-        end = ends[-1]
-    else:
-        end = End(lost=True)
-        ends.append(end)
-    end.whose = end.whose.joined(whose)
-    end.noticed["exception"] = None
-    if mark is not None:
-        end.file(mark)
 
 
 def _looked(rest: Sequence[Evidence], matches: Iterable[Match]) -> frozenset[str]:
     """
     Places that were looked at. What is absent from a log of which a part was left out may stand there.
     """
-    cut = {piece.source for piece in rest if isinstance(piece, Gap)}
+    cut = {piece.source.removeprefix("log ") for piece in rest if isinstance(piece, Gap)}
     said = {piece.place for piece in rest if isinstance(piece, Looked)} - {f"log {each}" for each in cut}
     shown = {
         f"{each.stream} log"

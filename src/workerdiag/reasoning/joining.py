@@ -4,12 +4,13 @@ Which ends, told by different observers, are of one process: by identity, else b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence, Identity
+from workerdiag.reasoning.candidates import Candidates
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.telling import STILL_ALIVE, LogReader, ends_of_events
 
@@ -78,22 +79,31 @@ def _observer(mark: Match) -> str:
     return "scheduler" if of_scheduler else "worker"
 
 
-def joined(groups: Iterable[list[End]]) -> list[End]:
+def joined(groups: Iterable[list[End]], out_of_time: Callable[[], bool]) -> tuple[list[End], int]:
     """
-    One end for each process: what different logs tell of the same one is absorbed.
+    One end for each process, what logs tell of the same one absorbed; and how many were left out.
     """
     whole: list[End] = []
+    known = Candidates()
+    left_out = 0
     for group in groups:
         taken: set[int] = set()
+        timed = 0
         for end in group:
-            same = _same_process(end, [each for each in whole if id(each) not in taken])
+            if left_out or out_of_time():
+                left_out += 1
+                continue
+            others = known.of(end, _span(end), taken)
+            same = _same_process(end, others, no_times=known.timed_count == timed)
             if same is None:
                 whole.append(end)
-                taken.add(id(end))
+                same = end
             else:
                 same.absorb(end)
-                taken.add(id(same))
-    return whole
+            known.add(same, _span(same))
+            taken.add(id(same))
+            timed += same.when is not None
+    return whole, left_out
 
 
 def without_strangers(ends: list[End]) -> tuple[list[End], list[End]]:
@@ -106,10 +116,11 @@ def without_strangers(ends: list[End]) -> tuple[list[End], list[End]]:
     ours = [end for end in ends if not _is_kernels(end)]
     if not any((end.lost or end.polite) and (end.whose.pid or end.whose.worker) for end in ours):
         return ends, []
-    return ours, [end for end in ends if end not in ours]
+    known = set(map(id, ours))
+    return ours, [end for end in ends if id(end) not in known]
 
 
-def _same_process(end: End, others: Sequence[End]) -> End | None:
+def _same_process(end: End, others: Sequence[End], *, no_times: bool) -> End | None:
     for other in others:
         if other.whose.shares(end.whose) and _apart_s(end, other) <= SAME_PROCESS_S:
             return other
@@ -120,7 +131,7 @@ def _same_process(end: End, others: Sequence[End]) -> End | None:
     ]
     if timed and min(timed)[0] <= SAME_MOMENT_S:
         return min(timed)[2]
-    if end.when is None or all(other.when is None for other in others):
+    if end.when is None or no_times:
         for other in others:  # no clocks to compare: the first that it can be
             if _complementary(end, other):
                 return other

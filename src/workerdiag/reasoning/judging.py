@@ -4,7 +4,7 @@ What speaks for each cause in each death, and which deaths the ranking rests on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from attrs import frozen
 
@@ -18,6 +18,8 @@ from workerdiag.reasoning.showing import assigned
 _MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble", "disconnect")
 #: A crash loop of thousands of deaths says no more than its first and last hundreds.
 MOST_JUDGED = 200
+#: So many deaths are judged however late it is.
+LEAST_JUDGED = 3
 
 
 @frozen(kw_only=True)
@@ -31,11 +33,14 @@ class Judged:
     chances: Distribution
 
 
-def judge(cases: Iterable[Case], incident: Incident, book: Rulebook) -> list[Judged]:
+def judge(
+    cases: Iterable[Case], incident: Incident, book: Rulebook, out_of_time: Callable[[], bool] = lambda: False
+) -> list[Judged]:
     """
     What speaks for each cause in each case, with the signs that nobody else claims.
 
-    Of very many deaths only the first and the last are judged; those between are as they are.
+    Of very many deaths only the first and the last are judged; those between are as they are, and so are
+    all but the first few where time is up.
     """
     marks = by_owner(incident.marks)
     relevance = Relevance(incident, marks, book)
@@ -43,7 +48,7 @@ def judge(cases: Iterable[Case], incident: Incident, book: Rulebook) -> list[Jud
     between = range(MOST_JUDGED // 2, len(cases) - MOST_JUDGED // 2)
     return [
         Judged(case=case, supports=(), chances=Distribution())
-        if index in between
+        if index in between or (index >= LEAST_JUDGED and out_of_time())
         else _judge(case, incident, marks, relevance, book)
         for index, case in enumerate(cases)
     ]

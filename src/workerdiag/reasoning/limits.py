@@ -95,10 +95,10 @@ def reading_of(end: End, incident: Incident) -> tuple[int | None, int | None]:
     captured = [mark.captures for mark in end.marks]
     rss = next((size for said in reversed(captured) if (size := _rss(said))), None)
     limit = next((size for said in captured if (size := parse_bytes(said.get("limit", "")))), None)
-    for reading in incident.readings:
+    for reading in incident.readings_of(end):
         if reading.whose.shares(end.whose):
             rss, limit = rss or reading.rss_bytes, limit or reading.limit_bytes
-    for facts in incident.exceptions:
+    for facts in incident.exceptions_of(end):
         if facts.whose.shares(end.whose):
             limit = limit or facts.limit_bytes
     return rss, limit

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity
+from workerdiag.reasoning.candidates import NamedEnds
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.telling import NEAR_LINES, NEAR_S
 
@@ -30,8 +31,9 @@ def sorted_out(signs: Iterable[Match], ends: Sequence[End]) -> tuple[dict[int, l
     owned: dict[int, list[Match]] = {}
     loose: list[Match] = []
     index = _Index(ends)
+    times = sorted(end.when for end in ends if end.when is not None)
     for sign in signs:
-        if _of_another_day(sign, ends):
+        if _of_another_day(sign, times, is_timed=len(times) == len(ends)):
             continue
         end = _owner(sign, ends, index)
         if end is None:
@@ -41,12 +43,12 @@ def sorted_out(signs: Iterable[Match], ends: Sequence[End]) -> tuple[dict[int, l
     return owned, loose
 
 
-def of_strangers(match: Match, strangers: Sequence[End], ends: Sequence[End]) -> bool:
+def of_strangers(match: Match, strangers: NamedEnds, ends: NamedEnds) -> bool:
     """
     Whether *match* tells of a process that is none of Dask's, going by its pid and time.
     """
-    return any(_of_process(match, each) for each in strangers) and not any(
-        _of_process(match, each) for each in ends
+    return any(_of_process(match, each) for each in strangers.named(match.whose)) and not any(
+        _of_process(match, each) for each in ends.named(match.whose)
     )
 
 
@@ -61,14 +63,15 @@ def _of_process(match: Match, end: End) -> bool:
     return -PID_AFTER_S <= end.when - match.when <= PID_BEFORE_S
 
 
-def _of_another_day(sign: Match, ends: Sequence[End]) -> bool:
+def _of_another_day(sign: Match, times: Sequence[float], *, is_timed: bool) -> bool:
     """
-    Whether a kernel wrote this so long before or after all deaths that it is of none of them.
+    Whether a kernel wrote this so long before or after all deaths, at *times*, that it is of none of them.
     """
     when = sign.when
-    if sign.stream != "kernel" or when is None or not ends:
+    if sign.stream != "kernel" or when is None or not times or not is_timed:
         return False
-    return all(end.when is not None and abs(end.when - when) > KERNEL_APART_S for end in ends)
+    place = bisect_left(times, when)
+    return all(abs(each - when) > KERNEL_APART_S for each in times[max(0, place - 1) : place + 1])
 
 
 class _Index:

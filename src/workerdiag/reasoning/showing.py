@@ -135,7 +135,7 @@ def _executing(end: End, incident: Incident) -> tuple[str, ...] | None:
     worker = end.whose.worker
     if worker is None:
         return None
-    killed = next((each for each in incident.exceptions if each.whose.worker == worker), None)
+    killed = next((each for each in incident.exceptions_of(end) if each.whose.worker == worker), None)
     if killed is None or killed.executing is None:
         return None
     return still_assigned(killed, incident) or None
@@ -158,4 +158,4 @@ def _assigned(end: End, incident: Incident) -> tuple[str, ...]:
 
 
 def _running(end: End, incident: Incident) -> list[Executing]:
-    return [each for each in incident.executing if end.shares(each.whose) and not end.contradicts(each.whose)]
+    return [each for each in incident.executing_of(end) if not end.contradicts(each.whose)]

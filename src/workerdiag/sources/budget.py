@@ -18,6 +18,8 @@ _LEAST_EXCEPTION_S = 0.1
 _PACKS_SHARE, _SALVAGE_SHARE = 0.15, 0.1
 #: Logs are read for so long however late it is.
 _LEAST_S = 0.5
+#: After this share nothing more is searched or joined.
+_FOUND_SHARE = 0.9
 
 
 class Budget:
@@ -57,6 +59,12 @@ class Budget:
     @property
     def left_s(self) -> float:
         """
-        Seconds that are left, at least half a one.
+        Seconds that are left to read logs, at least half a one.
         """
-        return max(_LEAST_S, self._began + self._budget_s - time.monotonic())
+        return max(_LEAST_S, self.search_until - time.monotonic())
+
+    def is_over(self) -> bool:
+        """
+        Whether it is time to judge what was found until now.
+        """
+        return time.monotonic() > self._began + _FOUND_SHARE * self._budget_s
