@@ -50,7 +50,7 @@ def _stepped(data: bytes, steps: Sequence[tuple[str, float, float, int, bytes]])
 def _planted(data: bytes, planted: Sequence[tuple[float, bytes]]) -> bytes:
     if not planted:
         return data
-    head, lines = data[:8], data[8:].split(b"\n")  # the first bytes choose exceptions; they stay apart
+    head, lines = data[:8].ljust(8), data[8:].split(b"\n")  # the first bytes choose exceptions
     for where, line in planted:
         lines.insert(int(where * len(lines)), line)
     return b"\n".join((head, *lines))
