@@ -40,9 +40,8 @@ def test_a_leak_and_a_wrong_all_clear_are_noticed(monkeypatch):
     """
     The checks do see what they are for.
     """
-    from fuzz import checks, corpus
-
     import workerdiag
+    from fuzz import checks, corpus
 
     hostile = workerdiag.Diagnosis(outcome="no-death", summary=f"a \x1b[0m {corpus.SECRET}")
     monkeypatch.setitem(ATTEMPTS, "log", lambda _: hostile)
