@@ -11,6 +11,7 @@ from workerdiag.matching.match import match
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk, ProcessExit
+from workerdiag.model.stops import was_asked
 from workerdiag.pipeline import diagnose
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import assemble
@@ -384,3 +385,57 @@ def test_a_worker_that_joins_after_a_death_takes_no_order_from_it(line, others):
     end = End(whose=worker)
     end.file(Match(owner="scheduler.remove-worker", role="removal", origin="log", line=2, last_line=2))
     assert Orders({"scheduler.register-worker": [joined]}).are_for_another(order, end) is others
+
+
+def test_a_nanny_that_closes_without_a_worker_is_no_death():
+    """
+    A busy machine is slow to start the next worker; the cluster gives that nanny up, by no order of anybody.
+    """
+    closing = at(28, "nanny", "Closing Nanny at 'tcp://10.0.0.4:4001'. Reason: nanny-close")
+    closed = at(28.1, "nanny", "Nanny at 'tcp://10.0.0.4:4001' closed.")
+    told = exits(log("worker.log", START, KILLED, closing, closed), log("scheduler.log", REMOVED))
+    assert told == [(9, None, False)]
+    asked = at(28.05, "nanny", "Nanny asking worker to close. Reason: nanny-close")
+    assert exits(log("worker.log", START, KILLED, closing, asked, closed)) == [
+        (9, None, False),
+        (None, None, True),
+    ]
+
+
+def test_two_crashes_at_once_have_a_line_of_the_kernel_each():
+    """
+    One line tells of one process, also where its pid is of another namespace.
+    """
+    nannies = [
+        log(f"{n}.log", at(10 + n / 4, "nanny", f"Worker process {n} was killed by signal 11"))
+        for n in (1, 2)
+    ]
+    fault = "2026-05-04T11:22:10 vm kernel: python[777{}]: segfault at 1{} ip 0 sp 0 error 4 in libc.so"
+    kernel = log("kern.log", *(fault.format(n, n) for n in (1, 2)), stream="kernel")
+    evidence = [*nannies, kernel]
+    incident = assemble(match(evidence, BOOK, MATCHER), evidence)
+    lines = [
+        [sign.line for sign in case.signs if sign.stream == "kernel" and sign.owner == "signal.segfault"]
+        for case in incident.cases
+    ]
+    assert sorted(lines) == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("reason", "asked"),
+    [
+        ("worker-close", True),
+        ("nanny-kill", True),
+        ("client-restart-1795249445.79", True),
+        ("out of the way, please", True),
+        ("worker-handle-scheduler-connection-broken", False),
+        ("failure-to-start-<class 'OSError'>", False),
+        ("check-worker-ttl-1795249445.79", False),
+        ("", False),
+    ],
+)
+def test_a_reason_says_whether_somebody_asked(reason, asked):
+    """
+    Code may give a reason of its own; those that Dask gives by itself are known.
+    """
+    assert was_asked(reason) is asked

@@ -11,8 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from hanging import gives_up
+from workerdiag import explain, load_rulebook
 from workerdiag.model.evidence import Event, Gap, Identity, LogChunk, Looked, MemoryReading
+from workerdiag.model.rules import EventSign
 from workerdiag.model.scene import Victim
+from workerdiag.model.topics import OWN_TOPICS, scheduler_topics
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.choice import nannies_to_ask, recently_dead, removals
 from workerdiag.sources.cluster.evidence import flat, of_events, of_workers
@@ -138,6 +141,23 @@ def test_only_what_is_needed_is_asked():
     nannies, versions = (workers for name, workers in client.scheduler.asked if name == "broadcast")
     assert (nannies, len(versions)) == ([NANNY], 5)
     assert names.count("events") == 5
+
+
+def test_the_topics_that_rules_refer_to_are_asked_for():
+    """
+    An event sign of a topic for which nobody asks could never show.
+    """
+    book = load_rulebook(packs=False)
+    signs = [sign for cause in book.causes for sign in (*cause.signs, *cause.against)]
+    topics = {topic for sign in signs if isinstance(sign, EventSign) for topic in sign.topic.split("|")}
+    anyhow = OWN_TOPICS | {"all", "worker", ".*"}
+    client = Client()
+    explain(client=client, rulebook=book)
+    assert topics - anyhow <= set(scheduler_topics(book))
+    assert {"invalid-worker-transition", "worker-restart-memory"} <= set(scheduler_topics(book))
+    assert set(scheduler_topics(book)) <= {
+        topic for name, topic in client.scheduler.asked if name == "events"
+    }
 
 
 def test_without_a_python_like_ours_no_code_is_sent():

@@ -46,11 +46,15 @@ class Gathering:
         client: The client, synchronous or not; None: only this machine is asked.
         facts: What the exception says, if there is one.
         budget_s: Seconds for all of it.
+        topics: Topics of the scheduler's events that rules refer to.
     """
 
-    def __init__(self, client: Any, facts: Sequence[Evidence], *, budget_s: float) -> None:
+    def __init__(
+        self, client: Any, facts: Sequence[Evidence], *, budget_s: float, topics: Sequence[str] = ()
+    ) -> None:
         self._client = client
         self._facts = tuple(facts)
+        self._topics = tuple(topics)
         self._budget_s = budget_s
         self._deadline = time.monotonic() + budget_s
 
@@ -109,7 +113,8 @@ class Gathering:
         return [*known, *found]
 
     def _cluster(self) -> ClusterSource:
-        return ClusterSource(self._client, about=in_question(self._facts)[0], gave_up=self._gave_up())
+        about, _ = in_question(self._facts)
+        return ClusterSource(self._client, about=about, topics=self._topics, gave_up=self._gave_up())
 
     def _recorder(self) -> RecorderSource:
         about, tasks = in_question(self._facts)

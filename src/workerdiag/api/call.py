@@ -53,7 +53,9 @@ class Call:
 
         facts = await asyncio.to_thread(self._facts)
         try:
-            gathering = Gathering(self._given.client, facts, budget_s=self._budget.live_s)
+            topics = await asyncio.to_thread(self._topics)
+            budget_s = self._budget.live_s
+            gathering = Gathering(self._given.client, facts, budget_s=budget_s, topics=topics)
             live = await gathering.collect_async()
         except (Exception, SystemExit) as problem:  # noqa: BLE001  never make it worse
             live = [_failed("cluster", problem)]
@@ -153,7 +155,16 @@ class Call:
             return []
         from workerdiag.gathering import Gathering
 
-        return Gathering(given.client, facts, budget_s=self._budget.live_s).collect()
+        topics = self._topics() if given.client is not None else ()
+        return Gathering(given.client, facts, budget_s=self._budget.live_s, topics=topics).collect()
+
+    def _topics(self) -> tuple[str, ...]:
+        """
+        The topics of events that the rules refer to.
+        """
+        from workerdiag.model.topics import scheduler_topics
+
+        return scheduler_topics(self._rules()[0])
 
 
 def _shown(findings: Findings, keeper: Keeper) -> Diagnosis:

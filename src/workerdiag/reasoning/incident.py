@@ -25,7 +25,13 @@ from workerdiag.model.evidence import (
 )
 from workerdiag.reasoning.candidates import NamedEnds, NamedPieces
 from workerdiag.reasoning.ends import End
-from workerdiag.reasoning.joining import ends_told, joined, with_names, without_strangers
+from workerdiag.reasoning.joining import (
+    ends_told,
+    joined,
+    with_names,
+    without_bare_nannies,
+    without_strangers,
+)
 from workerdiag.reasoning.learning import KnownEnds
 from workerdiag.reasoning.orders import REGISTRATIONS
 from workerdiag.reasoning.owning import of_strangers, sorted_out
@@ -96,7 +102,7 @@ def assemble(
     marks = with_names([each for each in matches if not each.sign], rest)
     signs = [each for each in matches if each.sign]
     whole, left_out = joined(ends_told(marks), out_of_time)
-    ends, strangers = without_strangers(whole)
+    ends, strangers = without_strangers(without_bare_nannies(whole))
     ours, theirs = NamedEnds(ends), NamedEnds(strangers)
     signs = [each for each in signs if not of_strangers(each, theirs, ours)]
     marks = [each for each in marks if each.role != "death" or not of_strangers(each, theirs, ours)]

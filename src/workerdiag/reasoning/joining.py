@@ -120,6 +120,22 @@ def without_strangers(ends: list[End]) -> tuple[list[End], list[End]]:
     return ours, [end for end in ends if id(end) not in known]
 
 
+def without_bare_nannies(ends: list[End]) -> list[End]:
+    """
+    Without nannies that closed with no worker below them, where workers were lost: theirs had died before.
+
+    A nanny that has one asks it to close, and says so. A cluster closes one whose worker does not come back.
+    """
+    kept = [end for end in ends if not _is_bare_nanny(end)]
+    return kept if any(end.lost for end in kept) else ends
+
+
+def _is_bare_nanny(end: End) -> bool:
+    if end.lost or end.exit_known or end.whose.worker is not None or not end.marks:
+        return False
+    return all(mark.role == "stop" and mark.whose.nanny is not None for mark in end.marks)
+
+
 def _same_process(end: End, others: Sequence[End], *, no_times: bool) -> End | None:
     for other in others:
         if other.whose.shares(end.whose) and _apart_s(end, other) <= SAME_PROCESS_S:

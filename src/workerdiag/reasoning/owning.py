@@ -5,7 +5,7 @@ Which death a sign belongs to: the one it names or whose mark it is, else the ne
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity
@@ -32,14 +32,18 @@ def sorted_out(signs: Iterable[Match], ends: Sequence[End]) -> tuple[dict[int, l
     loose: list[Match] = []
     index = _Index(ends)
     times = sorted(end.when for end in ends if end.when is not None)
+    #: Signs of the kernel that a death has already: of the next of their kind another one is likelier.
+    has: set[tuple[int, str, str]] = set()
     for sign in signs:
         if _of_another_day(sign, times, is_timed=len(times) == len(ends)):
             continue
-        end = _owner(sign, ends, index)
+        end = _owner(sign, ends, index, has)
         if end is None:
             loose.append(sign)
         else:
             owned.setdefault(id(end), []).append(sign)
+            if sign.stream == "kernel":
+                has.add((id(end), sign.owner, sign.sign))
     return owned, loose
 
 
@@ -132,7 +136,9 @@ def may_be_of(sign: Match, end: End) -> bool:
     return not end.polite and not end.asked
 
 
-def _owner(sign: Match, ends: Sequence[End], index: _Index) -> End | None:
+def _owner(
+    sign: Match, ends: Sequence[End], index: _Index, has: Container[tuple[int, str, str]]
+) -> End | None:
     for end in index.named(sign.whose):
         if _of_process(sign, end):
             return end
@@ -145,14 +151,14 @@ def _owner(sign: Match, ends: Sequence[End], index: _Index) -> End | None:
     if sign.when is None:
         return None
     timed = [
-        (abs(end.when - sign.when), number, end)
+        ((id(end), sign.owner, sign.sign) in has, abs(end.when - sign.when), number, end)
         for number, end in enumerate(ends)
         if end.when is not None
         and -AFTER_S <= end.when - sign.when <= BEFORE_S
         and not end.contradicts(sign.whose)
         and may_be_of(sign, end)
     ]
-    return min(timed)[2] if timed else None
+    return min(timed)[3] if timed else None
 
 
 def _next_in_log(sign: Match, told: Sequence[tuple[int, int, End]]) -> End | None:

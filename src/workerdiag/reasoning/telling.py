@@ -5,7 +5,9 @@ What one log or one event after another tells of worker processes that ended.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import pairwise
+from math import inf
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import NOBODY, Identity
@@ -23,6 +25,8 @@ ORDER_S = 120.0
 CLOSING_S = 5.0
 #: A nanny that goes on starts its worker again at once.
 RESTART_S = 1.0
+#: So many processes that share a log may be ending at once; a crash loop has thousands, one after the other.
+MOST_AT_ONCE = 200
 #: A goodbye on the scheduler's stream and the removal that follows it.
 GOODBYE_LINES = 3
 
@@ -51,6 +55,8 @@ class LogReader:
         self._nannies: set[str] = set()
         #: Deaths after which a nanny starts its worker again: it was not closing.
         self._restarted: set[int] = set()
+        #: How many nannies have said that they restart their workers, of those that have not started since.
+        self._restarts = 0
         #: The worker that said last that it starts, until something is told of its end.
         self._worker: str | None = None
         #: Lines in which workers joined; names are used again, and orders from before are for others.
@@ -91,10 +97,13 @@ class LogReader:
     def _followed_by(self, start: Match) -> None:
         """
         A worker that starts takes the place of one that has ended; of several, not of one still being killed.
+
+        Where a nanny had said that it restarts its worker, that one's end is told already.
         """
+        restarts, self._restarts = self._restarts, max(0, self._restarts - 1)
         over = [end for end in self._open if _near(end, start) and not start.whose.contradicts(end.whose)]
         if len(self._nannies) > 1 or len(over) > 1:
-            over = [end for end in over if not _is_being_killed(end)][:1]
+            over = [] if restarts else [end for end in over if not _is_being_killed(end)][:1]
         self._open = [each for each in self._open if not any(each is end for end in over)]
 
     def _stop(self, mark: Match) -> None:
@@ -135,15 +144,22 @@ class LogReader:
 
     def _restart(self, mark: Match) -> None:
         self._told_restart(mark)
+        self._restarts += 1
         self._worker = None
 
     def _told_restart(self, mark: Match) -> None:
-        for end in reversed(self.ends):
+        over: End | None = None
+        for end in reversed(self.ends[-MOST_AT_ONCE:]):
             if not end.restarted and _near(end, mark):
-                end.restarted = True
-                end.take(mark, noticed=_place(mark))
-                self._open = [each for each in self._open if each is not end]
-                return
+                over = over or end
+                if end.exit_known:  # its death was told; one that is only asked to close may yet live
+                    over = end
+                    break
+        if over is not None:
+            over.restarted = True
+            over.take(mark, noticed=_place(mark))
+            self._open = [each for each in self._open if each is not over]
+            return
         end = self._new(mark)
         end.lost, end.restarted = True, True
         end.take(mark, noticed=_place(mark))
@@ -152,7 +168,9 @@ class LogReader:
 
     def _open_for(self, mark: Match) -> End:
         ends = self._open[::-1]
-        if mark.captures.get("signal") in _KILLS_OF_A_NANNY:
+        if mark.owner == STILL_ALIVE:
+            ends.sort(key=partial(_off_s, mark))
+        elif mark.captures.get("signal") in _KILLS_OF_A_NANNY:
             ends.sort(key=lambda end: not _is_being_killed(end))
         for end in ends:
             if not _near(end, mark) or end.whose.contradicts(mark.whose):
@@ -204,6 +222,16 @@ class LogReader:
 
 def _is_being_killed(end: End) -> bool:
     return any(each.owner == STILL_ALIVE for each in end.marks)
+
+
+def _off_s(patience: Match, end: End) -> float:
+    """
+    Seconds between when *end* was asked for and when a nanny that lost patience says that it began to wait.
+    """
+    times = [each.when for each in end.marks if each.when is not None]
+    if patience.when is None or not times:
+        return inf
+    return abs(patience.when - float(patience.captures["seconds"]) - min(times))
 
 
 def _is_said_already(end: End, mark: Match) -> bool:

@@ -4,13 +4,16 @@ A live cluster, asked through its client what it remembers of the workers that d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from workerdiag.model.evidence import Evidence, Identity
 from workerdiag.sources.cluster.asking import Asker
 from workerdiag.sources.cluster.interview import Interview
 from workerdiag.sources.cluster.queries import answered
+
+#: Topics of events that tell of deaths, where nobody says which are wanted.
+TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
 
 
 class ClusterSource:
@@ -25,14 +28,23 @@ class ClusterSource:
     Args:
         client: A ``distributed.Client`` (2024.8.1 or newer), synchronous or not.
         about: The workers in question, where an exception names them; else those removed lately.
+        topics: Topics of events that are wanted, beside ``all`` and the workers' own; none: `TOPICS`.
         gave_up: Whether the caller waited for a result until its own patience ended.
     """
 
     name = "cluster"
 
-    def __init__(self, client: Any, *, about: tuple[Identity, ...] = (), gave_up: bool = False) -> None:
+    def __init__(
+        self,
+        client: Any,
+        *,
+        about: tuple[Identity, ...] = (),
+        topics: Sequence[str] = (),
+        gave_up: bool = False,
+    ) -> None:
         self._client = client
         self._about = about
+        self._topics = tuple(topics) or TOPICS
         self._gave_up = gave_up
         self._asker = Asker(client)
 
@@ -40,7 +52,7 @@ class ClusterSource:
         """
         The same source, that knows what this one was told so far and asks only for the rest.
         """
-        source = ClusterSource(self._client, about=self._about, gave_up=self._gave_up)
+        source = ClusterSource(self._client, about=self._about, topics=self._topics, gave_up=self._gave_up)
         source._asker = self._asker.again()
         return source
 
@@ -70,4 +82,4 @@ class ClusterSource:
 
     def _interview(self, budget_s: float) -> Interview:
         self._asker.begin(budget_s)
-        return Interview(self._client, self._about, self._asker, gave_up=self._gave_up)
+        return Interview(self._client, self._about, self._asker, topics=self._topics, gave_up=self._gave_up)

@@ -19,8 +19,6 @@ from workerdiag.sources.cluster.asking import Asker
 from workerdiag.sources.cluster.listening import still_silent
 from workerdiag.sources.cluster.nannies import Nannies
 
-#: Topics that carry causes (distributed 2024.8.1 to 2026.8.0), beside ``all`` and the workers' own.
-_TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
 #: A nanny has started a new worker after so long.
 _RESTART_S = 1.5
 
@@ -33,13 +31,21 @@ class Interview:
         client: Whose scheduler and nannies are asked.
         about: The workers in question.
         asker: Asks, and knows what an earlier round was told.
+        topics: Topics of events that carry causes, beside ``all`` and the workers' own.
         gave_up: Whether the caller no longer waits for a result.
     """
 
     def __init__(
-        self, client: Any, about: Sequence[Identity], asker: Asker, *, gave_up: bool = False
+        self,
+        client: Any,
+        about: Sequence[Identity],
+        asker: Asker,
+        *,
+        topics: Sequence[str],
+        gave_up: bool = False,
     ) -> None:
         self._client = client
+        self._topics = topics
         self._about = tuple({each.worker: each for each in about if each.worker}.values())
         self._asker = asker
         self._gave_up = gave_up
@@ -119,7 +125,7 @@ class Interview:
                 inside.look_inside,
                 self._client,
                 keys=tasks.wanted_keys(self._client),
-                topics=[*_TOPICS, *map(str, self._known)],
+                topics=[*self._topics, *map(str, self._known)],
                 records=queries.SCHEDULER_RECORDS,
             )
             self._inside = await ask("inside", look, place="task states") or {}
@@ -206,7 +212,7 @@ class Interview:
         entries = self._entries or ()
         self._tell("all", choice.relevant(entries, self._dead, since=self._since))
         complete = self._entries is not None
-        for topic in _TOPICS:
+        for topic in self._topics:
             found = await self._events(topic)
             complete = complete and found is not None
             self._tell(topic, choice.recent(found or (), since=self._since))

@@ -1,0 +1,48 @@
+"""
+Topics of events: those that a scheduler keeps and rules refer to, and those that sources make.
+"""
+
+from __future__ import annotations
+
+import re
+
+from workerdiag.model.rules import EventSign, Rulebook
+
+#: Topics under which sources tell what they find; no scheduler has them.
+OWN_TOPICS = frozenset(
+    {
+        "batch-job",
+        "cgroup",
+        "disk",
+        "host",
+        "limits",
+        "nanny-state",
+        "recorder",
+        "task-state",
+        "versions",
+        "worker-state",
+    }
+)
+#: Topics that are asked for anyhow: what is about all workers, and each worker's own.
+_ASKED_ANYHOW = frozenset({"all", "worker"})
+#: A scheduler is asked for so many topics at most, whatever packs want.
+MOST_TOPICS = 20
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+
+
+def scheduler_topics(book: Rulebook) -> tuple[str, ...]:
+    """
+    The topics that a scheduler must be asked for, so that the event signs of *book* can show.
+
+    A sign that takes any topic asks for none: what it looks for stands among the others.
+    """
+    wanted = {
+        topic
+        for cause in book.causes
+        if cause.status != "deprecated"
+        for sign in (*cause.signs, *cause.against)
+        if isinstance(sign, EventSign)
+        for topic in sign.topic.split("|")
+        if _NAME.fullmatch(topic)
+    }
+    return tuple(sorted(wanted - OWN_TOPICS - _ASKED_ANYHOW))[:MOST_TOPICS]
