@@ -57,7 +57,6 @@ class Recognition:
                 line=self._head.count(b"\n", 0, at) + 1,
                 last_line=self._head.count(b"\n", 0, at) + 1,
                 stream=stream or (self._like.stream if self._like else None),
-                when=line.when,
             )
 
 
