@@ -12,7 +12,7 @@ from math import log
 from attrs import frozen
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.rules import GRADES, LONE_GRADES, Sign, TogetherSign
+from workerdiag.model.rules import GRADES, LONE_GRADES, ExitSign, Sign, TogetherSign
 
 #: Signs of this event tell how a process ended.
 EXIT_EVENT = "exit"
@@ -70,9 +70,9 @@ def _once_each(groups: Sequence[list[Seen]]) -> list[list[Seen]]:
 
 def _messages(group: Iterable[Seen]) -> frozenset[tuple[str, int, str]]:
     """
-    The messages that show a group; none where it says more than they do, as signs that stand together.
+    The messages that show a group; none where it says more than they do: an exit, or signs together.
     """
-    if any(isinstance(each.sign, TogetherSign) for each in group):
+    if any(isinstance(each.sign, ExitSign | TogetherSign) for each in group):
         return frozenset()
     return frozenset(
         (match.origin, match.line, "" if match.line else match.text)
