@@ -24,7 +24,7 @@ from workerdiag.incidents import (
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings, RankedCause
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.rules import Rulebook
+from workerdiag.model.rules import EventSign, Rulebook
 from workerdiag.pipeline import diagnose
 from workerdiag.proving import prove, unproven
 from workerdiag.rulebook import load_rulebook, quiet_lines, read_folder, shipped_folder
@@ -165,5 +165,6 @@ def _said(findings: Findings, expected: Sequence[str]) -> str:
 def _without_incident(book: Rulebook, known: Sequence[KnownIncident]) -> Iterator[str]:
     shown = {each for incident in known for each in incident.expected}
     for cause in book.causes:
-        if cause.status != "deprecated" and cause.id not in shown:
+        only_live = all(isinstance(sign, EventSign) for sign in cause.signs)
+        if cause.status != "deprecated" and cause.id not in shown and not only_live:
             yield f"{cause.id}: no whole incident shows it"

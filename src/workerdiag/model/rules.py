@@ -18,8 +18,8 @@ from workerdiag.model.mitigation import Mitigation
 #: Judgements, each checked: docs/calibration.md has the ratio that was measured on labelled
 #: incidents, with its interval, and docs/what-the-numbers-mean.md says where they differ and why.
 GRADES: Mapping[str, float] = {
-    "decisive": 6000.0,  # the producer says so in as many words
-    "strong": 2000.0,  # hardly ever seen otherwise
+    "decisive": 8000.0,  # the producer says so in as many words
+    "strong": 3000.0,  # hardly ever seen otherwise
     "moderate": 500.0,  # the usual reading, with rivals
     "weak": 15.0,  # fits, and fits others as well
     "hint": 3.0,  # by itself nothing
