@@ -103,7 +103,7 @@ def test_hostile_text_makes_no_link_and_no_mention():
     assert seen.targets == []
     assert "evil.example" in seen.prose
     assert not re.search(r"@\w|#\d|GH-\d", seen.prose)
-    assert "\\" not in seen.prose  # no escape went wrong
+    assert "\\" not in seen.prose.replace(r"\ud800", "")  # half a character is shown so; no escape went wrong
 
 
 def test_a_log_cannot_end_its_own_fence():

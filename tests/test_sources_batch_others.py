@@ -275,7 +275,19 @@ def asking(path, source, answers, *dead):
     return source.of(scene(*dead, of=cluster(_KINDS[source][0], job)))
 
 
-@pytest.mark.parametrize("case", SAID)
+def test_the_status_of_pbs_names_the_signal_and_nobody_who_sent_it(path):
+    """
+    256 + 15 is SIGTERM; that somebody deleted the job is one way to get it, and stays a candidate.
+    """
+    source, answers, cause = SAID["pbs-qdel"]
+    dead = died("pbs-qdel")
+    diagnosis = explained(asking(path, source, answers, dead), dead)
+
+    assert diagnosis.outcome == "unknown"
+    assert cause in [each.id for each in diagnosis.causes]
+
+
+@pytest.mark.parametrize("case", sorted(SAID.keys() - {"pbs-qdel"}))
 def test_what_the_batch_system_did_is_told_by_its_records_alone(path, case):
     """
     Of each death, the records of the batch system name the cause.

@@ -29,7 +29,7 @@ from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.weights import Seen, facts
 
 #: However much is seen, some doubt stays: all causes together get no better odds than this against unknown.
-MOST_ODDS = 300.0
+MOST_ODDS = 180.0
 #: An end as certain as this has no rival in a stop on request: that was another worker's, or came after.
 #: Measured on labelled incidents to which the lines of an orderly stop were added: below it, true stops lose.
 CERTAIN = 0.93
