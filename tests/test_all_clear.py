@@ -139,7 +139,10 @@ def test_a_scheduler_to_which_no_worker_came_is_no_all_clear():
 2026-05-04 11:22:30,111 - distributed.scheduler - INFO -   Scheduler at:     tcp://10.0.0.1:8786
 2026-05-04 11:22:31,222 - distributed.scheduler - INFO - Receive client connection: Client-5a1f2c3d-c6b0-11f0-9e0a-0242ac110002
 """
-    assert outcome(text) == "unknown"
+    diagnosis = workerdiag.explain(logs=LogText(text))
+
+    assert diagnosis.outcome == "unknown"
+    assert "nothing tells of any worker" in diagnosis.summary
 
 
 @pytest.mark.parametrize(

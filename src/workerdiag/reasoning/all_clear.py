@@ -48,6 +48,8 @@ class Concerns:
     unknown_error: Match | None = None
     #: Whether a worker was lost unasked, or an exception was raised outside of tasks.
     is_loss: bool = False
+    #: Whether a client came to a scheduler, and nothing tells of any worker.
+    lacks_workers: bool = False
     #: Whether a log that was given could not be read.
     is_unread: bool = False
     #: Whether a cluster was to be asked and did not answer.
@@ -62,7 +64,7 @@ class Concerns:
         """
         Whether "nothing died" would be a guess.
         """
-        wrong = self.troubles or self.unknown_error or self.is_loss
+        wrong = self.troubles or self.unknown_error or self.is_loss or self.lacks_workers
         return bool(wrong or self.is_unread or self.is_unasked or not self.shows_deaths)
 
 
@@ -79,6 +81,7 @@ def concerns(incident: Incident, gaps: Sequence[Gap]) -> Concerns:
         troubles=tuple(_troubles(incident, closing)),
         unknown_error=_unknown_error(incident, signs, closing),
         is_loss=_is_loss(incident),
+        lacks_workers=_lacks_workers(incident),
         is_unread=_has_gap(gaps, _GIVEN),
         is_unasked=_has_gap(gaps, _ASKED),
         is_recognised=bool(marks or signs or incident.cases or incident.exceptions or places),
@@ -115,7 +118,6 @@ def _troubles(incident: Incident, closing: _Closing) -> Iterator[Match]:
         if (told or strayed or broken) and not each.in_task:
             yield each
     yield from _never_registered(incident)
-    yield from _without_workers(incident)
     yield from _blocked(incident)
 
 
@@ -199,13 +201,12 @@ def _never_registered(incident: Incident) -> Iterator[Match]:
             yield each
 
 
-def _without_workers(incident: Incident) -> Iterator[Match]:
+def _lacks_workers(incident: Incident) -> bool:
     """
-    The client that came to a scheduler, where nothing tells of any worker.
+    Whether a client came to a scheduler, and nothing tells of any worker.
     """
     owners = {each.owner for each in incident.marks}
-    if _SCHEDULER_STARTS in owners and owners.isdisjoint(_WORKER_STARTS):
-        yield from [each for each in incident.marks if each.owner == _CLIENT_CAME][:1]
+    return owners >= {_SCHEDULER_STARTS, _CLIENT_CAME} and owners.isdisjoint(_WORKER_STARTS)
 
 
 def _blocked(incident: Incident) -> Iterator[Match]:

@@ -74,6 +74,7 @@ def _concern(barring: Concerns) -> str:
     grave = (
         (wrong, f"Something went wrong, and nothing that was seen says what is behind it: {wrong}"),
         (error, f"There is an error that no rule knows: {error}"),
+        (barring.lacks_workers, "A client came to the scheduler, and nothing tells of any worker."),
         (barring.is_unasked, "The cluster could not be asked, so nothing can be said of its workers."),
         (barring.is_unread, "Not all that was given could be read; nothing in the rest tells of a death."),
         (barring.shows_deaths, "Signs of trouble were seen, none of which says what is behind it."),
