@@ -88,6 +88,22 @@ def test_a_child_explains_though_its_parent_was_forked_while_it_explained():
 
 
 @posix
+def test_a_child_hides_secrets_though_a_thread_hid_some_at_the_time_of_the_fork():
+    """
+    What finds secrets is made anew in a child, like all patterns of RE2.
+    """
+    from workerdiag.redaction import hints
+
+    list(hints.look_hints("password=x"))
+    made = hints._engine.cache_info().currsize
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if made and hints._engine.cache_info().currsize == 0 else 1)
+
+    assert is_done(child)
+
+
+@posix
 def test_a_signal_handler_may_scan_in_the_midst_of_a_scan():
     """
     A handler that runs between two hits of a scan finds what a scan of its own finds.

@@ -4,6 +4,7 @@ Where a secret may be: one pass over the text for all that can begin or name one
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -99,3 +100,8 @@ def _data(text: str) -> bytes:
 @cache
 def _engine(shape: str) -> Any:
     return (re2 or re).compile(shape.encode())
+
+
+# RE2 locks what a pattern has learnt; where a thread held such a lock at a fork, nobody lets go of it.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_engine.cache_clear)
