@@ -17,7 +17,16 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import calibrate  # noqa: E402
-from calibration_page import Answer, Measures, grade_table, in_order, kept, measured, with_release  # noqa: E402
+from calibration_page import (  # noqa: E402
+    Answer,
+    Measures,
+    error_by_chance,
+    grade_table,
+    in_order,
+    kept,
+    measured,
+    with_release,
+)
 from grading import Counted, explained_by, graded, tellable  # noqa: E402
 
 GOOD = [Answer(case="a", sure=0.9, right=True), Answer(case="b", sure=0.55, right=True)]
@@ -48,6 +57,18 @@ def test_writing_a_release_again_replaces_it_alone():
     assert "\nonce\n" not in again
     assert kept(again)["2026.9.0"] == kept(both)["2026.9.0"]
     assert with_release(again, "2026.11.0", GOOD, "twice") == again
+
+
+def test_chance_alone_errs_less_the_more_answers_there_are():
+    """
+    A goal for the calibration error can be judged: what promises that hold exactly would show is told.
+    """
+    few = [Answer(case="a", sure=0.9, right=True)] * 20
+    certain = [Answer(case="a", sure=1.0, right=True)] * 20
+
+    assert error_by_chance(certain) == 0.0
+    assert 0.03 < error_by_chance(few) < 0.08
+    assert error_by_chance(few * 25) < 0.02
 
 
 def test_the_page_of_the_docs_is_one_that_can_be_read_back():

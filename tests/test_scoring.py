@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from workerdiag import LogText, explain
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.rules import ENDS, FREQUENCIES, GRADES, LONE_GRADES, Cause, LogSign
+from workerdiag.model.rules import (
+    ENDS,
+    EVERYDAY_ENDS,
+    FREQUENCIES,
+    GRADES,
+    LONE_GRADES,
+    Cause,
+    LogSign,
+)
 from workerdiag.reasoning.scoring import MOST_ODDS, Distribution, Support, distribution, mixed
 from workerdiag.reasoning.weights import Seen, facts
 
@@ -145,16 +153,28 @@ def test_one_sentence_counts_once_whatever_it_shows():
     assert len(facts([one, said("refused", "weak", 8)])) == 2
 
 
-def test_a_lone_sign_is_worth_less_where_no_end_is_told():
+def test_a_lone_sign_of_an_everyday_end_is_worth_less_where_no_end_is_told():
     """
-    Where nothing ended, a symptom looks just like its cause; another fact, or an end, makes up for it.
+    An orderly shutdown leaves the same message; another fact, or an end that is told, makes up for it.
     """
     lone = said("timed-out", "moderate", 7)
     other = said("gone", "weak", 9)
 
-    assert facts([lone], is_end_told=False) == (pytest.approx(log(LONE_GRADES["moderate"])),)
+    assert facts([lone], is_everyday=True) == (pytest.approx(log(LONE_GRADES["moderate"])),)
     assert facts([lone]) == (pytest.approx(log(GRADES["moderate"])),)
-    assert max(facts([lone, other], is_end_told=False)) == pytest.approx(log(GRADES["moderate"]))
+    assert max(facts([lone, other], is_everyday=True)) == pytest.approx(log(GRADES["moderate"]))
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_only_what_every_run_ends_with_is_doubted_where_no_end_is_told(ends):
+    """
+    A worker that never started, or an error that was raised, is no shutdown: its one sign keeps its weight.
+    """
+    told = supported("family.a", said("one", "moderate", 1))
+    told = evolve(told, cause=evolve(told.cause, ends=ends))
+    untold = evolve(told, is_end_told=False)
+
+    assert (untold.alone() < told.alone()) == (ends in EVERYDAY_ENDS)
 
 
 def test_more_evidence_decides_between_two_that_are_both_nearly_certain():

@@ -18,6 +18,7 @@ from pathlib import Path
 from calibration_page import (
     Answer,
     Measures,
+    error_by_chance,
     grade_table,
     in_order,
     kept,
@@ -98,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     page = with_release(before, book.release, found, tables)
     print(page)
+    print(f"calibration error that chance alone gives so few answers: {error_by_chance(found):.3f}")
     print(*(f"wrong: {each.case} ({each.sure:.2f})" for each in found if not each.right), sep="\n")
     if write:
         PAGE.write_text(page, encoding="utf-8")

@@ -66,6 +66,26 @@ def measured(answers: Sequence[Answer]) -> Measures:
     )
 
 
+def error_by_chance(answers: Sequence[Answer]) -> float:
+    """
+    The calibration error to expect if every promise held exactly: few answers never come out even.
+    """
+    return sum(_distance([each.sure for each in some]) for some in bins(answers).values()) / len(answers)
+
+
+def _distance(chances: Sequence[float]) -> float:
+    """
+    How far the number of answers that come true is from the number promised, on average.
+    """
+    likely = [1.0]  # of 0, 1, 2 ... right answers
+    for chance in chances:
+        likely = [
+            wrong * (1 - chance) + right * chance
+            for wrong, right in zip((*likely, 0.0), (0.0, *likely), strict=True)
+        ]
+    return sum(each * abs(count - sum(chances)) for count, each in enumerate(likely))
+
+
 def bins(answers: Sequence[Answer]) -> dict[int, list[Answer]]:
     """
     Answers by the tenth that their probability lies in.

@@ -18,16 +18,18 @@ from workerdiag.model.mitigation import Mitigation
 #: Judgements, each checked: docs/calibration.md has the ratio that was measured on labelled
 #: incidents, with its interval, and docs/what-the-numbers-mean.md says where they differ and why.
 GRADES: Mapping[str, float] = {
-    "decisive": 8000.0,  # the producer says so in as many words
-    "strong": 3000.0,  # hardly ever seen otherwise
-    "moderate": 500.0,  # the usual reading, with rivals
+    "decisive": 10000.0,  # the producer says so in as many words
+    "strong": 4000.0,  # hardly ever seen otherwise
+    "moderate": 700.0,  # the usual reading, with rivals
     "weak": 15.0,  # fits, and fits others as well
     "hint": 3.0,  # by itself nothing
 }
 
-#: The same for a sign that stands alone while nothing tells that any process ended: there a symptom, or a
-#: message that was overcome, looks just like the cause.
-LONE_GRADES: Mapping[str, float] = {"moderate": 350.0}
+#: Ends that every run comes to: a script that is done stops its workers, and connections close.
+EVERYDAY_ENDS = ("stopped", "disconnected")
+#: The ratio for causes of everyday ends, where a sign stands alone and nothing tells that a process ended:
+#: an orderly shutdown leaves the same message.
+LONE_GRADES: Mapping[str, float] = {"moderate": 250.0}
 
 #: Odds of a cause against "unknown" before anything is seen.
 FREQUENCIES: Mapping[str, float] = {"common": 0.04, "usual": 0.02, "rare": 0.01}

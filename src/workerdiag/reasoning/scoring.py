@@ -15,6 +15,7 @@ from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.rules import (
+    EVERYDAY_ENDS,
     FREQUENCIES,
     GRADES,
     LONE_GRADES,
@@ -64,7 +65,8 @@ class Support:
         """
         Logarithms of likelihood ratios of what speaks for it.
         """
-        return facts(self.shown, is_end_told=self.is_end_told)
+        is_everyday = self.cause.ends in EVERYDAY_ENDS and not self.is_end_told
+        return facts(self.shown, is_everyday=is_everyday)
 
     def odds(self, explainers: Iterable[tuple[float, float]] = ()) -> float:
         """

@@ -28,24 +28,24 @@ class Seen:
     matches: tuple[Match, ...] = ()
 
 
-def facts(seen: Iterable[Seen], *, is_end_told: bool = True) -> tuple[float, ...]:
+def facts(seen: Iterable[Seen], *, is_everyday: bool = False) -> tuple[float, ...]:
     """
     The logarithm of the likelihood ratio of each fact.
 
     Args:
         seen: The signs that show.
-        is_end_told: Whether anything tells that a process ended. If nothing does, and a sign stands alone,
-            it is worth less: `LONE_GRADES`.
+        is_everyday: Whether the cause ends as every run does (`EVERYDAY_ENDS`), and nothing tells that a
+            process ended. A sign that stands alone is then worth less: `LONE_GRADES`.
     """
     by_event: dict[str, list[Seen]] = {}
     for each in seen:
         by_event.setdefault(each.sign.event or each.sign.name, []).append(each)
     strongest = [_strongest(some) for some in _once_each(list(by_event.values()))]
-    told = is_end_told or any(each.sign.event == EXIT_EVENT for some in by_event.values() for each in some)
-    telling = sum(grade != "hint" for grade in strongest)
+    is_exit_seen = any(each.sign.event == EXIT_EVENT for some in by_event.values() for each in some)
+    is_alone = sum(grade != "hint" for grade in strongest) == 1
+    is_doubtful = is_everyday and is_alone and not is_exit_seen
     return tuple(
-        log(LONE_GRADES.get(grade, GRADES[grade]) if telling == 1 and not told else GRADES[grade])
-        for grade in strongest
+        log(LONE_GRADES.get(each, GRADES[each]) if is_doubtful else GRADES[each]) for each in strongest
     )
 
 
