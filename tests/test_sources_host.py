@@ -4,8 +4,12 @@ The machine that a worker died on. Each test makes one promise about what `HostS
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import time
+import warnings
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 from attrs import evolve
@@ -19,6 +23,7 @@ from workerdiag.rulebook import load_rulebook
 from workerdiag.sources.host.evidence import of_answer
 from workerdiag.sources.host.gaps import kernel_gap, machine_gap
 from workerdiag.sources.host.kernel_lines import KernelLog, as_text
+from workerdiag.sources.host.places import ask_places
 from workerdiag.sources.host.respondents import Respondent, Subject, respondents
 from workerdiag.sources.host.source import HostSource
 
@@ -441,6 +446,31 @@ def test_without_anybody_dead_and_without_a_cluster_nothing_is_asked():
     assert HostSource.of(Scene()) is None
     assert HostSource.of(Scene(client=object())) is not None
     assert HostSource.of(Scene(victims=(Victim(whose=WORKER),))) is not None
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("end", ["stop", "close"])
+@pytest.mark.parametrize("victims", [(), (Victim(whose=WORKER),)])
+def test_an_event_loop_that_has_ended_leaves_no_coroutine_behind(end, victims):
+    """
+    A client whose loop runs no more is a gap, and nothing is left that was never awaited.
+    """
+    loop = asyncio.new_event_loop()
+    loop.close() if end == "close" else loop.call_soon(loop.stop)
+    client = SimpleNamespace(
+        loop=SimpleNamespace(asyncio_loop=loop), status="running", scheduler=SimpleNamespace(address=None)
+    )
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = list(HostSource(Scene(client=client)).collect(budget_s=0.2))
+        _, gaps = ask_places(client, victims, within_s=0.1)
+        loop.close()
+        gc.collect()
+
+    assert [each.category for each in said] == []
+    assert all(isinstance(each, Gap) for each in [*found, *gaps])
+    assert found
+    assert gaps
 
 
 # ------------------------------------------------------------------------------------------------ gaps

@@ -13,7 +13,9 @@ import inspect
 import json
 import pickle
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import cache
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -99,19 +101,45 @@ async def ask_scheduler(
     return _understood(await answered(call, within_s=within_s))
 
 
-def wait_in_loop(client: Any, coroutine: Coroutine[Any, Any, Any], *, within_s: float) -> None:
+def wait_in_loop(client: Any, call: Callable[[], Coroutine[Any, Any, object]], *, within_s: float) -> None:
     """
-    Run *coroutine* on the client's event loop and wait for it here, in another thread, at most so long.
+    Run *call* on the client's event loop and wait for it here, in another thread, at most so long.
+
+    The coroutine is made by the loop: one that has stopped would leave it behind, never awaited.
     """
+    loop = client.loop.asyncio_loop
+    over: Future[None] = Future()
+    tasks: list[asyncio.Task[object]] = []
+
+    def begin() -> None:
+        if over.set_running_or_notify_cancel():
+            tasks.append(loop.create_task(call()))
+            tasks[0].add_done_callback(partial(_tell, over))
+
+    loop.call_soon_threadsafe(begin)
     try:
-        future = asyncio.run_coroutine_threadsafe(coroutine, client.loop.asyncio_loop)
-    except Exception:  # the loop is closed, and nobody will ever await it
-        coroutine.close()
-        raise
-    try:
-        future.result(timeout=within_s)
+        over.result(timeout=within_s)
     finally:
-        future.cancel()
+        if not over.cancel() and not over.done():
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_cancel, tasks)
+
+
+def _tell(over: Future[None], task: asyncio.Task[object]) -> None:
+    """
+    Pass on how the *task* ended.
+    """
+    if task.cancelled():
+        over.set_exception(ConnectionError("the client's event loop ended"))
+    elif problem := task.exception():
+        over.set_exception(problem)
+    else:
+        over.set_result(None)
+
+
+def _cancel(tasks: Sequence[asyncio.Task[object]]) -> None:
+    for task in tasks:
+        task.cancel()
 
 
 async def each_answered(

@@ -55,7 +55,7 @@ def ask_places(client: Any, victims: Sequence[Victim], *, within_s: float) -> tu
     inquiry.ask_here()
     if inquiry.is_open():
         try:
-            wait_in_loop(client, inquiry.ask_others(), within_s=within_s)
+            wait_in_loop(client, inquiry.ask_others, within_s=within_s)
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
             inquiry.gaps.append(_gap("scheduler", problem))
     return list(inquiry.places), list(inquiry.gaps)

@@ -90,7 +90,7 @@ class HostSource:
             found.extend(await of_the_living(self._scene, within_s=0.4 * self._left_s()))
 
         try:
-            wait_in_loop(self._scene.client, ask(), within_s=0.5 * self._left_s())
+            wait_in_loop(self._scene.client, ask, within_s=0.5 * self._left_s())
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
             self._problem = machine_gap("this cluster", problem)
         return found
@@ -108,7 +108,7 @@ class HostSource:
 
         if remote:
             try:
-                wait_in_loop(self._scene.client, ask_all(), within_s=self._left_s())
+                wait_in_loop(self._scene.client, ask_all, within_s=self._left_s())
             except Exception as problem:  # noqa: BLE001  a closing client raises anything
                 found |= {index: problem for index in remote if index not in found}
         for index, each in enumerate(asked):
