@@ -31,7 +31,7 @@ class Recognition:
 
     def __init__(self) -> None:
         self._like: LogChunk | None = None
-        self._head = b""
+        self._head = bytearray()
 
     def passing(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
         """
@@ -47,15 +47,16 @@ class Recognition:
         """
         One match for each kind of process that writes in the log: its first line.
         """
-        lines = _of_loggers(self._head) or _of_shapes(self._head)
+        head = bytes(self._head)
+        lines = _of_loggers(head) or _of_shapes(head)
         for stream, (at, line) in lines.items():
             yield Match(
                 owner="log.recognised",
                 role=RECOGNISED,
                 text=line.message.strip()[:600],
                 origin=self._like.origin if self._like else "",
-                line=self._head.count(b"\n", 0, at) + 1,
-                last_line=self._head.count(b"\n", 0, at) + 1,
+                line=head.count(b"\n", 0, at) + 1,
+                last_line=head.count(b"\n", 0, at) + 1,
                 stream=stream or (self._like.stream if self._like else None),
             )
 
