@@ -90,7 +90,7 @@ def test_a_child_makes_anew_what_finds_secrets():
 import os
 from workerdiag.redaction import hints
 
-list(hints.look_hints("password=x"))
+list(hints.look_hints(b"password=x"))
 made = hints._engine.cache_info().currsize
 child = os.fork()
 if child == 0:

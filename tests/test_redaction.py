@@ -104,6 +104,7 @@ def test_hiding_has_bounds(text):
         "password='",
         'password=\\"a',
         "://a:b@",
+        "/a:b@",
         "?a=",
         "\x1b]",
         " -p",

@@ -50,51 +50,54 @@ _FIXED = sorted({*PREFIXES, *PROGRAMS}, key=lambda each: (-len(each), each))
 _LOOKS = "|".join((*(each.hint for each in MIDDLES), *_OTHERS, *map(re.escape, _FIXED)))
 
 
-def name_hints(text: str) -> Iterator[tuple[int, str]]:
+def searchable(text: str) -> bytes:
+    """
+    The *text* as the functions below want it: a byte for each character, so that places are the same.
+
+    Characters that are not ASCII begin no secret.
+    """
+    return text.encode("ascii", "replace").lower()
+
+
+def name_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
     """
     Each place where the word stands that makes a name that of a secret, and how it goes on.
     """
-    return _hints(_engine(_NAMES), text)
+    return _hints(_engine(_NAMES), data, begin)
 
 
-def url_hints(text: str) -> Iterator[tuple[int, str]]:
+def url_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
     """
     Each place where the host of a URL may have a user before it.
     """
-    return _hints(_engine(_URLS), text)
+    return _hints(_engine(_URLS), data, begin)
 
 
-def look_hints(text: str) -> Iterator[tuple[int, str]]:
+def look_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
     """
     Each place where something stands that looks like a secret, or may come before one.
     """
-    return _hints(_engine(_LOOKS), text)
+    return _hints(_engine(_LOOKS), data, begin)
 
 
-def key_line_hints(text: str) -> Iterator[tuple[int, str]]:
+def key_line_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
     """
     Each place where a line of a private key may begin.
     """
-    return _hints(_engine(_KEY_LINES), text)
+    return _hints(_engine(_KEY_LINES), data, begin)
 
 
-def may_hold(text: str) -> bool:
+def may_hold(data: bytes) -> bool:
     """
-    Whether there is any such place in the text.
+    Whether there is any such place.
     """
-    return _engine(f"{_NAMES}|{_URLS}|{_LOOKS}|{_KEY_LINES}").search(_data(text)) is not None
+    return _engine(f"{_NAMES}|{_URLS}|{_LOOKS}|{_KEY_LINES}").search(data) is not None
 
 
-def _hints(engine: Any, text: str) -> Iterator[tuple[int, str]]:
-    for found in engine.finditer(_data(text)):
-        yield found.start(), found.group().decode("ascii")
-
-
-def _data(text: str) -> bytes:
-    """
-    A byte for each character, so that places are the same; those that are not ASCII begin no secret.
-    """
-    return text.encode("ascii", "replace").lower()
+def _hints(engine: Any, data: bytes, begin: int) -> Iterator[tuple[int, str]]:
+    for found in engine.finditer(data, begin):
+        at, end = found.span()
+        yield at, data[at:end].decode("ascii")
 
 
 @cache

@@ -195,7 +195,7 @@ def look_at(text: str, at: int, prefix: str) -> list[tuple[int, int]]:
     """
     Where the secret is whose *prefix* stands at *at*, and what belongs to it; empty if there is none.
     """
-    found = _LOOKS[prefix].match(text, at) if prefix in _LOOKS else None
+    found = _LOOKS[prefix].match(text, at)
     if found is None:
         return []
     spans = [found.span(found.lastindex or 0)]

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import re
 import string
+from typing import NamedTuple
 
 from workerdiag.redaction.names import is_key_in_company, is_secret_name
 from workerdiag.redaction.quoting import quoted
 from workerdiag.redaction.values import is_no_secret, value_at
 
 _MOST_NAME_CHARS = 100
+#: A name whose value was hidden before.
+_DONE = re.compile(r"(?a)[\w.-]{0,200}[\"']?[:=][ ]?([\"'])\[hidden\]\1(?!\1)")
 _CHARS = string.ascii_letters + string.digits + "_-."
 _TAIL = re.compile(r"(?a)[\w.-]{0,200}")
 _BLANKS = r"[^\S\r\n]{0,20}"
@@ -37,10 +40,24 @@ _PHRASES = re.compile(r"(?i)pass[wcp_-]|pwd")
 _PASSWORDS = re.compile(r"(?i)pass(?:word|wd|phrase|code)$|pwd$")
 
 
-def named_at(text: str, at: int, hint: str) -> tuple[int, tuple[int, int] | None]:
+class SecretName(NamedTuple):
     """
-    Where the name ends of which *hint* stands at *at*, and what is to be hidden behind it.
+    The name of a secret in a text.
     """
+
+    begins: int
+    end: int
+    name: str
+    #: What stands before it, at most 40 characters.
+    before: str
+
+
+def name_at(text: str, at: int, hint: str) -> tuple[int, SecretName | None]:
+    """
+    Where the name ends of which *hint* stands at *at*, and the name if it is that of a secret.
+    """
+    if done := _DONE.match(text, at):
+        return done.end(), None
     if hint[0] == "<":
         at += 1 + len(hint[1:].rpartition(":")[0])
         at += text[at : at + 1] == ":"
@@ -50,18 +67,16 @@ def named_at(text: str, at: int, hint: str) -> tuple[int, tuple[int, int] | None
     begins = _begin(text, at)
     name = text[begins:end].strip("-.")
     before = text[max(0, begins - 40) : begins]
-    if not (is_secret_name(name) or is_key_in_company(name, before)):
-        return max(end, at + 1), None
-    return end, _value(text, begins, end, name, before)
+    if is_secret_name(name) or is_key_in_company(name, before):
+        return end, SecretName(begins, end, name, before)
+    return max(end, at + 1), None
 
 
-def _begin(text: str, at: int) -> int:
-    before = text[max(0, at - _MOST_NAME_CHARS) : at]
-    begins = at - (len(before) - len(before.rstrip(_CHARS)))
-    return begins + (begins < at and text[begins - 1 : begins] == "\\" and text[begins] in "nrt")
-
-
-def _value(text: str, begins: int, end: int, name: str, before: str) -> tuple[int, int] | None:
+def value_of(text: str, secret: SecretName) -> tuple[int, int] | None:
+    """
+    From where to where what stands behind the name is to be hidden; None if there is no secret.
+    """
+    begins, end, name, before = secret
     if (gives := _GIVES.match(text, end)) and not _is_place(gives["sign"], before):
         spaced = _is_phrase(name, gives)
         return value_at(text, gives.end(), name, begins=begins, spaced=spaced)
@@ -72,6 +87,12 @@ def _value(text: str, begins: int, end: int, name: str, before: str) -> tuple[in
     if (pair := _PAIR.match(text, end)) and pair["close"]:
         return _pair(text, begins, pair.end(), name, before)
     return _spoken(text, begins, end, name)
+
+
+def _begin(text: str, at: int) -> int:
+    before = text[max(0, at - _MOST_NAME_CHARS) : at]
+    begins = at - (len(before) - len(before.rstrip(_CHARS)))
+    return begins + (begins < at and text[begins - 1 : begins] == "\\" and text[begins] in "nrt")
 
 
 def _is_place(sign: str, before: str) -> bool:

@@ -72,7 +72,8 @@ def is_key_in_company(name: str, before: str) -> bool:
     """
     Whether it is the key of "api key", with *before* it "api ".
     """
-    return name.lower() in {"key", "keys"} and _COMPANY.search(before) is not None
+    is_key = before.endswith(" ") and name.lower() in {"key", "keys"}
+    return is_key and _COMPANY.search(before) is not None
 
 
 def is_about_place(name: str, value: str) -> bool:
@@ -83,6 +84,7 @@ def is_about_place(name: str, value: str) -> bool:
     return bool(words) and words[-1].lower() in _PLACES and _PLACE.match(value) is not None
 
 
+@lru_cache(maxsize=4096)
 def is_header(name: str) -> bool:
     """
     Whether it is a header whose value goes on to the end of the line.

@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
+from math import inf
 
 from workerdiag.redaction.commands import MOST_CHARS, option_at
-from workerdiag.redaction.hints import PROGRAMS, key_line_hints, look_hints, may_hold, name_hints, url_hints
-from workerdiag.redaction.looks import key_line_at, look_around, look_at
-from workerdiag.redaction.named import named_at
+from workerdiag.redaction.dense import MOST_WORK, Dense, Hints
+from workerdiag.redaction.hints import (
+    PROGRAMS,
+    key_line_hints,
+    look_hints,
+    may_hold,
+    name_hints,
+    searchable,
+    url_hints,
+)
+from workerdiag.redaction.looks import PREFIXES, key_line_at, look_around, look_at
+from workerdiag.redaction.named import name_at, value_of
 from workerdiag.redaction.pem import key_from, key_until, putty_at
 from workerdiag.redaction.quoting import quoted
-from workerdiag.redaction.urls import query_at, userinfo_at
+from workerdiag.redaction.urls import Userinfo, query_at
 from workerdiag.redaction.values import HIDDEN
 from workerdiag.redaction.visible import visible
 
@@ -24,8 +35,9 @@ __all__ = ["HIDDEN", "redacted"]
 
 Span = tuple[int, int]
 
-#: What stands beside something hidden may belong to it; mostly the second pass finds nothing more.
-_MOST_PASSES = 4
+#: What stands beside something hidden may belong to it; mostly the second pass finds nothing more. Only the
+#: first has to look for stretches that are too dense: it leaves none.
+_MORE_PASSES = (inf, inf, inf)
 
 _BEARER = re.compile(r"(?i)(?<![\w-])bearer\s{1,4}((?=\S{0,60}[\d._=+/A-Z])[\w.~+/=-]{6,}|[\w-]{20,})")
 _BASIC = re.compile(r"(?<![\w-])(?i:basic)\s{1,4}((?=\S{0,60}[A-Z])(?=\S{0,60}[a-z])[A-Za-z0-9+/]{8,}={0,2})")
@@ -37,27 +49,29 @@ def redacted(text: str, *, keep_lines: bool = False) -> str:
     The *text* with what looks like a password, key or token hidden.
 
     Takes time that grows with the length of the text, whatever is in it, and gives at most eight times as
-    many characters. Escapes and characters that do not show hide no secret.
+    many characters. Escapes and characters that do not show hide no secret. Where nearly everything may be
+    a secret, 16 KiB and more are hidden whole, up to the next message with a date.
 
     Args:
         text: Of any length.
         keep_lines: Leave as many line ends as there were.
     """
-    for _ in range(_MOST_PASSES):
-        hidden = _once(text, keep_lines=keep_lines)
+    for most_work in (MOST_WORK, *_MORE_PASSES):
+        hidden = _once(text, keep_lines=keep_lines, most_work=most_work)
         if hidden == text:
             break
         text = hidden
     return text
 
 
-def _once(text: str, *, keep_lines: bool) -> str:
+def _once(text: str, *, keep_lines: bool, most_work: float) -> str:
     seen = visible(text)
-    if not may_hold(seen.text):
+    data = searchable(seen.text)
+    if not may_hold(data):
         return text
     shown: list[str] = []
     done = 0
-    for begin, end in _joined(_spans(seen.text)):
+    for begin, end in _joined(_spans(seen.text, data, most_work)):
         start, stop = seen.written_at(begin, end)
         lines = text.count("\n", start, stop) if keep_lines else 0
         shown += (text[done:start], HIDDEN, "\n" * lines)
@@ -82,25 +96,40 @@ def _joined(spans: Iterable[Span]) -> Iterator[Span]:
         yield whole
 
 
-def _spans(text: str) -> Iterator[Span]:
+def _spans(text: str, data: bytes, most_work: float) -> Iterator[Span]:
     """
     Where the secrets are, in no order. What was read once by one kind of look is not read again by it.
     """
+    dense = Dense(text, most_work=most_work)
+    yield from _named(text, dense, partial(name_hints, data))
+    yield from _urls(text, dense, partial(url_hints, data))
+    for at, _ in dense.outside(partial(key_line_hints, data)):
+        yield from key_line_at(text, at)
+    yield from _Looks(text, dense).spans(partial(look_hints, data))
+    yield from dense.stretches.values()
+
+
+def _named(text: str, dense: Dense, hints: Hints) -> Iterator[Span]:
     done = 0
-    for at, hint in name_hints(text):
-        if at >= done:
-            done, span = named_at(text, at, hint)
-            if span and span[0] < span[1]:
+    for at, hint in dense.outside(hints):
+        if at < done:
+            continue
+        done, name = name_at(text, at, hint)
+        if name is not None:
+            dense.read(at)
+            if (span := value_of(text, name)) and span[0] < span[1]:
                 done = span[1]
                 yield span
+
+
+def _urls(text: str, dense: Dense, hints: Hints) -> Iterator[Span]:
     done = 0
-    for at, hint in url_hints(text):
+    userinfo = Userinfo(text)
+    for at, hint in dense.outside(hints):
         if at >= done:
-            done, found = userinfo_at(text, at, at + (3 if hint[0] == ":" else 1))
+            done, found = userinfo.at(at, at + (3 if hint[0] == ":" else 1))
+            dense.read(at)
             yield from found
-    for at, _ in key_line_hints(text):
-        yield from key_line_at(text, at)
-    yield from _Looks(text).spans()
 
 
 class _Looks:
@@ -108,21 +137,23 @@ class _Looks:
     Secrets by their looks, or by the program or the scheme before them.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, dense: Dense) -> None:
         self._text = text
+        self._dense = dense
         #: Everything before it is hidden or no secret.
         self._done = 0
         self._program: tuple[str, int] | None = None
         self._key_ends = -2
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self, hints: Hints) -> Iterator[Span]:
         """
         Where they are.
         """
-        for at, hint in look_hints(self._text):
+        for at, hint in self._dense.outside(hints):
             if at < self._done:
                 continue
             for begin, end in self._at(at, hint):
+                self._dense.read(at)
                 self._done = max(self._done, end)
                 if begin < end:
                     yield begin, end
@@ -143,9 +174,12 @@ class _Looks:
 
     def _look(self, at: int, hint: str) -> list[Span]:
         text = self._text
-        if found := _BEARER.match(text, at) or _BASIC.match(text, at):
-            return [found.span(1)]
-        return look_at(text, at, hint) or look_around(text, at + len(hint) - 2 if hint[-2:] == "==" else at)
+        if hint in PREFIXES:
+            return look_at(text, at, hint)
+        if hint[0] == "b":
+            found = _BEARER.match(text, at) or _BASIC.match(text, at)
+            return [found.span(1)] if found else []
+        return look_around(text, at + len(hint) - 2 if hint[-2:] == "==" else at)
 
     def _option(self, at: int) -> list[Span]:
         if self._program is None:

@@ -18,32 +18,50 @@ _NAMES = frozenset(
 )
 _TOKEN = re.compile(r"(?=[^\s]{0,40}\d)[\w.~%-]{16,}$")
 _MOST_SCHEME_CHARS = 20
+_PATH = re.compile(r"[/?#]")
+_NO_PASSWORD = re.compile(r"(?:x-oauth-basic)?\Z")
 
 
-def userinfo_at(text: str, at: int, begin: int) -> tuple[int, list[tuple[int, int]]]:
+class Userinfo:
     """
-    Up to where a URL was read, and what of its user and password is to be hidden.
-
-    Args:
-        text: The text.
-        at: Where its ``://`` stands.
-        begin: Where its user, or its host, begins.
+    Users and passwords in the URLs of one text, asked for in the order in which they stand there.
     """
-    stop = _END.search(text, begin)
-    end = stop.start() if stop else len(text)
-    ends = text.rfind("@", begin, end)
-    if ends < 0:
-        return begin, []
-    colon = text.find(":", begin, ends)
-    slash = _first(text, "/?#", begin, end)
-    if colon < 0 or (slash < colon):
-        return begin, _user(text, at, begin, min(ends, text.find("@", begin, end)), slash)
-    if slash < ends and (text.startswith("[", begin) or _PORT.match(text, colon)):
-        return begin, []  # ``host:8080/path@x``
-    found = [] if text[colon + 1 : ends] in {HIDDEN, ""} else [(colon + 1, ends)]
-    if _is_token(text[begin:colon]) or text[colon + 1 : ends] in {"", "x-oauth-basic"}:
-        found = [*_whole(text, begin, colon), *found]
-    return begin, found
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        #: Where the URL that was read last ends, and the last ``@`` in it.
+        self._end = self._ends = -1
+
+    def at(self, at: int, begin: int) -> tuple[int, list[tuple[int, int]]]:
+        """
+        Up to where a URL was read, and what of its user and password is to be hidden.
+
+        Args:
+            at: Where its ``://`` stands.
+            begin: Where its user, or its host, begins.
+        """
+        text, ends = self._text, self._last_at(begin)
+        if ends < begin:
+            return begin, []
+        colon = text.find(":", begin, ends)
+        found = _PATH.search(text, begin, self._end)
+        slash = found.start() if found else self._end
+        if colon < 0 or (slash < colon):
+            return begin, _user(text, at, begin, text.find("@", begin, self._end), slash)
+        if slash < ends and (text.startswith("[", begin) or _PORT.match(text, colon)):
+            return begin, []  # ``host:8080/path@x``
+        is_hidden = text.startswith(HIDDEN, colon + 1) and ends == colon + 1 + len(HIDDEN)
+        spans = [] if is_hidden or ends == colon + 1 else [(colon + 1, ends)]
+        if _is_token(text[begin:colon]) or _NO_PASSWORD.match(text, colon + 1, ends):
+            spans = [*_whole(text, begin, colon), *spans]
+        return ends, spans
+
+    def _last_at(self, begin: int) -> int:
+        if begin > self._end:
+            stop = _END.search(self._text, begin)
+            self._end = stop.start() if stop else len(self._text)
+            self._ends = self._text.rfind("@", begin, self._end)
+        return self._ends
 
 
 def query_at(text: str, at: int) -> tuple[int, list[tuple[int, int]]]:
@@ -77,7 +95,3 @@ def _is_token(user: str) -> bool:
 
 def _whole(text: str, begin: int, end: int) -> list[tuple[int, int]]:
     return [] if text[begin:end] in {HIDDEN, ""} else [(begin, end)]
-
-
-def _first(text: str, chars: str, begin: int, end: int) -> int:
-    return min((at for char in chars if (at := text.find(char, begin, end)) >= 0), default=end)
