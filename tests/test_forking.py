@@ -105,18 +105,18 @@ def test_a_signal_handler_may_scan_in_the_midst_of_a_scan():
     A handler that runs between two hits of a scan finds what a scan of its own finds.
     """
     scan = LiteralScan(["killed", "signal"])
-    expected = scan.hits(DEATH.encode())
+    expected = list(scan.hits(DEATH.encode()))
     within: list[list[tuple[int, int]]] = []
 
     def handle(number, frame):
         if not within:
-            within.append(scan.hits(DEATH.encode()))
+            within.append(list(scan.hits(DEATH.encode())))
 
     before = signal.signal(signal.SIGALRM, handle)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
         for _ in range(1000):
-            assert len(scan.hits(DEATH.encode() * 200)) == 200 * len(expected)
+            assert len(list(scan.hits(DEATH.encode() * 200))) == 200 * len(expected)
             if within:
                 break
     finally:
@@ -162,7 +162,7 @@ def test_scratch_space_is_given_back_and_not_heaped_up():
         pytest.skip("without hyperscan there is none")
     scan = LiteralScan(["killed"])
     for _ in range(1000):
-        scan.hits(b"killed")
+        list(scan.hits(b"killed"))
 
     assert len(scan._spare) == 1
 

@@ -19,8 +19,8 @@ from workerdiag.keeping.settled import SIZES, SettledText
 from workerdiag.model.evidence import LogChunk
 
 #: The matcher may find something in the last so many bytes that it was given (it holds back up to
-#: 256 KiB of a log, and looks ahead and behind).
-_UNSETTLED_BYTES = 384 * 1024
+#: 1280 KiB of a log, and looks ahead and behind).
+_UNSETTLED_BYTES = 1408 * 1024
 #: Bytes gathered before those that are settled are let go of.
 _STEP_BYTES = 1024 * 1024
 #: Of one sign, so many messages from the start of the log, and as many from its end (as the matcher does).

@@ -10,7 +10,7 @@ from workerdiag.matching.lines import Line
 from workerdiag.matching.records import Record
 from workerdiag.matching.wanted import Wanted
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import Identity, LogChunk
+from workerdiag.model.evidence import NOBODY, Identity, LogChunk
 
 #: How worker.py reports a failed task, in every release.
 _TASK_FAILED = "compute failed"
@@ -99,4 +99,4 @@ def _whose(captures: dict[str, str], line: Line, given: Identity) -> Identity:
         host=captures.get("host") or line.host,
         container=captures.get("container"),
     )
-    return said.joined(given)
+    return said if given == NOBODY else said.joined(given)

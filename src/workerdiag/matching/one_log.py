@@ -4,14 +4,17 @@ One log on its way through the matcher: where to look closer, and what to keep.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile
 
-from attrs import define, evolve, field
+from attrs import evolve
 
 from workerdiag.matching.confirming import Place, fits
+from workerdiag.matching.kept import KEPT_EACH_END, Kept
+from workerdiag.matching.plenty import Plenty
 from workerdiag.matching.records import REACH_AHEAD, REACH_BEHIND, Block, Record
 from workerdiag.matching.regex import BadPatternError, pattern
+from workerdiag.matching.spots import Spot, spots_in
 from workerdiag.matching.wanted import Patterns, Witness
 from workerdiag.matching.work import Work
 from workerdiag.matching.years import in_year, year_of
@@ -20,34 +23,6 @@ from workerdiag.model.evidence import LogChunk
 
 #: A literal that straddles two looks is found again in the second, from so far back.
 LONGEST_LITERAL = 256
-#: Of one sign in one log, so many matches are kept from the start, and as many from the end.
-KEPT_EACH_END = 400
-
-
-@define
-class _Kept:
-    """
-    The first and the last matches of one sign, in bounded memory.
-    """
-
-    first: list[tuple[int, Match]] = field(factory=list)
-    last: deque[tuple[int, Match]] = field(factory=lambda: deque(maxlen=KEPT_EACH_END))
-    #: Found in the block at hand; only those are made matches that stay.
-    new_first: list[Place] = field(factory=list)
-    new_last: deque[Place] = field(factory=lambda: deque(maxlen=KEPT_EACH_END))
-
-    @property
-    def has_plenty(self) -> bool:
-        return len(self.first) + len(self.new_first) >= KEPT_EACH_END
-
-    def add(self, place: Place) -> None:
-        if self.has_plenty:
-            self.new_last.append(place)
-        else:
-            self.new_first.append(place)
-
-    def places(self) -> set[int]:
-        return {at for at, _ in (*self.first, *self.last)}
 
 
 class Log:
@@ -69,11 +44,8 @@ class Log:
         #: An absolute offset and the number of newlines before it.
         self._counted = (0, 0)
         self._seen: set[tuple[int, str, str]] = set()
-        self._kept: dict[tuple[str, str], _Kept] = {}
-        #: Patterns of whose signs there are plenty: of these only the last ones are still of interest.
-        self._plenty: set[str] = set()
-        #: By the number of a literal, its other patterns.
-        self._fresh: dict[int, dict[str, None]] = {}
+        self._kept: dict[tuple[str, str], Kept] = {}
+        self._plenty = Plenty()
         #: Places whose time has no year; the log's other lines may tell it.
         self._year_assumed: set[int] = set()
 
@@ -94,10 +66,11 @@ class Log:
         self._base = end - len(self._data)
         self._counted = (end, line - 1)
 
-    def finished(self) -> Iterator[Match]:
+    def finished(self, rest: bytes = b"") -> Iterator[Match]:
         """
-        Look at the rest, and give all matches in order.
+        Look at all up to *rest*, the last bytes, and give all matches in order.
         """
+        self._data += rest
         self._look(up_to=self._base + len(self._data))
         kept = [found for each in self._kept.values() for found in (*each.first, *each.last)]
         kept.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
@@ -124,53 +97,56 @@ class Log:
 
     def _look_closer(self, up_to: int) -> None:
         block = Block(self._data, self._base, self.work)
-        begin = max(0, self._done - self._base - LONGEST_LITERAL)
-        hits = self._matcher.candidates(self._data[begin : up_to - self._base])
+        self._plenty.begin_block()
+        spots = self._spots(up_to)
         asked: tuple[Record, dict[str, None]] | None = None
-        for at, literal in hits:
-            texts = self._fresh[literal] if literal in self._fresh else self._still_fresh(literal)
-            place = self._base + begin + at
-            if not texts or place < self._done:
+        for spot in spots:
+            if not (texts := self._plenty.without(spot.texts)):
                 continue
-            if asked is None or not block.holds(begin + at):
+            if asked is None or spot.message is not None or not block.holds(spot.at):
                 self._try(asked)
                 asked = None
+                place = self._base + spot.at
                 if not self.work.has_time():
                     self.work.looked_up_to(place)
                     self.work.late_bytes += up_to - place
                     break
                 if not self.work.may_look(place):
                     continue
-                asked = block.record_at(begin + at), {}
-            asked[1].update(texts)
+                if spot.message is not None:
+                    self._narrow(spot, again=False)
+                    if texts := self._plenty.without(spot.texts):
+                        spot.record = block.record_at(spot.at)
+                        self._try_likely(spot.record, texts)
+                    continue
+                asked = block.record_at(spot.at), {}
+            spot.record = asked[0]
+            asked[1].update(dict.fromkeys(texts))
         else:
             self.work.looked_up_to(up_to)
         self._try(asked)
-        for text, offsets in self._later(hits, begin).items():
-            self._try_last(text, offsets, block)
+        for text, late in self._plenty.spots(spots).items():
+            self._try_last(text, late, block)
         self._settle()
 
-    def _still_fresh(self, literal: int) -> dict[str, None]:
+    def _spots(self, up_to: int) -> list[Spot]:
         """
-        The patterns of a literal of whose signs more are wanted.
+        The places to look at, in order.
         """
-        texts = (each for each in self._matcher.texts(literal) if each not in self._plenty)
-        self._fresh[literal] = dict.fromkeys(texts)
-        return self._fresh[literal]
+        done = self._done - self._base
+        begin = max(0, done - LONGEST_LITERAL)
+        hits = self._matcher.candidates(self._data[begin : up_to - self._base])
+        new = dropwhile(lambda hit: begin + hit[0] < done, hits)
+        return list(spots_in(self._data, begin, new, self._matcher.texts))
 
-    def _later(self, hits: Iterable[tuple[int, int]], begin: int) -> dict[str, list[int]]:
+    def _narrow(self, spot: Spot, *, again: bool) -> None:
         """
-        The places of the patterns of whose signs there are plenty.
+        Leave a spot whose message is known only the patterns that match there.
         """
-        places: dict[str, list[int]] = {}
-        for at, literal in hits if self._plenty else ():
-            if len(self._still_fresh(literal) if literal not in self._fresh else self._fresh[literal]) < len(
-                self._matcher.texts(literal)
-            ):
-                for text in self._matcher.texts(literal):
-                    if text in self._plenty:
-                        places.setdefault(text, []).append(begin + at)
-        return places
+        if spot.message is not None:
+            self.work.spend(len(spot.message), 0, again=again)
+            spot.texts = self._matcher.matching(spot.texts, spot.message)
+            spot.message = None
 
     def _forget(self, count: int) -> None:
         """
@@ -206,26 +182,31 @@ class Log:
         record = asked[0]
         texts = tuple(text for text in asked[1] if text not in record.tried)
         record.tried.update(texts)
-        likely = self._matcher.matching(texts, record.text)
+        likely = self._matcher.matching(texts, record.text.encode()) if record.text.isascii() else texts
         if len(likely) < len(texts):
             self.work.spend(len(record.text), 0, again=False)
-        for text in likely:
+        self._try_likely(record, likely)
+
+    def _try_likely(self, record: Record, texts: Iterable[str]) -> None:
+        for text in texts:
             for place in self._run(text, record, again=False):
                 self._kept_of(place).add(place)
             if all(key in self._kept and self._kept[key].has_plenty for key in self._keys(text)):
                 self._plenty.add(text)
-                self._fresh.clear()
 
-    def _try_last(self, text: str, offsets: Sequence[int], block: Block) -> None:
+    def _try_last(self, text: str, spots: Sequence[Spot], block: Block) -> None:
         """
         Look closer at the places of a pattern from the end backwards, no further than needed.
         """
         counts = dict.fromkeys(self._keys(text), 0)
         found: list[Place] = []
-        for offset in reversed(offsets):
+        for spot in reversed(spots):
             if not self.work.has_time() or not self.work.may_look_again(self._done):
                 break
-            record = block.record_at(offset)
+            self._narrow(spot, again=True)
+            if text not in spot.texts:
+                continue
+            record = spot.record = spot.record or block.record_at(spot.at)
             if text in record.tried:
                 continue
             for place in self._run(text, record, again=True):
@@ -236,8 +217,8 @@ class Log:
         for place in sorted(found, key=lambda each: each.at):
             self._kept_of(place).add(place)
 
-    def _kept_of(self, place: Place) -> _Kept:
-        return self._kept.setdefault((place.wanted.owner, place.wanted.sign), _Kept())
+    def _kept_of(self, place: Place) -> Kept:
+        return self._kept.setdefault((place.wanted.owner, place.wanted.sign), Kept())
 
     def _keys(self, text: str) -> list[tuple[str, str]]:
         return [(each.owner, each.sign) for each in self._matcher.wanted(text)]
@@ -253,16 +234,17 @@ class Log:
         try:
             for found in pattern(text).finditer(record.heading if in_header else record.text):
                 count += 1
-                first = 0 if in_header else record.line_at(found.start())
-                if not in_header and record.is_code(found.start()):
+                start, end = found.start(), found.end()
+                first = 0 if in_header else record.line_at(start)
+                if not in_header and record.is_code(start):
                     continue
-                at = record.line_offsets[first] + found.start() - record.text_starts[first]
+                at = record.line_offsets[first] + start - record.text_starts[first]
                 for wanted in self._matcher.wanted(text):
                     key = (at, wanted.owner, wanted.sign)
                     if key in self._seen or not fits(wanted, record, first, self.like.stream):
                         continue
                     self._seen.add(key)
-                    last = 0 if in_header else record.line_at(max(found.start(), found.end() - 1))
+                    last = 0 if in_header else record.line_at(max(start, end - 1))
                     places.append(Place(at, wanted, record, found.groupdict(), first, last))
         except BadPatternError as problem:
             self._matcher.leave_out(text, problem)

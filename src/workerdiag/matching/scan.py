@@ -6,7 +6,7 @@ What is found depends on the text alone, not on how it was cut into chunks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from attrs import evolve
 
@@ -20,6 +20,9 @@ from workerdiag.matching.work import Work
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Landmark, Rulebook
+
+#: Up to so much waits for what follows: the end of a log is looked at in one piece.
+_MOST_HELD_BYTES = 1280 * 1024
 
 
 class Matcher:
@@ -42,7 +45,13 @@ class Matcher:
                 self.leave_out(text, problem)
         self._scan = LiteralScan(patterns_of)
         self._patterns_of = tuple(map(tuple, patterns_of.values()))
-        self._together = Together()
+        self._together = Together(
+            {
+                text: frozenset(each.unless for each in signs if each.unless)
+                for text, signs in self._by_pattern.items()
+                if all(each.unless for each in signs)
+            }
+        )
         #: Patterns for headings.
         self._in_header = {text for text, signs in self._by_pattern.items() if signs[0].in_header}
 
@@ -62,34 +71,33 @@ class Matcher:
         held_bytes, is_excerpt = 0, True
         for chunk in chunks:
             log = log or Log(self, chunk, witness, work)
-            if chunk.first_line is not None:
+            if held_bytes > MOST_BYTES or chunk.first_line is not None:
                 is_excerpt = False
                 log.feed(b"".join(held))
-                log.skip_to(chunk.first_line)
                 held, held_bytes = [], 0
+            if chunk.first_line is not None:
+                log.skip_to(chunk.first_line)
             held.append(chunk.data)
             held_bytes += len(chunk.data)
-            if held_bytes > MOST_BYTES:
+            if held_bytes > _MOST_HELD_BYTES:
                 is_excerpt = False
                 log.feed(b"".join(held))
                 held, held_bytes = [], 0
         if log is None:
             return
         rest = b"".join(held)
-        whole = mended(rest) if is_excerpt else None
+        whole = mended(rest) if is_excerpt and held_bytes <= MOST_BYTES else None
         if whole is not None:
             yield from self._of_mended(log, whole)
             return
-        log.feed(rest)
-        yield from log.finished()
+        yield from log.finished(rest)
 
     def _of_mended(self, given: Log, whole: Mended) -> Iterator[Match]:
         """
         What the mended text shows, at the lines of the text as it was given.
         """
         log = Log(self, given.like, work=given.work)
-        log.feed(whole.data)
-        for match in log.finished():
+        for match in log.finished(whole.data):
             first, last, top = (
                 whole.lines[min(at, len(whole.lines)) - 1] if at else 0
                 for at in (match.line, match.last_line, match.message_line)
@@ -109,11 +117,11 @@ class Matcher:
         """
         self.left_out[f"{owner} {sign}".strip() + f" is left out: {problem}"] = None
 
-    def candidates(self, block: bytes) -> list[tuple[int, int]]:
+    def candidates(self, block: bytes) -> Iterator[tuple[int, int]]:
         """
         Places worth a closer look, in order, each with the number of the literal that ends there.
         """
-        return sorted(self._scan.hits(block))
+        return self._scan.hits(block)
 
     def texts(self, literal: int) -> tuple[str, ...]:
         """
@@ -121,15 +129,15 @@ class Matcher:
         """
         return self._patterns_of[literal]
 
-    def matching(self, texts: tuple[str, ...], message: str) -> Sequence[str]:
+    def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
         """
         Those of the patterns *texts* that match *message* or its heading, and maybe others.
         """
         if self._in_header.isdisjoint(texts):
             return self._together.matching(texts, message)
         inside = tuple(text for text in texts if text not in self._in_header)
-        headings = [text for text in texts if text in self._in_header]
-        return [*headings, *self._together.matching(inside, message)]
+        headings = (text for text in texts if text in self._in_header)
+        return (*headings, *self._together.matching(inside, message))
 
     def wanted(self, text: str) -> list[Wanted]:
         """

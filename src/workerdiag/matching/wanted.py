@@ -4,7 +4,7 @@ What a log on its way through the matcher needs to know of others: patterns, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
 from attrs import frozen
@@ -33,7 +33,7 @@ class Patterns(Protocol):
     What a log needs to know of the matcher.
     """
 
-    def candidates(self, block: bytes) -> list[tuple[int, int]]:
+    def candidates(self, block: bytes) -> Iterator[tuple[int, int]]:
         """
         Places worth a closer look, in order, each with the number of the literal that ends there.
         """
@@ -43,9 +43,9 @@ class Patterns(Protocol):
         The patterns to try where the literal of that number stands.
         """
 
-    def matching(self, texts: tuple[str, ...], message: str) -> Sequence[str]:
+    def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
         """
-        Those of the patterns *texts* that match *message* or its heading, and maybe others.
+        Those of the patterns *texts* that match *message* (ASCII) or its heading, and maybe others.
         """
 
     def wanted(self, text: str) -> list[Wanted]:

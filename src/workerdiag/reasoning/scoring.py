@@ -9,6 +9,7 @@ nothing is seen is part of unknown.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from math import exp, log
 
 from attrs import field, frozen
@@ -22,6 +23,7 @@ from workerdiag.model.rules import (
     AbsentSign,
     Cause,
     ExitSign,
+    LogSign,
     Rulebook,
     Sign,
     TogetherSign,
@@ -42,6 +44,8 @@ _NEEDED = {
 _UNASKED = ("killed", "crashed", "raised", "never-started")
 #: Of one sign, so many places are tried for others close by.
 MOST_TOGETHER = 200
+#: Signs that show without a match of their own.
+_SHOW_BY_OTHERS = (ExitSign, TogetherSign)
 
 #: Landmarks by their ids.
 Marks = Mapping[str, Sequence[Match]]
@@ -145,7 +149,7 @@ def supports(
         if cause.status == "deprecated":
             continue
         own = by_cause.get(cause.id, {})
-        if not own and not any(isinstance(sign, ExitSign | TogetherSign) for sign in cause.signs):
+        if not own and not any(isinstance(sign, _SHOW_BY_OTHERS) for sign in cause.signs):
             continue
         shown = _shown(cause.signs, own, marks, end, looked)
         if any(not isinstance(each.sign, AbsentSign) for each in shown):  # absence alone suggests nothing
@@ -222,14 +226,18 @@ def _shown(
 ) -> tuple[Seen, ...]:
     found = []
     for sign in signs:
-        matches: list[Match] | None = own.get(sign.name)
-        if isinstance(sign, ExitSign):
+        matches: list[Match] | None
+        if isinstance(sign, LogSign):  # as most are
+            matches = own.get(sign.name)
+        elif isinstance(sign, ExitSign):
             matches = _exit_marks(sign, end)
         elif isinstance(sign, AbsentSign):
             absent = sign.looked in looked and marks.keys().isdisjoint(sign.landmarks)
             matches = [] if absent and end is not None else None
         elif isinstance(sign, TogetherSign):
             matches = _together(sign, own, marks)
+        else:
+            matches = own.get(sign.name)
         if matches is not None:
             found.append(Seen(sign=sign, matches=tuple(matches)))
     return tuple(found)
@@ -254,10 +262,10 @@ def _exit_marks(sign: ExitSign, end: End | None) -> list[Match] | None:
 
 
 def _together(sign: TogetherSign, own: Mapping[str, list[Match]], marks: Marks) -> list[Match] | None:
-    places = [
-        [each for each in own.get(name) or marks.get(name, ()) if each.line][:MOST_TOGETHER]
-        for name in sign.signs
-    ]
+    found = [own.get(name) or marks.get(name, ()) for name in sign.signs]
+    if not all(found):
+        return None
+    places = [list(islice((each for each in those if each.line), MOST_TOGETHER)) for those in found]
     if not all(places):
         return None
     if sign.within_lines == 0:
