@@ -12,6 +12,9 @@ from attrs import define, field
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import NOBODY, Identity
 
+#: SIGILL, SIGABRT, SIGBUS, SIGFPE and SIGSEGV, as Linux numbers them.
+_FAULTS = (4, 6, 7, 8, 11)
+
 
 @define(eq=False)
 class End:
@@ -44,11 +47,24 @@ class End:
         """
         return self.signal is not None or self.status is not None
 
+    @property
+    def crashed(self) -> bool:
+        """
+        Whether a signal ended it that comes of a fault inside a process, and that nobody sends to stop one.
+        """
+        return self.signal in _FAULTS
+
     def shares(self, whose: Identity) -> bool:
         """
         Whether *whose* names this very process.
         """
         return any(each.shares(whose) for each in (self.whose, *self.aliases))
+
+    def has_pid(self, pid: int | None) -> bool:
+        """
+        Whether *pid* is one of its numbers: kernels know processes by nothing else.
+        """
+        return pid is not None and any(each.pid == pid for each in (self.whose, *self.aliases))
 
     def contradicts(self, whose: Identity) -> bool:
         """

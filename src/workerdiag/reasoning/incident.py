@@ -33,7 +33,8 @@ from workerdiag.reasoning.joining import (
     without_strangers,
 )
 from workerdiag.reasoning.learning import KnownEnds
-from workerdiag.reasoning.orders import REGISTRATIONS
+from workerdiag.reasoning.lifetimes import Lifetimes
+from workerdiag.reasoning.orders import REGISTRATIONS, split_orders
 from workerdiag.reasoning.owning import of_strangers, sorted_out
 
 #: Roles of marks that show nobody looked at the log for ends.
@@ -72,6 +73,8 @@ class Incident:
     looked: frozenset[str] = field(default=frozenset())
     #: Reports of ends for which no time was left.
     left_out: int = 0
+    #: When workers spoke.
+    lifetimes: Lifetimes = field(factory=lambda: Lifetimes(()), repr=False, eq=False)
     #: The same by the names of the processes that they are about.
     exceptions_of: NamedPieces[ExceptionFacts] = field(init=False, repr=False, eq=False)
     readings_of: NamedPieces[MemoryReading] = field(init=False, repr=False, eq=False)
@@ -99,9 +102,11 @@ def assemble(
         matches = [each for each in matches if each.stream != "kernel"]
     exceptions = tuple(piece for piece in rest if isinstance(piece, ExceptionFacts))
     running = [piece for piece in rest if isinstance(piece, Executing)]
+    lifetimes = Lifetimes(each for each in matches if not each.sign)
+    matches = [each for each in matches if not _outlived(each, lifetimes)]
     marks = with_names([each for each in matches if not each.sign], rest)
     signs = [each for each in matches if each.sign]
-    whole, left_out = joined(ends_told(marks), out_of_time)
+    whole, left_out = joined(ends_told(marks), lifetimes, out_of_time)
     ends, strangers = without_strangers(without_bare_nannies(whole))
     ours, theirs = NamedEnds(ends), NamedEnds(strangers)
     signs = [each for each in signs if not of_strangers(each, theirs, ours)]
@@ -118,17 +123,26 @@ def assemble(
         else:
             learn()
     ends.sort(key=lambda end: (end.when is None, end.when or 0.0))
-    owned, loose = sorted_out(signs, ends)
+    to_many, signs = split_orders(signs, marks)
+    owned, loose = sorted_out(signs, ends, lifetimes)
     return Incident(
         cases=tuple(Case(end=end, signs=tuple(owned.get(id(end), ()))) for end in ends),
-        loose=tuple(loose),
+        loose=(*to_many, *loose),
         marks=tuple(marks),
         exceptions=exceptions,
         readings=tuple(piece for piece in rest if isinstance(piece, MemoryReading)),
         executing=tuple(sorted(running, key=lambda each: each.when or 0.0)),
         looked=_looked(rest, matches),
         left_out=left_out,
+        lifetimes=lifetimes,
     )
+
+
+def _outlived(line: Match, lifetimes: Lifetimes) -> bool:
+    """
+    Whether a kernel's line was given as that of a worker, read beside it, which spoke after that.
+    """
+    return line.whose.worker is not None and lifetimes.outlived((line.whose.worker,), line)
 
 
 def _nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:

@@ -12,6 +12,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence, Identity
 from workerdiag.reasoning.candidates import Candidates
 from workerdiag.reasoning.ends import End
+from workerdiag.reasoning.lifetimes import Lifetimes, addresses
 from workerdiag.reasoning.telling import STILL_ALIVE, LogReader, ends_of_events
 
 #: Two observers of one death write within so many seconds of each other.
@@ -79,7 +80,9 @@ def _observer(mark: Match) -> str:
     return "scheduler" if of_scheduler else "worker"
 
 
-def joined(groups: Iterable[list[End]], out_of_time: Callable[[], bool]) -> tuple[list[End], int]:
+def joined(
+    groups: Iterable[list[End]], lifetimes: Lifetimes, out_of_time: Callable[[], bool]
+) -> tuple[list[End], int]:
     """
     One end for each process, what logs tell of the same one absorbed; and how many were left out.
     """
@@ -94,7 +97,7 @@ def joined(groups: Iterable[list[End]], out_of_time: Callable[[], bool]) -> tupl
                 left_out += 1
                 continue
             others = known.of(end, _span(end), taken)
-            same = _same_process(end, others, no_times=known.timed_count == timed)
+            same = _same_process(end, others, lifetimes, no_times=known.timed_count == timed)
             if same is None:
                 whole.append(end)
                 same = end
@@ -136,14 +139,14 @@ def _is_bare_nanny(end: End) -> bool:
     return all(mark.role == "stop" and mark.whose.nanny is not None for mark in end.marks)
 
 
-def _same_process(end: End, others: Sequence[End], *, no_times: bool) -> End | None:
+def _same_process(end: End, others: Sequence[End], lifetimes: Lifetimes, *, no_times: bool) -> End | None:
     for other in others:
         if other.whose.shares(end.whose) and _apart_s(end, other) <= SAME_PROCESS_S:
             return other
     timed = [
         (_apart_s(end, other), index, other)
         for index, other in enumerate(others)
-        if end.when is not None and other.when is not None and _may_be_one(end, other)
+        if end.when is not None and other.when is not None and _may_be_one(end, other, lifetimes)
     ]
     if timed and min(timed)[0] <= SAME_MOMENT_S:
         return min(timed)[2]
@@ -165,7 +168,7 @@ def _complementary(end: End, other: End) -> bool:
     return end.exit_known or other.exit_known
 
 
-def _may_be_one(end: End, other: End) -> bool:
+def _may_be_one(end: End, other: End, lifetimes: Lifetimes) -> bool:
     """
     Nothing contradicts it; a container's pids are not the kernel's, so these may differ.
     """
@@ -173,6 +176,8 @@ def _may_be_one(end: End, other: End) -> bool:
         return False
     if _is_kernels(end) != _is_kernels(other) and any(each.polite or each.asked for each in (end, other)):
         return False  # what leaves in order needs no kernel, and it keeps no account of what nannies kill
+    if _outlived(end, other, lifetimes) or _outlived(other, end, lifetimes):
+        return False
     if not other.whose.contradicts(end.whose):
         return True
     kernel = _is_kernels(end) != _is_kernels(other)
@@ -206,6 +211,15 @@ def _is_kernels(end: End) -> bool:
     Whether only the kernel tells of it.
     """
     return _KERNEL in end.noticed and len(end.noticed) == 1
+
+
+def _outlived(other: End, kernels: End, lifetimes: Lifetimes) -> bool:
+    """
+    Whether one spoke after all that the kernel tells of the other.
+    """
+    if not _is_kernels(kernels) or _is_kernels(other):
+        return False
+    return all(lifetimes.outlived(addresses(other), line, other.when) for line in kernels.marks)
 
 
 def _is_of_service(end: End) -> bool:

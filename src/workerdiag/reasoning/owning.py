@@ -11,6 +11,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity
 from workerdiag.reasoning.candidates import NamedEnds
 from workerdiag.reasoning.ends import End
+from workerdiag.reasoning.lifetimes import Lifetimes, addresses
 from workerdiag.reasoning.telling import NEAR_LINES, NEAR_S
 
 #: Signs count for a death from so long before it until so long after.
@@ -24,7 +25,9 @@ PID_AFTER_S = 600.0
 KERNEL_APART_S = 26 * 3600.0
 
 
-def sorted_out(signs: Iterable[Match], ends: Sequence[End]) -> tuple[dict[int, list[Match]], list[Match]]:
+def sorted_out(
+    signs: Iterable[Match], ends: Sequence[End], lifetimes: Lifetimes
+) -> tuple[dict[int, list[Match]], list[Match]]:
     """
     Each sign to the death it belongs to; those of none are loose, those of another day left out.
     """
@@ -37,7 +40,7 @@ def sorted_out(signs: Iterable[Match], ends: Sequence[End]) -> tuple[dict[int, l
     for sign in signs:
         if _of_another_day(sign, times, is_timed=len(times) == len(ends)):
             continue
-        end = _owner(sign, ends, index, has)
+        end = _owner(sign, ends, index, has, lifetimes)
         if end is None:
             loose.append(sign)
         else:
@@ -127,17 +130,25 @@ def _has_name(end: End) -> bool:
     return all(whose.worker is not None for whose in (end.whose, *end.aliases))
 
 
-def may_be_of(sign: Match, end: End) -> bool:
+def may_be_of(sign: Match, end: End, lifetimes: Lifetimes) -> bool:
     """
-    Whether a line of the kernel, which names another pid or none, may tell of this end: of no orderly one.
+    Whether a line of the kernel, which names another pid or none, may tell of this end.
+
+    It tells of no orderly one, and of none whose process spoke afterwards.
     """
-    if sign.stream != "kernel" or end.shares(sign.whose):
+    if sign.stream != "kernel" or end.has_pid(sign.whose.pid):
         return True
-    return not end.polite and not end.asked
+    if end.polite or (end.asked and not end.crashed):
+        return False
+    return not lifetimes.outlived(addresses(end), sign, end.when)
 
 
 def _owner(
-    sign: Match, ends: Sequence[End], index: _Index, has: Container[tuple[int, str, str]]
+    sign: Match,
+    ends: Sequence[End],
+    index: _Index,
+    has: Container[tuple[int, str, str]],
+    lifetimes: Lifetimes,
 ) -> End | None:
     for end in index.named(sign.whose):
         if _of_process(sign, end):
@@ -156,7 +167,7 @@ def _owner(
         if end.when is not None
         and -AFTER_S <= end.when - sign.when <= BEFORE_S
         and not end.contradicts(sign.whose)
-        and may_be_of(sign, end)
+        and may_be_of(sign, end, lifetimes)
     ]
     return min(timed)[3] if timed else None
 

@@ -11,7 +11,8 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.rules import Cause, ExitSign, LogSign, Rulebook, Sign
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Case, Incident
-from workerdiag.reasoning.orders import REGISTRATIONS, RETIREMENT, Orders
+from workerdiag.reasoning.lifetimes import addresses
+from workerdiag.reasoning.orders import REGISTRATIONS, RETIREMENT, Orders, is_in_force, restarted
 from workerdiag.reasoning.owning import may_be_of
 from workerdiag.reasoning.telling import STILL_ALIVE
 
@@ -42,12 +43,14 @@ class Relevance:
 
     def __init__(self, incident: Incident, marks: Mapping[str, Sequence[Match]], book: Rulebook) -> None:
         self._loose = incident.loose
+        self._lifetimes = incident.lifetimes
         self._orders = Orders(marks)
         orders = (each for each in incident.marks if each.role == "stop" and each.owner != STILL_ALIVE)
         self._told_orders = {(each.origin, each.line) for each in orders if each.line}
         self._retirements = {(each.origin, each.line) for each in marks.get(RETIREMENT, ())}
         joined = (each for owner in REGISTRATIONS for each in marks.get(owner, ()))
         self._registers = {each.origin for each in joined if each.line}
+        self._takes_leave = {each.origin for each in incident.marks if each.role == "goodbye"}
         self._causes = {cause.id: cause for cause in book.causes}
         self._signs = {
             (cause.id, sign.name): sign for cause in book.causes for sign in (*cause.signs, *cause.against)
@@ -86,7 +89,7 @@ class Relevance:
         if end is None:
             return not self._is_order_without_end(match)
         if cause.ends in ("killed", "crashed"):
-            return may_be_of(match, end) and not self._ended_otherwise(match, cause, end)
+            return may_be_of(match, end, self._lifetimes) and not self._ended_otherwise(match, cause, end)
         return cause.ends != "stopped" or self._may_have_stopped(match, end)
 
     def _is_order_without_end(self, match: Match) -> bool:
@@ -96,10 +99,12 @@ class Relevance:
         return match.origin in self._registers and (match.origin, match.line) in self._retirements
 
     def _may_have_stopped(self, order: Match, end: End) -> bool:
-        if end.asked and any((mark.origin, mark.line) == (order.origin, order.line) for mark in end.marks):
+        if end.asked and any(_is_told_in(mark, order) for mark in end.marks):
             return True  # it is what this process was told
-        if self._orders.are_for_another(order, end):
+        if self._orders.are_for_another(order, end) or not is_in_force(order, end):
             return False
+        if workers := restarted(order):
+            return not workers.isdisjoint(addresses(end))
         if not end.asked:
             if self._is_after_death(order, end):
                 return False
@@ -111,11 +116,12 @@ class Relevance:
         """
         Whether an order stands, in one log, after the death.
 
-        That the scheduler lets go of a worker is alone none: a cluster that closes ends its workers first.
+        That the scheduler lets go of a worker is alone none where the log does not tell which of them took
+        leave: a cluster that closes ends its workers first.
         """
         if (order.origin, order.line) not in self._told_orders:
             return False
-        if not any(mark.role in _ENDED for mark in end.marks):
+        if order.origin not in self._takes_leave and not any(mark.role in _ENDED for mark in end.marks):
             return False
         told = [mark.line for mark in end.marks if mark.line and mark.origin == order.origin]
         return bool(told) and order.line > min(told)
@@ -150,6 +156,15 @@ class Relevance:
             return False
         sign = self._signs.get((match.owner, match.sign))
         return match.stream == "kernel" or (end.signal is None and _grade(sign) != "decisive")
+
+
+def _is_told_in(mark: Match, order: Match) -> bool:
+    """
+    Whether both are one message, or one event.
+    """
+    if (mark.origin, mark.line) != (order.origin, order.line):
+        return False
+    return bool(mark.line) or mark.text == order.text
 
 
 def _speaks_here(match: Match, end: End | None, places: Iterable[tuple[str, str]]) -> bool:

@@ -247,9 +247,10 @@ def _exit_marks(sign: ExitSign, end: End | None) -> list[Match] | None:
     """
     The messages that tell of such an exit; None if it is another.
 
-    A process that was asked to stop has none: a signal is then only how the asking ended.
+    A process that was asked to stop has none: a signal is then only how the asking ended, but for one
+    that no nanny sends.
     """
-    if end is None or end.asked or not end.exit_known:
+    if end is None or not end.exit_known or (end.asked and not end.crashed):
         return None
     fits = (
         (end.signal is not None and end.signal in sign.signals)
