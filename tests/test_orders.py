@@ -5,12 +5,13 @@ Orders of the scheduler: they end every worker that they are for, those that com
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from simulated import Cluster
 from workerdiag import Diagnosis, LogText, explain, load_rulebook
 from workerdiag.matching.scan import Matcher
 from workerdiag.model.diagnosis import Findings
-from workerdiag.model.evidence import Event, Identity, Looked
+from workerdiag.model.evidence import Event, Evidence, Identity, LogChunk, Looked
 from workerdiag.pipeline import diagnose
 
 BOOK = load_rulebook(packs=False)
@@ -52,7 +53,7 @@ def event(topic: str, second: float, **fields: str | int) -> Event:
     return Event(topic=topic, fields=fields, when=NOON + second, whose=whose)
 
 
-def of_events(*events: Event) -> Findings:
+def of_events(*events: Evidence) -> Findings:
     looked = [Looked(place="scheduler events"), Looked(place="scheduler log")]
     return diagnose([*events, *looked], BOOK, matcher=MATCHER)
 
@@ -193,3 +194,18 @@ def test_a_worker_that_ends_with_a_failure_had_not_lost_its_scheduler():
     )
     cluster.end(nanny, 5.0, "exit")
     assert explain(logs=cluster.logs(), timeout="60s").top.id == "code.process-exit"
+
+
+def test_a_worker_that_stands_still_ended_no_other():
+    """
+    One that answers late on a busy machine is no reason for the SIGTERM of another.
+    """
+    killed = LogChunk(
+        origin="nanny.log",
+        stream="nanny",
+        data=at(9, "nanny", "Worker process 7012 was killed by signal 15").encode(),
+        whose=Identity(worker=WORKERS[0]),
+    )
+    silent = event("worker-state", 12.0, status="running", silent="True", seconds_since_heartbeat=5)
+    findings = of_events(killed, evolve(silent, whose=Identity(worker=WORKERS[1])))
+    assert "standstill.unresponsive" not in {each.id for each in findings.causes}

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from peers import observing, running  # noqa: E402
 from peers.answers import Answer, read_answers, write_row  # noqa: E402
-from peers.marking import mark, table  # noqa: E402
+from peers.marking import mark, table, without_failed  # noqa: E402
 from peers.truths import TableError, Truth, read_truths, truth_of  # noqa: E402
 
 TRUTH = Truth(
@@ -63,6 +63,15 @@ def test_a_broken_table_says_all_that_is_wrong(tmp_path: Path):
         "f::b: why?",
         "f::c: nothing is right",
     ]
+
+
+def test_an_answer_beside_a_failed_test_is_not_marked():
+    """
+    What it is about may not have happened; but `explain` raises in no case.
+    """
+    answers = [answer("explained", "signal.abort", 0.99), answer("raised")]
+    assert without_failed(answers, {"test_x[1]"}) == (answers[1:], answers[:1])
+    assert without_failed(answers, {"test_y"}) == (answers, [])
 
 
 def test_parameters_decide_where_the_table_says_so():

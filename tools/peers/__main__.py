@@ -12,8 +12,8 @@ import click
 
 import workerdiag
 from peers.answers import Answer, answer_of, read_answers
-from peers.marking import mark, table
-from peers.running import CheckoutError, changed_by_us, lay_over
+from peers.marking import mark, table, without_failed
+from peers.running import CheckoutError, changed_by_us, failures, lay_over, results
 from peers.truths import TableError, Truth, function_of, read_truths, truth_of
 
 
@@ -41,8 +41,11 @@ def main(checkout: Path, sample: int, only: str, keep: Path | None, *, again: bo
     changed = changed_by_us(chosen, where, folder) if where else []
     answers = [_anew(each, folder) if again else each for each in read_answers(folder)]
     answers = [each for each in answers if function_of(each.test) in chosen]
+    answers, unproven = without_failed(answers, failures(results(folder)))
     for line in table(answers, truths):
         click.echo(line)
+    if unproven:
+        click.echo(f"not marked, as the test itself failed: {len(unproven)} answers")
     for test in changed:
         click.echo(f"another result than without explain: {test}")
     raise SystemExit(bool(changed) or any(_is_bad(each, truths) for each in answers))

@@ -5,7 +5,7 @@ Answers held against the truths.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Literal, get_args
 
 from peers.answers import Answer
@@ -48,6 +48,20 @@ def table(answers: Iterable[Answer], truths: Mapping[str, Truth]) -> Iterator[st
     for answer, given, truth in sorted(marked, key=lambda each: (order.index(each[1]), each[0].test)):
         if given not in {"right", "unknown"}:
             yield from _told(answer, given, truth)
+
+
+def without_failed(answers: Iterable[Answer], failed: Container[str]) -> tuple[list[Answer], list[Answer]]:
+    """
+    The answers that count, and those of tests that failed.
+
+    What such a test is about may not have happened, as on a busy machine. An `explain` that raised counts.
+    """
+    counted: list[Answer] = []
+    unproven: list[Answer] = []
+    for answer in answers:
+        counts = answer.test not in failed or answer.outcome == "raised"
+        (counted if counts else unproven).append(answer)
+    return counted, unproven
 
 
 def _known(answers: Iterable[Answer], truths: Mapping[str, Truth]) -> Iterator[tuple[Answer, Truth]]:

@@ -67,6 +67,7 @@ def run(tests: Sequence[str], where: Path, folder: Path, *, asking: bool = True)
     if not asking:
         environment[SILENT] = "1"
     command = [sys.executable, "-m", "pytest", "-p", "peers.observing", "-p", "no:cacheprovider", "--runslow"]
+    command.append("--tb=native")  # pytest's own way to show a failure can end the whole run (Python 3.11)
     for first in range(0, len(tests), _AT_ONCE):
         some = tests[first : first + _AT_ONCE]
         words = [*command, "-q", *some]

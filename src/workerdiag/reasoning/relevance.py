@@ -77,17 +77,18 @@ class Relevance:
         Whether a sign says something of its cause here.
 
         A failed task kills nobody; what names a worker that was dead by then tells of its death, and is
-        not the cause of one; an order that came after the death, or was for another worker, did not cause it.
+        not the cause of one; an order that came after the death, or was for another worker, did not cause it;
+        and that one worker stands still ended no other.
         """
         cause = self._causes.get(match.owner)
         if cause is None or (match.in_task and not cause.in_tasks):
             return False
-        if cause.family == "network" and self._is_of_the_dead(match):
-            return False
-        if self._is_of_an_acquaintance(match):
+        if (cause.family == "network" and self._is_of_the_dead(match)) or self._is_of_an_acquaintance(match):
             return False
         if end is None:
             return not self._is_order_without_end(match)
+        if cause.ends == "standstill" and _is_of_another_that_lives(match, end):
+            return False
         if cause.ends in ("killed", "crashed"):
             return may_be_of(match, end, self._lifetimes) and not self._ended_otherwise(match, cause, end)
         return cause.ends != "stopped" or self._may_have_stopped(match, end)
@@ -156,6 +157,13 @@ class Relevance:
             return False
         sign = self._signs.get((match.owner, match.sign))
         return match.stream == "kernel" or (end.signal is None and _grade(sign) != "decisive")
+
+
+def _is_of_another_that_lives(match: Match, end: End) -> bool:
+    """
+    Whether a sign names another worker than the one of which it is known how it ended.
+    """
+    return match.whose.worker is not None and end.exit_known and not end.shares(match.whose)
 
 
 def _is_told_in(mark: Match, order: Match) -> bool:
