@@ -85,3 +85,13 @@ def test_what_is_no_object_is_a_line_like_any_other(broken):
     A line that a collector cut, or that only looks so, is no error.
     """
     assert explained(broken, KILLED).deaths[0].signal == 11
+
+
+def test_half_a_character_in_an_object_is_no_error():
+    r"""
+    JSON may hold ``\udca2`` where a file name was no UTF-8; the line and those beside it are read.
+    """
+    odd = "2026-05-04 11:22:33,000 - distributed.worker - WARNING - caf\udca2.csv: Worker process 7012"
+    said = explained(*(json.dumps({"log": each, "stream": "stderr"}) for each in (odd, KILLED)))
+    assert said.deaths[0].signal == 11
+    assert said.gaps == ()

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import HOSTILE, dead, explained, hostile, nanny_kill, no_death, unknown
-from workerdiag.model.diagnosis import Advice, Blame, Clue, NextStep
+from workerdiag.model.diagnosis import Advice, Blame, Clue, Findings, NextStep
 from workerdiag.model.evidence import Gap, Identity
 from workerdiag.rendering.text import render_text
-from workerdiag.rendering.words import clean, percent
+from workerdiag.rendering.words import clean, cleaned, percent
 
 #: Lines that may be longer than the terminal: one word with a slash in it, or something to type.
 UNBROKEN = re.compile(r"^[ |.\d-]*\S*[/\\]\S*$|^ {8,}\S")
@@ -254,6 +254,31 @@ def test_cleaning_leaves_only_what_shows(text):
     cleaned = clean(text)
     assert not {"Cc", "Cf", "Co", "Cs"} & {unicodedata.category(char) for char in cleaned.replace("\n", "")}
     assert clean(cleaned) == cleaned
+
+
+def test_what_is_clean_stays_the_same_object():
+    """
+    Most text is harmless, and findings without any other are not made anew for each rendering.
+    """
+    findings = Findings(outcome="unknown", summary="as it is", gaps=(Gap(source="a", reason="expired"),))
+    assert cleaned(findings) is findings
+    odd = evolve(findings, gaps=(Gap(source="a\x07", reason="expired"),))
+    assert cleaned(odd).gaps[0].source == "a"
+
+
+def test_text_of_a_class_of_its_own_becomes_plain():
+    """
+    A subclass may render as anything, as one that marks itself as harmless HTML does.
+    """
+
+    class Marked(str):
+        """
+        As `markupsafe.Markup`.
+        """
+
+        __slots__ = ()
+
+    assert type(clean(Marked("<b>"))) is str
 
 
 def test_cleaning_is_linear():

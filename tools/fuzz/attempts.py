@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 import workerdiag
-from fuzz import corpus
+from fuzz import boxes, bundles, corpus
 from fuzz.hostile import Client, exception_of
 from workerdiag import Diagnosis
 from workerdiag.errors import WorkerdiagError
@@ -84,13 +84,13 @@ def seeds(kind: str) -> Sequence[bytes]:
     """
     match kind:
         case "bundle":
-            return corpus.bundles()
+            return bundles.bundles()
         case "box":
-            return corpus.boxes()
+            return boxes.boxes()
         case "rules":
             return corpus.rules()
         case "log":
-            return corpus.logs()
+            return (*corpus.logs(), *corpus.packed())
     return (
         *(bytes(range(at, at + 8)) + log[:2000] for at, log in enumerate(corpus.logs()[:200])),
         *corpus.HOSTILE,

@@ -9,6 +9,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
+from html import unescape
 from html.parser import HTMLParser
 
 from markdown_it import MarkdownIt
@@ -17,11 +18,26 @@ from fuzz import corpus
 from fuzz.attempts import ATTEMPTS, TIMEOUT_S
 from workerdiag import Diagnosis
 
-FAILURES = ("raised", "itself-failed", "over-budget", "memory", "escaped", "leaked", "wrong-all-clear")
+FAILURES = (
+    "raised",
+    "itself-failed",
+    "over-budget",
+    "memory",
+    "escaped",
+    "leaked",
+    "wrong-all-clear",
+    "died",
+)
 MOST_CPU_S = TIMEOUT_S * 1.1 + 0.2
 MOST_BYTES = 200 * 10**6
+_MARKDOWN = MarkdownIt("commonmark", {"html": True})
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _BAD_TAGS = frozenset("script img iframe object embed link meta base form input video audio math".split())
+#: Stands in any page, and in any Markdown, in which something acts: only such are read closely.
+_SUSPECT = re.compile(
+    rf"""!\[|<(?:{"|".join(sorted(_BAD_TAGS))})|[\s/"']on\w+\s*=|(?:javascript|data|vbscript):""",
+    re.IGNORECASE,
+)
 _BAD_LINK = re.compile(r"\s*(?:javascript|data|vbscript):", re.IGNORECASE)
 
 
@@ -29,7 +45,7 @@ def failures(kind: str, data: bytes) -> list[str]:
     """
     What went wrong with one input.
     """
-    peak, began = _peak_bytes(), time.process_time()
+    peak, began = peak_bytes(), time.process_time()
     try:
         diagnosis = ATTEMPTS[kind](data)
         spent_s = time.process_time() - began
@@ -40,7 +56,7 @@ def failures(kind: str, data: bytes) -> list[str]:
         return [f"raised: {type(problem).__name__}"]
     if spent_s > MOST_CPU_S:
         found.append(f"over-budget: {spent_s:.1f} s")
-    if (more := _peak_bytes() - peak) > MOST_BYTES:
+    if (more := peak_bytes() - peak) > MOST_BYTES:
         found.append(f"memory: {more / 1e6:.0f} MB")
     return found
 
@@ -60,21 +76,28 @@ def _wrong(data: bytes, diagnosis: Diagnosis, *, is_log: bool) -> Iterator[str]:
     for name, output in outputs.items():
         if corpus.SECRET in output and any(line in data for line in corpus.SECRETS):
             yield f"leaked: {name}"
-    yield from (f"escaped: {each}" for each in _escaped(outputs))
+    yield from (f"escaped: {each}" for each in escaped(outputs))
     if is_log and diagnosis.outcome == "no-death" and corpus.DEATH in data.split(b"\n"):
         yield "wrong-all-clear"
 
 
-def _escaped(outputs: dict[str, str]) -> Iterator[str]:
+def escaped(outputs: dict[str, str]) -> Iterator[str]:
+    """
+    What a terminal, a browser or GitHub would act upon.
+    """
     for name in ("text", "markdown", "json"):
         if found := _CONTROL.search(outputs[name]):
             yield f"{name} has {found[0]!r}"
-    rendered = MarkdownIt("commonmark", {"html": True}).render(outputs["markdown"])
-    for name, html in (("html", outputs["html"]), ("markdown", rendered)):
-        reader = _Tags()
-        reader.feed(html)
-        if reader.bad:
-            yield f"{name} has {reader.bad[0]}"
+    if _SUSPECT.search(unescape(outputs["html"])):
+        yield from (f"html has {each}" for each in _acting(outputs["html"]))
+    if _SUSPECT.search(unescape(outputs["markdown"].replace("\\", ""))):
+        yield from (f"markdown has {each}" for each in _acting(_MARKDOWN.render(outputs["markdown"])))
+
+
+def _acting(html: str) -> list[str]:
+    reader = _Tags()
+    reader.feed(html)
+    return reader.bad[:1]
 
 
 class _Tags(HTMLParser):
@@ -95,6 +118,9 @@ class _Tags(HTMLParser):
         self.bad += [name for name, value in attrs if name.startswith("on") or _BAD_LINK.match(value or "")]
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
+    """
+    The most memory that this process ever held.
+    """
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

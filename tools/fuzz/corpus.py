@@ -4,14 +4,13 @@ What the inputs are made of: recorded logs, and what attackers, accidents and se
 
 from __future__ import annotations
 
-import io
-import tempfile
-import zipfile
+import bz2
+import gzip
+import lzma
+import zlib
 from functools import cache
 from pathlib import Path
-
-import workerdiag
-from workerdiag import LogText
+from typing import Protocol
 
 ROOT = Path(__file__).parents[2]
 #: A death that no line around it can undo: nobody asks for a segmentation fault.
@@ -29,6 +28,8 @@ SECRETS = tuple(
         "distributed.worker - ERROR - Worker stream died: https://x.example/?sig=SECRET",
     )
 )
+#: Ends the process that loads it.
+PICKLE = b"cos\n_exit\n(I86\ntR."
 #: What a terminal, a browser or GitHub would act upon.
 HOSTILE = (
     b"\x1b[31mred\x1b[0m \x1b]0;title\x07",
@@ -44,7 +45,38 @@ HOSTILE = (
     b"A" * 5000,
     b"(" * 500,
     b"\n" * 200,
+    b"[" * 20_000,
+    b'{"log":' * 5000,
+    b'{"a": ' + b"[[" * 3000 + b"]]" * 3000 + b"}",
+    b"\xc0\xaf\xf8\x88\x80\x80\x80\xf4\x90\x80\x80",
+    b"e" + "\u0301".encode() * 3000,
+    b"\x1b" * 1000 + b"\x9b31m\x1bP" + b"q" * 1000,
+    b"\x1b]8;;javascript:alert(1)\x1b\\here\x1b]8;;\x1b\\",
+    b"\x00" * 70 + b"\x08" * 70 + b"\r\x1b[2K",
+    b"0000-00-00 00:00:00,000 - distributed.nanny - INFO - Worker process 7 was killed by signal 11",
+    b"9999-12-31T23:59:60Z distributed.worker - ERROR - Worker process exited",
+    b"2026-05-04 11:22:33,000 - distributed.nanny - INFO - Worker process " + b"9" * 5000 + b" exited",
+    b"2026-05-04 11:22:33,000 - distributed.nanny - INFO - Worker process 7 exited with status -" + b"9" * 40,
+    b"tcp://[::ffff:10.0.0.4%eth0]:99999999 tcp://:0 tls://" + b"a." * 2000 + b":1",
+    PICKLE,
+    b"!!python/object/apply:os._exit [86]",
 )  # fmt: skip
+
+
+class Compressor(Protocol):
+    """
+    As those of `zlib`, `bz2` and `lzma`.
+    """
+
+    def compress(self, data: bytes, /) -> bytes:
+        """
+        Some of the compressed data.
+        """
+
+    def flush(self) -> bytes:
+        """
+        The rest of it.
+        """
 
 
 @cache
@@ -60,6 +92,27 @@ def logs() -> tuple[bytes, ...]:
 
 
 @cache
+def packed() -> tuple[bytes, ...]:
+    """
+    Compressed logs, and a few bytes that become very many.
+    """
+    log = logs()[0]
+    bombs = tuple(
+        map(_bomb, (zlib.compressobj(wbits=31), bz2.BZ2Compressor(), lzma.LZMACompressor(preset=0)))
+    )
+    return (
+        gzip.compress(log),
+        bz2.compress(log),
+        lzma.compress(log),
+        gzip.compress(log) * 20,
+        gzip.compress(gzip.compress(gzip.compress(log))),
+        *bombs,
+        gzip.compress(bombs[0]),
+        gzip.compress(DEATH + b"\n" * 10**7),
+    )
+
+
+@cache
 def rules() -> tuple[bytes, ...]:
     """
     The shipped rules.
@@ -67,44 +120,6 @@ def rules() -> tuple[bytes, ...]:
     return tuple(path.read_bytes() for path in sorted((ROOT / "knowledge" / "causes").rglob("*.toml")))
 
 
-@cache
-def bundles() -> tuple[bytes, ...]:
-    """
-    Bundles of some recorded deaths, packed and not.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "death.zip")
-        packed = []
-        for log in logs()[::40]:
-            workerdiag.explain(logs=LogText(log.decode("utf-8", "replace"))).save(path)
-            packed += [path.read_bytes(), _stored(path.read_bytes())]
-    return tuple(packed)
-
-
-def _stored(packed: bytes) -> bytes:
-    """
-    The same archive without compression, so that mutations meet what is in it.
-    """
-    content = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(packed)) as old, zipfile.ZipFile(content, "w") as new:
-        for name in old.namelist():
-            new.writestr(name, old.read(name))
-    return content.getvalue()
-
-
-@cache
-def boxes() -> tuple[bytes, ...]:
-    """
-    A black box that was used for a while.
-    """
-    from workerdiag.recorder.box.writing import BoxWriter
-
-    with tempfile.TemporaryDirectory() as folder:
-        box = BoxWriter.create(Path(folder), size_bytes=2**14, slots=3, worker="tcp://10.0.0.4:34937")
-        for number in range(50):
-            box.started(number % 3, f"task-{number}", 1, "a")
-            box.sample(process_rss_bytes=number)
-            box.line(b"line " * 20)
-        content = box.path.read_bytes()
-        box.close(remove=True)
-    return (content,)
+def _bomb(compressor: Compressor) -> bytes:
+    zeros = bytes(10**6)
+    return b"".join(compressor.compress(zeros) for _ in range(40)) + compressor.flush()

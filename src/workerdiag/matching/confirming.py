@@ -11,6 +11,7 @@ from workerdiag.matching.records import Record
 from workerdiag.matching.wanted import Wanted
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import NOBODY, Identity, LogChunk
+from workerdiag.model.numerals import whole
 
 #: How worker.py reports a failed task, in every release.
 _TASK_FAILED = "compute failed"
@@ -90,10 +91,10 @@ def _quote(record: Record, first: int) -> str:
 
 
 def _whose(captures: dict[str, str], line: Line, given: Identity) -> Identity:
-    pid = captures.get("pid", "")
+    pid = whole(captures.get("pid"))
     said = Identity(
         worker=captures.get("worker"),
-        pid=int(pid) if pid.isdigit() else line.pid,
+        pid=line.pid if pid is None else pid,
         nanny=captures.get("nanny"),
         name=captures.get("name"),
         host=captures.get("host") or line.host,

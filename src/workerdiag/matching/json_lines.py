@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 
+from workerdiag.errors import clean
 from workerdiag.matching.regex import Pattern, pattern
 
 _TEXT = r'("(?:[^"\\]|\\.)*")'
@@ -34,7 +35,7 @@ def unwrapped(text: str) -> tuple[str, str] | None:
         return None
     said = found.groupdict()
     try:
-        inner = str(json.loads(said["text"] or '""')).rstrip("\n")
+        inner = clean(str(json.loads(said["text"] or '""'))).rstrip("\n")
     except ValueError:
         return None
     logger, level = _value(_LOGGER, text), _value(_LEVEL, text)

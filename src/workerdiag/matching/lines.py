@@ -17,6 +17,7 @@ from workerdiag.matching.json_lines import unwrapped
 from workerdiag.matching.prefixes import without_prefixes
 from workerdiag.matching.regex import pattern
 from workerdiag.matching.times import has_no_year, time_of
+from workerdiag.model.numerals import whole
 
 #: Only so much of a line is looked at for its header.
 _HEAD_CHARS = 400
@@ -152,7 +153,6 @@ def take_apart(raw: bytes) -> Line:
         if found := shape.search(head):
             groups = found.groupdict()
             logger = groups["logger"]
-            pid = groups.get("pid")
             return Line(
                 text=text,
                 message_at=found.end(),
@@ -163,7 +163,7 @@ def take_apart(raw: bytes) -> Line:
                 **_when(head[: found.start()], outer_time),
                 passed_by=passed_by,
                 host=host,
-                pid=int(pid) if pid and (logger or "").startswith("distributed.worker") else None,
+                pid=whole(groups.get("pid")) if (logger or "").startswith("distributed.worker") else None,
             )
     stream = "kernel" if tag == "kernel" else _stream_of_shape(head)
     return Line(

@@ -12,6 +12,7 @@ from attrs import frozen
 
 from workerdiag.model.diagnosis import RECOGNISED, Match
 from workerdiag.model.evidence import Gap
+from workerdiag.model.numerals import decimal
 from workerdiag.reasoning.incident import Incident
 from workerdiag.reasoning.orders import REGISTRATIONS
 
@@ -223,7 +224,7 @@ def _blocked(incident: Incident) -> Iterator[Match]:
 
 
 def _is_blocked(marks: Sequence[Match]) -> bool:
-    seconds = [float(each.captures.get("seconds", 0)) for each in marks]
+    seconds = [decimal(each.captures.get("seconds")) or 0.0 for each in marks]
     if max(seconds) >= BLOCKED_S:
         return True
     if len(marks) < _BLOCKED_TIMES:

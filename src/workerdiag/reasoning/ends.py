@@ -11,6 +11,7 @@ from attrs import define, field
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import NOBODY, Identity
+from workerdiag.model.numerals import whole
 
 #: SIGILL, SIGABRT, SIGBUS, SIGFPE and SIGSEGV, as Linux numbers them.
 _FAULTS = (4, 6, 7, 8, 11)
@@ -85,9 +86,9 @@ class End:
         self.whose = self.whose.joined(mark.whose)
         if self.when is None or (mark.role == "death" and mark.when is not None):
             self.when = mark.when
-        self.signal = self.signal if self.signal is not None else _number(mark.captures.get("signal"))
+        self.signal = self.signal if self.signal is not None else whole(mark.captures.get("signal"))
         if self.signal is None and mark.role == "death":
-            self._take_status(_number(mark.captures.get("status")))
+            self._take_status(whole(mark.captures.get("status")))
         self.reason = self.reason or mark.captures.get("reason") or mark.captures.get("stimulus")
         self.noticed[noticed] = None
         self.file(mark)
@@ -125,7 +126,3 @@ class End:
         for mark in other.marks:
             self.file(mark)
         self.restarted = self.restarted or other.restarted
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None

@@ -10,6 +10,7 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence, Identity
+from workerdiag.model.numerals import decimal
 from workerdiag.reasoning.candidates import Candidates
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.lifetimes import Lifetimes, addresses
@@ -201,8 +202,8 @@ def _span(end: End) -> tuple[float, float]:
     times = [end.when or 0.0]
     for each in end.marks if end.asked else ():
         if each.when is not None:
-            waited_s = float(each.captures["seconds"]) if each.owner == STILL_ALIVE else 0.0
-            times += [each.when, each.when - waited_s]
+            waited_s = decimal(each.captures.get("seconds")) if each.owner == STILL_ALIVE else None
+            times += [each.when, each.when - (waited_s or 0.0)]
     return min(times), max(times)
 
 

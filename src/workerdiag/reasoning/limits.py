@@ -14,6 +14,7 @@ from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import MemoryReading
+from workerdiag.model.numerals import whole
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.incident import Incident
 
@@ -105,8 +106,8 @@ def reading_of(end: End, incident: Incident) -> tuple[int | None, int | None]:
 
 
 def _rss(said: Mapping[str, str]) -> int | None:
-    if said.get("rss_kb", "").isdigit():
-        return int(said["rss_kb"]) * 1024
+    if (rss_kb := whole(said.get("rss_kb"))) is not None:
+        return rss_kb * 1024
     return parse_bytes(said.get("rss", ""))
 
 

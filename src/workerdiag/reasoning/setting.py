@@ -11,6 +11,7 @@ from attrs import field, frozen
 from workerdiag.model.deployment import Deployment, as_deployment
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ExceptionFacts, Executing
+from workerdiag.model.numerals import whole
 from workerdiag.reasoning.incident import Incident
 from workerdiag.redaction.secrets import redacted
 
@@ -104,5 +105,5 @@ def _allowed(stated: Iterable[ExceptionFacts | Executing], blamed: Iterable[Matc
     for each in stated:
         if each.allowed_failures is not None:
             return each.allowed_failures
-    losses = (mark.captures.get("deaths", "") for mark in blamed if _is_killed_worker(mark))
-    return next((int(each) - 1 for each in losses if each.isdigit() and int(each) > 0), None)
+    losses = (whole(mark.captures.get("deaths")) for mark in blamed if _is_killed_worker(mark))
+    return next((each - 1 for each in losses if each), None)

@@ -11,6 +11,7 @@ from math import inf
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import NOBODY, Identity
+from workerdiag.model.numerals import decimal
 from workerdiag.model.stops import was_asked
 from workerdiag.reasoning.ends import End
 from workerdiag.reasoning.orders import RETIREMENT, may_retire
@@ -229,9 +230,10 @@ def _off_s(patience: Match, end: End) -> float:
     Seconds between when *end* was asked for and when a nanny that lost patience says that it began to wait.
     """
     times = [each.when for each in end.marks if each.when is not None]
-    if patience.when is None or not times:
+    waited_s = decimal(patience.captures.get("seconds"))
+    if patience.when is None or waited_s is None or not times:
         return inf
-    return abs(patience.when - float(patience.captures["seconds"]) - min(times))
+    return abs(patience.when - waited_s - min(times))
 
 
 def _is_said_already(end: End, mark: Match) -> bool:

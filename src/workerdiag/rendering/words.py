@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from operator import is_
 from typing import Any, TypeVar, cast
 
 from attrs import evolve, fields, has
@@ -19,6 +20,8 @@ from workerdiag.redaction.visible import ESCAPES
 T = TypeVar("T")
 
 _ESCAPES = re.compile(ESCAPES)
+#: Any character that may need cleaning.
+_ODD = re.compile(r"[^ -~\n]")
 #: Unicode categories that hide or reorder what shows: controls, formats (bidi, zero width), private use.
 _INVISIBLE = frozenset({"Cc", "Cf", "Co"})
 
@@ -74,13 +77,14 @@ def clean(text: str) -> str:
 
     Line ends stay, as line feeds; tabs and other blanks become spaces; lone surrogates become ``U+FFFD``.
     """
+    if type(text) is str and _ODD.search(text) is None:
+        return text
     text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n").replace("\t", " ")
-    return "".join(map(_harmless, text))
+    return _ODD.sub(_harmless, text)
 
 
-def _harmless(char: str) -> str:
-    if " " <= char <= "~" or char == "\n":
-        return char
+def _harmless(odd: re.Match[str]) -> str:
+    char = odd[0]
     match unicodedata.category(char):
         case "Zs" | "Zl" | "Zp":
             return " "
@@ -97,14 +101,15 @@ def cleaned(value: T) -> T:
     if isinstance(value, str):
         return cast("T", clean(value))
     if isinstance(value, tuple):
-        return cast("T", tuple(map(cleaned, value)))
+        parts = tuple(map(cleaned, value))
+        return value if all(map(is_, parts, value)) else cast("T", parts)
     if has(type(value)):
-        changes: dict[str, Any] = {
-            each.alias or each.name: cleaned(getattr(value, each.name))
-            for each in fields(cast("Any", type(value)))
-            if each.eq
-        }
-        return cast("T", evolve(cast("Any", value), **changes))
+        changes: dict[str, Any] = {}
+        for each in fields(cast("Any", type(value))):
+            old = getattr(value, each.name)
+            if each.eq and (new := cleaned(old)) is not old:
+                changes[each.alias or each.name] = new
+        return cast("T", evolve(cast("Any", value), **changes)) if changes else value
     return value
 
 
