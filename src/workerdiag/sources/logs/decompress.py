@@ -12,10 +12,12 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, Protocol
 
 from workerdiag.errors import UnreadableInputError, said_by
 from workerdiag.sources.logs.containers import HEAD_BYTES, check_container
+from workerdiag.sources.logs.encodings import encoding_of, narrowed, reencoded
 
 #: Bytes asked for at once, and handed on at most at once (unpacked).
 BLOCK_BYTES = 1024 * 1024
@@ -29,12 +31,6 @@ _WINDOW_LOG = 27
 _XZ_MEMORY_BYTES = 96 * 2**20
 
 _GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00"
-_BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 
 #: Control bytes that no log has; ``\b``, tab, line ends, form feed and escape do occur.
 _CONTROL = bytes({*range(1, 32), 127} - set(b"\b\t\n\r\f\x1b"))
@@ -68,15 +64,14 @@ def text_of(name: str, file: Readable) -> Iterator[bytes]:
     first = next(blocks, b"")
     if len(first) < HEAD_BYTES:  # a pipe may give byte by byte
         first += next(blocks, b"")
-    encoding = next((encoding for bom, encoding in _BOMS if first.startswith(bom)), None)
-    if encoding:
-        yield from _reencoded(first, blocks, encoding)
+    if encoding := encoding_of(first):
+        yield from reencoded(chain([first], blocks), encoding)
         return
     first = first.removeprefix(codecs.BOM_UTF8)
     check_container(name, first, blocks)
     _check_text(name, first)
-    yield first
-    yield from blocks
+    yield narrowed(first)
+    yield from map(narrowed, blocks)
 
 
 class _WithHead:
@@ -199,14 +194,6 @@ def _unzstd_by_package(file: _WithHead) -> Iterator[bytes]:
         data = unpacker.unused_data if unpacker.eof else b""
     if not unpacker.eof:
         raise EOFError("the data ends in the middle of a frame")
-
-
-def _reencoded(first: bytes, blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-    yield decoder.decode(first).encode("utf-8", errors="replace")
-    for block in blocks:
-        yield decoder.decode(block).encode("utf-8", errors="replace")
-    yield decoder.decode(b"", final=True).encode("utf-8", errors="replace")
 
 
 def _check_text(name: str, first: bytes) -> None:
