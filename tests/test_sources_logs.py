@@ -25,6 +25,7 @@ from workerdiag.sources.logs import LogSource
 from workerdiag.sources.logs.inputs import without_secrets
 
 LINE = b"2026-11-21 17:11:43,105 - distributed.nanny - INFO - Worker process 23057 exited with status 3\n"
+DEATH = "2026-05-04 11:22:34,000 - distributed.nanny - INFO - Worker process 7 was killed by signal 11"
 
 
 def read(*inputs, budget_s=10.0, **options):
@@ -135,6 +136,23 @@ def test_text_with_a_byte_order_mark_becomes_utf_8(tmp_path, encoding):
     path.write_bytes((mark + text).encode(encoding))
     texts, _, gaps = read(path)
     assert (texts[str(path)].decode().lstrip("\ufeff"), gaps) == (text, [])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("is_wide_first", [True, False])
+def test_text_added_in_another_encoding_is_read(tmp_path, encoding, is_wide_first):
+    """
+    On Windows one shell writes UTF-16, and what another adds to it with ``>>`` is ASCII.
+    """
+    path = tmp_path / "worker.log"
+    wide = "\ufeff" if encoding == "utf-16-be" and is_wide_first else ""
+    parts = [f"{wide}{LINE.decode()}\n".encode(encoding), DEATH.encode() + b"\n"]
+    path.write_bytes(b"".join(parts if is_wide_first else reversed(parts)))
+    texts, _, gaps = read(path)
+    told = texts[str(path)].decode(errors="replace")
+    assert LINE.decode() in told
+    assert DEATH in told
+    assert gaps == []
 
 
 @pytest.mark.parametrize(

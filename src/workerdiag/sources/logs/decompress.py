@@ -69,8 +69,9 @@ def text_of(name: str, file: Readable) -> Iterator[bytes]:
         return
     first = first.removeprefix(codecs.BOM_UTF8)
     check_container(name, first, blocks)
+    first = narrowed(first)
     _check_text(name, first)
-    yield narrowed(first)
+    yield first
     yield from map(narrowed, blocks)
 
 
