@@ -29,12 +29,15 @@ MOST_MEMBERS = 30
 _MOST_KEYS = 100
 _MOST_NOTES = 100
 
-#: How KilledWorker words itself: since 2022.9.2, and before (as a tuple).
+#: How KilledWorker words itself: since 2022.9.2, and before (as a tuple). Bounded, and only as its text
+#: begins: any other search takes seconds for text that nearly fits, and holds the interpreter meanwhile.
 _KILLED = re.compile(
-    r"Attempted to run task '?(?P<task>.+?)'? on \d+ different workers[\s\S]*?"
-    r"last worker that attempt(?:ed)? to run the task was (?P<worker>\w+://[^\s,]+?)\.?(?:\s|$)"
+    r"\s*Attempted to run task '?(?P<task>.{1,2000}?)'? on \d{1,9} different workers[\s\S]{0,300}?"
+    r"last worker that attempt(?:ed)? to run the task was (?P<worker>\w{1,20}://[^\s,]{1,300}?)\.?(?:\s|$)"
 )
-_KILLED_OLD = re.compile(r"\('?(?P<task>.+?)'?, <Worker(?:State)? '?(?P<worker>\w+://[^',\s>]+)")
+_KILLED_OLD = re.compile(
+    r"\s*\('?(?P<task>.{1,2000}?)'?, <Worker(?:State)? '?(?P<worker>\w{1,20}://[^',\s>]{1,300})"
+)
 
 
 @frozen(kw_only=True)
@@ -143,7 +146,7 @@ def _facts_of_killed(relation: str, exc: BaseException, text: str) -> ExceptionF
     last = _attribute(exc, "last_worker", args[1])
     allowed = _attribute(exc, "allowed_failures", args[2])
     whose = _identity(last)
-    if whose.worker is None and (found := _KILLED.search(text) or _KILLED_OLD.search(text)):
+    if whose.worker is None and (found := _KILLED.match(text) or _KILLED_OLD.match(text)):
         whose = identity_of(worker=found["worker"])
         task = found["task"]
     executing = _attribute(last, "executing", None)
