@@ -49,7 +49,12 @@ class Client:
     def __init__(self, *deaths, events=((NOW, RUNNING),)):
         self.asked = []
         self._deaths, self._events = deaths, events
-        self.scheduler = SimpleNamespace(events=self.events, workerdiag_deaths=self.deaths)
+        self.scheduler = SimpleNamespace(
+            events=self.events, workerdiag_deaths=self.deaths, versions=self.versions
+        )
+
+    async def versions(self):
+        return {"host": {"python": "2.7.1.final.0"}}
 
     async def events(self, topic):
         self.asked.append(topic)

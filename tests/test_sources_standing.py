@@ -10,6 +10,7 @@ import pickle
 import pickletools
 import threading
 from collections import deque
+from inspect import isawaitable
 from types import SimpleNamespace
 
 import cloudpickle
@@ -21,7 +22,7 @@ from workerdiag.pipeline import diagnose
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.choice import Removal, left_at_once, told_to_close
 from workerdiag.sources.cluster.evidence import of_events, of_workers
-from workerdiag.sources.cluster.inside import MOST_MEMBERS, _looker, events_of, look_inside
+from workerdiag.sources.cluster.inside import MOST_MEMBERS, _looker, events_of, look_at_topic, look_inside
 from workerdiag.sources.cluster.standing import Standing, told
 from workerdiag.sources.cluster.surroundings import of_cluster, of_differing, with_versions
 from workerdiag.sources.cluster.tasks import task_states
@@ -215,7 +216,7 @@ class Scheduler:
     """
 
     def __init__(self, *, events=(), prefixes=0, workers=0, records=0):
-        self.topics = {"all": list(events)}
+        self.topics = {"all": SimpleNamespace(events=deque(events, maxlen=1000))}
         self._broker = SimpleNamespace(_topics=self.topics)
         line = logging.LogRecord("distributed.scheduler", logging.INFO, "", 0, "said", (), None)
         self._deque_handler = SimpleNamespace(
@@ -243,7 +244,7 @@ class Scheduler:
         }
 
     def get_events(self, topic):
-        return tuple(self.topics[topic])
+        return tuple(self.topics[topic].events)
 
 
 class Client:
@@ -255,7 +256,8 @@ class Client:
         self.scheduler = scheduler
 
     async def run_on_scheduler(self, function, wanted):
-        return await pickle.loads(cloudpickle.dumps(function))(wanted, dask_scheduler=self.scheduler)
+        found = pickle.loads(cloudpickle.dumps(function))(wanted, dask_scheduler=self.scheduler)
+        return await found if isawaitable(found) else found
 
 
 def looked(scheduler, *, keys=()):
@@ -429,3 +431,19 @@ def test_an_empty_topic_was_looked_at():
     found = list(source(Answers()).collect(budget_s=5.0))
     assert "scheduler events" in {each.place for each in found if isinstance(each, Looked)}
     assert [each for each in found if isinstance(each, Event) and each.topic == "scheduler-state"]
+
+
+def test_asking_leaves_no_event_and_no_topic_behind():
+    """
+    The scheduler notes what it runs for us, in a topic of a thousand: we take that out, and make no topics.
+    """
+    ours = [
+        {"action": "run-function", "function": name} for name in (b"asyncio.threads", b"workerdiag_looks")
+    ]
+    others = {"action": "run-function", "function": b"of a user, before asyncio.threads" + bytes(200)}
+    scheduler = Scheduler(events=[(NOW, others), (NOW, ours[0]), (NOW, {"action": "x"}), (NOW, ours[1])])
+    found, _ = looked(scheduler)
+    told = asyncio.run(look_at_topic(Client(scheduler), "workerdiag-death"))
+    assert [message for _, message in scheduler.get_events("all")] == [others, {"action": "x"}]
+    assert [message["action"] for _, message, _ in found["events"]["all"]] == ["run-function", "x"]
+    assert (told, "workerdiag-death" in scheduler.topics) == ([], False)

@@ -182,3 +182,28 @@ async def close_soon(dask_worker: object) -> None:
     """
     loop = asyncio.get_running_loop()
     loop.call_later(0.2, lambda: loop.create_task(dask_worker.close()))  # type: ignore[attr-defined]
+
+
+def events_kept(dask_scheduler: object) -> dict[str, list[str]]:
+    """
+    The actions that a scheduler remembers, by topic; without such looks, and the last probe of a machine.
+    """
+    topics = dask_scheduler._broker._topics  # type: ignore[attr-defined]
+    own = (b"events_kept", b"asyncio.threads")
+    return {
+        name: [
+            str(each.get("action"))
+            for _, each in topic.events
+            if not any(one in each.get("function", b"") for one in own)
+        ]
+        for name, topic in topics.items()
+    }
+
+
+def forget_events(dask_scheduler: object) -> None:
+    """
+    Clear the topics of workers that are gone, as a scheduler does after an hour.
+    """
+    for topic in list(dask_scheduler._broker._topics):  # type: ignore[attr-defined]
+        if "://" in topic and topic not in dask_scheduler.workers:  # type: ignore[attr-defined]
+            dask_scheduler._broker.truncate(topic)  # type: ignore[attr-defined]

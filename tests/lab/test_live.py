@@ -20,7 +20,7 @@ from workerdiag.sources.cluster import ClusterSource
 from . import tasks
 from .catalogue import Aftermath
 from .cluster import IMPATIENT, raised
-from .processes import Daemon
+from .processes import Daemon, wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -45,6 +45,32 @@ def places(client):
     return {each.place for each in evidence if isinstance(each, Looked)}, [
         each for each in evidence if isinstance(each, Gap)
     ]
+
+
+def with_a_death(lab):
+    """
+    A client of the same, whose worker crashed and is back.
+    """
+    lab.scheduler(**IMPATIENT)
+    lab.worker()
+    client = lab.client()
+    raised(client.submit(tasks.segfault, key="crash"))
+    client.wait_for_workers(1)
+    wait_until(
+        lambda: (
+            len(client.scheduler_info(n_workers=-1)["workers"]) == 1
+            and set(client.run(tasks.status, nanny=True).values()) == {"running"}
+        ),
+        "the nanny to see its new worker",
+    )
+    return client
+
+
+def answer_of(diagnosis):
+    """
+    What a reader takes away.
+    """
+    return diagnosis.top.id, diagnosis.outcome
 
 
 def test_a_closed_client_is_no_all_clear(lab, explain):
@@ -88,6 +114,29 @@ def test_a_scheduler_that_is_back_in_time_is_asked_again(lab, explain):
     back.join()
     second = explain(Aftermath(exc=problem, client=client), timeout="20s")
     assert [each.top.id for each in (first, second)] == ["signal.segfault"] * 2
+
+
+def test_asking_changes_nothing(lab, explain):
+    """
+    The scheduler keeps the topics and events that it had, however often it is asked: the answer stays.
+    """
+    client = with_a_death(lab)
+    before = client.run_on_scheduler(tasks.events_kept)
+    found = {answer_of(explain(Aftermath(client=client))) for _ in range(3)}
+    assert client.run_on_scheduler(tasks.events_kept) == before
+    assert found == {("signal.segfault", "explained")}
+
+
+def test_the_answer_stays_when_the_scheduler_forgets(lab, explain):
+    """
+    An hour after a removal the scheduler clears the worker's topic: its log and the nanny's still know.
+    """
+    client = with_a_death(lab)
+    first = explain(Aftermath(client=client))
+    client.run_on_scheduler(tasks.forget_events)
+    second = explain(Aftermath(client=client))
+    assert answer_of(first) == answer_of(second) == ("signal.segfault", "explained")
+    assert first.top.probability == pytest.approx(second.top.probability, abs=0.05)
 
 
 def test_sixteen_threads_hear_what_one_hears(lab, explain):

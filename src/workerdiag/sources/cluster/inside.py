@@ -4,6 +4,9 @@ One look inside a scheduler, in place of a dozen questions: its events, log, wor
 It runs on the scheduler's event loop, which has a whole cluster to serve: so it rests after each few dozen
 items, holds the loop for some milliseconds at most, and brings no more than is worth telling. An event of a
 worker that was lost with 100,000 tasks names them all; 100 are brought.
+
+A scheduler notes each function that it runs, with its code, among the last thousand events of ``all``. The
+look takes our own notes out, so that asking often does not push out what the scheduler remembers.
 """
 
 from __future__ import annotations
@@ -51,6 +54,13 @@ async def look_inside(
     return dict(await client.run_on_scheduler(_looker(), wanted))
 
 
+async def look_at_topic(client: Any, topic: str) -> list[tuple[float, Any]]:
+    """
+    The events of one topic, whole; unlike a question for them, this does not make the topic.
+    """
+    return [(float(when), message) for when, message in await client.run_on_scheduler(_topic_looker(), topic)]
+
+
 def events_of(inside: Mapping[str, Any], topic: str) -> list[tuple[float, Any]] | None:
     """
     The events of a topic; None if the look did not bring them.
@@ -71,12 +81,13 @@ def _looker() -> Callable[..., Any]:
     """
     The function that looks: nested, as all that it calls, so that the scheduler needs no workerdiag.
     """
-    events, log = _of_events(), _of_log()
+    forget, events, log = _forgetter(), _of_events(), _of_log()
     states, workers, versions = of_states(), of_workers(), of_versions()
 
     async def workerdiag_looks(wanted: dict[str, Any], dask_scheduler: Any = None) -> dict[str, Any]:
         from time import time
 
+        forget(dask_scheduler)
         return {
             "events": await events(dask_scheduler, wanted),
             "log": await log(dask_scheduler, wanted["records"]),
@@ -87,6 +98,49 @@ def _looker() -> Callable[..., Any]:
         }
 
     return workerdiag_looks
+
+
+def _topic_looker() -> Callable[..., Any]:
+    forget = _forgetter()
+
+    def workerdiag_looks_at_topic(topic: str, dask_scheduler: Any = None) -> tuple[Any, ...]:
+        forget(dask_scheduler)
+        topics = getattr(getattr(dask_scheduler, "_broker", None), "_topics", None)
+        if topics is not None and topic not in topics:
+            return ()
+        return tuple(dask_scheduler.get_events(topic=topic))
+
+    return workerdiag_looks_at_topic
+
+
+def _forgetter() -> Callable[..., None]:
+    def is_ours(message: Any, *, most_bytes: int) -> bool:
+        """
+        Whether an event notes a look of ours, or a probe (``sources/host/asking.py``), which is short.
+        """
+        if not isinstance(message, dict) or message.get("action") != "run-function":
+            return False
+        function = message.get("function")
+        if not isinstance(function, bytes) or len(function) > most_bytes:
+            return False
+        return b"workerdiag_looks" in function or b"asyncio.threads" in function
+
+    def forget(scheduler: Any) -> None:
+        """
+        Take the note of this very look out of the events, and those of earlier probes.
+        """
+        topics: dict[str, Any] = getattr(getattr(scheduler, "_broker", None), "_topics", None) or {}
+        noted: Any = getattr(topics.get("all"), "events", ())
+        last = len(noted) - 1
+        ours = [
+            number
+            for number, (_, message) in enumerate(noted)
+            if is_ours(message, most_bytes=100_000 if number == last else 200)
+        ]
+        for number in reversed(ours):
+            del noted[number]
+
+    return forget
 
 
 def _cutter() -> Callable[..., Any]:

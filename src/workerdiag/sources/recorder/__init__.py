@@ -26,7 +26,7 @@ class RecorderSource:
     """
     Records of the deaths in question, where `workerdiag.install` or a preload put the recorder in place.
 
-    Without a recorder this costs one small question to the scheduler and yields nothing, no gap either.
+    Without a recorder this costs two small questions to the scheduler and yields nothing, no gap either.
 
     Args:
         client: A ``distributed.Client``, synchronous or not.
@@ -68,11 +68,11 @@ class RecorderSource:
         return self._client.status == "running" and self._client.scheduler is not None
 
     async def _ask(self, budget_s: float) -> list[Evidence]:
-        from workerdiag.sources.cluster.queries import answered, events, gap
+        from workerdiag.sources.cluster.queries import answered, gap
 
         until = time.monotonic() + budget_s
         try:
-            entries = await answered(lambda: events(self._client, TOPIC), within_s=_SHARE * budget_s)
+            entries = await answered(self._entries, within_s=_SHARE * budget_s)
         except Exception:  # noqa: BLE001  a scheduler that is silent is the cluster source's gap
             return []
         if not entries:
@@ -82,6 +82,19 @@ class RecorderSource:
         except Exception as problem:  # noqa: BLE001  it passes on whatever its handlers raise
             return [*self._told(deaths_of_events(entries)), gap(self.name, problem)]
         return self._told(deaths_of_events(entries) if deaths is None else deaths)
+
+    async def _entries(self) -> list[tuple[float, Any]]:
+        """
+        The events of the recorder's topic; asking for them by name would make the topic.
+        """
+        from workerdiag.sources.cluster import inside, queries, tasks
+
+        if tasks.same_python(await tasks.versions(self._client)):
+            try:
+                return await inside.look_at_topic(self._client, TOPIC)
+            except Exception:  # noqa: BLE001, S110  it may be forbidden to run anything there
+                pass
+        return await queries.events(self._client, TOPIC)
 
     async def _of_ring(self, until: float) -> Deaths:
         from workerdiag.sources.cluster.queries import answered
