@@ -4,9 +4,11 @@ Stops that somebody asked for, and the loss of the scheduler.
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Callable
 
-from distributed import rpc
+from distributed import Client, rpc
 
 from . import tasks
 from .catalogue import Aftermath, fault
@@ -93,6 +95,34 @@ def close_by_code(lab: Lab) -> Aftermath:
     client.run(tasks.close_soon, workers=[holder])
     wait_until(lambda: holder not in _addresses(client), "the worker to leave")
     return Aftermath(client=client, facts={"worker": holder, "futures": [future]})
+
+
+def _ended(lab: Lab, end: Callable[[Client, int], object]) -> Aftermath:
+    """
+    The one worker of a LocalCluster has closed, its process has ended, and its nanny has noted how.
+    """
+    cluster, client = lab.cluster()
+    (nanny,) = cluster.workers.values()
+    pid = client.submit(os.getpid).result()
+    end(client, pid)
+    wait_until(lambda: nanny.status.name == "closed", "the nanny to close after its worker")
+    return Aftermath(client=client, pid=pid)
+
+
+@fault
+def close_by_code_locally(lab: Lab) -> Aftermath:
+    """
+    Code closes the worker of a LocalCluster, and its process has ended.
+    """
+    return _ended(lab, lambda client, _: client.run(tasks.close_soon))
+
+
+@fault
+def sigint_worker_locally(lab: Lab) -> Aftermath:
+    """
+    SIGINT reaches the worker process of a LocalCluster alone, and it has ended.
+    """
+    return _ended(lab, lambda _, pid: os.kill(pid, signal.SIGINT))
 
 
 @fault

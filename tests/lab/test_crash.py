@@ -94,21 +94,13 @@ def test_a_culprit_that_died_within_a_heartbeat_is_not_acquitted(provoke, explai
     assert not any("nap-" in reason for reason in diagnosis.blame.reasons)
 
 
-def test_an_interrupt_is_no_crash(provoke, explain):
+@pytest.mark.parametrize("fault", ["sigint-worker", "sigint-nanny", "sigint-worker-locally"])
+def test_an_interrupt_is_no_crash(provoke, explain, fault):
     """
-    SIGINT to ``dask worker`` is somebody's wish, and safe to run again.
+    SIGINT, to the worker or to ``dask worker``, is somebody's wish, and safe to run again.
     """
-    diagnosis = explain(provoke("sigint-nanny"))
+    diagnosis = explain(provoke(fault))
     assert named(diagnosis) == "exit.keyboard-interrupt"
-    assert diagnosis.decision.retry_safe is True
-
-
-def test_an_interrupt_of_the_worker_process_alone_stays_a_candidate(provoke, explain):
-    """
-    Since Python 3.11 it ends in Worker.close(), as when code calls that; live, nothing tells the two apart.
-    """
-    diagnosis = explain(provoke("sigint-worker"))
-    assert {each.id for each in diagnosis.causes[:2]} == {"exit.keyboard-interrupt", "exit.closed-by-code"}
     assert diagnosis.decision.retry_safe is True
 
 

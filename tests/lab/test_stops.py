@@ -32,13 +32,23 @@ def test_a_smaller_cluster_is_no_crash(provoke, explain, fault):
     assert ("daptive" in advice) == (fault == "adaptive-scale-down")
 
 
-@pytest.mark.parametrize("fault", ["close-by-code", "nanny-kill-by-code"])
+@pytest.mark.parametrize("fault", ["close-by-code-locally", "nanny-kill-by-code"])
 def test_a_worker_that_code_closed(provoke, explain, fault):
     """
     By a call on the worker, or to its nanny: the kill of the busy worker is the call's doing.
     """
     diagnosis = explain(provoke(fault))
     assert named(diagnosis) == "exit.closed-by-code"
+    assert diagnosis.blame.verdict == "operator"
+
+
+def test_a_close_whose_process_has_not_ended_leaves_two_candidates(provoke, explain):
+    """
+    A call of Worker.close() and SIGINT to the worker process give one reason; only its exit status differs.
+    """
+    diagnosis = explain(provoke("close-by-code"))
+    assert {each.id for each in diagnosis.causes[:2]} == {"exit.keyboard-interrupt", "exit.closed-by-code"}
+    assert diagnosis.top.probability < 0.8
     assert diagnosis.blame.verdict == "operator"
 
 
