@@ -136,6 +136,14 @@ def test_kills_of_strangers_do_not_count():
     assert exits(worker, kernel) == [(None, 3, False)]
 
 
+def test_an_unknown_signal_of_a_nanny_is_status_255():
+    """
+    A nanny puts these words in the place of that number, in every release; no signal is known.
+    """
+    worker = log("worker.log", START, at(10, "nanny", "Worker process 7012 was killed by unknown signal"))
+    assert exits(worker) == [(None, 255, False)]
+
+
 def test_status_137_of_a_container_is_signal_9():
     """
     Containers and shells word signal n as status 128 + n; a nanny never does.
