@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from workerdiag.model.diagnosis import Match
+from workerdiag.model.diagnosis import Blame, Match
 from workerdiag.model.evidence import ExceptionFacts, Identity
-from workerdiag.reasoning.blame import blame
+from workerdiag.reasoning.blame import blame, decision
 from workerdiag.reasoning.incident import assemble
+from workerdiag.reasoning.limits import Numbers
 from workerdiag.rulebook import load_rulebook
 
 WORKER = Identity(worker="tcp://10.0.0.4:4002", pid=7012)
@@ -76,3 +77,12 @@ def test_a_likely_platform_fault_clears_no_task(probability, fairly):
     """
     verdict = judged(executing=None, unfinished=("quick",), probability=probability, verdict="platform")
     assert verdict.fairly_blamed is fairly
+
+
+@pytest.mark.parametrize(("verdict", "fault"), [("unknown", None), ("platform", True), ("task", False)])
+def test_whether_the_platform_is_at_fault_is_known_only_where_somebody_is_blamed(verdict, fault):
+    """
+    A program that reads False takes the platform for cleared.
+    """
+    ranked = [SimpleNamespace(id="external.sigkill", probability=0.99)]
+    assert decision(ranked, BOOK, Blame(verdict=verdict), Numbers()).platform_fault is fault

@@ -447,3 +447,17 @@ def test_asking_leaves_no_event_and_no_topic_behind():
     assert [message for _, message in scheduler.get_events("all")] == [others, {"action": "x"}]
     assert [message["action"] for _, message, _ in found["events"]["all"]] == ["run-function", "x"]
     assert (told, "workerdiag-death" in scheduler.topics) == ([], False)
+
+
+@pytest.mark.parametrize(("nannies", "sure"), [(0, True), (1, False)])
+def test_all_workers_lost_is_certain_only_where_no_nanny_is_left_to_ask(nannies, sure):
+    """
+    With a nanny how they ended is the first question; without one only others can say it.
+    """
+    lost = [Removal(worker=each, when=NOW, expected=False, tasks=frozenset()) for each in (ONE, TWO)]
+    stand = Standing(workers={}, counts={"states": {"no-worker": 1}}, now=NOW, lost=lost, nannies=nannies)
+    (event,) = told(stand, silent=(), known={})
+    found = diagnose([event, Looked(place="worker states")], load_rulebook(packs=False))
+    assert (event.fields["lost_unasked"], event.fields["lost_within_s"]) == (2, 0.0)
+    assert found.causes[0].id == "standstill.no-workers"
+    assert (found.causes[0].probability > 0.9) is sure

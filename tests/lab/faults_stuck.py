@@ -14,7 +14,7 @@ from distributed import Future
 from . import tasks
 from .catalogue import Aftermath, fault
 from .cluster import IMPATIENT, Lab, arrived, raised
-from .processes import LabError
+from .processes import LabError, wait_until
 
 #: The scheduler looks this often, and waits for ten heartbeats (5 s) at least, whatever is set
 #: (scheduler.py, ``check_worker_ttl``).
@@ -170,3 +170,20 @@ def unschedulable(lab: Lab) -> Aftermath:
     client.submit(tasks.nap, 0).result()
     future = arrived(client, client.submit(tasks.nap, 0, resources={"GPU": 1}, key="wants-gpu"))
     return Aftermath(client=client, facts={"futures": [future]})
+
+
+@fault
+def all_workers_lost(lab: Lab) -> Aftermath:
+    """
+    SIGKILL to all workers, which have no nannies; their tasks wait for others.
+    """
+    lab.scheduler()
+    daemons = [lab.worker(name=name, nanny=False) for name in ("one", "two")]
+    client = lab.client(workers=2)
+    futures = [client.submit(tasks.nap, 60, lab.mark(str(each)), key=f"nap-{each}") for each in range(2)]
+    for each in range(2):
+        lab.running(str(each))
+    for daemon in daemons:
+        daemon.send(signal.SIGKILL)
+    wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"], "the workers to be missed")
+    return Aftermath(client=client, facts={"futures": futures})

@@ -72,3 +72,16 @@ def test_a_worker_that_lives_is_not_said_to_have_ended(provoke, explain, fault):
     assert diagnosis.deaths == ()
     assert "others_heard_s=" in diagnosis.top.evidence[0].text
     assert "hang" in diagnosis.top.evidence[0].text
+
+
+def test_all_workers_lost_with_nobody_to_ask_is_said_and_not_guessed(provoke, explain):
+    """
+    That they are gone is sure; how they ended is not made up, and the same is said again.
+    """
+    aftermath = provoke("all-workers-lost")
+    first, second = explain(aftermath), explain(aftermath)
+    assert named(first) == named(second) == "standstill.no-workers"
+    assert len(first.deaths) == 2
+    assert sum(cause.probability for cause in first.causes[1:]) < 0.1
+    assert first.decision.platform_fault is None
+    assert first.decision.retry_safe is None

@@ -58,7 +58,7 @@ def decision(ranked: Sequence[RankedCause], book: Rulebook, verdict: Blame, numb
     return Decision(
         retry_safe={"safe": True, "unsafe": False}.get(cause.retry),
         needs_memory_lower_bound_bytes=numbers.wanted_more_than_bytes if wants_memory else None,
-        platform_fault=verdict.verdict in ("platform", "operator"),
+        platform_fault=None if verdict.verdict == "unknown" else verdict.verdict in ("platform", "operator"),
     )
 
 

@@ -252,6 +252,7 @@ class Interview:
             now=self._now(),
             lost=lost,
             left_at_once=choice.left_at_once(self._entries or (), lost),
+            nannies=self._nannies.found,
             pending=tasks.pending_count(self._client),
             gave_up=self._gave_up,
         )

@@ -40,6 +40,8 @@ class Nannies:
         self._pids = tuple(each.pid for each in about if each.pid is not None and each.nanny)
         #: Logs that are told of already.
         self._read: set[str] = set()
+        #: How many nannies there were to ask.
+        self.found = 0
 
     async def wait_for_local(self) -> None:
         """
@@ -51,6 +53,7 @@ class Nannies:
         """
         Their logs, or what went wrong; that one is gone takes the scheduler 30 s to notice.
         """
+        self.found += len(nannies)
         within_s = min(_NANNY_S, self._asker.share_s())
         reads = [partial(queries.nanny_records, self._client, each) for each in nannies]
         pids = self._pids if len(nannies) == 1 else ()
@@ -86,6 +89,7 @@ class Nannies:
             if name not in self._read and (nanny or not only_nannies)
         ]
         others = [nanny for _, nanny, _ in local if nanny]
+        self.found += len(others)
         for name, nanny, records in local:
             self._read.add(name)
             evidence += read(name, records, nanny, others, seen)

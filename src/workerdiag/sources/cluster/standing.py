@@ -37,6 +37,8 @@ class Standing:
     lost: Sequence[Removal] = ()
     #: Of these, how many had only just come.
     left_at_once: int = 0
+    #: Nannies that there were to ask how their workers ended.
+    nannies: int = 0
     #: Futures of the client that have no result yet.
     pending: int = 0
     #: Whether the caller no longer waits for a result.
@@ -71,6 +73,14 @@ class Standing:
         Workers that went without anybody's order.
         """
         return sum(not each.expected for each in self.lost)
+
+    @property
+    def lost_within_s(self) -> float | None:
+        """
+        Seconds between the first and the last of these; None if there are fewer than two.
+        """
+        moments = [each.when for each in self.lost if not each.expected]
+        return round(max(moments) - min(moments), 1) if len(moments) > 1 else None
 
     @property
     def in_trouble(self) -> bool:
@@ -114,6 +124,8 @@ def told(standing: Standing, *, silent: Collection[str], known: Mapping[str, Ide
             "running_workers": running,
             "waiting_tasks": standing.waiting,
             "lost_unasked": standing.lost_unasked,
+            "lost_within_s": standing.lost_within_s,
+            "nannies": standing.nannies,
             "left_at_once": standing.left_at_once,
         },
         when=standing.now,
