@@ -14,6 +14,7 @@ from distributed import Future
 from . import tasks
 from .catalogue import Aftermath, fault
 from .cluster import IMPATIENT, Lab, arrived, raised
+from .kernel import UnavailableError, kernel_log
 from .processes import LabError, wait_until
 
 #: The scheduler looks this often, and waits for ten heartbeats (5 s) at least, whatever is set
@@ -187,3 +188,19 @@ def all_workers_lost(lab: Lab) -> Aftermath:
         daemon.send(signal.SIGKILL)
     wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"], "the workers to be missed")
     return Aftermath(client=client, facts={"futures": futures})
+
+
+@fault
+def all_workers_crashed(lab: Lab) -> Aftermath:
+    """
+    A task crashes all workers, which have no nannies, one after the other, and waits for others.
+    """
+    if not kernel_log():
+        raise UnavailableError("the kernel log may not be read")
+    lab.scheduler()
+    for name in ("one", "two"):
+        lab.worker(name=name, nanny=False)
+    client = lab.client(workers=2)
+    future = client.submit(tasks.segfault, key="crash")
+    wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"], "the workers to be missed")
+    return Aftermath(client=client, facts={"futures": [future]})

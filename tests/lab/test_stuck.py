@@ -85,3 +85,12 @@ def test_all_workers_lost_with_nobody_to_ask_is_said_and_not_guessed(provoke, ex
     assert sum(cause.probability for cause in first.causes[1:]) < 0.1
     assert first.decision.platform_fault is None
     assert first.decision.retry_safe is None
+
+
+def test_all_workers_lost_is_a_crash_where_the_kernel_tells_so(provoke, explain):
+    """
+    The kernel's log of this machine has a line for each crash, and the standstill is what follows from it.
+    """
+    diagnosis = explain(provoke("all-workers-crashed"))
+    assert named(diagnosis) == "signal.segfault"
+    assert {each.id: each.probability for each in diagnosis.causes}["standstill.no-workers"] < 0.1
