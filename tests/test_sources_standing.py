@@ -17,7 +17,7 @@ import cloudpickle
 import pytest
 
 from workerdiag import load_rulebook
-from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Looked
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, LogChunk, Looked
 from workerdiag.pipeline import diagnose
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.choice import Removal, left_at_once, told_to_close
@@ -461,3 +461,24 @@ def test_all_workers_lost_is_certain_only_where_no_nanny_is_left_to_ask(nannies,
     assert (event.fields["lost_unasked"], event.fields["lost_within_s"]) == (2, 0.0)
     assert found.causes[0].id == "standstill.no-workers"
     assert (found.causes[0].probability > 0.9) is sure
+
+
+def test_a_scheduler_that_lives_and_missed_its_workers_was_not_lost():
+    """
+    What a nanny notes of a broken connection is held against the scheduler that answers, for every death.
+    """
+    note = b"2026-11-21 17:11:43,000 - distributed.nanny - INFO - Closing Nanny gracefully at 'tcp://10.0.0.4:4001'."
+    note += b" Reason: worker-handle-scheduler-connection-broken\n"
+    whose = Identity(worker=ONE, nanny="tcp://10.0.0.4:4001")
+    log = LogChunk(origin="nanny log", data=note, stream="nanny", whose=whose)
+    lost = [
+        Removal(worker=each, when=NOW + after, expected=False, tasks=frozenset())
+        for each, after in ((ONE, 0.0), (TWO, 1.0))
+    ]
+    gone = [
+        (each.when, {"action": "remove-worker", "worker": each.worker, "expected": False}) for each in lost
+    ]
+    stand = Standing(workers={}, counts={"states": {"no-worker": 1}}, now=NOW + 3, lost=lost, nannies=1)
+    evidence = [log, *of_events("all", gone, {ONE: whose}), *told(stand, silent=(), known={})]
+    found = diagnose(evidence, load_rulebook(packs=False))
+    assert {each.id: each.probability for each in found.causes}.get("exit.scheduler-lost", 0.0) < 0.1

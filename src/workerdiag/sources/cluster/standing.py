@@ -127,8 +127,7 @@ def told(standing: Standing, *, silent: Collection[str], known: Mapping[str, Ide
             "lost_within_s": standing.lost_within_s,
             "nannies": standing.nannies,
             "left_at_once": standing.left_at_once,
-        },
-        when=standing.now,
+        },  # without a time: it is of no one death, also not of the last
     )
     awaited = [each for each in standing.counts.get("tasks", ()) if each.get("awaited")]
     unfinished = [each for each in awaited if each["state"] in ("processing", *_WAITING)]
