@@ -4,11 +4,14 @@ What matching does for a text is linear in its bytes, whatever they are: counted
 
 from __future__ import annotations
 
+from functools import partial, partialmethod
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workerdiag.matching import scan, work
+from workerdiag.matching.literal_scan import LiteralScan
 from workerdiag.matching.literals import literals
 from workerdiag.matching.match import search
 from workerdiag.matching.records import MOST_COPIES, REACH_AHEAD, REACH_BEHIND
@@ -155,6 +158,28 @@ def test_when_time_is_up_text_is_only_counted():
         ("log a.log", "timed-out"),
         ("scheduler events", "timed-out"),
     ]
+
+
+def test_a_text_full_of_literals_is_not_searched_beyond_the_time(monkeypatch):
+    """
+    Time that ends in the midst of one long piece of text ends the search there, and the rest is counted.
+    """
+    text = b"distributed.nanny - INFO - Worker process 7 was killed by signal 11\n" * (4 * MIB // 68)
+    searched = []
+
+    def counted(look, self, block):
+        searched.append(len(block))
+        return look(self, block)
+
+    for name in ("_scanned", "_found_one_by_one"):
+        monkeypatch.setattr(LiteralScan, name, partialmethod(partial(counted, getattr(LiteralScan, name))))
+    found = search([LogChunk(origin="a.log", data=text)], BOOK, MATCHER, out_of_time=lambda: True)
+
+    assert found.matches
+    assert sum(searched) <= MIB
+    [gap] = found.gaps
+    assert gap.reason == "timed-out"
+    assert 3 * MIB <= int(gap.detail.split()[0]) < len(text)
 
 
 LINES = st.sampled_from(

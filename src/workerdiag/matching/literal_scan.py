@@ -7,14 +7,19 @@ does: the same places, much slower.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from workerdiag.matching import database
+from workerdiag.matching.work import never
 
 if TYPE_CHECKING:
     import hyperscan
 
+#: A literal that straddles two pieces of text is found in the second, which begins so far before.
+LONGEST_LITERAL = 256
+#: The text is looked through in pieces of so many bytes; behind the first there may be no time for the next.
+_PIECE_BYTES = 256 * 1024
 #: Scratch spaces that are kept for later scans.
 _MOST_SPARE = 16
 
@@ -39,13 +44,24 @@ class LiteralScan:
         Args:
             block: The bytes to look through, less than 4 GiB.
         """
-        if not self.texts:
-            return
+        return self.hits_in_time(block, never)[0]
+
+    def hits_in_time(
+        self, block: bytes, is_over: Callable[[], bool]
+    ) -> tuple[Iterator[tuple[int, int]], int]:
+        """
+        The same, and how many bytes were looked through until time was over; some are in any case.
+        """
         count = len(self.texts)
-        packed = self._scanned(block) if database.available() else self._found_one_by_one(block)
-        packed.sort()
-        for each in packed:
-            yield divmod(each, count)
+        packed: list[int] = []
+        searched = 0
+        while self.texts and searched < len(block) and not (searched and is_over()):
+            begin = max(0, searched - LONGEST_LITERAL)
+            part = block[begin : searched + _PIECE_BYTES]
+            found = self._scanned(part) if database.available() else self._found_one_by_one(part)
+            packed += sorted(each + begin * count for each in found if begin + each // count >= searched)
+            searched = begin + len(part)
+        return (divmod(each, count) for each in packed), searched if self.texts else len(block)
 
     def _found_one_by_one(self, block: bytes) -> list[int]:
         lowered = block.lower()

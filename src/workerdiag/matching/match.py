@@ -94,7 +94,7 @@ def search(
     beside = Work(out_of_time=is_late)  # for all that is not text
     for origin, pieces in groupby(evidence, key=_origin):
         if origin is not None:
-            work = Work(out_of_time=is_late, is_late=is_late())
+            work = Work(out_of_time=is_late, is_over=out_of_time, is_late=is_late())
             chunks = (piece for piece in pieces if isinstance(piece, LogChunk))
             known = Recognition()
             found += matcher.matches(known.passing(chunks), witness, work)

@@ -11,6 +11,7 @@ from attrs import evolve
 
 from workerdiag.matching.confirming import Place, fits
 from workerdiag.matching.kept import KEPT_EACH_END, Kept
+from workerdiag.matching.literal_scan import LONGEST_LITERAL
 from workerdiag.matching.plenty import Plenty
 from workerdiag.matching.records import REACH_AHEAD, REACH_BEHIND, Block, Record
 from workerdiag.matching.regex import BadPatternError, pattern
@@ -20,9 +21,6 @@ from workerdiag.matching.work import Work
 from workerdiag.matching.years import in_year, year_of
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
-
-#: A literal that straddles two looks is found again in the second, from so far back.
-LONGEST_LITERAL = 256
 
 
 class Log:
@@ -98,7 +96,9 @@ class Log:
     def _look_closer(self, up_to: int) -> None:
         block = Block(self._data, self._base, self.work)
         self._plenty.begin_block()
-        spots = self._spots(up_to)
+        spots, searched = self._spots(up_to)
+        self.work.late_bytes += up_to - searched
+        up_to = searched
         asked: tuple[Record, dict[str, None]] | None = None
         for spot in spots:
             if not (texts := self._plenty.without(spot.texts)):
@@ -129,15 +129,16 @@ class Log:
             self._try_last(text, late, block)
         self._settle()
 
-    def _spots(self, up_to: int) -> list[Spot]:
+    def _spots(self, up_to: int) -> tuple[list[Spot], int]:
         """
-        The places to look at, in order.
+        The places to look at, in order, and up to where there was time to search for them.
         """
         done = self._done - self._base
         begin = max(0, done - LONGEST_LITERAL)
-        hits = self._matcher.candidates(self._data[begin : up_to - self._base])
+        hits, count = self._matcher.candidates(self._data[begin : up_to - self._base], self.work)
         new = dropwhile(lambda hit: begin + hit[0] < done, hits)
-        return list(spots_in(self._data, begin, new, self._matcher.texts))
+        spots = list(spots_in(self._data, begin, new, self._matcher.texts))
+        return spots, self._base + begin + count
 
     def _narrow(self, spot: Spot, *, again: bool) -> None:
         """

@@ -117,11 +117,13 @@ class Matcher:
         """
         self.left_out[f"{owner} {sign}".strip() + f" is left out: {problem}"] = None
 
-    def candidates(self, block: bytes) -> Iterator[tuple[int, int]]:
+    def candidates(self, block: bytes, work: Work) -> tuple[Iterator[tuple[int, int]], int]:
         """
         Places worth a closer look, in order, each with the number of the literal that ends there.
+
+        Also gives how many bytes there was time to search.
         """
-        return self._scan.hits(block)
+        return self._scan.hits_in_time(block, work.is_over)
 
     def texts(self, literal: int) -> tuple[str, ...]:
         """

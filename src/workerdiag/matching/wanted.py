@@ -9,6 +9,8 @@ from typing import Protocol
 
 from attrs import frozen
 
+from workerdiag.matching.work import Work
+
 
 @frozen(kw_only=True)
 class Wanted:
@@ -33,9 +35,11 @@ class Patterns(Protocol):
     What a log needs to know of the matcher.
     """
 
-    def candidates(self, block: bytes) -> Iterator[tuple[int, int]]:
+    def candidates(self, block: bytes, work: Work) -> tuple[Iterator[tuple[int, int]], int]:
         """
         Places worth a closer look, in order, each with the number of the literal that ends there.
+
+        Also gives how many bytes there was time to search.
         """
 
     def texts(self, literal: int) -> tuple[str, ...]:

@@ -38,8 +38,10 @@ class Work:
     What was done for one log, and what was left undone.
     """
 
-    #: Whether time is up.
+    #: Whether time is up; says no a few times in any case, so that something is looked at.
     out_of_time: Callable[[], bool] = never
+    #: Whether time is up, in any case.
+    is_over: Callable[[], bool] = never
     #: Runs of patterns, and characters that they searched.
     runs: int = 0
     searched_chars: int = 0

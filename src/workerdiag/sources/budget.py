@@ -16,10 +16,12 @@ _EXCEPTION_SHARE = 0.2
 _LEAST_EXCEPTION_S = 0.1
 #: Installed packs may take so much of it to load, and finding the evidence that cannot be judged so much.
 _PACKS_SHARE, _SALVAGE_SHARE = 0.15, 0.1
-#: Logs are read for so long however late it is.
-_LEAST_S = 0.5
-#: After this share nothing more is searched or joined.
+#: Logs are read for so many seconds, and such a share, however late it is; but no longer than the last.
+_LEAST_S, _LEAST_SHARE, _MOST_LEAST_S = 0.1, 0.1, 0.5
+#: After this share nothing more is searched or joined; of short times more is left, so that judging ends in
+#: time: so many seconds, or half of it.
 _FOUND_SHARE = 0.9
+_JUDGING_S, _JUDGING_SHARE = 0.25, 0.5
 
 
 class Budget:
@@ -39,8 +41,10 @@ class Budget:
         self.exception_s = max(_LEAST_EXCEPTION_S, _EXCEPTION_SHARE * budget_s)
         #: Seconds for installed packs.
         self.packs_s = _PACKS_SHARE * budget_s
+        judging_s = max((1 - _FOUND_SHARE) * budget_s, min(_JUDGING_S, _JUDGING_SHARE * budget_s))
+        self._found_until = self._began + budget_s - judging_s
         #: When to search what live places said no more, as `time.monotonic` counts.
-        self.search_until = self._began + _SEARCH_SHARE * budget_s
+        self.search_until = min(self._began + _SEARCH_SHARE * budget_s, self._found_until)
 
     @property
     def live_s(self) -> float:
@@ -59,12 +63,13 @@ class Budget:
     @property
     def left_s(self) -> float:
         """
-        Seconds that are left to read logs, at least half a one.
+        Seconds that are left to read logs, some in any case.
         """
-        return max(_LEAST_S, self.search_until - time.monotonic())
+        least_s = min(_MOST_LEAST_S, _LEAST_S + _LEAST_SHARE * self._budget_s)
+        return max(least_s, self.search_until - time.monotonic())
 
     def is_over(self) -> bool:
         """
         Whether it is time to judge what was found until now.
         """
-        return time.monotonic() > self._began + _FOUND_SHARE * self._budget_s
+        return time.monotonic() > self._found_until
