@@ -5,6 +5,7 @@ Nothing gets out of `explain`, whatever is handed in, and what is good beside it
 from __future__ import annotations
 
 import _thread
+import asyncio
 import io
 import subprocess
 import sys
@@ -133,6 +134,47 @@ def test_a_client_that_fails_is_a_gap(client):
 
     assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
     assert diagnosis.gaps
+
+
+class Asynchronous:
+    """
+    A client that says so only once: what is asked of it later raises.
+    """
+
+    def __init__(self, answers):
+        self._answers = iter(answers)
+
+    scheduler = None
+
+    @property
+    def asynchronous(self):
+        if not (answer := next(self._answers, None)):
+            raise RuntimeError("closed")
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("client", "sources"),
+    [
+        (lambda: Raising(RuntimeError), None),
+        (lambda: Asynchronous([]), None),
+        (lambda: Asynchronous([True]), None),
+        (lambda: Asynchronous([True, True]), None),
+        (lambda: Asynchronous([True, True]), []),
+        (lambda: None, None),
+    ],
+)
+def test_what_explain_gives_can_be_awaited_whatever_the_client(client, sources):
+    """
+    Who writes ``await explain(exc, client)`` gets a diagnosis, and no TypeError in an ``except`` block.
+    """
+
+    async def main():
+        return await workerdiag.explain(ValueError("x"), client(), logs=[GOOD], sources=sources, timeout=2)
+
+    diagnosis = asyncio.run(main())
+    assert isinstance(diagnosis, workerdiag.Diagnosis)
+    assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
 
 
 def test_what_hangs_is_left_behind():

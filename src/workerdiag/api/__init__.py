@@ -72,7 +72,8 @@ def explain(
         timeout: Seconds in total, or as Dask writes durations (``"10s"``).
 
     Returns:
-        A `Diagnosis`; with an asynchronous client an awaitable of one, as in Dask.
+        A `Diagnosis`; with an asynchronous client an awaitable of one, as in Dask. A `Diagnosis` may be
+        awaited, too, and is itself: so ``await`` is right whatever the client turns out to be.
 
     Raises:
         TypeError: An argument is of a wrong type.

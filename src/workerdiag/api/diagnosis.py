@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from attrs import field, frozen
 
@@ -24,6 +25,13 @@ class Diagnosis(Findings):
 
     #: The evidence it rests on, for `save`; no part of its value, its JSON or a pickle of it.
     _kept: Kept | None = field(default=None, eq=False, repr=False)
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """
+        Itself, so that ``await explain(exc, client)`` is right whatever the client is.
+        """
+        yield from ()
+        return self
 
     def __str__(self) -> str:
         from workerdiag.rendering.text import render_text
