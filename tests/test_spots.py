@@ -4,6 +4,8 @@ A line that is a message by its bytes alone is the message that a closer look wo
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,6 +85,23 @@ def test_only_messages_that_stay_are_put_together():
 
     assert len([each for each in found if each.owner == "nanny.killed-by-signal"]) == 2 * KEPT_EACH_END
     assert done.line_bytes < 3 * KEPT_EACH_END * len(line)
+
+
+def test_line_ends_cost_little_memory():
+    """
+    A text of nothing but line ends is of messages with thousands of lines each, which overlap.
+    """
+    data = (b"\n" * 4000 + b"Killed\n") * 32
+    matcher = Matcher(load_rulebook())
+    list(matcher.matches([LogChunk(origin="a.log", data=b"Killed\n")]))
+    tracemalloc.start()
+    try:
+        list(matcher.matches([LogChunk(origin="a.log", data=data)]))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak_bytes < 180 * len(data)
 
 
 WORDS = st.lists(st.sampled_from(["killed", "by", "signal", "9", "11", "SIGKILL", "worker"]), max_size=8).map(

@@ -19,6 +19,8 @@ LONGEST_LINE = 8 * 1024
 _DRAWER_BYTES = 2 * 1024
 #: Lines that are short and say the same are taken apart once.
 _SHORT_BYTES, _MOST_SHORT = 256, 4096
+#: A line with nothing in it.
+_BLANK = take_apart(b"")
 
 _Drawers = dict[tuple[str, int], list[int]]
 
@@ -31,9 +33,8 @@ class LineIndex:
     def __init__(self, data: bytes, work: Work) -> None:
         self.data = data
         self._work = work
+        #: Those that were taken apart, but for blank ones, of which there can be very many.
         self._lines: dict[int, Line] = {}
-        #: Where the line behind each begins.
-        self._next: dict[int, int] = {}
         self._short: dict[bytes, Line] = {}
         self._all: _Drawers = {}
         self._headers: _Drawers = {}
@@ -61,7 +62,13 @@ class LineIndex:
         """
         if start not in self._lines:
             self._run_of(start)
-        return self._lines[start]
+        return self._known(start)
+
+    def _known(self, start: int) -> Line:
+        """
+        The line that begins at *start*, which was taken apart.
+        """
+        return self._lines.get(start, _BLANK)
 
     def header_before(self, start: int, passed_by: str, floor: int) -> int | None:
         """
@@ -103,13 +110,13 @@ class LineIndex:
         """
         Whether a header follows on the line at *start*, as on most messages.
         """
-        behind = self._next[start]
+        behind = self.data.find(b"\n", start) + 1 or len(self.data) + 1
         if behind not in self._lines:
             if behind != self._to[number] or behind >= len(self.data):
                 return False
             self._to[number] = self._take(behind)
             self._merged(number)
-        line = self._lines[behind]
+        line = self._known(behind)
         return line.is_header and line.passed_by == passed_by
 
     def _run_of(self, start: int) -> int:
@@ -166,7 +173,7 @@ class LineIndex:
                 break
             low = start
             self._take(low)
-            line = self._lines[low]
+            line = self._known(low)
             if line.is_header and line.passed_by == passed_by:
                 break
         self._from[number] = low
@@ -180,7 +187,7 @@ class LineIndex:
         behind = self._from[number + 1] if number + 1 < len(self._from) else len(self.data)
         while high < min(behind, ceiling):
             start, high = high, self._take(high)
-            line = self._lines[start]
+            line = self._known(start)
             if line.is_header and line.passed_by == passed_by:
                 break
         self._to[number] = high
@@ -199,12 +206,13 @@ class LineIndex:
                 insort(self._behind_overlong, following)
         raw = self.data[start:end]
         self._work.line_bytes += len(raw)
-        line = self._lines[start] = self._apart(raw)
+        line = self._apart(raw) if raw else _BLANK
+        if raw:
+            self._lines[start] = line
         drawer = (line.passed_by, start // _DRAWER_BYTES)
         _file(self._all, drawer, start)
         if line.is_header:
             _file(self._headers, drawer, start)
-        self._next[start] = following
         return following
 
     def _apart(self, raw: bytes) -> Line:

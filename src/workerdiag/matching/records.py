@@ -11,7 +11,9 @@ whatever the text.
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from attrs import define, field
@@ -49,9 +51,9 @@ class Record:
     header: Line | None
     #: Message text, lines joined by newlines.
     text: str
-    #: Absolute byte offset of each line, and where its text begins in ``text``.
+    #: Absolute byte offset of each line, and where its text begins in ``text``. There can be thousands.
     line_offsets: tuple[int, ...]
-    text_starts: tuple[int, ...]
+    text_starts: Sequence[int]
     lines: tuple[Line, ...]
     #: Patterns that were run on it.
     tried: set[str] = field(factory=set)
@@ -177,8 +179,8 @@ class Block:
         record = self._records[key] = Record(
             header=lines[0] if lines[0].is_header else None,
             text=text,
-            line_offsets=tuple(self.base + each for each in starts),
-            text_starts=tuple(accumulate((len(each) + 1 for each in texts[:-1]), initial=0)),
+            line_offsets=tuple(self.base + each for each in starts) if self.base else tuple(starts),
+            text_starts=array("l", accumulate((len(each) + 1 for each in texts[:-1]), initial=0)),
             lines=tuple(lines),
         )
         return record

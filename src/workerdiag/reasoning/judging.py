@@ -9,10 +9,18 @@ from collections.abc import Callable, Iterable, Sequence
 from attrs import frozen
 
 from workerdiag.model.evidence import Identity
-from workerdiag.model.rules import Rulebook
+from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.reasoning.incident import Case, Incident
 from workerdiag.reasoning.relevance import Relevance
-from workerdiag.reasoning.scoring import Distribution, Marks, Support, by_owner, distribution, supports
+from workerdiag.reasoning.scoring import (
+    Distribution,
+    Marks,
+    Support,
+    by_owner,
+    considered,
+    distribution,
+    supports,
+)
 from workerdiag.reasoning.showing import assigned
 
 _MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble", "disconnect")
@@ -44,21 +52,28 @@ def judge(
     """
     marks = by_owner(incident.marks)
     relevance = Relevance(incident, marks, book)
+    causes = considered(book)
     cases = list(cases)
     between = range(MOST_JUDGED // 2, len(cases) - MOST_JUDGED // 2)
     return [
         Judged(case=case, supports=(), chances=Distribution())
         if index in between or (index >= LEAST_JUDGED and out_of_time())
-        else _judge(case, incident, marks, relevance, book)
+        else _judge(case, incident, marks, relevance, causes)
         for index, case in enumerate(cases)
     ]
 
 
-def _judge(case: Case, incident: Incident, marks: Marks, relevance: Relevance, book: Rulebook) -> Judged:
+def _judge(
+    case: Case,
+    incident: Incident,
+    marks: Marks,
+    relevance: Relevance,
+    causes: Iterable[tuple[Cause, bool]],
+) -> Judged:
     signs = relevance.of(case)
     found = tuple(
         each
-        for each in supports(book, signs, marks, case.end, incident.looked)
+        for each in supports(causes, signs, marks, case.end, incident.looked)
         if case.end is not None or not _only_foreboding(each, incident)
     )
     return Judged(case=case, supports=found, chances=distribution(found))

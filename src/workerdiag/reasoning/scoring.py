@@ -44,9 +44,6 @@ _NEEDED = {
 _UNASKED = ("killed", "crashed", "raised", "never-started")
 #: Of one sign, so many places are tried for others close by.
 MOST_TOGETHER = 200
-#: Signs that show without a match of their own.
-_SHOW_BY_OTHERS = (ExitSign, TogetherSign)
-
 #: Landmarks by their ids.
 Marks = Mapping[str, Sequence[Match]]
 
@@ -63,12 +60,11 @@ class Support:
 
     #: Whether anything tells that a process ended.
     is_end_told: bool = True
+    #: Logarithms of likelihood ratios of what speaks for it.
+    facts: tuple[float, ...] = field(init=False)
 
-    @property
-    def facts(self) -> tuple[float, ...]:
-        """
-        Logarithms of likelihood ratios of what speaks for it.
-        """
+    @facts.default
+    def _facts(self) -> tuple[float, ...]:
         is_everyday = self.cause.ends in EVERYDAY_ENDS and not self.is_end_told
         return facts(self.shown, is_everyday=is_everyday)
 
@@ -128,14 +124,29 @@ def by_owner(matches: Iterable[Match]) -> dict[str, list[Match]]:
     return found
 
 
+def considered(book: Rulebook) -> tuple[tuple[Cause, bool], ...]:
+    """
+    The causes of a rulebook that count, and whether they can show without a match of their own.
+    """
+    return tuple(
+        (cause, any(isinstance(sign, ExitSign | TogetherSign) for sign in cause.signs))
+        for cause in book.causes
+        if cause.status != "deprecated"
+    )
+
+
 def supports(
-    book: Rulebook, signs: Sequence[Match], marks: Marks, end: End | None, looked: Collection[str]
+    causes: Iterable[tuple[Cause, bool]],
+    signs: Sequence[Match],
+    marks: Marks,
+    end: End | None,
+    looked: Collection[str],
 ) -> list[Support]:
     """
     For every cause of which something is seen: what speaks for it and against it.
 
     Args:
-        book: Whose causes are considered.
+        causes: Those that are `considered`.
         signs: Matches of signs that count in this case.
         marks: The landmarks of the incident (`by_owner`).
         end: The death, if there is one.
@@ -145,11 +156,9 @@ def supports(
     for each in signs:
         by_cause.setdefault(each.owner, {}).setdefault(each.sign, []).append(each)
     found = []
-    for cause in book.causes:
-        if cause.status == "deprecated":
-            continue
+    for cause, shows_by_others in causes:
         own = by_cause.get(cause.id, {})
-        if not own and not any(isinstance(sign, _SHOW_BY_OTHERS) for sign in cause.signs):
+        if not own and not shows_by_others:
             continue
         shown = _shown(cause.signs, own, marks, end, looked)
         if any(not isinstance(each.sign, AbsentSign) for each in shown):  # absence alone suggests nothing
