@@ -302,3 +302,50 @@ def test_a_crash_while_its_nanny_closes_is_no_all_clear():
     )
     assert outcome(STARTED + REGISTERED + closing) == "no-death"
     assert outcome(STARTED + REGISTERED + closing + crash) in {"unknown", "explained"}
+
+
+def test_a_worker_process_that_never_came_up_did_not_leave_in_order():
+    """
+    A nanny that gives up on its worker kills it as if it had been asked to stop; the start failed all the same.
+    """
+    given_up = """\
+2026-05-04 11:22:30,111 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.7:33333'
+2026-05-04 11:23:30,112 - distributed.nanny - INFO - Closing Nanny at 'tcp://10.0.0.7:33333'
+2026-05-04 11:24:17,113 - distributed.nanny - WARNING - Worker process still alive after 47 seconds, killing
+2026-05-04 11:24:17,114 - distributed.nanny - WARNING - Worker process 4711 was killed by unknown signal
+2026-05-04 11:24:17,115 - distributed.dask_worker - INFO - End worker
+"""
+    start, rest = given_up.split("\n", 1)
+
+    assert outcome(given_up) == "unknown"
+    assert outcome(f"{start}\n{STARTED}{REGISTERED}{rest}") == "no-death"
+
+
+def test_a_hint_explains_no_error():
+    """
+    An attribute of None is missing for many a reason: that some cause knows the words does not clear the error.
+    """
+    error = """\
+tornado.application - ERROR - Exception in callback <bound method Nanny.look_around of <Nanny: tcp://10.0.0.7:33333>>
+Traceback (most recent call last):
+  File "/opt/env/lib/python3.11/site-packages/distributed/nanny.py", line 251, in look_around
+    self.lamp.shine()
+AttributeError: 'NoneType' object has no attribute 'shine'
+"""
+
+    assert outcome(STARTED + REGISTERED + error) == "unknown"
+
+
+def test_a_heartbeat_that_fails_does_not_show_that_the_scheduler_was_lost():
+    """
+    A script that ends while a heartbeat is under way leaves the same message.
+    """
+    error = """\
+2026-05-04 11:22:33,444 - distributed.worker - ERROR - Failed to communicate with scheduler during heartbeat.
+Traceback (most recent call last):
+  File "/opt/env/lib/python3.11/site-packages/distributed/comm/tcp.py", line 225, in read
+    frames_nosplit_nbytes_bin = await stream.read_bytes(fmt_size)
+tornado.iostream.StreamClosedError: Stream is closed
+"""
+
+    assert outcome(error) != "explained"

@@ -13,6 +13,7 @@ from attrs import frozen
 from workerdiag.model.diagnosis import RECOGNISED, Match
 from workerdiag.model.evidence import Gap
 from workerdiag.model.numerals import decimal
+from workerdiag.model.rules import EVERYDAY_ENDS, Rulebook
 from workerdiag.reasoning.incident import Incident
 from workerdiag.reasoning.orders import REGISTRATIONS
 
@@ -31,7 +32,9 @@ _BLOCKED_SUM_S = 10.0
 #: Marks of nobody's life: an unknown error, and how the cluster was brought up.
 _SAY_NOTHING = ("error", "deployment")
 _WAITING, _REGISTERED = "worker.waiting-to-connect", "worker.registered"
-_WORKER_STARTS = (*REGISTRATIONS, _REGISTERED, "worker.start", "nanny.start", "nanny.starts-worker")
+_WORKER_UP = (*REGISTRATIONS, _WAITING, _REGISTERED, "worker.start")
+_NANNY_STARTS = "nanny.start"
+_WORKER_STARTS = (*REGISTRATIONS, _REGISTERED, "worker.start", _NANNY_STARTS, "nanny.starts-worker")
 _SCHEDULER_STARTS, _CLIENT_CAME = "scheduler.start", "scheduler.client-connected"
 #: Signals that a process brings on itself: nobody asks for these, whatever else was asked for.
 _CRASHES = (4, 6, 7, 8, 11)
@@ -69,7 +72,7 @@ class Concerns:
         return bool(wrong or self.is_unread or self.is_unasked or not self.shows_deaths)
 
 
-def concerns(incident: Incident, gaps: Sequence[Gap]) -> Concerns:
+def concerns(incident: Incident, gaps: Sequence[Gap], book: Rulebook) -> Concerns:
     """
     What speaks against an all-clear for *incident*. Takes time linear in its marks.
     """
@@ -80,7 +83,7 @@ def concerns(incident: Incident, gaps: Sequence[Gap]) -> Concerns:
     from_task = any(each.from_task for each in incident.exceptions)
     return Concerns(
         troubles=tuple(_troubles(incident, closing)),
-        unknown_error=_unknown_error(incident, signs, closing),
+        unknown_error=_unknown_error(incident, _explaining(signs, book), closing),
         is_loss=_is_loss(incident),
         lacks_workers=_lacks_workers(incident),
         is_unread=_has_gap(gaps, _GIVEN),
@@ -119,6 +122,7 @@ def _troubles(incident: Incident, closing: _Closing) -> Iterator[Match]:
         if (told or strayed or broken) and not each.in_task:
             yield each
     yield from _never_registered(incident)
+    yield from _never_up(incident)
     yield from _blocked(incident)
 
 
@@ -161,14 +165,32 @@ class _Closing:
         return self._in_order or harmless or ordered or (mark.when is not None and mark.when >= elsewhere)
 
 
-def _unknown_error(incident: Incident, signs: Iterable[Match], closing: _Closing) -> Match | None:
+def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
     """
-    The last error of which no sign and no landmark stands in the same message.
+    The *signs* that explain the error in whose message they stand.
+
+    A hint says nothing by itself, except of a stop or a closed connection, which every run leaves.
     """
-    telling = [each for each in incident.marks if each.role not in (*_SAY_NOTHING, RECOGNISED)]
-    known = {(each.origin, each.message_line) for each in (*signs, *telling) if each.message_line}
+    hints = {
+        (cause.id, sign.name)
+        for cause in book.causes
+        for sign in cause.signs
+        if sign.grade == "hint" and cause.ends not in EVERYDAY_ENDS
+    }
+    return (each for each in signs if (each.owner, each.sign) not in hints)
+
+
+def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _Closing) -> Match | None:
+    """
+    The last error of which neither a landmark nor one of the *explaining* signs stands in the same message.
+    """
+    telling = [
+        *explaining,
+        *(each for each in incident.marks if each.role not in (*_SAY_NOTHING, RECOGNISED)),
+    ]
+    known = {(each.origin, each.message_line) for each in telling if each.message_line}
     bare: dict[str, list[int]] = {}
-    for each in (*signs, *telling):
+    for each in telling:
         bare.setdefault(each.origin, []).append(each.line)
     bare = {origin: sorted(lines) for origin, lines in bare.items()}
     for each in reversed(incident.marks):
@@ -199,6 +221,20 @@ def _never_registered(incident: Incident) -> Iterator[Match]:
             stopped[each.origin] = max(each.line, stopped.get(each.origin, 0))
     for each in last.values():
         if each.owner == _WAITING and each.line >= stopped.get(each.origin, 0):
+            yield each
+
+
+def _never_up(incident: Incident) -> Iterator[Match]:
+    """
+    Ends of worker processes in logs in which nannies start and no worker does: these starts failed.
+    """
+    if any(each.owner in _WORKER_UP for each in incident.marks):
+        return
+    started: dict[str, int] = {}
+    for each in incident.marks:
+        if each.owner == _NANNY_STARTS:
+            started.setdefault(each.origin, each.line)
+        elif each.role == "death" and each.line > started.get(each.origin, each.line):
             yield each
 
 

@@ -54,7 +54,7 @@ def conclude(
     deciding = deciding_deaths(deaths_of_the_task(judged, incident))
     deciding = deciding or judge([Case(end=None)], incident, book)
     chances = mixed([(_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)])
-    barring = concerns(incident, gaps)
+    barring = concerns(incident, gaps, book)
     outcome = _outcome(chances, incident, barring)
     if outcome in _WITHOUT_CAUSES:
         chances = Distribution()
