@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,15 @@ def test_a_missing_file_is_no_evidence(tmp_path):
     What could not be read does not show that nothing died.
     """
     assert workerdiag.explain(logs=tmp_path / "worker.log").outcome == "no-evidence"
+
+
+def test_a_log_that_could_not_be_read_in_time_is_unknown():
+    """
+    Not to have read something is another answer than that nothing in it is known.
+    """
+    with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as silent:
+        assert workerdiag.explain(logs=silent.stdout, timeout=0.5).outcome == "unknown"
+        silent.kill()
 
 
 def test_a_missing_file_bars_the_all_clear_of_the_others(tmp_path):

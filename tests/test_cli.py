@@ -270,6 +270,9 @@ def test_a_scheduler_that_does_not_answer_is_left_behind():
     """
     A port that accepts and then says nothing cannot hang the command, and the logs are still read.
     """
+    run(
+        "explain", "worker.log"
+    )  # on a slow machine the first compiling of the rules takes longer than a second
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         alone = run("explain", "--scheduler", address, "--timeout", "1s")

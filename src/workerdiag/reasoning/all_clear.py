@@ -58,6 +58,8 @@ class Concerns:
     is_unread: bool = False
     #: Whether a cluster was to be asked and did not answer.
     is_unasked: bool = False
+    #: Whether the time ran out before all that was given was read.
+    is_cut_short: bool = False
     #: Whether anything in what was given is known at all.
     is_recognised: bool = True
     #: Whether a place was looked at in which a worker's death would show.
@@ -88,14 +90,15 @@ def concerns(incident: Incident, gaps: Sequence[Gap], book: Rulebook) -> Concern
         lacks_workers=_lacks_workers(incident),
         is_unread=_has_gap(gaps, _GIVEN),
         is_unasked=_has_gap(gaps, _ASKED),
+        is_cut_short=_has_gap(gaps, _GIVEN, ("timed-out",)),
         is_recognised=bool(marks or signs or incident.cases or incident.exceptions or places),
         # A kernel tells only of kills, and a sign without any mark of Dask's is a word that fits.
         shows_deaths=bool(from_task or places or any(each.stream != "kernel" for each in marks)),
     )
 
 
-def _has_gap(gaps: Iterable[Gap], sources: tuple[str, ...]) -> bool:
-    return any(each.reason in _COULD_NOT and each.source.startswith(sources) for each in gaps)
+def _has_gap(gaps: Iterable[Gap], sources: tuple[str, ...], reasons: tuple[str, ...] = _COULD_NOT) -> bool:
+    return any(each.reason in reasons and each.source.startswith(sources) for each in gaps)
 
 
 def _is_loss(incident: Incident) -> bool:

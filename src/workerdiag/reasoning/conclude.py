@@ -97,7 +97,7 @@ def _weight(index: int, chances: Distribution) -> float:
 def _outcome(chances: Distribution, incident: Incident, barring: Concerns) -> str:
     if is_explained(chances):
         return "explained"
-    if not barring.is_recognised and not barring.is_unasked:
+    if not (barring.is_recognised or barring.is_unasked or barring.is_cut_short):
         return "no-evidence"
     if barring.bars:
         return "unknown"
