@@ -24,8 +24,10 @@ except ImportError:  # no wheel for this platform (musl, rare machines)
 #: Longest text that the stand-in is given; longer ones are searched in pieces that overlap.
 _GUARD_CHARS = 2_000
 _OVERLAP_CHARS = 500
-#: Memory that the engine may take for several patterns as one.
-_SET_BYTES = 16 * 2**20
+#: Memory that the engine may take for what it learns of one pattern, and of several as one. There are
+#: a thousand; with RE2's own 8 MiB for each, logs of many shapes would take gigabytes in a long run.
+_PATTERN_BYTES = 2**20
+_SET_BYTES = 4 * 2**20
 
 
 class Generation:
@@ -207,8 +209,7 @@ def pattern_set(texts: Sequence[str]) -> Any | None:
     if re2 is None or not all(text.isascii() for text in texts):
         return None
     try:
-        options = _options()
-        options.max_mem = _SET_BYTES
+        options = _options(_SET_BYTES)
         together = re2.Set.SearchSet(options)
         for text in texts:
             together.Add(text.encode())
@@ -225,8 +226,10 @@ def uses_re2() -> bool:
     return re2 is not None
 
 
-def _options() -> Any:
+def _options(most_bytes: int | None = None) -> Any:
     options = re2.Options()
+    if most_bytes is not None:
+        options.max_mem = most_bytes
     options.case_sensitive = False
     options.log_errors = False
     return options
@@ -236,7 +239,7 @@ def _compiled(text: str | bytes) -> Any:
     try:
         if re2 is None:
             return re.compile(text, re.IGNORECASE)
-        return re2.compile(text, _options())
+        return _within_memory(text)
     except (re.error, ValueError) as problem:
         raise BadPatternError(str(problem)) from None
     except Exception as problem:
@@ -244,3 +247,13 @@ def _compiled(text: str | bytes) -> Any:
             detail = problem.args[0] if problem.args else "not understood"
             raise BadPatternError(detail.decode() if isinstance(detail, bytes) else str(detail)) from None
         raise
+
+
+def _within_memory(text: str | bytes) -> Any:
+    """
+    The pattern with little memory, or with as much as RE2 itself gives one that is too large for that.
+    """
+    try:
+        return re2.compile(text, _options(_PATTERN_BYTES))
+    except re2.error:
+        return re2.compile(text, _options())

@@ -1,0 +1,29 @@
+"""
+What the engine may take in memory.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from workerdiag.matching import regex
+from workerdiag.matching.regex import pattern
+
+re2 = pytest.importorskip("re2")
+
+
+def test_what_a_pattern_learns_is_bounded():
+    """
+    A thousand patterns of 8 MiB each would be gigabytes, in a process that sees logs of many shapes.
+    """
+    assert pattern("Worker process (?P<pid>\\d+) was killed")._ascii.options.max_mem <= 2**20
+
+
+def test_a_pattern_too_large_for_little_memory_is_still_one():
+    """
+    A rule of somebody's own may be as large as RE2 itself takes it.
+    """
+    large = ".{1,1000}" * 20 + "x"
+    with pytest.raises(re2.error):
+        re2.compile(large, regex._options(regex._PATTERN_BYTES))
+    assert pattern(large).search("a" * 50 + "x") is not None
