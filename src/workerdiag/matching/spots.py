@@ -22,6 +22,8 @@ _DATE = (
 )
 _TIME = rb"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d,\d{3}"
 _HEADER = _DATE + b" " + _TIME + rb" - [!-%'-~]+ - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - "
+#: So much of the next line is looked at; a header with a longer logger is left to a closer look.
+_HEADER_BYTES = 300
 #: A line with one and a message that is read as it stands (ASCII without entities), before another header.
 _ONE_LINE = re.compile(rb"%b([ -%%'-~\t]*)\r*\n(?=%b)" % (_HEADER, _HEADER))
 
@@ -69,6 +71,7 @@ def _lines(
     """
     literals: list[int] = []
     first = end = 0
+    unclear = -1
     message: bytes | None = None
     for at, literal in hits:
         if at < end:
@@ -77,18 +80,25 @@ def _lines(
         if literals:
             yield first, tuple(literals), message
         first, literals = begin + at, [literal]
-        end, message = _message_at(data, first)
+        start, end, message = _message_at(data, first, unclear)
+        unclear = start if message is None else -1
         end -= begin
     if literals:
         yield first, tuple(literals), message
 
 
-def _message_at(data: bytes, at: int) -> tuple[int, bytes | None]:
+def _message_at(data: bytes, at: int, unclear: int) -> tuple[int, int, bytes | None]:
     """
-    Where the line ends that byte *at* is in, and its message; 0 and None if only a closer look can tell.
+    Where the line begins and ends that byte *at* is in, and its message.
+
+    The end is 0 and the message None if only a closer look can tell, as it is known to be of the line that
+    begins at *unclear*: a line of many hits is read once.
     """
-    start = data.rfind(b"\n", max(0, at - LONGEST_LINE), at) + 1
-    found = _ONE_LINE.match(data, start)
+    low = max(0, at - LONGEST_LINE)
+    start = data.rfind(b"\n", low, at) + 1 or low
+    if start == unclear or (start and data[start - 1 : start] != b"\n"):
+        return start, 0, None
+    found = _ONE_LINE.match(data, start, start + LONGEST_LINE + _HEADER_BYTES)
     if found is None or found.end() - start > LONGEST_LINE or found.end() <= at:
-        return 0, None
-    return found.end(), found[1]
+        return start, 0, None
+    return start, found.end(), found[1]
