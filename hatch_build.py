@@ -48,7 +48,7 @@ def compiled_knowledge(root: Path) -> str:
     The JSON text of *root*'s ``knowledge/``, made by the code of that same checkout.
     """
     with _importable(root / "src"):
-        from workerdiag.matching.literals import literals
+        from workerdiag.matching.scan.literals import literals
         from workerdiag.rulebook import compile_rulebook, patterns, read_folder
 
         book = read_folder(root / "knowledge")

@@ -13,8 +13,8 @@ from pathlib import Path
 from rows import Row, publish
 
 from workerdiag.recorder.box import layout
-from workerdiag.recorder.box.reading import read_box
-from workerdiag.recorder.box.writing import BoxWriter
+from workerdiag.recorder.box.reader import read_box
+from workerdiag.recorder.box.writer import BoxWriter
 
 
 def rows() -> Iterator[Row]:

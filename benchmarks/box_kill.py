@@ -28,8 +28,8 @@ from attrs import frozen
 from rows import Row, publish
 
 from workerdiag.recorder.box.contents import BlackBox
-from workerdiag.recorder.box.reading import MISSING, read_box
-from workerdiag.recorder.box.writing import BoxWriter
+from workerdiag.recorder.box.reader import MISSING, read_box
+from workerdiag.recorder.box.writer import BoxWriter
 
 THREADS = 3
 LONGEST_S = 0.002

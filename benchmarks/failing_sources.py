@@ -18,7 +18,7 @@ from rows import Row, publish
 import workerdiag
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.scene import Scene
-from workerdiag.sources import applying
+from workerdiag.sources import registry
 from workerdiag.testing import HOSTILE, hostile_server
 
 TIMEOUT_S = 2.0
@@ -121,14 +121,14 @@ def explained_in_s(exc: KilledWorker, client: Client, collect: Collect) -> tuple
             yield from collect(self.scene)
 
     names = [f"source {number}" for number in range(COUNT)]
-    shipped = applying.factories
-    applying.factories = lambda: ((name, lambda scene, name=name: Source(scene, name)) for name in names)
+    shipped = registry.factories
+    registry.factories = lambda: ((name, lambda scene, name=name: Source(scene, name)) for name in names)
     try:
         began = time.perf_counter()
         diagnosis = workerdiag.explain(exc, client, timeout=TIMEOUT_S)
         taken_s = time.perf_counter() - began
     finally:
-        applying.factories = shipped
+        registry.factories = shipped
     assert diagnosis.top is not None, "Dask's own evidence was lost"
     return taken_s, set(names) - {gap.source for gap in diagnosis.gaps} - _flooded(diagnosis, names)
 

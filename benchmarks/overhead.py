@@ -131,7 +131,7 @@ def on_scheduler(client: Client) -> None:
     """
     Only the scheduler records.
     """
-    from workerdiag.recorder.scheduler import RecorderScheduler
+    from workerdiag.recorder.scheduler.plugin import RecorderScheduler
 
     client.register_plugin(RecorderScheduler())
 
@@ -140,7 +140,7 @@ def off_scheduler(client: Client) -> None:
     """
     It does no more.
     """
-    from workerdiag.recorder.installing import leave_scheduler
+    from workerdiag.recorder.install import leave_scheduler
 
     client.run_on_scheduler(leave_scheduler)
 

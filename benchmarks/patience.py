@@ -18,16 +18,16 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from peers import environment, makers, silent_client, silent_port
 from rows import Row, publish, seconds, timed
+from silent_peers import environment, makers, silent_client, silent_port
 
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, Identity, LogText
 from workerdiag.model.scene import Scene, Victim
-from workerdiag.sources.applying import SHIPPED
-from workerdiag.sources.host.places import ask_places
+from workerdiag.sources.host.locations import ask_places
 from workerdiag.sources.host.probes import kernel, machine
 from workerdiag.sources.host.source import HostSource
 from workerdiag.sources.logs import LogSource
+from workerdiag.sources.registry import SHIPPED
 from workerdiag.testing import HOSTILE, hostile_server
 
 BUDGET_S = 1.0

@@ -29,7 +29,7 @@ from workerdiag.cli import DEATHS, main
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.exception import exception_facts
-from workerdiag.sources.host.places import ask_places
+from workerdiag.sources.host.locations import ask_places
 from workerdiag.sources.host.source import HostSource
 from workerdiag.sources.scene import scene_of, victims_of
 

@@ -88,7 +88,7 @@ def scanned_s(path: Path) -> float:
     import hyperscan
 
     import workerdiag
-    from workerdiag.matching.literals import literals
+    from workerdiag.matching.scan.literals import literals
     from workerdiag.rulebook import patterns
 
     texts = sorted({each for text in patterns(workerdiag.load_rulebook()) for each in literals(text)})

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import workerdiag
 from workerdiag.model.rules import Cause, LogSign, NextLook
-from workerdiag.reasoning.advice import filled
+from workerdiag.scoring.advice import filled
 
 FOLDER = Path(__file__).parent / "causes"
 #: Messages that a page shows of a cause, at most.

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 import workerdiag
-from workerdiag.incidents import explained, read_incidents
-from workerdiag.matching.scan import Matcher
+from workerdiag.authoring.evaluate import incident_problems
+from workerdiag.authoring.incidents import explained, read_incidents
+from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import EventSign, Rulebook
-from workerdiag.trying import incident_problems
 
 CASES = Path(__file__).parent / "cases"
 

@@ -137,7 +137,7 @@ def test_rules_shown_are_good_rules(page, tmp_path):
     """
     An example that names its file can be saved there, has no mistakes and matches the lines it shows.
     """
-    from workerdiag.proving import lint, prove
+    from workerdiag.authoring.lint import lint, prove
     from workerdiag.rulebook import read_folder
 
     for folder in paste_rules(page, tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import workerdiag
-from workerdiag.incidents import read_incidents, unknown_names
+from workerdiag.authoring.incidents import read_incidents, unknown_names
 
 FIELD = Path(__file__).parent / "field"
 INCIDENTS = read_incidents(FIELD)

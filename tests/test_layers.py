@@ -14,7 +14,7 @@ import workerdiag
 
 PACKAGE = Path(workerdiag.__file__).parent
 
-STAGES = "sources matching reasoning rendering"
+STAGES = "sources matching correlation scoring rendering"
 
 
 def table(rows: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
@@ -30,26 +30,22 @@ MAY_IMPORT = table(
         "errors": "",
         "foreign": "errors",
         "model": "errors",
+        "procfs": "",
         "redaction": "model errors",
         "rulebook": "model errors foreign",
         "sources": "model errors foreign",
         "matching": "model errors",
-        "reasoning": "model errors redaction",
+        "correlation": "model errors",
+        "scoring": "model errors redaction correlation",
         "rendering": "model errors redaction",
-        "pipeline": "model errors matching reasoning",
-        "proving": "model errors matching",
-        "incidents": "model errors sources matching pipeline",
-        "trying": "model errors rulebook matching pipeline proving incidents",
-        "locking": "model",
-        "suggesting": "model matching",
-        "recorder": "model errors",
-        "gathering": "model errors sources",
-        "keeping": "model",
-        "bundle": "model errors keeping redaction rendering",
+        "pipeline": "model errors matching correlation scoring",
+        "recorder": "model errors procfs",
+        "bundle": "model errors redaction rendering",
+        "authoring": "model errors rulebook sources matching pipeline",
         "testing": "model errors",
-        "api": f"model errors foreign redaction rulebook pipeline recorder gathering keeping bundle {STAGES}",
+        "api": f"model errors foreign redaction rulebook pipeline recorder bundle {STAGES}",
         "demo": "model errors api",
-        "cli": f"model errors redaction rulebook pipeline recorder gathering keeping bundle proving locking suggesting trying incidents api demo {STAGES}",
+        "cli": f"model errors redaction rulebook pipeline recorder bundle authoring api demo {STAGES}",
         "__init__": "model errors rulebook recorder api",
         "__main__": "cli",
     }
@@ -60,11 +56,13 @@ MUST_NOT_IMPORT = table(
     {
         "errors": "distributed dask cattrs click jinja2",
         "model": "distributed dask cattrs click jinja2 os pathlib socket subprocess fsspec",
+        "procfs": "distributed dask cattrs click jinja2 attrs subprocess fsspec",
         "redaction": "distributed dask cattrs click jinja2 pathlib socket subprocess fsspec",
         "rulebook": "distributed dask click jinja2 socket subprocess fsspec",
         "sources": "cattrs click jinja2",
         "matching": "distributed dask cattrs click jinja2 socket subprocess fsspec",
-        "reasoning": "distributed dask cattrs click jinja2 pathlib socket subprocess fsspec",
+        "correlation": "distributed dask cattrs click jinja2 pathlib socket subprocess fsspec",
+        "scoring": "distributed dask cattrs click jinja2 pathlib socket subprocess fsspec",
         "rendering": "distributed dask click socket subprocess fsspec",
         "pipeline": "distributed dask cattrs click jinja2 pathlib socket subprocess fsspec",
     }
@@ -73,7 +71,7 @@ MUST_NOT_IMPORT = table(
 
 def room_of(module: str) -> str:
     """
-    The room of ``workerdiag.matching.lines`` is ``matching``.
+    The room of ``workerdiag.matching.text.line_parser`` is ``matching``.
     """
     return module.split(".")[1]
 

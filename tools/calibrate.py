@@ -29,8 +29,8 @@ from calibration_page import (
 from grading import graded, supporting, tellable
 
 import workerdiag
-from workerdiag.incidents import KnownIncident, answer, explained, read_incidents
-from workerdiag.matching.scan import Matcher
+from workerdiag.authoring.incidents import KnownIncident, answer, explained, read_incidents
+from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import Rulebook
 
 ROOT = Path(__file__).parents[1]

@@ -12,14 +12,14 @@ from math import exp, log, sqrt
 
 from attrs import define, frozen
 
-from workerdiag.incidents import KnownIncident, evidence_of
+from workerdiag.authoring.incidents import KnownIncident, evidence_of
+from workerdiag.correlation.clock_sync import on_one_clock
+from workerdiag.correlation.incident import Case, assemble
 from workerdiag.matching.match import match
-from workerdiag.matching.scan import Matcher
+from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import GRADES, Rulebook
-from workerdiag.reasoning.clocks import on_one_clock
-from workerdiag.reasoning.incident import Case, assemble
-from workerdiag.reasoning.judging import judge
-from workerdiag.reasoning.scoring import Support
+from workerdiag.scoring.distribution import Support
+from workerdiag.scoring.evaluate import judge
 
 #: Standard errors that 95 of 100 true values lie within.
 _WIDTH = 1.96

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holding import Held
-    from sayings import Sayings, Utterance
+    from rule_check import Held
+    from vocabulary import Sayings, Utterance
 
 #: How alike two messages must be for one to be taken for the other's new wording (difflib's ratio).
 _ALIKE = 0.5

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import click
 from attrs import frozen
-from holding import HeldRule, held_rules, rules
 from packaging.version import Version
-from page import page
 from ranges import Claim, problems, spans
 from releases import NoReleaseError, known_releases, wheel_of
 from rewording import rewordings
-from sayings import Sayings, sayings_of_wheel, together
+from rule_check import HeldRule, held_rules, rules
+from vocabulary import Sayings, sayings_of_wheel, together
+from wording_page import page
 
 from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook import read_folder

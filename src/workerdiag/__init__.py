@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         WorkerdiagError,
     )
     from workerdiag.model.evidence import LogText
-    from workerdiag.recorder.installing import install, uninstall
+    from workerdiag.recorder.install import install, uninstall
     from workerdiag.rulebook import load_rulebook
 
 __version__ = "0.1.0"
@@ -54,9 +54,9 @@ _MODULE_OF = {
     "UnreadableInputError": "errors",
     "WorkerdiagError": "errors",
     "explain": "api",
-    "install": "recorder.installing",
+    "install": "recorder.install",
     "load_rulebook": "rulebook",
-    "uninstall": "recorder.installing",
+    "uninstall": "recorder.install",
 }
 
 

@@ -9,16 +9,16 @@ from itertools import count
 
 from attrs import evolve
 
+from workerdiag.correlation.clock_sync import on_one_clock
+from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import engine_notes, search
-from workerdiag.matching.scan import Matcher
-from workerdiag.matching.wanted import Witness
-from workerdiag.matching.work import never
+from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan.patterns import Witness
+from workerdiag.matching.scan.work_budget import never
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.rules import Rulebook
-from workerdiag.reasoning.clocks import on_one_clock
-from workerdiag.reasoning.conclude import conclude
-from workerdiag.reasoning.incident import assemble
+from workerdiag.scoring.conclude import conclude
 
 #: So many reports of ends are joined however late it is.
 _ALWAYS_JOINED = 100

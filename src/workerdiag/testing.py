@@ -43,7 +43,7 @@ from workerdiag.model.scene import Place, Scene, Terms, Victim
 #: How a `hostile_server` may behave.
 HOSTILE: tuple[str, ...] = ("hangs", "refuses", "forbids", "garbage", "floods", "fails")
 
-#: What a source may hand over in all (`workerdiag.gathering`).
+#: What a source may hand over in all (`workerdiag.sources.discovery`).
 MOST_BYTES = 8 * 2**20
 #: Over its budget a source may be by a tenth, and by the time a busy machine takes for nothing.
 _GRACE = 1.1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab_said import said_in, show_if_failed
+from support.lab_logs import said_in, show_if_failed
 from workerdiag import Diagnosis
 
 from .catalogue import Aftermath

@@ -17,9 +17,9 @@ import pytest
 from attrs import evolve
 
 from workerdiag.model.evidence import Event, LogChunk, Looked
-from workerdiag.sources import applying
+from workerdiag.sources import registry
 from workerdiag.sources.exception import exception_facts
-from workerdiag.sources.host.places import ask_places
+from workerdiag.sources.host.locations import ask_places
 from workerdiag.sources.host.source import HostSource
 from workerdiag.sources.scene import scene_of, victims_of
 
@@ -39,7 +39,7 @@ def _only_the_host(monkeypatch):
     """
     Of the sources beyond Dask, the machine alone.
     """
-    monkeypatch.setattr(applying, "SHIPPED", ("workerdiag.sources.host.source:HostSource.of",))
+    monkeypatch.setattr(registry, "SHIPPED", ("workerdiag.sources.host.source:HostSource.of",))
 
 
 def seen(diagnosis):

@@ -17,8 +17,8 @@ from distributed import LocalCluster, get_worker
 
 import workerdiag
 from workerdiag.errors import InstallError
-from workerdiag.recorder.box.reading import read_box
-from workerdiag.recorder.nanny import report
+from workerdiag.recorder.box.reader import read_box
+from workerdiag.recorder.nanny.nanny_recording import report
 from workerdiag.recorder.settings import TOPIC
 
 from . import tasks

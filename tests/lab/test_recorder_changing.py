@@ -12,7 +12,7 @@ import pytest
 
 import workerdiag
 from workerdiag.recorder.settings import TOPIC
-from workerdiag.recorder.worker import report
+from workerdiag.recorder.worker.worker_recording import report
 
 from . import tasks
 from .cluster import raised

@@ -21,10 +21,10 @@ import pytest
 from distributed import Client, Nanny, Scheduler, Worker
 
 from workerdiag.recorder import internals
-from workerdiag.recorder.delivering import deliver
-from workerdiag.recorder.lastwords import LogCopy
+from workerdiag.recorder.nanny.delivery import deliver
 from workerdiag.recorder.settings import TOPIC
-from workerdiag.recorder.tasks import OtherTasks, Slots, ThreadTasks
+from workerdiag.recorder.worker.capture import LogCopy
+from workerdiag.recorder.worker.tasks import OtherTasks, Slots, ThreadTasks
 
 from .processes import PATIENCE_S
 

@@ -15,9 +15,9 @@ import pytest
 from distributed import KilledWorker, LocalCluster
 
 import workerdiag
-from workerdiag.recorder.scheduler import HANDLER
+from workerdiag.recorder.scheduler.plugin import HANDLER
+from workerdiag.recorder.scheduler.spare_failures import SparePlatformDeaths
 from workerdiag.recorder.settings import NAME, TOPIC
-from workerdiag.recorder.sparing import SparePlatformDeaths
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.exception import exception_facts
 from workerdiag.sources.recorder import RecorderSource

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import workerdiag
-from workerdiag.recorder.nanny import report
+from workerdiag.recorder.nanny.nanny_recording import report
 from workerdiag.recorder.settings import TOPIC
 
 from . import tasks

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 from distributed import Client, Future
 
-from kubernetes_api import CAUSES as RECORDED_CAUSES
+from support.kubernetes_api import CAUSES as RECORDED_CAUSES
 
 from .binaries import build
 from .node import HOME, NODE, kill, kubectl, start_kubelet

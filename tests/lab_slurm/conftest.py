@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lab_said import said_in, show_if_failed
+from support.lab_logs import said_in, show_if_failed
 
 from .slurm import Slurm, UnavailableError
 

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from fuzz import corpus
 from fuzz.scripts import Script
-from workerdiag.recorder.box import writing
+from workerdiag.recorder.box import writer
 from workerdiag.recorder.box.layout import (
     CELL_HEAD,
     CELL_OVERHEAD,
@@ -38,8 +38,8 @@ def boxes() -> tuple[bytes, ...]:
 
 
 def _box(state: str) -> bytes:
-    with tempfile.TemporaryDirectory() as folder, patch.object(writing, "time", lambda: _LONG_AGO):
-        box = writing.BoxWriter.create(Path(folder), size_bytes=2**14, slots=3, worker="tcp://10.0.0.4:34937")
+    with tempfile.TemporaryDirectory() as folder, patch.object(writer, "time", lambda: _LONG_AGO):
+        box = writer.BoxWriter.create(Path(folder), size_bytes=2**14, slots=3, worker="tcp://10.0.0.4:34937")
         for number in range(50):
             box.started(number % 3, f"task-{number}", 1, "a")
             box.sample(process_rss_bytes=number * 2**20, memory_limit_bytes=2**26)

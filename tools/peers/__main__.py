@@ -12,8 +12,8 @@ import click
 
 import workerdiag
 from peers.answers import Answer, answer_of, read_answers
-from peers.marking import mark, table, without_failed
-from peers.running import CheckoutError, changed_by_us, failures, lay_over, results
+from peers.marks import mark, table, without_failed
+from peers.runner import CheckoutError, changed_by_us, failures, lay_over, results
 from peers.truths import TableError, Truth, function_of, read_truths, truth_of
 
 

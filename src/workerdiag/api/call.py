@@ -19,8 +19,8 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.sources.budget import Budget
 
 if TYPE_CHECKING:
-    from workerdiag.keeping.keeper import Keeper
-    from workerdiag.matching.scan import Matcher
+    from workerdiag.bundle.retention.evidence_tap import Keeper
+    from workerdiag.matching.scan.matcher import Matcher
 
 
 class Call:
@@ -48,8 +48,8 @@ class Call:
         """
         import asyncio
 
-        from workerdiag.gathering import Gathering
-        from workerdiag.sources.run import in_time
+        from workerdiag.sources.discovery import Gathering
+        from workerdiag.sources.runner import in_time
 
         facts = await asyncio.to_thread(self._facts)
         try:
@@ -66,7 +66,7 @@ class Call:
     def _diagnosed(
         self, facts: list[Evidence], live: Callable[[list[Evidence]], Iterable[Evidence]]
     ) -> Diagnosis:
-        from workerdiag.keeping.keeper import Keeper
+        from workerdiag.bundle.retention.evidence_tap import Keeper
 
         keeper = Keeper()
         evidence = keeper.passing(self._evidence(facts, live))
@@ -92,7 +92,7 @@ class Call:
     def _rules(self) -> tuple[Rulebook, Matcher | None]:
         if self._rulebook is not None:
             return self._rulebook, None
-        from workerdiag.api.rules import RULES
+        from workerdiag.api.default_rulebook import RULES
 
         return RULES.within(self._budget.packs_s)
 
@@ -100,7 +100,7 @@ class Call:
         """
         What can be said without those pieces of the evidence that the pipeline fails for.
         """
-        from workerdiag.api.salvaging import salvaged
+        from workerdiag.api.fault_isolation import salvaged
 
         gap = _failed("workerdiag", problem)
         try:
@@ -121,7 +121,7 @@ class Call:
         self, facts: list[Evidence], live: Callable[[list[Evidence]], Iterable[Evidence]]
     ) -> Iterator[Evidence]:
         from workerdiag.sources.logs import LogSource
-        from workerdiag.sources.run import safely
+        from workerdiag.sources.runner import safely
 
         yield from self._given.gaps
         yield from facts
@@ -132,7 +132,7 @@ class Call:
 
     def _facts(self) -> list[Evidence]:
         from workerdiag.sources.exception import exception_facts
-        from workerdiag.sources.run import safely
+        from workerdiag.sources.runner import safely
 
         exc, within_s = self._exc, self._budget.exception_s
         return (
@@ -140,12 +140,12 @@ class Call:
         )
 
     def _live(self, facts: list[Evidence]) -> Iterator[Evidence]:
-        from workerdiag.sources.run import in_time, safely
+        from workerdiag.sources.runner import in_time, safely
 
         yield from in_time(safely("cluster", lambda: self._asked(facts)), deadline=self._budget.search_until)
 
     def _asked(self, facts: list[Evidence]) -> list[Evidence]:
-        from workerdiag.sources.run import collect_all
+        from workerdiag.sources.runner import collect_all
         from workerdiag.sources.scene import victims_of
 
         given = self._given
@@ -153,7 +153,7 @@ class Call:
             return collect_all(given.sources, budget_s=self._budget.live_s)
         if given.client is None and not victims_of(facts):
             return []
-        from workerdiag.gathering import Gathering
+        from workerdiag.sources.discovery import Gathering
 
         topics = self._topics() if given.client is not None else ()
         return Gathering(given.client, facts, budget_s=self._budget.live_s, topics=topics).collect()
@@ -162,7 +162,7 @@ class Call:
         """
         The topics of events that the rules refer to.
         """
-        from workerdiag.model.topics import scheduler_topics
+        from workerdiag.model.event_topics import scheduler_topics
 
         return scheduler_topics(self._rules()[0])
 
@@ -173,13 +173,13 @@ def _shown(findings: Findings, keeper: Keeper) -> Diagnosis:
 
 
 def _unbundled(name: str, data: bytes) -> Sequence[Evidence] | None:
-    from workerdiag.bundle.reading import evidence_in
+    from workerdiag.bundle.reader import evidence_in
 
     return evidence_in(name, data)
 
 
 def _unboxed(place: str, data: bytes, fault: bytes) -> Mapping[str, Any] | None:
-    from workerdiag.recorder.reopening import message_in
+    from workerdiag.recorder.box.message import message_in
 
     return message_in(place, data, fault)
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from attrs import field, frozen
 
-from workerdiag.keeping.kept import Kept
+from workerdiag.bundle.retention.kept_evidence import Kept
 from workerdiag.model.diagnosis import Findings
 
 
@@ -93,7 +93,7 @@ class Diagnosis(Findings):
         Raises:
             BundleError: It cannot be written there; nothing is left behind.
         """
-        from workerdiag.bundle.writing import write_bundle
+        from workerdiag.bundle.writer import write_bundle
 
         return write_bundle(self, self._kept, Path(path), redact=redact, anonymous=anonymous)
 

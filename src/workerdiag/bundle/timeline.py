@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from workerdiag.keeping.kept import KeptLog
+from workerdiag.bundle.retention.kept_evidence import KeptLog
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, MemoryReading, ProcessExit
 from workerdiag.redaction.objects import redacted_object
 from workerdiag.rendering.report import Moment
-from workerdiag.rendering.words import clipped, ending, one_line, size, who
+from workerdiag.rendering.wording import clipped, ending, one_line, size, who
 
 #: Moments that a report has room for.
 MOST_MOMENTS = 40

@@ -11,12 +11,12 @@ import click
 
 from workerdiag import __version__
 from workerdiag.cli.blackbox import blackbox
-from workerdiag.cli.explaining import explain
-from workerdiag.cli.guard import Guarded, GuardedGroup
-from workerdiag.cli.knowing import knowledge
-from workerdiag.cli.places import sources
-from workerdiag.cli.reporting import report
-from workerdiag.cli.suggesting import suggest
+from workerdiag.cli.draft import suggest
+from workerdiag.cli.errors import Guarded, GuardedGroup
+from workerdiag.cli.explain import explain
+from workerdiag.cli.knowledge import knowledge
+from workerdiag.cli.report import report
+from workerdiag.cli.sources import sources
 
 __all__ = ["explain", "main"]
 

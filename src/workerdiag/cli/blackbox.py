@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workerdiag.cli.guard import GOOD, UNUSABLE, Guarded
+from workerdiag.cli.errors import GOOD, UNUSABLE, Guarded
 from workerdiag.cli.terminal import text_width, warn
 from workerdiag.errors import BadBoxError
 
@@ -48,7 +48,7 @@ def blackbox(paths: tuple[Path, ...], form: str) -> int:
     listed. Exit status: 0 all could be read, 2 one of the paths could not.
     """
     from workerdiag.recorder.box.contents import as_plain
-    from workerdiag.recorder.box.places import boxes
+    from workerdiag.recorder.box.directories import boxes
 
     read, failures = _read(_files(paths) if paths else boxes())
     if form == "json":
@@ -66,7 +66,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
     """
     The paths, with the boxes in a folder in its place.
     """
-    from workerdiag.recorder.box.places import boxes
+    from workerdiag.recorder.box.directories import boxes
 
     for path in paths:
         if path.is_dir():
@@ -76,7 +76,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _read(paths: Iterable[Path]) -> tuple[list[tuple[Path, BlackBox]], list[BadBoxError]]:
-    from workerdiag.recorder.box.reading import read_box
+    from workerdiag.recorder.box.reader import read_box
     from workerdiag.redaction.objects import redacted_object
 
     read, failures = [], []
@@ -92,8 +92,8 @@ def _listed(read: list[tuple[Path, BlackBox]]) -> Iterator[str]:
     """
     Each box in two lines, or where there would be boxes.
     """
-    from workerdiag.recorder.box.places import directories, is_orphan
-    from workerdiag.rendering.words import clean, moment, one_line
+    from workerdiag.recorder.box.directories import directories, is_orphan
+    from workerdiag.rendering.wording import clean, moment, one_line
 
     if not read:
         yield f"No black boxes in {' or '.join(clean(str(each)) for each in directories())}."
@@ -107,7 +107,7 @@ def _report(path: Path, box: BlackBox) -> Iterator[str]:
     """
     One box, for a terminal.
     """
-    from workerdiag.rendering.words import clean, moment
+    from workerdiag.rendering.wording import clean, moment
 
     yield clean(f"Black box {path}")
     yield from _field("Worker", _worker(box))
@@ -134,7 +134,7 @@ def _worker(box: BlackBox) -> str:
 
 
 def _executing(task: Executing, until: float) -> str:
-    from workerdiag.rendering.words import moment
+    from workerdiag.rendering.wording import moment
 
     for_s = max(until - task.since, 0)
     thread = task.thread_name or task.thread_id
@@ -142,7 +142,7 @@ def _executing(task: Executing, until: float) -> str:
 
 
 def _finished(task: Finished) -> str:
-    from workerdiag.rendering.words import moment
+    from workerdiag.rendering.wording import moment
 
     return f"{moment(task.ended)[11:]} {task.outcome} after {task.duration_s:.3f} s: {_key(task)}"
 
@@ -152,7 +152,7 @@ def _key(task: Executing | Finished) -> str:
 
 
 def _sample(sample: Sample) -> str:
-    from workerdiag.rendering.words import moment, size
+    from workerdiag.rendering.wording import moment, size
 
     said = {
         "process": sample.process_rss_bytes,
@@ -180,7 +180,7 @@ def _field(label: str, text: str) -> Iterator[str]:
     """
     A label and its text, wrapped beside it; nothing without a text.
     """
-    from workerdiag.rendering.words import clean, one_line
+    from workerdiag.rendering.wording import clean, one_line
 
     if said := one_line(clean(text)):
         lines = wrap(said, text_width() - _LABEL_COLUMNS, break_on_hyphens=False)
@@ -188,7 +188,7 @@ def _field(label: str, text: str) -> Iterator[str]:
 
 
 def _section(title: str, rows: Iterable[str], empty: str) -> Iterator[str]:
-    from workerdiag.rendering.words import clean, one_line
+    from workerdiag.rendering.wording import clean, one_line
 
     yield f"{title}:"
     none = True
@@ -210,7 +210,7 @@ def _quoted(title: str, lines: Iterable[str]) -> Iterator[str]:
     """
     What others wrote, line by line, cut at the right.
     """
-    from workerdiag.rendering.words import clean, clipped
+    from workerdiag.rendering.wording import clean, clipped
 
     yield f"{title}:"
     for line in lines:

@@ -11,7 +11,7 @@ import sys
 import click
 
 from workerdiag.redaction.secrets import redacted
-from workerdiag.rendering.words import clean
+from workerdiag.rendering.wording import clean
 
 #: Lines longer than this are hard to read, however wide the terminal.
 _MOST_COLUMNS = 100

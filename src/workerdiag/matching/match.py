@@ -10,13 +10,13 @@ from typing import TypeVar
 
 from attrs import evolve, frozen
 
-from workerdiag.matching.database import available
-from workerdiag.matching.recognition import Recognition
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
-from workerdiag.matching.scan import Matcher
-from workerdiag.matching.wanted import Witness
-from workerdiag.matching.work import Work, never
-from workerdiag.matching.years import in_known_years
+from workerdiag.matching.scan.database import available
+from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan.patterns import Witness
+from workerdiag.matching.scan.work_budget import Work, never
+from workerdiag.matching.text.recognition import Recognition
+from workerdiag.matching.text.year_inference import in_known_years
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.rules import Cause, EventSign, ExceptionSign, LandmarkSign, Rulebook, Sign

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from attrs.validators import and_, ge, in_, le
 
 from workerdiag.model.evidence import NOBODY, Gap, Identity
-from workerdiag.model.plain import plain
+from workerdiag.model.normalize import plain
 from workerdiag.model.rules import VERDICTS
 
 #: Shape of the JSON form; one more whenever a reader could notice.

@@ -12,7 +12,7 @@ from typing import Protocol
 from attrs import field, frozen
 from attrs.validators import ge, in_, optional
 
-from workerdiag.model.plain import plain
+from workerdiag.model.normalize import plain
 
 #: Who may have written a piece of text. None anywhere means: work it out line by line.
 STREAMS: tuple[str, ...] = ("worker", "nanny", "scheduler", "client", "kernel", "kubernetes", "batch")

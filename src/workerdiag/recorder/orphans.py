@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workerdiag.recorder import telling
-from workerdiag.recorder.box import places
-from workerdiag.recorder.box.processes import boot_id, is_running
-from workerdiag.recorder.delivering import Claim, deliver, forget, kept
-from workerdiag.recorder.stderr.last import last_stderr
+from workerdiag.procfs.processes import boot_id, is_running
+from workerdiag.recorder import messages
+from workerdiag.recorder.box import directories
+from workerdiag.recorder.nanny.delivery import Claim, deliver, forget, kept
+from workerdiag.recorder.stderr.last_output import last_stderr
 
 #: So many are told by one process; the rest by the next.
 MOST_TOLD = 16
@@ -53,9 +53,9 @@ def found() -> Iterator[Orphan]:
     The orphans in this user's folders that nobody else is telling of. Old ones are thrown away unread.
     """
     with contextlib.suppress(OSError):
-        places.sweep()
+        directories.sweep()
     count = 0
-    for path in places.orphans():
+    for path in directories.orphans():
         if count == MOST_TOLD:
             return
         claim = Claim(path)
@@ -71,10 +71,10 @@ def _message(path: Path) -> Mapping[str, Any] | None:
     What to tell of a box: what its nanny meant to tell, or else what it says itself.
     """
     from workerdiag.errors import BadBoxError
-    from workerdiag.recorder.box.reading import read_box
+    from workerdiag.recorder.box.reader import read_box
 
     if (meant := kept(path)) is not None:
-        return telling.bounded({**meant, "late": True})
+        return messages.bounded({**meant, "late": True})
     try:
         box = read_box(path)
     except BadBoxError:
@@ -84,11 +84,11 @@ def _message(path: Path) -> Mapping[str, Any] | None:
         return None
     facts = {
         "when": box.written_at,
-        "exit": telling.exit_by_dump(box.fault),
+        "exit": messages.exit_by_dump(box.fault),
         "stderr": last_stderr(path, box, just_now=False),
         "nanny_lives": watched if box.identity.get("nanny") else None,
     }
-    return telling.message("orphan", facts, box)
+    return messages.message("orphan", facts, box)
 
 
 def _nanny_lives(identity: Mapping[str, str]) -> bool:

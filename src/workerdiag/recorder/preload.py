@@ -27,15 +27,15 @@ async def dask_setup(server: Any) -> None:
     from distributed import Nanny, Scheduler, Worker
 
     if isinstance(server, Worker):
-        from workerdiag.recorder.worker import begin
+        from workerdiag.recorder.worker.worker_recording import begin
 
         begin(server, _OWNER)
         if server.nanny:
-            from workerdiag.recorder.asking import have_nanny_record
+            from workerdiag.recorder.nanny.setup import have_nanny_record
 
             have_nanny_record(server, _OWNER)
     elif isinstance(server, Nanny):
-        from workerdiag.recorder.nanny import begin as begin_in_nanny
+        from workerdiag.recorder.nanny.nanny_recording import begin as begin_in_nanny
 
         begin_in_nanny(server, _OWNER)
     elif isinstance(server, Scheduler):
@@ -44,7 +44,7 @@ async def dask_setup(server: Any) -> None:
 
 async def _begin_in_scheduler(scheduler: Any) -> None:
     from workerdiag.recorder.internals import set_recording
-    from workerdiag.recorder.scheduler import RecorderScheduler
+    from workerdiag.recorder.scheduler.plugin import RecorderScheduler
     from workerdiag.recorder.settings import NAME
 
     if NAME not in scheduler.plugins:
@@ -61,10 +61,10 @@ def dask_teardown(server: Any) -> None:
     from distributed import Nanny, Worker
 
     if isinstance(server, Worker):
-        from workerdiag.recorder.worker import end
+        from workerdiag.recorder.worker.worker_recording import end
 
         end(server, _OWNER)
     elif isinstance(server, Nanny):
-        from workerdiag.recorder.nanny import end as end_in_nanny
+        from workerdiag.recorder.nanny.nanny_recording import end as end_in_nanny
 
         end_in_nanny(server, _OWNER)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from workerdiag.redaction.looks import MIDDLES, PREFIXES
+from workerdiag.redaction.token_shapes import MIDDLES, PREFIXES
 
 try:
     import re2

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from attrs import evolve, fields, has
 
-from workerdiag.redaction.names import is_secret_name
+from workerdiag.redaction.secret_names import is_secret_name
 from workerdiag.redaction.secrets import HIDDEN, redacted
 from workerdiag.redaction.values import is_no_secret
 

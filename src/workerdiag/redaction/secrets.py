@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from math import inf
 
-from workerdiag.redaction.commands import MOST_CHARS, option_at
-from workerdiag.redaction.dense import MOST_WORK, Dense, Hints
+from workerdiag.redaction.command_options import MOST_CHARS, option_at
+from workerdiag.redaction.dense_text import MOST_WORK, Dense, Hints
 from workerdiag.redaction.hints import (
     PROGRAMS,
     key_line_hints,
@@ -23,13 +23,13 @@ from workerdiag.redaction.hints import (
     searchable,
     url_hints,
 )
-from workerdiag.redaction.looks import PREFIXES, key_line_at, look_around, look_at
-from workerdiag.redaction.named import name_at, value_of
+from workerdiag.redaction.named_values import name_at, value_of
 from workerdiag.redaction.pem import key_from, key_until, putty_at
-from workerdiag.redaction.quoting import quoted
+from workerdiag.redaction.quotes import quoted
+from workerdiag.redaction.token_shapes import PREFIXES, key_line_at, look_around, look_at
 from workerdiag.redaction.urls import Userinfo, query_at
 from workerdiag.redaction.values import HIDDEN
-from workerdiag.redaction.visible import visible
+from workerdiag.redaction.visible_text import visible
 
 __all__ = ["HIDDEN", "redacted"]
 

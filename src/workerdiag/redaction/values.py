@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 
-from workerdiag.redaction.names import is_about_place, is_header
-from workerdiag.redaction.quoting import bracketed, line_end, quoted
+from workerdiag.redaction.quotes import bracketed, line_end, quoted
+from workerdiag.redaction.secret_names import is_about_place, is_header
 
 HIDDEN = "[hidden]"
 

@@ -21,7 +21,7 @@ from workerdiag.model.rules import (
 )
 from workerdiag.rendering.parts import Item, Outline, Section
 from workerdiag.rendering.text import render_outline
-from workerdiag.rendering.words import VERDICTS, clean, clipped, one_line
+from workerdiag.rendering.wording import VERDICTS, clean, clipped, one_line
 
 #: Longer patterns are cut; `workerdiag knowledge export` has them in full.
 _MOST_CHARACTERS = 120

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from workerdiag.model.diagnosis import Death, Findings
-from workerdiag.rendering.words import clipped, counted, ending, moment, one_line, percent, size, who
+from workerdiag.rendering.wording import clipped, counted, ending, moment, one_line, percent, size, who
 
 #: Lines of deaths that one report shows.
 MOST_DEATHS = 10

@@ -1,7 +1,7 @@
 """
 What a report says, and in which order; each rendering only says how that looks.
 
-Every text in an outline is cleaned (`workerdiag.rendering.words.clean`), none is escaped or wrapped.
+Every text in an outline is cleaned (`workerdiag.rendering.wording.clean`), none is escaped or wrapped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workerdiag.model.evidence import Gap
 from workerdiag.model.rules import GRADES
 from workerdiag.rendering.deaths import crash_line, death_lines, memory_line
 from workerdiag.rendering.parts import Item, Outline, Section
-from workerdiag.rendering.words import (
+from workerdiag.rendering.wording import (
     THE_TASK,
     VERDICTS,
     capitalized,
@@ -27,7 +27,7 @@ from workerdiag.rendering.words import (
     sureness,
 )
 
-#: Below this chance of a cause nobody is blamed for it, whoever the rule says (`reasoning.blame`).
+#: Below this chance of a cause nobody is blamed for it, whoever the rule says (`scoring.blame`).
 SURE_ENOUGH = 0.5
 #: Candidates less likely than this are not worth a line.
 LEAST_CHANCE = 0.01

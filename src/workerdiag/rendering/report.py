@@ -13,7 +13,7 @@ from workerdiag.model.diagnosis import Findings
 from workerdiag.redaction.objects import redacted_object
 from workerdiag.redaction.secrets import redacted
 from workerdiag.rendering.markdown import escape, render_markdown
-from workerdiag.rendering.words import clean, clipped, moment, one_line, percent, size
+from workerdiag.rendering.wording import clean, clipped, moment, one_line, percent, size
 
 T = TypeVar("T")
 

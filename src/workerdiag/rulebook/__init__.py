@@ -8,8 +8,8 @@ it is built, because reading that takes milliseconds and no cattrs.
 from workerdiag.rulebook.advice import SharedAdvice
 from workerdiag.rulebook.compiled import compile_rulebook, patterns
 from workerdiag.rulebook.folder import read_folder
-from workerdiag.rulebook.kinds import SCHEMA, SIGN_KINDS
-from workerdiag.rulebook.loading import load_rulebook, quiet_lines, rules_within, shipped_folder
+from workerdiag.rulebook.load import load_rulebook, quiet_lines, rules_within, shipped_folder
+from workerdiag.rulebook.schema import SCHEMA, SIGN_KINDS
 
 __all__ = [
     "SCHEMA",

@@ -12,8 +12,8 @@ from attrs import evolve
 
 from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.rules import Cause, Landmark, LookAlike, NextLook, Rulebook
-from workerdiag.rulebook.kinds import SIGN_KINDS
-from workerdiag.rulebook.structuring import converter
+from workerdiag.rulebook.schema import SIGN_KINDS
+from workerdiag.rulebook.structure import converter
 
 
 def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) -> str:

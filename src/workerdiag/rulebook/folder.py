@@ -12,8 +12,8 @@ from typing import Any
 from workerdiag.errors import RuleFileError, clean, said_by
 from workerdiag.model.rules import Cause, Landmark, Rulebook
 from workerdiag.rulebook.advice import FAILED_TASK, UNKNOWN, SharedAdvice, looks_for, spread, strangers
-from workerdiag.rulebook.kinds import ENGINE, SCHEMA, SINGULAR
-from workerdiag.rulebook.structuring import advice_mistakes, cause_mistakes, converter, landmark_mistakes
+from workerdiag.rulebook.schema import ENGINE, SCHEMA, SINGULAR
+from workerdiag.rulebook.structure import advice_mistakes, cause_mistakes, converter, landmark_mistakes
 
 #: A file of rules is some kB; patterns are a line each.
 _MOST_BYTES = 512 * 1024

@@ -18,8 +18,8 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import fitting
-from workerdiag.sources.calls import Deadline, Question, answers_to
+from workerdiag.sources import machine_match
+from workerdiag.sources.provider import Deadline, Question, answers_to
 
 #: How coiled names what has a state (coiled/v2/states.py, 1.135.6).
 _KINDS = {
@@ -107,7 +107,7 @@ class CoiledSource:
     def _match(self, found: list[_Worker]) -> Iterator[Evidence]:
         details = self._scene.cluster.cloud.cluster_details(**self._which())
         for victim in self._scene.victims:
-            missed = fitting.missed_at(self._scene, victim)
+            missed = machine_match.missed_at(self._scene, victim)
             worker = next((each for each in details["workers"] if _is_of(each, victim, missed)), None)
             if worker is None:
                 yield _unlisted(victim, str(self._scene.cluster.name))
@@ -151,7 +151,7 @@ class CoiledSource:
         for kind, changes in states.items():
             failed = [each for each in changes if each["state"] == "error"]
             for change in failed:
-                if (fitting.moment(change["updated"]) or since) >= since:
+                if (machine_match.moment(change["updated"]) or since) >= since:
                     name = str(change["stateful_object"]["name"] or "")
                     whose = Identity(name=name.removesuffix(_INSTANCE) or None)
                     yield _chunk("states", name, [_line(kind, change)], whose)
@@ -172,7 +172,7 @@ class CoiledSource:
             own = [each for each in events if each.get("instance_id") in (None, worker.instance_id)]
             text = "".join(f"{each['message']}\n" for each in own).encode()[-_MOST_BYTES:]
             if text:
-                whose = fitting.without_pid(worker.victim.whose)
+                whose = machine_match.without_pid(worker.victim.whose)
                 yield LogChunk(origin=f"coiled cluster logs ({worker.name})", data=text, whose=whose)
 
 
@@ -182,7 +182,7 @@ def _is_of(worker: Mapping[str, Any] | None, victim: Victim, missed: float | Non
     """
     if not worker:
         return False
-    if not fitting.can_have_lived_there(missed, began=fitting.moment(worker.get("created"))):
+    if not machine_match.can_have_lived_there(missed, began=machine_match.moment(worker.get("created"))):
         return False
     if victim.whose.name is not None:
         return bool(worker["name"] == victim.whose.name)
@@ -206,9 +206,9 @@ def _lines(states: Mapping[str, Any], worker: _Worker) -> list[str]:
     What came after it is what Coiled did because of it.
     """
     names = {worker.name, f"{worker.name}{_INSTANCE}"}
-    last = inf if worker.missed is None else worker.missed + fitting.SKEW_S
+    last = inf if worker.missed is None else worker.missed + machine_match.SKEW_S
     changes = [
-        (fitting.moment(change["updated"]) or 0.0, _line(kind, change))
+        (machine_match.moment(change["updated"]) or 0.0, _line(kind, change))
         for kind in ("worker", "worker_instance")
         for change in states.get(kind, ())
         if change["stateful_object"]["name"] in names
@@ -220,7 +220,7 @@ def _line(kind: str, change: Mapping[str, Any]) -> str:
     """
     A state change in the columns in which ``coiled`` logs it.
     """
-    when = fitting.moment(change["updated"])
+    when = machine_match.moment(change["updated"])
     at = dt.datetime.fromtimestamp(when, dt.UTC).strftime("%H:%M:%S (UTC)") if when is not None else "?"
     name = change["stateful_object"]["name"] or ""
     label = _KINDS.get(kind, kind)

@@ -13,7 +13,7 @@ from workerdiag.model.evidence import Event
 from workerdiag.model.scene import Scene
 from workerdiag.sources.addresses import host_of
 
-#: Of whom reasoning learns it (`reasoning/setting.py`).
+#: Who reads it is `scoring.cluster_setup`.
 TOPIC = "cluster-setup"
 #: Class, or package of classes, to the deployment; the more special ones first.
 _OF_CLASS: Mapping[str, Deployment] = {

@@ -8,7 +8,7 @@ import os
 import stat
 from pathlib import Path
 
-from workerdiag.recorder.stderr.noting import file_id
+from workerdiag.recorder.stderr.location import file_id
 
 #: So much of a file is read.
 MOST_BYTES = 16 * 1024

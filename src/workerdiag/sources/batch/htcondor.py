@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.records import Record, percent
+from workerdiag.sources.batch.job_record import Record, percent
 from workerdiag.sources.batch.source import BatchSource
 from workerdiag.sources.batch.systems import HTCONDOR
 

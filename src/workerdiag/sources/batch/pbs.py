@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.records import Record, percent, seconds, size_bytes
+from workerdiag.sources.batch.job_record import Record, percent, seconds, size_bytes
 from workerdiag.sources.batch.source import BatchSource, blocks
 from workerdiag.sources.batch.systems import PBS
 

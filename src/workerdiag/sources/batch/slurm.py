@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from attrs import evolve, frozen
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.records import Record, percent, seconds, size_bytes
+from workerdiag.sources.batch.job_record import Record, percent, seconds, size_bytes
 from workerdiag.sources.batch.source import BatchSource, blocks
 from workerdiag.sources.batch.systems import SLURM
 

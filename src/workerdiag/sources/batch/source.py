@@ -16,8 +16,8 @@ from attrs import evolve
 from workerdiag.model.evidence import Event, Evidence, Gap, Identity, LogChunk, Looked, MemoryReading
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources.batch.job_logs import jobs_by_output
+from workerdiag.sources.batch.job_record import Record, run_of
 from workerdiag.sources.batch.jobs import Jobs, System, jobs_of
-from workerdiag.sources.batch.records import Record, run_of
 from workerdiag.sources.commands import Said, run, why_not
 
 #: What runs a command: `workerdiag.sources.commands.run`, or one that does so elsewhere.

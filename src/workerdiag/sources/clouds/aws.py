@@ -11,8 +11,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from workerdiag.model.scene import Scene
-from workerdiag.sources.calls import Deadline, needed
-from workerdiag.sources.fitting import names_around
+from workerdiag.sources.machine_match import names_around
+from workerdiag.sources.provider import Deadline, needed
 
 #: Private names of instances (Amazon EC2 user guide, "EC2 instance hostname types"): in
 #: us-east-1 ``ip-10-0-1-2.ec2.internal``, elsewhere ``ip-10-0-1-2.eu-west-1.compute.internal``;

@@ -16,8 +16,8 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import fitting
-from workerdiag.sources.calls import Deadline, Question, answers_to, needed
+from workerdiag.sources import machine_match
+from workerdiag.sources.provider import Deadline, Question, answers_to, needed
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
 #: end a machine, and the categories in which the platform speaks for itself.
@@ -65,7 +65,7 @@ class AzureSource:
         """
         cluster = scene.cluster
         known = getattr(cluster, "subscription_id", None) and getattr(cluster, "resource_group", None)
-        lost = fitting.lost_with_their_machines(scene)
+        lost = machine_match.lost_with_their_machines(scene)
         return cls(lost) if lost and scene.cluster_is("AzureVMCluster") and known else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
@@ -111,7 +111,7 @@ class AzureSource:
     def _activity(self, monitor: Any, group: str) -> Iterator[Evidence]:
         names = self._names()
         ours = f"dask-{getattr(self._scene.cluster, 'uuid', None)}-".lower()
-        since = self._scene.since or time.time() - fitting.MISSED_S
+        since = self._scene.since or time.time() - machine_match.MISSED_S
         until = (self._scene.until or time.time()) + _LATE_S
         condition = (
             f"eventTimestamp ge '{_utc(since)}' and eventTimestamp le '{_utc(until)}' "
@@ -133,9 +133,11 @@ class AzureSource:
         """
         operation = _value(event.operation_name)
         late_s = 0.0 if _BY_A_PERSON.search(operation) else _LATE_S
-        missed = fitting.missed_at(self._scene, victim)
-        happened = fitting.moment(event.event_timestamp)
-        return bool(_ENDING.search(operation)) and fitting.came_before(missed, happened, notice_s=late_s)
+        missed = machine_match.missed_at(self._scene, victim)
+        happened = machine_match.moment(event.event_timestamp)
+        return bool(_ENDING.search(operation)) and machine_match.came_before(
+            missed, happened, notice_s=late_s
+        )
 
     def _states(self, compute: Any, group: str) -> Iterator[Evidence]:
         """
@@ -157,7 +159,7 @@ class AzureSource:
                 ],
             }
             if any("deallocat" in str(each.code) for each in statuses or ()):
-                data = fitting.as_json(fitting.picked(told, *told))
+                data = machine_match.as_json(machine_match.picked(told, *told))
                 yield LogChunk(origin=f"az vm get-instance-view ({name})", data=data, whose=victim.whose)
 
 
@@ -186,6 +188,6 @@ def _chunk(event: Any, whose: Identity) -> LogChunk:
     }
     return LogChunk(
         origin=f"az monitor activity-log list ({event.event_data_id})",
-        data=fitting.as_json(fitting.picked(told, *told)),
+        data=machine_match.as_json(machine_match.picked(told, *told)),
         whose=whose,
     )

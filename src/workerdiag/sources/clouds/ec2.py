@@ -14,10 +14,10 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import fitting
-from workerdiag.sources.calls import Deadline, Question, answers_to
+from workerdiag.sources import machine_match
 from workerdiag.sources.clouds.aws import EC2_NAME, client, clock_ahead_s, region_of
 from workerdiag.sources.clouds.ec2_machine import RUNS, Machine, chunk, consoles, spot_requests, status_checks
+from workerdiag.sources.provider import Deadline, Question, answers_to
 
 #: Of the answer to ``DescribeInstances`` (EC2 API reference, version 2016-11-15), what a cause may
 #: be in; never tags or user data.
@@ -64,8 +64,8 @@ class Ec2Source:
         """
         For an ``EC2Cluster``, and where machines have the private names of EC2.
         """
-        named = scene.victims and any(map(EC2_NAME.fullmatch, fitting.names_around(scene)))
-        lost = fitting.lost_with_their_machines(scene)
+        named = scene.victims and any(map(EC2_NAME.fullmatch, machine_match.names_around(scene)))
+        lost = machine_match.lost_with_their_machines(scene)
         return cls(lost) if lost and (named or scene.cluster_is("EC2Cluster")) else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
@@ -97,7 +97,7 @@ class Ec2Source:
         if cluster and self._scene.cluster_is("EC2Cluster"):
             yield {"Name": "tag:Dask Cluster", "Values": [str(cluster)]}
             return
-        hosts = [_named(host) for host in fitting.hosts_of(self._scene)]
+        hosts = [_named(host) for host in machine_match.hosts_of(self._scene)]
         for key in ("instance-id", "private-ip-address"):
             if values := sorted({value for kind, value in hosts if kind == key}):
                 yield {"Name": key, "Values": values}
@@ -128,14 +128,14 @@ class Ec2Source:
     def _machine_of(
         self, victim: Victim, answers: Sequence[Mapping[str, Any]], ahead_s: float
     ) -> Machine | None:
-        missed = fitting.missed_at(self._scene, victim, provider_ahead_s=ahead_s)
+        missed = machine_match.missed_at(self._scene, victim, provider_ahead_s=ahead_s)
         fitting_ones = [
             answer
             for answer in answers
             if _is_of(answer, victim)
-            and fitting.can_have_lived_there(
+            and machine_match.can_have_lived_there(
                 missed,
-                began=fitting.moment(answer.get("LaunchTime")),
+                began=machine_match.moment(answer.get("LaunchTime")),
                 ended=None if answer["State"]["Name"] in RUNS else _changed(answer),
             )
         ]
@@ -152,7 +152,7 @@ class Ec2Source:
         return [
             Machine(answer=each, whose=Identity(name=_tag(each, "Name")))
             for each in answers
-            if _reason(each) in _NEVER_UP and (fitting.moment(each.get("LaunchTime")) or since) >= since
+            if _reason(each) in _NEVER_UP and (machine_match.moment(each.get("LaunchTime")) or since) >= since
         ]
 
     def _ends_with_its_worker(self) -> bool:
@@ -192,7 +192,7 @@ def _reason(answer: Mapping[str, Any]) -> str:
 
 
 def _changed(answer: Mapping[str, Any]) -> float | None:
-    return fitting.moment_in(answer.get("StateTransitionReason"))
+    return machine_match.moment_in(answer.get("StateTransitionReason"))
 
 
 def _forgotten(victim: Victim) -> Gap:
@@ -212,8 +212,10 @@ def _how_it_ended(machine: Machine, with_its_worker: bool) -> Iterator[Evidence]
     The state reason, unless the machine still runs or was stopped because its worker had died.
     """
     reason = _reason(machine.answer)
-    followed = (reason == "Client.InstanceInitiatedShutdown" and with_its_worker) or not fitting.came_before(
-        machine.missed, _changed(machine.answer), notice_s=fitting.NOTICE_S if "Spot" in reason else 0.0
+    followed = (
+        reason == "Client.InstanceInitiatedShutdown" and with_its_worker
+    ) or not machine_match.came_before(
+        machine.missed, _changed(machine.answer), notice_s=machine_match.NOTICE_S if "Spot" in reason else 0.0
     )
     if machine.answer["State"]["Name"] not in RUNS and not followed:
         yield chunk(machine.answer, _KEYS, "describe-instances", machine)

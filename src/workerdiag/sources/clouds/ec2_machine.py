@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.model.evidence import Evidence, Identity, LogChunk
-from workerdiag.sources import fitting
+from workerdiag.sources import machine_match
 from workerdiag.sources.clouds import console
 
 #: States of an instance that has not ended.
@@ -47,9 +47,9 @@ def spot_requests(ec2: Any, found: Sequence[Machine]) -> Iterator[Evidence]:
     answer = ec2.describe_spot_instance_requests(SpotInstanceRequestIds=sorted(asked))
     for request in answer.get("SpotInstanceRequests", ()):
         machine = asked[request["SpotInstanceRequestId"]]
-        when = fitting.moment(request.get("Status", {}).get("UpdateTime"))
+        when = machine_match.moment(request.get("Status", {}).get("UpdateTime"))
         lives = request.get("State") == "active" and request.get("Status", {}).get("Code") == "fulfilled"
-        if not lives and fitting.came_before(machine.missed, when, notice_s=fitting.NOTICE_S):
+        if not lives and machine_match.came_before(machine.missed, when, notice_s=machine_match.NOTICE_S):
             yield chunk(request, _REQUEST_KEYS, "describe-spot-instance-requests", machine)
 
 
@@ -75,19 +75,21 @@ def _had_begun(event: Mapping[str, Any], missed: float | None) -> bool:
     """
     Whether a scheduled event was due when the worker was missed, and not over long before.
     """
-    begins, ends = (fitting.moment(event.get(key)) for key in ("NotBefore", "NotAfter"))
+    begins, ends = (machine_match.moment(event.get(key)) for key in ("NotBefore", "NotAfter"))
     if missed is None or begins is None:
         return False
-    return begins <= missed + fitting.SKEW_S and (ends is None or ends >= missed - fitting.MISSED_S)
+    return begins <= missed + machine_match.SKEW_S and (
+        ends is None or ends >= missed - machine_match.MISSED_S
+    )
 
 
 def _failed_check(status: Mapping[str, Any], missed: float | None) -> Mapping[str, Any]:
     """
     The check of the machine below the instance, if it had failed by then.
     """
-    since = [fitting.moment(each.get("ImpairedSince")) for each in status.get("Details", ())]
+    since = [machine_match.moment(each.get("ImpairedSince")) for each in status.get("Details", ())]
     failed = status.get("Status") == "impaired" and any(
-        fitting.came_before(missed, each) for each in since if each
+        machine_match.came_before(missed, each) for each in since if each
     )
     return status if failed else {}
 
@@ -99,11 +101,11 @@ def consoles(ec2: Any, found: Sequence[Machine]) -> Iterator[Evidence]:
     for machine in found:
         answer = ec2.get_console_output(InstanceId=machine.id)
         text = str(answer.get("Output", ""))
-        started = fitting.moment(machine.answer.get("LaunchTime"))
+        started = machine_match.moment(machine.answer.get("LaunchTime"))
         if lines := console.around(text, started=started, missed=machine.missed):
             origin = f"aws ec2 get-console-output --instance-id {machine.id}"
             yield LogChunk(
-                origin=origin, data=lines, stream="kernel", whose=fitting.without_pid(machine.whose)
+                origin=origin, data=lines, stream="kernel", whose=machine_match.without_pid(machine.whose)
             )
 
 
@@ -113,6 +115,6 @@ def chunk(record: Mapping[str, Any], keys: Iterable[str], command: str, machine:
     """
     return LogChunk(
         origin=f"aws ec2 {command} ({machine.id})",
-        data=fitting.as_json(fitting.picked(record, *keys)),
+        data=machine_match.as_json(machine_match.picked(record, *keys)),
         whose=machine.whose,
     )

@@ -12,10 +12,10 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import fitting
-from workerdiag.sources.calls import Deadline, Question, answers_to
+from workerdiag.sources import machine_match
 from workerdiag.sources.clouds.aws import client, clock_ahead_s, region_of
-from workerdiag.sources.exits import container_exit
+from workerdiag.sources.container_exit import container_exit
+from workerdiag.sources.provider import Deadline, Question, answers_to
 
 #: Of the answer to ``DescribeTasks`` (ECS API reference, version 2014-11-13).
 _TASK_KEYS = (
@@ -62,7 +62,7 @@ class EcsSource:
         For an ``ECSCluster`` or ``FargateCluster`` that has started.
         """
         known = scene.cluster_is("ECSCluster") and getattr(scene.cluster, "cluster_arn", None)
-        lost = fitting.lost_with_their_machines(scene)
+        lost = machine_match.lost_with_their_machines(scene)
         return cls(lost) if lost and known else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
@@ -89,7 +89,7 @@ class EcsSource:
         if not self._scene.victims:
             yield from self._never_started(stopped)
         for victim in self._scene.victims:
-            missed = fitting.missed_at(self._scene, victim, provider_ahead_s=ahead_s)
+            missed = machine_match.missed_at(self._scene, victim, provider_ahead_s=ahead_s)
             task = next((each for each in stopped if self._is_of(each, victim, missed)), None)
             if task is None:
                 yield self._unknown(victim)
@@ -100,9 +100,9 @@ class EcsSource:
         """
         Whether a task had the victim's address, else its name and the definition of its cluster.
         """
-        began = fitting.moment(task.get("startedAt") or task.get("createdAt"))
-        ended = fitting.moment(task.get("stoppedAt"))
-        if not fitting.can_have_lived_there(missed, began=began, ended=ended):
+        began = machine_match.moment(task.get("startedAt") or task.get("createdAt"))
+        ended = machine_match.moment(task.get("stoppedAt"))
+        if not machine_match.can_have_lived_there(missed, began=began, ended=ended):
             return False
         addresses = _addresses(task)
         if addresses and victim.whose.host is not None:
@@ -124,7 +124,7 @@ class EcsSource:
         definitions = {getattr(self._scene.cluster, name, None) for name in names} - {None}
         since = self._scene.since or 0.0
         for task in stopped:
-            lately = (fitting.moment(task.get("stoppedAt")) or since) >= since
+            lately = (machine_match.moment(task.get("stoppedAt")) or since) >= since
             if (
                 task.get("taskDefinitionArn") in definitions
                 and task.get("stopCode") == "TaskFailedToStart"
@@ -167,18 +167,18 @@ def _told(task: Mapping[str, Any], whose: Identity, missed: float | None) -> Ite
 
     It is told of the container, not of the worker's process, which may be another than its first.
     """
-    whose = fitting.without_pid(whose.joined(Identity(container=_id(task))))
-    stopping = fitting.moment(task.get("stoppingAt") or task.get("stoppedAt"))
-    notice_s = fitting.NOTICE_S if task.get("stopCode") == "SpotInterruption" else 0.0
+    whose = machine_match.without_pid(whose.joined(Identity(container=_id(task))))
+    stopping = machine_match.moment(task.get("stoppingAt") or task.get("stoppedAt"))
+    notice_s = machine_match.NOTICE_S if task.get("stopCode") == "SpotInterruption" else 0.0
     asked_for = task.get("stopCode") in ("UserInitiated", "ServiceSchedulerInitiated", "SpotInterruption")
-    if asked_for and not fitting.came_before(missed, stopping, notice_s=notice_s):
+    if asked_for and not machine_match.came_before(missed, stopping, notice_s=notice_s):
         yield Looked(place="ECS task", whose=whose)
         return
     yield _chunk(task, whose)
     container = _worker_container(task.get("containers", ()))
     code = container.get("exitCode") if container else None
     if isinstance(code, int) and code > 0:
-        when = fitting.moment(task.get("stoppedAt"))
+        when = machine_match.moment(task.get("stoppedAt"))
         yield container_exit(code, whose=whose, when=when, said_by="ECS")
     yield Looked(place="ECS task", whose=whose)
 
@@ -219,6 +219,8 @@ def _id(task: Mapping[str, Any]) -> str:
 
 
 def _chunk(task: Mapping[str, Any], whose: Identity) -> LogChunk:
-    told = fitting.picked(task, *_TASK_KEYS)
-    told["containers"] = [fitting.picked(each, *_CONTAINER_KEYS) for each in task.get("containers", ())]
-    return LogChunk(origin=f"aws ecs describe-tasks ({_id(task)})", data=fitting.as_json(told), whose=whose)
+    told = machine_match.picked(task, *_TASK_KEYS)
+    told["containers"] = [machine_match.picked(each, *_CONTAINER_KEYS) for each in task.get("containers", ())]
+    return LogChunk(
+        origin=f"aws ecs describe-tasks ({_id(task)})", data=machine_match.as_json(told), whose=whose
+    )

@@ -13,9 +13,9 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import fitting
-from workerdiag.sources.calls import Deadline, Question, answers_to, needed
+from workerdiag.sources import machine_match
 from workerdiag.sources.clouds import console
+from workerdiag.sources.provider import Deadline, Question, answers_to, needed
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
 _INTERNAL = re.compile(
@@ -79,7 +79,7 @@ class GcpSource:
         """
         For a ``GCPCluster``, and where hosts have internal names of Compute Engine.
         """
-        lost = fitting.lost_with_their_machines(scene)
+        lost = machine_match.lost_with_their_machines(scene)
         return cls(lost) if lost and _project_of(lost) is not None else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
@@ -147,16 +147,16 @@ class GcpSource:
         """
         kind = str(operation.operation_type)
         follows = kind == _BY_THE_GUEST and bool(getattr(self._scene.cluster, "auto_shutdown", False))
-        happened = fitting.moment(operation.insert_time or operation.start_time)
-        missed = fitting.missed_at(self._scene, victim)
-        in_time = fitting.came_before(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
+        happened = machine_match.moment(operation.insert_time or operation.start_time)
+        missed = machine_match.missed_at(self._scene, victim)
+        in_time = machine_match.came_before(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
         return kind in _ENDING and in_time and not follows
 
     def _failed(self, operation: Any, target: str) -> Iterator[LogChunk]:
         """
         An instance of this cluster that could not be made lately.
         """
-        when = fitting.moment(operation.insert_time)
+        when = machine_match.moment(operation.insert_time)
         lately = when is None or when >= (self._scene.since or 0.0)
         if operation.error.errors and lately and not self._scene.victims:
             yield _chunk(operation, Identity(name=target))
@@ -169,12 +169,12 @@ class GcpSource:
         for name, victim in names.items():
             which = {"project": project.name, "zone": project.zone, "instance": name}
             machine = instances.get(**which, **_once(deadline))
-            started = fitting.moment(machine.last_start_timestamp)
+            started = machine_match.moment(machine.last_start_timestamp)
             output = instances.get_serial_port_output(**which, **_once(deadline))
-            missed = fitting.missed_at(self._scene, victim)
+            missed = machine_match.missed_at(self._scene, victim)
             if lines := console.around(output.contents, started=started, missed=missed):
                 origin = f"gcloud compute instances get-serial-port-output {name}"
-                whose = fitting.without_pid(victim.whose)
+                whose = machine_match.without_pid(victim.whose)
                 yield LogChunk(origin=origin, data=lines, stream="kernel", whose=whose)
 
 
@@ -188,7 +188,7 @@ def _project_of(scene: Scene) -> _Project | None:
         project = options.get("projectid") or config.get("projectid")
         zone = options.get("zone") or config.get("zone")
         return _Project(str(project), str(zone) if zone else None) if project else None
-    for host in fitting.hosts_of(scene):
+    for host in machine_match.hosts_of(scene):
         name = _INTERNAL.fullmatch(host)
         if name:
             return _Project(name["project"], name["zone"])

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from workerdiag.model.evidence import Evidence, Identity
-from workerdiag.sources.cluster.asking import Asker
-from workerdiag.sources.cluster.interview import Interview
+from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.queries import answered
+from workerdiag.sources.cluster.session import Interview
 
 #: Topics of events that tell of deaths, where nobody says which are wanted.
 TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")

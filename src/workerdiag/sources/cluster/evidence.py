@@ -10,7 +10,7 @@ from typing import Any
 from workerdiag.model.evidence import NOBODY, Event, Evidence, Identity, LogChunk, MemoryReading
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.health import heartbeat_interval_s, is_well
-from workerdiag.sources.cluster.standing import Standing, executing_in_words
+from workerdiag.sources.cluster.state import Standing, executing_in_words
 
 _Plain = str | int | float | bool | None
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from workerdiag.model.evidence import Evidence, Identity
 from workerdiag.sources.cluster import queries
-from workerdiag.sources.cluster.asking import Asker
-from workerdiag.sources.cluster.patience import when_told
+from workerdiag.sources.cluster.asker import Asker
+from workerdiag.sources.cluster.exit_wait import when_told
 
 #: A nanny that has not answered after so long will not.
 _NANNY_S = 5.0

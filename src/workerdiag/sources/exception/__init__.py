@@ -13,7 +13,7 @@ from workerdiag import foreign
 from workerdiag.errors import said_by
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.sources.exception import slots
-from workerdiag.sources.exception.reading import Link, Reading, read, read_class
+from workerdiag.sources.exception.reader import Link, Reading, read, read_class
 
 #: Of what hangs on one exception (causes, contexts, members of groups), so many are told of.
 MOST_EXCEPTIONS = 30

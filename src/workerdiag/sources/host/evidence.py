@@ -45,7 +45,7 @@ def of_answer(answer: Mapping[str, Any], respondent: Respondent) -> Iterator[Evi
     log = kernel_log(answer)
     told = log.about(respondent.subjects) if log is not None else Told(own=(), common=())
     yield from _of_kernel(told, respondent)
-    group = answer.get("groups", {})
+    group = answer.get("control_groups", {})
     whole = log is not None and log.comparable and reaches_back(answer)
     for index, subject in enumerate(respondent.subjects):
         if subject.own and group.get("version"):
@@ -66,7 +66,7 @@ def kernel_log(answer: Mapping[str, Any]) -> KernelLog | None:
     return KernelLog(
         lines=tuple((float(when), str(text)) for when, text in said["lines"]),
         comparable=bool(said.get("comparable")),
-        group=str(answer.get("groups", {}).get("path", "")),
+        group=str(answer.get("control_groups", {}).get("path", "")),
         drift_s=float(said.get("drift_s", 0.0)),
         signals={pid: signal for pid, signal, _ in reversed(_ends(answer))},
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from workerdiag.errors import worded
 from workerdiag.model.evidence import Gap
-from workerdiag.sources.host.asking import UnreadableAnswerError
+from workerdiag.sources.host.remote_call import UnreadableAnswerError
 from workerdiag.sources.host.respondents import Respondent
 
 #: What to type on the machine itself, where nobody can do it from here.

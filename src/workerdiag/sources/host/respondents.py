@@ -11,15 +11,15 @@ from attrs import frozen
 
 from workerdiag.model.evidence import Identity
 from workerdiag.model.scene import Place, Scene, Victim
-from workerdiag.sources.fitting import scheduler_ahead_s
-from workerdiag.sources.host.asking import (
+from workerdiag.sources.host.locations import is_here, is_loopback, nannies_here
+from workerdiag.sources.host.remote_call import (
     OF_THE_DEAD,
     OF_THE_LIVING,
     ask_here,
     ask_scheduler,
     ask_through_scheduler,
 )
-from workerdiag.sources.host.places import is_here, is_loopback, nannies_here
+from workerdiag.sources.machine_match import scheduler_ahead_s
 
 #: So many processes are asked; each costs its machine some 30 ms of one core.
 MOST_RESPONDENTS = 4

@@ -11,12 +11,12 @@ from typing import Any, Self
 
 from workerdiag.model.evidence import Evidence, Gap, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.host.asking import each_answered, wait_in_loop
 from workerdiag.sources.host.evidence import is_doubtful, of_answer
 from workerdiag.sources.host.gaps import kernel_gap, machine_gap, unsure_gap
-from workerdiag.sources.host.living import of_the_living
+from workerdiag.sources.host.live_workers import of_the_living
+from workerdiag.sources.host.remote_call import each_answered, wait_in_loop
 from workerdiag.sources.host.respondents import Respondent, respondents
-from workerdiag.sources.run import safely
+from workerdiag.sources.runner import safely
 
 #: Of the budget, so much is for asking; the rest for ending in time.
 _ASKING_SHARE = 0.85

@@ -86,7 +86,7 @@ class KubernetesSource:
             answers.put(None)
 
     async def _inquire(self, answers: queue.SimpleQueue[Evidence | None], deadline: float) -> None:
-        from workerdiag.sources.kubernetes.inquiry import Inquiry
+        from workerdiag.sources.kubernetes.session import Inquiry
 
         async with asyncio.timeout(deadline - time.monotonic()):
             await Inquiry(self._target, answers.put, deadline=deadline).ask_all()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from workerdiag.model.evidence import Gap
-from workerdiag.sources.kubernetes.refusals import Refusal, typed, why_failed, why_refused
+from workerdiag.sources.kubernetes.api_errors import Refusal, typed, why_failed, why_refused
 
 SOURCE = "Kubernetes"
 #: What all answers together may hold, and one.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from workerdiag.sources.kubernetes.reading import parts, text
+from workerdiag.sources.kubernetes.fields import parts, text
 
 #: Variables that hold a worker's name: of the operator and of Dask Gateway.
 WORKER_NAME_VARIABLES = ("DASK_WORKER_NAME", "DASK_GATEWAY_WORKER_NAME")

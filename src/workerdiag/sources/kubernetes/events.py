@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from workerdiag.sources.kubernetes.reading import part, seconds, text
+from workerdiag.sources.kubernetes.fields import part, seconds, text
 
 
 @frozen

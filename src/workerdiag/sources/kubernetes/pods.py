@@ -10,7 +10,7 @@ from typing import Any
 from attrs import field, frozen
 
 from workerdiag.sources.kubernetes.containers import WORKER_NAME_VARIABLES, command_words, dask_container
-from workerdiag.sources.kubernetes.reading import part, parts, quantity, seconds, text
+from workerdiag.sources.kubernetes.fields import part, parts, quantity, seconds, text
 
 #: Annotation: of which container kubectl shows the log (Kubernetes documentation, "Well-Known Labels").
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"

@@ -12,8 +12,8 @@ from attrs import evolve
 
 from workerdiag.model.scene import Victim
 from workerdiag.sources.kubernetes.api import Api
+from workerdiag.sources.kubernetes.attribution import Found, find, find_gone
 from workerdiag.sources.kubernetes.events import KubernetesEvent
-from workerdiag.sources.kubernetes.joining import Found, find, find_gone
 from workerdiag.sources.kubernetes.pods import Pod
 from workerdiag.sources.kubernetes.target import Target, name_or_none
 

@@ -17,7 +17,7 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Identity
 from workerdiag.model.scene import Place, Scene, Victim
-from workerdiag.sources.fitting import scheduler_ahead_s
+from workerdiag.sources.machine_match import scheduler_ahead_s
 
 #: Names that Kubernetes allows (RFC 1123); nothing else gets into a request.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")

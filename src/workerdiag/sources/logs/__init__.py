@@ -14,8 +14,8 @@ from workerdiag.sources.logs.gaps import counted_bytes, timed_out, unread
 from workerdiag.sources.logs.inputs import LogInput, OneLog, kind_of, name_of
 from workerdiag.sources.logs.pieces import STALLED, Block, Openers, Recorded, Told, Unbox, Unbundle
 from workerdiag.sources.logs.reader import Names, Reader
-from workerdiag.sources.recorder.choice import in_question
 from workerdiag.sources.recorder.records import Records
+from workerdiag.sources.recorder.selection import in_question
 
 __all__ = ["LogInput", "LogSource", "Unbox", "Unbundle"]
 

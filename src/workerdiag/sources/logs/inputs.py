@@ -22,7 +22,7 @@ from workerdiag.model.evidence import NOBODY, Identity, LogText
 from workerdiag.sources.logs.containers import is_black_box
 from workerdiag.sources.logs.decompress import BLOCK_BYTES, text_of
 from workerdiag.sources.logs.open_files import OpenFile, Stdin, encoded
-from workerdiag.sources.recorder.lines import begins_records
+from workerdiag.sources.recorder.record_lines import begins_records
 
 LogInput = str | os.PathLike[str] | IO[str] | IO[bytes] | LogText
 

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from workerdiag.model.evidence import Evidence, Gap, Looked
 from workerdiag.sources.logs.inputs import OneLog
-from workerdiag.sources.recorder.lines import Record
+from workerdiag.sources.recorder.record_lines import Record
 
 #: Name and bytes of a zip archive to the evidence in it; None: it is no death bundle.
 Unbundle = Callable[[str, bytes], Sequence[Evidence] | None]

@@ -27,7 +27,7 @@ from workerdiag.sources.logs.gaps import (
 )
 from workerdiag.sources.logs.inputs import LogInput, OneLog, logs_in, name_of
 from workerdiag.sources.logs.pieces import STALLED, Block, Openers, Piece, Recorded, Signal, Told
-from workerdiag.sources.recorder.lines import HEAD_BYTES, Record, RecordLines, begins_records
+from workerdiag.sources.recorder.record_lines import HEAD_BYTES, Record, RecordLines, begins_records
 
 #: An input that gives nothing for so long is left alone, if others wait.
 _STALL_S = 1.0

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from workerdiag.model.evidence import Evidence, Gap, Identity
-from workerdiag.sources.recorder.choice import Deaths, chosen, deaths_of_events, has_ring
-from workerdiag.sources.recorder.telling import of_deaths
+from workerdiag.sources.recorder.evidence import of_deaths
+from workerdiag.sources.recorder.selection import Deaths, chosen, deaths_of_events, has_ring
 
 #: The scheduler's topic that deaths are told under (`workerdiag.recorder.settings.TOPIC`).
 TOPIC = "workerdiag-death"
@@ -87,11 +87,11 @@ class RecorderSource:
         """
         The events of the recorder's topic; asking for them by name would make the topic.
         """
-        from workerdiag.sources.cluster import inside, queries, tasks
+        from workerdiag.sources.cluster import queries, snapshot, tasks
 
         if tasks.same_python(await tasks.versions(self._client)):
             try:
-                return await inside.look_at_topic(self._client, TOPIC)
+                return await snapshot.look_at_topic(self._client, TOPIC)
             except Exception:  # noqa: BLE001, S110  it may be forbidden to run anything there
                 pass
         return await queries.events(self._client, TOPIC)

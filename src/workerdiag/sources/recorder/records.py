@@ -10,9 +10,9 @@ from itertools import count
 
 from workerdiag.errors import worded
 from workerdiag.model.evidence import Evidence, Gap
-from workerdiag.sources.recorder.choice import Death, deaths_of_events, recorded
-from workerdiag.sources.recorder.lines import Record
-from workerdiag.sources.recorder.telling import of_deaths
+from workerdiag.sources.recorder.evidence import of_deaths
+from workerdiag.sources.recorder.record_lines import Record
+from workerdiag.sources.recorder.selection import Death, deaths_of_events, recorded
 
 NAME = "flight recorder"
 #: As many as a live scheduler is asked for (`workerdiag.sources.recorder`).

@@ -14,9 +14,9 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import fitting
-from workerdiag.sources.calls import Deadline, Question, answers_to
+from workerdiag.sources import machine_match
 from workerdiag.sources.clouds.aws import client, region_of
+from workerdiag.sources.provider import Deadline, Question, answers_to
 
 #: A worker notes down so when it has its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
 _START = "Start worker at: {address:>26}"
@@ -71,7 +71,7 @@ class CloudWatchSource:
                     what="logs:FilterLogEvents, logs:GetLogEvents",
                     remedy=f"aws logs filter-log-events --log-group-name {shlex.quote(group)} "
                     f"--filter-pattern '\"{_START.format(address=address)}\"'",
-                    ask=partial(_told, logs, group, victim, fitting.missed_at(self._scene, victim)),
+                    ask=partial(_told, logs, group, victim, machine_match.missed_at(self._scene, victim)),
                 )
 
 
@@ -98,7 +98,7 @@ def _told(logs: Any, group: str, victim: Victim, missed: float | None) -> Iterat
     )
     text = "".join(f"{each['message']}\n" for each in answer.get("events", ())).encode()[-_MOST_BYTES:]
     task = Identity(container=stream.rpartition("/")[2])
-    whose = fitting.without_pid(victim.whose.joined(task))
+    whose = machine_match.without_pid(victim.whose.joined(task))
     yield LogChunk(origin=f"aws logs get-log-events {group} {stream}", data=text, whose=whose)
     yield Looked(place="worker log", whose=whose)
 
@@ -110,7 +110,7 @@ def _start(logs: Any, group: str, address: str, missed: float | None) -> Mapping
     params: dict[str, Any] = {"filterPattern": f'"{_START.format(address=address)}"'}
     if missed is not None:
         params["startTime"] = int((missed - _LIFE_S) * 1000)
-        params["endTime"] = int((missed + fitting.SKEW_S) * 1000)
+        params["endTime"] = int((missed + machine_match.SKEW_S) * 1000)
     found: Mapping[str, Any] | None = None
     for _ in range(_MOST_PAGES):
         page = logs.filter_log_events(logGroupName=group, **params)

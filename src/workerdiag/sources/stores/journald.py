@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Gap, LogChunk, Looked
 from workerdiag.model.scene import Place, Scene, Terms, Victim
-from workerdiag.sources import commands, fitting
+from workerdiag.sources import commands, machine_match
 
 #: Of the budget, so much is for the commands; the rest for ending in time.
 _COMMAND_SHARE = 0.8
@@ -57,7 +57,7 @@ class JournalSource:
         """
         asked: set[tuple[str, int]] = set()
         for victim, match in self._here:
-            missed = int(fitting.missed_at(self._scene, victim) or self._scene.until or 0)
+            missed = int(machine_match.missed_at(self._scene, victim) or self._scene.until or 0)
             if (match, missed) in asked:
                 continue
             asked.add((match, missed))
@@ -88,7 +88,7 @@ def _told(victim: Victim, match: str, missed: int, *, within_s: float) -> Iterat
         yield LogChunk(
             origin=" ".join(["journalctl", *selection]),
             data=said.output,
-            whose=fitting.without_pid(victim.whose) if selection[0] == "--unit" else victim.whose,
+            whose=machine_match.without_pid(victim.whose) if selection[0] == "--unit" else victim.whose,
         )
         yield Looked(place="journal", whose=victim.whose)
     else:

@@ -21,8 +21,8 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources import fitting
-from workerdiag.sources.calls import Deadline, Question, answers_to
+from workerdiag.sources import machine_match
+from workerdiag.sources.provider import Deadline, Question, answers_to
 
 #: Labels that hold the name of a pod, task or job, of whichever agent (promtail, Alloy, Fluent Bit,
 #: the Docker driver, OpenTelemetry), the commonest first.
@@ -91,7 +91,7 @@ class LokiSource:
             ask=partial(_known_labels, api, labels),
         )
         for victim in self._scene.victims:
-            missed = fitting.missed_at(self._scene, victim) or self._scene.until or time.time()
+            missed = machine_match.missed_at(self._scene, victim) or self._scene.until or time.time()
             yield Question(
                 what="/loki/api/v1/query_range",
                 remedy=f"logcli {self._typed} query {_typed_query(victim)}",
@@ -209,6 +209,10 @@ def _chunk(stream: Mapping[str, Any], victim: Identity, *, own: bool) -> LogChun
     lines = sorted((int(at), str(line)) for at, line, *_ in stream["values"])
     data = "".join(f"{line}\n" for _, line in lines).encode()
     pod = next((labels[each] for each in _OWN_LABELS[:4] if each in labels), None)
-    whose = fitting.without_pid(victim.joined(Identity(container=pod))) if own else Identity(host=victim.host)
+    whose = (
+        machine_match.without_pid(victim.joined(Identity(container=pod)))
+        if own
+        else Identity(host=victim.host)
+    )
     name = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())[:6])
     return LogChunk(origin=f"loki {{{name}}}"[:200], data=data, whose=whose)

@@ -1,0 +1,36 @@
+"""
+The rules that `explain` judges by where the caller gives none, loaded once for a process.
+"""
+
+from __future__ import annotations
+
+from attrs import define, field
+
+from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.model.rules import Rulebook
+from workerdiag.rulebook import rules_within
+
+
+@define
+class Rules:
+    """
+    The rules in force; a pack that loads too slowly for one call is there for a later one.
+    """
+
+    _whole: tuple[Rulebook, Matcher] | None = field(default=None, init=False)
+
+    def within(self, packs_s: float) -> tuple[Rulebook, Matcher]:
+        """
+        The rules with those packs that load in so many seconds, ready to run.
+        """
+        if self._whole is not None:
+            return self._whole
+        book, is_whole = rules_within(packs_s)
+        ready = book, Matcher(book)
+        if is_whole:
+            self._whole = ready
+        return ready
+
+
+#: Frozen values: two callers may share them, and two that come first at once each load them.
+RULES = Rules()

@@ -1,0 +1,3 @@
+"""
+Tools for authors of rules: lint, evaluate, lock and draft them.
+"""

@@ -1,0 +1,187 @@
+"""
+A draft of a rule, from a log that no rule explains.
+
+Lines that healthy clusters write too (``knowledge/quiet.txt``) and lines that a rule knows are
+left out; of what remains, the gravest and those nearest to the end of a process come first.
+What a person must think about is marked TODO in the draft.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from attrs import evolve, frozen
+
+from workerdiag.matching.match import match
+from workerdiag.matching.scan.literals import NoLiteralError, literals
+from workerdiag.matching.text.line_parser import Line, take_apart
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import LogChunk
+from workerdiag.model.rules import Rulebook
+
+#: Signs that a draft proposes, at most.
+MOST_SIGNS = 6
+#: Lines that are read, and characters of each.
+MOST_LINES = 200_000
+_LINE_CHARS = 400
+#: Marks that a process ended here; an unusual line shortly before one is worth more.
+_ENDS = ("death", "ended", "removal", "restart", "blame")
+_NEAR_LINES = 40
+_GRAVITY = {"CRITICAL": 5, "ERROR": 4, "WARNING": 2, "INFO": 0, "DEBUG": 0}
+
+#: What differs from run to run, with the pattern that stands for it; the first that fits.
+_VARYING = (
+    (re.compile(r"\w+://[^\s'\",;<>()]+"), r"\w+://\S+"),
+    (re.compile(r"(?:/[\w.@+-]+){2,}/?|[A-Z]:\\[\w\\.@+-]+"), r"[\w./\\@:+-]+"),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{14,}\b"), r"[0-9a-f-]+"),
+    (re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b"), r"[0-9a-fx]+"),
+    (re.compile(r"\d[\d.,:]*\d|\d"), r"[\d.,:]+"),
+    (re.compile(r"(?<!\w)'[^']{1,80}'(?!\w)|\"[^\"]{1,80}\""), r"""['"][^'"]+['"]"""),
+)
+#: A header of a logger that `take_apart` does not know: time, name, level.
+_STRANGE_HEADER = re.compile(
+    r"^[\d\s:.,T/+Z\[\]-]{8,40}[\w.\[\] -]{0,80}?\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b[\]\s:|-]*"
+)
+_ANY_VARYING = re.compile("|".join(f"({shape.pattern})" for shape, _ in _VARYING))
+
+
+@frozen(kw_only=True)
+class Unusual:
+    """
+    A line that neither healthy clusters write nor a rule knows.
+    """
+
+    template: str
+    text: str
+    where: str
+    worth: float
+    times: int = 1
+
+
+def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collection[str]) -> list[Unusual]:
+    """
+    The unusual lines of some logs, the most telling first, each template once.
+
+    Args:
+        chunks: The logs; chunks of one log follow each other.
+        book: What is known already.
+        quiet: Templates of what healthy clusters write (`template`).
+    """
+    matches = match(chunks, book)
+    known = {(each.origin, line) for each in matches for line in range(each.line, each.last_line + 1)}
+    ends = [(each.origin, each.line) for each in matches if each.role in _ENDS and not each.sign]
+    found: dict[str, Unusual] = {}
+    for origin, number, line in _lines(chunks):
+        said = _STRANGE_HEADER.sub("", line.message[:_LINE_CHARS])
+        shape = template(said)
+        if (origin, number) in known or shape in quiet or not _says_something(shape):
+            continue
+        worth = _worth(line, any(where == origin and 0 <= end - number <= _NEAR_LINES for where, end in ends))
+        before = found.get(shape)
+        if before is None:
+            found[shape] = Unusual(template=shape, text=said.strip(), where=f"{origin}:{number}", worth=worth)
+        else:
+            found[shape] = evolve(before, worth=max(worth, before.worth), times=before.times + 1)
+    return sorted(found.values(), key=lambda each: (-each.worth, each.times, each.where))
+
+
+def draft(lines: Sequence[Unusual], matches: Sequence[Match] = ()) -> str:
+    """
+    A rule file in TOML with the unusual lines as signs, to be finished by a person.
+    """
+    signs = [sign for each in lines for sign in _sign(each, len(lines))][:MOST_SIGNS]
+    ended = sorted({each.owner for each in matches if each.role == "death"})
+    seen = f"# Deaths in the log: {', '.join(ended)}\n" if ended else ""
+    return _HEAD.format(seen=seen) + "\n".join(signs)
+
+
+def template(text: str) -> str:
+    """
+    *text* without what differs from run to run: numbers, addresses, paths, quoted names.
+    """
+    return _ANY_VARYING.sub("<>", text.strip()[:_LINE_CHARS])
+
+
+def generalised(text: str) -> str:
+    """
+    An RE2 pattern for all lines like *text*.
+    """
+    pieces, at = [], 0
+    for found in _ANY_VARYING.finditer(text):
+        pieces += [_escaped(text[at : found.start()]), _VARYING[(found.lastindex or 1) - 1][1]]
+        at = found.end()
+    return "".join((*pieces, _escaped(text[at:])))
+
+
+_HEAD = """\
+{seen}# TODO: choose family and name; the file is causes/<family>/<name>.toml
+id = "TODO.todo"
+revision = 1
+title = "TODO: what happened, in one line"
+why = "TODO: what happens and why, in words a data scientist understands"
+ends = "crashed"      # TODO: stopped raised killed crashed never-started standstill disconnected
+blame = "unknown"     # TODO: task configuration environment platform operator nobody unknown
+retry = "unknown"     # TODO: safe unsafe unknown
+status = "experimental"
+references = []       # TODO: documentation, issue
+
+[[mitigation]]
+do = "TODO: what to change"
+
+"""
+
+
+def _lines(chunks: Iterable[LogChunk]) -> Iterator[tuple[str, int, Line]]:
+    texts: dict[str, bytes] = {}
+    for chunk in chunks:
+        texts[chunk.origin] = texts.get(chunk.origin, b"") + chunk.data
+    for origin, data in texts.items():
+        for number, raw in enumerate(data.split(b"\n")[:MOST_LINES], 1):
+            if raw.strip() and not raw.startswith(b"    "):  # code that a traceback quotes
+                yield origin, number, take_apart(raw[: 4 * _LINE_CHARS])
+
+
+def _says_something(shape: str) -> bool:
+    """
+    Whether a line has words of its own: not a traceback's frame, a rule of dashes, a table.
+    """
+    words = re.findall(r"[A-Za-z]{3,}", shape.replace("<>", ""))
+    frame = shape.lstrip().startswith(("File ", "Traceback", "^", "~", "|", "+", "at "))
+    return len(words) >= 2 and not frame
+
+
+def _worth(line: Line, near_an_end: bool) -> float:  # noqa: FBT001
+    raised = re.search(r"\b\w*(?:Error|Exception|Killed|Abort|Fatal|fault)\b", line.text) is not None
+    stranger = _STRANGE_HEADER.match(line.text)
+    level = line.level or (stranger[1] if stranger else "")
+    return _GRAVITY.get(level, 1) + 3 * raised + 2 * near_an_end
+
+
+def _sign(line: Unusual, among: int) -> Iterator[str]:
+    pattern = generalised(line.text)
+    try:
+        literals(pattern)
+    except NoLiteralError:
+        return
+    name = "-".join(re.findall(r"[a-z0-9]+", line.template.lower().replace("<>", ""))[:5]) or "said"
+    yield (
+        f"[[sign]]  # {line.where}, seen {line.times} times, one of {among} unusual lines\n"
+        f'kind = "log"\nname = {_quoted(name)}\npattern = {_quoted(pattern)}\n'
+        'grade = "weak"  # TODO: decisive strong moderate weak hint\n'
+        f"seen = [{_quoted(line.text)}]\nlookalikes = []  # TODO: lines that are not for this rule\n"
+    )
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([.^$*+?{}\[\]|()\\])", r"\\\1", text)
+
+
+def _quoted(text: str) -> str:
+    """
+    *text* as a TOML string: literal where it can be, for patterns read better so.
+    """
+    if "'" not in text and all(char.isprintable() for char in text):
+        return f"'{text}'"
+    plain = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in plain) + '"'

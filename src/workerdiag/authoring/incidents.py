@@ -1,0 +1,151 @@
+"""
+Whole incidents whose cause is known: what rules are tried on, and their certainty is measured on.
+
+A folder of incidents holds one folder for each: the texts that were left behind, and
+``meta.toml``, which says what they are to be explained by. `knowledge/README.md` has the keys.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from workerdiag.errors import RuleFileError
+from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.model.diagnosis import OUTCOMES, Findings
+from workerdiag.model.evidence import Evidence
+from workerdiag.model.rules import Rulebook
+from workerdiag.pipeline import diagnose
+from workerdiag.sources.logs import LogSource
+
+#: What says how an incident is to be explained; every other file beside it is a text of it.
+META = "meta.toml"
+#: Reading what lies on disk takes milliseconds; a folder on a network that hangs must still end.
+_READING_S = 60.0
+#: Key to what its value must be.
+_KEYS: Mapping[str, str] = {
+    "about": "a sentence",
+    "expected": "a list of ids of causes, or of outcomes",
+    "quiet": "true or false",
+    "origin": '"recorded" or "built"',
+    "source": "where the formats of a built one are from",
+    "distributed": "a release",
+    "python": "a release",
+}
+
+
+@frozen(kw_only=True)
+class KnownIncident:
+    """
+    One incident, with what it is to be explained by.
+    """
+
+    #: Name of its folder.
+    name: str
+    #: The texts that it left, in the order in which they are read.
+    logs: tuple[Path, ...]
+    #: Ids of causes, or outcomes ("unknown", "no-death"); each is a right answer.
+    expected: tuple[str, ...]
+    #: Nothing went wrong: no cause that is not expected may be given.
+    quiet: bool = False
+    #: Everything that its ``meta.toml`` says.
+    meta: Mapping[str, Any] = field(factory=dict, hash=False, repr=False)
+
+
+def read_incidents(folder: Path) -> list[KnownIncident]:
+    """
+    The incidents of *folder*, sorted by name.
+
+    Raises:
+        RuleFileError: An incident has problems; it lists all of all incidents.
+    """
+    found, problems = [], []
+    for place in sorted(each for each in folder.iterdir() if each.is_dir() and not _is_hidden(each)):
+        meta, mistakes = _meta(place / META)
+        logs = tuple(each for each in texts_in(place) if each.name != META)
+        if not logs:
+            mistakes.append("holds no text to explain")
+        problems += [f"{place.name}: {each}" for each in mistakes]
+        if not mistakes:
+            found.append(
+                KnownIncident(
+                    name=place.name,
+                    logs=logs,
+                    expected=tuple(meta["expected"]),
+                    quiet=meta.get("quiet", False),
+                    meta=meta,
+                )
+            )
+    if problems:
+        raise RuleFileError(str(folder), tuple(problems))
+    return found
+
+
+def texts_in(folder: Path) -> list[Path]:
+    """
+    The files directly in *folder*, sorted by name, without hidden ones.
+    """
+    return sorted(each for each in folder.iterdir() if each.is_file() and not _is_hidden(each))
+
+
+def evidence_of(logs: Sequence[Path]) -> Iterator[Evidence]:
+    """
+    What `explain` would read from *logs*.
+    """
+    return LogSource(logs).collect(budget_s=_READING_S)
+
+
+def explained(logs: Sequence[Path], book: Rulebook, matcher: Matcher) -> Findings:
+    """
+    What someone is told who has *logs* and nothing else.
+    """
+    return diagnose(evidence_of(logs), book, matcher=matcher)
+
+
+def answer(findings: Findings) -> str:
+    """
+    What *findings* name: the id of the likeliest cause, else the outcome.
+    """
+    return findings.top.id if findings.outcome == "explained" and findings.top else findings.outcome
+
+
+def unknown_names(incidents: Iterable[KnownIncident], book: Rulebook) -> Iterator[str]:
+    """
+    What incidents expect and nobody can answer, each with the incident's name.
+    """
+    known = {*(cause.id for cause in book.causes), *OUTCOMES} - {"explained"}
+    for each in incidents:
+        for name in each.expected:
+            if name not in known:
+                yield f"incident {each.name}: expects {name}, which is no cause and no outcome"
+
+
+def _meta(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """
+    What a ``meta.toml`` says, and what is wrong with it.
+    """
+    try:
+        meta = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}, [f"has no {META}"]
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        return {}, [f"{META}: {problem}"]
+    wrong = [f"{META}: unknown key {key}" for key in sorted(set(meta) - set(_KEYS))]
+    expected, quiet = meta.get("expected"), meta.get("quiet", False)
+    if not isinstance(expected, list) or not expected or not all(isinstance(each, str) for each in expected):
+        wrong.append(f"{META}: .expected: must be {_KEYS['expected']}")
+    if not isinstance(quiet, bool):
+        wrong.append(f"{META}: .quiet: must be {_KEYS['quiet']}")
+    texts = [key for key in _KEYS if key not in ("expected", "quiet")]
+    wrong += [
+        f"{META}: .{key}: must be {_KEYS[key]}" for key in texts if not isinstance(meta.get(key, ""), str)
+    ]
+    return meta, wrong
+
+
+def _is_hidden(path: Path) -> bool:
+    return path.name.startswith((".", "__"))

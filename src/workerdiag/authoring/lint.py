@@ -1,0 +1,198 @@
+"""
+Whether a rulebook keeps what it promises: its patterns, its own examples, its references.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+from workerdiag.matching.match import match, pattern_texts
+from workerdiag.matching.regex import BadPatternError, pattern
+from workerdiag.matching.scan.literals import NoLiteralError, literals, stands_in_healthy_logs
+from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.model.evidence import LogChunk
+from workerdiag.model.mitigation import (
+    CAPTURED_WORDS,
+    CRASH_WORDS,
+    MEMORY_WORDS,
+    SETTING_WORDS,
+    STACK,
+    Mitigation,
+)
+from workerdiag.model.rules import (
+    AbsentSign,
+    Cause,
+    LandmarkSign,
+    LogSign,
+    Rulebook,
+    Sign,
+    TogetherSign,
+)
+
+#: What is seen where workers never start: the consequence of every cause that keeps them from it.
+NO_WORKERS = "standstill.no-workers"
+
+
+def lint(book: Rulebook) -> list[str]:
+    """
+    Problems of patterns and references, all of them, each with id and sign.
+    """
+    problems = list(_pattern_problems(book))
+    if not problems:
+        problems += _reference_problems(book)
+    return problems
+
+
+def prove(book: Rulebook) -> list[str]:
+    """
+    Signs that miss a line they are for, or match one they are not.
+    """
+    matcher = Matcher(book)
+    problems = []
+    for owner, name, rule in book.log_rules():
+        label = f"{owner} {name}".strip()
+        problems += [
+            f"{label}: does not match a line it is for: {line!r}"
+            for line in rule.seen
+            if not _shows(line, owner, name, book, matcher)
+        ]
+        problems += [
+            f"{label}: matches a line it is not for: {line!r}"
+            for line in rule.lookalikes
+            if _shows(line, owner, name, book, matcher)
+        ]
+        if not rule.seen:
+            problems.append(f"{label}: has no `seen` line")
+    return problems
+
+
+def unproven(book: Rulebook) -> list[str]:
+    """
+    Log signs that show no line they are not for: nobody has said what they might be taken for.
+    """
+    return [
+        f"{owner} {name}: has no `lookalikes` line"
+        for owner, name, rule in book.log_rules()
+        if isinstance(rule, LogSign) and not rule.lookalikes
+    ]
+
+
+def _shows(line: str, owner: str, name: str, book: Rulebook, matcher: Matcher) -> bool:
+    found = match([LogChunk(origin="example", data=line.encode())], book, matcher)
+    return any(each.owner == owner and each.sign == name for each in found)
+
+
+def _pattern_problems(book: Rulebook) -> Iterator[str]:
+    for owner, name, rule in book.log_rules():
+        label = f"{owner} {name}".strip()
+        yield from _compiles(label, rule.pattern)
+        yield from _compiles(label, rule.unless)
+        try:
+            found = literals(rule.pattern)
+            if isinstance(rule, LogSign) and stands_in_healthy_logs(rule.pattern):
+                yield f"{label}: its fixed text stands in healthy logs all the time: {found}"
+        except NoLiteralError as problem:
+            yield f"{label}: {problem}"
+    for cause in book.causes:
+        for sign in (*cause.signs, *cause.against):
+            for text in pattern_texts(sign):
+                yield from _compiles(f"{cause.id} {sign.name}", text)
+
+
+def _compiles(label: str, text: str | None) -> Iterator[str]:
+    if text is None:
+        return
+    try:
+        pattern(text)
+    except BadPatternError as problem:
+        yield f"{label}: not in RE2's language: {problem}: {text!r}"
+
+
+def _reference_problems(book: Rulebook) -> Iterator[str]:
+    causes = {each.id for each in book.causes}
+    landmarks = {each.id for each in book.landmarks}
+    for cause in book.causes:
+        yield from _lifecycle(cause, causes)
+        for named in (*cause.explains, *(each.cause for each in cause.look_alikes)):
+            if named not in causes:
+                yield f"{cause.id}: names a cause that is not there: {named}"
+        for sign in (*cause.signs, *cause.against):
+            for mark in _marks_named(cause, sign):
+                if mark not in landmarks:
+                    yield f"{cause.id} {sign.name}: names a landmark that is not there: {mark}"
+        known = _known_words(cause, book)
+        for number, mitigation in enumerate(cause.mitigations, 1):
+            for word in sorted(_quoted(mitigation) - known):
+                yield f"{cause.id} mitigation {number}: quotes what no death has: {{{word}}}"
+            for name in sorted({*mitigation.signs} - {each.name for each in cause.signs}):
+                yield f"{cause.id} mitigation {number}: is for a sign that the cause does not have: {name}"
+    yield from _circles(book)
+
+
+def _lifecycle(cause: Cause, causes: Collection[str]) -> Iterator[str]:
+    if cause.status == "deprecated" and not cause.deprecated_because:
+        yield f"{cause.id}: is deprecated and does not say why (deprecated_because)"
+    if cause.successor and cause.successor not in causes:
+        yield f"{cause.id}: names a successor that is not there: {cause.successor}"
+    if cause.ends == "never-started" and NO_WORKERS in causes and NO_WORKERS not in cause.explains:
+        yield f"{cause.id}: keeps workers from starting and does not explain {NO_WORKERS}"
+
+
+def _marks_named(cause: Cause, sign: Sign) -> tuple[str, ...]:
+    if isinstance(sign, LandmarkSign):
+        return (sign.landmark,)
+    if isinstance(sign, AbsentSign):
+        return sign.landmarks
+    if isinstance(sign, TogetherSign):
+        own = {each.name for each in cause.signs}
+        return tuple(each for each in sign.signs if each not in own)
+    return ()
+
+
+def _quoted(mitigation: Mitigation) -> set[str]:
+    """
+    The names in braces, and those that decide whether a mitigation is worded at all.
+    """
+    said = (mitigation.do, mitigation.look, mitigation.when, mitigation.cost)
+    typed = (mitigation.example, *mitigation.examples.values())
+    deciding = (*mitigation.needs, *mitigation.unless, *mitigation.only_with)
+    return {*re.findall(r"\{([a-z_]+)\}", " ".join((*said, *typed))), *deciding}
+
+
+def _known_words(cause: Cause, book: Rulebook) -> set[str]:
+    """
+    What a mitigation of *cause* may quote.
+    """
+    captured = _captures(cause, book)
+    of_crashes = CRASH_WORDS if STACK in captured else ()
+    return {*MEMORY_WORDS, *SETTING_WORDS, *of_crashes, *captured.intersection(CAPTURED_WORDS)}
+
+
+def _captures(cause: Cause, book: Rulebook) -> set[str]:
+    """
+    The names of groups in the patterns that show *cause*.
+    """
+    marks = {each for sign in cause.signs for each in _marks_named(cause, sign)}
+    texts = [each.pattern for each in book.landmarks if each.id in marks]
+    for sign in cause.signs:
+        texts += [sign.pattern] if isinstance(sign, LogSign) else pattern_texts(sign)
+    return {name for text in texts for name in re.findall(r"\(\?P<(\w+)>", text)}
+
+
+def _circles(book: Rulebook) -> Iterator[str]:
+    explains: dict[str, tuple[str, ...]] = {each.id: each.explains for each in book.causes}
+
+    def reaches(start: str, goal: str, seen: set[str]) -> bool:
+        for each in explains.get(start, ()):
+            if each == goal or (each not in seen and reaches(each, goal, seen | {each})):
+                return True
+        return False
+
+    for cause in book.causes:
+        if reaches(cause.id, cause.id, set()):
+            yield f"{cause.id}: explains itself in a circle: {_circle(cause, explains)}"
+
+
+def _circle(cause: Cause, explains: dict[str, tuple[str, ...]]) -> str:
+    return f"{cause.id} explains {', '.join(explains[cause.id])}"

@@ -1,0 +1,243 @@
+"""
+Reads a death bundle back, whoever made it and whatever became of it on the way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from workerdiag.bundle.archive import Archive
+from workerdiag.bundle.evidence_json import UnknownKindError, log_of, piece_of
+from workerdiag.bundle.layout import (
+    CONFIGURATION,
+    DIAGNOSIS,
+    EVIDENCE,
+    KIND,
+    LOG_KIND,
+    MANIFEST,
+    MOST_JSON_MARKS,
+    MOST_PARTS,
+    MOST_PIECES,
+    SCHEMA,
+    VERSIONS,
+)
+from workerdiag.bundle.retention.kept_evidence import Kept, KeptLog, LogPart
+from workerdiag.errors import BadReportError, BundleError
+from workerdiag.model.diagnosis import Findings
+from workerdiag.model.evidence import Evidence, Gap
+from workerdiag.rendering.json import from_json
+
+_MOST_SMALL_BYTES = 256 * 1024
+_NEWER = "upgrade workerdiag, or use the version that wrote it"
+_DAMAGED = "copy or download it again"
+
+
+@frozen(kw_only=True, eq=False)
+class Bundle:
+    """
+    What is in a death bundle.
+    """
+
+    #: Path or other name under which it was found.
+    name: str
+    manifest: Mapping[str, Any]
+    #: The diagnosis as it was saved; None if it cannot be read.
+    findings: Findings | None = None
+    kept: Kept = field(factory=Kept)
+    #: Of the process that wrote it.
+    versions: Mapping[str, str] = field(factory=dict)
+    configuration: Mapping[str, str] = field(factory=dict)
+    #: What could not be read of it.
+    gaps: tuple[Gap, ...] = ()
+
+    def evidence(self) -> Iterator[Evidence]:
+        """
+        The evidence, to be judged again, and what could not be read of it.
+        """
+        yield from self.kept.evidence()
+        yield from self.gaps
+
+
+def evidence_in(name: str, data: bytes) -> tuple[Evidence, ...] | None:
+    """
+    The evidence in a zip archive; None if that is no death bundle.
+
+    Raises:
+        BundleError: It is one, and nothing in it can be read.
+    """
+    bundle = read_bundle(name, data)
+    return tuple(bundle.evidence()) if bundle else None
+
+
+def read_bundle(name: str, data: bytes) -> Bundle | None:
+    """
+    What is in a zip archive; None if that is no death bundle.
+
+    Nothing is written to disk, and memory stays bounded. What is damaged, or of a version that is
+    not known yet, is a gap.
+
+    Raises:
+        BundleError: It is one, and nothing in it can be read.
+    """
+    archive = Archive(data)
+    archive.within(MANIFEST)
+    manifest = _parsed(archive, MANIFEST, _MOST_SMALL_BYTES)
+    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
+        return None
+    reader = _Reader(name, archive)
+    findings = reader.findings()
+    kept = reader.kept(manifest)
+    if findings is None and not kept.items:
+        why = "; ".join(archive.problems[:3]) or "it holds neither a diagnosis nor evidence"
+        raise BundleError(name, why, _DAMAGED)
+    return Bundle(
+        name=name,
+        manifest=manifest,
+        findings=findings,
+        kept=kept,
+        versions=reader.texts(VERSIONS),
+        configuration=reader.texts(CONFIGURATION),
+        gaps=tuple(reader.gaps(manifest)),
+    )
+
+
+class _Reader:
+    """
+    One bundle, while it is read.
+    """
+
+    def __init__(self, name: str, archive: Archive) -> None:
+        self._name = name
+        self._archive = archive
+        self._unknown: Counter[str] = Counter()
+        self._malformed = 0
+        self._read: set[str] = set()
+
+    def findings(self) -> Findings | None:
+        content = self._archive.read(DIAGNOSIS)
+        if content is None or not _is_modest(content):
+            return None
+        try:
+            return Findings(**from_json(content.decode("utf-8")))
+        except (BadReportError, UnicodeDecodeError) as problem:
+            self._archive.note(f"{DIAGNOSIS}: {problem}"[:300])
+            return None
+
+    def kept(self, manifest: Mapping[str, Any]) -> Kept:
+        content = _parsed(self._archive, EVIDENCE)
+        pieces = content.get("pieces") if isinstance(content, dict) else None
+        items = self._items(pieces) if isinstance(pieces, list) else ()
+        left_out = manifest.get("left_out")
+        notes = left_out[:20] if isinstance(left_out, list) else []
+        return Kept(items=tuple(items), left_out=tuple(str(each)[:300] for each in notes))
+
+    def texts(self, file: str) -> dict[str, str]:
+        """
+        A file that holds names and values.
+        """
+        content = _parsed(self._archive, file, _MOST_SMALL_BYTES)
+        if not isinstance(content, dict):
+            return {}
+        return {
+            str(key)[:200]: "" if each is None else str(each)[:500]
+            for key, each in list(content.items())[:500]
+        }
+
+    def gaps(self, manifest: Mapping[str, Any]) -> Iterator[Gap]:
+        """
+        What could not be read.
+        """
+        said = [*self._archive.problems[:5]]
+        if self._malformed:
+            said.append(f"{self._malformed} pieces of evidence are malformed and were passed over")
+        if said:
+            yield self._gap("; ".join(said), _DAMAGED)
+        newer = []
+        schema = manifest.get("schema")
+        if schema != SCHEMA:
+            newer.append(f"it has schema {str(schema)[:20]}, and this version reads {SCHEMA}")
+        if self._unknown:
+            kinds = ", ".join(sorted(self._unknown)[:5])
+            newer.append(f"{self._unknown.total()} pieces of unknown kinds were passed over ({kinds})")
+        if newer:
+            yield self._gap("; ".join(newer), _NEWER)
+
+    def _gap(self, detail: str, remedy: str) -> Gap:
+        return Gap(source=f"bundle {self._name}", reason="malformed", detail=detail[:500], remedy=remedy)
+
+    def _items(self, pieces: list[Any]) -> Iterator[Evidence | KeptLog]:
+        if len(pieces) > MOST_PIECES:
+            self._archive.note(f"of {len(pieces)} pieces of evidence the first {MOST_PIECES} were read")
+        for plain in pieces[:MOST_PIECES]:
+            try:
+                if isinstance(plain, dict) and plain.get("kind") == LOG_KIND:
+                    yield self._log(plain)
+                else:
+                    yield piece_of(plain)
+            except UnknownKindError as problem:
+                self._unknown[str(problem)] += 1
+            except Exception:  # noqa: BLE001  cattrs and validators raise anything
+                self._malformed += 1
+
+    def _log(self, plain: Mapping[str, Any]) -> KeptLog:
+        log, parts = log_of(plain)
+        file = str(plain["file"]) if parts else ""
+        if file in self._read:
+            self._archive.note(f"{file}: it is named for more than one log")
+            return log
+        self._read.add(file)
+        text = self._archive.read(file) if parts else b""
+        if text is None:
+            self._archive.note(f"the text of {log.origin} is not there")
+            return log
+        return evolve(log, parts=_parts(text, parts))
+
+
+def _parts(text: bytes, described: list[tuple[int, int]]) -> tuple[LogPart, ...]:
+    """
+    The parts of a log's text, without the lines that stand between them for a person.
+
+    Text that somebody has edited does not fit its description: it is taken as one.
+    """
+    whole = (LogPart(first_line=1, data=text),)
+    if len(described) > MOST_PARTS:
+        return whole
+    parts, at = [], 0
+    for index, (first_line, size) in enumerate(described):
+        if index or first_line > 1:
+            line_end = text.find(b"\n", at)
+            if line_end < 0 or not text.startswith(b"[workerdiag: lines ", at):
+                return whole
+            at = line_end + 1
+        parts.append(LogPart(first_line=first_line, data=text[at : at + size]))
+        at += size
+    return tuple(parts) if at == len(text) else whole
+
+
+def _parsed(archive: Archive, name: str, *most: int) -> Any:
+    """
+    What a JSON file holds; None if it is not there or is none.
+    """
+    content = archive.read(name, *most)
+    if content is None:
+        return None
+    if not _is_modest(content):
+        archive.note(f"{name}: it holds too much")
+        return None
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as problem:
+        archive.note(f"{name}: no JSON ({problem})"[:200])
+        return None
+
+
+def _is_modest(content: bytes) -> bool:
+    """
+    Whether parsing it takes a bounded multiple of its size.
+    """
+    return sum(map(content.count, (b",", b"[", b"{"))) <= MOST_JSON_MARKS

@@ -1,0 +1,170 @@
+"""
+Writes a death bundle: all or nothing, nothing in it that should not leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from workerdiag.bundle.environment import configuration, versions
+from workerdiag.bundle.evidence_json import plain_log, plain_piece
+from workerdiag.bundle.layout import (
+    CONFIGURATION,
+    DIAGNOSIS,
+    EVIDENCE,
+    KIND,
+    LEFT_OUT,
+    LOG,
+    MANIFEST,
+    SCHEMA,
+    VERSIONS,
+)
+from workerdiag.bundle.retention.kept_evidence import Kept, KeptLog
+from workerdiag.errors import BundleError, said_by
+from workerdiag.model.diagnosis import Findings
+from workerdiag.model.evidence import Identity
+from workerdiag.redaction.anonymize import Hiding, names_to_hide
+from workerdiag.rendering.json import to_dict
+
+#: Every file has this time: the same content makes the same bytes.
+_TIME = (1980, 1, 1, 0, 0, 0)
+_READABLE_BY_OWNER = 0o600 << 16
+_NOTHING_KEPT = "this diagnosis was read back from text: there is no evidence beside it"
+
+
+def write_bundle(
+    findings: Findings, kept: Kept | None, path: Path, *, redact: bool = True, anonymous: bool = False
+) -> Path:
+    """
+    Write a bundle to *path*, replacing what is there once the new one is whole; see ``Diagnosis.save``.
+
+    Raises:
+        BundleError: It cannot be written there; nothing is left behind.
+    """
+    kept = kept or Kept(left_out=(_NOTHING_KEPT,))
+    hiding = Hiding(redact=redact, names=_names(findings, kept) if anonymous else None)
+    contents = list(_contents(findings, kept, hiding))
+    try:
+        _replace(path, contents)
+    except OSError as problem:
+        raise BundleError(str(path), *_why(problem, path)) from problem
+    return path
+
+
+def _names(findings: Findings, kept: Kept) -> list[str]:
+    pieces = [each for each in kept.items if not isinstance(each, KeptLog)]
+    identities = [getattr(each, "whose", None) for each in (*kept.items, *findings.deaths)]
+    known = [each for each in identities if isinstance(each, Identity)]
+    return list(names_to_hide(known, (repr(each) for each in pieces)))
+
+
+def _contents(findings: Findings, kept: Kept, hiding: Hiding) -> Iterator[tuple[str, bytes]]:
+    """
+    Name and content of every file, in their order.
+    """
+    evidence, logs = _evidence(kept, hiding)
+    files = [
+        (DIAGNOSIS, _json(hiding.plain(to_dict(findings)))),
+        (EVIDENCE, _json(evidence)),
+        (VERSIONS, _json(hiding.plain(versions()))),
+        (CONFIGURATION, _json(hiding.plain(configuration()))),
+        *logs,
+    ]
+    manifest = {
+        "kind": KIND,
+        "schema": SCHEMA,
+        "workerdiag": hiding.text(findings.version),
+        "knowledge": hiding.text(findings.knowledge),
+        "saved_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hidden": hiding.hidden,
+        "left_out": hiding.plain(list(kept.left_out)),
+        "files": {name: len(content) for name, content in files},
+    }
+    return iter([(MANIFEST, _json(manifest)), *files])
+
+
+def _evidence(kept: Kept, hiding: Hiding) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
+    """
+    What goes into ``evidence.json``, and name and text of the logs.
+    """
+    plain: list[dict[str, Any]] = []
+    logs: list[tuple[str, bytes]] = []
+    for item in kept.items:
+        if not isinstance(item, KeptLog):
+            plain.append(hiding.plain(plain_piece(item)))
+            continue
+        name = LOG.format(number=len(logs) + 1)
+        texts = [hiding.data(part.data) for part in item.parts]
+        logs.append((name, _marked(item, texts)))
+        plain.append(hiding.plain(plain_log(item, name, [len(each) for each in texts])))
+    return {"schema": SCHEMA, "pieces": plain}, logs
+
+
+def _marked(log: KeptLog, texts: Sequence[bytes]) -> bytes:
+    """
+    The text of a log, with a line for a person wherever lines were left out.
+    """
+    marked: list[bytes] = []
+    following = 1
+    for part, text in zip(log.parts, texts, strict=True):
+        if part.first_line > following or marked:
+            marked.append(LEFT_OUT.format(first=following, last=part.first_line - 1).encode())
+        marked.append(text)
+        following = part.first_line + text.count(b"\n")
+    return b"".join(marked)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=1, default=str).encode("ascii") + b"\n"
+
+
+def _replace(path: Path, contents: Sequence[tuple[str, bytes]]) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".workerdiag-", suffix=".zip")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            with zipfile.ZipFile(file, "w") as archive:
+                for member, content in contents:
+                    archive.writestr(_info(member), content, compresslevel=6)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def _info(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, date_time=_TIME)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = _READABLE_BY_OWNER
+    info.create_system = 3  # Unix, on every system, so that the bytes are the same
+    return info
+
+
+def _why(problem: OSError, path: Path) -> tuple[str, str]:
+    """
+    What is wrong, and what to do about it.
+    """
+    if isinstance(problem, FileNotFoundError):
+        return f"the folder {path.parent} does not exist", "make it first"
+    if isinstance(problem, NotADirectoryError):
+        return f"{path.parent} is no folder", "give a path in a folder"
+    if isinstance(problem, IsADirectoryError):
+        return "it is a folder", "give the path of a file, such as death.zip"
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full", "save it elsewhere"
+    if isinstance(problem, PermissionError) or problem.errno == errno.EROFS:
+        return "it may not be written there", "save it elsewhere"
+    return said_by(problem), "save it elsewhere"

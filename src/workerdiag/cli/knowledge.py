@@ -1,0 +1,255 @@
+"""
+``workerdiag knowledge``: reading and checking the rules.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from workerdiag.cli.errors import GOOD, NOT_GOOD, Guarded, GuardedGroup, UnusableError
+from workerdiag.cli.terminal import is_colored, text_width
+from workerdiag.errors import RuleFileError
+
+if TYPE_CHECKING:
+    from workerdiag.authoring.evaluate import Trial
+    from workerdiag.model.rules import Rulebook
+
+#: Notes that are said in full.
+_MOST_NOTES = 10
+_folder = click.argument(
+    "folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+_more = click.option(
+    "--knowledge",
+    multiple=True,
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="A folder of rules to add to those that come with workerdiag. May be repeated.",
+)
+
+
+@click.group(
+    cls=GuardedGroup,
+    examples=(
+        "workerdiag knowledge list",
+        "workerdiag knowledge lint my-rules",
+    ),
+)
+def knowledge() -> None:
+    """
+    Read and check what workerdiag knows about dying workers.
+    """
+
+
+@knowledge.command(
+    "list",
+    cls=Guarded,
+    examples=(
+        "workerdiag knowledge list",
+        "workerdiag knowledge list --knowledge my-rules",
+    ),
+)
+@_more
+def list_causes(knowledge: tuple[str, ...]) -> None:
+    """
+    List all causes: id, revision, title.
+    """
+    from workerdiag.cli.rulebook import rules
+    from workerdiag.rendering.wording import clean, one_line
+
+    book = rules(knowledge)
+    id_columns = max((len(each.id) for each in book.causes), default=0)
+    for each in sorted(book.causes, key=lambda cause: cause.id):
+        status = "" if each.status == "stable" else f" ({each.status})"
+        click.echo(clean(f"{each.id:<{id_columns}}  {each.revision:>2}  {one_line(each.title)}{status}"))
+
+
+@knowledge.command(
+    cls=Guarded,
+    examples=(
+        "workerdiag knowledge show nanny.memory-terminate",
+        "workerdiag knowledge show my.cause --knowledge my-rules",
+    ),
+)
+@click.argument("cause_id", metavar="ID")
+@_more
+def show(cause_id: str, knowledge: tuple[str, ...]) -> None:
+    """
+    Show one cause in full.
+    """
+    from workerdiag.cli.rulebook import rules
+    from workerdiag.rendering.cause import render_cause
+
+    book = rules(knowledge)
+    cause = book.cause(cause_id)
+    if cause is None:
+        raise UnusableError(f"there is no cause {cause_id!r}{_near(cause_id, book)}")
+    click.echo(render_cause(cause, width=text_width(), color=is_colored()), color=True)
+
+
+def _near(cause_id: str, book: Rulebook) -> str:
+    """
+    The ids that may have been meant, as the end of a sentence.
+    """
+    ids = [each.id for each in book.causes]
+    part = [each for each in ids if cause_id.lower() in each] if len(cause_id) > 2 else []
+    near = dict.fromkeys([*difflib.get_close_matches(cause_id.lower(), ids, n=4, cutoff=0.5), *part[:4]])
+    if not near:
+        return "; `workerdiag knowledge list` lists all."
+    return f"; did you mean {' or '.join(near)}?"
+
+
+@knowledge.command(cls=Guarded, examples=("workerdiag knowledge lint my-rules",))
+@_folder
+def lint(folder: Path) -> int:
+    """
+    Check a folder of rules for mistakes.
+
+    Keys, types, patterns, references: all problems are listed at once. What the folder refers to
+    may also be among the causes and landmarks that come with workerdiag. Exit status: 0 no
+    problem, 1 problems, 2 no such folder.
+    """
+    from workerdiag.cli.rulebook import mistakes
+    from workerdiag.rulebook import read_folder
+
+    try:
+        book = read_folder(folder)
+    except RuleFileError as problem:
+        return _told(folder, problem.problems, "")
+    return _told(folder, mistakes(folder, book), _counts(book))
+
+
+@knowledge.command(cls=Guarded, examples=("workerdiag knowledge test my-rules",))
+@_folder
+@click.option(
+    "--incidents",
+    multiple=True,
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder of incidents whose cause is known, beside DIR/incidents. May be repeated.",
+)
+@click.option("--strict", is_flag=True, help="What is not proven counts as a problem.")
+def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
+    """
+    Try rules on lines, whole incidents and quiet logs.
+
+    Each sign must match the lines it is for, and none that only look alike. Together with the
+    rules that come with workerdiag, each incident in DIR/incidents must be explained as its
+    meta.toml says, and on quiet logs (DIR/quiet, DIR/quiet.txt, and those that come with
+    workerdiag) no cause may get a chance of 0.2. Signs without lookalikes and causes without an
+    incident are notes.
+
+    Exit status: 0 all good, 1 problems, 2 no such folder.
+    """
+    from workerdiag.authoring.evaluate import tried
+
+    try:
+        trial = tried(folder, incidents=incidents)
+    except RuleFileError as problem:
+        return _told(Path(problem.place), problem.problems, "")
+    if not strict:
+        _note(trial.unproven)
+    return _told(folder, (*trial.problems, *(trial.unproven if strict else ())), _trial_counts(trial))
+
+
+@knowledge.command(cls=Guarded, examples=("workerdiag knowledge lock my-rules",))
+@_folder
+@click.option("--check", is_flag=True, help="Only say whether the lock fits; write nothing.")
+def lock(folder: Path, *, check: bool) -> int:
+    """
+    Write down which revision of each rule has which content.
+
+    Refuses, as --check does, when an edit that can change a diagnosis came without a new
+    revision, or an id has vanished. Exit status: 0 fits or written, 1 refused, 2 no such folder.
+    """
+    from workerdiag.authoring.lockfile import LOCK, broken_promises, lock_problems, locked
+    from workerdiag.rulebook import read_folder
+
+    try:
+        book = read_folder(folder)
+    except RuleFileError as problem:
+        return _told(folder, problem.problems, "")
+    if check:
+        return _told(folder, lock_problems(folder, book), _counts(book))
+    path = folder / LOCK
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    problems = list(broken_promises(known, book))
+    if not problems:
+        path.write_text(locked(book), encoding="utf-8")
+    return _told(folder, problems, f"{_counts(book)} locked")
+
+
+def _told(folder: Path, problems: Any, good: str) -> int:
+    from workerdiag.rendering.wording import clean, counted
+
+    for each in problems:
+        click.echo(clean(each))
+    if problems:
+        click.echo(clean(f"{folder}: {counted(len(problems), 'problem')}"), err=True)
+        return NOT_GOOD
+    click.echo(clean(f"{folder}: {good}, no problems"))
+    return GOOD
+
+
+def _note(unproven: Sequence[str]) -> None:
+    """
+    Say what is not proven, the first of it in full.
+    """
+    from workerdiag.rendering.wording import clean
+
+    for each in unproven[:_MOST_NOTES]:
+        click.echo(clean(f"note: {each}"), err=True)
+    if (more := len(unproven) - _MOST_NOTES) > 0:
+        click.echo(f"note: {more} more are not proven; --strict lists all", err=True)
+
+
+def _trial_counts(trial: Trial) -> str:
+    from workerdiag.rendering.wording import counted
+
+    incidents, quiet = counted(trial.incident_count, "incident"), counted(trial.quiet_count, "quiet log")
+    return f"{_counts(trial.book)}, {incidents}, {quiet}"
+
+
+def _counts(book: Rulebook) -> str:
+    from workerdiag.rendering.wording import counted
+
+    return f"{counted(len(book.causes), 'cause')}, {counted(len(book.landmarks), 'landmark')}"
+
+
+@knowledge.command(cls=Guarded, examples=("workerdiag knowledge export > rules.json",))
+@_more
+def export(knowledge: tuple[str, ...]) -> None:
+    """
+    Print all rules as one JSON document.
+    """
+    from workerdiag.cli.rulebook import rules
+    from workerdiag.matching.scan.literals import literals
+    from workerdiag.rulebook import compile_rulebook, patterns
+
+    book = rules(knowledge)
+    click.echo(compile_rulebook(book, {each: literals(each) for each in patterns(book)}))
+
+
+@knowledge.command(
+    cls=Guarded,
+    examples=(
+        "workerdiag knowledge schema > rules.schema.json",
+        "workerdiag knowledge schema --export > export.schema.json",
+    ),
+)
+@click.option("--export", is_flag=True, help="Of what `workerdiag knowledge export` prints.")
+def schema(*, export: bool) -> None:
+    """
+    Print the JSON Schema of rule files.
+
+    For editors that check TOML, and for other tools.
+    """
+    from workerdiag.cli.rule_schema import export_schema, rule_schema
+
+    click.echo(json.dumps(export_schema() if export else rule_schema(), indent=2))

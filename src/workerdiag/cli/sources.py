@@ -1,0 +1,64 @@
+"""
+``workerdiag sources``: who can be asked, and what that takes.
+"""
+
+from __future__ import annotations
+
+from math import isinf
+from textwrap import TextWrapper
+
+import click
+
+from workerdiag.cli.errors import Guarded
+from workerdiag.cli.terminal import text_width
+from workerdiag.model.evidence import Gap
+from workerdiag.model.scene import Terms
+
+
+@click.command(cls=Guarded, examples=("workerdiag sources",))
+def sources() -> None:
+    """
+    List who is asked beside Dask, and what that takes.
+
+    The most perishable comes first. Which of them apply is worked out from the cluster.
+    """
+    from workerdiag.rendering.wording import clean
+    from workerdiag.sources.registry import stated
+
+    for name, terms in stated():
+        click.echo(clean(name))
+        for line in _lines(terms):
+            click.echo(clean(line))
+
+
+def _lines(terms: Terms | Gap) -> list[str]:
+    if isinstance(terms, Gap):
+        said = {"cannot be asked": f"{terms.detail}; {terms.remedy}"}
+    else:
+        said = {
+            "lasts": _duration(terms.lasts_s),
+            "permission": terms.permission or "none",
+            "extra": f"pip install 'workerdiag[{terms.extra}]'" if terms.extra else "none",
+            "cost": terms.cost,
+        }
+    rows = [(f"  {what + ':':<12}", text) for what, text in said.items() if text]
+    return [
+        line
+        for head, text in rows
+        for line in TextWrapper(
+            width=text_width(), initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
+        ).wrap(text)
+    ]
+
+
+def _duration(seconds: float) -> str:
+    """
+    As a person would say it, of the largest unit that fits at least once.
+    """
+    if isinf(seconds):
+        return "as long as the place keeps it"
+    for unit, size_s in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size_s:
+            count = round(seconds / size_s)
+            return f"about {count} {unit}{'' if count == 1 else 's'}"
+    return f"about {seconds:.0f} seconds"

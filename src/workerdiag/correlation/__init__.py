@@ -1,0 +1,3 @@
+"""
+From matches to an incident: which worker processes died, and which evidence belongs to which death.
+"""

@@ -1,0 +1,153 @@
+"""
+Ends by their names and times, so that of many thousands only those are compared that may be one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from workerdiag.correlation.process_end import End
+from workerdiag.model.evidence import Identity
+
+#: Ends that are told within so many seconds of each other are compared.
+_BUCKET_S = 4.0
+#: A slow end is looked up by its first and last such spans of time.
+_MOST_BUCKETS = 64
+#: Of those that nothing but the time tells apart, so many are compared.
+_MOST_COMPARED = 400
+
+
+class _Piece(Protocol):
+    @property
+    def whose(self) -> Identity: ...
+
+
+_P = TypeVar("_P", bound=_Piece)
+
+
+class NamedPieces(Generic[_P]):
+    """
+    Evidence by the address and pid of the worker that it is about.
+    """
+
+    def __init__(self, pieces: Iterable[_P]) -> None:
+        self._named: dict[str | int, dict[int, _P]] = {}
+        for number, piece in enumerate(pieces):
+            for name in (piece.whose.worker, piece.whose.pid):
+                if name is not None:
+                    self._named.setdefault(name, {})[number] = piece
+
+    def __call__(self, end: End) -> list[_P]:
+        """
+        What names the process that ended, in the order of the evidence.
+        """
+        found: dict[int, _P] = {}
+        for whose in (end.whose, *end.aliases):
+            for name in (whose.worker, whose.pid):
+                found |= self._named.get(name, {}) if name is not None else {}
+        return [found[number] for number in sorted(found)]
+
+
+class NamedEnds:
+    """
+    Ends by the address and pid of their workers, in the order in which they came.
+    """
+
+    def __init__(self, ends: Iterable[End] = ()) -> None:
+        self._ends: list[End] = []
+        self._number: dict[int, int] = {}
+        self._named: dict[str | int, dict[int, End]] = {}
+        for end in ends:
+            self.add(end)
+
+    def add(self, end: End) -> int:
+        """
+        Take up an end, or what became known of it since; its number.
+        """
+        number = self._number.setdefault(id(end), len(self._ends))
+        if number == len(self._ends):
+            self._ends.append(end)
+        for whose in (end.whose, *end.aliases):
+            for name in (whose.worker, whose.pid):
+                if name is not None:
+                    self._named.setdefault(name, {})[number] = end
+        return number
+
+    def named(self, *identities: Identity) -> list[End]:
+        """
+        Those that share a name with one of them.
+        """
+        found: dict[int, End] = {}
+        for whose in identities:
+            found |= self._named.get(whose.worker or "", {})
+            found |= self._named.get(whose.pid, {}) if whose.pid is not None else {}
+        return [found[number] for number in sorted(found) if any(map(found[number].shares, identities))]
+
+
+class Candidates:
+    """
+    The ends that are known so far, of which a further one may be the same process.
+    """
+
+    def __init__(self) -> None:
+        self._names = NamedEnds()
+        self._timed: set[int] = set()
+        self._at: dict[int, dict[int, End]] = {}
+        self._timeless: dict[int, End] = {}
+
+    def add(self, end: End, span: tuple[float, float]) -> None:
+        """
+        Take up an end that is told from the first to the last time of *span*.
+        """
+        number = self._names.add(end)
+        if end.when is None:
+            self._timeless[number] = end
+            return
+        self._timeless.pop(number, None)
+        self._timed.add(number)
+        for bucket in _buckets(span):
+            self._at.setdefault(bucket, {})[number] = end
+
+    @property
+    def timed_count(self) -> int:
+        """
+        How many of them have a time.
+        """
+        return len(self._timed)
+
+    def of(self, end: End, span: tuple[float, float], taken: set[int]) -> list[End]:
+        """
+        Those that *end* may be: of its name, of its time, or where a time is missing.
+        """
+        found: dict[int, End] = {}
+        for each in self._names.named(end.whose, *end.aliases):
+            found[self._names.add(each)] = each
+        near = self._near(span) if end.when is not None else self._any()
+        compared = 0
+        for number, each in near:
+            if number not in found and id(each) not in taken:
+                found[number] = each
+                compared += 1
+                if compared >= _MOST_COMPARED:
+                    break
+        return [found[number] for number in sorted(found) if id(found[number]) not in taken]
+
+    def _near(self, span: tuple[float, float]) -> Iterator[tuple[int, End]]:
+        for bucket in _buckets(span):
+            for near in (bucket, bucket - 1, bucket + 1):
+                yield from self._at.get(near, {}).items()
+        yield from self._timeless.items()
+
+    def _any(self) -> Iterator[tuple[int, End]]:
+        yield from self._timeless.items()
+        for filed in self._at.values():
+            yield from filed.items()
+
+
+def _buckets(span: tuple[float, float]) -> list[int]:
+    first, last = (int(when // _BUCKET_S) for when in span)
+    if last - first < _MOST_BUCKETS:
+        return list(range(first, last + 1))
+    half = _MOST_BUCKETS // 2
+    return [*range(first, first + half), *range(last - half + 1, last + 1)]

@@ -1,0 +1,103 @@
+"""
+A pattern at a place in a message: whether it is a match, and what that says.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from workerdiag.matching.scan.patterns import Wanted
+from workerdiag.matching.scan.records import Record
+from workerdiag.matching.text.line_parser import Line
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import NOBODY, Identity, LogChunk
+from workerdiag.model.numerals import whole
+
+#: How worker.py reports a failed task, in every release.
+_TASK_FAILED = "compute failed"
+#: Characters of a message that a match quotes.
+QUOTED_CHARS = 600
+
+
+@frozen
+class Place:
+    """
+    Where a pattern matched: a match in the making, as most are never asked for.
+    """
+
+    #: Absolute offset, in bytes.
+    at: int
+    wanted: Wanted
+    record: Record
+    groups: dict[str, str | None]
+    #: Indices of the first and the last line of the record that it is in.
+    first: int
+    last: int
+
+    def match(self, like: LogChunk) -> Match:
+        """
+        The match, in a log like *like*; the lines of its record were numbered.
+        """
+        record, wanted, first = self.record, self.wanted, self.first
+        captures = dict(wanted.implied) | {key: value for key, value in self.groups.items() if value}
+        line = record.header or record.lines[first]
+        return Match(
+            owner=wanted.owner,
+            sign=wanted.sign,
+            role=wanted.role,
+            text=_quote(record, first),
+            captures=captures,
+            origin=like.origin,
+            line=record.numbers[first],
+            last_line=record.numbers[self.last],
+            message_line=record.numbers[0] if record.header else 0,
+            stream=_stream(record, first, like.stream),
+            when=record.lines[first].when or line.when,
+            whose=_whose(captures, line, like.whose),
+            in_task=record.header is not None and record.text[:20].lstrip().lower().startswith(_TASK_FAILED),
+        )
+
+    def lines(self) -> tuple[int, int]:
+        """
+        Indices of the first and the last line of the message; without a header, of the lines that match.
+        """
+        return (0, len(self.record.lines) - 1) if self.record.header else (self.first, self.last)
+
+
+def fits(wanted: Wanted, record: Record, first: int, given: str | None) -> bool:
+    """
+    Whether a pattern that matches is the sign: by what else the message says, and by who wrote it.
+    """
+    if wanted.unless and record.shows(wanted.unless):
+        return False
+    stream = _stream(record, first, given)
+    return not wanted.streams or stream is None or stream in wanted.streams
+
+
+def _stream(record: Record, first: int, given: str | None) -> str | None:
+    """
+    Who wrote it: as its logger or shape tells, else as the caller said.
+    """
+    return (record.header and record.header.stream) or record.lines[first].stream or given
+
+
+def _quote(record: Record, first: int) -> str:
+    """
+    The line in which the pattern begins, and the message's first line if that is another.
+    """
+    line = record.lines[first].message.strip()
+    top = record.lines[0].message.strip() if record.header and first else ""
+    return f"{top} … {line}"[:QUOTED_CHARS] if top else line[:QUOTED_CHARS]
+
+
+def _whose(captures: dict[str, str], line: Line, given: Identity) -> Identity:
+    pid = whole(captures.get("pid"))
+    said = Identity(
+        worker=captures.get("worker"),
+        pid=line.pid if pid is None else pid,
+        nanny=captures.get("nanny"),
+        name=captures.get("name"),
+        host=captures.get("host") or line.host,
+        container=captures.get("container"),
+    )
+    return said if given == NOBODY else said.joined(given)

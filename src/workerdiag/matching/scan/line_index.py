@@ -1,0 +1,265 @@
+"""
+The lines of a block of bytes, taken apart where they are needed, each once.
+
+Lines of several processes may be mixed in one text. Each is filed under whoever passed it on,
+so that the lines of one of them are found without walking over those of all others.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+
+from workerdiag.matching.scan.work_budget import Work
+from workerdiag.matching.text.line_parser import Line, take_apart
+
+#: A line longer than this is not read as one: what stands around a candidate in it is.
+LONGEST_LINE = 8 * 1024
+#: Lines are filed by where they begin, so many bytes to a drawer.
+_DRAWER_BYTES = 2 * 1024
+#: Lines that are short and say the same are taken apart once.
+_SHORT_BYTES, _MOST_SHORT = 256, 4096
+#: A line with nothing in it.
+_BLANK = take_apart(b"")
+
+_Drawers = dict[tuple[str, int], list[int]]
+
+
+class LineIndex:
+    """
+    The lines of *data* by where they begin. Each is taken apart at most once.
+    """
+
+    def __init__(self, data: bytes, work: Work) -> None:
+        self.data = data
+        self._work = work
+        #: Those that were taken apart, but for blank ones, of which there can be very many.
+        self._lines: dict[int, Line] = {}
+        self._short: dict[bytes, Line] = {}
+        self._all: _Drawers = {}
+        self._headers: _Drawers = {}
+        #: Runs of lines that were taken apart: where each begins, and where its next line would.
+        self._from: list[int] = []
+        self._to: list[int] = []
+        self._behind_overlong: list[int] = []
+
+    def bounds(self, offset: int) -> tuple[int, int] | None:
+        """
+        Where the line begins and ends that *offset* is in; None if it is longer than `LONGEST_LINE`.
+        """
+        newline = self.data.rfind(b"\n", max(0, offset - LONGEST_LINE), offset)
+        if newline < 0 and offset > LONGEST_LINE:
+            return None
+        start = newline + 1
+        end = self.data.find(b"\n", offset, start + LONGEST_LINE + 1)
+        if end < 0:
+            end = len(self.data)
+        return (start, end) if end - start <= LONGEST_LINE else None
+
+    def line(self, start: int) -> Line:
+        """
+        The line that begins at *start*.
+        """
+        if start not in self._lines:
+            self._run_of(start)
+        return self._known(start)
+
+    def _known(self, start: int) -> Line:
+        """
+        The line that begins at *start*, which was taken apart.
+        """
+        return self._lines.get(start, _BLANK)
+
+    def header_before(self, start: int, passed_by: str, floor: int) -> int | None:
+        """
+        Where the last header of *passed_by* begins, from *floor* to the line at *start*; None: there is none.
+        """
+        number = self._run_of(start)
+        floor = max(floor, self._barrier(start))
+        begun = start
+        while True:
+            low = self._from[number]
+            found = _last(self._headers, passed_by, max(low, floor), begun)
+            if found is not None or low <= floor or not self._can_go_back(number):
+                return found
+            begun = low
+            number = self._go_back(number, passed_by, floor)
+
+    def lines_of(self, start: int, passed_by: str, low: int, ceiling: int) -> list[int]:
+        """
+        Where the lines of *passed_by* begin, from *low* to *ceiling* or the first header behind *start*.
+
+        The lines from *low* to *start* were looked through with `header_before`.
+        """
+        number = self._run_of(start)
+        if low == start and self._stands_alone(start, number, passed_by):
+            return [start]
+        low = max(low, self._from[number], self._barrier(start))
+        begun = start
+        while True:
+            end = min(self._to[number], ceiling)
+            header = _first(self._headers, passed_by, begun + 1, end)
+            if header is not None:
+                return list(_between(self._all, passed_by, low, header))
+            if end >= ceiling or end >= len(self.data):
+                return list(_between(self._all, passed_by, low, end))
+            begun = end - 1
+            number = self._go_on(number, passed_by, ceiling)
+
+    def _stands_alone(self, start: int, number: int, passed_by: str) -> bool:
+        """
+        Whether a header follows on the line at *start*, as on most messages.
+        """
+        behind = self.data.find(b"\n", start) + 1 or len(self.data) + 1
+        if behind not in self._lines:
+            if behind != self._to[number] or behind >= len(self.data):
+                return False
+            self._to[number] = self._take(behind)
+            self._merged(number)
+        line = self._known(behind)
+        return line.is_header and line.passed_by == passed_by
+
+    def _run_of(self, start: int) -> int:
+        """
+        Index of the run that the line at *start* is in, which may be a new one.
+        """
+        number = bisect_right(self._from, start) - 1
+        if number >= 0 and start < self._to[number]:
+            return number
+        self._from.insert(number + 1, start)
+        self._to.insert(number + 1, self._take(start))
+        return self._merged(number + 1)
+
+    def _merged(self, number: int) -> int:
+        """
+        The run, with those joined to it that it now touches.
+        """
+        if number + 1 < len(self._from) and self._to[number] == self._from[number + 1]:
+            self._to[number] = self._to.pop(number + 1)
+            del self._from[number + 1]
+        if number and self._to[number - 1] == self._from[number]:
+            self._to[number - 1] = self._to.pop(number)
+            del self._from[number]
+            return number - 1
+        return number
+
+    def _barrier(self, start: int) -> int:
+        """
+        Behind the last overlong line before *start*: nobody looks back across one.
+        """
+        place = bisect_right(self._behind_overlong, start)
+        return self._behind_overlong[place - 1] if place else 0
+
+    def _can_go_back(self, number: int) -> bool:
+        low = self._from[number]
+        return low > 0 and self._line_before(low) is not None
+
+    def _line_before(self, start: int) -> int | None:
+        """
+        Where the line before the one at *start* begins; None if it is overlong.
+        """
+        newline = self.data.rfind(b"\n", max(0, start - 1 - LONGEST_LINE), start - 1)
+        return None if newline < 0 and start - 1 > LONGEST_LINE else newline + 1
+
+    def _go_back(self, number: int, passed_by: str, floor: int) -> int:
+        """
+        Take the lines before a run apart, up to a header, another run or *floor*.
+        """
+        low = self._from[number]
+        before = self._to[number - 1] if number else 0
+        while low > max(before, floor):
+            start = self._line_before(low)
+            if start is None:
+                break
+            low = start
+            self._take(low)
+            line = self._known(low)
+            if line.is_header and line.passed_by == passed_by:
+                break
+        self._from[number] = low
+        return self._merged(number)
+
+    def _go_on(self, number: int, passed_by: str, ceiling: int) -> int:
+        """
+        Take the lines behind a run apart, up to a header, another run or *ceiling*.
+        """
+        high = self._to[number]
+        behind = self._from[number + 1] if number + 1 < len(self._from) else len(self.data)
+        while high < min(behind, ceiling):
+            start, high = high, self._take(high)
+            line = self._known(start)
+            if line.is_header and line.passed_by == passed_by:
+                break
+        self._to[number] = high
+        return self._merged(number)
+
+    def _take(self, start: int) -> int:
+        """
+        Take the line at *start* apart, or only its beginning, and file it; where the next one begins.
+        """
+        end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
+        following = end + 1
+        if end < 0:
+            end = min(len(self.data), start + LONGEST_LINE)
+            following = self.data.find(b"\n", end) + 1 or len(self.data) + 1
+            if end - start == LONGEST_LINE and end < len(self.data):
+                insort(self._behind_overlong, following)
+        raw = self.data[start:end]
+        self._work.line_bytes += len(raw)
+        line = self._apart(raw) if raw else _BLANK
+        if raw:
+            self._lines[start] = line
+        drawer = (line.passed_by, start // _DRAWER_BYTES)
+        _file(self._all, drawer, start)
+        if line.is_header:
+            _file(self._headers, drawer, start)
+        return following
+
+    def _apart(self, raw: bytes) -> Line:
+        if len(raw) > _SHORT_BYTES:
+            return take_apart(raw)
+        line = self._short.get(raw)
+        if line is None:
+            line = take_apart(raw)
+            if len(self._short) < _MOST_SHORT:
+                self._short[raw] = line
+        return line
+
+
+def _file(drawers: _Drawers, drawer: tuple[str, int], start: int) -> None:
+    filed = drawers.setdefault(drawer, [])
+    if not filed or filed[-1] < start:
+        filed.append(start)
+    else:
+        filed.insert(bisect_right(filed, start), start)
+
+
+def _last(drawers: _Drawers, passed_by: str, low: int, high: int) -> int | None:
+    """
+    The last place from *low* to *high*, both included.
+    """
+    for number in range(high // _DRAWER_BYTES, low // _DRAWER_BYTES - 1, -1):
+        filed = drawers.get((passed_by, number))
+        place = bisect_right(filed, high) if filed else 0
+        if filed and place:
+            return filed[place - 1] if filed[place - 1] >= low else None
+    return None
+
+
+def _first(drawers: _Drawers, passed_by: str, low: int, end: int) -> int | None:
+    """
+    The first place from *low* on, before *end*.
+    """
+    return next(_between(drawers, passed_by, low, end), None)
+
+
+def _between(drawers: _Drawers, passed_by: str, low: int, end: int) -> Iterator[int]:
+    """
+    The places from *low* on, before *end*, in order.
+    """
+    for number in range(low // _DRAWER_BYTES, (end - 1) // _DRAWER_BYTES + 1):
+        filed = drawers.get((passed_by, number), ())
+        if filed and low <= filed[0] and filed[-1] < end:
+            yield from filed
+        else:
+            yield from (each for each in filed if low <= each < end)

@@ -1,0 +1,155 @@
+"""
+Which fixed texts must stand in a message for a pattern to match there.
+
+Stage one of matching looks for these in the raw bytes, which is many times faster than
+running every pattern on every line (reference measurements: benchmarks/scan.py).
+"""
+
+from __future__ import annotations
+
+import re
+from re import _constants as sre  # type: ignore[attr-defined]
+from re import _parser as sre_parser  # type: ignore[attr-defined]
+from typing import Any
+
+#: Shorter literals stand in nearly every line and would make stage one useless.
+LEAST_CHARS = 4
+#: What stands in healthy logs all the time: a literal from here finds far too many places.
+_HEALTHY = """
+yyyy-mm-dd - distributed.core - info - starting established connection to tcp://
+distributed.scheduler - info - register worker addr: tcp:// name: remove worker addr: starting
+worker compute stream distributed.scheduler - info - receive client connection: client- remove
+client client- close client connection: distributed.nanny - info - start nanny at: 'tcp:// closing
+nanny at 'tcp:// worker process nanny asking worker to close distributed.worker - info - start
+worker at: listening to: dashboard at: waiting to connect to: threads: memory: local directory:
+dask-scratch-space/worker- registered to: worker name: starting worker plugin shuffle reason:
+distributed.worker.memory - warning - unmanaged memory use is high. this may indicate a memory leak
+event loop was unresponsive in worker for this is often caused by long-running gil-holding functions
+full garbage collections took % cpu time recently (threshold: 10%) connection to has been
+distributed.process distributed.comm.core distributed.protocol.core distributed.shuffle
+distributed\\worker.py distributed/worker.py", line traceback (most recent call last): file
+"/site-packages/distributed/ file "<string>", line error exception warning
+/lib/python3.12/site-packages/ in <module> python3 asyncio tornado.application dask worker scheduler
+client
+""".replace("\n", " ")
+#: A healthy literal longer than this is one whole message, which some signs are about.
+_COMMON_CHARS = 13
+#: Web pages and word processors spell these otherwise (`workerdiag.matching.text.line_parser` undoes it).
+_RESPELT = "'\""
+#: A pattern with more branches than this wants to be written as several signs.
+MOST_BRANCHES = 40
+#: Alternatives inside a fixed text are multiplied out up to so many.
+_MOST_SPELLINGS = 16
+
+
+class NoLiteralError(ValueError):
+    """
+    A pattern can match texts that have no fixed part of `LEAST_CHARS` characters in common.
+    """
+
+
+def literals(pattern: str) -> tuple[str, ...]:
+    """
+    Lower-case texts, one of which stands in every message that *pattern* matches.
+
+    Raises:
+        NoLiteralError: There is no such small set.
+    """
+    try:
+        tree = sre_parser.parse(pattern, re.IGNORECASE)
+    except re.error as problem:
+        raise NoLiteralError(f"{problem}") from None
+    best = _cover(tree)
+    if best is None or min(map(len, best)) < LEAST_CHARS:
+        raise NoLiteralError(
+            f"every alternative needs a fixed text of at least {LEAST_CHARS} characters: {pattern!r}"
+        )
+    return tuple(sorted(best))
+
+
+def _cover(items: Any) -> frozenset[str] | None:
+    """
+    The best set of texts, one of which any match must contain; None if there is none.
+    """
+    options: list[frozenset[str]] = []
+    run = frozenset({""})
+    for item in items:
+        longer = _joined(run, _exact(item))
+        if longer is not None:
+            run = longer
+            continue
+        inner = _inner(*item)
+        options += [run, inner] if inner else [run]
+        run = frozenset({""})
+    return max((each for each in (*options, run) if "" not in each), key=_worth, default=None)
+
+
+def _exact(item: Any) -> frozenset[str] | None:
+    """
+    All texts that *item* can match, if they are few and fixed.
+    """
+    op, value = item
+    if op is sre.LITERAL:
+        return frozenset({chr(value).lower()}) if value < 0x80 and chr(value) not in _RESPELT else None
+    if op is sre.IN:
+        chars = [
+            code for kind, code in value if kind is sre.LITERAL and code < 0x80 and chr(code) not in _RESPELT
+        ]
+        return frozenset(chr(code).lower() for code in chars) if len(chars) == len(value) else None
+    if op is sre.SUBPATTERN:
+        return _exact_run(value[-1])
+    if op is sre.BRANCH:
+        branches = [_exact_run(each) for each in value[1]]
+        if any(each is None for each in branches):
+            return None
+        return frozenset[str]().union(*(each for each in branches if each is not None))
+    return None
+
+
+def _exact_run(items: Any) -> frozenset[str] | None:
+    run: frozenset[str] | None = frozenset({""})
+    for item in items:
+        run = _joined(run, _exact(item))
+        if run is None:
+            return None
+    return run
+
+
+def _joined(run: frozenset[str] | None, more: frozenset[str] | None) -> frozenset[str] | None:
+    """
+    Every text of *run* followed by every one of *more*; None if unknown or too many.
+    """
+    if run is None or more is None or len(run) * len(more) > _MOST_SPELLINGS:
+        return None
+    return frozenset(first + second for first in run for second in more)
+
+
+def _inner(op: Any, value: Any) -> frozenset[str] | None:
+    if op is sre.SUBPATTERN:
+        return _cover(value[-1])
+    if op in (sre.MAX_REPEAT, sre.MIN_REPEAT):
+        least, _, body = value
+        return _cover(body) if least > 0 else None
+    if op is sre.BRANCH:
+        branches = [_cover(each) for each in value[1]]
+        if any(each is None for each in branches):
+            return None
+        together = frozenset[str]().union(*(each for each in branches if each))
+        return together if len(together) <= MOST_BRANCHES else None
+    return None
+
+
+def _worth(texts: frozenset[str]) -> tuple[bool, bool, int, int]:
+    """
+    Not of healthy logs; then longer is rarer, up to a point, after which fewer is better.
+    """
+    shortest = min(map(len, texts))
+    healthy = any(each in _HEALTHY for each in texts)
+    return (shortest >= LEAST_CHARS, not healthy, min(12, shortest), -len(texts))
+
+
+def stands_in_healthy_logs(pattern: str) -> bool:
+    """
+    Whether stage one would stop at many lines of every healthy log for *pattern*.
+    """
+    return any(each in _HEALTHY and len(each) <= _COMMON_CHARS for each in literals(pattern))

@@ -1,0 +1,282 @@
+"""
+One log on its way through the matcher: where to look closer, and what to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile
+
+from attrs import evolve
+
+from workerdiag.matching.regex import BadPatternError, pattern
+from workerdiag.matching.scan.candidates import Spot, spots_in
+from workerdiag.matching.scan.confirm import Place, fits
+from workerdiag.matching.scan.literal_scan import LONGEST_LITERAL
+from workerdiag.matching.scan.outermost_matches import KEPT_EACH_END, Kept
+from workerdiag.matching.scan.patterns import Patterns, Witness
+from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND, Block, Record
+from workerdiag.matching.scan.saturated_patterns import Plenty
+from workerdiag.matching.scan.work_budget import Work
+from workerdiag.matching.text.year_inference import in_year, year_of
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import LogChunk
+
+
+class Log:
+    """
+    One log on its way through the matcher.
+    """
+
+    def __init__(
+        self, matcher: Patterns, like: LogChunk, witness: Witness | None = None, work: Work | None = None
+    ) -> None:
+        self._matcher = matcher
+        self._witness = witness
+        self.work = work or Work()
+        self.like = evolve(like, data=b"")
+        self._data = b""
+        #: Absolute offset of the first byte held, and of the first not yet looked at.
+        self._base = 0
+        self._done = 0
+        #: An absolute offset and the number of newlines before it.
+        self._counted = (0, 0)
+        self._seen: set[tuple[int, str, str]] = set()
+        self._kept: dict[tuple[str, str], Kept] = {}
+        self._plenty = Plenty()
+        #: Places whose time has no year; the log's other lines may tell it.
+        self._year_assumed: set[int] = set()
+
+    def feed(self, data: bytes) -> None:
+        """
+        Take the next bytes; look at all that have enough text behind them.
+        """
+        self._data += data
+        self._look(up_to=self._base + len(self._data) - REACH_AHEAD)
+
+    def skip_to(self, line: int) -> None:
+        """
+        Go on with line number *line*: what lies between was left out.
+        """
+        end = self._base + len(self._data)
+        self._look(up_to=end)
+        self._data = b"\n" if end else b""  # so that what follows begins a line
+        self._base = end - len(self._data)
+        self._counted = (end, line - 1)
+
+    def finished(self, rest: bytes = b"") -> Iterator[Match]:
+        """
+        Look at all up to *rest*, the last bytes, and give all matches in order.
+        """
+        self._data += rest
+        self._look(up_to=self._base + len(self._data))
+        kept = [found for each in self._kept.values() for found in (*each.first, *each.last)]
+        kept.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
+        year = next(
+            (year_of(match.when) for at, match in kept if match.when and at not in self._year_assumed), None
+        )
+        for at, match in kept:
+            if at not in self._year_assumed:
+                yield match
+            elif year is None:
+                yield evolve(match, year_assumed=True)
+            else:
+                yield evolve(match, when=in_year(match.when, year))
+
+    def _look(self, *, up_to: int) -> None:
+        if up_to <= self._done:
+            return
+        if self.work.is_late:
+            self.work.late_bytes += up_to - self._done
+        else:
+            self._look_closer(up_to)
+        self._done = up_to
+        self._forget(max(0, up_to - self._base - REACH_BEHIND))
+
+    def _look_closer(self, up_to: int) -> None:
+        block = Block(self._data, self._base, self.work)
+        self._plenty.begin_block()
+        spots, searched = self._spots(up_to)
+        self.work.late_bytes += up_to - searched
+        up_to = searched
+        asked: tuple[Record, dict[str, None]] | None = None
+        for spot in spots:
+            if not (texts := self._plenty.without(spot.texts)):
+                continue
+            if asked is None or spot.message is not None or not block.holds(spot.at):
+                self._try(asked)
+                asked = None
+                place = self._base + spot.at
+                if not self.work.has_time():
+                    self.work.looked_up_to(place)
+                    self.work.late_bytes += up_to - place
+                    break
+                if not self.work.may_look(place):
+                    continue
+                if spot.message is not None:
+                    self._narrow(spot, again=False)
+                    if texts := self._plenty.without(spot.texts):
+                        spot.record = block.record_at(spot.at)
+                        self._try_likely(spot.record, texts)
+                    continue
+                asked = block.record_at(spot.at), {}
+            spot.record = asked[0]
+            asked[1].update(dict.fromkeys(texts))
+        else:
+            self.work.looked_up_to(up_to)
+        self._try(asked)
+        for text, late in self._plenty.spots(spots).items():
+            self._try_last(text, late, block)
+        self._settle()
+
+    def _spots(self, up_to: int) -> tuple[list[Spot], int]:
+        """
+        The places to look at, in order, and up to where there was time to search for them.
+        """
+        done = self._done - self._base
+        begin = max(0, done - LONGEST_LITERAL)
+        hits, count = self._matcher.candidates(self._data[begin : up_to - self._base], self.work)
+        new = dropwhile(lambda hit: begin + hit[0] < done, hits)
+        spots = list(spots_in(self._data, begin, new, self._matcher.texts))
+        return spots, self._base + begin + count
+
+    def _narrow(self, spot: Spot, *, again: bool) -> None:
+        """
+        Leave a spot whose message is known only the patterns that match there.
+        """
+        if spot.message is not None:
+            self.work.spend(len(spot.message), 0, again=again)
+            spot.texts = self._matcher.matching(spot.texts, spot.message)
+            spot.message = None
+
+    def _forget(self, count: int) -> None:
+        """
+        Let go of the first *count* bytes held.
+        """
+        line = self._line_number(self._base + count)
+        self._data = self._data[count:]
+        self._base += count
+        if self._witness is not None:
+            self._witness.reached(self.like.origin, self._base, line)
+        self._seen = {each for each in self._seen if each[0] >= self._base}
+        if (
+            len(self._year_assumed) > 100 * KEPT_EACH_END
+        ):  # a long log with many such lines: keep those that still matter
+            self._year_assumed &= set[int]().union(*(each.places() for each in self._kept.values()))
+
+    def _line_number(self, offset: int) -> int:
+        """
+        Number, from 1, of the line at an absolute offset that is still held.
+        """
+        since, newlines = self._counted
+        low, high = sorted((since - self._base, offset - self._base))
+        between = self._data.count(b"\n", low, high)
+        self._counted = (offset, newlines + between if offset >= since else newlines - between)
+        return self._counted[1] + 1
+
+    def _try(self, asked: tuple[Record, dict[str, None]] | None) -> None:
+        """
+        Look closer at a message, with the patterns whose literals it has.
+        """
+        if asked is None:
+            return
+        record = asked[0]
+        texts = tuple(text for text in asked[1] if text not in record.tried)
+        record.tried.update(texts)
+        likely = self._matcher.matching(texts, record.text.encode()) if record.text.isascii() else texts
+        if len(likely) < len(texts):
+            self.work.spend(len(record.text), 0, again=False)
+        self._try_likely(record, likely)
+
+    def _try_likely(self, record: Record, texts: Iterable[str]) -> None:
+        for text in texts:
+            for place in self._run(text, record, again=False):
+                self._kept_of(place).add(place)
+            if all(key in self._kept and self._kept[key].has_plenty for key in self._keys(text)):
+                self._plenty.add(text)
+
+    def _try_last(self, text: str, spots: Sequence[Spot], block: Block) -> None:
+        """
+        Look closer at the places of a pattern from the end backwards, no further than needed.
+        """
+        counts = dict.fromkeys(self._keys(text), 0)
+        found: list[Place] = []
+        for spot in reversed(spots):
+            if not self.work.has_time() or not self.work.may_look_again(self._done):
+                break
+            self._narrow(spot, again=True)
+            if text not in spot.texts:
+                continue
+            record = spot.record = spot.record or block.record_at(spot.at)
+            if text in record.tried:
+                continue
+            for place in self._run(text, record, again=True):
+                counts[place.wanted.owner, place.wanted.sign] += 1
+                found.append(place)
+            if min(counts.values()) >= KEPT_EACH_END:
+                break
+        for place in sorted(found, key=lambda each: each.at):
+            self._kept_of(place).add(place)
+
+    def _kept_of(self, place: Place) -> Kept:
+        return self._kept.setdefault((place.wanted.owner, place.wanted.sign), Kept())
+
+    def _keys(self, text: str) -> list[tuple[str, str]]:
+        return [(each.owner, each.sign) for each in self._matcher.wanted(text)]
+
+    def _run(self, text: str, record: Record, *, again: bool) -> list[Place]:
+        """
+        Where a pattern matches in a message; it is run there once.
+        """
+        record.tried.add(text)
+        places: list[Place] = []
+        count = 0
+        in_header = self._matcher.wanted(text)[0].in_header
+        try:
+            for found in pattern(text).finditer(record.heading if in_header else record.text):
+                count += 1
+                start, end = found.start(), found.end()
+                first = 0 if in_header else record.line_at(start)
+                if not in_header and record.is_code(start):
+                    continue
+                at = record.line_offsets[first] + start - record.text_starts[first]
+                for wanted in self._matcher.wanted(text):
+                    key = (at, wanted.owner, wanted.sign)
+                    if key in self._seen or not fits(wanted, record, first, self.like.stream):
+                        continue
+                    self._seen.add(key)
+                    last = 0 if in_header else record.line_at(max(start, end - 1))
+                    places.append(Place(at, wanted, record, found.groupdict(), first, last))
+        except BadPatternError as problem:
+            self._matcher.leave_out(text, problem)
+        self.work.spend(len(record.text), count, again=again)
+        return places
+
+    def _settle(self) -> None:
+        """
+        Make matches of the places that stay, in the order of the text.
+        """
+        new = [
+            (place.at, number, place, ends)
+            for number, kept in enumerate(self._kept.values())
+            for places, ends in ((kept.new_first, kept.first), (kept.new_last, kept.last))
+            for place in places
+        ]
+        for at, _, place, ends in sorted(new, key=lambda each: each[:2]):
+            ends.append((at, self._match(place)))
+        for kept in self._kept.values():
+            kept.new_first.clear()
+            kept.new_last.clear()
+
+    def _match(self, place: Place) -> Match:
+        record = place.record
+        if not record.numbers:
+            record.number(self._line_number(record.line_offsets[0]), self._data, self._base)
+        if record.lines[place.first].year_assumed:
+            self._year_assumed.add(place.at)
+        if self._witness is not None:
+            first, last = place.lines()
+            sign, offsets = (place.wanted.owner, place.wanted.sign), record.line_offsets
+            number = record.numbers[first]
+            self._witness.matched(self.like.origin, sign, offsets[first], offsets[last], number)
+        return place.match(self.like)

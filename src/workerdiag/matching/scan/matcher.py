@@ -1,0 +1,168 @@
+"""
+From chunks of log text to matches, in one pass: all patterns of a rulebook, ready to run.
+
+What is found depends on the text alone, not on how it was cut into chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from attrs import evolve
+
+from workerdiag.matching.scan.literal_scan import LiteralScan
+from workerdiag.matching.scan.literals import NoLiteralError, literals
+from workerdiag.matching.scan.log_scan import Log
+from workerdiag.matching.scan.pattern_group import Together
+from workerdiag.matching.scan.patterns import Wanted, Witness
+from workerdiag.matching.scan.work_budget import Work
+from workerdiag.matching.text.repair import MOST_BYTES, Mended, mended
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import LogChunk
+from workerdiag.model.rules import Landmark, Rulebook
+
+#: Up to so much waits for what follows: the end of a log is looked at in one piece.
+_MOST_HELD_BYTES = 1280 * 1024
+
+
+class Matcher:
+    """
+    All log patterns of a rulebook, ready to run.
+    """
+
+    def __init__(self, book: Rulebook) -> None:
+        self._by_pattern: dict[str, list[Wanted]] = {}
+        for wanted in _wanted(book):
+            self._by_pattern.setdefault(wanted.pattern, []).append(wanted)
+        patterns_of: dict[str, list[str]] = {}
+        #: Rules that were left out, and why: one bad rule does not cost the diagnosis.
+        self.left_out: dict[str, None] = {}
+        for text in self._by_pattern:
+            try:
+                for literal in book.literals.get(text) or literals(text):
+                    patterns_of.setdefault(literal, []).append(text)
+            except NoLiteralError as problem:
+                self.leave_out(text, problem)
+        self._scan = LiteralScan(patterns_of)
+        self._patterns_of = tuple(map(tuple, patterns_of.values()))
+        self._together = Together(
+            {
+                text: frozenset(each.unless for each in signs if each.unless)
+                for text, signs in self._by_pattern.items()
+                if all(each.unless for each in signs)
+            }
+        )
+        #: Patterns for headings.
+        self._in_header = {text for text, signs in self._by_pattern.items() if signs[0].in_header}
+
+    def matches(
+        self, chunks: Iterable[LogChunk], witness: Witness | None = None, work: Work | None = None
+    ) -> Iterator[Match]:
+        """
+        All matches in the chunks of one log, in the order of the text.
+
+        Args:
+            chunks: They follow each other; text may have been left out between them.
+            witness: Is told where in the text they are, unless copying had damaged it.
+            work: Says when time is up, and notes what was done.
+        """
+        log: Log | None = None
+        held: list[bytes] = []
+        held_bytes, is_excerpt = 0, True
+        for chunk in chunks:
+            log = log or Log(self, chunk, witness, work)
+            if held_bytes > MOST_BYTES or chunk.first_line is not None:
+                is_excerpt = False
+                log.feed(b"".join(held))
+                held, held_bytes = [], 0
+            if chunk.first_line is not None:
+                log.skip_to(chunk.first_line)
+            held.append(chunk.data)
+            held_bytes += len(chunk.data)
+            if held_bytes > _MOST_HELD_BYTES:
+                is_excerpt = False
+                log.feed(b"".join(held))
+                held, held_bytes = [], 0
+        if log is None:
+            return
+        rest = b"".join(held)
+        whole = mended(rest) if is_excerpt and held_bytes <= MOST_BYTES else None
+        if whole is not None:
+            yield from self._of_mended(log, whole)
+            return
+        yield from log.finished(rest)
+
+    def _of_mended(self, given: Log, whole: Mended) -> Iterator[Match]:
+        """
+        What the mended text shows, at the lines of the text as it was given.
+        """
+        log = Log(self, given.like, work=given.work)
+        for match in log.finished(whole.data):
+            first, last, top = (
+                whole.lines[min(at, len(whole.lines)) - 1] if at else 0
+                for at in (match.line, match.last_line, match.message_line)
+            )
+            yield evolve(match, line=first, last_line=last, message_line=top)
+
+    def leave_out(self, text: str, problem: Exception) -> None:
+        """
+        Note that the pattern *text* cannot be used.
+        """
+        for each in self._by_pattern.get(text, ()):
+            self.leave_out_sign(each.owner, each.sign, problem)
+
+    def leave_out_sign(self, owner: str, sign: str, problem: Exception) -> None:
+        """
+        Note that a sign cannot be used.
+        """
+        self.left_out[f"{owner} {sign}".strip() + f" is left out: {problem}"] = None
+
+    def candidates(self, block: bytes, work: Work) -> tuple[Iterator[tuple[int, int]], int]:
+        """
+        Places worth a closer look, in order, each with the number of the literal that ends there.
+
+        Also gives how many bytes there was time to search.
+        """
+        return self._scan.hits_in_time(block, work.is_over)
+
+    def texts(self, literal: int) -> tuple[str, ...]:
+        """
+        The patterns to try where the literal of that number stands.
+        """
+        return self._patterns_of[literal]
+
+    def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
+        """
+        Those of the patterns *texts* that match *message* or its heading, and maybe others.
+        """
+        if self._in_header.isdisjoint(texts):
+            return self._together.matching(texts, message)
+        inside = tuple(text for text in texts if text not in self._in_header)
+        headings = (text for text in texts if text in self._in_header)
+        return (*headings, *self._together.matching(inside, message))
+
+    def wanted(self, text: str) -> list[Wanted]:
+        """
+        Whose signs the pattern *text* is.
+        """
+        return self._by_pattern[text]
+
+
+def _wanted(book: Rulebook) -> Iterator[Wanted]:
+    for owner, name, rule in book.log_rules():
+        mark = rule if isinstance(rule, Landmark) else None
+        yield Wanted(
+            owner=owner,
+            sign=name,
+            role=mark.role if mark else "sign",
+            pattern=rule.pattern,
+            unless=rule.unless,
+            streams=rule.streams,
+            implied=_implied(mark) if mark else (),
+            in_header=mark.in_header if mark else False,
+        )
+
+
+def _implied(landmark: Landmark) -> tuple[tuple[str, str], ...]:
+    pairs = (("signal", landmark.signal), ("status", landmark.status))
+    return tuple((key, str(value)) for key, value in pairs if value is not None)

@@ -1,0 +1,83 @@
+"""
+What a log on its way through the matcher needs to know of others: patterns, and who listens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from attrs import frozen
+
+from workerdiag.matching.scan.work_budget import Work
+
+
+@frozen(kw_only=True)
+class Wanted:
+    """
+    A pattern and whose sign it is.
+    """
+
+    owner: str
+    sign: str
+    role: str
+    pattern: str
+    unless: str | None
+    streams: tuple[str, ...]
+    #: Captures that the message implies.
+    implied: tuple[tuple[str, str], ...] = ()
+    #: Whether the pattern is for ``logger - LEVEL - message``.
+    in_header: bool = False
+
+
+class Patterns(Protocol):
+    """
+    What a log needs to know of the matcher.
+    """
+
+    def candidates(self, block: bytes, work: Work) -> tuple[Iterator[tuple[int, int]], int]:
+        """
+        Places worth a closer look, in order, each with the number of the literal that ends there.
+
+        Also gives how many bytes there was time to search.
+        """
+
+    def texts(self, literal: int) -> tuple[str, ...]:
+        """
+        The patterns to try where the literal of that number stands.
+        """
+
+    def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
+        """
+        Those of the patterns *texts* that match *message* (ASCII) or its heading, and maybe others.
+        """
+
+    def wanted(self, text: str) -> list[Wanted]:
+        """
+        Whose signs the pattern *text* is.
+        """
+
+    def leave_out(self, text: str, problem: Exception) -> None:
+        """
+        Note that the pattern *text* cannot be used.
+        """
+
+
+class Witness(Protocol):
+    """
+    Somebody who wants to know where in a log something was found.
+
+    Bytes are counted from 0 over all that was given of the log, lines from 1.
+    """
+
+    def matched(self, origin: str, sign: tuple[str, str], first: int, last: int, line: int) -> None:
+        """
+        A message shows *sign* (whose it is, and its name).
+
+        Its first line begins at byte *first* and is number *line*; its last one begins at *last*.
+        """
+
+    def reached(self, origin: str, at: int, line: int) -> None:
+        """
+        Byte *at* lies in line number *line*.
+        """

@@ -1,0 +1,207 @@
+"""
+Which lines around a place in a log make up one message.
+
+A message is its header line and what follows up to the next header: a traceback, a
+faulthandler dump, a table. Its bounds depend only on the bytes within fixed distances, so
+they are the same however the log was cut into chunks. Text without headers, and lines that are
+too long, are read by tiles that overlap: so no byte is in more than `MOST_COPIES` messages,
+whatever the text.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from attrs import define, field
+
+from workerdiag.matching.regex import pattern
+from workerdiag.matching.scan.line_index import LONGEST_LINE, LineIndex
+from workerdiag.matching.scan.work_budget import Work
+from workerdiag.matching.text.line_parser import Line, take_apart
+
+#: Bytes looked at before and after the line, or the tile, that a candidate is in.
+BEFORE_BYTES = 8 * 1024
+AFTER_BYTES = 16 * 1024
+#: Text without headers is read by tiles of this size.
+_TILE_BYTES = 8 * 1024
+#: Of an overlong line, tiles of this size are read, each with as much before and behind it.
+CLIP_BYTES = 4 * 1024
+#: A byte is in the message of its header, in those of so many tiles, or in those of so many clips.
+MOST_COPIES = 1 + -(-(BEFORE_BYTES + _TILE_BYTES + AFTER_BYTES) // _TILE_BYTES)
+#: Bytes before and after a candidate that its message may reach.
+REACH_BEHIND = BEFORE_BYTES + _TILE_BYTES + 3 * LONGEST_LINE
+REACH_AHEAD = BEFORE_BYTES + _TILE_BYTES + AFTER_BYTES + LONGEST_LINE
+
+#: A line of a program that would write the message: an excerpt of code is no log.
+_WOULD_WRITE = re.compile(
+    r"\blog(?:ger|ging)?\.(?:debug|info|warn(?:ing)?|error|exception|critical)\(", re.IGNORECASE
+)
+
+
+@define(eq=False)
+class Record:
+    """
+    One message, with where its lines begin.
+    """
+
+    header: Line | None
+    #: Message text, lines joined by newlines.
+    text: str
+    #: Absolute byte offset of each line, and where its text begins in ``text``. There can be thousands.
+    line_offsets: tuple[int, ...]
+    text_starts: Sequence[int]
+    lines: tuple[Line, ...]
+    #: Patterns that were run on it.
+    tried: set[str] = field(factory=set)
+    _shown: dict[str, bool] = field(factory=dict, init=False)
+    _calls: list[tuple[int, int]] | None = field(default=None, init=False)
+    #: Numbers of its lines, counted from 1, where somebody asked for them.
+    numbers: tuple[int, ...] = field(default=(), init=False)
+
+    @property
+    def heading(self) -> str:
+        """
+        Its first line as distributed writes it, without the time; empty where there is no header.
+        """
+        return f"{self.header.logger} - {self.header.level} - {self.header.message}" if self.header else ""
+
+    def line_at(self, position: int) -> int:
+        """
+        Index of the line in which *position* of the text lies.
+        """
+        return max(0, bisect_right(self.text_starts, position) - 1)
+
+    def shows(self, text: str) -> bool:
+        """
+        Whether the pattern *text* matches anywhere in the message.
+        """
+        if text not in self._shown:
+            self._shown[text] = pattern(text).search(self.text) is not None
+        return self._shown[text]
+
+    def is_code(self, position: int) -> bool:
+        """
+        Whether the line, before *position*, calls what would write the message.
+        """
+        if self._calls is None:
+            self._calls = [(found.end(), found.start()) for found in _WOULD_WRITE.finditer(self.text)]
+        if not self._calls:
+            return False
+        place = bisect_right(self._calls, (position, len(self.text)))
+        return place > 0 and self._calls[place - 1][1] >= self.text_starts[self.line_at(position)]
+
+    def number(self, first: int, data: bytes, base: int) -> None:
+        """
+        Number its lines, where the number of the first one is *first*.
+
+        Args:
+            first: Counted from 1.
+            data: The bytes that its lines are in.
+            base: Absolute offset of the first of them.
+        """
+        places = [each - base for each in self.line_offsets]
+        between = (data.count(b"\n", one, two) for one, two in pairwise(places))
+        self.numbers = tuple(accumulate(between, initial=first))
+
+
+class Block:
+    """
+    Bytes of a log with enough around them to see whole messages.
+    """
+
+    def __init__(self, data: bytes, base: int, work: Work) -> None:
+        self.data = data
+        #: Absolute offset of the first byte.
+        self.base = base
+        self._work = work
+        self._index = LineIndex(data, work)
+        self._records: dict[tuple[int, str, int | None], Record] = {}
+        self._clips: dict[int, Record] = {}
+        #: From where to where the message that was asked for last is the answer, and that message.
+        self._from = self._to = 0
+        self._last: Record | None = None
+
+    def record_at(self, offset: int) -> Record:
+        """
+        The message around the byte at *offset* (relative to this block).
+        """
+        if not self.holds(offset):
+            bounds = self._index.bounds(offset)
+            found = self._clip(offset) if bounds is None else (*bounds, self._of_line(bounds[0]))
+            self._from, self._to, self._last = found
+        assert self._last is not None
+        return self._last
+
+    def holds(self, offset: int) -> bool:
+        """
+        Whether the message that was asked for last is the one around *offset*.
+        """
+        return self._from <= offset < self._to
+
+    def _of_line(self, start: int) -> Record:
+        line = self._index.line(start)
+        passed_by = line.passed_by
+        header = (
+            start
+            if line.is_header
+            else self._index.header_before(start, passed_by, max(0, start - BEFORE_BYTES))
+        )
+        if header is not None:
+            ceiling = header + BEFORE_BYTES + AFTER_BYTES
+            return self._gathered((-1, passed_by, header), header, header, ceiling)
+        tile = (self.base + start) // _TILE_BYTES
+        begin = tile * _TILE_BYTES - self.base
+        low = max(0, begin - BEFORE_BYTES)
+        above = self._index.header_before(start, passed_by, low)
+        if above is not None:
+            low = above + 1
+        return self._gathered((tile, passed_by, above), start, low, begin + _TILE_BYTES + AFTER_BYTES)
+
+    def _gathered(self, key: tuple[int, str, int | None], start: int, low: int, ceiling: int) -> Record:
+        """
+        The lines of one passer from *low* to *ceiling* or its next header, as a message.
+        """
+        if key in self._records:
+            return self._records[key]
+        starts = self._index.lines_of(start, key[1], low, ceiling)
+        if len(starts) == 1 and (line := self._index.line(starts[0])).is_header:  # as most are
+            record = self._records[key] = Record(line, line.message, (self.base + starts[0],), (0,), (line,))
+            self._work.gather(len(record.text), 1)
+            return record
+        lines = [self._index.line(each) for each in starts]
+        texts = [line.message for line in lines]
+        text = "\n".join(texts)
+        self._work.gather(len(text), len(texts))
+        record = self._records[key] = Record(
+            header=lines[0] if lines[0].is_header else None,
+            text=text,
+            line_offsets=tuple(self.base + each for each in starts) if self.base else tuple(starts),
+            text_starts=array("l", accumulate((len(each) + 1 for each in texts[:-1]), initial=0)),
+            lines=tuple(lines),
+        )
+        return record
+
+    def _clip(self, offset: int) -> tuple[int, int, Record]:
+        """
+        Of an overlong line, what stands around *offset*, as a message of its own; and for which places.
+        """
+        begin = (self.base + offset) // CLIP_BYTES * CLIP_BYTES - self.base
+        low, high = max(0, begin - CLIP_BYTES), min(len(self.data), begin + 2 * CLIP_BYTES)
+        start = self.data.rfind(b"\n", low, offset) + 1 or low
+        end = self.data.find(b"\n", offset, high)
+        end = end if end >= 0 else high
+        if start not in self._clips:
+            line = take_apart(self.data[start:end])
+            self._work.gather(len(line.text), 1)
+            self._clips[start] = Record(
+                header=None,
+                text=line.text,
+                line_offsets=(self.base + start,),
+                text_starts=(0,),
+                lines=(line,),
+            )
+        return max(start, begin), min(end, begin + CLIP_BYTES), self._clips[start]

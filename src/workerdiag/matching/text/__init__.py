@@ -1,0 +1,3 @@
+"""
+What lines of logs are made of: prefixes, times, loggers, levels, and what copying did to them.
+"""

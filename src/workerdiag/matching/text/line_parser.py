@@ -1,0 +1,245 @@
+"""
+What one line of a log is made of: prefixes of whoever passed it on, time, logger, level, message.
+
+The formats are those of distributed (``%(name)s - %(levelname)s - %(message)s``, with a
+time before it since 2022.3.0) and the ones met in the field: see docs/how-it-works.md.
+"""
+
+from __future__ import annotations
+
+import html
+from datetime import UTC, datetime
+from typing import Any
+
+from attrs import frozen
+
+from workerdiag.matching.regex import pattern
+from workerdiag.matching.text.json_lines import unwrapped
+from workerdiag.matching.text.prefixes import without_prefixes
+from workerdiag.matching.text.timestamps import has_no_year, time_of
+from workerdiag.model.numerals import whole
+
+#: Only so much of a line is looked at for its header.
+_HEAD_CHARS = 400
+
+_ANSI = pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+_LOGGER = (
+    r"(?P<logger>(?:distributed|tornado|dask|dask_\w+|asyncio|bokeh|coiled|py\.warnings|root)(?:\.[\w.]+)?)"
+)
+#: What word processors and web pages make of quotes and brackets.
+_TYPEWRITTEN = str.maketrans("\u2018\u2019\u201a\u2032\u201c\u201d\u201e\u2033\u00a0", "''''\"\"\"\" ")
+_ENTITY = pattern(r"&(?:quot|apos|lt|gt|amp|nbsp|#39|#x27|#34);")
+
+_LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"})
+_LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
+
+#: Shapes of a header, most usual first; each ends where the message begins.
+_HEADERS = tuple(
+    pattern(shape)
+    for shape in (
+        rf"{_LOGGER}\s+-\s+{_LEVEL}\s+-\s?",  # distributed's own
+        rf"{_LEVEL}\s*\]?\s*\|?\s+{_LOGGER}\s*[-|:]\s?",  # 09:56:47.204 | WARNING | distributed.core - ...
+        rf"\[{_LEVEL}\s*\]\s*{_LOGGER}\s*[-|:]?\s?",
+        rf"{_LEVEL}:{_LOGGER}:\s?",  # logging.basicConfig
+        rf"{_LOGGER}\s*-\s*{_LEVEL}\s*[-:]\s?",
+        rf"{_LOGGER}(?:\[(?P<pid>\d+)\])?\s+{_LEVEL}\s+",  # distributed.nanny[36214] INFO ...
+        rf"\[{_LOGGER}\]\s*\[?{_LEVEL}\]?\s*[-:]?\s?",
+    )
+)
+
+#: Header that names no logger we know, but begins another message all the same.
+_OTHER_HEADER = pattern(
+    r"^\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d"
+    r"|^\[\s*\d+\.\d{6}\]"
+    r"|^(?:slurmstepd|srun|sbatch|sacct|pdsh|kubelet|systemd|systemd-\w+|Fatal Python error|Windows fatal exception)\b"
+    r"|^(?:TERM_[A-Z]+|=>> PBS):"
+    r"|^[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d"
+    r"|^\[?\d\d:\d\d:\d\d[.,]\d{3}"
+    r"|^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b *[:|\[]"
+    r"|^\[?(?-i:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b\]?[ \t]"
+)
+
+#: Lines by their shape alone, where no logger tells: the first that matches.
+_STREAM_SHAPES = (
+    (
+        "kernel",
+        pattern(
+            r"^\[\s*\d+\.\d{6}\] |^kernel: |oom-kill:constraint=|invoked oom-killer:|oom_reaper: reaped process|\): segfault at [0-9a-f]+ |\]: segfault at [0-9a-f]+ "
+        ),
+    ),
+    (
+        "batch",
+        pattern(
+            r"^slurmstepd: |^srun: |^=>> PBS: |^TERM_[A-Z]+:|^sacct |JobState=|^JobID\|JobName|^qsub_time|^MOAB_INFO|^PBS Job Id:"
+        ),
+    ),
+    (
+        "kubernetes",
+        pattern(
+            r"^\s*(?:Last State|State|Reason|Exit Code|Restart Count|Container ID):\s|^\S+ +(?:Normal|Warning) +[A-Z]\w+ +\S+|^LAST SEEN |^Events:"
+        ),
+    ),
+)
+#: Any of them, to pass over lines of no such shape.
+_ANY_STREAM_SHAPE = pattern("|".join(shape.text for _, shape in _STREAM_SHAPES))
+_STREAM_OF_LOGGER = (
+    ("distributed.nanny", "nanny"),
+    ("distributed.process", "nanny"),
+    ("distributed.dask_worker", "nanny"),
+    ("distributed.worker", "worker"),
+    ("distributed.spill", "worker"),
+    ("distributed.diskutils", "worker"),
+    ("distributed.scheduler", "scheduler"),
+    ("distributed.active_memory_manager", "scheduler"),
+    ("distributed.stealing", "scheduler"),
+    ("distributed.client", "client"),
+    ("distributed.deploy", "client"),
+)
+
+
+@frozen(kw_only=True)
+class Line:
+    """
+    One line, taken apart.
+    """
+
+    #: Without the prefixes of others; still with its own header.
+    text: str
+    #: Where the message begins in ``text``; 0 without a header.
+    message_at: int = 0
+    #: Whether it begins a message of its own.
+    is_header: bool = False
+    logger: str | None = None
+    level: str | None = None
+    stream: str | None = None
+    when: float | None = None
+    #: Whether the text gives no year, so that one was assumed.
+    year_assumed: bool = False
+    #: Who passed it on: lines of different ones are not of one message.
+    passed_by: str = ""
+    host: str | None = None
+    pid: int | None = None
+
+    @property
+    def message(self) -> str:
+        """
+        What follows the header.
+        """
+        return self.text[self.message_at :]
+
+
+def take_apart(raw: bytes) -> Line:
+    """
+    The parts of one line, given without its line end. Never fails: bad UTF-8 is replaced.
+    """
+    text = raw.decode("utf-8", errors="replace").rstrip("\r")
+    if not text.isascii():
+        text = text.translate(_TYPEWRITTEN)
+    if "&" in text and _ENTITY.search(text):
+        text = html.unescape(text)
+    if text.startswith('  File "'):  # of a traceback: so many that they are worth their own test
+        return Line(text=text)
+    if usual := _usual(text):
+        return usual
+    if "\x1b" in text:
+        text = _without_ansi(text)
+    text, passed_by, host, tag, outer_time = without_prefixes(text)
+    if text.lstrip()[:1] in ("{", '"') and (inner := unwrapped(text)) is not None:
+        text, inner_time = inner
+        outer_time = inner_time or outer_time
+    head = text[:_HEAD_CHARS]
+    for shape in _HEADERS if _names_a_level(head) else ():
+        if found := shape.search(head):
+            groups = found.groupdict()
+            logger = groups["logger"]
+            return Line(
+                text=text,
+                message_at=found.end(),
+                is_header=True,
+                logger=logger,
+                level=(groups["level"] or "").upper(),
+                stream=_stream_of_logger(logger or ""),
+                **_when(head[: found.start()], outer_time),
+                passed_by=passed_by,
+                host=host,
+                pid=whole(groups.get("pid")) if (logger or "").startswith("distributed.worker") else None,
+            )
+    stream = "kernel" if tag == "kernel" else _stream_of_shape(head)
+    return Line(
+        text=text,
+        is_header=tag == "kernel" or _OTHER_HEADER.search(head) is not None,
+        stream=stream,
+        **_when(head[:40], outer_time),
+        passed_by=passed_by,
+        host=host,
+    )
+
+
+def _usual(text: str) -> Line | None:
+    """
+    A line just as distributed writes it since 2022.3.0, of whatever logger: most are, and this is quick.
+    """
+    time, _, rest = text.partition(" - ")
+    logger, _, rest = rest.partition(" - ")
+    level, dash, message = rest.partition(" - ")
+    if not dash or len(time) != 23 or level not in _LEVELS or not logger or " " in logger:
+        return None
+    when = _usual_time(time)
+    if when is None:
+        return None
+    return Line(
+        text=text,
+        message_at=len(text) - len(message),
+        is_header=True,
+        logger=logger,
+        level=level,
+        stream=_stream_of_logger(logger),
+        when=when,
+    )
+
+
+def _usual_time(text: str) -> float | None:
+    """
+    ``2026-05-04 11:22:33,444`` in seconds since the epoch, without a pattern; None if it is not so.
+    """
+    try:
+        moment = datetime.fromisoformat(text[:19]).replace(tzinfo=UTC)
+        return moment.timestamp() + int(text[20:]) / 1000
+    except ValueError:
+        return None
+
+
+def _names_a_level(head: str) -> bool:
+    upper = head.upper()
+    return any(level in upper for level in _LEVELS)
+
+
+def _when(own: str, outer: str) -> dict[str, Any]:
+    """
+    The time that a line gives itself, else that of who passed it on; and whether its year is a guess.
+    """
+    if ":" not in own and not outer:
+        return {}
+    told = time_of(own) if ":" in own else None
+    assumed = has_no_year(outer if told is None else own)
+    return {"when": time_of(outer) if told is None else told, "year_assumed": assumed}
+
+
+def _without_ansi(text: str) -> str:
+    parts, at = [], 0
+    for found in _ANSI.finditer(text):
+        parts.append(text[at : found.start()])
+        at = found.end()
+    return "".join((*parts, text[at:]))
+
+
+def _stream_of_logger(logger: str) -> str | None:
+    logger = logger.lower()
+    return next((stream for start, stream in _STREAM_OF_LOGGER if logger.startswith(start)), None)
+
+
+def _stream_of_shape(head: str) -> str | None:
+    if _ANY_STREAM_SHAPE.search(head) is None:
+        return None
+    return next((stream for stream, shape in _STREAM_SHAPES if shape.search(head)), None)

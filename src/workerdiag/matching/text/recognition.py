@@ -1,0 +1,101 @@
+"""
+Whether anything in a log is Dask's at all: which of its processes, or which platform, writes there.
+
+An all-clear rests on this: a text in which nothing is known says nothing of workers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from workerdiag.matching.text.line_parser import Line, take_apart
+from workerdiag.model.diagnosis import RECOGNISED, Match
+from workerdiag.model.evidence import LogChunk
+
+#: Bytes of each log that are looked at, and bytes of a line.
+_MOST_BYTES = 1024 * 1024
+_LINE_BYTES = 4 * 1024
+#: Lines of a text without a logger whose shape is looked at.
+_MOST_SHAPES = 60
+#: What the loggers begin with that Dask's processes write to.
+_LOGGER = re.compile(rb"(?:distributed|tornado|dask_?)[\w.]*")
+#: Words that look like loggers, of which so many are tried.
+_MOST_TRIED = 200
+
+
+class Recognition:
+    """
+    The beginning of one log, and what is recognised in it.
+    """
+
+    def __init__(self) -> None:
+        self._like: LogChunk | None = None
+        self._head = bytearray()
+
+    def passing(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
+        """
+        The chunks of the log, as they are.
+        """
+        for chunk in chunks:
+            self._like = self._like or chunk
+            if (missing := _MOST_BYTES - len(self._head)) > 0:
+                self._head += chunk.data[:missing]
+            yield chunk
+
+    def found(self) -> Iterator[Match]:
+        """
+        One match for each kind of process that writes in the log: its first line.
+        """
+        head = bytes(self._head)
+        lines = _of_loggers(head) or _of_shapes(head)
+        for stream, (at, line) in lines.items():
+            yield Match(
+                owner="log.recognised",
+                role=RECOGNISED,
+                text=line.message.strip()[:600],
+                origin=self._like.origin if self._like else "",
+                line=head.count(b"\n", 0, at) + 1,
+                last_line=head.count(b"\n", 0, at) + 1,
+                stream=stream or (self._like.stream if self._like else None),
+            )
+
+
+def _of_loggers(head: bytes) -> dict[str | None, tuple[int, Line]]:
+    """
+    For each stream, the first line with a header of a logger that Dask's processes have.
+    """
+    found: dict[str | None, tuple[int, Line]] = {}
+    known: set[bytes] = set()
+    tried = 0
+    for word in _LOGGER.finditer(head):
+        if word[0] in known:
+            continue
+        line = take_apart(_line_around(head, word.start()))
+        if line.is_header and line.logger:
+            known.add(word[0])
+            found.setdefault(line.stream, (word.start(), line))
+        tried += 1
+        if tried >= _MOST_TRIED:
+            break
+    return found
+
+
+def _of_shapes(head: bytes) -> dict[str | None, tuple[int, Line]]:
+    """
+    The same by the shapes of lines that kernels, batch systems and Kubernetes write.
+    """
+    found: dict[str | None, tuple[int, Line]] = {}
+    at = 0
+    for raw in head.split(b"\n", _MOST_SHAPES)[:_MOST_SHAPES]:
+        line = take_apart(raw[:_LINE_BYTES])
+        if line.stream:
+            found.setdefault(line.stream, (at, line))
+        at += len(raw) + 1
+    return found
+
+
+def _line_around(head: bytes, at: int) -> bytes:
+    begin = head.rfind(b"\n", max(0, at - _LINE_BYTES), at) + 1 or max(0, at - _LINE_BYTES)
+    end = head.find(b"\n", at, at + _LINE_BYTES)
+    return head[begin : end if end >= 0 else at + _LINE_BYTES]

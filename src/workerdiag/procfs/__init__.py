@@ -1,0 +1,3 @@
+"""
+Processes and control groups of this machine, read from the kernel's files; standard library only.
+"""

@@ -1,3 +1,0 @@
-"""
-From matches to a conclusion: arithmetic only, nothing is read or asked here.
-"""

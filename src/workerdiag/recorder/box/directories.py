@@ -1,0 +1,324 @@
+"""
+Where black boxes lie, which of them are of the dead, and when they are thrown away.
+
+Never in a worker's local directory, which the nanny deletes before anybody could look. A box is named
+``<host>-<pid>-<start>.box``, with the start of its process in milliseconds after that of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from workerdiag.procfs.processes import boot_id, is_running, pid_namespace, start_ms
+from workerdiag.recorder.box.preallocation import KEEPS_ROOM, filesystem_of
+
+VARIABLE = "WORKERDIAG_RECORDER_DIRECTORY"
+SETTING = "workerdiag.recorder.directory"
+SUFFIX = ".box"
+_TAKEN = ".taken"
+#: Boxes of the dead are kept so long, and so many of them in a folder.
+KEPT_S = 24 * 3600.0
+MOST_KEPT = 64
+#: A box of another machine, whose processes cannot be looked up, is of the dead after so long a silence.
+SILENT_S = 600.0
+#: Where temporary files are on a file system that keeps no room, shared memory (man 7 shm_overview) may.
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  only a folder in it that is this user's alone
+#: A folder is not read further than this, whatever else lies there.
+_MOST_ENTRIES = 10_000
+_NAME = re.compile(
+    r"(?P<host>[\w.-]{1,64})-(?P<pid>\d{1,10})-(?P<start>\d{1,16})(?:\.(?P<nth>\d{1,3}))?\.box"
+)
+
+_NUMBER = re.compile(r"[0-9]{1,16}")
+
+
+class BoxName(NamedTuple):
+    """
+    What the name of a box says.
+    """
+
+    host: str
+    pid: int
+    #: When the process started, in milliseconds after the machine; 0 if that was not known.
+    started_ms: int
+
+
+def box_name(identity: Mapping[str, str], nth: int = 1) -> str:
+    """
+    The name of the box of a process; *nth* tells workers apart that share one.
+    """
+    host = re.sub(r"[^\w.-]", "_", identity.get("host") or "localhost", flags=re.ASCII)[:64]
+    more = f".{nth}" if nth > 1 else ""
+    return f"{host}-{identity.get('pid') or os.getpid()}-{identity.get('started_ms') or 0}{more}{SUFFIX}"
+
+
+def parsed_name(path: Path) -> BoxName | None:
+    """
+    What the name of a file says, or None if it is no name of a box.
+    """
+    found = _NAME.fullmatch(path.name)
+    return BoxName(found["host"], int(found["pid"]), int(found["start"])) if found else None
+
+
+def fault_path(path: Path) -> Path:
+    """
+    The companion of a box, to which `faulthandler` writes.
+    """
+    return path.with_name(path.name + ".fault")
+
+
+def stderr_path(path: Path) -> Path:
+    """
+    The companion of a box that standard error is copied to, if that is asked for.
+    """
+    return path.with_name(path.name + ".stderr")
+
+
+# ------------------------------------------------------------------------------------ folders
+
+
+def configured_directory() -> Path | None:
+    """
+    The folder that the environment variable, or else Dask's configuration, names.
+    """
+    named: object = os.environ.get(VARIABLE)
+    if not named:
+        try:
+            import dask.config
+        except ImportError:
+            return None
+        named = dask.config.get(SETTING, None)
+    return Path(str(named)).expanduser().absolute() if named else None
+
+
+def directories() -> tuple[Path, ...]:
+    """
+    The folders in which boxes of this user may lie, the likeliest first; they need not exist.
+    """
+    if configured := configured_directory():
+        return (configured,)
+    import tempfile
+
+    name = f"workerdiag-{_user()}"
+    return tuple(dict.fromkeys((Path(tempfile.gettempdir(), name), _SHARED_MEMORY / name)))
+
+
+def _user() -> int:
+    """
+    The number of this user; 0 on Windows, where a folder for temporary files is a user's own.
+    """
+    return os.getuid() if hasattr(os, "getuid") else 0
+
+
+def writable_directory(local_directory: str | None = None) -> Path:
+    """
+    The folder for a new box, made if need be: the first that can keep room and is nobody else's.
+
+    Raises:
+        OSError: There is none, or it is in *local_directory*, that of the worker.
+    """
+    problem: OSError | None = None
+    for each in directories():
+        try:
+            return _made(each, local_directory)
+        except OSError as why:
+            problem = problem or why
+    assert problem is not None
+    raise problem
+
+
+def _made(directory: Path, local_directory: str | None) -> Path:
+    real = os.path.realpath(directory)
+    if local_directory and Path(real).is_relative_to(os.path.realpath(local_directory)):
+        raise OSError(f"{directory} is in the worker's local directory, which is deleted with the worker")
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (kind := filesystem_of(directory)) not in KEEPS_ROOM:
+        raise OSError(f"cannot keep room for a black box on {kind or 'this system'} ({directory})")
+    if directory != configured_directory():
+        about = directory.lstat()
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != _user() or about.st_mode & 0o022:
+            raise OSError(f"{directory} is not this user's alone")
+    return directory
+
+
+# ------------------------------------------------------------------------------------ finding
+
+
+def boxes(folders: Iterable[Path] | None = None, *, pid: int | None = None) -> tuple[Path, ...]:
+    """
+    The boxes in *folders* (default: `directories`), the latest first; only those of *pid*, if given.
+
+    Where a pid was used more than once, the process that started last comes first.
+    """
+    found = []
+    for folder in directories() if folders is None else folders:
+        for path, about in _files(folder):
+            name = parsed_name(path)
+            if name is not None and pid in (None, name.pid):
+                found.append((name.started_ms if pid is not None else about.st_mtime, str(path), path))
+    return tuple(path for *_, path in sorted(found, reverse=True))
+
+
+def orphans(folders: Iterable[Path] | None = None) -> tuple[Path, ...]:
+    """
+    The boxes whose processes are gone, the latest first, at most 64. Those that cannot be read are left out.
+    """
+    found: list[Path] = []
+    for path in boxes(folders):
+        if len(found) < MOST_KEPT and is_orphan(path):
+            found.append(path)
+    return tuple(found)
+
+
+def is_orphan(path: Path, *, now: float | None = None) -> bool:
+    """
+    Whether the process that wrote a box is certainly gone; False also if the box cannot be read.
+
+    On one kernel the lock on the file says so, whichever container the process was in. If it is held,
+    perhaps by a child that survived, pid and start of the process say so. A box of an earlier start of
+    the same machine is of the dead; that of another machine is if nothing was written for ten minutes.
+    """
+    return _fate(path, time.time() if now is None else now) == "dead"
+
+
+def _fate(path: Path, now: float) -> str:
+    """
+    ``alive``, ``dead``, or ``unreadable``.
+    """
+    from workerdiag.errors import BadBoxError
+    from workerdiag.recorder.box.reader import read_box, read_identity
+
+    try:
+        identity = read_identity(path)
+        if identity.get("boot_id", "") == boot_id():
+            dead = not _is_locked(path) or _is_gone(identity)
+        elif identity.get("host") == socket.gethostname():
+            dead = True
+        else:
+            dead = read_box(path).written_at < now - SILENT_S
+    except (BadBoxError, OSError):
+        return "unreadable"
+    return "dead" if dead else "alive"
+
+
+def _is_gone(identity: Mapping[str, str]) -> bool:
+    """
+    Whether no process has this pid and start; False where its pids are not those we see.
+    """
+    if identity.get("pid_namespace") != pid_namespace() or start_ms(os.getpid()) is None:
+        return False
+    pid, started = identity.get("pid", ""), identity.get("started_ms", "")
+    if not (_NUMBER.fullmatch(pid) and _NUMBER.fullmatch(started)):
+        return False
+    return not is_running(int(pid), int(started))
+
+
+def _is_locked(path: Path) -> bool:
+    """
+    Whether a process holds the lock that a writer takes for life.
+    """
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+# ----------------------------------------------------------------------------------- removing
+
+
+def claim(path: Path) -> Path | None:
+    """
+    Take a box for oneself, so that of several who found it one reports it; its new path.
+
+    None if another was faster. It is found no more, and removed within a day if it is not discarded.
+    """
+    taken = path.with_name(path.name + _TAKEN)
+    try:
+        path.rename(taken)
+    except OSError:
+        return None
+    with suppress(OSError):
+        fault_path(path).rename(fault_path(taken))
+    return taken
+
+
+def discard(path: Path) -> None:
+    """
+    Remove a box that was reported, with its companion; what cannot be removed stays.
+    """
+    for each in (path, fault_path(path), stderr_path(path)):
+        with suppress(OSError):
+            each.unlink(missing_ok=True)
+
+
+def sweep(folders: Iterable[Path] | None = None, *, now: float | None = None) -> tuple[Path, ...]:
+    """
+    Remove boxes of the dead that are older than a day or more than 64 in a folder; what was removed.
+
+    Never that of a living process, however long it was silent; nor do those of the living count.
+    """
+    moment = time.time() if now is None else now
+    removed: list[Path] = []
+    for folder in directories() if folders is None else folders:
+        files = sorted(_files(folder), key=lambda each: each[1].st_mtime, reverse=True)
+        named = {path for path, _ in files if parsed_name(path)}
+        dead = 0
+        for path, about in files:
+            is_old = about.st_mtime < moment - KEPT_S
+            if path not in named:
+                goes = is_old and _is_leftover(path)
+            elif is_old or len(named) > MOST_KEPT:
+                fate = _fate(path, moment)
+                dead += fate == "dead"
+                goes = (fate == "dead" and (is_old or dead > MOST_KEPT)) or (fate == "unreadable" and is_old)
+            else:
+                continue
+            if goes:
+                discard(path)
+                removed.append(path)
+    return tuple(removed)
+
+
+def _is_leftover(path: Path) -> bool:
+    """
+    Whether a file is a companion without its box, a box that was never finished, or one that was claimed.
+    """
+    name = path.name
+    if name.endswith(_TAKEN):
+        return parsed_name(path.with_name(name.removesuffix(_TAKEN))) is not None
+    if name.endswith(".new"):
+        return name.startswith(".") and SUFFIX in name
+    if name.endswith((".fault", ".stderr")):
+        box = path.with_suffix("")
+        return parsed_name(box.with_name(box.name.removesuffix(_TAKEN))) is not None and not box.exists()
+    return False
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """
+    The regular files in a folder, as many as may be looked at.
+
+    Others remove theirs meanwhile; what is gone by the time that it is looked at is passed over.
+    """
+    with suppress(OSError), os.scandir(folder) as entries:
+        for _, entry in zip(range(_MOST_ENTRIES), entries, strict=False):
+            try:
+                about = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISREG(about.st_mode):
+                yield Path(entry.path), about

@@ -1,0 +1,234 @@
+"""
+The reading end of a black box: while it is written, after its process was killed, and when it is damaged.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+from workerdiag.errors import BadBoxError
+from workerdiag.recorder.box import cells
+from workerdiag.recorder.box.contents import BlackBox, Executing, Finished
+from workerdiag.recorder.box.directories import fault_path
+from workerdiag.recorder.box.layout import HEADER_BYTES, MOST_BYTES, RUNNING, Region, unpack_header
+
+T = TypeVar("T")
+
+#: What `faulthandler` writes of 100 threads; the beginning of it names the signal.
+_FAULT_BYTES = 128 * 1024
+#: A box that is being written is read again while a part of it cannot be read, at most so often.
+_READINGS = 5
+#: Stands in a line for pieces that were not, or no longer, in the box.
+MISSING = b"[...]"
+_WORDS = {
+    "identity": "the identity",
+    "state": "the state",
+    "running": "slots of threads",
+    "finished": "finished tasks",
+    "samples": "samples",
+    "lags": "lags",
+    "lines": "pieces of lines",
+}
+
+
+def read_box(source: str | os.PathLike[str] | bytes) -> BlackBox:
+    """
+    All that can be read of a black box: a path, or the bytes of one.
+
+    What is damaged or was being written is left out, and said in `BlackBox.torn`. At most 4 MiB are
+    read, and of the companion with what `faulthandler` wrote 128 KiB.
+
+    Raises:
+        BadBoxError: It is no black box, of another format, or cannot be read. Nothing else is raised.
+    """
+    if isinstance(source, bytes):
+        return _box(source[:MOST_BYTES], name="", fault="")
+    path = Path(source)
+    fault = _fault(path)
+    box = _box(_content(path, MOST_BYTES), name=str(path), fault=fault)
+    for _ in range(_READINGS - 1):
+        if not box.torn:
+            break
+        again = _box(_content(path, MOST_BYTES), name=str(path), fault=fault)
+        box = min(box, again, key=lambda each: len(each.torn))
+    return box
+
+
+def read_identity(path: str | os.PathLike[str]) -> Mapping[str, str]:
+    """
+    Only who wrote a box; empty if that part is damaged.
+
+    Raises:
+        BadBoxError: As `read_box`.
+    """
+    data = _content(Path(path), HEADER_BYTES + 4 * 4096)
+    _, regions = _header(data, str(path))
+    return _Reading(data, regions).identity()
+
+
+def _content(path: Path, most_bytes: int) -> bytes:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BadBoxError(str(path), "it is no regular file")
+        with path.open("rb") as file:
+            return file.read(most_bytes)
+    except (OSError, ValueError) as problem:
+        why = getattr(problem, "strerror", None) or str(problem)
+        raise BadBoxError(str(path), why[:1].lower() + why[1:]) from None
+
+
+def _fault(path: Path) -> str:
+    """
+    What `faulthandler` wrote, if anything.
+    """
+    try:
+        companion = fault_path(path)
+        if not stat.S_ISREG(companion.stat().st_mode):
+            return ""
+        with companion.open("rb") as file:
+            return file.read(_FAULT_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def _header(data: bytes, name: str) -> tuple[float, dict[str, Region]]:
+    try:
+        return unpack_header(data)
+    except ValueError as problem:
+        raise BadBoxError(name, str(problem)) from None
+
+
+def _box(data: bytes, *, name: str, fault: str) -> BlackBox:
+    created_at, regions = _header(data, name)
+    reading = _Reading(data, regions)
+    identity = reading.identity()
+    executing = reading.executing()
+    ended = reading.ring("finished", cells.finished)
+    (said_at, state), *_ = [*reading.pair("state", cells.state), (0.0, "")]
+    samples = reading.ring("samples", cells.sample)
+    lags = reading.ring("lags", cells.lag)
+    lines = reading.ring("lines", cells.line)
+    times = [created_at, said_at, *(each.since for _, each in executing), *(each.ended for _, each in ended)]
+    times += [each.when for each in samples] + [each.when for each in lags] + [each.when for each in lines]
+    if identity.get("threads_without_slot"):
+        reading.torn.append("tasks on some threads were not recorded, because there were more than slots")
+    return BlackBox(
+        identity=identity,
+        state=state,
+        executing=_still(executing, ended),
+        finished=tuple(each for _, each in ended),
+        samples=tuple(samples),
+        lags=tuple(lags),
+        lines=_joined(lines),
+        fault=fault,
+        torn=tuple(reading.torn),
+        created_at=created_at,
+        written_at=max(times),
+    )
+
+
+def _still(
+    executing: list[tuple[int, Executing]], ended: list[tuple[int, Finished]]
+) -> tuple[Executing, ...]:
+    """
+    The tasks that run: a process may be killed after it said that one ended, and before its slot was freed.
+    """
+    over = {(each.slot, number) for number, each in ended}
+    return tuple(each for number, each in executing if (each.slot, number) not in over)
+
+
+def _joined(pieces: list[cells.Line]) -> bytes:
+    """
+    Lines in the order they began, each with a line end, and a mark where pieces of it are missing.
+    """
+    ordered = sorted(pieces, key=lambda each: (each.number, each.piece))
+    return b"".join(_whole(list(line)) for _, line in groupby(ordered, lambda each: each.number))
+
+
+def _whole(pieces: list[cells.Line]) -> bytes:
+    before = [-1, *(each.piece for each in pieces)]
+    parts = [
+        each.data if each.piece == last + 1 else MISSING + each.data
+        for each, last in zip(pieces, before, strict=False)
+    ]
+    if not pieces[-1].is_last:
+        parts.append(MISSING)
+    line = b"".join(parts)
+    return line if line.endswith(b"\n") else line + b"\n"
+
+
+class _Reading:
+    """
+    One look at the bytes of a box, and what could not be read in it.
+    """
+
+    def __init__(self, data: bytes, regions: Mapping[str, Region]) -> None:
+        self._data = data
+        self._regions = regions
+        self.torn: list[str] = []
+
+    def identity(self) -> Mapping[str, str]:
+        """
+        Who wrote it.
+        """
+        return next(iter(self.pair("identity", cells.identity)), {})
+
+    def executing(self) -> list[tuple[int, Executing]]:
+        """
+        By slot the number of the write and the task, of slots that are in use.
+        """
+        region = self._regions.get("running")
+        if region is None:
+            return self._missing("running")
+        latest, torn = cells.pairs(self._data, region)
+        used = [(slot, cell) for slot, cell in enumerate(latest) if cell is not None and cell.flags & RUNNING]
+        read = [
+            (cell.number, task)
+            for slot, cell in used
+            for task in cells.said([cell], partial(cells.executing, slot=slot))
+            if task is not None
+        ]
+        self._note("running", torn + len(used) - len(read), len(latest))
+        return read
+
+    def pair(self, name: str, read: Callable[[cells.Cell], T]) -> list[T]:
+        """
+        What a single pair says: one value, or none.
+        """
+        region = self._regions.get(name)
+        if region is None:
+            return self._missing(name)
+        latest, torn = cells.pairs(self._data, region._replace(cells=min(region.cells, 2)))
+        return self._read(name, [each for each in latest if each is not None], torn, read)
+
+    def ring(self, name: str, read: Callable[[cells.Cell], T]) -> list[T]:
+        """
+        What the cells of a ring say, oldest first.
+        """
+        region = self._regions.get(name)
+        if region is None:
+            return self._missing(name)
+        whole, torn = cells.ring(self._data, region)
+        return self._read(name, whole, torn, read)
+
+    def _read(
+        self, name: str, whole: list[cells.Cell], torn: int, read: Callable[[cells.Cell], T]
+    ) -> list[T]:
+        values = [each for each in cells.said(whole, read) if each is not None]
+        self._note(name, torn + len(whole) - len(values), self._regions[name].cells)
+        return values
+
+    def _note(self, name: str, torn: int, of: int) -> None:
+        if torn:
+            count = "" if of <= 2 else f": {torn} of {of}"
+            self.torn.append(f"{_WORDS[name]}{count} could not be read")
+
+    def _missing(self, name: str) -> list[T]:
+        self.torn.append(f"{_WORDS[name]}: the box has no room for that")
+        return []

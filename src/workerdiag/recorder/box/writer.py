@@ -1,0 +1,272 @@
+"""
+The writing end of a black box: what a worker does, noted while it does it.
+
+The file is mapped into memory, so that a note is a copy of some bytes and no system call, and the
+kernel has it even if the process is killed the next instant. Nothing waits for a lock: each thread
+that runs tasks has a slot of its own, and the places in rings are dealt out by `itertools.count`,
+whose ``next`` is one step for all threads.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import weakref
+from itertools import count
+from pathlib import Path
+from time import monotonic, time
+from zlib import crc32
+
+from workerdiag.procfs.processes import this_process
+from workerdiag.recorder.box.creation import new_map
+from workerdiag.recorder.box.directories import discard, fault_path
+from workerdiag.recorder.box.layout import (
+    CELL_HEAD,
+    CELL_SUM,
+    CLIPPED,
+    CONTINUED,
+    DEFAULT_BYTES,
+    EXECUTING,
+    FINISHED,
+    IDENTITY_BYTES,
+    KEY_BYTES,
+    LAG,
+    LINE,
+    LINE_PIECE_BYTES,
+    MOMENT,
+    MOST_SLOTS,
+    NAME_BYTES,
+    NUMBER,
+    OUTCOME_BYTES,
+    RUNNING,
+    SAMPLE_NUMBERS,
+    STATE_BYTES,
+    UNKNOWN,
+    Region,
+    pack_header,
+    planned,
+)
+
+_PAIR = 2
+#: Of one call of `line`: what stays of its beginning and of its end when it is longer than both.
+_LINE_HEAD_BYTES, _LINE_TAIL_BYTES = 2048, 6144
+_LINE_GAP = b"\n[...]\n"
+_NAN = float("nan")
+_MOST = 2**63 - 1
+
+
+class BoxWriter:
+    """
+    A black box that is being written; made by `BoxWriter.create`.
+
+    All methods but `create` never raise for what the system does, and do nothing once the box is
+    closed. A forked child of the worker has no box: what it would write is dropped.
+    """
+
+    def __init__(self, path: Path, memory: mmap.mmap, regions: dict[str, Region]) -> None:
+        #: Where the file lies.
+        self.path = path
+        self._memory = memory
+        self._regions = regions
+        self._identity: dict[str, str] = {}
+        self._counts = {name: count(1) for name in regions}
+        self._line_numbers = count(1)
+        _, self._slots_offset, self._slot_cell_bytes, slot_cells = regions["running"]
+        slots = slot_cells // _PAIR
+        #: By slot: number of the last write, and of what runs the write number, key and beginning.
+        self._writes = [0] * slots
+        self._running: list[tuple[int, bytes, int, float, float] | None] = [None] * slots
+
+    @classmethod
+    def create(
+        cls, directory: Path | str, *, size_bytes: int = DEFAULT_BYTES, slots: int = 16, **identity: str
+    ) -> BoxWriter:
+        """
+        A new box of this process in *directory*, with room for so many threads as *slots* (1 to 256).
+
+        *identity* is added to what the process knows of itself (see docs/black-box.md for the names).
+        The size is raised to what the slots need, and is at most 4 MiB.
+
+        Raises:
+            OSError: The disk is full, read-only or of a kind that cannot keep room. Nothing is left
+                behind; the worker does without.
+        """
+        known = {**this_process(), **identity}
+        size_bytes, regions = planned(size_bytes, min(max(slots, 1), MOST_SLOTS))
+        header = pack_header(size_bytes, regions, time())
+        path, memory = new_map(Path(directory), known, size_bytes, header)
+        writer = cls(path, memory, regions)
+        writer.identify(**known)
+        os.register_at_fork(after_in_child=_Leave(writer))
+        return writer
+
+    @property
+    def slots(self) -> int:
+        """
+        How many threads have a slot of their own.
+        """
+        return len(self._running)
+
+    @property
+    def fault_path(self) -> Path:
+        """
+        Where the reader looks for what `faulthandler` wrote.
+        """
+        return fault_path(self.path)
+
+    def open_fault(self) -> io.FileIO:
+        """
+        A file for `faulthandler.enable`, which must be kept open as long as that is on.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        return io.FileIO(os.open(self.fault_path, flags, 0o600), "wb")
+
+    def identify(self, **changes: str) -> None:
+        """
+        Note who this is, or that it changed (the address of a worker is known late).
+
+        All together is at most 4 kB of text; what does not fit is left out, the latest names first.
+        """
+        self._identity = {**self._identity, **changes}
+        data = b""
+        for name, value in self._identity.items():
+            pair = b"%b\0%b\0" % (_clean(name), _clean(value))
+            if len(data) + len(pair) <= IDENTITY_BYTES:
+                data += pair
+        self._note("identity", data)
+
+    def state(self, text: str) -> None:
+        """
+        Note what the worker is about to do: ``running``, ``closing: lifetime reached``.
+        """
+        self._note("state", MOMENT.pack(time(), monotonic()) + _text(text, STATE_BYTES))
+
+    def started(self, slot: int, key: str, thread_id: int, thread_name: str) -> None:
+        """
+        Note that a task begins on a thread. Only one thread may use a slot.
+        """
+        since, since_monotonic = time(), monotonic()
+        data = key[:KEY_BYTES].encode("utf-8", "replace")
+        flags = RUNNING
+        if len(data) > KEY_BYTES or len(key) > KEY_BYTES:
+            data, flags = data[:KEY_BYTES], RUNNING | CLIPPED
+        name = _text(thread_name, NAME_BYTES)
+        try:
+            number = self._writes[slot] + 1
+            self._running[slot] = (number, data, flags, since, since_monotonic)
+        except IndexError:
+            return self.missed()
+        payload = EXECUTING.pack(since, since_monotonic, thread_id, len(data), len(name)) + data + name
+        return self._note_slot(slot, number, flags, payload)
+
+    def finished(self, slot: int, outcome: str) -> None:
+        """
+        Note that the task of a thread ended: ``ok``, ``error``, or any other word of at most 32 bytes.
+        """
+        if slot >= len(self._running) or (running := self._running[slot]) is None:
+            return
+        number, key, flags, since, since_monotonic = running
+        self._running[slot] = None
+        took = monotonic() - since_monotonic
+        said = _text(outcome, OUTCOME_BYTES)
+        # First that it ended, then that the slot is free: who reads in between sees the number in both.
+        payload = FINISHED.pack(since, time(), took, number, slot, len(key), len(said)) + key + said
+        self._note("finished", payload, flags & CLIPPED)
+        self._note_slot(slot, number + 1, 0, b"")
+
+    def sample(self, **numbers: int | None) -> None:
+        """
+        Note the state of process, control group and host; about once a second, of which the last 64 stay.
+
+        The names are those of `layout.SAMPLE_NUMBERS`; None, or left out: not known.
+
+        Raises:
+            TypeError: There is no such number.
+        """
+        if unknown := numbers.keys() - set(SAMPLE_NUMBERS):
+            raise TypeError(f"a black box has no room for {', '.join(sorted(unknown))}")
+        values = (numbers.get(name) for name in SAMPLE_NUMBERS)
+        data = b"".join(NUMBER.pack(UNKNOWN if each is None else min(int(each), _MOST)) for each in values)
+        self._note("samples", MOMENT.pack(time(), monotonic()) + data)
+
+    def lag(self, loop_s: float, gil: float | None) -> None:
+        """
+        Note how many seconds the event loop was late, and how contended the GIL was, 0 to 1.
+        """
+        self._note("lags", LAG.pack(time(), monotonic(), loop_s, _NAN if gil is None else gil))
+
+    def line(self, data: bytes) -> None:
+        """
+        Note what was logged or written to standard error; of more than 8 kB the beginning and the end.
+        """
+        if len(data) > _LINE_HEAD_BYTES + _LINE_TAIL_BYTES:
+            data = data[:_LINE_HEAD_BYTES] + _LINE_GAP + data[-_LINE_TAIL_BYTES:]
+        when, number = time(), next(self._line_numbers)
+        for piece, start in enumerate(range(0, len(data), LINE_PIECE_BYTES)):
+            end = start + LINE_PIECE_BYTES
+            flags = CONTINUED if end < len(data) else 0
+            self._note("lines", LINE.pack(when, number, piece) + data[start:end], flags)
+
+    def close(self, *, remove: bool) -> None:
+        """
+        Write no more, and remove the box with its companion if there is nothing to report.
+        """
+        self._memory.close()
+        if remove:
+            discard(self.path)
+
+    def _note(self, region: str, payload: bytes, flags: int = 0) -> None:
+        """
+        Write the next cell of a ring, or the older one of a pair.
+        """
+        number = next(self._counts[region])
+        _, offset, cell_bytes, cells = self._regions[region]
+        self._store(offset + number % cells * cell_bytes, number, flags, payload)
+
+    def _note_slot(self, slot: int, number: int, flags: int, payload: bytes) -> None:
+        self._writes[slot] = number
+        index = slot * _PAIR + number % _PAIR
+        self._store(self._slots_offset + index * self._slot_cell_bytes, number, flags, payload)
+
+    def _store(self, offset: int, number: int, flags: int, payload: bytes) -> None:
+        head = CELL_HEAD.pack(len(payload), flags, number)
+        cell = CELL_SUM.pack(crc32(payload, crc32(head))) + head + payload
+        try:
+            self._memory[offset : offset + len(cell)] = cell
+        except ValueError:
+            return  # closed meanwhile, perhaps by another thread
+
+    def missed(self) -> None:
+        """
+        Note, once, that some threads have no slot, so that nobody takes what is executing for all of it.
+        """
+        if "threads_without_slot" not in self._identity:
+            self.identify(threads_without_slot="yes")
+
+
+class _Leave:
+    """
+    Takes the box from a forked child, which shares its pages and its lock but is another process.
+    """
+
+    def __init__(self, writer: BoxWriter) -> None:
+        self._writer = weakref.ref(writer)
+
+    def __call__(self) -> None:
+        if (writer := self._writer()) is not None:
+            writer.close(remove=False)
+
+
+def _text(text: str, most_bytes: int) -> bytes:
+    return text[:most_bytes].encode("utf-8", "replace")[:most_bytes]
+
+
+def _clean(text: str) -> bytes:
+    """
+    At most 512 bytes of the text without the zeros that part names from values.
+    """
+    return _text(str(text).replace("\0", ""), 512)

@@ -1,0 +1,206 @@
+"""
+Switches the flight recorder on, and off again, on a cluster that runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from workerdiag.errors import InstallError
+from workerdiag.recorder.settings import NAME
+
+#: What every process must be able to import; a text, so that only what is asked for is imported there.
+_PROBE = "workerdiag.recorder.messages:SCHEMA"
+_MOST_NAMED = 5
+
+
+@frozen(kw_only=True)
+class Installed:
+    """
+    What `install` brought about: where is recorded, and what is done without.
+    """
+
+    #: Whether the scheduler keeps a record of each death.
+    scheduler: bool
+    #: Addresses of the workers that have a black box now. Workers that join later get one too.
+    workers: tuple[str, ...]
+    #: Addresses of the workers whose nanny tells how they ended.
+    nannies: tuple[str, ...]
+    #: What is not recorded, by address (or ``scheduler``), each for a person.
+    missing: Mapping[str, tuple[str, ...]] = field(factory=dict, hash=False)
+    _client: Any = field(repr=False, eq=False)
+
+    def uninstall(self) -> Any:
+        """
+        As `uninstall`, with the client that it was installed with.
+        """
+        return uninstall(self._client)
+
+    def __str__(self) -> str:
+        workers, nannies = len(self.workers), len(self.nannies)
+        parts = [
+            f"{workers} worker{'' if workers == 1 else 's'}",
+            f"{nannies} nann{'y' if nannies == 1 else 'ies'}",
+            "the scheduler" if self.scheduler else "not in the scheduler",
+        ]
+        where = f"{parts[0]}, {parts[1]} and {parts[2]}"
+        said = [f"The flight recorder runs in {where}; workers that join later record too."]
+        said += [f"  {where}: {'; '.join(notes)}" for where, notes in self.missing.items()]
+        return "\n".join(said)
+
+
+def install(client: Any, *, scheduler: bool = True) -> Any:
+    """
+    Have a cluster record what explains the next death: in workers, nannies and the scheduler.
+
+    Installing again changes nothing. Workers that join later record too, as do those that are restarted.
+    Where a disk is read-only or full, or a release of distributed lacks what is needed, that one fact
+    is done without, and `Installed.missing` says so.
+
+    Args:
+        client: A ``distributed.Client``; with an asynchronous one the call is awaitable, as in Dask.
+        scheduler: Whether to record on the scheduler as well, which runs code there.
+
+    Returns:
+        An `Installed`.
+
+    Raises:
+        InstallError: workerdiag cannot be imported everywhere. Nothing is installed then.
+    """
+    return client.sync(_install, client, scheduler=scheduler)
+
+
+def uninstall(client: Any) -> Any:
+    """
+    End what `install` began, everywhere: plugins, hooks, handlers, threads and files are gone.
+
+    What was switched on by configuration (a preload) goes on. It is no error if nothing was installed.
+
+    Args:
+        client: As of `install`.
+    """
+    return client.sync(_uninstall, client)
+
+
+async def _install(client: Any, *, scheduler: bool) -> Installed:
+    from workerdiag.recorder.nanny.nanny_recording import RecorderNanny
+    from workerdiag.recorder.worker.worker_recording import RecorderWorker
+
+    missing: dict[str, tuple[str, ...]] = {}
+    if scheduler and (forbidden := await _forbidden(client)):
+        missing["scheduler"] = (forbidden,)
+        scheduler = False
+    await _check_workers(client)
+    try:
+        if scheduler:
+            await _install_in_scheduler(client)
+        await client.register_plugin(RecorderNanny(), name=NAME)
+        await client.register_plugin(RecorderWorker(), name=NAME)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            await _uninstall(client)
+        raise
+    return await _looked_at(client, missing, scheduler=scheduler)
+
+
+async def _install_in_scheduler(client: Any) -> None:
+    from workerdiag.recorder.scheduler.plugin import RecorderScheduler
+
+    await client.register_plugin(RecorderScheduler(), name=NAME)
+
+
+async def _forbidden(client: Any) -> str:
+    """
+    Why nothing may run on the scheduler; empty if it may.
+
+    Raises:
+        InstallError: It may, but workerdiag is not there.
+    """
+    try:
+        await client.run_on_scheduler(pkgutil.resolve_name, _PROBE)
+    except ImportError as problem:
+        raise _no_workerdiag(["the scheduler"], problem) from None
+    except ValueError as problem:
+        if "disallowed" not in str(problem):
+            raise
+        return "code on the scheduler is not allowed (distributed.scheduler.blocked-handlers)"
+    return ""
+
+
+async def _check_workers(client: Any) -> None:
+    """
+    Make sure that workerdiag is in all workers and nannies.
+
+    Raises:
+        InstallError: A worker, or a nanny, cannot import workerdiag.
+    """
+    for of_nannies in (False, True):
+        replies = await client.run(pkgutil.resolve_name, _PROBE, nanny=of_nannies, on_error="return")
+        problems = {who: reply for who, reply in replies.items() if isinstance(reply, ImportError)}
+        if problems:
+            what = "the nanny of " if of_nannies else ""
+            raise _no_workerdiag([f"{what}{who}" for who in problems], next(iter(problems.values())))
+
+
+def _no_workerdiag(where: list[str], problem: BaseException) -> InstallError:
+    more = [f"{len(where) - _MOST_NAMED} more"] if len(where) > _MOST_NAMED else []
+    return InstallError(
+        where=(*where[:_MOST_NAMED], *more),
+        why=f"workerdiag cannot be imported there: {problem}",
+        remedy="install workerdiag in the environment of scheduler and workers",
+    )
+
+
+async def _looked_at(client: Any, missing: dict[str, tuple[str, ...]], *, scheduler: bool) -> Installed:
+    """
+    What records now, as the processes themselves say.
+    """
+    from workerdiag.recorder.nanny import nanny_recording
+    from workerdiag.recorder.worker import worker_recording
+
+    in_workers = await client.run(worker_recording.report, on_error="return")
+    in_nannies = await client.run(nanny_recording.report, nanny=True, on_error="return")
+    for replies, prefix in ((in_workers, ""), (in_nannies, "nanny of ")):
+        for who, reply in replies.items():
+            notes = reply["notes"] if isinstance(reply, dict) else [f"it does not answer: {reply}"]
+            if notes:
+                missing[f"{prefix}{who}"] = tuple(notes)
+    return Installed(
+        scheduler=scheduler,
+        workers=_recording(in_workers),
+        nannies=_recording(in_nannies),
+        missing=missing,
+        client=client,
+    )
+
+
+def _recording(replies: Mapping[str, Any]) -> tuple[str, ...]:
+    said = ((who, reply) for who, reply in replies.items() if isinstance(reply, dict))
+    return tuple(sorted(who for who, reply in said if reply["recording"]))
+
+
+async def _uninstall(client: Any) -> None:
+    not_there = contextlib.suppress(ValueError, ImportError)  # or it is not allowed, and so was never there
+    with not_there:
+        await client.unregister_worker_plugin(NAME)
+    with not_there:
+        await client.unregister_worker_plugin(NAME, nanny=True)
+    with not_there:
+        await client.run_on_scheduler(leave_scheduler)
+
+
+async def leave_scheduler(dask_scheduler: Any) -> None:
+    """
+    Take the plugin from a scheduler, unless its configuration put it there; runs there.
+    """
+    from workerdiag.recorder.internals import recording_of
+
+    plugin = dask_scheduler.plugins.get(NAME)
+    if plugin is not None and recording_of(dask_scheduler) is None:
+        dask_scheduler.remove_plugin(name=NAME)
+        await plugin.close()

@@ -1,0 +1,3 @@
+"""
+The flight recorder in a nanny: how its worker processes end.
+"""

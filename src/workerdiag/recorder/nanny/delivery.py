@@ -1,0 +1,130 @@
+"""
+How a message about a death gets to the scheduler, and what happens to it if it does not.
+
+It is kept as a file beside the box until the scheduler has it, so whoever looks at that folder next
+(the next nanny on the host, or the next worker without one) can deliver it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workerdiag.recorder.box.directories import discard
+from workerdiag.recorder.settings import TOPIC
+
+#: Seconds before each try; a scheduler that is not there by then may be gone for good.
+_WAITS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
+_PATIENCE_S = 5.0
+_MOST_BYTES = 256 * 1024
+
+
+def message_path(box: Path) -> Path:
+    """
+    Where the message about a death is kept, beside the victim's box.
+    """
+    return box.with_name(box.name + ".death")
+
+
+def keep(box: Path, message: Mapping[str, Any]) -> None:
+    """
+    Keep a message until it is delivered; a disk that is full or read-only keeps none.
+    """
+    path = message_path(box)
+    unfinished = path.with_name(f".{path.name}.new")
+    with contextlib.suppress(OSError):
+        unfinished.write_text(json.dumps(message, default=str), encoding="utf-8")
+        unfinished.replace(path)
+
+
+def kept(box: Path) -> dict[str, Any] | None:
+    """
+    The message that was kept beside a box; None if there is none that can be read.
+    """
+    try:
+        with message_path(box).open("rb") as file:
+            message = json.loads(file.read(_MOST_BYTES))
+    except (OSError, ValueError):
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def forget(box: Path) -> None:
+    """
+    Remove a box whose death was told, and all that lies beside it.
+    """
+    discard(box)
+    with contextlib.suppress(OSError):
+        message_path(box).unlink(missing_ok=True)
+
+
+async def deliver(server: Any, message: Mapping[str, Any]) -> bool:
+    """
+    Whether the scheduler took the message.
+
+    A connection of its own is made each time: those of a server that is closing are closed already.
+
+    Args:
+        server: A worker or nanny; says where the scheduler is and how to connect, TLS included.
+        message: As `telling.message` makes it.
+    """
+    from distributed.core import rpc
+
+    connect: Any = rpc  # without types
+    for wait_s in _WAITS_S:
+        await asyncio.sleep(wait_s)
+        try:
+            async with (
+                asyncio.timeout(_PATIENCE_S),
+                connect(server.scheduler.address, connection_args=server.connection_args) as scheduler,
+            ):
+                await scheduler.log_event(topic=TOPIC, msg=dict(message))
+        except Exception:  # noqa: BLE001, S112  the network raises anything
+            continue
+        return True
+    return False
+
+
+class Claim(contextlib.AbstractContextManager["Claim"]):
+    """
+    The right to tell of a box: its lock, which a writer held while it lived and one teller can hold.
+
+    Attributes:
+        held: Whether this is the one, and the box is still there.
+    """
+
+    def __init__(self, box: Path) -> None:
+        self.held = False
+        self._descriptor = -1
+        try:
+            self._descriptor = os.open(box, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self.held = _locked(self._descriptor) and os.fstat(self._descriptor).st_nlink > 0
+        except (OSError, AttributeError):  # Windows has no O_NOFOLLOW, and no boxes
+            self.close()
+
+    def close(self) -> None:
+        """
+        Give it back.
+        """
+        self.held = False
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _locked(descriptor: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,3 @@
+"""
+The flight recorder on the scheduler: which workers are removed, and what nannies tell of them.
+"""

@@ -1,0 +1,147 @@
+"""
+Standard error by way of a file, in a worker: asked for with ``workerdiag.recorder.stderr: copy``.
+
+A descriptor cannot be watched. So the worker's is pointed at a file beside its box, and the nanny passes on
+what comes there (`workerdiag.recorder.stderr.forwarder`). The worker begins when the nanny holds a lock
+on the file, which is its word to do so, and takes everything back when the lock is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from workerdiag.recorder.box.directories import stderr_path
+from workerdiag.recorder.settings import configured
+from workerdiag.recorder.stderr.location import STDERR
+
+COPY = "copy"
+#: A nanny that records answers within some tenths of a second, one that is first asked to within seconds.
+_PATIENCE_S = 15.0
+_ASK_S = 0.05
+_LOOK_S = 0.5
+
+
+def is_wanted() -> bool:
+    """
+    Whether the configuration asks for copies.
+    """
+    return bool(configured("stderr") == COPY)
+
+
+def stderr_copy(box: Path, note: Callable[[str], None]) -> DescriptorCopy | None:
+    """
+    What copies this worker's standard error, once its nanny helps; None, and a note, if that cannot be.
+
+    None without a note where it is a regular file, which is read there.
+
+    Args:
+        box: The worker's.
+        note: Is told what is done without, now or later.
+    """
+    try:
+        if stat.S_ISREG(os.fstat(STDERR).st_mode):
+            return None
+        _check_limit()
+        return DescriptorCopy(stderr_path(box), note)
+    except OSError as problem:
+        note(f"what C libraries print to standard error: {problem}")
+        return None
+
+
+def _check_limit() -> None:
+    """
+    Make sure that a file may grow: behind its limit, writing fails (``man 2 setrlimit``, RLIMIT_FSIZE).
+
+    Raises:
+        OSError: It may not.
+    """
+    import resource
+
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        raise OSError("the size of files is limited")
+
+
+class DescriptorCopy:
+    """
+    Points standard error at a file as long as the nanny passes on what comes there.
+
+    Args:
+        path: Of the file, which is made.
+        note: As of `stderr_copy`.
+
+    Raises:
+        OSError: The file cannot be made.
+    """
+
+    def __init__(self, path: Path, note: Callable[[str], None]) -> None:
+        self._path = path
+        self._note = note
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(path, flags, 0o600)
+        self._saved: int | None = None
+        self._ended = False
+        self._task: asyncio.Task[None] | None = None
+
+    def attach(self) -> None:
+        """
+        Begin as soon as the nanny helps; to be called on the event loop.
+        """
+        self._task = asyncio.ensure_future(self._run())
+
+    def detach(self) -> None:
+        """
+        Leave standard error as it was, and no file.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._saved is not None:
+            if os.path.sameopenfile(STDERR, self._file):  # else somebody took it meanwhile, and keeps it
+                os.dup2(self._saved, STDERR)
+            os.close(self._saved)
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
+    async def _run(self) -> None:
+        waited_s = 0.0
+        while not self._is_locked():
+            if waited_s >= _PATIENCE_S:
+                return self._give_up("its nanny does not pass it on")
+            waited_s += _ASK_S
+            await asyncio.sleep(_ASK_S)
+        self._redirect()
+        while self._is_locked():  # noqa: ASYNC110  another process gives it back, and nobody is told
+            await asyncio.sleep(_LOOK_S)
+        return self._give_up("its nanny passes it on no more")
+
+    def _redirect(self) -> None:
+        import fcntl
+
+        self._saved = fcntl.fcntl(STDERR, fcntl.F_DUPFD_CLOEXEC, STDERR + 1)
+        os.dup2(self._file, STDERR)
+
+    def _give_up(self, why: str) -> None:
+        self._task = None
+        self.detach()
+        self._note(f"what C libraries print to standard error: {why}")
+
+    def _is_locked(self) -> bool:
+        """
+        Whether the nanny holds the lock (``man 2 flock``); if not, it is not kept from it either.
+        """
+        import fcntl
+
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        return False

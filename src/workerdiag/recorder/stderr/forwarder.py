@@ -1,0 +1,185 @@
+"""
+What a worker writes to the file in the place of its standard error, passed on by its nanny.
+
+A thread looks every 50 ms. The worker never waits for it: what is behind by more than some MiB, because
+nobody reads the nanny's own standard error, is left out, and that is said there.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import threading
+import time
+from pathlib import Path
+
+from workerdiag.procfs.processes import is_running
+from workerdiag.recorder.stderr.disk_space import give_back, reserve
+
+_LOOK_S = 0.05
+#: A pipe takes so much at once or not at all (``man 7 pipe``, PIPE_BUF).
+_PIECE_BYTES = 4096
+#: More than this does not wait to be passed on.
+MOST_WAITING_BYTES = 4 * 2**20
+#: So much stays in the file for whoever reads the worker's last words.
+KEPT_BYTES = 64 * 1024
+_GIVE_BACK_BYTES = 256 * 1024
+#: Room that is kept ahead, so that on a disk that fills up the worker's writing does not fail.
+_AHEAD_BYTES = 512 * 1024
+#: How often we see for ourselves that the worker lives; mostly we are told that it ended.
+_CHECK_S = 1.0
+#: So long the rest may take when the worker has ended.
+_REST_S = 1.0
+_WAIT_S = 0.5
+
+
+class Forwarder:
+    """
+    Passes on what comes into one worker's file, from a thread, until the worker ended or took it back.
+
+    Args:
+        path: The file.
+        sink: Descriptor that it goes to; is closed at the end.
+        pid: The worker's process, with its start as `processes.start_ms` has it.
+        started_ms: See above.
+
+    Raises:
+        OSError: The file is not there, not ours, or its disk keeps no room or gives none back.
+    """
+
+    def __init__(self, path: Path, sink: int, pid: int, started_ms: int) -> None:
+        self._sink = sink
+        self._process = (pid, started_ms)
+        self._file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._passed = 0
+        self._skipped = 0
+        self._given_back = 0
+        self._reserved = 0
+        self._next_check = 0.0
+        self._ending = threading.Event()
+        self._withdrawn = threading.Event()
+        try:
+            self._take()
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._thread = threading.Thread(target=self._run, name="workerdiag-stderr", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """
+        The worker has ended: pass on the rest. Waits at most half a second for that.
+        """
+        self._ending.set()
+        self._thread.join(_WAIT_S)
+
+    def withdraw(self) -> None:
+        """
+        Have the worker take its standard error back; until it has, all is passed on.
+        """
+        self._withdrawn.set()
+
+    @property
+    def is_over(self) -> bool:
+        """
+        Whether there is nothing more to pass on, ever.
+        """
+        return not self._thread.is_alive()
+
+    def _take(self) -> None:
+        """
+        Make sure that this can be done, and give our word for it: the lock.
+        """
+        import fcntl
+
+        about = os.fstat(self._file)
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
+            raise OSError("it is no file of this user")
+        reserve(self._file, 0, _AHEAD_BYTES)
+        give_back(self._file, 0, _PIECE_BYTES)
+        reserve(self._file, 0, _AHEAD_BYTES)
+        self._reserved = _AHEAD_BYTES
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _run(self) -> None:
+        import fcntl
+
+        try:
+            while not self._has_ended():
+                self._pass_on(time.monotonic() + _LOOK_S)
+                self._keep_room()
+                if self._withdrawn.is_set():
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
+                self._ending.wait(_LOOK_S)
+            self._pass_on(time.monotonic() + _REST_S)
+        finally:
+            os.close(self._file)
+            os.close(self._sink)
+
+    def _has_ended(self) -> bool:
+        """
+        Whether the worker ended, as we were told or see, or took its standard error back and the file away.
+        """
+        if self._ending.is_set() or not os.fstat(self._file).st_nlink:
+            return True
+        if (now := time.monotonic()) < self._next_check:
+            return False
+        self._next_check = now + _CHECK_S
+        return not is_running(*self._process)
+
+    def _pass_on(self, until: float) -> None:
+        """
+        Pass on what there is, or as much as the sink takes until then.
+        """
+        while (waiting := os.fstat(self._file).st_size - self._passed) > 0:
+            if waiting > MOST_WAITING_BYTES:
+                self._skipped += waiting - KEPT_BYTES
+                self._passed += waiting - KEPT_BYTES
+            left_s = until - time.monotonic()
+            if left_s <= 0 or not self._is_writable(left_s):
+                return
+            if self._skipped:
+                self._say_skipped()
+                continue
+            data = os.pread(self._file, _PIECE_BYTES, self._passed)
+            lines = data[: data.rfind(b"\n") + 1] or data
+            self._passed += self._written(lines)
+
+    def _say_skipped(self) -> None:
+        note = f"\n[workerdiag: {self._skipped} bytes of a worker's standard error were not passed on]\n"
+        if self._written(note.encode()):
+            self._skipped = 0
+
+    def _is_writable(self, timeout_s: float) -> bool:
+        waiting = select.poll()
+        waiting.register(self._sink, select.POLLOUT)
+        return bool(waiting.poll(timeout_s * 1000))
+
+    def _written(self, data: bytes) -> int:
+        """
+        How many bytes are done with: what nobody can take any more is, too.
+        """
+        try:
+            return os.write(self._sink, data)
+        except BlockingIOError:
+            time.sleep(_LOOK_S)
+            return 0
+        except OSError:
+            return len(data)
+
+    def _keep_room(self) -> None:
+        """
+        Take room ahead of the end of the file, and give back what was passed on.
+        """
+        try:
+            size = os.fstat(self._file).st_size
+            if size + _AHEAD_BYTES // 2 > self._reserved:
+                reserve(self._file, size, _AHEAD_BYTES)
+                self._reserved = size + _AHEAD_BYTES
+            done = (self._passed - KEPT_BYTES) // _PIECE_BYTES * _PIECE_BYTES
+            if done - self._given_back >= _GIVE_BACK_BYTES:
+                give_back(self._file, self._given_back, done - self._given_back)
+                self._given_back = done
+        except OSError:
+            self.withdraw()

@@ -1,0 +1,139 @@
+"""
+What a dead worker's C libraries printed last, as far as that can be told from what others printed.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workerdiag.recorder.box.directories import stderr_path
+from workerdiag.recorder.stderr.line_owner import lines_of, possibly_own, unknown_lines
+from workerdiag.recorder.stderr.tail import tail
+
+if TYPE_CHECKING:
+    from workerdiag.recorder.box.contents import BlackBox
+
+#: A message has so much room for it, as JSON.
+MOST_CHARS = 16 * 1024
+#: The file may lie on a network's disk that does not answer.
+_PATIENCE_S = 1.0
+#: So many other boxes are looked at for what their workers wrote.
+_MOST_OTHERS = 16
+
+
+def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> Mapping[str, Any] | None:
+    """
+    ``text``, ``from`` (``copy`` or ``file``), ``path`` and ``shared``, or None if there is no text.
+
+    ``copy``: it is of this worker and what it started. ``file``: it is from the file that standard error
+    goes to, and may be of any process that writes there; ``shared``: other workers with the recorder did.
+    What the box has is left out, and so is what must be another's. Waits at most one second.
+
+    Args:
+        path: The box of a worker that has ended.
+        box: What it says.
+        just_now: Whether it ended this moment. If not, workers that started since may have written there.
+    """
+    found: list[Mapping[str, Any] | None] = []
+    reading = threading.Thread(
+        target=lambda: found.append(_read(path, box, just_now=just_now)),
+        name="workerdiag-stderr",
+        daemon=True,
+    )
+    reading.start()
+    reading.join(_PATIENCE_S)
+    return found[0] if found else None
+
+
+def _read(path: Path, box: BlackBox, *, just_now: bool) -> Mapping[str, Any] | None:
+    known = lines_of(box.lines)
+    if copied := unknown_lines(tail(stderr_path(path)), known):
+        return {"text": _bounded(copied), "from": "copy", "shared": False}
+    who = box.identity
+    offset = who.get("stderr_offset", "")
+    if not (who.get("stderr_path") and who.get("stderr_file") and offset.isdecimal()):
+        return None
+    until = None if just_now else min(_where_later_ones_began(path, box), default=None)
+    text = tail(Path(who["stderr_path"]), file=who["stderr_file"], since=int(offset), until=until)
+    if not (lines := possibly_own(text, known, who)):
+        return None
+    others = list(_others(path, box, just_now=just_now))
+    for other in others:
+        known |= lines_of(other.lines)
+    if lines := possibly_own(text, known, who):
+        where = who["stderr_path"]
+        return {"text": _bounded(lines), "from": "file", "path": where, "shared": bool(others)}
+    return None
+
+
+def _others(path: Path, box: BlackBox, *, just_now: bool) -> Iterator[BlackBox]:
+    """
+    Other workers that wrote into the same file while this one lived.
+    """
+    from workerdiag.errors import BadBoxError
+    from workerdiag.recorder.box.reader import read_box
+
+    for other, its in islice(_in_same_file(path, box.identity), _MOST_OTHERS):
+        if not just_now and _is_later(its, box):
+            continue
+        try:
+            found = read_box(other)
+        except BadBoxError:
+            continue
+        if found.written_at >= box.created_at:
+            yield found
+
+
+def _where_later_ones_began(path: Path, box: BlackBox) -> Iterator[int]:
+    """
+    How long the file was when workers began to write there that started since.
+    """
+    for _, its in _in_same_file(path, box.identity):
+        if _is_later(its, box):
+            yield int(_number(its.get("stderr_offset")))
+
+
+def _is_later(identity: Mapping[str, str], box: BlackBox) -> bool:
+    """
+    Whether a process started after the last note in a box: after its end, or within a second before that.
+    """
+    return _number(identity.get("started")) > box.written_at
+
+
+def _in_same_file(path: Path, who: Mapping[str, str]) -> Iterator[tuple[Path, Mapping[str, str]]]:
+    from workerdiag.errors import BadBoxError
+    from workerdiag.recorder.box.directories import boxes
+    from workerdiag.recorder.box.reader import read_identity
+
+    for other in boxes([path.parent]):
+        try:
+            its = read_identity(other)
+        except BadBoxError:
+            continue
+        if other != path and all(its.get(name) == who.get(name) for name in ("stderr_file", "boot_id")):
+            yield other, its
+
+
+def _number(text: str | None) -> float:
+    try:
+        number = float(text or 0)
+    except ValueError:
+        return 0.0
+    return number if isfinite(number) else 0.0
+
+
+def _bounded(lines: list[str]) -> str:
+    """
+    The last of the lines that have room; of a single longer one its end.
+    """
+    text = "\n".join(lines)
+    while len(json.dumps(text)) > MOST_CHARS:
+        text = text[len(text) // 8 + 1 :]
+        text = text.partition("\n")[2] or text
+    return text

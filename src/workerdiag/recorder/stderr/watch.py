@@ -1,0 +1,83 @@
+"""
+A nanny's part in the copies of its workers' standard error: it finds the file, and passes on what comes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from workerdiag.procfs.processes import start_ms
+from workerdiag.recorder.box.directories import boxes, parsed_name, stderr_path
+from workerdiag.recorder.stderr.descriptor_copy import is_wanted
+from workerdiag.recorder.stderr.forwarder import Forwarder
+from workerdiag.recorder.stderr.location import STDERR, file_id
+
+#: A worker makes its box within that time of its start, and a nanny that is asked late finds it at once.
+_PATIENCE_S = 60.0
+
+
+class StderrWatch:
+    """
+    Passes on the standard error of one nanny's worker processes, one after the other, if that is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._wanted = is_wanted()
+        self._pid: int | None = None
+        self._until = 0.0
+        self._forwarder: Forwarder | None = None
+
+    def look(self, pid: int | None) -> None:
+        """
+        See whether the worker process with this pid has made its file; to be called again and again.
+        """
+        if not self._wanted or pid is None:
+            return
+        if pid != self._pid or (self._forwarder is not None and self._forwarder.is_over):
+            self.ended()
+            self._pid, self._until = pid, time.monotonic() + _PATIENCE_S
+        if self._forwarder is None and time.monotonic() < self._until:
+            self._forwarder = _forwarder(pid)
+
+    def ended(self) -> None:
+        """
+        The worker process has ended: pass on the rest, for at most half a second.
+        """
+        forwarder, self._forwarder, self._pid = self._forwarder, None, None
+        if forwarder is not None:
+            forwarder.finish()
+
+    def stop(self) -> None:
+        """
+        Promise no more; what is written until the worker knows is passed on.
+        """
+        forwarder, self._forwarder, self._wanted = self._forwarder, None, False
+        if forwarder is not None:
+            forwarder.withdraw()
+
+
+def _forwarder(pid: int) -> Forwarder | None:
+    """
+    What passes on the standard error of a worker process; None if it asks for nothing, or it cannot be.
+
+    It must go where ours goes: that is where it is passed on to.
+    """
+    import fcntl
+
+    started_ms = start_ms(pid)
+    for box in boxes(pid=pid):
+        name, path = parsed_name(box), stderr_path(box)
+        if name is None or started_ms is None or name.started_ms != started_ms or not path.exists():
+            continue
+        sink = None
+        try:
+            if file_id(Path(f"/proc/{pid}/fd/{STDERR}").stat()) != file_id(os.fstat(STDERR)):
+                return None
+            sink = fcntl.fcntl(STDERR, fcntl.F_DUPFD_CLOEXEC, STDERR + 1)
+            return Forwarder(path, sink, pid, started_ms)
+        except OSError:
+            if sink is not None:
+                os.close(sink)
+    return None

@@ -1,0 +1,263 @@
+"""
+The recorder in a worker: a black box, and what is noted in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+import threading
+from typing import Any
+
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from workerdiag.recorder import internals
+from workerdiag.recorder.box.directories import writable_directory
+from workerdiag.recorder.box.writer import BoxWriter
+from workerdiag.recorder.environment import identity_of_worker
+from workerdiag.recorder.settings import NAME, ORPHANS_AFTER_S
+from workerdiag.recorder.stderr.descriptor_copy import is_wanted, stderr_copy
+from workerdiag.recorder.stderr.location import whereabouts
+from workerdiag.recorder.worker.capture import LogCopy, StderrCopy, fatal_copy
+from workerdiag.recorder.worker.sampler import Sampler
+from workerdiag.recorder.worker.tasks import EarlierTasks, OtherTasks, Slots, ThreadTasks
+
+logger = logging.getLogger("distributed.worker.recorder")
+
+#: Threads that run tasks beside those of the default executor: actors, seceded tasks.
+_MORE_SLOTS = 8
+#: Ends that somebody asked for (``reason`` in worker.py and scheduler.py, 2024.8.1 to 2026.8.0).
+_ASKED_FOR = {
+    "scheduler-close",
+    "scheduler-close-worker",
+    "scheduler-remove-worker",
+    "worker-close",
+    "worker-close-gracefully",
+    "worker-lifetime-reached",
+}
+
+
+class WorkerRecording:
+    """
+    What records in one worker, from `start` to `stop`. Whatever it cannot have it does without.
+
+    Args:
+        worker: A ``distributed.Worker``, which need not be registered yet.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        #: Who wants it: ``preload``, ``plugin``. It goes on as long as anybody does.
+        self.owners: set[str] = set()
+        #: What is not recorded, and why; for a person.
+        self.notes: list[str] = []
+        self.box: BoxWriter | None = None
+        #: What is going on in the background of the worker, kept so that it can end.
+        self.tasks: list[asyncio.Task[Any]] = []
+        self._ends = False
+        self._reason = ""
+        self._undo = contextlib.ExitStack()
+        #: Whether the process is there for this worker alone, as it is with a nanny or from the command line.
+        self._alone = threading.current_thread() is threading.main_thread()
+
+    def start(self) -> None:
+        """
+        Begin to record. Never raises: without a box there is no recording, and `notes` say why.
+        """
+        try:
+            self.box = self._new_box()
+        except Exception as problem:  # noqa: BLE001  the worker runs on, whatever it is
+            self._note(f"no black box: {problem}")
+            return
+        for part in (self._watch_tasks, self._copy_words, self._copy_descriptor, self._watch_signals):
+            try:
+                part(self.box)
+            except Exception as problem:  # noqa: BLE001  as above
+                self._note(f"{part.__name__.strip('_').replace('_', ' ')}: {problem}")
+        self.box.state("running")
+        if not self._worker.nanny:
+            self.tasks.append(asyncio.ensure_future(self._tell_orphans()))
+
+    def closing(self) -> None:
+        """
+        Record on until the worker has closed, and then throw away what nobody will ask for.
+
+        In its user's process that is at once: the event loop may not run on until it has closed.
+        """
+        if not self._alone:
+            self.stop()
+        elif self.box is not None and not self._ends:
+            self._ends = True
+            self.box.state(f"closing: {self._reason}".rstrip(": "))
+            self.tasks.append(asyncio.ensure_future(self._end()))
+
+    def stop(self, *, remove: bool = True) -> None:
+        """
+        Record no more, and leave everything as it was.
+        """
+        self._undo.close()
+        if self.box is not None:
+            self.box.close(remove=remove)
+            self.box = None
+        internals.set_recording(self._worker, None)
+
+    def _new_box(self) -> BoxWriter:
+        folder = writable_directory(self._worker.local_directory)
+        slots = self._worker.state.nthreads + _MORE_SLOTS
+        identity: dict[str, Any] = {**identity_of_worker(self._worker)}
+        if self._alone:
+            identity |= whereabouts()
+        return BoxWriter.create(folder, slots=slots, **identity)
+
+    def _watch_tasks(self, box: BoxWriter) -> None:
+        slots = Slots(box, box.slots)
+        worker, earlier = self._worker, getattr(self._worker, "active_threads", {})
+        not_threads = internals.watch_threads(worker, lambda old: ThreadTasks(slots, old))
+        not_others = internals.watch_keys(
+            worker, OtherTasks(slots, lambda key: internals.elsewhere(worker, key))
+        )
+        if not_threads is None:
+            self._note("running tasks: this release of distributed does not say what its threads do")
+        else:
+            self._undo.callback(_when_idle, worker, not_threads)
+        if not_others is None:
+            self._note("running tasks: this release of distributed does not say which run on no thread")
+        else:
+            self._undo.callback(not_others)
+        self._undo.callback(slots.stop)
+        sampler = Sampler(worker, box, EarlierTasks(slots, earlier).look)
+        self._undo.callback(sampler.stop)
+        sampler.start()
+
+    def _copy_words(self, box: BoxWriter) -> None:
+        log = LogCopy(box.line, self._look_at)
+        log.attach()
+        self._undo.callback(log.detach)
+        if self._alone and sys.stderr is not None:
+            errors = StderrCopy(box.line)
+            errors.attach()
+            self._undo.callback(errors.detach)
+
+    def _copy_descriptor(self, box: BoxWriter) -> None:
+        if not (self._alone and self._worker.nanny and is_wanted()):
+            return
+        copy = stderr_copy(box.path, self._note)
+        if copy is not None:
+            copy.attach()
+            self._undo.callback(copy.detach)
+
+    def _watch_signals(self, box: BoxWriter) -> None:
+        fatal, why_not = fatal_copy(box.open_fault)
+        if fatal is not None:
+            self._undo.callback(fatal.detach)
+        else:
+            self._note(why_not)
+
+    def _look_at(self, record: logging.LogRecord) -> None:
+        """
+        Learn from the log why the worker closes, and where it is.
+        """
+        reason = internals.close_reason(record)
+        if reason is not None and self.box is not None:
+            self._reason = reason
+            self.box.state(f"closing: {reason}")
+
+    async def _end(self) -> None:
+        await self._worker.finished()
+        if self.box is None:
+            return
+        self.box.state(f"closed: {self._reason}".rstrip(": "))
+        orderly = not self._worker.nanny and self._reason in _ASKED_FOR
+        if orderly:
+            self.stop()
+        # Else the nanny, or the next worker on the host, tells how it ended; the process may yet crash.
+
+    async def _tell_orphans(self) -> None:
+        """
+        Without a nanny it is the next worker that tells of the last one, once it has had time to start.
+        """
+        await asyncio.sleep(ORPHANS_AFTER_S)
+        if self.box is not None:
+            from workerdiag.recorder.orphans import tell_orphans
+
+            await tell_orphans(self._worker)
+
+    def _note(self, what: str) -> None:
+        self.notes.append(what)
+        logger.info("The flight recorder does without: %s", what)
+        if self.box is not None:
+            self.box.identify(missing="; ".join(self.notes))
+
+
+def _when_idle(worker: Any, undo: Any) -> None:
+    """
+    Call *undo* now, or as soon as no task stands in its way: it then returns True.
+    """
+    if not undo():
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the worker with it
+            worker.loop.call_later(1.0, _when_idle, worker, undo)
+
+
+def begin(worker: Any, owner: str) -> None:
+    """
+    Record in a worker, unless that is done already.
+    """
+    recording = internals.recording_of(worker)
+    if recording is None:
+        recording = WorkerRecording(worker)
+        internals.set_recording(worker, recording)
+        recording.start()
+    recording.owners.add(owner)
+
+
+def end(worker: Any, owner: str) -> None:
+    """
+    Record no more in a worker, if nobody else wants it; if it is closing, until it has closed.
+    """
+    recording = internals.recording_of(worker)
+    if recording is None:
+        return
+    if worker.status.name in ("closing", "closed", "failed"):
+        recording.closing()
+        return
+    recording.owners.discard(owner)
+    if not recording.owners:
+        recording.stop()
+
+
+def report(dask_worker: Any) -> dict[str, Any]:
+    """
+    What records in a worker, as plain values; for ``Client.run``.
+    """
+    recording = internals.recording_of(dask_worker)
+    box = getattr(recording, "box", None)
+    return {
+        "recording": box is not None,
+        "box": None if box is None else str(box.path),
+        "notes": list(getattr(recording, "notes", ())),
+    }
+
+
+class RecorderWorker(WorkerPlugin):
+    """
+    Puts the recorder in workers; registered by `workerdiag.install`.
+    """
+
+    name = NAME
+    idempotent = True
+    #: Called some four times per task; as in `RecorderScheduler`, what does nothing costs next to nothing.
+    transition = "".format  # type: ignore[assignment]
+
+    def setup(self, worker: Any) -> None:
+        """
+        Begin, right after the worker has registered.
+        """
+        begin(worker, "plugin")
+
+    def teardown(self, worker: Any) -> None:
+        """
+        End, because the worker closes or somebody uninstalls the recorder.
+        """
+        end(worker, "plugin")

@@ -1,0 +1,209 @@
+"""
+How numbers, exits and places are worded, and how text that others wrote is made harmless.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from operator import is_
+from typing import Any, TypeVar, cast
+
+from attrs import evolve, fields, has
+
+from workerdiag.model.diagnosis import Death
+from workerdiag.model.evidence import Identity
+from workerdiag.redaction.visible_text import ESCAPES
+
+T = TypeVar("T")
+
+_ESCAPES = re.compile(ESCAPES)
+#: Any character that may need cleaning.
+_ODD = re.compile(r"[^ -~\n]")
+#: Unicode categories that hide or reorder what shows: controls, formats (bidi, zero width), private use.
+_INVISIBLE = frozenset({"Cc", "Cf", "Co"})
+
+#: Signals of Linux, where nearly all workers run (man 7 signal, x86 and ARM).
+_SIGNALS: Mapping[int, str] = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    5: "SIGTRAP",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    10: "SIGUSR1",
+    11: "SIGSEGV",
+    12: "SIGUSR2",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    15: "SIGTERM",
+    24: "SIGXCPU",
+    25: "SIGXFSZ",
+    31: "SIGSYS",
+}
+
+VERDICTS: Mapping[str, str] = {
+    "task": "The task: its code or its data ended the worker.",
+    "other-task": "Another task, not the one that Dask names.",
+    "configuration": "The configuration: a limit, a timeout or a start-up option.",
+    "environment": "The software on the worker: a package, a version or a library.",
+    "platform": "The platform: the host, the kernel, the container, the batch system or the cloud.",
+    "operator": "Somebody who asked for it: a scale-down, a restart or a cancellation.",
+    "nobody": "Nobody: nothing has to change.",
+    "unknown": "Not known.",
+}
+
+#: The first of them where no worker ended.
+THE_TASK = "The task: its code or its data."
+
+_SURENESS = (
+    (0.99, "almost certain"),
+    (0.90, "very likely"),
+    (0.70, "likely"),
+    (0.50, "more likely than not"),
+    (0.20, "possible"),
+    (0.00, "unlikely"),
+)
+
+
+def clean(text: str) -> str:
+    """
+    The text without anything a terminal acts upon, and without characters that hide or reorder others.
+
+    Line ends stay, as line feeds; tabs and other blanks become spaces; lone surrogates become ``U+FFFD``.
+    """
+    if type(text) is str and _ODD.search(text) is None:
+        return text
+    text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n").replace("\t", " ")
+    return _ODD.sub(_harmless, text)
+
+
+def _harmless(odd: re.Match[str]) -> str:
+    char = odd[0]
+    match unicodedata.category(char):
+        case "Zs" | "Zl" | "Zp":
+            return " "
+        case "Cs":
+            return "\ufffd"
+        case category:
+            return "" if category in _INVISIBLE else char
+
+
+def cleaned(value: T) -> T:
+    """
+    The same object with every text in it cleaned, at any depth; what is no part of its value stays.
+    """
+    if isinstance(value, str):
+        return cast("T", clean(value))
+    if isinstance(value, tuple):
+        parts = tuple(map(cleaned, value))
+        return value if all(map(is_, parts, value)) else cast("T", parts)
+    if has(type(value)):
+        changes: dict[str, Any] = {}
+        for each in fields(cast("Any", type(value))):
+            old = getattr(value, each.name)
+            if each.eq and (new := cleaned(old)) is not old:
+                changes[each.alias or each.name] = new
+        return cast("T", evolve(cast("Any", value), **changes)) if changes else value
+    return value
+
+
+def one_line(text: str) -> str:
+    """
+    The text with every run of blanks and line ends made one space.
+    """
+    return " ".join(text.split())
+
+
+def capitalized(sentence: str) -> str:
+    """
+    The sentence with a capital letter, unless it begins with an address or another name.
+    """
+    return sentence[:1].upper() + sentence[1:] if sentence.partition(" ")[0].isalpha() else sentence
+
+
+def clipped(text: str, most: int) -> str:
+    """
+    The text, or as much of it as makes *most* characters with dots behind it.
+    """
+    return text if len(text) <= most else text[: most - 4] + " ..."
+
+
+def percent(chance: float) -> str:
+    """
+    A chance from 0 to 1 as a percentage that never claims certainty.
+    """
+    if chance > 0.99:
+        return "over 99%"
+    if 0 < chance < 0.01:
+        return "under 1%"
+    return f"{chance:.0%}"
+
+
+def sureness(chance: float) -> str:
+    """
+    A chance from 0 to 1 in words.
+    """
+    return next(words for least, words in _SURENESS if chance >= least)
+
+
+def size(count_bytes: int) -> str:
+    """
+    Bytes in the unit Dask writes memory in: ``3.82 GiB``.
+    """
+    for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(count_bytes) >= factor:
+            return f"{count_bytes / factor:.2f} {unit}"
+    return f"{count_bytes} B"
+
+
+def moment(when: float | None) -> str:
+    """
+    Seconds since the epoch as ``2026-11-21 10:02:03``, without a zone (none is known); empty if not known.
+    """
+    try:
+        return "" if when is None else datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def who(whose: Identity) -> str:
+    """
+    A worker process, by the parts a person would look for first.
+    """
+    address = one_line(whose.worker or "")
+    parts = {
+        "name": whose.name,
+        "pid": whose.pid,
+        "nanny": None if address else whose.nanny,
+        "in": whose.container,
+        "on": None if whose.host and whose.host in address else whose.host,
+    }
+    known = ", ".join(f"{label} {one_line(str(part))}" for label, part in parts.items() if part is not None)
+    return f"{address} ({known})" if address and known else address or known or "a worker"
+
+
+def ending(death: Death) -> str:
+    """
+    How the process ended, as far as anybody said.
+    """
+    if death.signal is not None:
+        name = _SIGNALS.get(death.signal)
+        words = f"killed by signal {death.signal}" + (f" ({name})" if name else "")
+    elif death.status is not None:
+        words = f"exited with status {death.status}"
+    else:
+        return "stopped as asked" if death.asked else "gone, nobody said how"
+    return f"{words}, as asked" if death.asked else words
+
+
+def counted(count: int, noun: str) -> str:
+    """
+    ``1 worker``, ``2 workers``.
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,122 @@
+"""
+What to change: the mitigations of a cause, with the numbers of this very death.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from workerdiag.model.deployment import Deployment
+from workerdiag.model.diagnosis import Advice, Match
+from workerdiag.model.mitigation import CAPTURED_WORDS, Mitigation
+from workerdiag.model.rules import Cause
+from workerdiag.redaction.secrets import redacted
+from workerdiag.scoring.cluster_setup import ANYWHERE, Setting
+from workerdiag.scoring.crash_site import frames_of
+from workerdiag.scoring.crash_site import words as crash_site
+from workerdiag.scoring.limits import Numbers
+
+_LONGEST = 200
+#: Where nobody types this command, because the deployment starts the workers itself.
+_WORKER_COMMAND = re.compile(r"\bdask[ -]worker\b")
+_STARTS_WORKERS: frozenset[Deployment] = frozenset({"coiled"})
+
+
+def mitigations(
+    cause: Cause, numbers: Numbers, matches: Sequence[Match], setting: Setting = ANYWHERE
+) -> tuple[Advice, ...]:
+    """
+    The mitigations of *cause* that apply, in order, in the terms of the deployment at hand.
+
+    A sentence whose number is not known is left out.
+    """
+    words = {key: value for key, value in numbers.words.items() if value} | crash_site(frames_of(matches))
+    shown = {match.sign for match in matches if match.owner == cause.id}
+    for match in reversed(matches):
+        words.update(
+            {
+                key: redacted(match.captures[key])[:_LONGEST]  # a secret that is cut in two is harder to know
+                for key in CAPTURED_WORDS
+                if match.captures.get(key)
+            }
+        )
+    fitting = [each for each in cause.mitigations if not each.signs or shown & set(each.signs)]
+    return applying(fitting, words, setting)
+
+
+def applying(advice: Iterable[Mitigation], words: Mapping[str, str], setting: Setting) -> tuple[Advice, ...]:
+    """
+    Those of *advice* that make sense in *setting*, filled with *words* and what is known of the cluster.
+    """
+    words = {**words, **setting.words}
+    return tuple(
+        Advice(
+            do=do,
+            when=filled(each.when, words),
+            cost=filled(each.cost, words),
+            example=filled_example(_example(each, setting.deployment), words),
+        )
+        for each in advice
+        if _applies(each, words, setting.deployment) and (do := filled(each.do, words))
+    )
+
+
+def _applies(advice: Mitigation, words: Mapping[str, str], deployment: Deployment | None) -> bool:
+    if advice.deployments and deployment not in advice.deployments:
+        return False
+    return words.keys() >= set(advice.only_with) and not words.keys() & set(advice.unless)
+
+
+def _example(advice: Mitigation, deployment: Deployment | None) -> str:
+    """
+    What is typed on that deployment; nothing where it would be a command that nobody types there.
+    """
+    if deployment and deployment in advice.examples:
+        return advice.examples[deployment]
+    if deployment in _STARTS_WORKERS and _WORKER_COMMAND.search(advice.example):
+        return ""
+    return advice.example
+
+
+def filled(text: str, words: Mapping[str, str]) -> str:
+    """
+    *text* with its ``{numbers}``; sentences (or halves after a colon) with an unknown one are dropped.
+    """
+    kept = []
+    for sentence in re.split(r"(?<=[.!?])\s+", text.strip()):
+        said = _put(sentence, words)
+        if said is None and ":" in sentence:
+            said = _put(sentence.rpartition(":")[0] + ".", words)
+        if said:
+            kept.append(said)
+    return " ".join(kept)
+
+
+def filled_example(text: str, words: Mapping[str, str]) -> str:
+    """
+    An example with its numbers; an unknown one stays as a place to fill in: ``<needs_memory>``.
+
+    What comes from logs and clusters is quoted for a shell.
+    """
+
+    def typed(found: re.Match[str]) -> str:
+        value = _compact(words.get(found[1]))
+        return shlex.quote(value) if value else f"<{found[1]}>"
+
+    return re.sub(r"\{([a-z_]+)\}", typed, text)
+
+
+def _put(sentence: str, words: Mapping[str, str]) -> str | None:
+    wanted = re.findall(r"\{([a-z_]+)\}", sentence)
+    if any(name not in words for name in wanted):
+        return None
+    return re.sub(r"\{([a-z_]+)\}", lambda found: words[found[1]], sentence)
+
+
+def _compact(value: str | None) -> str | None:
+    """
+    Sizes without the blank, as configuration wants them: ``1.50GiB``.
+    """
+    return value.replace(" ", "") if value else None

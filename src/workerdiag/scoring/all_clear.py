@@ -1,0 +1,274 @@
+"""
+Whether "nothing died" may be said: a place that would show a death was looked at, and all there is known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+
+from attrs import frozen
+
+from workerdiag.correlation.incident import Incident
+from workerdiag.correlation.stop_requests import REGISTRATIONS
+from workerdiag.model.diagnosis import RECOGNISED, Match
+from workerdiag.model.evidence import Gap
+from workerdiag.model.numerals import decimal
+from workerdiag.model.rules import EVERYDAY_ENDS, Rulebook
+
+#: Gaps in what the caller gave, and in what tells of all workers of a cluster.
+_GIVEN = ("log ", "logs")
+_ASKED = ("scheduler", "worker states", "task states", "cluster", "workerdiag")
+_COULD_NOT = ("forbidden", "not-installed", "unreachable", "timed-out", "malformed")
+#: Lines of a traceback in text without headers.
+_TRACEBACK_LINES = 100
+#: A loop that is blocked for so long in one piece, or for such a share of the time, does not answer in time.
+BLOCKED_S = 60.0
+BLOCKED_SHARE = 0.2
+_BLOCKED_TIMES = 3
+#: Where the text has no times, so many seconds in sum.
+_BLOCKED_SUM_S = 10.0
+#: Marks of nobody's life: an unknown error, and how the cluster was brought up.
+_SAY_NOTHING = ("error", "deployment")
+_WAITING, _REGISTERED = "worker.waiting-to-connect", "worker.registered"
+_WORKER_UP = (*REGISTRATIONS, _WAITING, _REGISTERED, "worker.start")
+_NANNY_STARTS = "nanny.start"
+_WORKER_STARTS = (*REGISTRATIONS, _REGISTERED, "worker.start", _NANNY_STARTS, "nanny.starts-worker")
+_SCHEDULER_STARTS, _CLIENT_CAME = "scheduler.start", "scheduler.client-connected"
+#: Signals that a process brings on itself: nobody asks for these, whatever else was asked for.
+_CRASHES = (4, 6, 7, 8, 11)
+
+
+@frozen(kw_only=True)
+class Concerns:
+    """
+    What bars the all-clear of one incident.
+    """
+
+    #: Messages of trouble, and of losses that no order to stop came before.
+    troubles: tuple[Match, ...] = ()
+    #: The last error that neither a cause nor a landmark knows.
+    unknown_error: Match | None = None
+    #: Whether a worker was lost unasked, or an exception was raised outside of tasks.
+    is_loss: bool = False
+    #: Whether a client came to a scheduler, and nothing tells of any worker.
+    lacks_workers: bool = False
+    #: Whether a log that was given could not be read.
+    is_unread: bool = False
+    #: Whether a cluster was to be asked and did not answer.
+    is_unasked: bool = False
+    #: Whether the time ran out before all that was given was read.
+    is_cut_short: bool = False
+    #: Whether anything in what was given is known at all.
+    is_recognised: bool = True
+    #: Whether a place was looked at in which a worker's death would show.
+    shows_deaths: bool = True
+
+    @property
+    def bars(self) -> bool:
+        """
+        Whether "nothing died" would be a guess.
+        """
+        wrong = self.troubles or self.unknown_error or self.is_loss or self.lacks_workers
+        return bool(wrong or self.is_unread or self.is_unasked or not self.shows_deaths)
+
+
+def concerns(incident: Incident, gaps: Sequence[Gap], book: Rulebook) -> Concerns:
+    """
+    What speaks against an all-clear for *incident*. Takes time linear in its marks.
+    """
+    signs = [*(each for case in incident.cases for each in case.signs), *incident.loose]
+    marks = [each for each in incident.marks if each.role not in _SAY_NOTHING]
+    closing = _Closing(incident)
+    places = _places(incident)
+    from_task = any(each.from_task for each in incident.exceptions)
+    return Concerns(
+        troubles=tuple(_troubles(incident, closing)),
+        unknown_error=_unknown_error(incident, _explaining(signs, book), closing),
+        is_loss=_is_loss(incident),
+        lacks_workers=_lacks_workers(incident),
+        is_unread=_has_gap(gaps, _GIVEN),
+        is_unasked=_has_gap(gaps, _ASKED),
+        is_cut_short=_has_gap(gaps, _GIVEN, ("timed-out",)),
+        is_recognised=bool(marks or signs or incident.cases or incident.exceptions or places),
+        # A kernel tells only of kills, and a sign without any mark of Dask's is a word that fits.
+        shows_deaths=bool(from_task or places or any(each.stream != "kernel" for each in marks)),
+    )
+
+
+def _has_gap(gaps: Iterable[Gap], sources: tuple[str, ...], reasons: tuple[str, ...] = _COULD_NOT) -> bool:
+    return any(each.reason in reasons and each.source.startswith(sources) for each in gaps)
+
+
+def _is_loss(incident: Incident) -> bool:
+    raised = any(facts.relation == "raised" and not facts.from_task for facts in incident.exceptions)
+    return raised or any(case.end and case.end.lost and not case.end.asked for case in incident.cases)
+
+
+def _places(incident: Incident) -> frozenset[str]:
+    """
+    The places that were looked at, without logs: what matters of these is what is known in them.
+    """
+    return frozenset(
+        each for each in incident.looked if not each.startswith("log ") and not each.endswith(" log")
+    )
+
+
+def _troubles(incident: Incident, closing: _Closing) -> Iterator[Match]:
+    ends = [case.end for case in incident.cases if case.end]
+    asked = {id(mark) for end in ends if end.asked and end.signal not in _CRASHES for mark in end.marks}
+    for each in incident.marks:
+        told = each.role in ("trouble", "blame")
+        strayed = each.role in ("death", "ended") and id(each) not in asked
+        broken = each.role == "disconnect" and not closing.leaves(each)
+        if (told or strayed or broken) and not each.in_task:
+            yield each
+    yield from _never_registered(incident)
+    yield from _never_up(incident)
+    yield from _blocked(incident)
+
+
+class _Closing:
+    """
+    What closing leaves behind in logs: losses and errors that are none.
+    """
+
+    def __init__(self, incident: Incident) -> None:
+        ends = [case.end for case in incident.cases if case.end]
+        self._in_order = bool(ends) and all(end.asked or (end.polite and not end.lost) for end in ends)
+        self._first_line: dict[str, int] = {}
+        self._first_when: dict[str, float] = {}
+        self._harmless: dict[str, set[int]] = {}
+        for each in incident.marks:
+            if each.role == "stop":
+                self._order(each)
+            elif each.role == "harmless":
+                lines = [-each.message_line] if each.message_line else range(each.line, each.last_line + 1)
+                self._harmless.setdefault(each.origin, set()).update(lines)
+
+    def _order(self, mark: Match) -> None:
+        if mark.line:
+            self._first_line[mark.origin] = min(mark.line, self._first_line.get(mark.origin, mark.line))
+        if mark.when is not None:
+            self._first_when[mark.origin] = min(mark.when, self._first_when.get(mark.origin, mark.when))
+
+    def leaves(self, mark: Match) -> bool:
+        """
+        Whether a loss or an error says nothing.
+
+        So it is where all workers left in order, where an order to stop came before (lines of one log are
+        in order), and where its message is known as harmless.
+        """
+        harmless = (-mark.message_line or mark.line) in self._harmless.get(mark.origin, ())
+        ordered = mark.line >= self._first_line.get(mark.origin, mark.line + 1)
+        elsewhere = min(
+            (when for origin, when in self._first_when.items() if origin != mark.origin), default=inf
+        )
+        return self._in_order or harmless or ordered or (mark.when is not None and mark.when >= elsewhere)
+
+
+def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
+    """
+    The *signs* that explain the error in whose message they stand.
+
+    A hint says nothing by itself, except of a stop or a closed connection, which every run leaves.
+    """
+    hints = {
+        (cause.id, sign.name)
+        for cause in book.causes
+        for sign in cause.signs
+        if sign.grade == "hint" and cause.ends not in EVERYDAY_ENDS
+    }
+    return (each for each in signs if (each.owner, each.sign) not in hints)
+
+
+def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _Closing) -> Match | None:
+    """
+    The last error of which neither a landmark nor one of the *explaining* signs stands in the same message.
+    """
+    telling = [
+        *explaining,
+        *(each for each in incident.marks if each.role not in (*_SAY_NOTHING, RECOGNISED)),
+    ]
+    known = {(each.origin, each.message_line) for each in telling if each.message_line}
+    bare: dict[str, list[int]] = {}
+    for each in telling:
+        bare.setdefault(each.origin, []).append(each.line)
+    bare = {origin: sorted(lines) for origin, lines in bare.items()}
+    for each in reversed(incident.marks):
+        if each.role != "error" or each.in_task or closing.leaves(each):
+            continue
+        if each.message_line:
+            if (each.origin, each.message_line) not in known:
+                return each
+        elif not _has_between(bare.get(each.origin, []), each.line, each.line + _TRACEBACK_LINES):
+            return each
+    return None
+
+
+def _has_between(lines: Sequence[int], first: int, last: int) -> bool:
+    return bisect_right(lines, last) > bisect_right(lines, first - 1)
+
+
+def _never_registered(incident: Incident) -> Iterator[Match]:
+    """
+    Workers that wait for the scheduler at the end of their log, and were not told to stop.
+    """
+    last: dict[tuple[str, int | None], Match] = {}
+    stopped: dict[str, int] = {}
+    for each in incident.marks:
+        if each.owner in (_WAITING, _REGISTERED, *REGISTRATIONS):
+            last[each.origin, each.whose.pid] = each
+        elif each.role == "stop":
+            stopped[each.origin] = max(each.line, stopped.get(each.origin, 0))
+    for each in last.values():
+        if each.owner == _WAITING and each.line >= stopped.get(each.origin, 0):
+            yield each
+
+
+def _never_up(incident: Incident) -> Iterator[Match]:
+    """
+    Ends of worker processes in logs in which nannies start and no worker does: these starts failed.
+    """
+    if any(each.owner in _WORKER_UP for each in incident.marks):
+        return
+    started: dict[str, int] = {}
+    for each in incident.marks:
+        if each.owner == _NANNY_STARTS:
+            started.setdefault(each.origin, each.line)
+        elif each.role == "death" and each.line > started.get(each.origin, each.line):
+            yield each
+
+
+def _lacks_workers(incident: Incident) -> bool:
+    """
+    Whether a client came to a scheduler, and nothing tells of any worker.
+    """
+    owners = {each.owner for each in incident.marks}
+    return owners >= {_SCHEDULER_STARTS, _CLIENT_CAME} and owners.isdisjoint(_WORKER_STARTS)
+
+
+def _blocked(incident: Incident) -> Iterator[Match]:
+    """
+    Event loops that are blocked for so long that others may take the process for dead.
+    """
+    by_log: dict[str, list[Match]] = {}
+    for each in incident.marks:
+        if each.role == "blocked":
+            by_log.setdefault(each.origin, []).append(each)
+    for some in by_log.values():
+        if _is_blocked(some):
+            yield some[-1]
+
+
+def _is_blocked(marks: Sequence[Match]) -> bool:
+    seconds = [decimal(each.captures.get("seconds")) or 0.0 for each in marks]
+    if max(seconds) >= BLOCKED_S:
+        return True
+    if len(marks) < _BLOCKED_TIMES:
+        return False
+    times = [each.when for each in marks if each.when is not None]
+    if len(times) < len(marks):
+        return sum(seconds) >= _BLOCKED_SUM_S
+    return sum(seconds) >= BLOCKED_SHARE * (max(times) - min(times) + seconds[0])

@@ -1,0 +1,109 @@
+"""
+What is known of the cluster as a whole, whoever died: how it was brought up, where its dashboard is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from attrs import field, frozen
+
+from workerdiag.correlation.incident import Incident
+from workerdiag.model.deployment import Deployment, as_deployment
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import ExceptionFacts, Executing
+from workerdiag.model.numerals import whole
+from workerdiag.redaction.secrets import redacted
+
+#: Who tells of the cluster: the caller's cluster object (`sources/deployment.py`), ...
+_SETUP = "event.cluster-setup"
+#: ... and landmarks of this role, whose names end in a deployment.
+_ROLE = "deployment"
+#: Whose words are in a log only where a platform of that kind runs the workers.
+_OF_STREAM: Mapping[str, Deployment] = {"kubernetes": "kubernetes", "batch": "batch"}
+_KILLED_WORKER = "KilledWorker"
+#: Messages quote a key that is text.
+_QUOTES = "'\""
+
+
+@frozen(kw_only=True)
+class Setting:
+    """
+    The cluster that workers died in, as far as advice depends on it.
+    """
+
+    deployment: Deployment | None = None
+    #: Ready to be put into text, by the names that mitigations use.
+    words: Mapping[str, str] = field(factory=dict, hash=False)
+
+
+#: Nothing is known of the cluster.
+ANYWHERE = Setting()
+
+
+def setting_of(incident: Incident) -> Setting:
+    """
+    The cluster of *incident*: as its cluster object says, else as its logs do.
+    """
+    told = [mark.captures for mark in incident.marks if mark.owner == _SETUP]
+    said = {key: each[key] for each in reversed(told) for key in ("dashboard", "cluster") if each.get(key)}
+    return Setting(
+        deployment=_deployment(told, incident.marks),
+        words={**said, **_given_up(incident)},
+    )
+
+
+def failed_tasks(incident: Incident) -> int:
+    """
+    How many tasks failed, as far as logs or the caught exception tell.
+    """
+    logged = sum(mark.role == "task-error" for mark in incident.marks)
+    return logged or sum(facts.from_task and facts.relation == "raised" for facts in incident.exceptions)
+
+
+def _deployment(told: Iterable[Mapping[str, str]], marks: Iterable[Match]) -> Deployment | None:
+    """
+    The cluster object's first; of logs those of a manager before those of the platform below it.
+    """
+    marks = list(marks)
+    by_manager = [mark.owner.partition(".")[2] for mark in marks if mark.role == _ROLE]
+    by_platform = [_OF_STREAM.get(mark.stream or "") for mark in marks]
+    names = [*(each.get("deployment") for each in told), *by_manager, *by_platform]
+    return next((found for name in names if (found := as_deployment(name))), None)
+
+
+def _given_up(incident: Incident) -> Mapping[str, str]:
+    """
+    Which task Dask gave up on, after how many losses, and how many it allows; empty if on none.
+    """
+    killed = [each for each in incident.exceptions if each.type.rpartition(".")[2] == _KILLED_WORKER]
+    gave_up = [each for each in incident.executing if each.gave_up]
+    blamed = [mark for mark in incident.marks if mark.role == "blame" or _is_killed_worker(mark)]
+    if not (killed or gave_up or blamed):
+        return {}
+    tasks = [
+        *(each.task for each in killed),
+        *(each.gave_up[0] for each in gave_up),
+        *(mark.captures.get("task") for mark in blamed),
+    ]
+    task = next((each for each in tasks if each), None)
+    allowed = _allowed([*killed, *gave_up], blamed)
+    counted = {"allowed_failures": str(allowed), "losses": str(allowed + 1)} if allowed is not None else {}
+    return {"gave_up": f"task {redacted(task).strip(_QUOTES)[:120]}" if task else "a task", **counted}
+
+
+def _is_killed_worker(mark: Match) -> bool:
+    return mark.owner.startswith("client.killed-worker")
+
+
+def _allowed(stated: Iterable[ExceptionFacts | Executing], blamed: Iterable[Match]) -> int | None:
+    """
+    ``allowed-failures``: Dask gives a task up at one loss more, and KilledWorker counts the losses.
+
+    The scheduler's own message does not count here: until 2023.7.1 it had the limit instead.
+    """
+    for each in stated:
+        if each.allowed_failures is not None:
+            return each.allowed_failures
+    losses = (whole(mark.captures.get("deaths")) for mark in blamed if _is_killed_worker(mark))
+    return next((each - 1 for each in losses if each), None)

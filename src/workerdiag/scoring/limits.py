@@ -1,0 +1,168 @@
+"""
+The numbers of a death: memory at its end, the limit in force, how much more to try.
+
+How much would have been enough is not among them: who was stopped at a limit wanted more than that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import ceil, inf
+
+from attrs import field, frozen
+
+from workerdiag.correlation.incident import Incident
+from workerdiag.correlation.process_end import End
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import MemoryReading
+from workerdiag.model.numerals import whole
+
+#: Head-room on top of what was used, as autoscalers recommend (krr, Dr. Elephant: peak + 25 %).
+HEADROOM = 1.25
+#: What to try first where a limit was too little.
+BEYOND_LIMIT = 1.5
+#: Sizes below the first are rounded up to multiples of the second, as people type limits.
+_STEPS = ((2**30, 2**26), (2**32, 2**29), (2**34, 2**30), (2**36, 2**31), (inf, 2**33))
+#: Growth is told of so many seconds before the last reading, if it is so much at least.
+_GROWTH_S = 60.0
+_LEAST_GROWTH_S = 0.5
+_LEAST_GROWTH_BYTES = 2**24
+
+_UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
+_UNITS |= {
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+    "k": 2**10,
+    "m": 2**20,
+    "g": 2**30,
+    "t": 2**40,
+}
+
+
+@frozen(kw_only=True)
+class Numbers:
+    """
+    What is known in numbers about an incident.
+    """
+
+    rss_bytes: int | None = None
+    limit_bytes: int | None = None
+    #: More than this was wanted, however much that is: what was seen at most, or the limit that was hit.
+    wanted_more_than_bytes: int | None = None
+    #: What to try first; nothing says that it is enough.
+    try_first_bytes: int | None = None
+    #: Ready to be put into text, by the names that mitigations use.
+    words: Mapping[str, str] = field(factory=dict, hash=False)
+
+
+def numbers_of(incident: Incident, matches: Sequence[Match]) -> Numbers:
+    """
+    The largest memory seen, the limit, more than what was wanted, and what to try.
+
+    Of Dask's limit and those of control groups and jobs the smallest is the one that is felt.
+    """
+    captured = [mark.captures for mark in (*incident.marks, *matches)]
+    rss = max((size for said in captured if (size := _rss(said))), default=None)
+    limit = max((size for said in captured if (size := parse_bytes(said.get("limit", "")))), default=None)
+    measured = [each.rss_bytes for each in incident.readings if each.rss_bytes]
+    rss = rss or max(measured, default=None)
+    limit = limit or max((each.limit_bytes for each in incident.exceptions if each.limit_bytes), default=None)
+    limit = min(
+        (each for each in (limit, *(each.limit_bytes for each in incident.readings)) if each), default=None
+    )
+    wanted = max(rss or 0, limit or 0) or None
+    first = _try_first(rss, limit)
+    growth = _growth_per_s(incident.readings)
+    words = {
+        "rss": format_bytes(rss) if rss else "",
+        "limit": format_bytes(limit) if limit else "",
+        "more_than": format_bytes(wanted) if wanted else "",
+        "needs_memory": typed(first) if first else "",
+        "growth": f"{format_bytes(growth)} per second" if growth else "",
+        "percent": f"{round(100 * rss / limit)}" if rss and limit else "",
+    }
+    return Numbers(
+        rss_bytes=rss, limit_bytes=limit, wanted_more_than_bytes=wanted, try_first_bytes=first, words=words
+    )
+
+
+def reading_of(end: End, incident: Incident) -> tuple[int | None, int | None]:
+    """
+    Memory and limit, in bytes, as last seen of one dead process.
+    """
+    captured = [mark.captures for mark in end.marks]
+    rss = next((size for said in reversed(captured) if (size := _rss(said))), None)
+    limit = next((size for said in captured if (size := parse_bytes(said.get("limit", "")))), None)
+    for reading in incident.readings_of(end):
+        if reading.whose.shares(end.whose):
+            rss, limit = rss or reading.rss_bytes, limit or reading.limit_bytes
+    for facts in incident.exceptions_of(end):
+        if facts.whose.shares(end.whose):
+            limit = limit or facts.limit_bytes
+    return rss, limit
+
+
+def _rss(said: Mapping[str, str]) -> int | None:
+    if (rss_kb := whole(said.get("rss_kb"))) is not None:
+        return rss_kb * 1024
+    return parse_bytes(said.get("rss", ""))
+
+
+def _try_first(rss: int | None, limit: int | None) -> int | None:
+    """
+    As a person would type it, rounded up; None where nothing is known.
+    """
+    wanted = max((rss or 0) * HEADROOM, (limit or 0) * BEYOND_LIMIT)
+    step = next(step for below, step in _STEPS if wanted < below)
+    return int(ceil(wanted / step) * step) or None
+
+
+def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:
+    """
+    Bytes per second by which the fastest-growing process grew up to its last reading; None if none did.
+    """
+    of_process: dict[tuple[str | None, int | None], list[tuple[float, int]]] = {}
+    for each in readings:
+        if each.when is not None and each.rss_bytes and (each.whose.worker or each.whose.pid):
+            of_process.setdefault((each.whose.worker, each.whose.pid), []).append((each.when, each.rss_bytes))
+    found = []
+    for seen in of_process.values():
+        end, most = max(seen)
+        begin, least = min(each for each in seen if each[0] >= end - _GROWTH_S)
+        if end - begin >= _LEAST_GROWTH_S and most - least >= _LEAST_GROWTH_BYTES:
+            found.append(int((most - least) / (end - begin)))
+    return max(found, default=None)
+
+
+def parse_bytes(text: str) -> int | None:
+    """
+    ``416.95 MiB``, ``8G`` or ``123`` in bytes; None if it is not a size.
+    """
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([a-zA-Z]{0,3})\s*", text[:40])
+    if not found:
+        return None
+    unit = found.group(2).lower()
+    if unit and unit not in _UNITS:
+        return None
+    return int(float(found.group(1)) * _UNITS.get(unit, 1))
+
+
+def typed(count: int) -> str:
+    """
+    Bytes as one types a limit: ``640 MiB``, ``1.5 GiB``.
+    """
+    unit, size = ("GiB", 2**30) if count >= 2**30 else ("MiB", 2**20)
+    return f"{count / size:g} {unit}"
+
+
+def format_bytes(count: int) -> str:
+    """
+    Bytes as Dask writes them: ``1.50 GiB``.
+    """
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("kiB", 2**10)):
+        if count >= size * 0.9:
+            return f"{count / size:.2f} {unit}"
+    return f"{count} B"

@@ -1,0 +1,101 @@
+"""
+What would settle it: the looks that tell the likeliest causes apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from attrs import evolve
+
+from workerdiag.correlation.incident import Incident
+from workerdiag.model.diagnosis import NextStep, RankedCause
+from workerdiag.model.mitigation import Mitigation
+from workerdiag.model.rules import Rulebook
+from workerdiag.scoring.advice import applying
+from workerdiag.scoring.cluster_setup import Setting, failed_tasks
+
+#: A cause this likely is settled; below it, looks for it are worth their while.
+SETTLED = 0.9
+MOST_STEPS = 6
+_WORTH_A_LOOK = 0.05
+
+
+def next_steps(
+    outcome: str, ranked: Sequence[RankedCause], book: Rulebook, incident: Incident, setting: Setting
+) -> tuple[NextStep, ...]:
+    """
+    At most `MOST_STEPS` looks, the most telling first; where nothing died only those at a failed task.
+    """
+    if outcome == "no-death":
+        return tuple(_advised(book.task_advice if failed_tasks(incident) else (), setting))
+    steps: dict[str, NextStep] = {}
+    if not ranked or ranked[0].probability < SETTLED:
+        for each in ranked[:4]:
+            cause = book.cause(each.id)
+            for look in cause.settled_by if cause and each.probability >= _WORTH_A_LOOK else ():
+                known = steps.get(look.look)
+                settles = (*(known.settles if known else ()), each.id)
+                steps[look.look] = NextStep(
+                    look=look.look,
+                    command=look.command,
+                    permission=look.permission,
+                    until=look.until,
+                    settles=settles,
+                )
+    telling = sorted(steps.values(), key=lambda step: -len(step.settles))
+    is_unknown = outcome in ("unknown", "no-evidence")
+    fallback = _fallback(incident) if is_unknown and not telling else []
+    advised = _advised(book.advice, setting) if is_unknown else []
+    return (*[*telling, *fallback][: MOST_STEPS - len(advised)], *advised)
+
+
+def _advised(advice: Iterable[Mitigation], setting: Setting) -> list[NextStep]:
+    """
+    What the rules say to look at where they name no cause, in the terms of the deployment at hand.
+    """
+    looks = [evolve(each, do=each.look) for each in advice]
+    return [NextStep(look=each.do, command=each.example) for each in applying(looks, {}, setting)]
+
+
+def _only_waited(incident: Incident) -> bool:
+    """
+    Whether nobody is known to have died and the caller's own patience ended: no kernel tells of that.
+    """
+    raised = [each for each in incident.exceptions if each.relation == "raised"]
+    return not incident.cases and any(
+        not each.from_task and each.type.rpartition(".")[2] == "TimeoutError" for each in raised
+    )
+
+
+def _fallback(incident: Incident) -> list[NextStep]:
+    """
+    Where nothing speaks for any cause: the places that would have said something.
+    """
+    steps = []
+    if _only_waited(incident):
+        return [
+            NextStep(
+                look="what runs at this moment, and what it does",
+                command="client.processing(); client.call_stack()",
+                until="it ends",
+            )
+        ]
+    if "nanny log" not in incident.looked:
+        steps.append(
+            NextStep(
+                look="the log of the nanny (the `dask worker` process) of the worker that died",
+                command="client.get_worker_logs(workers=[NANNY_ADDRESS], n=200)",
+                until="the nanny ends",
+            )
+        )
+    if "kernel log" not in incident.looked:
+        steps.append(
+            NextStep(
+                look="the kernel log of the worker's machine around the time of death",
+                command="dmesg -T | grep -iE 'killed process|segfault'",
+                permission="may need root",
+                until="the machine restarts",
+            )
+        )
+    return steps

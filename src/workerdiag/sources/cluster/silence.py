@@ -1,0 +1,34 @@
+"""
+Listening, for a moment, whether a worker that seems silent is heard of after all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from workerdiag.sources.cluster import queries
+from workerdiag.sources.cluster.asker import Asker
+from workerdiag.sources.cluster.state import Standing
+
+#: A worker that has not been heard of in this time, either, is silent.
+_LISTENING_S = 1.2
+
+
+async def still_silent(client: Any, asker: Asker, standing: Standing) -> frozenset[str]:
+    """
+    Workers that seem silent and are not heard of now, either: what a busy scheduler had queued has come in.
+    """
+    suspected = standing.maybe_silent()
+    if not suspected:
+        return frozenset()
+    await asyncio.sleep(min(_LISTENING_S, 0.4 * asker.share_s()))
+    answer = await asker.ask("workers later", partial(queries.identity, client), place="worker states")
+    later: Mapping[str, Mapping[str, Any]] = (answer or {}).get("workers") or {}
+    return frozenset(
+        each
+        for each in suspected
+        if each in later and later[each].get("last_seen") == standing.workers[each].get("last_seen")
+    )

@@ -1,0 +1,228 @@
+"""
+One look inside a scheduler, in place of a dozen questions: its events, log, workers and tasks, cut to size.
+
+It runs on the scheduler's event loop, which has a whole cluster to serve: so it rests after each few dozen
+items, holds the loop for some milliseconds at most, and brings no more than is worth telling. An event of a
+worker that was lost with 100,000 tasks names them all; 100 are brought.
+
+A scheduler notes each function that it runs, with its code, among the last thousand events of ``all``. The
+look takes our own notes out, so that asking often does not push out what the scheduler remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from workerdiag.sources.cluster.environment import SETTINGS
+from workerdiag.sources.cluster.snapshot_readers import of_states, of_versions, of_workers
+
+#: Members of one collection in an event that are brought.
+MOST_MEMBERS = 100
+
+
+class Members(list[Any]):
+    """
+    The first members of a collection that has more.
+    """
+
+    def __init__(self, members: Sequence[Any], whole: int) -> None:
+        super().__init__(members)
+        #: How many the collection has.
+        self.whole = whole
+
+
+async def look_inside(
+    client: Any, *, keys: Collection[Any], topics: Collection[str], records: int
+) -> dict[str, Any]:
+    """
+    Everything that `_looker` brings, by name.
+
+    Args:
+        client: Of a scheduler that runs our release of Python (`tasks.same_python`).
+        keys: Tasks to look up.
+        topics: Topics whose events to bring, beside those of the workers that were lost last.
+        records: How many records of its log.
+    """
+    wanted = {
+        "keys": list(keys),
+        "topics": list(topics),
+        "records": records,
+        "settings": SETTINGS,
+        "most_members": MOST_MEMBERS,
+    }
+    return dict(await client.run_on_scheduler(_looker(), wanted))
+
+
+async def look_at_topic(client: Any, topic: str) -> list[tuple[float, Any]]:
+    """
+    The events of one topic, whole; unlike a question for them, this does not make the topic.
+    """
+    return [(float(when), message) for when, message in await client.run_on_scheduler(_topic_looker(), topic)]
+
+
+def events_of(inside: Mapping[str, Any], topic: str) -> list[tuple[float, Any]] | None:
+    """
+    The events of a topic; None if the look did not bring them.
+    """
+    found = inside.get("events", {}).get(topic)
+    if found is None:
+        return None
+    return [(float(when), _restored(message, counts)) for when, message, counts in found]
+
+
+def _restored(message: Any, counts: Mapping[str, int]) -> Any:
+    if not counts:
+        return message
+    return {key: Members(each, counts[key]) if key in counts else each for key, each in message.items()}
+
+
+def _looker() -> Callable[..., Any]:
+    """
+    The function that looks: nested, as all that it calls, so that the scheduler needs no workerdiag.
+    """
+    forget, events, log = _forgetter(), _of_events(), _of_log()
+    states, workers, versions = of_states(), of_workers(), of_versions()
+
+    async def workerdiag_looks(wanted: dict[str, Any], dask_scheduler: Any = None) -> dict[str, Any]:
+        from time import time
+
+        forget(dask_scheduler)
+        return {
+            "events": await events(dask_scheduler, wanted),
+            "log": await log(dask_scheduler, wanted["records"]),
+            **await states(dask_scheduler, wanted["keys"]),
+            "workers": await workers(dask_scheduler),
+            "now": time(),
+            **await versions(dask_scheduler, wanted["settings"]),
+        }
+
+    return workerdiag_looks
+
+
+def _topic_looker() -> Callable[..., Any]:
+    forget = _forgetter()
+
+    def workerdiag_looks_at_topic(topic: str, dask_scheduler: Any = None) -> tuple[Any, ...]:
+        forget(dask_scheduler)
+        topics = getattr(getattr(dask_scheduler, "_broker", None), "_topics", None)
+        if topics is not None and topic not in topics:
+            return ()
+        return tuple(dask_scheduler.get_events(topic=topic))
+
+    return workerdiag_looks_at_topic
+
+
+def _forgetter() -> Callable[..., None]:
+    def is_ours(message: Any, *, most_bytes: int) -> bool:
+        """
+        Whether an event notes a look of ours, or a probe (``sources/host/asking.py``), which is short.
+        """
+        if not isinstance(message, dict) or message.get("action") != "run-function":
+            return False
+        function = message.get("function")
+        if not isinstance(function, bytes) or len(function) > most_bytes:
+            return False
+        return b"workerdiag_looks" in function or b"asyncio.threads" in function
+
+    def forget(scheduler: Any) -> None:
+        """
+        Take the note of this very look out of the events, and those of earlier probes.
+        """
+        topics: dict[str, Any] = getattr(getattr(scheduler, "_broker", None), "_topics", None) or {}
+        noted: Any = getattr(topics.get("all"), "events", ())
+        last = len(noted) - 1
+        ours = [
+            number
+            for number, (_, message) in enumerate(noted)
+            if is_ours(message, most_bytes=100_000 if number == last else 200)
+        ]
+        for number in reversed(ours):
+            del noted[number]
+
+    return forget
+
+
+def _cutter() -> Callable[..., Any]:
+    def sendable(value: Any) -> Any:
+        """
+        The value, with the address or name of each thing in it that only the scheduler has.
+
+        ``Client.replicate`` and ``scatter(broadcast=True)`` put states of workers into the events, which
+        cannot be pickled: the scheduler would close the connection in place of an answer.
+        """
+        if isinstance(value, str | bytes | int | float | None):
+            return value
+        if isinstance(value, dict):
+            return {key: sendable(each) for key, each in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return type(value)(map(sendable, value))
+        return str(getattr(value, "address", value))[:200]
+
+    def cut(message: Any, keys: Sequence[Any], most: int) -> tuple[Any, dict[str, int]]:
+        """
+        The message without most of long collections, and how long they were; tasks in question come first.
+        """
+        from itertools import islice
+
+        if not isinstance(message, dict):
+            return message, {}
+        kept, counts = dict(message), {}
+        for name, each in message.items():
+            if isinstance(each, set | frozenset | list | tuple | dict) and len(each) > most:
+                named = [] if isinstance(each, list | tuple) else [key for key in keys if key in each]
+                kept[name] = list(dict.fromkeys([*named, *islice(each, most)]))[:most]
+                counts[name] = len(each)
+        return sendable(kept), counts
+
+    return cut
+
+
+def _of_events() -> Callable[..., Any]:
+    cut = _cutter()
+
+    async def of_topic(scheduler: Any, topic: str, wanted: dict[str, Any]) -> list[Any]:
+        from asyncio import sleep
+
+        topics = getattr(getattr(scheduler, "_broker", None), "_topics", None)
+        if topics is not None and topic not in topics:
+            return []  # asking for it would make it
+        found = []
+        for number, (when, message) in enumerate(scheduler.get_events(topic=topic)):
+            found.append((when, *cut(message, wanted["keys"], wanted["most_members"])))
+            if number % 50 == 49:
+                await sleep(0)
+        return found
+
+    async def events(scheduler: Any, wanted: dict[str, Any]) -> dict[str, list[Any]]:
+        found = {"all": await of_topic(scheduler, "all", wanted)}
+        lost = [
+            str(message.get("worker"))
+            for _, message, _ in reversed(found["all"])
+            if isinstance(message, dict) and message.get("action") == "remove-worker"
+        ]
+        for topic in dict.fromkeys([*wanted["topics"], *lost[:8]]):
+            found[topic] = await of_topic(scheduler, topic, wanted)
+        return found
+
+    return events
+
+
+def _of_log() -> Callable[..., Any]:
+    async def log(scheduler: Any, records: int) -> list[Any] | None:
+        """
+        Its last records, newest first, as its handler ``logs`` gives them; None if it keeps none.
+        """
+        from asyncio import sleep
+
+        handler = getattr(scheduler, "_deque_handler", None)
+        if handler is None:
+            return None
+        found = []
+        for number, each in enumerate(list(handler.deque)[-records:]):
+            found.append((each.created, each.levelname, handler.format(each)[:16384]))
+            if number % 50 == 49:
+                await sleep(0)
+        return found[::-1]
+
+    return log

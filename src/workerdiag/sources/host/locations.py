@@ -1,0 +1,242 @@
+"""
+Where the dead lived, as those say who still live there: nannies, the scheduler, this process.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from ipaddress import ip_address
+from typing import Any
+
+from workerdiag.model.evidence import Gap, Identity
+from workerdiag.model.scene import Place, Victim
+from workerdiag.sources.addresses import host_of
+from workerdiag.sources.cluster import queries
+from workerdiag.sources.host.remote_call import (
+    WHEREABOUTS,
+    ask_here,
+    ask_scheduler,
+    ask_through_scheduler,
+    each_answered,
+    wait_in_loop,
+)
+
+SOURCE = "location"
+#: So many nannies are asked.
+MOST_NANNIES = 4
+#: A nanny of which the scheduler has no worker now may be gone: it is not waited for longer.
+UNREGISTERED_S = 1.0
+#: Of the time given, so much is for asking; the rest for ending in time.
+_ASKING_SHARE = 0.9
+_FORBIDDEN_REMEDY = "take run (nanny) and run_function (scheduler) out of distributed.*.blocked-handlers"
+
+
+def ask_places(client: Any, victims: Sequence[Victim], *, within_s: float) -> tuple[list[Place], list[Gap]]:
+    """
+    What surviving processes say of the machines, containers and jobs of *victims*.
+
+    Asked are the victims' nannies (at most four; where one is gone, another worker's nanny on the same
+    host), the scheduler, and this process. Must not be called from the client's own event loop.
+
+    Args:
+        client: A ``distributed.Client``, synchronous or not; None: only this process.
+        victims: The dead, the most interesting first.
+        within_s: Seconds for all of it.
+
+    Returns:
+        The places, and gaps for those that did not answer.
+    """
+    inquiry = _Inquiry(client, victims, within_s=within_s)
+    inquiry.ask_here()
+    if inquiry.is_open():
+        try:
+            wait_in_loop(client, inquiry.ask_others, within_s=within_s)
+        except Exception as problem:  # noqa: BLE001  a closing client raises anything
+            inquiry.gaps.append(_gap("scheduler", problem))
+    return list(inquiry.places), list(inquiry.gaps)
+
+
+def is_here(host: str | None) -> bool:
+    """
+    Whether *host*, a name or an address as Dask writes it, is this machine.
+    """
+    if not host:
+        return False
+    if is_loopback(host):
+        return True
+    if host in (name := socket.gethostname(), name.partition(".")[0]):
+        return True
+    return _is_own_address(host)
+
+
+def is_loopback(host: str | None) -> bool:
+    """
+    Whether each machine has such an address of its own.
+    """
+    return host is not None and (host in ("localhost", "::1") or host.startswith("127."))
+
+
+def nannies_here() -> dict[str, Any]:
+    """
+    The nannies that live in this process (those of a LocalCluster), by address.
+    """
+    nannies = getattr(getattr(sys.modules.get("distributed.nanny"), "Nanny", None), "_instances", ())
+    return {str(each.address_safe): each for each in list(nannies) if getattr(each, "address_safe", None)}
+
+
+class _Inquiry:
+    """
+    One round of questions; what has been answered stays, however it ends.
+    """
+
+    def __init__(self, client: Any, victims: Sequence[Victim], *, within_s: float) -> None:
+        self._client = client
+        self._victims = victims
+        self._deadline = time.monotonic() + within_s * _ASKING_SHARE
+        self.places: list[Place] = []
+        self.gaps: list[Gap] = []
+        self._registered: set[str] = set()
+
+    def is_open(self) -> bool:
+        """
+        Whether the scheduler can be asked.
+        """
+        return getattr(self._client, "status", None) == "running"
+
+    def ask_here(self) -> None:
+        """
+        Take down what this process says, for itself and the nannies and the scheduler that live in it.
+        """
+        told = ask_here(WHEREABOUTS, {})["location"]
+        hosts = [each.whose.host for each in self._victims if is_here(each.whose.host)]
+        whose = Identity(pid=os.getpid(), host=next(iter(hosts), None))
+        self.places.append(_place("client", whose, told, ahead_s=0.0))
+        for nanny in sorted(self._nannies() & nannies_here().keys()):
+            whose = Identity(pid=os.getpid(), nanny=nanny, host=host_of(nanny))
+            self.places.append(_place("nanny", whose, told, ahead_s=0.0))
+        if self._scheduler_is_here():
+            whose = Identity(pid=os.getpid(), host=host_of(self._scheduler_address()))
+            self.places.append(_place("scheduler", whose, told, ahead_s=0.0))
+
+    async def ask_others(self) -> None:
+        """
+        Nannies and scheduler in other processes, all at once.
+        """
+        wanted = await self._others()
+        calls = [partial(self._timed, role, whose) for role, whose in wanted]
+        for (role, whose), answer in zip(wanted, await each_answered(calls), strict=True):
+            if isinstance(answer, BaseException):
+                self.gaps.append(_gap(f"{role} {whose.nanny or whose.host or ''}".strip(), answer))
+        self._forget_vain_gaps()
+
+    async def _timed(self, role: str, whose: Identity) -> dict[str, Any]:
+        began = time.time()
+        within_s = max(0.05, self._deadline - time.monotonic())
+        if role == "nanny" and whose.nanny not in self._registered:
+            within_s = min(UNREGISTERED_S, within_s)
+        if role == "scheduler":
+            answer = await ask_scheduler(self._client, WHEREABOUTS, {}, within_s=within_s)
+        else:
+            address = str(whose.nanny)
+            answer = await ask_through_scheduler(self._client, address, WHEREABOUTS, {}, within_s=within_s)
+        told: dict[str, Any] = answer.get("location", {})
+        middle = (began + time.time()) / 2
+        ahead_s = round(float(told["now"]) - middle, 3) if "now" in told else None
+        self.places.append(_place(role, whose, told, ahead_s=ahead_s))
+        return told
+
+    async def _others(self) -> list[tuple[str, Identity]]:
+        """
+        Whom to ask: the victims' nannies, a neighbour for each host of which none may be left, the scheduler.
+        """
+        asked = {place.whose.nanny for place in self.places if place.whose.nanny}
+        gone = [each for each in self._victims if each.whose.nanny not in asked]
+        wanted: list[tuple[str, Identity]] = []
+        if not self._scheduler_is_here():
+            wanted.append(("scheduler", Identity(host=host_of(self._scheduler_address()))))
+        if not gone:
+            return wanted
+        workers = await self._workers()
+        alive = self._registered = {str(said["nanny"]) for said in workers.values() if said.get("nanny")}
+        nannies = list(dict.fromkeys(each.whose.nanny for each in gone if each.whose.nanny))[:MOST_NANNIES]
+        wanted += [("nanny", Identity(nanny=each, host=host_of(each))) for each in nannies]
+        without = {each.whose.host for each in gone if each.whose.nanny not in alive} - {None}
+        for host in sorted(str(each) for each in without)[:MOST_NANNIES]:
+            neighbour = next((each for each in sorted(alive - {*nannies}) if host_of(each) == host), None)
+            if neighbour is not None:
+                wanted.append(("neighbour", Identity(nanny=neighbour, host=host)))
+        return wanted
+
+    async def _workers(self) -> Mapping[str, Any]:
+        """
+        The workers that the scheduler has now, by address; none if it does not say.
+        """
+        within_s = max(0.05, 0.5 * (self._deadline - time.monotonic()))
+        try:
+            said = await queries.answered(partial(queries.identity, self._client), within_s=within_s)
+        except Exception as problem:  # noqa: BLE001  the scheduler passes on whatever its handlers raise
+            self.gaps.append(_gap("scheduler", problem))
+            return {}
+        return dict(said.get("workers") or {})
+
+    def _forget_vain_gaps(self) -> None:
+        """
+        That a nanny is gone is no gap where a neighbour speaks for its machine.
+        """
+        hosts = {place.whose.host for place in self.places if place.role == "neighbour"}
+        vain = {f"{SOURCE}: nanny {each}" for each in self._nannies() if host_of(each) in hosts}
+        self.gaps = [each for each in self.gaps if each.source not in vain]
+
+    def _nannies(self) -> set[str]:
+        return {each.whose.nanny for each in self._victims if each.whose.nanny}
+
+    def _scheduler_address(self) -> str | None:
+        return getattr(getattr(self._client, "scheduler", None), "address", None)
+
+    def _scheduler_is_here(self) -> bool:
+        kind = getattr(sys.modules.get("distributed.scheduler"), "Scheduler", None)
+        address = self._scheduler_address()
+        schedulers = list(getattr(kind, "_instances", ()))
+        return address is not None and any(getattr(each, "_address", None) == address for each in schedulers)
+
+
+def _place(role: str, whose: Identity, told: Mapping[str, Any], *, ahead_s: float | None) -> Place:
+    return Place(
+        role=role,
+        whose=whose,
+        hostname=str(told.get("hostname", "")),
+        boot_id=str(told.get("boot_id", "")),
+        environment=dict(_texts(told.get("environment"))),
+        cgroups=dict(_texts(told.get("cgroups"))),
+        clock_ahead_s=ahead_s,
+    )
+
+
+def _texts(said: Any) -> Iterator[tuple[str, str]]:
+    for name, value in said.items() if isinstance(said, dict) else ():
+        yield str(name)[:100], str(value)[:1000]
+
+
+def _gap(place: str, problem: BaseException) -> Gap:
+    found = queries.gap(f"{SOURCE}: {place}", problem)
+    if found.reason == "forbidden":
+        return Gap(source=found.source, reason="forbidden", detail=found.detail, remedy=_FORBIDDEN_REMEDY)
+    return found
+
+
+def _is_own_address(host: str) -> bool:
+    """
+    Whether a socket can be bound to it, which only works for a machine's own addresses.
+    """
+    try:
+        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except (OSError, ValueError):  # a name is not looked up: that may take long
+        return False
+    return True

@@ -1,0 +1,187 @@
+"""
+Asking a process what its machine knows: this one directly, others through Dask, as text that they run.
+
+Text, because byte code of another release of Python can crash a server; in a thread of theirs, so
+that their event loops go on; and what comes back is JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import inspect
+import json
+import pickle
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+
+from workerdiag.errors import worded
+from workerdiag.sources.cluster.queries import answered
+
+#: Names of the modules in ``probes``.
+WHEREABOUTS = ("location",)
+OF_THE_DEAD = ("kernel", "control_groups", "nannies", "machine")
+OF_THE_LIVING = ("control_groups", "machine")
+#: One machine says some kB, with a full kernel log 256 kB.
+MOST_CHARS = 2**20
+
+#: Runs where it is sent: each text in a room of its own, and none that fails takes the others along.
+_RUN = """
+def answer(texts, asked):
+    import json
+    told = {}
+    for name, text in texts.items():
+        room = {"__name__": "workerdiag_" + name}
+        try:
+            exec(compile(text, "<workerdiag " + name + ">", "exec", dont_inherit=True), room)
+            told[name] = room["read"](asked)
+        except Exception as problem:
+            told[name] = {"problem": type(problem).__name__ + ": " + str(problem)[:300]}
+    return json.dumps(told)
+"""
+
+
+class UnreadableAnswerError(ValueError):
+    """
+    A process answered with something that no probe of ours says.
+    """
+
+
+def ask_here(probes: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
+    """
+    What this process and its machine know: by probe, what it read, or its ``problem``.
+    """
+    told: dict[str, Any] = {}
+    for name in probes:
+        try:
+            told[name] = import_module(f"{__package__}.probes.{name}").read(asked)
+        except Exception as problem:  # noqa: BLE001  one that fails does not take the others along
+            told[name] = {"problem": worded(problem, most_chars=300)}
+    return told
+
+
+async def ask_through_scheduler(
+    client: Any, address: str, probes: Sequence[str], asked: dict[str, Any], *, within_s: float
+) -> dict[str, Any]:
+    """
+    The same of a nanny or a worker, by its address; the scheduler passes it on.
+
+    The scheduler's ``broadcast`` connects to whatever address it is given, also a nanny's whose worker is
+    gone (distributed 2024.8.1 to 2026.8.0: ``Scheduler.broadcast``, ``Nanny.run``, ``worker.run``).
+
+    Raises:
+        ConnectionError: The process cannot be reached by the scheduler.
+        PermissionError: It does not let others run anything.
+        TimeoutError: It does not answer in time.
+        UnreadableAnswerError: It says something else.
+    """
+    message = {"op": "run", **_call(probes, asked)}
+
+    async def call() -> Any:
+        return await client.scheduler.broadcast(msg=message, workers=[address], on_error="return_pickle")
+
+    reply = await answered(call, within_s=within_s)
+    return _understood(reply.get(address))
+
+
+async def ask_scheduler(
+    client: Any, probes: Sequence[str], asked: dict[str, Any], *, within_s: float
+) -> dict[str, Any]:
+    """
+    The same of the scheduler's process; raises alike.
+    """
+
+    async def call() -> Any:
+        return await client.scheduler.run_function(**_call(probes, asked))
+
+    return _understood(await answered(call, within_s=within_s))
+
+
+def wait_in_loop(client: Any, call: Callable[[], Coroutine[Any, Any, object]], *, within_s: float) -> None:
+    """
+    Run *call* on the client's event loop and wait for it here, in another thread, at most so long.
+
+    The coroutine is made by the loop: one that has stopped would leave it behind, never awaited.
+    """
+    loop = client.loop.asyncio_loop
+    over: Future[None] = Future()
+    tasks: list[asyncio.Task[object]] = []
+
+    def begin() -> None:
+        if over.set_running_or_notify_cancel():
+            tasks.append(loop.create_task(call()))
+            tasks[0].add_done_callback(partial(_tell, over))
+
+    loop.call_soon_threadsafe(begin)
+    try:
+        over.result(timeout=within_s)
+    finally:
+        if not over.cancel() and not over.done():
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_cancel, tasks)
+
+
+def _tell(over: Future[None], task: asyncio.Task[object]) -> None:
+    """
+    Pass on how the *task* ended.
+    """
+    if task.cancelled():
+        over.set_exception(ConnectionError("the client's event loop ended"))
+    elif problem := task.exception():
+        over.set_exception(problem)
+    else:
+        over.set_result(None)
+
+
+def _cancel(tasks: Sequence[asyncio.Task[object]]) -> None:
+    for task in tasks:
+        task.cancel()
+
+
+async def each_answered(
+    calls: Sequence[Callable[[], Awaitable[dict[str, Any]]]],
+) -> list[dict[str, Any] | BaseException]:
+    """
+    What all *calls* return, made at once, or what they raised.
+    """
+    return await asyncio.gather(*(call() for call in calls), return_exceptions=True)
+
+
+def _call(probes: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
+    """
+    Arguments of the handler ``run``: everything in them is found by name in any release of Python.
+    """
+    room = {"texts": {name: _text(name) for name in probes}, "asked": asked, "run": _RUN}
+    arguments = (builtins.eval, "exec(run, globals()) or answer(texts, asked)", room)
+    return {"function": pickle.dumps(asyncio.to_thread), "args": pickle.dumps(arguments), "wait": True}
+
+
+@cache
+def _text(probe: str) -> str:
+    return inspect.getsource(import_module(f"{__package__}.probes.{probe}"))
+
+
+def _understood(reply: Any) -> dict[str, Any]:
+    if isinstance(reply, bytes):  # an exception of the scheduler's, pickled
+        reply = pickle.loads(reply)  # noqa: S301  from the scheduler, which Dask trusts alike
+    if isinstance(reply, Exception):
+        raise _problem(str(reply))
+    if not isinstance(reply, dict):
+        raise UnreadableAnswerError(f"an answer of type {type(reply).__name__}")
+    if reply.get("status") != "OK":
+        raise _problem(str(reply.get("text") or reply.get("exception_text") or reply.get("exception")))
+    text = reply.get("result")
+    if not isinstance(text, str) or len(text) > MOST_CHARS:
+        raise UnreadableAnswerError(f"a result of type {type(text).__name__}")
+    told = json.loads(text)
+    return {str(name): part for name, part in dict(told).items() if isinstance(part, dict)}
+
+
+def _problem(text: str) -> Exception:
+    if "explicitly disallowed" in text or "not allowed" in text:
+        return PermissionError(text[:300])
+    return ConnectionError(text[:300])

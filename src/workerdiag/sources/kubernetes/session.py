@@ -1,0 +1,255 @@
+"""
+One round of questions to the Kubernetes API, what is lost soonest first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
+from workerdiag.sources.kubernetes import evidence
+from workerdiag.sources.kubernetes.api import SOURCE, Api, NotAnsweredError
+from workerdiag.sources.kubernetes.attribution import ENDING, Found
+from workerdiag.sources.kubernetes.describe import describe_node
+from workerdiag.sources.kubernetes.events import KubernetesEvent
+from workerdiag.sources.kubernetes.pods import Pod
+from workerdiag.sources.kubernetes.search import Search
+from workerdiag.sources.kubernetes.target import Target, name_or_none
+from workerdiag.sources.kubernetes.unhealthy import of_owners, of_unwell, unwell
+
+#: So many events of a namespace are listed at once; of more, only those in question.
+_MOST_EVENTS = 300
+_MOST_NODES = 3
+#: Of a container's log, its end: so many lines and bytes, from so long before the death.
+_LOG_LINES = 300
+_LOG_BYTES = 256 * 1024
+_LOG_BEFORE_S = 300.0
+#: The kubelet looks at its containers once a second, and tells the API server after that.
+_KUBELET_S = 1.5
+#: A death is so fresh that this is waited for.
+_FRESH_S = 10.0
+#: Events are kept for so long (kube-apiserver, ``--event-ttl``, 1h).
+_EVENTS_S = 3600.0
+
+
+class Inquiry:
+    """
+    A round of questions; what has been answered is handed on at once, however it ends.
+
+    Args:
+        target: Whom to ask about.
+        tell: Called with every piece of evidence.
+        deadline: Of the round, by ``time.monotonic()``.
+    """
+
+    def __init__(self, target: Target, tell: Callable[[Evidence], None], *, deadline: float) -> None:
+        self._target = target
+        self._tell = tell
+        self._deadline = deadline
+        self._api = Api(tell, deadline=deadline)
+        self._search: Search
+
+    async def ask_all(self) -> None:
+        """
+        Every question, until the time is up.
+        """
+        try:
+            await self._api.open()
+        except NotAnsweredError:
+            return  # the gap is told
+        self._search = Search(self._api, self._target)
+        pods_known = await self._answered(self._search.list_pods())
+        found = self._search.found()
+        if any(self._is_fresh(each) for each in found) and self._left_s() > 2 * _KUBELET_S:
+            await asyncio.sleep(_KUBELET_S)
+            await self._answered(self._search.list_pods())
+            found = self._search.found()
+        for each in found:
+            self._tell_all(evidence.of_container(each))
+        listed: list[KubernetesEvent] | None = None
+        try:
+            listed = await self._events()
+        finally:  # also when the time is up
+            found += self._search.gone(found, listed or ())
+            for each in found:
+                self._tell_all(evidence.of_pod(each, found, listed, now=self._search.now()))
+        self._tell_what_is_missing(found, listed, complete=pods_known and listed is not None)
+        await asyncio.gather(
+            *(self._answered(self._ask_log(each)) for each in found),
+            *(self._answered(self._ask_log_of_unwell(each)) for each in self._unwell()),
+            *(self._ask_node(name, mine) for name, mine in self._nodes(found, listed or ()).items()),
+        )
+
+    async def _answered(self, question: Awaitable[None]) -> bool:
+        try:
+            await question
+        except NotAnsweredError:
+            return False
+        return True
+
+    # ------------------------------------------------------------------------------ events
+
+    async def _events(self) -> list[KubernetesEvent] | None:
+        """
+        The namespace's events, or where they are many, those in question; None without an answer.
+        """
+        try:
+            items, complete = await self._list_events()
+            if not complete:
+                items += await self._events_in_question()
+        except NotAnsweredError:
+            return None
+        unique = {event.key: event for event in map(KubernetesEvent, items)}
+        return [each for each in unique.values() if self._search.in_time(each)]
+
+    async def _list_events(self, fields: str = "", namespace: str = "") -> tuple[list[dict[str, Any]], bool]:
+        return await self._api.items(
+            "events", namespace=namespace or self._search.namespace, fields=fields, most=_MOST_EVENTS
+        )
+
+    async def _events_in_question(self) -> list[dict[str, Any]]:
+        """
+        Of the pods that were found or are unwell, and of ends of pods, which are fewer than starts.
+        """
+        found = {each.name for each in self._search.found()}
+        names = sorted({*self._search.names(), *found, *(each.name for each in self._unwell())})
+        fields = [f"involvedObject.kind=Pod,involvedObject.name={each}" for each in names]
+        fields += [f"reason={each}" for each in (*ENDING, "FailedCreate")]
+        answers = await asyncio.gather(*map(self._list_events, fields), return_exceptions=True)
+        return [item for answer in answers if not isinstance(answer, BaseException) for item in answer[0]]
+
+    # --------------------------------------------------------------------- nodes and logs
+
+    def _nodes(self, found: Iterable[Found], listed: Sequence[KubernetesEvent]) -> dict[str, list[Found]]:
+        """
+        The nodes of the pods, also of those that are gone, and whose they were.
+        """
+        nodes: dict[str, list[Found]] = {}
+        for each in found:
+            events = (event.node for event in listed if event.uid == each.uid)
+            name = each.pod.node if each.pod is not None else next(filter(None, events), "")
+            if name_or_none(name) and (name in nodes or len(nodes) < _MOST_NODES):
+                nodes.setdefault(name, []).append(each)
+        return nodes
+
+    async def _ask_node(self, name: str, found: Sequence[Found]) -> None:
+        await asyncio.gather(
+            self._answered(self._ask_conditions(name, found)),
+            self._answered(self._ask_node_events(name, found)),
+        )
+
+    async def _ask_conditions(self, name: str, found: Sequence[Found]) -> None:
+        node = await self._api.item("nodes", name)
+        until = self._search.shifted(self._target.until)
+        said = f'Error from server (NotFound): nodes "{name}" not found\n'
+        if node is not None:
+            said = describe_node(node, until=until)
+        for each in found:
+            self._tell_all(evidence.text_of(f"kubectl describe node {name}", said, each.whose))
+            self._tell(Looked(place="Kubernetes node", whose=each.whose))
+
+    async def _ask_node_events(self, name: str, found: Sequence[Found]) -> None:
+        fields = f"involvedObject.kind=Node,involvedObject.name={name}"
+        items, _ = await self._list_events(fields, "default")
+        events = [each for each in map(KubernetesEvent, items) if self._search.in_time(each)]
+        for each in found:
+            said = evidence.of_node_events(events, each, now=self._search.now())
+            self._tell_all(
+                evidence.text_of(f"kubectl get events --field-selector {fields}", said, each.whose)
+            )
+
+    async def _ask_log(self, found: Found) -> None:
+        """
+        The end of what a victim's container wrote, or of its run before it was started again.
+        """
+        pod, end = found.pod, found.end
+        if pod is None or found.forgotten or (end is None and pod.running_since is None):
+            return
+        params = {}
+        if end is None and found.victim.when is not None:
+            params["sinceSeconds"] = str(max(1, int(self._search.now() - found.victim.when + _LOG_BEFORE_S)))
+        previous = end is not None and end.earlier
+        await self._read_log(pod, evidence.whose_log(found), params, previous=previous)
+
+    async def _ask_log_of_unwell(self, pod: Pod) -> None:
+        """
+        The last words of a container in which no worker came to be.
+        """
+        if pod.terminations:
+            whose = evidence.whose_pod(pod)
+            await self._read_log(pod, whose, {}, previous=pod.running_since is not None)
+
+    async def _read_log(self, pod: Pod, whose: Identity, params: dict[str, str], *, previous: bool) -> None:
+        if not pod.container_name:
+            return
+        params |= {"container": pod.container_name, "tailLines": str(_LOG_LINES)}
+        params |= {"previous": "true"} if previous else {}
+        data = await self._api.log(pod.name, namespace=pod.namespace, params=params, most_bytes=_LOG_BYTES)
+        if data:
+            origin = evidence.logs_command(pod) + (" --previous" if previous else "")
+            self._tell(LogChunk(origin=origin, data=data, whose=whose))
+
+    # --------------------------------------------------------------------------- telling
+
+    def _tell_all(self, pieces: Iterable[Evidence]) -> None:
+        for piece in pieces:
+            self._tell(piece)
+
+    def _tell_what_is_missing(
+        self, found: Sequence[Found], listed: Sequence[KubernetesEvent] | None, *, complete: bool
+    ) -> None:
+        """
+        Without victims, the cluster's pods that are unwell; else the victims of whom no pod is left.
+        """
+        if not self._target.victims:
+            self._tell_unwell(listed or ())
+            return
+        with_pod = {each.victim for each in found if each.pod is not None}
+        without = [each for each in self._search.victims if each not in with_pod]
+        if without and complete:
+            named = ", ".join(each.whose.name or each.whose.worker or "?" for each in without[:3])
+            where = f"in namespace {self._search.namespace}"
+            detail = f"no pod {where} is that of {named}: it is gone, and its status with it"
+            now = self._search.now()
+            old = all(each.when is not None and now - each.when > _EVENTS_S for each in without)
+            events = f"kubectl -n {shlex.quote(self._search.namespace)} get events --sort-by=.lastTimestamp"
+            self._gap(
+                "pods", "expired", detail, "keep the pods' logs and events elsewhere" if old else events
+            )
+
+    def _tell_unwell(self, listed: Sequence[KubernetesEvent]) -> None:
+        if not self._target.labels:
+            detail = "nobody is known to have died, and which pods are this cluster's is not known either"
+            self._gap(
+                "pods", "never-recorded", detail, f"kubectl -n {shlex.quote(self._search.namespace)} get pods"
+            )
+            return
+        pods, now = self._search.pods, self._search.now()
+        self._tell_all(of_unwell(self._unwell(), listed, now=now))
+        cluster, namespace = self._target.cluster, self._search.namespace
+        self._tell_all(of_owners(cluster, pods, listed, namespace=namespace, now=now))
+
+    def _unwell(self) -> list[Pod]:
+        """
+        Of the cluster's pods, where nobody is known to have died.
+        """
+        if self._target.victims or not self._target.labels:
+            return []
+        return unwell(self._search.pods, since=self._search.shifted(self._target.since))
+
+    def _gap(self, place: str, reason: str, detail: str, remedy: str) -> None:
+        self._tell(Gap(source=f"{SOURCE} {place}", reason=reason, detail=detail, remedy=remedy))
+
+    def _left_s(self) -> float:
+        return self._deadline - time.monotonic()
+
+    def _is_fresh(self, found: Found) -> bool:
+        """
+        Whether the end is so fresh that the kubelet may yet tell of it.
+        """
+        when = found.victim.when
+        return found.end is None and when is not None and self._search.now() - when < _FRESH_S

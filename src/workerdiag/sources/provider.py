@@ -1,0 +1,169 @@
+"""
+Questions to providers, through SDKs and over HTTP: bounded in time, and a gap where one is not answered.
+
+An SDK may hang, want credentials, or fail in words of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from attrs import define, field, frozen
+
+from workerdiag.errors import said_by
+from workerdiag.model.evidence import Evidence, Gap
+from workerdiag.sources.runner import collect_all
+
+#: Of the budget, so much is for asking; the rest for ending in time.
+_ASKING_SHARE = 0.85
+#: One request may take so much of the time that is left, and at most so long.
+_REQUEST_SHARE = 0.5
+_REQUEST_S = 5.0
+#: Of an error's text; some SDKs quote the whole answer.
+_MOST_SAID = 1000
+#: How the SDKs name their errors (botocore.exceptions, azure.core.exceptions,
+#: google.api_core.exceptions, aiohttp) and the services their codes, the first that fits.
+_REASONS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (reason, re.compile(pattern, re.IGNORECASE))
+    for reason, pattern in (
+        ("not-installed", r"^(?:ModuleNotFound|Import)Error"),
+        ("timed-out", r"time(?:d[ -]?)?out|DeadlineExceeded"),
+        (
+            "forbidden",
+            (
+                r"credential|AccessDenied|Unauthori[sz]ed|Forbidden|AuthFailure|Expired?Token|InvalidClientTokenId"
+                r"|permission|SignatureDoesNotMatch|RefreshError|AADSTS|not authorized"
+                r"|Authenticat|AuthorizationFailed|OptInRequired|\b40[13]\b"
+            ),
+        ),
+        ("expired", r"NotFound|InvalidInstanceID|not found|no longer exists|DoesNotExist|\b404\b"),
+        (
+            "unreachable",
+            (
+                r"Connect|ServiceRequestError|Unavailable|RetryError|NoRegion|Throttl|TooManyRequests|RequestLimit"
+                r"|OSError|Name or service|\b(?:429|5\d\d)\b"
+            ),
+        ),
+    )
+)
+
+
+@frozen(kw_only=True)
+class Question:
+    """
+    One question to a provider: it may fail, and the next is asked all the same.
+    """
+
+    #: The call as the provider's documentation names it, e.g. ``ec2:DescribeInstances``.
+    what: str
+    #: The command by which a person would ask the same.
+    remedy: str
+    #: Asks it; may raise whatever the SDK raises.
+    ask: Callable[[], Iterable[Evidence]]
+
+
+class Deadline:
+    """
+    When all questions to one provider must be answered.
+
+    Args:
+        budget_s: Seconds from now.
+    """
+
+    def __init__(self, budget_s: float) -> None:
+        self._ends = time.monotonic() + budget_s
+
+    def left_s(self) -> float:
+        """
+        Seconds until then; 0 once it has passed.
+        """
+        return max(0.0, self._ends - time.monotonic())
+
+    def request_s(self) -> float:
+        """
+        Seconds that one request may take.
+        """
+        return max(0.1, min(_REQUEST_S, _REQUEST_SHARE * self.left_s()))
+
+
+def needed(module: str) -> Any:
+    """
+    A module of an SDK.
+
+    Raises:
+        ImportError: It is not installed.
+    """
+    return import_module(module)
+
+
+def answers_to(
+    name: str, extra: str, questions: Callable[[Deadline], Iterable[Question]], *, budget_s: float
+) -> Iterator[Evidence]:
+    """
+    What is answered to the *questions*, asked in turn in a thread that is left behind when time is up.
+
+    One that fails is a `Gap`; the rest is not asked where it would fail for the same reason.
+
+    Args:
+        name: What gaps call the source.
+        extra: The extra of workerdiag that brings the SDK.
+        questions: Makes them; it runs in that thread, so it may import and connect.
+        budget_s: Seconds for all of it.
+    """
+    asking_s = _ASKING_SHARE * budget_s
+    deadline = Deadline(asking_s)
+    in_turn = _InTurn(name, lambda: _in_turn(name, extra, partial(questions, deadline)))
+    yield from collect_all([in_turn], budget_s=asking_s)
+
+
+@define
+class _InTurn:
+    name: str
+    _pieces: Callable[[], Iterator[Evidence]] = field(alias="pieces")
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:  # noqa: ARG002  a source's method
+        return self._pieces()
+
+
+def _in_turn(name: str, extra: str, questions: Callable[[], Iterable[Question]]) -> Iterator[Evidence]:
+    try:
+        planned = list(questions())
+    except Exception as problem:  # noqa: BLE001  SDKs raise anything, from a broken profile to no region
+        yield _why_unanswered(name, name, problem, extra=extra)
+        return
+    for question in planned:
+        try:
+            yield from question.ask()
+        except Exception as problem:  # noqa: BLE001  as above
+            gap = _why_unanswered(name, question.what, problem, extra=extra, remedy=question.remedy)
+            yield gap
+            if gap.reason in ("not-installed", "timed-out") or "credential" in gap.detail.lower():
+                return
+
+
+def _why_unanswered(name: str, what: str, problem: Exception, *, extra: str = "", remedy: str = "") -> Gap:
+    """
+    The gap that a failed call leaves, with the command that would fix or replace it.
+    """
+    said = f"{type(problem).__name__} {_code(problem)}: {said_by(problem)[:_MOST_SAID]}"
+    reason = next((reason for reason, pattern in _REASONS if pattern.search(said)), "malformed")
+    if reason == "not-installed" and extra:
+        remedy = f"pip install 'workerdiag[{extra}]'"
+    return Gap(source=name, reason=reason, detail=f"{what}: {said}"[:500], remedy=remedy)
+
+
+def _code(problem: Exception) -> str:
+    """
+    The code that the service answered, where the SDK keeps it apart from the text.
+    """
+    response = getattr(problem, "response", None)
+    if isinstance(response, dict):
+        error = response.get("Error")
+        return str(error.get("Code", "")) if isinstance(error, dict) else ""
+    code = getattr(problem, "code", None) or getattr(problem, "status_code", None)
+    return str(code) if isinstance(code, int | str) else ""

@@ -1,0 +1,291 @@
+"""
+Evidence may say anything, from whatever source or file: it is judged as far as it goes, and can be shown.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+from attrs import frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workerdiag
+from workerdiag import LogText, pipeline
+from workerdiag.bundle.reader import read_bundle
+from workerdiag.model.evidence import (
+    Event,
+    ExceptionFacts,
+    Executing,
+    Gap,
+    Identity,
+    LogChunk,
+    LogLine,
+    Looked,
+    MemoryReading,
+    ProcessExit,
+)
+
+KILLED = "distributed.nanny - INFO - Worker process 7 was killed by signal 11\n"
+GOOD = LogText(KILLED)
+WORKER = "tcp://10.0.0.4:34937"
+
+
+@frozen
+class Told:
+    """
+    A source that gives what it was given.
+    """
+
+    pieces: tuple[object, ...]
+    name: str = "told"
+
+    def collect(self, *, budget_s):
+        assert budget_s > 0
+        yield from self.pieces
+
+
+def shown(diagnosis, folder=None):
+    """
+    Every form of a diagnosis, as bytes that can be written.
+    """
+    forms = (str(diagnosis), diagnosis.to_markdown(), diagnosis.to_html(), diagnosis.to_json())
+    written = [each.encode() for each in forms]
+    assert workerdiag.Diagnosis.from_json(diagnosis.to_json()) == diagnosis
+    if folder is not None:
+        diagnosis.save(Path(folder) / "death.zip")
+    return written
+
+
+def first_cause(diagnosis):
+    return diagnosis.causes[0].id if diagnosis.causes else None
+
+
+ANY_TEXT = st.text(alphabet=st.characters(categories=("Cs", "Cc", "L", "N", "P", "So")), max_size=12)
+ANY_NUMBER = st.one_of(st.integers(), st.sampled_from([10**5000, -(10**400), 2**63]), st.floats())
+ANY_VALUE = st.one_of(ANY_TEXT, ANY_NUMBER, st.none(), st.booleans(), st.binary(max_size=3))
+ANY_WHOSE = st.builds(
+    Identity,
+    worker=st.one_of(st.none(), st.just(WORKER), ANY_TEXT),
+    pid=st.one_of(st.none(), st.just(7), st.integers()),
+    nanny=st.one_of(st.none(), ANY_TEXT),
+    name=st.one_of(st.none(), ANY_TEXT),
+    host=st.one_of(st.none(), ANY_TEXT),
+)
+ANY_WHEN = st.one_of(st.none(), st.just(1.7e9), st.floats(), st.integers())
+ANY_KEYS = st.lists(ANY_TEXT, max_size=3).map(tuple)
+ANY_PIECE = st.one_of(
+    st.builds(LogChunk, origin=ANY_TEXT, data=st.binary(max_size=200), whose=ANY_WHOSE),
+    st.builds(LogChunk, origin=ANY_TEXT, data=st.just(KILLED.encode()), whose=ANY_WHOSE),
+    st.builds(LogLine, origin=ANY_TEXT, line=st.just(1), last_line=st.just(1), text=ANY_TEXT, when=ANY_WHEN),
+    st.builds(
+        Event,
+        topic=st.one_of(st.sampled_from(["all", "worker-state", "task-state"]), ANY_TEXT),
+        fields=st.dictionaries(
+            st.one_of(st.sampled_from(["action", "worker", "state", "count", "status"]), ANY_TEXT),
+            st.one_of(st.sampled_from(["remove-worker", WORKER]), ANY_VALUE),
+            max_size=4,
+        ),
+        when=ANY_WHEN,
+        whose=ANY_WHOSE,
+    ),
+    st.builds(
+        ProcessExit,
+        whose=ANY_WHOSE,
+        signal=st.one_of(st.none(), ANY_NUMBER),
+        status=st.one_of(st.none(), st.integers()),
+        when=ANY_WHEN,
+        said_by=ANY_TEXT,
+    ),
+    st.builds(
+        MemoryReading,
+        whose=ANY_WHOSE,
+        rss_bytes=st.one_of(st.none(), st.integers()),
+        limit_bytes=st.one_of(st.none(), st.integers()),
+        when=ANY_WHEN,
+    ),
+    st.builds(
+        ExceptionFacts,
+        type=st.one_of(st.just("distributed.scheduler.KilledWorker"), ANY_TEXT),
+        text=ANY_TEXT,
+        task=st.one_of(st.none(), ANY_TEXT),
+        allowed_failures=st.one_of(st.none(), st.integers()),
+        executing=st.one_of(st.none(), ANY_KEYS),
+        whose=ANY_WHOSE,
+        when=ANY_WHEN,
+    ),
+    st.builds(Executing, whose=ANY_WHOSE, tasks=ANY_KEYS, assigned=ANY_KEYS, gave_up=ANY_KEYS, when=ANY_WHEN),
+    st.builds(Gap, source=ANY_TEXT, reason=st.just("malformed"), detail=ANY_TEXT, remedy=ANY_TEXT),
+    st.builds(Looked, place=ANY_TEXT, whose=ANY_WHOSE),
+)
+
+
+@given(st.lists(ANY_PIECE, max_size=6))
+@settings(max_examples=60)
+def test_evidence_may_say_anything(tmp_path_factory, pieces):
+    """
+    Half characters, times that are none, numbers of 5,000 digits: each can be judged, shown and saved.
+    """
+    diagnosis = workerdiag.explain(sources=[Told(tuple(pieces))])
+
+    assert "failed" not in diagnosis.summary
+    assert "workerdiag" not in {each.source for each in diagnosis.gaps}
+    shown(diagnosis, tmp_path_factory.getbasetemp())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_piece_that_cannot_be_judged_costs_itself_alone(monkeypatch, count):
+    """
+    Whichever stage fails for it: it is found, left out, and told of.
+    """
+    diagnose = pipeline.diagnose
+
+    def failing(evidence, book, **more):
+        def passing():
+            for piece in evidence:
+                if isinstance(piece, Looked) and piece.place.startswith("bad"):
+                    raise ZeroDivisionError("a stage failed")
+                yield piece
+
+        return diagnose(passing(), book, **more)
+
+    monkeypatch.setattr(pipeline, "diagnose", failing)
+    bad = tuple(Looked(place=f"bad {number}") for number in range(count))
+    good = LogChunk(origin="a", data=KILLED.encode())
+    diagnosis = workerdiag.explain(sources=[Told((*bad, good, Looked(place="log a")))])
+
+    assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
+    (gap,) = (each for each in diagnosis.gaps if each.source == "workerdiag")
+    assert gap.detail.startswith(f"{count} pieces")
+    assert "a stage failed" in gap.detail
+
+
+# ---------------------------------------------------------------------------------- broken bundles
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    """
+    The files of a bundle that was really saved.
+    """
+    path = tmp_path_factory.mktemp("bundle") / "death.zip"
+    told = Told(
+        (
+            Event(topic="all", fields={"action": "remove-worker", "worker": WORKER}, when=1.7e9),
+            ProcessExit(whose=Identity(worker=WORKER, pid=7), signal=11, when=1.7e9, said_by="nanny log"),
+        )
+    )
+    workerdiag.explain(sources=[told], logs=[GOOD, LogText("other\n" * 5)]).save(path)
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def packed(files):
+    """
+    A zip file with these files.
+    """
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    data.seek(0)
+    return data
+
+
+def changed(value, random):
+    """
+    A JSON value with some parts of it replaced.
+    """
+    if random.random() < 0.05:
+        return random.choice(JSON_VALUES)
+    if isinstance(value, dict):
+        return {name: changed(each, random) for name, each in value.items()}
+    if isinstance(value, list):
+        return [changed(each, random) for each in value]
+    return value
+
+
+JSON_VALUES = [
+    "\ud800",
+    "caf\udce9",
+    10**400,
+    -1,
+    2**63,
+    1e308,
+    None,
+    True,
+    [],
+    {},
+    "",
+    "x" * 10_000,
+    ["a"] * 1000,
+    {"a": {"b": [1]}},
+    "logs/0001.txt",
+    "manifest.json",
+]
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=40)
+def test_a_bundle_may_hold_anything(bundle, random):
+    """
+    Whatever stands in its JSON files, the bundle is judged as far as it goes, and can be shown.
+    """
+    files = {
+        name: json.dumps(changed(json.loads(content), random)) if name.endswith(".json") else content
+        for name, content in bundle.items()
+    }
+    files["manifest.json"] = bundle["manifest.json"]
+    diagnosis = workerdiag.explain(logs=packed(files))
+
+    assert "failed" not in diagnosis.summary
+    shown(diagnosis)
+
+
+def test_a_broken_file_of_a_bundle_costs_itself_alone(bundle):
+    """
+    The other logs in it are read.
+    """
+    first, second = (name for name in bundle if name.startswith("logs/"))
+    data = bytearray(packed({**bundle, second: os.urandom(20_000)}).getvalue())
+    at = data.index(second.encode()) + 200
+    data[at : at + 200] = bytes(200)
+    diagnosis = workerdiag.explain(logs=io.BytesIO(bytes(data)))
+
+    assert any(second in each.detail and first not in each.detail for each in diagnosis.gaps)
+    assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
+
+
+def described(bundle, count, **log):
+    """
+    The bundle with so many logs that are described so.
+    """
+    evidence = json.loads(bundle["evidence.json"])
+    one = next(each for each in evidence["pieces"] if each["kind"] == "Log")
+    evidence["pieces"] = [{**one, "origin": f"log {number}", **log} for number in range(count)]
+    return packed({**bundle, "evidence.json": json.dumps(evidence), "logs/0001.txt": b"x" * 2**20})
+
+
+@pytest.mark.parametrize(
+    ("count", "parts"),
+    [
+        (5_000, [{"first_line": 1, "bytes": 2**20}]),
+        (20, [{"first_line": 5, "bytes": 2**20}] * 100),
+        (20, [{"first_line": 1, "bytes": 1000}, *[{"first_line": 2, "bytes": 2**20}] * 100]),
+    ],
+    ids=["whole", "without line ends", "overlapping"],
+)
+def test_a_file_of_a_bundle_is_taken_once(bundle, count, parts):
+    """
+    However often it is named, and into however many parts it is said to fall.
+    """
+    read = read_bundle("death.zip", described(bundle, count, file="logs/0001.txt", parts=parts).getvalue())
+    texts = [part.data for log in read.kept.items for part in getattr(log, "parts", ())]
+
+    assert sum(map(len, texts)) == 2**20
+    assert any("more than one log" in gap.detail for gap in read.gaps)

@@ -1,0 +1,342 @@
+"""
+The reading end of a black box: it says only what was written, however much of the file is damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from struct import pack
+
+import pytest
+from box_kill import check, died  # benchmarks are scripts, no package
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workerdiag.errors import BadBoxError
+from workerdiag.recorder.box import layout
+from workerdiag.recorder.box.contents import BlackBox, as_plain
+from workerdiag.recorder.box.reader import read_box, read_identity
+from workerdiag.recorder.box.writer import BoxWriter
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a black box needs Linux")
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """
+    A box that was used for a while.
+    """
+    box = used(tmp_path)
+    yield box
+    box.close(remove=True)
+
+
+def used(folder):
+    box = BoxWriter.create(folder, size_bytes=2**16, slots=3, worker="tcp://10.0.0.4:34937")
+    box.state("running")
+    for number in range(200):
+        box.started(number % 2, f"task-{number}", 1, "a")
+        box.finished(number % 2, "ok")
+        box.sample(process_rss_bytes=number)
+        box.lag(0.5, 0.25)
+        box.line(f"line {number}".encode() * 30)
+    box.started(2, "last", 3, "c")
+    return box
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    """
+    The bytes of such a box.
+    """
+    box = used(tmp_path_factory.mktemp("box"))
+    yield box.path.read_bytes()
+    box.close(remove=True)
+
+
+def is_part_of(box, whole):
+    """
+    Whether a box says nothing that the whole one does not say as well.
+    """
+    assert set(box.executing) <= set(whole.executing)
+    assert set(box.finished) <= set(whole.finished)
+    assert set(box.samples) <= set(whole.samples)
+    assert set(box.lags) <= set(whole.lags)
+    assert box.identity in (whole.identity, {})
+    return True
+
+
+def read(data):
+    """
+    The box, or None where the error says why there is none; nothing else may come of any bytes.
+    """
+    try:
+        box = read_box(data)
+    except BadBoxError as problem:
+        return None if str(problem) else pytest.fail("no reason")
+    json.dumps(as_plain(box), allow_nan=False)
+    return box
+
+
+def test_a_box_says_when_it_was_made_and_last_written(writer):
+    """
+    The last write of all counts, whichever part it was in.
+    """
+    before = time.time()
+    writer.line(b"now")
+    box = read_box(writer.path)
+    assert box.created_at < before <= box.written_at <= time.time()
+
+
+def test_bytes_are_read_as_a_path_is(content, tmp_path):
+    """
+    A box that came in a message needs no file.
+    """
+    path = tmp_path / "copy.box"
+    path.write_bytes(content)
+    assert read_box(content) == read_box(path) == read_box(str(path))
+
+
+def test_only_the_identity_can_be_read(writer):
+    """
+    Whose a box is can be known without reading all of it.
+    """
+    assert read_identity(writer.path) == read_box(writer.path).identity
+
+
+@given(st.integers(min_value=0, max_value=2**16))
+def test_a_box_that_is_cut_off_says_what_is_left(content, length):
+    """
+    Whatever is missing at the end, the rest is read, and what is missing is told.
+    """
+    box = read(content[:length])
+    if box is None:
+        assert length < layout.HEADER_BYTES
+    elif length < len(content) - layout.LINE_CELL_BYTES * 2:
+        assert is_part_of(box, read_box(content))
+        assert box.torn
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**16 - 1), st.integers(1, 255)), min_size=1, max_size=200))
+def test_flipped_bits_are_found(content, flips):
+    """
+    No damage makes a box say what was never written.
+    """
+    data = bytearray(content)
+    for place, bits in flips:
+        data[place] ^= bits
+    box = read(bytes(data))
+    if box is not None:
+        # An older cell of a pair may come to light; it was written as well.
+        assert {each.key for each in box.executing} <= {"last", "task-198", "task-199"}
+        assert set(box.finished) <= set(read_box(content).finished)
+        assert set(box.samples) <= set(read_box(content).samples)
+
+
+@given(st.binary(max_size=3000))
+def test_random_bytes_are_no_box(data):
+    """
+    Anything may lie in a folder for temporary files.
+    """
+    assert read(data) is None
+    assert read(layout.MAGIC + data) is None
+
+
+REGION = st.builds(
+    layout.Region,
+    name=st.sampled_from("identity state running finished samples lags lines other".split()),
+    offset=st.integers(0, 2**32 - 1) | st.integers(0, 4000),
+    cell_bytes=st.integers(0, 2**32 - 1) | st.integers(0, 600),
+    cells=st.integers(0, 2**32 - 1) | st.integers(0, 100),
+)
+
+
+@given(st.lists(REGION, max_size=8), st.binary(max_size=2000), st.floats())
+def test_a_hostile_header_is_refused_or_harmless(regions, data, created_at):
+    """
+    A checksum is no signature: regions may overlap, end nowhere, or be absurdly many and large.
+    """
+    header = layout.pack_header(2**18, {each.name: each for each in regions}, created_at)
+    read(header.ljust(layout.HEADER_BYTES, b"\0") + data)
+
+
+@given(st.data())
+def test_hostile_cells_are_left_out(content, data):
+    """
+    A cell with a good checksum and no sense in it is told, and says nothing.
+    """
+    _, regions = layout.unpack_header(content)
+    region = data.draw(st.sampled_from([regions[name] for name in sorted(regions)]))
+    index = data.draw(st.integers(0, region.cells - 1))
+    payload = data.draw(st.binary(max_size=region.cell_bytes - layout.CELL_OVERHEAD))
+    number = data.draw(st.integers(0, 2**62)) * region.cells + index
+    cell = layout.CELL_HEAD.pack(len(payload), data.draw(st.integers(0, 7)), number % 2**64) + payload
+    cell = layout.CELL_SUM.pack(layout.crc32(cell)) + cell
+    place = region.offset + index * region.cell_bytes
+    assert isinstance(read(content[:place] + cell + content[place + len(cell) :]), BlackBox)
+
+
+@pytest.mark.timeout(60)
+def test_of_the_largest_hostile_box_no_more_is_read_than_a_box_may_have(content):
+    """
+    Four megabytes of the smallest cells are gone through, and what follows them is left alone.
+    """
+    regions = {"lines": layout.Region("lines", layout.HEADER_BYTES, 16, (layout.MOST_BYTES - 1024) // 16)}
+    header = layout.pack_header(layout.MOST_BYTES, regions, 0.0).ljust(layout.HEADER_BYTES, b"\0")
+    assert read(header + b"\xff" * (layout.MOST_BYTES * 2)).torn
+
+
+@pytest.mark.parametrize("region", ["running", "state", "identity"])
+def test_a_write_that_was_cut_off_anywhere_leaves_what_was_before(writer, region):
+    """
+    A process can be killed after any byte: the box then says what it said before, or what it was to say.
+    """
+    before = writer.path.read_bytes()
+    writer.started(2, "x" * 150, 4, "d")
+    writer.state("closing: " + "y" * 150)
+    writer.identify(worker="z" * 150)
+    after = writer.path.read_bytes()
+    _, regions = layout.unpack_header(before)
+    start, end = regions[region].offset, regions[region].end
+    changed = [place for place in range(start, end) if before[place] != after[place]]
+
+    def said(data):
+        box = read_box(data)
+        assert box.torn == ()
+        return {"running": box.executing, "state": box.state, "identity": box.identity}[region]
+
+    outcomes = [
+        said(before[:cut] + after[cut:end] + before[end:]) for cut in range(changed[0], changed[-1] + 2)
+    ]
+    outcomes += [
+        said(before[:start] + after[start:cut] + before[cut:]) for cut in range(changed[0], changed[-1] + 2)
+    ]
+    assert all(each in (said(before), said(after)) for each in outcomes)
+
+
+def test_a_cut_off_write_to_a_ring_is_told(writer):
+    """
+    Of a ring only the cell that was being written is missing.
+    """
+    before = writer.path.read_bytes()
+    writer.finished(2, "ok")
+    after = writer.path.read_bytes()
+    _, regions = layout.unpack_header(before)
+    finished = regions["finished"]
+    begun = next(each for each in range(finished.offset, finished.end) if before[each] != after[each])
+    box = read_box(before[:begun] + after[begun : begun + 30] + before[begun + 30 :])
+    assert box.torn == (f"finished tasks: 1 of {finished.cells} could not be read",)
+    assert [each.key for each in box.executing] == ["last"]
+
+
+def test_killed_between_the_two_writes_a_task_is_not_both(writer):
+    """
+    A task that is among the finished ones does not run, though its slot was not freed any more.
+    """
+    before = writer.path.read_bytes()
+    writer.finished(2, "ok")
+    after = writer.path.read_bytes()
+    _, regions = layout.unpack_header(before)
+    running = regions["running"]
+    box = read_box(after[: running.offset] + before[running.offset : running.end] + after[running.end :])
+    assert box.executing == ()
+    assert box.finished[-1].key == "last"
+
+
+def test_a_box_can_be_read_while_it_is_written(writer):
+    """
+    Another process that looks does not stop the writer, and sees no half-written task.
+    """
+    over = threading.Event()
+
+    def work():
+        number = 0
+        while not over.is_set():
+            number += 1
+            writer.started(0, f"{number} " * 20, number, str(number))
+            writer.finished(0, str(number))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(20):
+            box = read_box(writer.path)
+            for each in box.executing:
+                assert each.key == "last" or each.key.split()[:1] == [each.thread_name]
+            assert all(each.key.startswith(("task-", f"{each.outcome} ")) for each in box.finished)
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("nth", range(12))
+def test_a_box_of_a_killed_writer_tells_the_truth(tmp_path, nth):
+    """
+    A few of the thousands of tries of benchmarks/box_kill.py: with one thread, and with three.
+    """
+    check(died(tmp_path, 1 + nth % 2 * 2, nth * 2e-4))
+
+
+# ----------------------------------------------------------------------------------- other files
+
+
+def test_a_later_format_is_refused_by_its_number(content):
+    """
+    Who reads a box with an older workerdiag learns that this is why.
+    """
+    header = bytearray(content[: layout.HEADER_BYTES])
+    header[16:18] = (2).to_bytes(2, "little")
+    size = int.from_bytes(header[12:16], "little")
+    header[8:12] = layout.crc32(header[12:size]).to_bytes(4, "little")
+    with pytest.raises(BadBoxError, match=r"format 2\.0"):
+        read_box(bytes(header) + content[layout.HEADER_BYTES :])
+
+
+def test_a_later_minor_format_is_read(content):
+    """
+    More regions, and more numbers at the end of a sample, do not disturb.
+    """
+    created_at, regions = layout.unpack_header(content)
+    samples = regions["samples"]
+    payload = layout.MOMENT.pack(5.0, 6.0) + pack("<12q", *range(12))
+    cell = layout.CELL_HEAD.pack(len(payload), 0, samples.cells * 100) + payload
+    cell = layout.CELL_SUM.pack(layout.crc32(cell)) + cell
+    regions["future"] = layout.Region("future", len(content), 64, 1)
+    header = layout.pack_header(len(content) + 64, regions, created_at).ljust(layout.HEADER_BYTES, b"\0")
+    data = header + content[layout.HEADER_BYTES :] + bytes(64)
+    data = data[: samples.offset] + cell + data[samples.offset + len(cell) :]
+    box = read_box(data)
+    assert box.torn == ()
+    assert (box.samples[-1].when, box.samples[-1].thread_count) == (5.0, 10)
+
+
+def test_a_path_that_cannot_be_read_says_why(tmp_path):
+    """
+    No file, a folder, a pipe that would never answer, an empty file: one kind of error with the reason.
+    """
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").touch()
+    with pytest.raises(BadBoxError, match="no such file"):
+        read_box(tmp_path / "missing")
+    with pytest.raises(BadBoxError, match="no regular file"):
+        read_box(tmp_path)
+    with pytest.raises(BadBoxError, match="no regular file"):
+        read_box(tmp_path / "pipe")
+    with pytest.raises(BadBoxError, match="too short"):
+        read_box(tmp_path / "empty")
+    with pytest.raises(BadBoxError, match="null byte"):
+        read_box("a\0b")
+
+
+def test_a_hostile_companion_is_harmless(writer):
+    """
+    What lies where faulthandler's file would be is read only if it is a file, and not endlessly.
+    """
+    os.mkfifo(writer.fault_path)
+    assert read_box(writer.path).fault == ""
+    writer.fault_path.unlink()
+    writer.fault_path.write_bytes(b"\xff" * 2**20)
+    assert len(read_box(writer.path).fault) == 128 * 1024

@@ -1,0 +1,515 @@
+"""
+What the recorder on the scheduler promises, with a scheduler made of plain objects; tests/lab has real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import pickle
+from types import SimpleNamespace
+
+import fsspec
+import pytest
+
+from workerdiag.recorder.scheduler import journal
+from workerdiag.recorder.scheduler.journal import Appender, append
+from workerdiag.recorder.scheduler.plugin import HANDLER, RecorderScheduler
+from workerdiag.recorder.scheduler.ring import Ring
+from workerdiag.recorder.scheduler.spare_failures import SparePlatformDeaths
+from workerdiag.recorder.settings import NAME, TOPIC
+
+WORKER, OTHER, NANNY = "tcp://10.0.0.4:1001", "tcp://10.0.0.4:1002", "tcp://10.0.0.4:9001"
+
+
+class Task:
+    """
+    As the scheduler's TaskState, as far as it is looked at.
+    """
+
+    def __init__(self, key, suspicious=0, state="processing"):
+        self.key, self.suspicious, self.state = key, suspicious, state
+        self.prefix = SimpleNamespace(suspicious=suspicious)
+
+
+class Scheduler:
+    """
+    As the scheduler, as far as it is looked at; removes workers in the order in which Dask does.
+    """
+
+    allowed_failures = 3
+
+    def __init__(self):
+        self.workers, self.tasks, self.handlers, self.nanny_plugins = {}, {}, {}, {}
+        self.plugins, self.events = [], []
+
+    def log_event(self, topic, msg):
+        self.events.append((topic, msg))
+        for plugin in self.plugins:
+            plugin.log_event(topic, msg)
+
+    def join(self, address, *, pid=7, executing=(), nthreads=1):
+        self.workers[address] = SimpleNamespace(
+            address=address,
+            name="w",
+            pid=pid,
+            nanny=NANNY,
+            host=address.split("/")[2].split(":")[0],
+            nthreads=nthreads,
+            memory_limit=2**30,
+            last_seen=0.0,
+            metrics={"memory": 5_000_000, "num_fds": 20, "spilled_bytes": {"memory": 0, "disk": 9}},
+            executing={self.tasks[key]: 1.5 for key in executing},
+            long_running=set(),
+            processing={},
+        )
+        for plugin in self.plugins:
+            plugin.add_worker(scheduler=self, worker=address)
+
+    def remove(self, address, keys=(), *, expected=False, stimulus_id="handle-worker-cleanup-1"):
+        del self.workers[address]
+        for key in keys:
+            if not expected:
+                self.tasks[key].suspicious += 1
+                self.tasks[key].prefix.suspicious += 1
+        message = {
+            "action": "remove-worker",
+            "processing-tasks": set(keys),
+            "lost-computed-tasks": set(),
+            "lost-scattered-tasks": set(),
+            "stimulus_id": stimulus_id,
+            "expected": expected,
+        }
+        self.log_event(address, dict(message))
+        self.log_event("all", {**message, "worker": address})
+        for plugin in self.plugins:
+            plugin.remove_worker(scheduler=self, worker=address, stimulus_id=stimulus_id)
+
+
+def started(plugin):
+    """
+    A scheduler with this plugin and two tasks.
+    """
+    scheduler = Scheduler()
+    scheduler.tasks = {key: Task(key) for key in ("load", "wait")}
+    asyncio.run(plugin.start(scheduler))
+    scheduler.plugins.append(plugin)
+    return scheduler
+
+
+def asked(plugin, **arguments):
+    """
+    What a client is answered.
+    """
+    return asyncio.run(plugin.deaths(**arguments))
+
+
+def nanny_says(worker=WORKER, **facts):
+    """
+    A nanny's message about a death.
+    """
+    return {"schema": 1, "source": "nanny", "worker": worker, "pid": 7, **facts}
+
+
+@pytest.fixture
+def plugin():
+    """
+    A plugin as it is made by a client.
+    """
+    return RecorderScheduler()
+
+
+def test_a_removal_is_recorded_with_who_ran_and_who_waited(plugin):
+    """
+    Running tasks, waiting ones, memory and counts are those of the moment of the removal.
+    """
+    scheduler = started(plugin)
+    scheduler.join(WORKER, executing=["load"])
+    scheduler.remove(WORKER, ["load", "wait"])
+    (death,) = asked(plugin)["deaths"]
+    record = death["record"]
+    assert record["executing"] == [{"key": "load", "seconds": 1.5}]
+    assert (record["assigned"], record["assigned_count"]) == (["load", "wait"], 2)
+    assert (record["pid"], record["nanny"], record["host"]) == (7, NANNY, "10.0.0.4")
+    assert (record["heard"]["rss_bytes"], record["limit_bytes"]) == (5_000_000, 2**30)
+    assert {"key": "wait", "before": 0, "after": 1} in record["suspicious"]
+    assert record["gave_up"] == []
+
+
+def test_the_tasks_that_dask_gives_up_on_are_named(plugin):
+    """
+    With one loss more than is allowed, the record says which tasks were given up.
+    """
+    scheduler = started(plugin)
+    scheduler.tasks["wait"].suspicious = 3
+    scheduler.join(WORKER)
+    scheduler.remove(WORKER, ["load", "wait"])
+    record = asked(plugin)["deaths"][0]["record"]
+    assert record["gave_up"] == [{"key": "wait", "suspicious": 4}]
+    assert record["allowed_failures"] == 3
+
+
+def test_the_nanny_may_tell_before_or_after_the_scheduler_notices(plugin):
+    """
+    Both are one death, whoever comes first.
+    """
+    scheduler = started(plugin)
+    now = 0.0
+    for address, nanny_first in ((WORKER, True), (OTHER, False)):
+        scheduler.join(address)
+        now = asked(plugin)["now"]
+        message = nanny_says(address, when=now, exit={"signal": 9, "status": None, "certain": True})
+        if nanny_first:
+            scheduler.log_event(TOPIC, message)
+        scheduler.remove(address)
+        if not nanny_first:
+            scheduler.log_event(TOPIC, message)
+    deaths = asked(plugin)["deaths"]
+    assert len(deaths) == 2
+    assert all(death["record"] and death["told"]["exit"]["signal"] == 9 for death in deaths)
+
+
+def test_what_is_asked_waits_for_the_nanny_that_will_tell(plugin):
+    """
+    The exit status is there, though the nanny tells it some milliseconds after the removal.
+    """
+
+    async def scene():
+        scheduler = Scheduler()
+        scheduler.nanny_plugins[NAME] = object()
+        await plugin.start(scheduler)
+        scheduler.plugins.append(plugin)
+        scheduler.join(WORKER)
+        scheduler.remove(WORKER)
+        message = nanny_says(when=(await plugin.deaths())["now"], exit={"status": 3})
+        asyncio.get_running_loop().call_later(0.05, scheduler.log_event, TOPIC, message)
+        return await plugin.deaths(wait_s=2.0)
+
+    assert asyncio.run(scene())["deaths"][0]["told"]["exit"] == {"status": 3}
+
+
+def test_a_worker_that_was_paused_is_known_to_have_been(plugin):
+    """
+    Changes of status and the reason that a worker gave outlive it.
+    """
+    scheduler = started(plugin)
+    scheduler.join(WORKER)
+    change = {"action": "worker-status-change", "prev-status": "running", "status": "paused"}
+    scheduler.log_event(WORKER, change)
+    scheduler.log_event(WORKER, {"action": "closing-worker", "reason": "worker-lifetime-reached"})
+    scheduler.remove(WORKER)
+    record = asked(plugin)["deaths"][0]["record"]
+    assert [(each["from"], each["to"]) for each in record["changes"]] == [("running", "paused")]
+    assert record["reason"] == "worker-lifetime-reached"
+
+
+def test_an_answer_is_no_longer_than_asked_for(plugin):
+    """
+    Boxes are left out before deaths are, and the number of those left out is said.
+    """
+    scheduler = started(plugin)
+    for number in range(30):
+        scheduler.join(f"tcp://10.0.0.4:{number + 1}")
+        scheduler.log_event(
+            TOPIC, nanny_says(f"tcp://10.0.0.4:{number + 1}", when=1e12, box={"lines": "x" * 10_000})
+        )
+        scheduler.remove(f"tcp://10.0.0.4:{number + 1}")
+    reply = asked(plugin, most_bytes=60_000)
+    assert len(json.dumps(reply)) < 70_000
+    assert reply["left_out"] + len(reply["deaths"]) == 60  # at another time: each is a death of its own
+    assert any(death["told"] and "box" in death["told"] for death in reply["deaths"])
+
+
+def test_asking_for_a_worker_tells_of_it_first(plugin):
+    """
+    A death in question is told, however many died since.
+    """
+    scheduler = started(plugin)
+    for number in range(20):
+        scheduler.join(f"tcp://10.0.0.4:{number + 1}")
+        scheduler.remove(f"tcp://10.0.0.4:{number + 1}")
+    reply = asked(plugin, about=["tcp://10.0.0.4:1"], most=1)
+    assert [death["record"]["worker"] for death in reply["deaths"]] == ["tcp://10.0.0.4:1"]
+
+
+def test_all_deaths_of_a_task_are_told(plugin):
+    """
+    Whoever had the task in question counts, however expected workers are left out.
+    """
+    scheduler = started(plugin)
+    for number, keys in enumerate((["load"], [], ["load"])):
+        scheduler.join(f"tcp://10.0.0.{number}:1")
+        scheduler.remove(f"tcp://10.0.0.{number}:1", keys, expected=number == 1)
+    reply = asked(plugin, tasks=["load"])
+    assert [death["number"] for death in reply["deaths"]] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"source": "nanny"},
+        {"source": "nanny", "worker": 7, "pid": "x", "when": "now", "executing": 5, "box": []},
+        {"source": "nanny", "worker": WORKER, "executing": [None, "x", {"key": 3}]},
+        {"source": "nanny", "worker": WORKER, "box": {"lines": "x" * 10**6}},
+        {"source": "nanny", "worker": "x" * 10**6},
+        {"source": "scheduler", "worker": WORKER},
+    ],
+)
+def test_a_strange_message_breaks_nothing(plugin, message):
+    """
+    Anybody may log events under the recorder's topic; the scheduler runs on, and answers stay small.
+    """
+    scheduler = started(plugin)
+    scheduler.log_event(TOPIC, message)
+    scheduler.join(WORKER)
+    scheduler.remove(WORKER, ["load"])
+    reply = asked(plugin, tasks=["load"])
+    assert any(death["record"] for death in reply["deaths"])
+    assert len(json.dumps(reply)) < 200_000
+
+
+def test_a_failure_is_noted_once(plugin, caplog):
+    """
+    A scheduler that lacks what is looked at runs on, without a line for each event.
+    """
+    scheduler = started(plugin)
+    with caplog.at_level(logging.WARNING, "distributed.scheduler.recorder"):
+        for number in range(5):
+            scheduler.join(f"tcp://10.0.0.4:{number + 1}")
+            del scheduler.workers[f"tcp://10.0.0.4:{number + 1}"].metrics
+            scheduler.remove(f"tcp://10.0.0.4:{number + 1}")
+    assert len([each for each in caplog.records if "an event of the topic" in each.message]) == 1
+    assert any("an event of the topic" in note for note in asked(plugin)["notes"])
+
+
+def test_nothing_is_left_behind_when_it_is_closed(plugin):
+    """
+    The handler is gone, and the topic says that nobody records any more.
+    """
+    scheduler = started(plugin)
+    assert HANDLER in scheduler.handlers
+    asyncio.run(plugin.close())
+    assert scheduler.handlers == {}
+    assert scheduler.events[-1][1]["recorder"] == "closed"
+
+
+@pytest.mark.parametrize("kind", [RecorderScheduler, SparePlatformDeaths])
+def test_it_does_nothing_per_task(kind):
+    """
+    What the scheduler calls for each transition of a task costs no Python frame, and takes any arguments.
+    """
+    plugin = pickle.loads(pickle.dumps(kind()))
+    assert not hasattr(plugin.transition, "__code__")
+    assert not plugin.transition("x", "waiting", "memory", stimulus_id="s", worker=WORKER, nbytes=1)
+
+
+def test_the_ring_is_bounded_in_number_and_bytes():
+    """
+    Old boxes go first, then old deaths; the newest stays.
+    """
+    ring = Ring(most=100, most_bytes=100_000)
+    for number in range(300):
+        ring.told(nanny_says(f"tcp://10.0.0.4:{number}", when=0.0, box={"lines": "x" * 5000}))
+    assert len(ring) == 100
+    assert ring.gone == 200
+    assert ring.size_bytes <= 100_000
+    assert ring.size_bytes == sum(entry.size_bytes for entry in ring)
+    newest = list(ring)[-1]
+    assert newest.told["worker"] == "tcp://10.0.0.4:299"
+    assert "box" in newest.told
+    assert "box" not in next(iter(ring)).told
+
+
+def test_a_box_that_is_found_later_belongs_to_its_death():
+    """
+    An orphan told after an hour joins the record of its process, and says nothing of another process there.
+    """
+    ring = Ring()
+    ring.removed({"worker": WORKER, "pid": 7, "when": 0.0})
+    ring.removed({"worker": WORKER, "pid": 8, "when": 1800.0})
+    ring.told({"source": "orphan", "worker": WORKER, "pid": 7, "when": 3600.0})
+    assert [entry.told is not None for entry in ring] == [True, False]
+
+
+def test_a_nanny_that_still_has_the_last_address_tells_of_the_right_process():
+    """
+    A worker that dies right after its start is known to its nanny by the process id alone.
+    """
+    ring = Ring()
+    for pid, address in ((7, WORKER), (8, OTHER)):
+        ring.removed({"worker": address, "pid": pid, "nanny": NANNY, "when": 0.0})
+    ring.told(nanny_says(WORKER, nanny=NANNY, pid=7, when=0.0))
+    ring.told(nanny_says(WORKER, nanny=NANNY, pid=8, when=0.5))
+    assert [entry.told["pid"] for entry in ring] == [7, 8]
+
+
+def test_a_nanny_knows_better_than_who_finds_the_box():
+    """
+    Told twice is once, and the exit status stays.
+    """
+    ring = Ring()
+    assert ring.told({"source": "orphan", "worker": WORKER, "pid": 7, "when": 0.0})
+    assert ring.told(nanny_says(when=0.0, exit={"status": 3}))
+    assert ring.told({"source": "orphan", "worker": WORKER, "pid": 7, "when": 0.0}) is None
+    (entry,) = ring
+    assert entry.told["exit"] == {"status": 3}
+
+
+def test_records_are_appended_as_lines(tmp_path):
+    """
+    What was handed over is in the file once it is closed, readable by its owner alone.
+    """
+    path = tmp_path / "below" / "deaths.jsonl"
+    appender = Appender(str(path), pytest.fail)
+    for number in range(10):
+        appender.put({"number": number})
+    appender.close()
+    assert [json.loads(line)["number"] for line in path.read_text().splitlines()] == list(range(10))
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_long_file_is_put_aside(tmp_path, monkeypatch):
+    """
+    A file and the one before it are all that there ever is.
+    """
+    monkeypatch.setattr(journal, "MOST_FILE_BYTES", 100)
+    path = tmp_path / "deaths.jsonl"
+    for number in range(30):
+        append(path, b"%02d\n" % number * 10)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["deaths.jsonl", "deaths.jsonl.1"]
+    assert path.read_bytes().endswith(b"29\n")
+    assert all(each.stat().st_size <= 100 for each in tmp_path.iterdir())
+
+
+def test_records_go_to_any_store_that_fsspec_knows():
+    """
+    Each batch is an object of its own below the URL.
+    """
+    appender = Appender("memory://deaths", pytest.fail)
+    appender.put({"number": 1})
+    appender.close()
+    filesystem = fsspec.filesystem("memory")
+    (name,) = filesystem.ls("/deaths", detail=False)
+    assert json.loads(filesystem.cat(name)) == {"number": 1}
+    filesystem.rm("/deaths", recursive=True)
+
+
+def test_no_record_in_a_store_is_written_over(monkeypatch):
+    """
+    Not even by a second recorder that started in the same millisecond, or as the same pid of the same pod.
+    """
+    monkeypatch.setattr(journal.time, "time", lambda: 1_795_281_103.0)
+    filesystem = fsspec.filesystem("memory")
+    for number in (1, 2):
+        appender = Appender("memory://twice", pytest.fail)
+        appender.put({"number": number})
+        appender.close()
+    said = [json.loads(filesystem.cat(name))["number"] for name in filesystem.ls("/twice", detail=False)]
+    filesystem.rm("/twice", recursive=True)
+    assert sorted(said) == [1, 2]
+
+
+def test_a_disk_that_cannot_be_written_is_noted_and_no_more(tmp_path, monkeypatch):
+    """
+    Nobody waits for it, nothing is raised, and a password in a URL is not in the note.
+    """
+    monkeypatch.setattr(journal, "_RETRY_S", 0.01)
+    notes = []
+    (tmp_path / "file").touch()
+    appender = Appender(str(tmp_path / "file" / "deaths.jsonl"), notes.append)
+    appender.put({})
+    appender.close()
+    assert all(note.startswith("appending to ") for note in notes)
+    assert notes
+    appender = Appender("nonesuch://user:secret@host/x", notes.append)
+    appender.put({})
+    appender.close()
+    assert "secret" not in "".join(notes)
+
+
+@pytest.fixture
+def sparing():
+    """
+    A scheduler that spares what is not the tasks' doing.
+    """
+    return started(SparePlatformDeaths())
+
+
+def test_a_worker_that_its_nanny_was_told_to_stop_does_not_count(sparing):
+    """
+    What Dask counted at the removal is taken back when the nanny says so.
+    """
+    sparing.join(WORKER)
+    sparing.remove(WORKER, ["load", "wait"])
+    assert sparing.tasks["load"].suspicious == 1
+    sparing.log_event(TOPIC, nanny_says(asked=True, nanny_status="closing"))
+    sparing.log_event(TOPIC, nanny_says(asked=True, nanny_status="closing"))
+    assert [task.suspicious for task in sparing.tasks.values()] == [0, 0]
+    assert [task.prefix.suspicious for task in sparing.tasks.values()] == [0, 0]
+
+
+def test_a_worker_that_announced_why_it_closes_does_not_count(sparing):
+    """
+    A signal to a worker, or its lifetime, is known before the removal.
+    """
+    sparing.join(WORKER)
+    sparing.log_event(WORKER, {"action": "closing-worker", "reason": "signal-15"})
+    sparing.remove(WORKER, ["load"])
+    assert sparing.tasks["load"].suspicious == 0
+
+
+def test_a_host_that_the_platform_took_does_not_count(sparing):
+    """
+    Whoever watches the platform may say which host it took.
+    """
+    sparing.join(WORKER)
+    sparing.join("tcp://10.0.0.40:1001")
+    sparing.remove(WORKER, ["load"])
+    sparing.remove("tcp://10.0.0.40:1001", ["wait"])
+    sparing.log_event(TOPIC, {"source": "platform", "host": "10.0.0.4", "cause": "spot interruption"})
+    assert (sparing.tasks["load"].suspicious, sparing.tasks["wait"].suspicious) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "stimulus_id"),
+    [
+        ({"asked": False, "exit": {"signal": 9}}, "handle-worker-cleanup-1"),
+        ({"asked": False, "exit": {"signal": 15}}, "handle-worker-cleanup-1"),
+        ({"asked": True, "memory_terminated": True}, "handle-worker-cleanup-1"),
+        ({"asked": True, "pid": 8}, "handle-worker-cleanup-1"),
+        ({"asked": True, "worker": OTHER}, "handle-worker-cleanup-1"),
+        ({"asked": True}, "check-worker-ttl-1"),
+    ],
+)
+def test_what_may_be_the_work_itself_still_counts(sparing, facts, stimulus_id):
+    """
+    Kills, memory, silence and what is told of another process are no ground for sparing.
+    """
+    sparing.join(WORKER)
+    sparing.remove(WORKER, ["load"], stimulus_id=stimulus_id)
+    sparing.log_event(TOPIC, {**nanny_says(), **facts})
+    assert sparing.tasks["load"].suspicious == 1
+
+
+def test_a_task_that_dask_gave_up_on_stays_so(sparing):
+    """
+    KilledWorker cannot be taken back.
+    """
+    task = sparing.tasks["load"]
+    task.suspicious, task.state = 3, "erred"
+    sparing.join(WORKER)
+    sparing.remove(WORKER, ["load"])
+    sparing.log_event(TOPIC, nanny_says(asked=True))
+    assert task.suspicious == 4
+
+
+def test_a_new_task_of_the_same_key_is_not_spared_for_an_old_one(sparing):
+    """
+    The loss belongs to the task that had it.
+    """
+    sparing.join(WORKER)
+    sparing.remove(WORKER, ["load"])
+    sparing.tasks["load"] = Task("load", suspicious=1)
+    sparing.log_event(TOPIC, nanny_says(asked=True))
+    assert sparing.tasks["load"].suspicious == 1

@@ -1,0 +1,550 @@
+"""
+The parts of the recorder that run in a worker, without a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import io
+import logging
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+from distributed import Client, LocalCluster
+
+from workerdiag.procfs import cgroups
+from workerdiag.recorder import environment, internals
+from workerdiag.recorder.box.reader import read_box
+from workerdiag.recorder.nanny import nanny_recording
+from workerdiag.recorder.worker import capture, sampler, worker_recording
+from workerdiag.recorder.worker.tasks import EarlierTasks, OtherTasks, Slots, ThreadTasks
+
+
+class Notes:
+    """
+    In the place of a black box: what runs in which slot.
+    """
+
+    def __init__(self):
+        self.running = {}
+        self.ended = []
+        self.without_slot = 0
+        self.samples = []
+        self.lags = []
+
+    def started(self, slot, key, thread_id, thread_name):
+        assert slot not in self.running
+        self.running[slot] = (key, thread_id, thread_name)
+
+    def finished(self, slot, outcome):
+        assert outcome == "ended"
+        self.ended.append(self.running.pop(slot)[0])
+
+    def missed(self):
+        self.without_slot += 1
+
+    def sample(self, **numbers):
+        self.samples.append(numbers)
+
+    def lag(self, loop_s, gil):
+        self.lags.append((loop_s, gil))
+
+
+@pytest.fixture
+def notes():
+    return Notes()
+
+
+# ---------------------------------------------------------------------------------------- tasks
+
+
+def test_a_thread_that_enters_itself_is_noted_with_its_name(notes):
+    """
+    The key stays what it was for Dask, and is noted as text with the thread it runs on.
+    """
+    threads = ThreadTasks(Slots(notes, 2), {})
+    threads[threading.get_ident()] = ("x", 1)
+    assert threads == {threading.get_ident(): ("x", 1)}
+    assert notes.running == {0: ("('x', 1)", threading.get_ident(), threading.current_thread().name)}
+    del threads[threading.get_ident()]
+    assert (threads, notes.running, notes.ended) == ({}, {}, ["('x', 1)"])
+
+
+def test_of_more_tasks_than_slots_it_is_said_that_there_were_more(notes):
+    """
+    Dask can run more tasks at once than the box has room for; nobody then takes what is in it for all.
+    """
+    threads = ThreadTasks(Slots(notes, 2), {})
+    for thread in range(5):
+        threads[thread] = f"task-{thread}"
+    assert (len(notes.running), notes.without_slot) == (2, 3)
+    for thread in range(5):
+        del threads[thread]
+    threads[7] = "later"
+    assert [key for key, *_ in notes.running.values()] == ["later"]
+
+
+def test_a_key_that_cannot_be_text_fails_no_task(notes):
+    """
+    Whatever a key's class does, the task runs.
+    """
+
+    class Key:
+        def __str__(self):
+            raise ValueError
+
+    threads = ThreadTasks(Slots(notes, 1), {})
+    threads[1] = Key()
+    del threads[1]
+    assert notes.running == {}
+
+
+def test_after_the_stop_nothing_is_noted(notes):
+    """
+    A stopped recorder leaves Dask's own bookkeeping as it is.
+    """
+    slots = Slots(notes, 1)
+    threads = ThreadTasks(slots, {})
+    threads[1] = "before"
+    slots.stop()
+    del threads[1]
+    threads[2] = "after"
+    assert threads == {2: "after"}
+    assert notes.ended == []
+
+
+def test_a_task_that_begins_ends_what_never_said_that_it_ended(notes):
+    """
+    A method of an actor that raises stays entered until the next one begins, and takes no slot for ever.
+    """
+    threads = ThreadTasks(Slots(notes, 1), {})
+    threads[1] = "raised"
+    threads[1] = "next"
+    assert (notes.ended, [key for key, *_ in notes.running.values()]) == (["raised"], ["next"])
+    del threads[1]
+    assert (notes.running, notes.without_slot) == ({}, 0)
+
+
+def test_only_what_runs_on_no_thread_is_noted_of_all_keys(notes):
+    """
+    A task on a thread is noted there; here it would be twice.
+    """
+    keys = OtherTasks(Slots(notes, 2), {"coroutine": (7, "event loop"), "pooled": (0, "executor pool")}.get)
+    keys.add("function")
+    keys.add("coroutine")
+    keys.add("pooled")
+    assert keys == {"function", "coroutine", "pooled"}
+    assert set(notes.running.values()) == {
+        ("coroutine", 7, "event loop"),
+        ("pooled", 0, "executor pool"),
+    }
+    for key in ("coroutine", "function", "pooled", "never there"):
+        keys.discard(key)
+    assert (keys, notes.ended) == (set(), ["coroutine", "pooled"])
+
+
+def test_a_key_whose_place_cannot_be_told_fails_no_task(notes):
+    """
+    Whatever a release has there instead, the task runs, and it is said that not all are known that do.
+    """
+    keys = OtherTasks(Slots(notes, 1), lambda _: 1 // 0)
+    keys.add("function")
+    keys.discard("function")
+    assert (keys, notes.running, notes.without_slot) == (set(), {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("run_spec", "executor", "where"),
+    [
+        (SimpleNamespace(is_coro=False), "default", None),
+        (SimpleNamespace(is_coro=True), "default", "event loop"),
+        (SimpleNamespace(is_coro=False), "pool", "executor pool"),
+        ((asyncio.sleep, (1,), {}), "default", "event loop"),
+        ((sum, ([1, 2],), {}), "default", None),
+        ((sum, ([1, 2],), {}), "pool", "executor pool"),
+        (SimpleNamespace(is_coro=False), "", None),
+    ],
+)
+def test_where_a_task_runs_is_told_by_what_it_is_and_by_its_executor(run_spec, executor, where):
+    """
+    By the same two questions as distributed's, in the words of each release.
+    """
+    annotations = {"executor": executor} if executor else {}
+    task = SimpleNamespace(run_spec=run_spec, annotations=annotations)
+    with ThreadPoolExecutor(1) as threads:
+        here = SimpleNamespace(
+            state=SimpleNamespace(tasks={"x": task}), executors={"default": threads, "pool": object()}
+        )
+        thread = threading.get_ident() if where == "event loop" else 0
+        assert internals.elsewhere(here, "x") == (where and (thread, where))
+
+
+def test_a_task_from_before_is_noted_until_it_ends(notes):
+    """
+    It holds the dictionary that was there before, and may ask for its key in the new one.
+    """
+    before = {1: "old"}
+    slots = Slots(notes, 2)
+    threads = ThreadTasks(slots, before)
+    earlier = EarlierTasks(slots, before)
+    assert threads[1] == "old"
+    with pytest.raises(KeyError):
+        threads[2]
+    earlier.look()
+    earlier.look()
+    assert [key for key, *_ in notes.running.values()] == ["old"]
+    before[1] = "newer"
+    earlier.look()
+    assert (notes.ended, [key for key, *_ in notes.running.values()]) == (["old"], ["newer"])
+    before.clear()
+    earlier.look()
+    assert notes.ended == ["old", "newer"]
+
+
+# ----------------------------------------------------------------------------------- last words
+
+
+def test_log_records_are_copied_as_they_are_printed():
+    """
+    INFO and above, of any of distributed's loggers; and no more after the end.
+    """
+    lines, seen = [], []
+    copy = capture.LogCopy(lines.append, seen.append)
+    logger = logging.getLogger("distributed.worker.state_machine")
+    logging.getLogger("distributed").addHandler(logging.NullHandler())
+    copy.attach()
+    try:
+        logger.warning("a line with %s", "ünïcode")
+    finally:
+        copy.detach()
+    logger.warning("another")
+    (line,) = lines
+    assert line.decode().endswith("distributed.worker.state_machine - WARNING - a line with ünïcode")
+    assert [record.getMessage() for record in seen] == ["a line with ünïcode"]
+
+
+def test_a_logger_without_handlers_keeps_printing():
+    """
+    Python prints what no handler takes; a handler of ours would end that.
+    """
+    code = """
+import logging
+from workerdiag.recorder.worker.capture import LogCopy
+LogCopy(lambda _: None, lambda _: None).attach()
+logging.getLogger("tornado.application").error("still here")
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stderr == "still here\n"
+
+
+def test_standard_error_is_copied_by_whole_lines_and_handed_on(monkeypatch):
+    """
+    Whoever writes in pieces, or asks for other things of the stream, notices nothing.
+    """
+    original = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", original)
+    lines = []
+    copy = capture.StderrCopy(lines.append)
+    copy.attach()
+    sys.stderr.write("one ")
+    sys.stderr.writelines(["line\nand ", "more"])
+    assert lines == [b"one line"]
+    assert sys.stderr.getvalue() == original.getvalue() == "one line\nand more"
+    copy.detach()
+    assert sys.stderr is original
+
+
+def test_whoever_took_standard_error_meanwhile_keeps_it(monkeypatch):
+    """
+    We only hand on then.
+    """
+    original = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", original)
+    lines = []
+    copy = capture.StderrCopy(lines.append)
+    copy.attach()
+    taken = sys.stderr
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    mine = sys.stderr
+    copy.detach()
+    assert sys.stderr is mine
+    taken.write("late\n")
+    assert (lines, original.getvalue()) == ([], "late\n")
+
+
+def test_faulthandler_of_others_is_left_alone(tmp_path):
+    """
+    Where it is on already, that is said instead of redirecting it.
+    """
+    was_on = faulthandler.is_enabled()
+    faulthandler.enable(io.FileIO(tmp_path / "theirs", "wb"))
+    try:
+        copy, why_not = capture.fatal_copy(lambda: io.FileIO(tmp_path / "ours", "wb"))
+        assert copy is None
+        assert "left alone" in why_not
+    finally:
+        faulthandler.disable()
+        if was_on:
+            faulthandler.enable(sys.__stderr__)
+
+
+def test_a_fatal_signal_leaves_stacks_in_the_file_and_a_child_does_not(tmp_path):
+    """
+    The worker's own crash is dumped; that of a process it forked is not.
+    """
+    code = f"""
+import ctypes, io, os
+from workerdiag.recorder.worker.capture import fatal_copy
+copy, _ = fatal_copy(lambda: io.FileIO({str(tmp_path / "dump")!r}, "wb"))
+if os.fork() == 0:
+    ctypes.string_at(0)
+os.wait()
+print(os.path.getsize({str(tmp_path / "dump")!r}))
+ctypes.string_at(0)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONFAULTHANDLER"}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert run.returncode == -11
+    assert run.stdout == "0\n"
+    assert "Segmentation fault" in (tmp_path / "dump").read_text()
+
+
+# ------------------------------------------------------------------------------------- samples
+
+
+class Loop:
+    """
+    An event loop that runs what it is given when told.
+    """
+
+    def __init__(self):
+        self.waiting = []
+
+    def add_callback(self, call):
+        self.waiting.append(call)
+
+
+def a_worker(**more):
+    """
+    As much of a worker as is sampled.
+    """
+    return SimpleNamespace(
+        loop=Loop(),
+        state=SimpleNamespace(nbytes=700),
+        data=SimpleNamespace(spilled_total=SimpleNamespace(memory=200, disk=50)),
+        memory_manager=SimpleNamespace(memory_limit=1000),
+        **more,
+    )
+
+
+def test_a_sample_has_what_is_known(notes):
+    """
+    What a system or a release does not say is None, and the rest is there.
+    """
+    looked = threading.Event()
+    running = sampler.Sampler(a_worker(), notes, looked.set)
+    running.start()
+    assert looked.wait(10)
+    running.stop()
+    sampler.join(10)
+    assert not sampler.is_alive()
+    sample = notes.samples[0]
+    assert (sample["managed_bytes"], sample["spilled_bytes"], sample["memory_limit_bytes"]) == (500, 50, 1000)
+    assert sample["thread_count"] >= 2
+    if sys.platform == "linux":
+        assert 10**6 < sample["process_rss_bytes"] < sample["host_available_bytes"]
+        assert 3 <= sample["open_files"] <= sample["open_files_limit"]
+    assert notes.lags[0] == (0.0, 0.0)
+
+
+def test_a_blocked_loop_is_late_for_as_long_as_it_is_blocked():
+    """
+    Without an answer the lag grows; with one it is what the answer took.
+    """
+    loop = Loop()
+    probe = sampler.LoopProbe(loop)
+    assert probe.lag_s() == 0
+    waited = probe.lag_s()
+    assert 0 < waited <= probe.lag_s()
+    assert len(loop.waiting) == 1
+    loop.waiting.pop()()
+    assert probe.lag_s() >= waited
+    assert len(loop.waiting) == 1
+
+
+def test_without_proc_nothing_is_known_and_nothing_fails(monkeypatch):
+    """
+    As on macOS.
+    """
+
+    def gone(*_, **__):
+        raise FileNotFoundError
+
+    monkeypatch.setattr("pathlib.Path.open", gone)
+    monkeypatch.setattr(os, "scandir", gone)
+    assert sampler.rss_bytes() is sampler.host_available_bytes() is sampler.open_files() is None
+    assert cgroups.path_lines() == []
+    assert cgroups.own_group() is None
+
+
+V1 = {
+    "memory.usage_in_bytes": "500",
+    "memory.limit_in_bytes": "9223372036854771712",
+    "memory.max_usage_in_bytes": "800",
+    "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2",
+}
+V2 = {
+    "memory.current": "500",
+    "memory.max": "max",
+    "memory.peak": "800",
+    "memory.events": "low 0\noom 1\noom_kill 2",
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "files"), [("0::/pod/app", "", V2), ("5:cpu,memory:/pod/app", "memory", V1)]
+)
+@pytest.mark.parametrize("outside", [True, False])
+def test_counters_of_the_control_group(tmp_path, monkeypatch, line, folder, files, outside):
+    """
+    Both versions, with the least limit of the groups above; in a container the group is at the root.
+    """
+    own = tmp_path / folder / ("pod/app" if outside else "")
+    own.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (own / name).write_text(text)
+    if outside:
+        (own.parent / list(files)[1]).write_text("1000")
+    monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
+    monkeypatch.setattr(cgroups, "path_lines", lambda _: ["1:name=systemd:/x", line])
+    group = cgroups.own_group()
+    assert (group.version, group.folder) == (1 if folder else 2, own)
+    assert group.read() == cgroups.MemoryCounters(500, 1000 if outside else None, 2, 800)
+
+
+def test_a_part_of_the_hierarchy_may_be_mounted_alone(tmp_path, monkeypatch):
+    """
+    The group is then found below it, not taken for the root of that part.
+    """
+    for folder in ("memory", "memory/job7/step0"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "memory.usage_in_bytes").write_text("500")
+    monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
+    monkeypatch.setattr(cgroups, "path_lines", lambda _: ["5:cpu,memory:/batch/job7/step0"])
+    assert cgroups.own_group().folder == tmp_path / "memory/job7/step0"
+
+
+def test_who_a_worker_is(monkeypatch):
+    """
+    Job, pod and container are told where there are such; what is not known is left out.
+    """
+    container = "0123456789abcdef" * 4
+    monkeypatch.setattr(environment, "path_lines", lambda: [f"0::/kubepods/{container}"])
+    for name in ("PBS_JOBID", "POD_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("HOSTNAME", "dask-worker-1")
+    here = SimpleNamespace(address="tcp://10.0.0.4:1", name=7, nanny=None, local_directory="/scratch")
+    who = environment.identity_of_worker(here)
+    assert who["container"] == container
+    assert (who["job"], who["pod"], who["name"], who["worker"]) == (
+        "42",
+        "dask-worker-1",
+        "7",
+        "tcp://10.0.0.4:1",
+    )
+    assert not who.keys() & {"nanny", "nanny_pid", "scheduler", "threads"}
+    assert who["dask"]
+    assert who["distributed"]
+
+
+# ------------------------------------------------------------------------------ the whole of it
+
+
+def test_a_worker_in_its_users_process_records_and_leaves(tmp_path, monkeypatch):
+    """
+    With ``processes=False`` there is a box, the user's standard error is not touched, and the end is clean.
+    """
+    monkeypatch.setenv("WORKERDIAG_RECORDER_DIRECTORY", str(tmp_path))
+    stderr, before = sys.stderr, set(threading.enumerate())
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        client.register_plugin(worker_recording.RecorderWorker())
+        client.register_plugin(worker_recording.RecorderWorker())
+        (report,) = client.run(worker_recording.report).values()
+        if not report["recording"]:
+            pytest.skip(f"this system has no room for boxes: {report['notes']}")
+        assert client.submit(sum, [1, 2], key="adds").result() == 3
+        box = read_box(report["box"])
+        assert (box.state, [task.key for task in box.finished]) == ("running", ["adds"])
+        assert box.identity["worker"] == next(iter(client.scheduler_info()["workers"]))
+        assert sys.stderr is stderr
+    assert list(tmp_path.iterdir()) == []
+    for thread in set(threading.enumerate()) - before:
+        if "workerdiag" in thread.name:
+            thread.join()  # it was told to end, and may be in the midst of a look
+
+
+def test_a_worker_that_cannot_have_a_box_runs_on():
+    """
+    The reason is kept for whoever asks, and nothing else is begun.
+    """
+    here = SimpleNamespace(
+        nanny="tcp://10.0.0.4:2", local_directory="/", status=SimpleNamespace(name="running")
+    )
+    worker_recording.begin(here, "plugin")
+    assert worker_recording.report(here)["recording"] is False
+    assert worker_recording.report(here)["notes"][0].startswith("no black box")
+    worker_recording.end(here, "plugin")
+    assert internals.recording_of(here) is None
+
+
+@pytest.mark.parametrize("status", ["closing", "closing_gracefully", "closed", "failed", "running"])
+def test_only_a_nanny_that_runs_on_stops_recording(status):
+    """
+    One that closes has its worker's end yet to tell, also if that has told it meanwhile to close gracefully.
+    """
+    stopped = []
+    recording = SimpleNamespace(owners={"plugin"}, stop=lambda: stopped.append(status))
+    here = SimpleNamespace(status=SimpleNamespace(name=status))
+    internals.set_recording(here, recording)
+    nanny_recording.end(here, "plugin")
+    assert stopped == (["running"] if status == "running" else [])
+
+
+def test_a_preload_leaves_alone_what_is_no_server():
+    """
+    Clients have preloads too.
+    """
+    from workerdiag.recorder.preload import dask_setup, dask_teardown
+
+    asyncio.run(dask_setup(object()))
+    dask_teardown(object())
+
+
+def test_the_worker_loads_little():
+    """
+    Beside distributed itself a worker loads only the standard library and small modules of ours.
+    """
+    code = """
+import sys, distributed, distributed.diagnostics.plugin
+before = set(sys.modules)
+import workerdiag.recorder.worker.worker_recording
+print(*(set(sys.modules) - before))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert not {name.split(".")[0] for name in loaded} & set("attr attrs cattrs re2 hyperscan".split())
+    ours = {name for name in loaded if name.startswith("workerdiag.")}
+    assert all(name.startswith("workerdiag.recorder") for name in ours)

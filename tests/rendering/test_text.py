@@ -1,0 +1,325 @@
+"""
+What a person sees in the terminal.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.findings import HOSTILE, dead, explained, hostile, nanny_kill, no_death, unknown
+from workerdiag.model.diagnosis import Advice, Blame, Clue, Findings, NextStep
+from workerdiag.model.evidence import Gap, Identity
+from workerdiag.rendering.text import render_text
+from workerdiag.rendering.wording import clean, cleaned, percent
+
+#: Lines that may be longer than the terminal: one word with a slash in it, or something to type.
+UNBROKEN = re.compile(r"^[ |.\d-]*\S*[/\\]\S*$|^ {8,}\S")
+
+
+def columns(line):
+    """
+    How much room a line takes in a terminal.
+    """
+    return sum(1 + (unicodedata.east_asian_width(char) in "WF") for char in line)
+
+
+def test_three_lines_are_enough_for_someone_in_a_hurry():
+    """
+    What killed it, how sure that is, what to do: one line each, before anything else.
+    """
+    assert render_text(explained()).splitlines()[:4] == [
+        "Cause     The nanny killed the worker: above its memory limit",
+        "How sure  97%, very likely",
+        "Do now    Give each worker more memory: at least 4.92 GiB.",
+        "",
+    ]
+
+
+def test_how_sure_and_of_what_are_two_things():
+    """
+    Of a signal whose sender nobody knows, only that it came is certain, and the report says which is which.
+    """
+    text = render_text(explained(blame=Blame(verdict="unknown")))
+    assert text.splitlines()[1] == "How sure  97% of what happened; who is behind it is not known"
+
+
+def test_a_worker_that_lives_is_not_said_to_have_ended():
+    """
+    Where nobody died the task is to blame for something else than an end.
+    """
+    assert "ended the worker" in render_text(explained())
+    assert "ended the worker" not in render_text(explained(deaths=()))
+
+
+def test_each_outcome_reads_differently():
+    """
+    An answer, "nothing died" and "cannot tell" cannot be mistaken for one another.
+    """
+    assert [render_text(each()).split()[0] for each in (explained, no_death, unknown)] == [
+        "Cause",
+        "No",
+        "Unknown",
+    ]
+    assert "Not sure" in render_text(unknown()).splitlines()[1]
+    assert "Nothing has to be done" in render_text(no_death()).splitlines()[2]
+
+
+def test_no_death_with_gaps_says_how_far_it_looked():
+    """
+    Not looking is not seeing nothing.
+    """
+    text = render_text(no_death(gaps=explained().gaps))
+    assert "1 place could not be looked at" in text.splitlines()[1]
+    assert "Could not look at\n  - kernel log: forbidden" in text
+
+
+def test_a_cause_that_is_not_shown_gets_no_advice():
+    """
+    Where the evidence does not tell, the report shows where to look and not what to change.
+    """
+    text = render_text(unknown())
+    assert "What to do" not in text
+    assert "Candidates\n  - 21%  The nanny killed the worker" in text
+    assert "Where to look next" in text
+
+
+def test_unknown_without_any_candidate_still_says_what_to_do():
+    """
+    With nothing at all to go by, the third line says what to bring.
+    """
+    text = render_text(unknown(causes=(), next_steps=(), gaps=()))
+    assert text.splitlines()[1] == "How sure  Not sure."
+    assert "the logs of the worker" in text.splitlines()[2]
+
+
+def test_a_deliberate_stop_asks_for_nothing():
+    """
+    Where nobody has to change anything, the third line says so.
+    """
+    findings = explained()
+    stopped = evolve(
+        findings, causes=(nanny_kill(mitigations=()),), blame=evolve(findings.blame, verdict="nobody")
+    )
+    assert render_text(stopped).splitlines()[2] == "Do now    Nothing has to be done about workers."
+
+
+def test_every_part_of_the_findings_shows():
+    """
+    Evidence with its place, evidence against, deaths, blame, numbers, next steps, gaps, releases.
+    """
+    text = " ".join(render_text(explained()).split())
+    for part in (
+        "worker.log:120, 2026-11-21 10:02:03, decisive sign, seen 3 times",
+        "| Worker tcp://10.0.0.4:34937 (pid=129) exceeded 95% memory budget.",
+        "event worker-restart-memory, strong sign",
+        "Evidence against - kern.log:7",
+        "oom-counter (cgroup was not looked at)",
+        "dask worker --memory-limit 5GiB",
+        "2% The kernel killed the worker",
+        "tcp://10.0.0.4:34937 (pid 129), 2026-11-21 10:02:03: killed by signal 9 (SIGKILL)",
+        "Dask names the task load-1, rightly",
+        "Memory at death: 3.82 GiB of 4.00 GiB allowed (95%)",
+        "Memory a worker needs: more than 3.93 GiB",
+        "dmesg -T | grep -i 'killed process'",
+        "kernel log: forbidden: /dev/kmsg",
+        "https://distributed.dask.org/en/stable/worker-memory.html",
+        "workerdiag 0.1.0, knowledge 2026.11.0, nanny.memory-terminate revision 4,",
+        "fingerprint 3f2a9c01",
+    ):
+        assert part in text
+
+
+def test_many_deaths_alike_are_one_line():
+    """
+    A hundred workers killed the same way take one line, and the odd one has its own.
+    """
+    many = [
+        dead(whose=Identity(worker=f"tcp://10.0.0.{n}:40000", pid=n), when=dead().when + n)
+        for n in range(100)
+    ]
+    odd = dead(signal=None, status=3, cause="exit.other", probability=0.4, reason="x" * 100)
+    text = render_text(explained(deaths=(*many, odd)))
+    assert "Deaths (101)" in text
+    assert "100 workers, 2026-11-21 10:02:03 to 10:03:42: killed by signal 9 (SIGKILL)" in text
+    assert "exited with status 3" in text
+    assert "exit.other, 40%" in text
+
+
+def test_deaths_are_bounded_and_say_how_many_are_left_out():
+    """
+    Thirty different deaths show as ten, and twenty more.
+    """
+    text = render_text(explained(deaths=tuple(dead(signal=None, status=n) for n in range(1, 31))))
+    assert "exited with status 10" in " ".join(text.split())
+    assert "exited with status 11" not in " ".join(text.split())
+    assert "and 20 more" in text
+
+
+def test_long_lists_are_bounded():
+    """
+    Forty clues and gaps do not scroll the answer away.
+    """
+    clues = tuple(Clue(sign="s", text=f"line {n}", where=f"a.log:{n}", grade="weak") for n in range(40))
+    gaps = tuple(Gap(source=f"host-{n}", reason="timed-out") for n in range(40))
+    text = render_text(explained(causes=(nanny_kill(evidence=clues),), gaps=gaps))
+    assert "and 32 more" in text
+    assert "and 30 more" in text
+
+
+def test_a_traceback_shows_its_beginning_and_its_end():
+    """
+    The last line of a traceback says what it was, so it is never the one left out.
+    """
+    frames = "\n".join(f'  File "a.py", line {n}, in f' for n in range(50))
+    trace = f"Failed to deserialize\nTraceback (most recent call last):\n{frames}\nModuleNotFoundError: No module named 'x'"
+    clue = Clue(sign="s", text=trace, where="a.log:1", grade="decisive")
+    text = render_text(explained(causes=(nanny_kill(evidence=(clue,)),)))
+    assert "| Failed to deserialize" in text
+    assert "more lines ..." in text
+    assert "| ModuleNotFoundError: No module named 'x'" in text
+
+
+def test_a_gap_that_is_also_a_next_step_is_said_once():
+    """
+    What closes a gap stands with the gap.
+    """
+    gap = Gap(source="log x", reason="unreachable", detail="there is no such file", remedy="check the path")
+    step = NextStep(look="log x: there is no such file", command="check the path")
+    assert render_text(explained(gaps=(gap,), next_steps=(step,))).count("there is no such file") == 1
+
+
+@pytest.mark.parametrize("width", [40, 80, 100])
+@pytest.mark.parametrize("build", [explained, no_death, unknown, hostile])
+def test_no_line_is_wider_than_the_terminal(build, width):
+    """
+    Only an address, a path or something to type may be, as breaking it would spoil it.
+    """
+    for line in render_text(build(), width=width).splitlines():
+        assert columns(line) <= width or UNBROKEN.match(line), line
+
+
+def test_a_path_is_never_broken_and_a_flood_of_letters_is():
+    """
+    A long path can be copied; ten thousand letters without a blank cannot push the terminal wide.
+    """
+    path = "/very/long/" + "folder/" * 15 + "worker.log"
+    clues = (Clue(sign="s", text=f"in {path} x" + "y" * 10_000, where=f"{path}:3", grade="weak"),)
+    text = render_text(explained(causes=(nanny_kill(evidence=clues),)))
+    assert f"{path}:3" in text
+    assert max(map(len, text.splitlines())) < 200
+
+
+def test_wide_characters_count_as_two_columns():
+    """
+    A task named in Chinese does not push lines over the edge of the terminal.
+    """
+    text = render_text(explained(summary="任务" * 60))
+    assert max(columns(line) for line in text.splitlines()) <= 80
+    assert "任务" * 30 in text.replace("\n", "")
+
+
+def test_hostile_text_cannot_speak_to_the_terminal():
+    """
+    No control character, no escape sequence, no reordering, nothing invisible, nothing unprintable.
+    """
+    text = render_text(hostile())
+    assert {unicodedata.category(char) for char in text.replace("\n", "")} <= {
+        "Ll", "Lu", "Nd", "Pc", "Pd", "Pe", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zs",
+    }  # fmt: skip
+    assert "red gnirts zero" in text  # the words themselves are still there
+    assert "title" not in text  # the title of a window is none of the text
+    text.encode()
+
+
+def test_colour_is_ours_alone_and_adds_nothing_else():
+    """
+    Bold labels are the only sequences, whatever the findings hold, and without them the text is the same.
+    """
+    colored = render_text(hostile(), color=True)
+    assert set(re.findall(r"\x1b[^m]*m", colored)) == {"\x1b[1m", "\x1b[0m"}
+    assert re.sub(r"\x1b\[[01]m", "", colored) == render_text(hostile())
+
+
+@given(st.text())
+def test_cleaning_leaves_only_what_shows(text):
+    """
+    Whatever the text, cleaning takes out all that a terminal acts upon, and doing it twice changes nothing.
+    """
+    cleaned = clean(text)
+    assert not {"Cc", "Cf", "Co", "Cs"} & {unicodedata.category(char) for char in cleaned.replace("\n", "")}
+    assert clean(cleaned) == cleaned
+
+
+def test_what_is_clean_stays_the_same_object():
+    """
+    Most text is harmless, and findings without any other are not made anew for each rendering.
+    """
+    findings = Findings(outcome="unknown", summary="as it is", gaps=(Gap(source="a", reason="expired"),))
+    assert cleaned(findings) is findings
+    odd = evolve(findings, gaps=(Gap(source="a\x07", reason="expired"),))
+    assert cleaned(odd).gaps[0].source == "a"
+
+
+def test_text_of_a_class_of_its_own_becomes_plain():
+    """
+    A subclass may render as anything, as one that marks itself as harmless HTML does.
+    """
+
+    class Marked(str):
+        """
+        As `markupsafe.Markup`.
+        """
+
+        __slots__ = ()
+
+    assert type(clean(Marked("<b>"))) is str
+
+
+def test_cleaning_is_linear():
+    """
+    A megabyte of unfinished escape sequences takes no longer than a megabyte of anything.
+    """
+    for piece in ("\x1b]", "\x9d", "\x1b[", "\x1b[0;", "\x1bP"):
+        assert clean(piece * 200_000).count("\x1b") == 0
+
+
+@given(st.floats(0, 1))
+def test_no_percentage_claims_certainty(chance):
+    """
+    A report never says 100%, and says 0% only of what is impossible.
+    """
+    assert percent(chance) != "100%"
+    assert (percent(chance) == "0%") == (chance == 0)
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=300), st.integers(1, 120))
+def test_any_text_at_any_width_renders(text, width):
+    """
+    Nothing that can stand in findings makes the report fail.
+    """
+    cause = nanny_kill(title=text, mitigations=(Advice(do=text, example=text),))
+    rendered = render_text(explained(summary=text, causes=(cause,), deaths=(dead(reason=text),)), width=width)
+    assert len(rendered.splitlines()) > 3
+
+
+def test_moments_that_no_calendar_has_are_left_out():
+    """
+    A timestamp of a broken clock is no reason to fail.
+    """
+    text = render_text(explained(deaths=(dead(when=1e300),)))
+    assert "(pid 129): killed" in text
+
+
+def test_hostile_text_is_really_hostile():
+    """
+    The text these tests throw at the renderings holds what they claim to disarm.
+    """
+    for part in ("\x1b[", "\x9b", "\u202e", "<script>", "](javascript:", "@octocat", "```", "\ud800"):
+        assert part in HOSTILE

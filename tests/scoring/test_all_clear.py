@@ -1,0 +1,361 @@
+"""
+"Nothing died" is said only where somebody looked, what stands there is known, and nothing is wrong.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import workerdiag
+from workerdiag import LogText, load_rulebook
+from workerdiag.correlation.incident import assemble
+from workerdiag.model.evidence import Gap, Looked
+from workerdiag.rulebook import quiet_lines, shipped_folder
+from workerdiag.scoring.conclude import conclude
+
+BOOK = load_rulebook(packs=False)
+STARTED = """\
+2026-05-04 11:22:30,111 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.7:33333'
+2026-05-04 11:22:31,222 - distributed.worker - INFO -       Start worker at:      tcp://10.0.0.7:34937
+2026-05-04 11:22:31,223 - distributed.worker - INFO - Waiting to connect to:      tcp://10.0.0.1:8786
+"""
+REGISTERED = """\
+2026-05-04 11:22:31,333 - distributed.worker - INFO -         Registered to:      tcp://10.0.0.1:8786
+"""
+
+
+def outcome(text: str) -> str:
+    return workerdiag.explain(logs=LogText(text)).outcome
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "hello world\n",
+        "2026-05-04 11:22:33 myapp INFO all 17 steps done\n",
+        "Traceback (most recent call last):\n  File 'x.py', line 3, in f\nValueError: no\n",
+    ],
+)
+def test_a_text_in_which_nothing_is_known_is_no_evidence(text):
+    """
+    Neither a death nor its absence can be read from it.
+    """
+    assert outcome(text) == "no-evidence"
+
+
+def test_nothing_given_is_no_evidence():
+    """
+    Without exception, client and logs nothing was looked at.
+    """
+    assert workerdiag.explain().outcome == "no-evidence"
+
+
+def test_a_missing_file_is_no_evidence(tmp_path):
+    """
+    What could not be read does not show that nothing died.
+    """
+    assert workerdiag.explain(logs=tmp_path / "worker.log").outcome == "no-evidence"
+
+
+def test_a_log_that_could_not_be_read_in_time_is_unknown():
+    """
+    Not to have read something is another answer than that nothing in it is known.
+    """
+    with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as silent:
+        assert workerdiag.explain(logs=silent.stdout, timeout=0.5).outcome == "unknown"
+        silent.kill()
+
+
+def test_a_missing_file_bars_the_all_clear_of_the_others(tmp_path):
+    """
+    The death may stand in the log that could not be read.
+    """
+    good = tmp_path / "worker.log"
+    good.write_text(STARTED + REGISTERED)
+
+    assert workerdiag.explain(logs=good).outcome == "no-death"
+    assert workerdiag.explain(logs=[good, tmp_path / "nanny.log"]).outcome == "unknown"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # an error of Dask's that nobody has written down
+        "2026-05-04 11:22:33,444 - distributed.nanny - ERROR - Lost track of my own shadow\n",
+        "2026-05-04 11:22:33,444 - distributed.worker - CRITICAL - Lost track of my own shadow\n",
+        # a worker command that does not start
+        """Traceback (most recent call last):
+  File "/opt/env/bin/dask-worker", line 5, in <module>
+    from distributed.cli.dask_worker import go
+  File "/opt/env/lib/python3.9/site-packages/distributed/cli/dask_worker.py", line 20, in main
+    import odd
+SyntaxError: invalid syntax
+""",
+        "joblib raised KilledWorker for chunk 17\n",
+        "job failed: b'\\x8c\\x15distributed.scheduler\\x94\\x8c\\x0cKilledWorker\\x94'\n",
+        STARTED,  # it waits for a scheduler and never registers
+        "NAME            READY   STATUS    RESTARTS   AGE\nmy-worker-x1    0/1     Pending   0          17m\n",
+        "distributed.scheduler - INFO - Remove worker tcp://10.0.0.7:34937\n",
+        "2026-05-04 11:22:33,444 - distributed.scheduler - INFO - Lost all workers\n",
+        "2026-05-04 11:22:33,444 - distributed.client - ERROR - Failed to reconnect to scheduler after 30.00 seconds, closing client\n",
+        STARTED + REGISTERED + "RuntimeError: NCCL error in: NCCLUtils.hpp:219, remote process exited\n",
+        STARTED
+        + REGISTERED
+        + "2026-05-04 11:29:33,444 - distributed.core - INFO - Event loop was unresponsive in Worker for 95.31s.\n",
+    ],
+)
+def test_trouble_bars_the_all_clear(text):
+    """
+    Something is wrong with a worker, though no cause of a death is told.
+    """
+    assert outcome(text) != "no-death"
+
+
+def test_the_error_that_nobody_knows_is_quoted():
+    """
+    A person may know it, or look it up.
+    """
+    diagnosis = workerdiag.explain(
+        logs=LogText(
+            STARTED
+            + REGISTERED
+            + "2026-05-04 11:22:33,444 - distributed.nanny - ERROR - Lost track of my own shadow\n"
+        )
+    )
+
+    assert diagnosis.outcome == "unknown"
+    assert "Lost track of my own shadow" in diagnosis.summary
+
+
+def test_a_worker_that_its_scheduler_has_does_not_wait():
+    """
+    In a log of both the scheduler may say first that the worker came; where it came does not matter.
+    """
+    came = "2026-05-04 11:22:31,444 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.7:34937 name: 0\n"
+
+    assert outcome(STARTED) == "unknown"
+    assert outcome(STARTED + came) == "no-death"
+
+
+def test_a_scheduler_to_which_no_worker_came_is_no_all_clear():
+    """
+    A client came and went; that no worker died says nothing where there was none.
+    """
+    text = """\
+2026-05-04 11:22:30,111 - distributed.scheduler - INFO -   Scheduler at:     tcp://10.0.0.1:8786
+2026-05-04 11:22:31,222 - distributed.scheduler - INFO - Receive client connection: Client-5a1f2c3d-c6b0-11f0-9e0a-0242ac110002
+"""
+    diagnosis = workerdiag.explain(logs=LogText(text))
+
+    assert diagnosis.outcome == "unknown"
+    assert "nothing tells of any worker" in diagnosis.summary
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STARTED
+        + REGISTERED
+        + """\
+2026-05-04 11:23:33,444 - distributed.worker - WARNING - Compute Failed
+Key:       load-1
+Function:  load
+args:      ()
+kwargs:    {}
+Exception: "ValueError('odd')"
+""",
+        STARTED
+        + REGISTERED
+        + """\
+Exception in thread Thread-7 (poll):
+Traceback (most recent call last):
+  File "/opt/python/lib/python3.12/threading.py", line 1073, in _bootstrap_inner
+    self.run()
+ValueError: no answer
+""",
+        """\
+Traceback (most recent call last):
+  File "/home/user/job/run.py", line 12, in <module>
+    print(future.result(timeout=30))
+  File "/opt/env/lib/python3.12/site-packages/distributed/client.py", line 402, in result
+    return self.client.sync(self._result, callback_timeout=timeout)
+  File "/home/user/job/run.py", line 5, in load
+    return table[column]
+KeyError: 'speed'
+""",
+        STARTED
+        + REGISTERED
+        + "2026-05-04 11:24:33,444 - tornado.application - ERROR - Uncaught exception GET /status/ws (10.0.0.9)\n",
+        STARTED
+        + REGISTERED
+        + """\
+2026-05-04 11:25:33,444 - distributed.worker - INFO - Stopping worker at tcp://10.0.0.7:34937. Reason: nanny-close
+2026-05-04 11:25:33,555 - distributed.worker - ERROR - Something odd while everything closes
+""",
+        "distributed.core - INFO - Event loop was unresponsive in Worker for 7.89s.\n",
+    ],
+)
+def test_tasks_that_fail_and_noise_are_no_deaths(text):
+    """
+    The worker lived to say so; errors behind an order to stop are what closing leaves behind.
+    """
+    assert outcome(text) in ("no-death", "explained")
+    assert not [each for each in workerdiag.explain(logs=LogText(text)).deaths if not each.asked]
+
+
+@pytest.mark.parametrize(
+    ("text", "failed"),
+    [
+        (
+            "2026-05-04 11:23:33,444 - distributed.worker - ERROR - Worker plugin licences failed to setup\n",
+            "Worker plugin licences failed to setup",
+        ),
+        (
+            "2026-05-04 11:23:33,444 - distributed.protocol.core - CRITICAL - Failed to Serialize\n",
+            "Failed to Serialize",
+        ),
+    ],
+)
+def test_a_failure_that_killed_nobody_is_named(text, failed):
+    """
+    It is no death, and still what the user wants to know.
+    """
+    diagnosis = workerdiag.explain(logs=LogText(STARTED + REGISTERED + text))
+
+    assert diagnosis.outcome == "no-death"
+    assert failed in diagnosis.summary
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2022-05-05 19:58:33,665 - distributed.worker - INFO - Stopping worker at tcp://10.0.0.7:34937\n",
+        """\
+distributed.scheduler - INFO - Closing worker tcp://10.0.0.7:34937
+distributed.scheduler - INFO - Remove worker tcp://10.0.0.7:34937
+""",
+        """\
+2022-10-25 15:54:14,502 - distributed.worker - INFO - Stopping worker at tcp://10.0.0.7:34937
+2022-10-25 15:54:14,503 - distributed.worker - INFO - Connection to scheduler broken. Closing without reporting. ID: Worker-ce265b58 Address tcp://10.0.0.7:34937 Status: Status.closing
+""",
+    ],
+)
+def test_orderly_ends_are_no_deaths(text):
+    """
+    It took its leave, and nothing else is wrong; older releases do not say who asked for it.
+    """
+    assert outcome(text) == "no-death"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((shipped_folder() / "quiet").glob("*.log")), ids=lambda path: path.name
+)
+def test_whole_logs_of_healthy_clusters_get_the_all_clear(path: Path):
+    """
+    Or the stop that was asked for in them is named.
+    """
+    diagnosis = workerdiag.explain(logs=path)
+    stops = {each.id for each in BOOK.causes if each.ends == "stopped"}
+
+    assert diagnosis.outcome == "no-death" or (diagnosis.top and diagnosis.top.id in stops)
+
+
+def test_a_cluster_that_could_not_be_asked_is_unknown():
+    """
+    A scheduler that does not answer is no sign of health.
+    """
+    gap = Gap(source="scheduler: worker states", reason="timed-out", detail="no answer")
+
+    assert conclude(assemble([], []), BOOK, gaps=[gap], version="").outcome == "unknown"
+
+
+def test_a_cluster_that_was_asked_and_is_well_gets_the_all_clear():
+    """
+    Its workers are there, and no event tells of one that went.
+    """
+    seen = [Looked(place="scheduler events"), Looked(place="worker states")]
+
+    assert conclude(assemble([], seen), BOOK, gaps=[], version="").outcome == "no-death"
+
+
+def test_a_kernel_log_alone_is_no_all_clear():
+    """
+    A kernel tells of kills and crashes only; workers also exit by themselves.
+    """
+    text = "[    0.000000] Linux version 6.1.0\n[   12.345678] eth0: link up\n"
+
+    assert outcome(text) in ("unknown", "no-evidence")
+
+
+def test_healthy_lines_are_known_to_be_harmless():
+    """
+    No line of the quiet list is an error that nobody knows.
+    """
+    for line in quiet_lines():
+        assert "that no rule knows" not in workerdiag.explain(logs=LogText(line)).summary, line
+
+
+def test_a_crash_while_its_nanny_closes_is_no_all_clear():
+    """
+    The nanny was asked to stop; nobody asks for a segmentation fault.
+    """
+    closing = """\
+2026-05-04 11:22:38,510 - distributed.nanny - INFO - Closing Nanny at 'tcp://10.0.0.7:33333'. Reason: nanny-close
+2026-05-04 11:22:38,511 - distributed.nanny - INFO - Nanny asking worker to close. Reason: nanny-close
+"""
+    crash = (
+        "2026-05-04 11:22:38,516 - distributed.nanny - INFO - Worker process 15448 was killed by signal 11\n"
+    )
+    assert outcome(STARTED + REGISTERED + closing) == "no-death"
+    assert outcome(STARTED + REGISTERED + closing + crash) in {"unknown", "explained"}
+
+
+def test_a_worker_process_that_never_came_up_did_not_leave_in_order():
+    """
+    A nanny that gives up on its worker kills it as if it had been asked to stop; the start failed all the same.
+    """
+    given_up = """\
+2026-05-04 11:22:30,111 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.7:33333'
+2026-05-04 11:23:30,112 - distributed.nanny - INFO - Closing Nanny at 'tcp://10.0.0.7:33333'
+2026-05-04 11:24:17,113 - distributed.nanny - WARNING - Worker process still alive after 47 seconds, killing
+2026-05-04 11:24:17,114 - distributed.nanny - WARNING - Worker process 4711 was killed by unknown signal
+2026-05-04 11:24:17,115 - distributed.dask_worker - INFO - End worker
+"""
+    start, rest = given_up.split("\n", 1)
+
+    assert outcome(given_up) == "unknown"
+    assert outcome(f"{start}\n{STARTED}{REGISTERED}{rest}") == "no-death"
+
+
+def test_a_hint_explains_no_error():
+    """
+    An attribute of None is missing for many a reason: that some cause knows the words does not clear the error.
+    """
+    error = """\
+tornado.application - ERROR - Exception in callback <bound method Nanny.look_around of <Nanny: tcp://10.0.0.7:33333>>
+Traceback (most recent call last):
+  File "/opt/env/lib/python3.11/site-packages/distributed/nanny.py", line 251, in look_around
+    self.lamp.shine()
+AttributeError: 'NoneType' object has no attribute 'shine'
+"""
+
+    assert outcome(STARTED + REGISTERED + error) == "unknown"
+
+
+def test_a_heartbeat_that_fails_does_not_show_that_the_scheduler_was_lost():
+    """
+    A script that ends while a heartbeat is under way leaves the same message.
+    """
+    error = """\
+2026-05-04 11:22:33,444 - distributed.worker - ERROR - Failed to communicate with scheduler during heartbeat.
+Traceback (most recent call last):
+  File "/opt/env/lib/python3.11/site-packages/distributed/comm/tcp.py", line 225, in read
+    frames_nosplit_nbytes_bin = await stream.read_bytes(fmt_size)
+tornado.iostream.StreamClosedError: Stream is closed
+"""
+
+    assert outcome(error) != "explained"

@@ -1,0 +1,88 @@
+"""
+Whom we clear of a death without a flight recorder: only who certainly had not begun.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from workerdiag.correlation.incident import assemble
+from workerdiag.model.diagnosis import Blame, Match
+from workerdiag.model.evidence import ExceptionFacts, Identity
+from workerdiag.rulebook import load_rulebook
+from workerdiag.scoring.blame import blame, decision
+from workerdiag.scoring.limits import Numbers
+
+WORKER = Identity(worker="tcp://10.0.0.4:4002", pid=7012)
+BOOK = load_rulebook()
+
+
+def judged(*, executing, unfinished, threads=1, probability=0.99, verdict="task"):
+    """
+    Who is blamed, by what ran at the last heartbeat and what was assigned when the worker was lost.
+    """
+    killed = ExceptionFacts(
+        type="distributed.scheduler.KilledWorker",
+        text="",
+        task="quick",
+        whose=WORKER,
+        executing=executing,
+        threads=threads,
+    )
+    removed = Match(
+        owner="event.remove-worker",
+        role="removal",
+        captures={"worker": str(WORKER.worker), "processing": ", ".join(unfinished)},
+        origin="event all",
+        when=1000.0,
+        whose=WORKER,
+    )
+    cause = next(each for each in BOOK.causes if each.blame == verdict)
+    ranked = [SimpleNamespace(id=cause.id, probability=probability)]
+    return blame(ranked, BOOK, assemble([removed], [killed]))
+
+
+def test_a_task_that_died_within_a_heartbeat_is_not_acquitted():
+    """
+    What the last heartbeat names was finished when the worker was lost: the thread was free for another.
+    """
+    verdict = judged(executing=("before",), unfinished=("quick", "after"))
+    assert (verdict.verdict, verdict.fairly_blamed) == ("task", None)
+    assert not any("before" in reason for reason in verdict.reasons)
+
+
+def test_a_task_behind_one_that_was_not_finished_is_acquitted():
+    """
+    The only thread had a task, which the scheduler still waited for: nothing else can have begun.
+    """
+    verdict = judged(executing=("crash",), unfinished=("crash", "quick"))
+    assert (verdict.verdict, verdict.fairly_blamed) == ("other-task", False)
+
+
+@pytest.mark.parametrize("threads", [2, None])
+def test_with_a_thread_to_spare_nothing_is_certain(threads):
+    """
+    A second thread may have begun it since, and so may one that nobody counted.
+    """
+    verdict = judged(executing=("crash",), unfinished=("crash", "quick"), threads=threads)
+    assert (verdict.verdict, verdict.fairly_blamed) == ("task", None)
+
+
+@pytest.mark.parametrize(("probability", "fairly"), [(0.95, False), (0.6, None)])
+def test_a_likely_platform_fault_clears_no_task(probability, fairly):
+    """
+    Only one that is as good as certain does.
+    """
+    verdict = judged(executing=None, unfinished=("quick",), probability=probability, verdict="platform")
+    assert verdict.fairly_blamed is fairly
+
+
+@pytest.mark.parametrize(("verdict", "fault"), [("unknown", None), ("platform", True), ("task", False)])
+def test_whether_the_platform_is_at_fault_is_known_only_where_somebody_is_blamed(verdict, fault):
+    """
+    A program that reads False takes the platform for cleared.
+    """
+    ranked = [SimpleNamespace(id="external.sigkill", probability=0.99)]
+    assert decision(ranked, BOOK, Blame(verdict=verdict), Numbers()).platform_fault is fault

@@ -1,0 +1,96 @@
+"""
+The numbers that mitigations use: what a worker used, what it was allowed, what it would have needed.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from workerdiag.correlation.incident import assemble
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import ExceptionFacts, Identity, MemoryReading
+from workerdiag.model.mitigation import MEMORY_WORDS
+from workerdiag.rulebook import load_rulebook
+from workerdiag.scoring.advice import mitigations
+from workerdiag.scoring.limits import numbers_of
+
+ME = Identity(worker="tcp://10.0.0.4:4002", pid=7012)
+
+
+def numbers(*evidence):
+    return numbers_of(assemble([], evidence), [])
+
+
+def test_the_smallest_limit_is_the_one_that_is_felt():
+    """
+    Dask believed in 4 GB, the control group allowed 300 MB: that is what to raise.
+    """
+    dask = ExceptionFacts(type="KilledWorker", text="", whose=ME, limit_bytes=4 * 10**9)
+    group = MemoryReading(whose=ME, rss_bytes=290 * 10**6, limit_bytes=300 * 10**6)
+
+    assert numbers(dask, group).limit_bytes == 300 * 10**6
+    assert numbers(group, dask).limit_bytes == 300 * 10**6
+
+
+def test_a_reading_without_a_limit_changes_no_limit():
+    """
+    Not every group has one.
+    """
+    dask = ExceptionFacts(type="KilledWorker", text="", whose=ME, limit_bytes=4 * 10**9)
+
+    assert numbers(dask, MemoryReading(whose=ME, rss_bytes=10**9)).limit_bytes == 4 * 10**9
+
+
+def test_mitigations_may_use_these_numbers_and_no_others():
+    """
+    The linter goes by the names that the model has.
+    """
+    assert set(numbers(MemoryReading(whose=ME, rss_bytes=10**9)).words) == set(MEMORY_WORDS)
+
+
+def test_what_was_seen_is_a_bound_and_never_enough():
+    """
+    Who was stopped at a limit wanted more: no number says how much, the one to try is beyond the bound.
+    """
+    found = numbers(MemoryReading(whose=ME, rss_bytes=390 * 2**20, limit_bytes=400 * 2**20))
+    assert found.wanted_more_than_bytes == 400 * 2**20
+    assert found.try_first_bytes > found.wanted_more_than_bytes
+
+
+@pytest.mark.parametrize("limit", [100 * 10**6, 409 * 2**20, 2**30, 3 * 2**30, 11 * 2**30, 50 * 10**9, 2**38])
+def test_the_number_to_try_is_one_that_people_type(limit):
+    """
+    640 MiB or 1.5 GiB, never 614.40 MiB, and rounded up.
+    """
+    found = numbers(MemoryReading(whose=ME, limit_bytes=limit))
+    assert re.fullmatch(r"\d{1,3} MiB|\d{1,3}(\.5)? GiB", found.words["needs_memory"])
+    assert found.try_first_bytes >= 1.5 * limit
+
+
+def test_growth_is_told_from_readings_of_one_process():
+    """
+    Two workers of different size are no growth; one that holds more a second later is.
+    """
+    other = Identity(worker="tcp://10.0.0.4:4003", pid=7013)
+    first = MemoryReading(whose=ME, rss_bytes=100 * 2**20, when=1000.0)
+    later = MemoryReading(whose=ME, rss_bytes=340 * 2**20, when=1002.0)
+    beside = MemoryReading(whose=other, rss_bytes=900 * 2**20, when=1001.0)
+    assert numbers(first, beside).words["growth"] == ""
+    assert numbers(first, beside, later).words["growth"] == "120.00 MiB per second"
+
+
+def test_advice_on_adaptive_scaling_needs_adaptive_scaling():
+    """
+    A mitigation that is for some signs of its cause is left out where none of them shows.
+    """
+    cause = load_rulebook().cause("exit.scheduler-retired")
+    none = numbers()
+
+    def advised(sign):
+        seen = Match(owner=cause.id, sign=sign, role="sign")
+        return " ".join(each.do for each in mitigations(cause, none, [seen]))
+
+    assert "daptive" not in advised("retired-worker")
+    assert "Make adaptive scaling less eager." in advised("cluster-is-adaptive")

@@ -1,0 +1,230 @@
+"""
+Slurm's answers, recorded by ``tests/lab_slurm`` from a real one (22.05), lead to what really happened.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.fake_batch_system import WORKER, Job, asked, cluster, explained, on_path, says, scene, victim
+from workerdiag.model.evidence import Event, Gap, LogChunk, Looked, MemoryReading
+from workerdiag.sources.batch.slurm import SlurmSource
+
+RECORDINGS = Path(__file__).parents[2] / "recordings" / "slurm"
+
+CAUSES = {
+    "walltime": "hpc.walltime",
+    "scancel": "hpc.cancelled",
+    "preempted-low": "hpc.preempted",
+    "preempted-cancel": "hpc.preempted",
+    "node-failure": "hpc.node-fail",
+    "memory-limit-without-nanny": "hpc.oom",
+    "segfault-without-nanny": "signal.segfault",
+}
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """
+    A folder in which commands are looked for first.
+    """
+    return on_path(tmp_path, monkeypatch)
+
+
+def replay(path, name):
+    """
+    Let ``sacct`` and ``scontrol`` answer as they did; the source, and who died when.
+    """
+    folder = RECORDINGS / name
+    says(path, "sacct", (folder / "sacct.txt").read_text())
+    says(path, "scontrol", (folder / "scontrol.txt").read_text())
+    facts = json.loads((folder / "death.json").read_text())
+    dead = victim(facts["when"]) if facts["worker"] else None
+    known = cluster("SLURMCluster", Job("w-0", facts["job"]))
+    return SlurmSource.of(scene(*((dead,) if dead else ()), of=known)), dead
+
+
+def chunks(source):
+    """
+    The text that a source hands over.
+    """
+    return [each for each in source.collect(budget_s=5) if isinstance(each, LogChunk)]
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_what_slurm_did_is_told_by_its_records_alone(path, name):
+    """
+    Of each death in a job that ended, Slurm's own records name the cause.
+    """
+    diagnosis = explained(*replay(path, name))
+    assert diagnosis.outcome == "explained"
+    assert diagnosis.top.id == CAUSES[name]
+
+
+@pytest.mark.parametrize("name", ["kill-9", "segfault", "memory-limit", "all-processes-killed"])
+def test_a_job_that_lives_on_is_not_what_its_worker_died_of(path, name):
+    """
+    Where the job still runs, no cause of the batch system is suggested.
+    """
+    diagnosis = explained(*replay(path, name))
+    assert not any(cause.family == "hpc" and cause.probability > 0.05 for cause in diagnosis.causes)
+
+
+def test_a_job_in_the_queue_is_why_no_worker_comes(path):
+    """
+    Without a death, jobs that wait are told of, with the reason.
+    """
+    source, _ = replay(path, "pending")
+    assert explained(source, None).top.id == "hpc.queued"
+    (chunk,) = chunks(source)
+    assert b"Reason=BeginTime" in chunk.data
+
+
+def test_a_job_whose_script_failed_is_not_called_waiting(path):
+    """
+    A job that ended at once is no job in the queue.
+    """
+    diagnosis = explained(*replay(path, "command-missing"))
+    assert "hpc.queued" not in {cause.id for cause in diagnosis.causes if cause.probability > 0.1}
+
+
+def test_memory_asked_for_and_used_belong_to_the_victim(path):
+    """
+    Requested and used memory are told in bytes, of the worker that died in the job.
+    """
+    source, _ = replay(path, "walltime")
+    (reading,) = (each for each in source.collect(budget_s=5) if isinstance(each, MemoryReading))
+    assert (reading.whose.worker, reading.whose.container) == (WORKER, "1")
+    assert reading.limit_bytes == 573 * 2**20
+    assert 50 * 2**20 < reading.rss_bytes < 573 * 2**20
+
+
+def test_how_much_of_its_time_a_job_used_is_told_in_numbers(path):
+    """
+    A job that ended says what share of its time it had used.
+    """
+    source, _ = replay(path, "walltime")
+    (event,) = (each for each in source.collect(budget_s=5) if isinstance(each, Event))
+    assert (event.fields["state"], event.fields["percent_of_time"] >= 100) == ("ended", True)
+
+
+def test_records_are_looked_at_wholly_when_they_are_there(path):
+    """
+    Absence in the records counts, for they were read.
+    """
+    source, dead = replay(path, "kill-9")
+    looked = [each for each in source.collect(budget_s=5) if isinstance(each, Looked)]
+    assert [(each.place, each.whose.worker) for each in looked] == [("batch records", dead.whose.worker)]
+
+
+def test_a_cancellation_after_the_death_did_not_cause_it(path):
+    """
+    dask-jobqueue cancels the job of a lost worker itself, 15 s later: that is no evidence.
+    """
+    source, dead = replay(path, "scancel")
+    late = victim(dead.when - 15)
+    known = cluster("SLURMCluster", Job("w-0", "2"))
+    source = SlurmSource.of(scene(late, of=known))
+    assert chunks(source) == []
+    assert explained(source, late).top is None or explained(source, late).top.family != "hpc"
+
+
+def test_of_a_requeued_job_the_run_that_the_victim_lived_in_counts(path):
+    """
+    Of several runs under one number only the lines of the one that covers the death are handed on.
+    """
+    head = "JobID|JobName|State|Start|End"
+    says(
+        path,
+        "sacct",
+        f"""{head}
+8|dask-worker|PREEMPTED|2026-11-21T08:00:00|2026-11-21T08:10:00
+8.batch|batch|CANCELLED|2026-11-21T08:00:00|2026-11-21T08:10:01
+8|dask-worker|TIMEOUT|2026-11-21T08:12:00|2026-11-21T09:12:00
+8.batch|batch|CANCELLED|2026-11-21T08:12:00|2026-11-21T09:12:01
+""",
+    )
+    says(path, "scontrol", "slurm_load_jobs error: Invalid job id specified", status=1)
+    first, second = victim(1795248602.0), victim(1795252322.0, worker="tcp://10.0.0.4:40999")
+    known = cluster("SLURMCluster", Job("w-0", "8"))
+    one, two = chunks(SlurmSource.of(scene(first, second, of=known)))
+    assert one.data.decode().splitlines()[1:2] == [
+        "8|dask-worker|PREEMPTED|2026-11-21T08:00:00|2026-11-21T08:10:00"
+    ]
+    assert (b"TIMEOUT" in one.data, b"TIMEOUT" in two.data) == (False, True)
+    assert (one.whose.worker, two.whose.worker) == (WORKER, "tcp://10.0.0.4:40999")
+
+
+def test_a_job_that_began_after_the_death_is_another_one(path):
+    """
+    A new job under the name of a lost one says nothing of who died before it.
+    """
+    source, dead = replay(path, "scancel")
+    early = victim(dead.when - 60)
+    source = SlurmSource.of(scene(early, of=cluster("SLURMCluster", Job("w-0", "2"))))
+    (gap,) = source.collect(budget_s=5)
+    assert (gap.reason, "job 2" in gap.detail) == ("expired", True)
+
+
+def test_a_job_that_is_being_ended_is_asked_about_again(path, tmp_path):
+    """
+    Slurm shows COMPLETING until all processes are gone, and only then why.
+    """
+    says(path, "sacct", "JobID|JobName|State|Start|End\n")
+    once = 'if [ -e {0}/again ]; then echo "JobId=5 JobState=NODE_FAIL Reason=NodeDown"; else touch {0}/again; echo "JobId=5 JobState=COMPLETING Reason=None"; fi'
+    (path / "scontrol").write_text("#!/bin/sh\n" + once.format(tmp_path) + "\n")
+    (path / "scontrol").chmod(0o755)
+    source = SlurmSource.of(scene(victim(1795248602.0), of=cluster("SLURMCluster", Job("w-0", "5"))))
+    (chunk,) = chunks(source)
+    assert b"NODE_FAIL" in chunk.data
+
+
+def test_without_accounting_the_controller_is_enough(path):
+    """
+    A site without slurmdbd is no gap while the controller remembers the job.
+    """
+    says(path, "scontrol", (RECORDINGS / "walltime" / "scontrol.txt").read_text())
+    (path / "sacct").write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n")
+    (path / "sacct").chmod(0o755)
+    when = json.loads((RECORDINGS / "walltime" / "death.json").read_text())["when"]
+    source = SlurmSource.of(scene(victim(when), of=cluster("SLURMCluster", Job("w-0", "1"))))
+    assert b"Reason=TimeLimit" in chunks(source)[0].data
+    (gap,) = (each for each in source.collect(budget_s=5) if isinstance(each, Gap))
+    assert (gap.reason, "sacct -j 1" in gap.remedy) == ("never-recorded", True)
+
+
+def test_a_job_of_an_array_is_known_by_either_number(path):
+    """
+    Processes know one number of theirs, and the table begins with the other.
+    """
+    says(
+        path,
+        "sacct",
+        """JobID|State|Start|End|JobIDRaw
+120_3|TIMEOUT|2026-11-21T08:00:00|2026-11-21T09:01:36|124
+120_3.batch|CANCELLED|2026-11-21T08:00:00|2026-11-21T09:01:37|124.batch
+120_4|RUNNING|2026-11-21T08:00:00|Unknown|125
+""",
+    )
+    says(path, "scontrol", "")
+    (chunk,) = chunks(SlurmSource.of(scene(victim(1795251696.0), SLURM_JOB_ID="124")))
+    assert [line.split("|")[0] for line in chunk.data.decode().splitlines()] == [
+        "JobID",
+        "120_3",
+        "120_3.batch",
+    ]
+
+
+def test_all_jobs_are_asked_about_at_once(path):
+    """
+    The accounting gets one request, however many jobs there are.
+    """
+    says(path, "sacct", "JobID|JobName|State|Start|End\n")
+    says(path, "scontrol", "")
+    jobs = [Job(f"w-{number}", str(100 + number)) for number in range(40)]
+    list(SlurmSource.of(scene(of=cluster("SLURMCluster", *jobs))).collect(budget_s=5))
+    (command,) = (line for line in asked(path) if line.startswith("sacct"))
+    assert command.split()[2].count(",") == 15

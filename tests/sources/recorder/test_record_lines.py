@@ -1,0 +1,432 @@
+"""
+What was recorded of deaths is understood where it outlived scheduler and worker: in files and on volumes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import fsspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workerdiag
+from support.death_records import NOW, record, told, worker
+from workerdiag.cli import main
+from workerdiag.model.evidence import Event, ExceptionFacts, Executing, Gap, Identity, LogChunk, ProcessExit
+from workerdiag.recorder.box.message import message_in
+from workerdiag.recorder.box.writer import BoxWriter
+from workerdiag.recorder.scheduler.journal import Appender
+from workerdiag.sources.logs import LogSource
+from workerdiag.sources.logs.inputs import logs_in
+from workerdiag.sources.recorder.evidence import of_deaths
+from workerdiag.sources.recorder.selection import Death
+
+HOUR = 3600.0
+
+
+def found(**box):
+    """
+    What the finder of a black box tells, of a worker that nobody saw die.
+    """
+    said = told(source="orphan", exit={"signal": None, "status": None, "certain": False})
+    return {**said, "box": {**said["box"], "fault": "", **box}}
+
+
+def written(path, *messages):
+    """
+    A file of records, as the scheduler appends them.
+    """
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in messages), encoding="utf-8")
+    return path
+
+
+def read(*inputs, facts=(), budget_s=10.0):
+    return list(LogSource(inputs, unbox=message_in, facts=facts).collect(budget_s=budget_s))
+
+
+def of(kind, evidence):
+    return [each for each in evidence if isinstance(each, kind)]
+
+
+def dead(evidence):
+    """
+    Whose deaths are told of, in order.
+    """
+    return [each.whose.worker for each in of(Event, evidence) if each.topic == "recorder"]
+
+
+def test_records_in_a_file_tell_what_a_live_scheduler_would(tmp_path):
+    """
+    The evidence is that of `RecorderSource`, piece by piece.
+    """
+    path = written(tmp_path / "deaths.jsonl", record(), told())
+    assert read(path) == list(of_deaths([Death(record=record(), told=told())]))
+
+
+def test_what_the_appender_writes_is_found_wherever_it_wrote(tmp_path):
+    """
+    A file, the one that was put aside, and the objects below a URL, in which record and message lie apart.
+    """
+    for target in (str(tmp_path / "local" / "deaths.jsonl"), "memory://deaths-of-wd"):
+        for message in (record(), told()):
+            appender = Appender(target, pytest.fail)
+            appender.put(message)
+            appender.close()
+    (tmp_path / "local" / "deaths.jsonl").rename(tmp_path / "local" / "deaths.jsonl.1")
+    expected = list(of_deaths([Death(record=record(), told=told())]))
+    assert read(tmp_path / "local") == expected
+    assert read("memory://deaths-of-wd") == expected
+    fsspec.filesystem("memory").rm("/deaths-of-wd", recursive=True)
+
+
+def test_of_many_batches_the_newest_are_read_first(tmp_path, monkeypatch):
+    """
+    Whichever process of whichever host wrote them: time may not do for all.
+    """
+    clock = iter([NOW, NOW + 60, NOW + 30])
+    for number in range(3):
+        monkeypatch.setattr("workerdiag.recorder.scheduler.journal.time.time", lambda: next(clock))
+        appender = Appender(f"file://{tmp_path}/deaths", pytest.fail)
+        monkeypatch.undo()
+        appender.put(record(number))
+        appender.close()
+    origins = [each.origin for each in logs_in(str(tmp_path / "deaths"), 1)]
+    assert [json.loads(Path(each).read_text())["pid"] for each in origins] == [1, 2, 0]
+
+
+def test_a_command_and_a_call_explain_a_file_of_records(tmp_path):
+    """
+    Both name the segmentation fault, and the task that ran.
+    """
+    path = written(tmp_path / "deaths.jsonl", record(), told())
+    diagnosis = workerdiag.explain(logs=str(path))
+    assert (diagnosis.top.id, diagnosis.deaths[0].executing) == ("signal.segfault", ("load",))
+    ran = CliRunner().invoke(main, ["explain", str(path), "--format", "json"])
+    assert (ran.exit_code, json.loads(ran.stdout)["causes"][0]["id"]) == (0, "signal.segfault")
+
+
+def test_packed_records_are_unpacked(tmp_path):
+    """
+    As logs are, and whatever the file is called.
+    """
+    path = tmp_path / "kept"
+    path.write_bytes(gzip.compress(json.dumps(told()).encode()))
+    assert dead(read(path)) == [worker(1)]
+
+
+def test_lines_that_cannot_be_used_are_named_and_the_rest_is_used(tmp_path):
+    """
+    Garbage, another schema, a line too long, and a last one that was cut off.
+    """
+    good = [json.dumps(record()), json.dumps(told())]
+    bad = ["{{{", json.dumps({"schema": 2, "source": "nanny"}), '{"a": "' + "x" * 2**21, good[1][:-40]]
+    path = tmp_path / "deaths.jsonl"
+    path.write_text("\n".join([good[0], *bad[:3], good[1], bad[3]]))
+    evidence = read(path)
+    (gap,) = of(Gap, evidence)
+    assert dead(evidence) == [worker(1)]
+    assert of(ProcessExit, evidence)
+    assert gap.reason == "malformed"
+    assert "4 lines" in gap.detail
+    assert "lines 2, 6: no JSON, or torn" in gap.detail
+    assert "line 3: of a schema that is not known here (2)" in gap.detail
+    assert "line 4: too long" in gap.detail
+
+
+def test_a_first_line_that_is_cut_off_does_not_hide_the_rest(tmp_path):
+    """
+    A file whose beginning was lost in its first record still holds records.
+    """
+    path = tmp_path / "deaths.jsonl"
+    path.write_text(f"{json.dumps(record(3))[:200]}\n{json.dumps(told())}\n")
+    assert dead(read(path)) == [worker(1)]
+
+
+def test_other_files_of_json_stay_logs(tmp_path):
+    """
+    Lines of a container's log are no records.
+    """
+    path = tmp_path / "pod.log"
+    path.write_text('{"log": "distributed.nanny - INFO - x", "stream": "stderr"}\n')
+    assert [each.origin for each in of(LogChunk, read(path))] == [str(path)]
+
+
+def test_without_an_exception_it_is_the_last_death_and_those_shortly_before(tmp_path):
+    """
+    By the newest record and not by today; the workers that were told to go afterwards are no deaths.
+    """
+    path = written(
+        tmp_path / "deaths.jsonl",
+        record(1, when=NOW - 2 * HOUR),
+        record(2, when=NOW - 600),
+        record(3, when=NOW),
+        *(record(number, when=NOW + 2 * HOUR, expected=True) for number in range(4, 9)),
+        record(9, when=NOW + 2 * HOUR, reason="nanny-close"),
+        record(10, when=NOW + 2 * HOUR),
+        told(10, when=NOW + 2 * HOUR, asked=True),
+    )
+    assert dead(read(path)) == [worker(2), worker(3)]
+
+
+def test_where_all_were_told_to_go_that_is_said(tmp_path):
+    """
+    A file of scale-downs is not a file without workers.
+    """
+    path = written(tmp_path / "deaths.jsonl", record(1, expected=True), record(2, expected=True))
+    diagnosis = workerdiag.explain(logs=path)
+    assert [each.asked for each in diagnosis.deaths] == [True, True]
+    assert diagnosis.top.id == "exit.scheduler-retired"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        ExceptionFacts(type="KilledWorker", text="", whose=Identity(worker=worker(1))),
+        ExceptionFacts(type="KilledWorker", text="", task="sum-1"),
+    ],
+    ids=["worker", "task"],
+)
+def test_an_exception_selects_the_deaths_in_question(tmp_path, facts):
+    """
+    Its worker and its task; what came long before or after them is of other deaths.
+    """
+    path = written(
+        tmp_path / "deaths.jsonl",
+        record(0, when=NOW - 48 * HOUR, assigned=["sum-1"]),
+        record(1, when=NOW - 2 * HOUR, assigned=["sum-1"]),
+        record(2, when=NOW - 2 * HOUR - 60),
+        record(3, when=NOW),
+    )
+    assert dead(read(path, facts=[facts])) == [worker(2), worker(1)]
+
+
+def test_records_of_other_workers_are_not_put_on_the_one_in_question(tmp_path):
+    """
+    That they do not tell of it is a gap.
+    """
+    path = written(tmp_path / "deaths.jsonl", record(1), told(1))
+    facts = ExceptionFacts(type="KilledWorker", text="", whose=Identity(worker="tcp://10.9.9.9:1"))
+    (gap,) = read(path, facts=[facts])
+    assert (gap.reason, "tcp://10.9.9.9:1" in gap.detail) == ("never-recorded", True)
+
+
+def test_what_is_told_twice_is_one_death(tmp_path):
+    """
+    The finder of a box, and the nanny, which knows the exit status and counts, in whatever order.
+    """
+    for messages in ((found(), told(), record()), (told(), record(), found())):
+        evidence = read(written(tmp_path / "deaths.jsonl", *messages))
+        assert (dead(evidence), [each.signal for each in of(ProcessExit, evidence)]) == ([worker(1)], [11])
+
+
+def test_a_box_that_ended_in_mid_work_looks_like_a_kill(tmp_path):
+    """
+    That is a guess, and where to look next is where a kill would have been noted.
+    """
+    diagnosis = workerdiag.explain(logs=written(tmp_path / "deaths.jsonl", found()))
+    assert (diagnosis.outcome, diagnosis.top.id) == ("unknown", "external.sigkill")
+    assert "kernel log" in diagnosis.next_steps[0].look
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        {"state": "closing: worker-close"},
+        {"fault": "Fatal Python error: Segmentation fault\n"},
+        {"identity": {"missing": "faulthandler writes elsewhere already, and is left alone"}},
+    ],
+)
+def test_a_box_of_a_worker_that_may_have_had_a_last_word_is_no_sign_of_a_kill(tmp_path, box):
+    """
+    It was closing, or crashed, or its dump went elsewhere.
+    """
+    (event,) = [
+        each
+        for each in of(Event, read(written(tmp_path / "deaths.jsonl", found(**box))))
+        if each.topic == "recorder" and "told_by" in each.fields
+    ]
+    assert "ended_suddenly" not in event.fields
+
+
+def test_many_records_take_bounded_memory_and_the_newest_are_told(tmp_path):
+    """
+    More than there is room for: the last deaths are told of, and that others were let go of.
+    """
+    path = tmp_path / "deaths.jsonl"
+    with path.open("w") as file:
+        for number in range(2_000):
+            file.write(json.dumps(told(number, text="x" * 20_000)) + "\n")
+    tracemalloc.start()
+    evidence = read(path, budget_s=60)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40 * 2**20
+    assert dead(evidence)[-1] == worker(1999)
+    assert len(dead(evidence)) == 32
+    assert any("records were let go of" in gap.detail for gap in of(Gap, evidence))
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+_FIELDS = st.sampled_from(sorted({*record(), *told(), "cgroup", "heard", "gave_up", "changes", "stderr"}))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.dictionaries(_FIELDS, _JSON, max_size=4)), max_size=4))
+def test_hostile_records_are_never_an_error(tmp_path_factory, parts):
+    """
+    Whatever stands where in a record, there is evidence or a gap, and a report that can be printed.
+    """
+    keep = ("schema", "source")
+    messages = [
+        {**(told() if by_nanny else record()), **{k: v for k, v in more.items() if k not in keep}}
+        for by_nanny, more in parts
+    ]
+    path = written(tmp_path_factory.mktemp("records") / "deaths.jsonl", record(), *messages)
+    diagnosis = workerdiag.explain(logs=path)
+    assert "workerdiag itself failed" not in diagnosis.summary
+    str(diagnosis).encode()
+
+
+# ------------------------------------------------------------------------------------ black boxes
+
+DYING = """
+import os, signal, sys
+from workerdiag.recorder.box.writer import BoxWriter
+box = BoxWriter.create(sys.argv[1], slots=2, worker="tcp://10.0.0.4:1", nanny="tcp://10.0.0.4:2")
+box.state(sys.argv[2])
+box.started(0, "nap", 7, "thread-7")
+box.line(b"the last words")
+if sys.argv[3]:
+    with box.open_fault() as file:
+        file.write(sys.argv[3].encode())
+print(box.path, os.getpid(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+DUMP = (
+    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x0000000000000007 (most recent call first):\n"
+)
+
+
+def left_by_a_dead_process(folder, *, state="running", dump=""):
+    """
+    The box of a process that was killed while a task ran, and its pid.
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", DYING, str(folder), state, dump], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    path, pid = run.stdout.split()
+    return Path(path), int(pid)
+
+
+def with_signal(message, number):
+    return {**message, "exit": {"signal": number, "status": None, "certain": True}}
+
+
+@pytest.mark.parametrize("named", [lambda path: path, lambda path: path.parent], ids=["file", "folder"])
+def test_a_box_on_a_volume_tells_of_its_worker_s_death(tmp_path, named):
+    """
+    Who died, what ran on which thread, the last words; that nobody was told how it ended.
+    """
+    path, pid = left_by_a_dead_process(tmp_path)
+    evidence = read(named(path))
+    (exit_,) = of(ProcessExit, evidence)
+    assert (exit_.whose.worker, exit_.whose.pid) == ("tcp://10.0.0.4:1", pid)
+    assert (exit_.signal, exit_.status) == (None, None)
+    assert [(each.tasks, each.exact) for each in of(Executing, evidence)] == [(("nap",), True)]
+    assert [each.data for each in of(LogChunk, evidence)] == [b"the last words\n"]
+
+
+def test_a_command_explains_a_folder_of_boxes(tmp_path):
+    """
+    The dump beside the box is read: it names the signal and the thread.
+    """
+    left_by_a_dead_process(tmp_path, dump=DUMP)
+    ran = CliRunner().invoke(main, ["explain", str(tmp_path), "--format", "json"])
+    said = json.loads(ran.stdout)
+    assert (ran.exit_code, said["causes"][0]["id"]) == (0, "signal.segfault")
+    assert (said["deaths"][0]["signal"], said["deaths"][0]["executing"]) == (11, ["nap"])
+
+
+def test_a_death_that_nobody_saw_is_not_no_death(tmp_path):
+    """
+    A killed worker without a nanny died, though its box cannot say why.
+    """
+    path, pid = left_by_a_dead_process(tmp_path)
+    diagnosis = workerdiag.explain(logs=path)
+    assert [each.whose.pid for each in diagnosis.deaths] == [pid]
+    assert diagnosis.outcome != "no-death"
+
+
+def test_a_worker_that_was_told_to_go_is_no_death(tmp_path):
+    """
+    Its box says who asked it to.
+    """
+    path, _ = left_by_a_dead_process(tmp_path, state="closed: worker-lifetime-reached")
+    assert workerdiag.explain(logs=path).outcome == "no-death"
+
+
+def test_the_box_of_a_living_worker_is_no_death(tmp_path):
+    """
+    It is said to be in use.
+    """
+    box = BoxWriter.create(tmp_path, slots=2, worker="tcp://10.0.0.4:1")
+    try:
+        (gap,) = read(tmp_path)
+    finally:
+        box.close(remove=True)
+    assert (gap.source, gap.reason) == ("black boxes", "never-recorded")
+
+
+def test_what_the_nanny_meant_to_tell_is_read_with_the_box(tmp_path):
+    """
+    It knows the exit status; both are one death.
+    """
+    path, pid = left_by_a_dead_process(tmp_path)
+    message = told(pid=pid, worker="tcp://10.0.0.4:1", nanny="tcp://10.0.0.4:2", when=path.stat().st_mtime)
+    written(path.with_name(path.name + ".death"), with_signal(message, 9))
+    for given_ in (path, tmp_path):
+        assert [(each.signal, each.whose.pid) for each in of(ProcessExit, read(given_))] == [(9, pid)]
+
+
+def test_a_copied_box_that_was_written_lately_may_be_in_use(tmp_path):
+    """
+    Packed, its lock cannot be asked: it is of the dead after ten minutes, or if it says so itself.
+    """
+    path, _ = left_by_a_dead_process(tmp_path)
+    packed = tmp_path / "copy"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert [each.source for each in read(packed)] == ["black boxes"]
+
+
+def test_a_damaged_box_is_a_gap(tmp_path):
+    """
+    It is named, with what is wrong.
+    """
+    path, _ = left_by_a_dead_process(tmp_path)
+    path.write_bytes(path.read_bytes()[:40])
+    (gap,) = read(path)
+    assert (gap.source, gap.reason) == (f"log {path}", "malformed")
+
+
+def test_a_nanny_s_stale_address_does_not_count_where_there_is_a_box(tmp_path):
+    """
+    The box has the address that the worker had, and it is the one that is asked about.
+    """
+    box = {"state": "running", "identity": {"worker": worker(7)}}
+    path = written(tmp_path / "deaths.jsonl", told(1, box=box))
+    facts = ExceptionFacts(type="KilledWorker", text="", whose=Identity(worker=worker(7)))
+    assert dead(read(path, facts=[facts])) == [worker(7)]

@@ -1,0 +1,139 @@
+"""
+Which sources are asked is worked out, and those of others cannot do harm.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+from types import ModuleType
+
+import pytest
+from click.testing import CliRunner
+
+from workerdiag.cli import main
+from workerdiag.model.evidence import Gap, Identity
+from workerdiag.model.scene import Place, Scene, Terms, most_perishable_first
+from workerdiag.sources import registry as room
+from workerdiag.sources.registry import applying
+from workerdiag.testing import a_scene
+
+
+class Racks:
+    name = "racks"
+    terms = Terms(lasts_s=60.0, permission="read racks", extra="racks", cost="one look")
+
+    def __init__(self, scene):
+        self.scene = scene
+
+    def collect(self, *, budget_s):
+        assert budget_s > 0
+        yield from ()
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """
+    Pretend that a package registers something in the entry point group.
+    """
+    module = ModuleType("racks_of_ours")
+    monkeypatch.setitem(sys.modules, "racks_of_ours", module)
+
+    def install(**registered):
+        vars(module).update(registered)
+        entries = [EntryPoint(name, f"racks_of_ours:{name}", room.GROUP) for name in registered]
+        monkeypatch.setattr(room, "entry_points", lambda group: entries if group == room.GROUP else [])
+
+    return install
+
+
+def name_of(found):
+    """
+    What a source calls itself, or a gap its source.
+    """
+    return found.source if isinstance(found, Gap) else found.name
+
+
+def test_a_registered_class_is_made_from_the_scene(installed):
+    """
+    Ten lines and an entry point suffice.
+    """
+    installed(racks=Racks)
+    scene = a_scene()
+
+    [racks] = [each for each in applying(scene) if name_of(each) == "racks"]
+    assert racks.scene is scene
+
+
+def test_one_that_has_nothing_to_ask_is_not_asked(installed):
+    """
+    Registered may be a function that returns None.
+    """
+    installed(racks=lambda scene: Racks(scene) if scene.cluster_is("RackCluster") else None)
+
+    assert "racks" not in map(name_of, applying(a_scene()))
+
+
+def test_a_broken_package_is_a_gap_that_names_it(installed):
+    """
+    What a package raises when it is asked costs nobody else anything.
+    """
+    installed(racks=lambda scene: 1 / len(scene.victims[1:]))
+
+    [gap] = [each for each in applying(a_scene()) if name_of(each) == "racks"]
+    assert isinstance(gap, Gap)
+    assert gap.reason == "malformed"
+    assert "ZeroDivisionError" in gap.detail
+
+
+def test_a_package_that_cannot_be_imported_is_a_gap(monkeypatch):
+    """
+    An entry point may point to nothing.
+    """
+    monkeypatch.setattr(room, "entry_points", lambda group: [EntryPoint("gone", "no_such_module:x", group)])
+
+    assert [each.source for each in applying(a_scene()) if isinstance(each, Gap)] == ["gone"]
+
+
+def test_the_most_perishable_is_asked_first():
+    """
+    A source that states no terms can wait.
+    """
+    soon, late, unstated = Racks(None), Racks(None), object()
+    late.terms = Terms(lasts_s=3600.0)
+
+    assert most_perishable_first([unstated, late, soon]) == [soon, late, unstated]
+
+
+def test_the_command_line_lists_terms(installed):
+    """
+    Who is asked, how long, with which permission, at what cost.
+    """
+    installed(racks=Racks)
+    said = CliRunner().invoke(main, ["sources"]).output
+
+    assert "racks\n  lasts:      about 1 minute\n  permission: read racks\n" in said
+    assert "pip install 'workerdiag[racks]'" in said
+
+
+def test_the_environment_of_the_victims_nanny_counts_before_our_own():
+    """
+    What the caller's machine says of itself is said of the caller.
+    """
+    here = Place(role="client", whose=Identity(host="192.0.2.1"), environment={"SLURM_JOB_ID": "1"})
+    there = Place(role="nanny", whose=Identity(host="10.0.0.4"), environment={"SLURM_JOB_ID": "17"})
+
+    assert Scene(places=(here, there)).variable("SLURM_JOB_ID") == "17"
+    assert Scene(places=(here, there)).variable("SLURM_JOB_ID", of=Identity(host="192.0.2.1")) == "1"
+
+
+def test_a_cluster_is_known_by_its_class_its_bases_and_its_package():
+    """
+    Users derive classes of their own from those of a package.
+    """
+    base = type("SLURMCluster", (), {"__module__": "dask_jobqueue.slurm"})
+    client = type("Client", (), {"cluster": type("OurCluster", (base,), {})()})()
+
+    assert Scene(client=client).cluster_is("SLURMCluster")
+    assert Scene(client=client).cluster_is("dask_jobqueue")
+    assert not Scene(client=client).cluster_is("KubeCluster")

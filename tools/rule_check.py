@@ -1,0 +1,118 @@
+"""
+Every rule held against what releases can say: the one place that knows the kinds of rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from attrs import frozen
+from evidence_check import of_event, of_exception, of_landmark
+from own_topics import topics_of_ours
+from ranges import Claim, claim
+from template_match import Speech
+
+from workerdiag.model.rules import EventSign, ExceptionSign, Landmark, LandmarkSign, LogSign, Rulebook
+
+if TYPE_CHECKING:
+    from vocabulary import Sayings, Utterance
+
+Rule = Landmark | LogSign | EventSign | ExceptionSign | LandmarkSign
+
+KIND_OF: dict[type[Rule], str] = {
+    Landmark: "log text",
+    LogSign: "log text",
+    EventSign: "event",
+    ExceptionSign: "exception",
+    LandmarkSign: "landmark",
+}
+
+
+class Held(Protocol):
+    """
+    One rule, held against all that any release says.
+    """
+
+    @property
+    def is_wholly_own(self) -> bool:
+        """
+        Whether nobody but distributed says what the rule is about.
+        """
+
+    def is_in(self, said: Container[object], *, surely: bool = False) -> bool:
+        """
+        Whether a release that says so much can say it; *surely*: and cannot but.
+        """
+
+    def wordings(self, said: Container[object]) -> frozenset[Utterance]:
+        """
+        Of what the rule matches, that which is in *said*.
+        """
+
+
+@frozen(kw_only=True)
+class HeldRule:
+    """
+    A rule that is about distributed's own text, and whose it is.
+    """
+
+    #: Cause or landmark, and the name of the sign in it; a landmark has none.
+    owner: str
+    sign: str
+    kind: str
+    held: Held
+    claimed: Claim
+    #: Whether it must be said by some release; else it may be another's text.
+    is_due: bool
+
+
+def rules(book: Rulebook) -> Iterator[tuple[str, str, Rule]]:
+    """
+    All rules with a text of somebody's: the owner's id, the rule's name there, and it.
+    """
+    yield from book.log_rules()
+    for cause in book.causes:
+        for sign in (*cause.signs, *cause.against):
+            if isinstance(sign, EventSign | ExceptionSign | LandmarkSign):
+                yield cause.id, sign.name, sign
+
+
+def held_rules(book: Rulebook, said: Sayings) -> Iterator[HeldRule]:
+    """
+    The rules of *book* that may be about distributed's own text, held against *said*.
+    """
+    landmarks = {each.id: each for each in book.landmarks}
+    others = topics_of_ours()
+    for owner, name, rule in rules(book):
+        held: Held | None
+        match rule:
+            case LogSign() | Landmark():
+                held = Speech(rule, said.lowered)
+            case EventSign():
+                held = of_event(rule, said, others)
+            case ExceptionSign():
+                held = of_exception(rule, said)
+            case LandmarkSign(landmark=landmark):
+                held = of_landmark(rule, landmarks[landmark], said) if landmark in landmarks else None
+        if held is not None:
+            claimed = claimed_by(rule, landmarks)
+            is_log = isinstance(rule, LogSign | Landmark)
+            yield HeldRule(
+                owner=owner,
+                sign=name,
+                kind=KIND_OF[type(rule)],
+                held=held,
+                claimed=claimed,
+                is_due=not is_log or claimed != Claim(),
+            )
+
+
+def claimed_by(rule: Rule, landmarks: Mapping[str, Landmark]) -> Claim:
+    """
+    The releases that *rule* claims to be worded for; of those of a landmark, where it is about one.
+    """
+    claimed = claim(rule.introduced, rule.removed)
+    if isinstance(rule, LandmarkSign) and (landmark := landmarks.get(rule.landmark)):
+        return claimed.within(claim(landmark.introduced, landmark.removed))
+    return claimed
