@@ -70,7 +70,7 @@ class Answer:
     """
 
     case: Case
-    said: tuple[str, ...]
+    causes: tuple[str, ...]
     #: Probability of the first cause; None when none was named.
     sure: float | None
     seconds: float
@@ -80,14 +80,14 @@ class Answer:
         """
         The first cause is the primary label.
         """
-        return self.said[0] == self.case.right[0]
+        return self.causes[0] == self.case.right[0]
 
     @property
     def is_lenient(self) -> bool:
         """
         The first cause is one of the labels.
         """
-        return self.said[0] in self.case.right
+        return self.causes[0] in self.case.right
 
 
 def cases(folder: Path) -> Iterator[Case]:
@@ -128,7 +128,7 @@ def _labels(label: dict[str, Any]) -> tuple[str, ...]:
     return (label["primary"], *(label.get("secondary") or ()))
 
 
-def answered(case: Case) -> Answer:
+def answer_for(case: Case) -> Answer:
     """
     The answer to one case, from its text alone.
     """
@@ -139,7 +139,7 @@ def answered(case: Case) -> Answer:
     quiet = "none" if diagnosis.outcome == "no-death" else "unknown"
     return Answer(
         case=case,
-        said=said if explained else (quiet,),
+        causes=said if explained else (quiet,),
         sure=diagnosis.causes[0].probability if explained else None,
         seconds=time.perf_counter() - began,
     )
@@ -153,7 +153,7 @@ def rows(answers: Sequence[Answer], name: str, *, goal: float) -> Iterator[Row]:
     alarms = [
         each
         for each in answers
-        if each.case.right[0] == "none" and each.said[0] not in ("none", "unknown", *each.case.right)
+        if each.case.right[0] == "none" and each.causes[0] not in ("none", "unknown", *each.case.right)
     ]
     brash = [each for each in answers if not each.is_lenient and (each.sure or 0) >= CONFIDENT]
     sure = [(each.sure, each.is_lenient) for each in answers if each.sure is not None]
@@ -211,14 +211,14 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--wrong", action="store_true", help="list the cases that were answered wrongly")
     arguments = parser.parse_args()
-    answers = [answered(case) for case in cases(arguments.folder)]
+    answers = [answer_for(case) for case in cases(arguments.folder)]
     if not answers:
         parser.error(f"{arguments.folder} holds no labelled deaths")
     if arguments.wrong:
         for each in answers:
             if not each.is_lenient:
                 print(
-                    f"{each.case.name}: is {each.case.right[0]}, said {each.said[0]} ({each.sure or 0:.2f})"
+                    f"{each.case.name}: is {each.case.right[0]}, said {each.causes[0]} ({each.sure or 0:.2f})"
                 )
     goal = RECORDED_GOAL if any(arguments.folder.glob("*/meta.json")) else REPORTED_GOAL
     publish(rows(answers, arguments.folder.name, goal=goal))

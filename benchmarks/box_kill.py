@@ -28,7 +28,7 @@ from attrs import frozen
 from rows import Row, publish
 
 from workerdiag.recorder.box.contents import BlackBox
-from workerdiag.recorder.box.reader import MISSING, read_box
+from workerdiag.recorder.box.reader import MISSING_PIECE, read_box
 from workerdiag.recorder.box.writer import BoxWriter
 
 THREADS = 3
@@ -59,7 +59,7 @@ def numbers(text: str, most: int = 190) -> tuple[int, int]:
     return thread, number
 
 
-def write_forever(writer: BoxWriter, thread: int, told: memoryview) -> None:
+def write_forever(writer: BoxWriter, thread: int, progress: memoryview) -> None:
     """
     Write to all parts of the box, and note beside it how far that is.
     """
@@ -67,30 +67,30 @@ def write_forever(writer: BoxWriter, thread: int, told: memoryview) -> None:
     while True:
         number += 1
         key = pattern(thread, number)
-        told[at + BEGINNING] = number
+        progress[at + BEGINNING] = number
         writer.started(thread, key, thread + 1, f"thread-{thread}")
-        told[at + BEGUN] = number
+        progress[at + BEGUN] = number
         if number % 4 == 0:
             writer.line(pattern(thread, number, 900).encode())
             writer.sample(process_rss_bytes=number, managed_bytes=number * 3, thread_count=-number)
             writer.lag(number / 4, number / 8)
             writer.state(pattern(thread, number))
             writer.identify(worker=pattern(thread, number))
-        told[at + ENDING] = number
+        progress[at + ENDING] = number
         writer.finished(thread, f"ok-{number}")
-        told[at + ENDED] = number
+        progress[at + ENDED] = number
 
 
-def child(folder: Path, threads: int, told: memoryview, ready: int) -> None:
+def child(folder: Path, threads: int, progress: memoryview, ready: int) -> None:
     """
     A worker with one or several threads; never returns.
     """
     try:
         writer = BoxWriter.create(folder, slots=THREADS)
         for thread in range(1, threads):
-            threading.Thread(target=write_forever, args=(writer, thread, told), daemon=True).start()
+            threading.Thread(target=write_forever, args=(writer, thread, progress), daemon=True).start()
         os.write(ready, b".")
-        write_forever(writer, 0, told)
+        write_forever(writer, 0, progress)
     except BaseException:  # noqa: BLE001  nothing of the parent's may run in the child
         traceback.print_exc()
     finally:
@@ -105,20 +105,20 @@ class Death:
 
     box: BlackBox
     #: By thread: `BEGINNING`, `BEGUN`, `ENDING`, `ENDED`.
-    told: list[list[int]]
+    progress: list[list[int]]
     pid: int
 
 
-def died(folder: Path, threads: int, wait_s: float) -> Death:
+def kill_child(folder: Path, threads: int, wait_s: float) -> Death:
     """
     The box of a child that was killed after *wait_s* seconds of writing.
     """
     memory = mmap.mmap(-1, mmap.PAGESIZE)
-    told = memoryview(memory).cast("Q")
+    progress = memoryview(memory).cast("Q")
     read, ready = os.pipe()
     pid = os.fork()
     if pid == 0:
-        child(folder, threads, told, ready)
+        child(folder, threads, progress, ready)
     os.close(ready)
     os.read(read, 1)
     os.close(read)
@@ -129,7 +129,7 @@ def died(folder: Path, threads: int, wait_s: float) -> Death:
     (path,) = folder.glob(f"*-{pid}-*.box")
     box = read_box(path)
     path.unlink()
-    return Death(box=box, told=[list(told[at * 4 : at * 4 + 4]) for at in range(threads)], pid=pid)
+    return Death(box=box, progress=[list(progress[at * 4 : at * 4 + 4]) for at in range(threads)], pid=pid)
 
 
 def check(death: Death) -> None:
@@ -139,7 +139,7 @@ def check(death: Death) -> None:
     Raises:
         AssertionError: It says something that was not so.
     """
-    box, threads = death.box, len(death.told)
+    box, threads = death.box, len(death.progress)
     assert box.identity["pid"] == str(death.pid)
     if said := box.identity.get("worker"):
         numbers(said)
@@ -148,14 +148,14 @@ def check(death: Death) -> None:
     for each in box.torn:  # pairs are never torn; of rings, what each thread was writing
         assert re.match(r"(finished tasks|samples|lags|pieces of lines): \d of ", each), each
     assert sum(int(re.findall(r"\d+", each)[0]) for each in box.torn) <= threads
-    check_tasks(box, death.told)
+    check_tasks(box, death.progress)
     for sample in box.samples:
         number = sample.process_rss_bytes
         assert number
         assert (sample.managed_bytes, sample.thread_count) == (number * 3, -number)
     assert all(each.gil is not None and each.loop_s == each.gil * 2 for each in box.lags)
     lines = box.lines.splitlines()
-    whole = [each for each in lines if MISSING not in each]
+    whole = [each for each in lines if MISSING_PIECE not in each]
     for line in whole:
         numbers(line.decode(), 900)
     # One thread has incomplete lines at both ends of the ring only. One that waits for the GIL within a
@@ -163,20 +163,20 @@ def check(death: Death) -> None:
     assert threads > 1 or len(lines) - len(whole) <= 2
 
 
-def check_tasks(box: BlackBox, told: list[list[int]]) -> None:
+def check_tasks(box: BlackBox, progress: list[list[int]]) -> None:
     """
     What ran and what ended, thread by thread.
     """
     running = {each.slot: each for each in box.executing}
     assert len(running) == len(box.executing)
-    for thread, (beginning, begun, ending, ended) in enumerate(told):
+    for thread, (beginning, begun, ending, ended) in enumerate(progress):
         if task := running.pop(thread, None):
             slot, number = numbers(task.key)
             assert (slot, task.thread_id, task.thread_name) == (thread, thread + 1, f"thread-{thread}")
-            assert number in {beginning, begun}, (number, told)
-            assert number > ended, (number, told)
+            assert number in {beginning, begun}, (number, progress)
+            assert number > ended, (number, progress)
         else:
-            assert ending >= begun, told  # it had at least begun to say that the task ended
+            assert ending >= begun, progress  # it had at least begun to say that the task ended
         tasks = [numbers(each.key) for each in box.finished if each.slot == thread]
         ends = [number for _, number in tasks]
         assert all(slot == thread for slot, _ in tasks)
@@ -185,9 +185,9 @@ def check_tasks(box: BlackBox, told: list[list[int]]) -> None:
         )
         assert ends == sorted(set(ends))
         assert not ends or ends[-1] <= ending
-        if len(told) == 1 and ended:  # several write over what one of them has just written
+        if len(progress) == 1 and ended:  # several write over what one of them has just written
             assert ends == list(range(ends[0], ends[-1] + 1))
-            assert ends[-1] >= ended, (ends[-1], told)
+            assert ends[-1] >= ended, (ends[-1], progress)
     assert not running
 
 
@@ -207,7 +207,7 @@ def rows(tries: int, seed: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         for nth in range(tries):
             try:
-                death = died(Path(folder), THREADS if nth % 4 == 3 else 1, chance.uniform(0, LONGEST_S))
+                death = kill_child(Path(folder), THREADS if nth % 4 == 3 else 1, chance.uniform(0, LONGEST_S))
                 check(death)
             except Exception:  # noqa: BLE001  whatever it is, it counts
                 traceback.print_exc()

@@ -33,13 +33,13 @@ from attrs import field, frozen
 from rows import Row, publish
 
 import workerdiag
-from workerdiag.recorder.settings import TOPIC
+from workerdiag.recorder.settings import DEATH_TOPIC
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the lab starts and kills real clusters
 
 from lab import tasks
 from lab.cluster import IMPATIENT, Lab
-from lab.kernel import MemoryGroup, UnavailableError, memory_group
+from lab.kernel import LabCgroup, UnavailableError, memory_group
 from lab.processes import Daemon, LabError, wait_until
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ BURST = Way(name="burst OOM in a cgroup", task=tasks.burst, arguments=(GROUP_MB 
 
 
 @frozen
-class Told:
+class Reports:
     """
     What was told of the deaths, by pid.
     """
@@ -132,10 +132,10 @@ class Seat:
         group: The memory cgroup that they live in.
     """
 
-    def __init__(self, lab: Lab, name: str, told: Told, group: MemoryGroup | None = None) -> None:
+    def __init__(self, lab: Lab, name: str, reports: Reports, group: LabCgroup | None = None) -> None:
         self._lab = lab
         self._name = name
-        self._told = told
+        self._reports = reports
         self._group = group
         self._started = 0
         self._dead = ""
@@ -171,7 +171,7 @@ class Seat:
             wait_until(Path(marks[1]).exists, "the task to shoot")
         self._shoot(way, pid)
         self._dead = address
-        problem = self._judged(way, pid, keys)
+        problem = self._judge(way, pid, keys)
         client.cancel([waits, ends])
         return problem
 
@@ -195,23 +195,23 @@ class Seat:
             address = client.run_on_scheduler(address_of, f"{self._name}-{self._started}")
             if address in (None, self._dead):
                 return None
-            said = client.run(tasks.status, workers=[address], nanny=True, on_error="ignore")
+            statuses = client.run(tasks.status, workers=[address], nanny=True, on_error="ignore")
             pids = client.run(os.getpid, workers=[address], on_error="ignore")
-            running = set(said.values()) == {"running"} and address in pids
+            running = set(statuses.values()) == {"running"} and address in pids
             return (address, pids[address]) if running else None
 
         return wait_until(look, f"a worker at {self._name}")
 
-    def _judged(self, way: Way, pid: int, keys: dict[str, bool]) -> str:
+    def _judge(self, way: Way, pid: int, keys: dict[str, bool]) -> str:
         try:
-            wait_until(lambda: self._told.messages.get(pid) or is_gone(self.daemon.pid), "what is told")
+            wait_until(lambda: self._reports.messages.get(pid) or is_gone(self.daemon.pid), "what is told")
             if gone := is_gone(self.daemon.pid):
                 self.daemon.close()
                 self.start()
-            wait_until(lambda: self._told.messages.get(pid), "what is told")
+            wait_until(lambda: self._reports.messages.get(pid), "what is told")
         except LabError:
             return "nothing was told"
-        (message, *more) = self._told.messages[pid]
+        (message, *more) = self._reports.messages[pid]
         exit_, ran = message["exit"], message.get("executing", ())
         if more:
             return f"told {len(more) + 1} times"
@@ -221,10 +221,10 @@ class Seat:
             return f"exit is {exit_}, told by {message['source']}, nanny lives: {message.get('nanny_lives')}"
         if way.crashes:
             expected: object = keys
-            said: object = {each["key"]: each["crashed"] for each in ran}
+            reported: object = {each["key"]: each["crashed"] for each in ran}
         else:
-            expected, said = sorted(keys), sorted(each["key"] for each in ran)
-        return "" if said == expected else f"ran {said}, {message.get('box', 'no box')}"
+            expected, reported = sorted(keys), sorted(each["key"] for each in ran)
+        return "" if reported == expected else f"ran {reported}, {message.get('box', 'no box')}"
 
 
 def address_of(name: str, dask_scheduler: Any) -> str | None:
@@ -255,16 +255,16 @@ def rows(seconds: float, seed: int, busy: int) -> Iterator[Row]:
             stack.callback(subprocess.Popen([sys.executable, "-c", "while True: pass"]).kill)
         lab = stack.enter_context(Lab(folder))
         lab.scheduler(**IMPATIENT)
-        told = Told()
-        seats = started(lab, told)
+        reports = Reports()
+        seats = start_seats(lab, reports)
         client = lab.client(workers=len(seats))
-        client.subscribe_topic(TOPIC, told.hear)
+        client.subscribe_topic(DEATH_TOPIC, reports.hear)
         workerdiag.install(client)
         until = time.monotonic() + seconds
         died, wrong = Counter[str](), Counter[str]()
         with ThreadPoolExecutor(len(seats)) as pool:
             runs = [
-                pool.submit(killed_again_and_again, client, seat, ways, random.Random(seed + nth), until)
+                pool.submit(kill_repeatedly, client, seat, ways, random.Random(seed + nth), until)
                 for nth, (seat, ways) in enumerate(seats.items())
             ]
             for run in runs:
@@ -283,38 +283,38 @@ def rows(seconds: float, seed: int, busy: int) -> Iterator[Row]:
         yield Row(what=f"  {name}", measured=count - wrong[name], unit=f"of {count}")
 
 
-def started(lab: Lab, told: Told) -> dict[Seat, tuple[Choice, ...]]:
+def start_seats(lab: Lab, reports: Reports) -> dict[Seat, tuple[Choice, ...]]:
     """
     The seats, each with its first worker under way, and the ways to die there.
     """
-    seats = {Seat(lab, f"seat{number}", told): WAYS for number in range(SEATS)}
+    seats = {Seat(lab, f"seat{number}", reports): WAYS for number in range(SEATS)}
     try:
         group = lab.enter_context(memory_group(limit_bytes=GROUP_MB * tasks.MB))
     except UnavailableError as problem:
         print(f"without the kernel's memory kills: {problem}", file=sys.stderr)
     else:
-        seats[Seat(lab, "group", told, group)] = (lambda _: BURST,)
+        seats[Seat(lab, "group", reports, group)] = (lambda _: BURST,)
     for seat in seats:
         seat.start()
     return seats
 
 
-def killed_again_and_again(
+def kill_repeatedly(
     client: Client, seat: Seat, ways: tuple[Choice, ...], chance: random.Random, until: float
 ) -> list[tuple[str, str]]:
     """
     The name of each way, and what was wrong with what was told; all ways in turn, each time in another order.
     """
-    said: list[tuple[str, str]] = []
+    results: list[tuple[str, str]] = []
     deck: list[Choice] = []
     while time.monotonic() < until:
         deck = deck or chance.sample(ways, len(ways))
         way = deck.pop()(chance)
         problem = seat.dies(client, way)
-        said.append((way.name, problem))
+        results.append((way.name, problem))
         if problem:
             print(f"{way.name}: {problem}", file=sys.stderr)
-    return said
+    return results
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import workerdiag
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.scene import Scene
 from workerdiag.sources import registry
-from workerdiag.testing import HOSTILE, hostile_server
+from workerdiag.testing import HOSTILE_BEHAVIOURS, hostile_server
 
 TIMEOUT_S = 2.0
 Collect = Callable[[Scene], Iterator[Evidence]]
@@ -66,7 +66,7 @@ def ways() -> Iterator[tuple[str, Collect, bool]]:
     """
     What a source may do, with a name, and whether nobody can tell that it is wrong.
     """
-    for behaviour in HOSTILE:
+    for behaviour in HOSTILE_BEHAVIOURS:
         with hostile_server(behaviour) as url:
             yield f"ask a server that {behaviour}", partial(believing, url), behaviour == "garbage"
     yield "hang", hanging, False
@@ -95,7 +95,7 @@ def believing(url: str, scene: Scene) -> Iterator[Evidence]:
     A source that reads all that a server sends, without a limit.
     """
     with urllib.request.urlopen(url) as answer:
-        yield LogChunk(origin=url, data=answer.read(), whose=scene.victims[0].whose)
+        yield LogChunk(origin=url, data=answer.read(), identity=scene.victims[0].identity)
 
 
 def flooding(scene: Scene, block: bytes = b"x" * 2**20) -> Iterator[Evidence]:
@@ -103,7 +103,7 @@ def flooding(scene: Scene, block: bytes = b"x" * 2**20) -> Iterator[Evidence]:
     A source that does not end.
     """
     while True:
-        yield LogChunk(origin="flood", data=block, whose=scene.victims[0].whose)
+        yield LogChunk(origin="flood", data=block, identity=scene.victims[0].identity)
 
 
 def explained_in_s(exc: KilledWorker, client: Client, collect: Collect) -> tuple[float, set[str]]:

@@ -140,9 +140,9 @@ def off_scheduler(client: Client) -> None:
     """
     It does no more.
     """
-    from workerdiag.recorder.install import leave_scheduler
+    from workerdiag.recorder.install import remove_from_scheduler
 
-    client.run_on_scheduler(leave_scheduler)
+    client.run_on_scheduler(remove_from_scheduler)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,12 @@ from silent_peers import environment, makers, silent_client, silent_port
 
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, Identity, LogText
 from workerdiag.model.scene import Scene, Victim
-from workerdiag.sources.host.locations import ask_places
+from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.host.probes import kernel, machine
 from workerdiag.sources.host.source import HostSource
 from workerdiag.sources.logs import LogSource
 from workerdiag.sources.registry import SHIPPED
-from workerdiag.testing import HOSTILE, hostile_server
+from workerdiag.testing import HOSTILE_BEHAVIOURS, hostile_server
 
 BUDGET_S = 1.0
 TRIES = 3
@@ -57,7 +57,7 @@ def of_source(name: str, make: Make) -> Iterator[Row]:
     """
     Seconds that a source takes while all that it asks hangs; none where its package is not installed.
     """
-    tries = [asked(make, BUDGET_S) for _ in range(TRIES)]
+    tries = [time_source(make, BUDGET_S) for _ in range(TRIES)]
     for _, pieces in tries:
         reasons = {each.reason for each in pieces if isinstance(each, Gap)}
         if reasons == {"not-installed"}:
@@ -67,7 +67,7 @@ def of_source(name: str, make: Make) -> Iterator[Row]:
     yield seconds(f"{name}, whom it asks hangs, budget {BUDGET_S:g} s", max(tries)[0], 1.1 * BUDGET_S)
 
 
-def asked(make: Make, budget_s: float) -> tuple[float, list[Evidence]]:
+def time_source(make: Make, budget_s: float) -> tuple[float, list[Evidence]]:
     """
     Seconds that asking takes, and what is said.
     """
@@ -90,7 +90,7 @@ def two_inputs(silent: object) -> Row:
     """
     A pipe is left alone after its share of the time, where another input waits.
     """
-    taken_s, pieces = asked(lambda: LogSource([silent, LogText("distributed.nanny - INFO - x\n")]), 2.5)
+    taken_s, pieces = time_source(lambda: LogSource([silent, LogText("distributed.nanny - INFO - x\n")]), 2.5)
     assert len(pieces) > 1, "the other input was not read"
     return seconds("LogSource, a pipe that nobody writes to and a text, budget 2.5 s", taken_s, 2.0)
 
@@ -102,7 +102,7 @@ def many_files(make: Make, folder: Path) -> Row:
     for number in range(10_000):
         (folder / f"dask-worker-{number + 100}.err").touch()
     (folder / "dask-worker-17.err").write_text("distributed.worker - INFO - x\n")
-    taken_s, pieces = asked(make, BUDGET_S)
+    taken_s, pieces = time_source(make, BUDGET_S)
     assert not any(isinstance(each, Gap) for each in pieces), pieces
     return seconds(f"LogDirectorySource, 10,000 files, budget {BUDGET_S:g} s", taken_s, 1.1 * BUDGET_S)
 
@@ -112,27 +112,27 @@ def of_the_host() -> Iterator[Row]:
     The machine that we run on, asked in this process, and the parts of its answer that may hang.
     """
     dead = Victim(
-        whose=Identity(worker="tcp://127.0.0.1:1", pid=2**22 + 5, host="127.0.0.1"), when=time.time()
+        identity=Identity(worker="tcp://127.0.0.1:1", pid=2**22 + 5, host="127.0.0.1"), when=time.time()
     )
-    places, _ = ask_places(None, [dead], within_s=BUDGET_S)
-    scene = Scene(victims=(dead,), places=tuple(places))
-    taken_s, _ = asked(partial(HostSource, scene), BUDGET_S)
+    places, _ = find_locations(None, [dead], within_s=BUDGET_S)
+    scene = Scene(victims=(dead,), locations=tuple(places))
+    taken_s, _ = time_source(partial(HostSource, scene), BUDGET_S)
     yield seconds(f"HostSource, this machine, budget {BUDGET_S:g} s", taken_s, BUDGET_S)
-    away = Victim(whose=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7"))
+    away = Victim(identity=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7"))
     client = silent_client()
     yield seconds(
         "where the dead lived, nobody answers, given 0.5 s",
-        timed(lambda: ask_places(client, [away], within_s=0.5)),
+        timed(lambda: find_locations(client, [away], within_s=0.5)),
         0.7,
     )
-    with patch.object(machine, "_space", lambda _: time.sleep(10)):
+    with patch.object(machine, "_disk_space", lambda _: time.sleep(10)):
         budget = {"pids": [], "budget_s": 0.3}
         yield seconds("a machine whose disks hang, given 0.3 s", timed(lambda: machine.read(budget)), 1.0)
     with (
         patch.object(kernel, "_kmsg", unreadable),
         patch.object(kernel, "_klogctl", unreadable),
         patch.object(kernel, "SYSTEMD", "/"),
-        patch.object(kernel, "_FILES", ()),
+        patch.object(kernel, "_SYSLOG_FILES", ()),
     ):
         budget = {"since_s": 60, "budget_s": 0.3}
         yield seconds("a journal that hangs, given 0.3 s", timed(lambda: kernel.read(budget)), 1.0)
@@ -144,12 +144,12 @@ def of_hostile_servers(known: dict[str, Make]) -> Iterator[Row]:
     """
     taken = []
     with tempfile.TemporaryDirectory() as folder:
-        for behaviour in (each for each in HOSTILE if each != "hangs"):
+        for behaviour in (each for each in HOSTILE_BEHAVIOURS if each != "hangs"):
             with hostile_server(behaviour) as url, patch.dict(os.environ, environment(url, Path(folder))):
-                taken.append(asked(known["KubernetesSource"], 10.0)[0])
+                taken.append(time_source(known["KubernetesSource"], 10.0)[0])
         yield seconds("KubernetesSource, servers that answer badly, the slowest", max(taken), 5.0)
         with hostile_server("floods") as url, patch.dict(os.environ, environment(url, Path(folder))):
-            taken_s, _ = asked(known["Ec2Source"], 5.0)
+            taken_s, _ = time_source(known["Ec2Source"], 5.0)
         yield seconds("Ec2Source, an answer of 100 MB, budget 5 s", taken_s, 5.5)
 
 

@@ -25,13 +25,13 @@ from live import scheduler
 from rows import Row, publish, seconds, timed
 
 import workerdiag
-from workerdiag.cli import DEATHS, main
+from workerdiag.cli import DEMO_DEATHS, main
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.exception import exception_facts
-from workerdiag.sources.host.locations import ask_places
+from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.host.source import HostSource
-from workerdiag.sources.scene import scene_of, victims_of
+from workerdiag.sources.scene import find_victims, make_scene
 
 BUDGET_S = 1.0
 TIMEOUT_S = 6.0
@@ -58,7 +58,7 @@ def rows() -> Iterator[Row]:
     yield seconds(
         "workerdiag explain --scheduler, twice, which is silent, timeout 1 s", silent_s(), 2 * 1.1 + 2
     )
-    yield seconds("workerdiag demo, the slowest of its deaths", max(map(demo_s, DEATHS)), 60)
+    yield seconds("workerdiag demo, the slowest of its deaths", max(map(demo_s, DEMO_DEATHS)), 60)
 
 
 def frozen_scheduler_s() -> float:
@@ -66,7 +66,7 @@ def frozen_scheduler_s() -> float:
     Seconds until the scheduler is left alone.
     """
     with scheduler() as (process, address), Client(address) as client, frozen(process.pid):
-        taken_s, pieces = asked(client, BUDGET_S)
+        taken_s, pieces = time_round(client, BUDGET_S)
     assert [each.reason for each in pieces if isinstance(each, Gap)] == ["timed-out"], pieces
     return taken_s
 
@@ -88,7 +88,7 @@ def frozen_nanny_s() -> tuple[float, float]:
         with frozen(first):
             problem = future.exception(timeout=30)
             assert isinstance(problem, KilledWorker), problem
-            taken_s, pieces = asked(client, BUDGET_S, problem)
+            taken_s, pieces = time_round(client, BUDGET_S, problem)
             assert any(isinstance(each, Gap) and each.reason == "timed-out" for each in pieces), pieces
             explained_s = timed(lambda: workerdiag.explain(problem, client, timeout=TIMEOUT_S))
     return taken_s, explained_s
@@ -102,9 +102,9 @@ def dead_scheduler_s() -> float:
         client = Client(address)
         process.kill()
         process.wait()
-        gone_s, _ = asked(client, 5.0)
+        gone_s, _ = time_round(client, 5.0)
         client.close(timeout=1)
-        closed_s, _ = asked(client, 5.0)
+        closed_s, _ = time_round(client, 5.0)
     return gone_s + closed_s
 
 
@@ -117,12 +117,12 @@ def local_cluster_s() -> tuple[float, float]:
         LocalCluster(n_workers=1, dashboard_address="127.0.0.1:0", silence_logs=50) as cluster,
         Client(cluster) as client,
     ):
-        victims = victims_of(exception_facts(client.submit(os._exit, 3).exception(timeout=60)))
+        victims = find_victims(exception_facts(client.submit(os._exit, 3).exception(timeout=60)))
         began = time.perf_counter()
-        places, gaps = ask_places(client, victims, within_s=2)
+        places, gaps = find_locations(client, victims, within_s=2)
         places_s = time.perf_counter() - began
         assert not gaps, gaps
-        source = HostSource(scene_of(victims, places, client))
+        source = HostSource(make_scene(victims, places, client))
         return places_s, timed(lambda: list(source.collect(budget_s=3)))
 
 
@@ -161,12 +161,14 @@ def crash() -> None:
     os._exit(3)
 
 
-def asked(client: Client, budget_s: float, exc: BaseException | None = None) -> tuple[float, list[Evidence]]:
+def time_round(
+    client: Client, budget_s: float, exc: BaseException | None = None
+) -> tuple[float, list[Evidence]]:
     """
     Seconds for one round of questions, and the answers.
     """
     facts = exception_facts(exc) if exc is not None else []
-    about = tuple(each.whose for each in facts if getattr(each, "whose", None) and each.whose.worker)
+    about = tuple(each.identity for each in facts if getattr(each, "identity", None) and each.identity.worker)
     began = time.perf_counter()
     pieces = list(ClusterSource(client, about=about).collect(budget_s=budget_s))
     return time.perf_counter() - began, pieces

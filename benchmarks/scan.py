@@ -50,9 +50,9 @@ def rows(sizes: list[int]) -> Iterator[Row]:
             long_line = LONG_LINE if mib == max(sizes) and mib * MIB > 2 * LONG_LINE else 0
             logs.write(path, mib * MIB, long_line=long_line)
             taken_s, peak_mib = explained(path)
-            told = f"{mib} MiB" + (", a line of 100 MB in it" if long_line else "")
-            yield Row(what=f"explain {told}: speed", measured=mib * 1.048576 / taken_s, unit="MB/s")
-            yield Row(what=f"explain {told}: peak memory", measured=peak_mib, unit="MiB", goal=200)
+            label = f"{mib} MiB" + (", a line of 100 MB in it" if long_line else "")
+            yield Row(what=f"explain {label}: speed", measured=mib * 1.048576 / taken_s, unit="MB/s")
+            yield Row(what=f"explain {label}: peak memory", measured=peak_mib, unit="MiB", goal=200)
             if mib == sizes[len(sizes) // 2]:
                 yield from compared(path, mib * 1.048576, taken_s)
             path.unlink()

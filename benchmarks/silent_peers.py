@@ -19,7 +19,7 @@ from typing import Any
 from attrs import evolve
 
 from workerdiag.model.evidence import EvidenceSource, Identity
-from workerdiag.model.scene import Place, Scene
+from workerdiag.model.scene import Location, Scene
 from workerdiag.sources.batch.htcondor import HTCondorSource
 from workerdiag.sources.batch.log_directory import LogDirectorySource
 from workerdiag.sources.batch.lsf import LSFSource
@@ -73,7 +73,7 @@ def environment(url: str, folder: Path) -> Mapping[str, str]:
     The variables that lead all sources to the server at *url*, and to commands in *folder* that sleep.
     """
     for name in COMMANDS:
-        fake_batch_system.command(folder, name, "exec sleep 600")
+        fake_batch_system.install_command(folder, name, "exec sleep 600")
     config = {
         "clusters": [{"name": "c", "cluster": {"server": url}}],
         "users": [{"name": "u", "user": {"token": "not-a-token"}}],
@@ -101,7 +101,7 @@ def makers(url: str, folder: Path) -> dict[str, Callable[[], EvidenceSource]]:
     """
     ecs = scene(victim("tcp://10.0.1.2:34937", name="3"), cluster=_cluster_of_ecs())
     (folder / "logs").mkdir()
-    job = fake_batch_system.Job("w-0", "17", log_directory=str(folder / "logs"))
+    job = fake_batch_system.FakeJob("w-0", "17", log_directory=str(folder / "logs"))
     jobs = fake_batch_system.scene(
         fake_batch_system.victim(NOW), of=fake_batch_system.cluster("SLURMCluster", job)
     )
@@ -226,11 +226,11 @@ def _coiled() -> Scene:
 
 def _in_a_unit() -> Scene:
     host = Identity(host="10.0.0.4")
-    here = Place(role="client", whose=host, hostname="box")
-    nanny = Place(
-        role="nanny", whose=host, hostname="box", cgroups={"": "/system.slice/dask-worker@1.service"}
+    here = Location(role="client", identity=host, hostname="box")
+    nanny = Location(
+        role="nanny", identity=host, hostname="box", cgroups={"": "/system.slice/dask-worker@1.service"}
     )
-    return scene(victim("tcp://10.0.0.4:34937"), places=(here, nanny))
+    return scene(victim("tcp://10.0.0.4:34937"), locations=(here, nanny))
 
 
 def _frozen() -> Scene:

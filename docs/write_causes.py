@@ -16,7 +16,7 @@ from pathlib import Path
 
 import workerdiag
 from workerdiag.model.rules import Cause, LogSign, NextLook
-from workerdiag.scoring.advice import filled
+from workerdiag.scoring.advice import fill_text
 
 FOLDER = Path(__file__).parent / "causes"
 #: Messages that a page shows of a cause, at most.
@@ -38,7 +38,7 @@ def page(cause: Cause) -> Iterator[str]:
     The lines of the page of one cause.
     """
     yield from (f"# {cause.title}", "", f"`{cause.id}`, revision {cause.revision}", "", cause.why.strip())
-    advised = [filled(each.do, {}) for each in cause.mitigations]  # without the numbers of a death
+    advised = [fill_text(each.do, {}) for each in cause.mitigations]  # without the numbers of a death
     yield from _section("What to do", [f"{number}. {each}" for number, each in enumerate(advised, 1)])
     yield from _section("How it shows", list(_messages(cause)))
     yield from _section(

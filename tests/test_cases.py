@@ -16,7 +16,7 @@ import pytest
 
 import workerdiag
 from workerdiag.authoring.evaluate import incident_problems
-from workerdiag.authoring.incidents import explained, read_incidents
+from workerdiag.authoring.incidents import explain_logs, read_incidents
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import EventSign, Rulebook
 
@@ -54,7 +54,7 @@ def test_the_chances_of_a_case_sum_to_one(case):
     """
     All causes and unknown share the whole of our belief, whatever was seen.
     """
-    findings = explained(INCIDENTS[case].logs, *shipped())
+    findings = explain_logs(INCIDENTS[case].logs, *shipped())
     whole = sum(cause.probability for cause in findings.causes) + findings.unknown_probability
     assert whole == pytest.approx(1.0)
 

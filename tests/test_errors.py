@@ -57,5 +57,5 @@ def test_every_error_can_be_worded(problem, text):
     """
     In bounded text that can be written anywhere, whatever its own str() does.
     """
-    assert errors.worded(problem) == text
-    assert len(errors.said_by(ValueError("é" * 10**6))) < 100_000
+    assert errors.describe_error(problem) == text
+    assert len(errors.error_text(ValueError("é" * 10**6))) < 100_000

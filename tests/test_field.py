@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import workerdiag
-from workerdiag.authoring.incidents import read_incidents, unknown_names
+from workerdiag.authoring.incidents import read_incidents, unknown_expectations
 
 FIELD = Path(__file__).parent / "field"
 INCIDENTS = read_incidents(FIELD)
@@ -22,7 +22,7 @@ def test_field_incidents_expect_what_can_be_answered():
     """
     Every expected answer is a cause that ships, or an outcome.
     """
-    assert list(unknown_names(INCIDENTS, workerdiag.load_rulebook(packs=False))) == []
+    assert list(unknown_expectations(INCIDENTS, workerdiag.load_rulebook(packs=False))) == []
 
 
 @pytest.mark.parametrize("outcome", ["unknown", "no-death"])

@@ -13,7 +13,7 @@ import pytest
 
 from workerdiag.model.evidence import Event, Evidence, Gap, ProcessExit
 from workerdiag.model.scene import Scene
-from workerdiag.testing import HOSTILE, a_scene, check_source, hostile_server
+from workerdiag.testing import HOSTILE_BEHAVIOURS, check_source, example_scene, hostile_server
 
 
 class RackPower:
@@ -37,7 +37,7 @@ class RackPower:
                     source=self.name, reason="unreachable", detail=str(problem), remedy=f"curl {self._url}"
                 )
                 return
-            yield Event(topic="rack-power", fields={"said": said}, whose=victim.whose)
+            yield Event(topic="rack-power", fields={"said": said}, identity=victim.identity)
 
 
 class Does:
@@ -75,13 +75,13 @@ def test_a_good_source_passes():
     check_source(lambda: Does(tuple), budget_s=0.2)
 
 
-@pytest.mark.parametrize("behaviour", HOSTILE)
+@pytest.mark.parametrize("behaviour", HOSTILE_BEHAVIOURS)
 def test_a_source_that_turns_trouble_into_gaps_passes(behaviour):
     """
     Whatever the server does, the ten lines of the documentation keep all promises.
     """
     with hostile_server(behaviour) as url:
-        check_source(lambda: RackPower(a_scene(), url), budget_s=1.0, must_gap=behaviour != "floods")
+        check_source(lambda: RackPower(example_scene(), url), budget_s=1.0, must_gap=behaviour != "floods")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_change_of_the_place_is_noticed():
 
     def writes() -> list[Evidence]:
         rows.append(1)
-        return [ProcessExit(whose=a_scene().victims[0].whose, status=1)]
+        return [ProcessExit(identity=example_scene().victims[0].identity, status=1)]
 
     with pytest.raises(AssertionError, match="place that is asked"):
         check_source(lambda: Does(writes), budget_s=0.2, state=lambda: list(rows))

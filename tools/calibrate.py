@@ -21,15 +21,15 @@ from calibration_page import (
     error_by_chance,
     grade_table,
     in_order,
-    kept,
     measured,
+    read_measures,
     support_table,
     with_release,
 )
 from grading import graded, supporting, tellable
 
 import workerdiag
-from workerdiag.authoring.incidents import KnownIncident, answer, explained, read_incidents
+from workerdiag.authoring.incidents import KnownIncident, explain_logs, findings_answer, read_incidents
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import Rulebook
 
@@ -46,9 +46,9 @@ def answers(incidents: Sequence[KnownIncident], book: Rulebook, matcher: Matcher
     """
     found = []
     for each in incidents:
-        findings = explained(each.logs, book, matcher)
+        findings = explain_logs(each.logs, book, matcher)
         if findings.outcome == "explained" and findings.top is not None:
-            right = answer(findings) in each.expected
+            right = findings_answer(findings) in each.expected
             rests_on = supporting(findings.top.id, each, book, matcher)
             found.append(
                 Answer(case=each.name, sure=findings.top.probability, right=right, rests_on=rests_on)
@@ -62,7 +62,7 @@ def wrong_all_clears(incidents: Sequence[KnownIncident], book: Rulebook, matcher
     """
     for each in incidents:
         died = "no-death" not in each.expected and not each.quiet
-        if died and explained(each.logs, book, matcher).outcome == "no-death":
+        if died and explain_logs(each.logs, book, matcher).outcome == "no-death":
             yield f"wrong all-clear: {each.name}"
 
 
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if write:
         PAGE.write_text(page, encoding="utf-8")
     problems = [
-        *worse(measured(found), book.release, kept(page if write else before)),
+        *worse(measured(found), book.release, read_measures(page if write else before)),
         *wrong_all_clears(incidents, book, matcher),
     ]
     print(*problems, sep="\n", file=sys.stderr)

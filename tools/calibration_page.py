@@ -96,7 +96,7 @@ def bins(answers: Sequence[Answer]) -> dict[int, list[Answer]]:
     return dict(sorted(sorted_in.items()))
 
 
-def kept(page: str) -> dict[str, Measures]:
+def read_measures(page: str) -> dict[str, Measures]:
     """
     The measures of each release, as the text of a page has them, oldest first.
     """
@@ -117,7 +117,7 @@ def with_release(page: str, release: str, answers: Sequence[Answer], grades: str
         answers: What was promised and came true.
         grades: Its table of grades (`grade_table`).
     """
-    rows = {**kept(page), release: measured(answers)}
+    rows = {**read_measures(page), release: measured(answers)}
     sections = {found[1]: found[2].strip("\n") for found in _SECTION.finditer(page)}
     sections[release] = f"{_reliability(answers)}\n\n{grades}"
     lines = "\n".join(_row(each, rows[each]) for each in sorted(rows, key=in_order))
@@ -138,14 +138,14 @@ def support_table(answers: Sequence[Answer]) -> str:
     for each in answers:
         if each.rests_on is not None:
             rank = list(GRADES).index(each.rests_on.grade)
-            key = (rank, min(_MANY_FACTS, each.rests_on.fact_count), each.rests_on.is_end_told)
+            key = (rank, min(_MANY_FACTS, each.rests_on.fact_count), each.rests_on.is_end_known)
             groups.setdefault(key, []).append(each)
-    for (rank, count, told), some in sorted(groups.items()):
+    for (rank, count, is_end_known), some in sorted(groups.items()):
         sure = sum(each.sure for each in some) / len(some)
         right = sum(each.right for each in some) / len(some)
         facts = f"{count} or more" if count == _MANY_FACTS else str(count)
         rows.append(
-            f"| {list(GRADES)[rank]} | {facts} | {'yes' if told else 'no'} "
+            f"| {list(GRADES)[rank]} | {facts} | {'yes' if is_end_known else 'no'} "
             f"| {len(some)} | {sure:.2f} | {right:.2f} |"
         )
     return "\n".join(rows)
@@ -161,11 +161,11 @@ def grade_table(grades: Mapping[str, Counted], incident_count: int) -> str:
     ]
     for grade, counted in grades.items():
         ratio = counted.ratio
-        said = f"measured {ratio.value:.0f} ({ratio.low:.0f} to {ratio.high:.0f})"
+        note = f"measured {ratio.value:.0f} ({ratio.low:.0f} to {ratio.high:.0f})"
         rows.append(
             f"| {grade} | {GRADES[grade]:.0f} | {counted.true_shown} of {counted.true_pairs} "
             f"| {counted.false_shown} of {counted.false_pairs} "
-            f"| judgement, checked: {said} on {incident_count} incidents |"
+            f"| judgement, checked: {note} on {incident_count} incidents |"
         )
     return "\n".join(rows)
 

@@ -22,7 +22,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @frozen(kw_only=True)
-class Recorded:
+class LoggedEvent:
     """
     An event that the scheduler is told to keep (``log_event``).
     """
@@ -37,7 +37,7 @@ class Recorded:
 
 
 @frozen
-class Defined:
+class ExceptionClass:
     """
     A class of exceptions.
     """
@@ -49,7 +49,7 @@ class Defined:
 
 
 @frozen
-class Raised:
+class RaisedException:
     """
     An exception with a text: given where it is raised by name, or of the class's own.
     """
@@ -68,11 +68,11 @@ class Raised:
         return (f"{self.type}: {self.text[0]}", *self.text[1:])
 
 
-Happening = Recorded | Defined | Raised
+SourceEvent = LoggedEvent | ExceptionClass | RaisedException
 
 
 @lru_cache(maxsize=4096)  # most modules are the same in neighbouring releases
-def happenings_of_source(source: str) -> frozenset[Happening]:
+def events_of_source(source: str) -> frozenset[SourceEvent]:
     """
     What one module records, defines and raises.
     """
@@ -80,26 +80,26 @@ def happenings_of_source(source: str) -> frozenset[Happening]:
         tree = ast.parse(source)
     except SyntaxError:  # ``async`` as a name, before Python 3.7
         return frozenset()
-    return frozenset(_happenings(tree))
+    return frozenset(_events(tree))
 
 
-def _happenings(tree: ast.Module) -> Iterator[Happening]:
+def _events(tree: ast.Module) -> Iterator[SourceEvent]:
     errors: set[str] = set()
     for node in ast.walk(tree):
         match node:
             case ast.ClassDef(name=name, bases=bases):
                 if any((base := _last_name(each)) in errors or _OF_ERRORS.search(base) for each in bases):
                     errors.add(name)
-                    yield Defined(name)
-                    yield from (Raised(name, each) for each in strings(node))
+                    yield ExceptionClass(name)
+                    yield from (RaisedException(name, each) for each in strings(node))
             case ast.Raise(exc=ast.Call(func=function, args=[text, *_])):
-                if told := template_of(text):
-                    yield Raised(_last_name(function), told)
+                if template := template_of(text):
+                    yield RaisedException(_last_name(function), template)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from _recorded(node)
+                yield from _logged_events(node)
 
 
-def _recorded(function: _Function) -> Iterator[Recorded]:
+def _logged_events(function: _Function) -> Iterator[LoggedEvent]:
     """
     The events of one function: those it logs, and that which ``to_event`` returns to be logged.
     """
@@ -118,7 +118,7 @@ def _recorded(function: _Function) -> Iterator[Recorded]:
         topics = _topics(topic)
         for fields in _messages(message, function):
             if any(topics) or fields:  # else it only passes on what it is given
-                yield Recorded(topics=topics, fields=fields)
+                yield LoggedEvent(topics=topics, fields=fields)
 
 
 def _topics(node: ast.expr | None) -> tuple[Value, ...]:

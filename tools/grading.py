@@ -13,13 +13,13 @@ from math import exp, log, sqrt
 from attrs import define, frozen
 
 from workerdiag.authoring.incidents import KnownIncident, evidence_of
-from workerdiag.correlation.clock_sync import on_one_clock
+from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.correlation.incident import Case, assemble
 from workerdiag.matching.match import match
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import GRADES, Rulebook
-from workerdiag.scoring.distribution import Support
-from workerdiag.scoring.evaluate import judge
+from workerdiag.scoring.distribution import CauseScore
+from workerdiag.scoring.evaluate import evaluate_cases
 
 #: Standard errors that 95 of 100 true values lie within.
 _WIDTH = 1.96
@@ -46,7 +46,7 @@ class RestsOn:
     grade: str
     #: Facts that speak for it, hints aside.
     fact_count: int
-    is_end_told: bool
+    is_end_known: bool
 
 
 @define
@@ -134,9 +134,9 @@ def supporting(cause_id: str, incident: KnownIncident, book: Rulebook, matcher: 
     if best is None:
         return None
     return RestsOn(
-        grade=max((seen.sign.grade for seen in best.shown), key=lambda grade: GRADES[grade]),
+        grade=max((seen.sign.grade for seen in best.evidence), key=lambda grade: GRADES[grade]),
         fact_count=sum(fact > log(GRADES["hint"]) for fact in best.facts),
-        is_end_told=best.is_end_told,
+        is_end_known=best.is_end_known,
     )
 
 
@@ -150,23 +150,23 @@ def _grades_that_counted(incident: KnownIncident, book: Rulebook, matcher: Match
     return shown
 
 
-def _supports(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> list[Support]:
+def _supports(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> list[CauseScore]:
     """
     What speaks for each cause, in any death of *incident*.
     """
     evidence = list(evidence_of(incident.logs))
-    matches, _ = on_one_clock(match(evidence, book, matcher))
+    matches, _ = synchronize_clocks(match(evidence, book, matcher))
     found = assemble(matches, evidence)
-    judged = judge(found.cases, found, book) + judge((Case(end=None),), found, book)
-    return [support for each in judged for support in each.supports]
+    judged = evaluate_cases(found.cases, found, book) + evaluate_cases((Case(end=None),), found, book)
+    return [support for each in judged for support in each.cause_scores]
 
 
-def _strongest(support: Support) -> Iterable[str]:
+def _strongest(support: CauseScore) -> Iterable[str]:
     """
     The grade that each event counts with: that of its strongest sign.
     """
     strongest: dict[str, str] = {}
-    for seen in support.shown:
+    for seen in support.evidence:
         event = seen.sign.event or seen.sign.name
         before = strongest.get(event)
         if before is None or GRADES[seen.sign.grade] > GRADES[before]:

@@ -97,7 +97,7 @@ def spans(releases: Collection[Version], looked_at: Sequence[Version]) -> str:
 
     A range that reaches the newest one is left open.
     """
-    told: list[str] = []
+    ranges: list[str] = []
     first: Version | None = None
     for index, release in enumerate(looked_at):
         if release not in releases:
@@ -105,8 +105,8 @@ def spans(releases: Collection[Version], looked_at: Sequence[Version]) -> str:
         first = first or release
         is_newest = index + 1 == len(looked_at)
         if is_newest or looked_at[index + 1] not in releases:
-            told.append(
+            ranges.append(
                 f"{first}-" if is_newest else str(first) if first == release else f"{first}-{release}"
             )
             first = None
-    return ", ".join(told)
+    return ", ".join(ranges)

@@ -28,10 +28,10 @@ def known_releases() -> list[Version]:
     Raises:
         NoReleaseError: pip does not answer.
     """
-    told = _pip("index", "versions", _PACKAGE)
-    listed = re.search(r"Available versions:\s*(.+)", told)
+    output = _pip("index", "versions", _PACKAGE)
+    listed = re.search(r"Available versions:\s*(.+)", output)
     if listed is None:
-        raise NoReleaseError(told)
+        raise NoReleaseError(output)
     # the very first uploads had wheels whose platform pip takes for a part of the version
     named = [each.strip() for each in listed[1].split(",") if re.fullmatch(r"\s*[\d.]+\d\s*", each)]
     return sorted(Version(each) for each in named)

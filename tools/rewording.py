@@ -9,15 +9,15 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rule_check import Held
-    from vocabulary import Sayings, Utterance
+    from rule_check import CheckedText
+    from vocabulary import Utterance, Vocabulary
 
 #: How alike two messages must be for one to be taken for the other's new wording (difflib's ratio).
 _ALIKE = 0.5
 _MOST_SHOWN = 3
 
 
-def rewordings(held: Held, older: Sayings, newer: Sayings) -> Iterator[str]:
+def rewordings(held: CheckedText, older: Vocabulary, newer: Vocabulary) -> Iterator[str]:
     """
     What of a rule *older* says and *newer* does not, and what *newer* may say instead.
     """
@@ -36,10 +36,10 @@ def shown(utterance: Utterance) -> str:
     return "…".join(utterance) if isinstance(utterance, tuple) else str(utterance)
 
 
-def _closest(gone: list[str], older: Sayings, newer: Sayings) -> list[str]:
+def _closest(gone: list[str], older: Vocabulary, newer: Vocabulary) -> list[str]:
     """
     Of all that is new in *newer*, what is most like what is gone.
     """
-    new = [*(newer.templates - older.templates), *(newer.happenings - older.happenings)]
+    new = [*(newer.templates - older.templates), *(newer.events - older.events)]
     texts = sorted(map(shown, new))
     return [each for text in gone for each in get_close_matches(text, texts, n=1, cutoff=_ALIKE)]

@@ -8,15 +8,15 @@ from collections.abc import Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
-from evidence_check import of_event, of_exception, of_landmark
+from evidence_check import check_event_sign, check_exception_sign, check_landmark_sign
 from own_topics import topics_of_ours
 from ranges import Claim, claim
-from template_match import Speech
+from template_match import TemplateMatch
 
 from workerdiag.model.rules import EventSign, ExceptionSign, Landmark, LandmarkSign, LogSign, Rulebook
 
 if TYPE_CHECKING:
-    from vocabulary import Sayings, Utterance
+    from vocabulary import Utterance, Vocabulary
 
 Rule = Landmark | LogSign | EventSign | ExceptionSign | LandmarkSign
 
@@ -29,7 +29,7 @@ KIND_OF: dict[type[Rule], str] = {
 }
 
 
-class Held(Protocol):
+class CheckedText(Protocol):
     """
     One rule, held against all that any release says.
     """
@@ -40,19 +40,19 @@ class Held(Protocol):
         Whether nobody but distributed says what the rule is about.
         """
 
-    def is_in(self, said: Container[object], *, surely: bool = False) -> bool:
+    def is_in(self, vocabulary: Container[object], *, surely: bool = False) -> bool:
         """
         Whether a release that says so much can say it; *surely*: and cannot but.
         """
 
-    def wordings(self, said: Container[object]) -> frozenset[Utterance]:
+    def wordings(self, vocabulary: Container[object]) -> frozenset[Utterance]:
         """
-        Of what the rule matches, that which is in *said*.
+        Of what the rule matches, that which is in *vocabulary*.
         """
 
 
 @frozen(kw_only=True)
-class HeldRule:
+class RuleCheck:
     """
     A rule that is about distributed's own text, and whose it is.
     """
@@ -61,7 +61,7 @@ class HeldRule:
     owner: str
     sign: str
     kind: str
-    held: Held
+    held: CheckedText
     claimed: Claim
     #: Whether it must be said by some release; else it may be another's text.
     is_due: bool
@@ -78,27 +78,31 @@ def rules(book: Rulebook) -> Iterator[tuple[str, str, Rule]]:
                 yield cause.id, sign.name, sign
 
 
-def held_rules(book: Rulebook, said: Sayings) -> Iterator[HeldRule]:
+def check_rules(book: Rulebook, vocabulary: Vocabulary) -> Iterator[RuleCheck]:
     """
-    The rules of *book* that may be about distributed's own text, held against *said*.
+    The rules of *book* that may be about distributed's own text, held against *vocabulary*.
     """
     landmarks = {each.id: each for each in book.landmarks}
     others = topics_of_ours()
     for owner, name, rule in rules(book):
-        held: Held | None
+        held: CheckedText | None
         match rule:
             case LogSign() | Landmark():
-                held = Speech(rule, said.lowered)
+                held = TemplateMatch(rule, vocabulary.lowered)
             case EventSign():
-                held = of_event(rule, said, others)
+                held = check_event_sign(rule, vocabulary, others)
             case ExceptionSign():
-                held = of_exception(rule, said)
+                held = check_exception_sign(rule, vocabulary)
             case LandmarkSign(landmark=landmark):
-                held = of_landmark(rule, landmarks[landmark], said) if landmark in landmarks else None
+                held = (
+                    check_landmark_sign(rule, landmarks[landmark], vocabulary)
+                    if landmark in landmarks
+                    else None
+                )
         if held is not None:
             claimed = claimed_by(rule, landmarks)
             is_log = isinstance(rule, LogSign | Landmark)
-            yield HeldRule(
+            yield RuleCheck(
                 owner=owner,
                 sign=name,
                 kind=KIND_OF[type(rule)],

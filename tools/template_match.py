@@ -20,7 +20,7 @@ from fixed_text import LEAST_LETTERS, fixed_runs
 
 from workerdiag.matching.regex import pattern
 from workerdiag.matching.scan.literals import literals
-from workerdiag.matching.text.line_parser import take_apart
+from workerdiag.matching.text.line_parser import parse_line
 from workerdiag.model.rules import Landmark, LogSign
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ Span = tuple[int, int]
 
 
 @frozen(kw_only=True)
-class Made:
+class TemplateSpans:
     """
     What one template makes of a line: the characters it fixes, and those in its gaps.
     """
@@ -81,7 +81,7 @@ class Made:
     only_in_gap: bool = False
 
 
-class Speech:
+class TemplateMatch:
     """
     One rule, held against all templates there are, of whatever release.
 
@@ -89,18 +89,24 @@ class Speech:
         said: Every template with its lower-case text.
     """
 
-    def __init__(self, rule: LogSign | Landmark, said: Mapping[Template, str]) -> None:
+    def __init__(self, rule: LogSign | Landmark, templates: Mapping[Template, str]) -> None:
         runs = fixed_runs(rule.pattern)
-        self._plainly = frozenset(_filled(rule, said, runs, _PLAIN))
-        self._filled = self._plainly | frozenset(_filled(rule, said, runs, _SPECIAL + _PLAIN[:2]))
-        lines = [line for seen in rule.seen if (line := _Line(rule.pattern, message(seen), runs)).insisted]
-        self._made = [(line, {each: made for each in said if (made := line.made_by(each))}) for line in lines]
+        self._plainly = frozenset(_filled(rule, templates, runs, _PLAIN))
+        self._filled = self._plainly | frozenset(_filled(rule, templates, runs, _SPECIAL + _PLAIN[:2]))
+        lines = [
+            line for seen in rule.seen if (line := _SeenLine(rule.pattern, message(seen), runs)).insisted
+        ]
+        self._made = [
+            (line, {each: made for each in templates if (made := line.made_by(each))}) for line in lines
+        ]
         own = [line.text.lower() for line, made in self._made if _makes_all(line.insisted, made)]
         #: Whether every alternative of the pattern is distributed's own wording.
         self.is_wholly_own = (
-            self.is_in(said)
+            self.is_in(templates)
             and not _OF_FRAMES.search(rule.pattern)
-            and all(any(each in text for text in (*own, *said.values())) for each in literals(rule.pattern))
+            and all(
+                any(each in text for text in (*own, *templates.values())) for each in literals(rule.pattern)
+            )
         )
 
     def is_in(self, templates: Container[object], *, surely: bool = False) -> bool:
@@ -126,14 +132,14 @@ class Speech:
 
 
 def _filled(
-    rule: LogSign | Landmark, said: Mapping[Template, str], runs: Collection[str], fillers: Sequence[str]
+    rule: LogSign | Landmark, templates: Mapping[Template, str], runs: Collection[str], fillers: Sequence[str]
 ) -> Iterator[Template]:
     """
     Templates that the rule's pattern matches when they are filled.
     """
     wanted = pattern(rule.pattern)
     unless = pattern(rule.unless) if rule.unless else None
-    for template in templates_with(runs, said):
+    for template in templates_with(runs, templates):
         if any(
             wanted.search(text) and not (unless and unless.search(text))
             for text in fillings(template, fillers)
@@ -141,17 +147,17 @@ def _filled(
             yield template
 
 
-def templates_with(runs: Collection[str], said: Mapping[Template, str]) -> Iterator[Template]:
+def templates_with(runs: Collection[str], templates: Mapping[Template, str]) -> Iterator[Template]:
     """
     Templates that have one of the fixed texts of a pattern, or what of it does not stand in gaps.
     """
     parts = {
         part for run in runs for part in _IN_GAPS.split(run) if sum(map(str.isalpha, part)) >= LEAST_LETTERS
     }
-    return (template for template, lowered in said.items() if any(part in lowered for part in parts))
+    return (template for template, lowered in templates.items() if any(part in lowered for part in parts))
 
 
-class _Line:
+class _SeenLine:
     """
     A `seen` line, and which of its characters the pattern insists on.
     """
@@ -175,7 +181,7 @@ class _Line:
             each in self.insisted for shown in _SHOWN.finditer(text) for each in range(*shown.span())
         )
 
-    def made_by(self, template: Template) -> Made | None:
+    def made_by(self, template: Template) -> TemplateSpans | None:
         """
         What *template* makes of this line; None when it is no part of it.
         """
@@ -189,11 +195,11 @@ class _Line:
         shape = r"(?<![\w-])" + "(.*?)".join(f"({_loose(piece)})" for piece in template) + r"(?![\w-])"
         return self._made(shape, only_in_gap=not _TELLING.search(text))
 
-    def _sentence(self, template: Template) -> Made | None:
+    def _sentence(self, template: Template) -> TemplateSpans | None:
         shape = "(.*?)".join(f"({_loose(piece)})" for piece in template)
         return self._made(shape if template[-1].strip() else f"{shape}(.*)", only_in_gap=False)
 
-    def _made(self, shape: str, *, only_in_gap: bool) -> Made | None:
+    def _made(self, shape: str, *, only_in_gap: bool) -> TemplateSpans | None:
         fixed: list[Span] = []
         gaps: list[Span] = []
         for each in re.finditer(shape, self.text):
@@ -202,7 +208,7 @@ class _Line:
         if not fixed:
             return None
         known = [*map(self._stripped, gaps), *filter(self._is_quoted, fixed)]
-        return Made(fixed=tuple(fixed), gaps=tuple(known), only_in_gap=only_in_gap)
+        return TemplateSpans(fixed=tuple(fixed), gaps=tuple(known), only_in_gap=only_in_gap)
 
     def _is_quoted(self, span: Span) -> bool:
         """
@@ -217,7 +223,7 @@ class _Line:
         return start, start + len(text.strip(_AROUND))
 
 
-def _makes_all(insisted: Collection[int], by: Mapping[Template, Made]) -> bool:
+def _makes_all(insisted: Collection[int], by: Mapping[Template, TemplateSpans]) -> bool:
     gaps = {span for made in by.values() for span in made.gaps}
     spans = [span for made in by.values() for span in made.fixed if not made.only_in_gap or span in gaps]
     return all(any(start <= each < end for start, end in spans) for each in insisted)
@@ -238,7 +244,7 @@ def message(line: str) -> str:
     """
     A `seen` text without what loggers and others put before each of its lines.
     """
-    return "\n".join(take_apart(each.encode()).message for each in line.splitlines())
+    return "\n".join(parse_line(each.encode()).message for each in line.splitlines())
 
 
 def _places(run: str, text: str) -> Iterator[int]:

@@ -83,8 +83,8 @@ def _raised(node: ast.expr | None) -> Iterator[Template]:
     """
     match node:
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[text, *_]):
-            if (told := template_of(text)) is not None:
-                yield (f"{name}: {told[0]}", *told[1:])
+            if (template := template_of(text)) is not None:
+                yield (f"{name}: {template[0]}", *template[1:])
 
 
 def template_of(node: ast.expr) -> Template | None:

@@ -23,8 +23,8 @@ from packaging.version import Version
 from ranges import Claim, problems, spans
 from releases import NoReleaseError, known_releases, wheel_of
 from rewording import rewordings
-from rule_check import HeldRule, held_rules, rules
-from vocabulary import Sayings, sayings_of_wheel, together
+from rule_check import RuleCheck, check_rules, rules
+from vocabulary import Vocabulary, merge_vocabularies, vocabulary_of_wheel
 from wording_page import page
 
 from workerdiag.model.rules import Rulebook
@@ -36,11 +36,11 @@ TABLE = ROOT / "docs" / "wording.md"
 #: Oldest release that is supported live.
 OLDEST_LIVE = "2024.8.1"
 
-Vocabulary = Mapping[Version, Sayings]
+VocabularyByRelease = Mapping[Version, Vocabulary]
 
 
 @frozen(kw_only=True)
-class Checked:
+class RuleReport:
     """
     One rule of distributed's own wording, and what the releases say of it.
     """
@@ -75,20 +75,23 @@ def main(since: str, only: Sequence[str], cache: Path | None, *, write: bool) ->
     """
     with tempfile.TemporaryDirectory() as temporary:
         try:
-            said = read_releases(chosen(since, only), cache or Path(temporary))
+            vocabularies = read_releases(chosen(since, only), cache or Path(temporary))
         except NoReleaseError as problem:
             raise click.ClickException(str(problem)) from None
     book = read_folder(KNOWLEDGE)
-    checked = list(check(book, said))
+    checked = list(check(book, vocabularies))
     wrong = [each for each in checked if each.problems]
-    click.echo("\n".join(report(checked, list(said))))
+    click.echo("\n".join(report(checked, list(vocabularies))))
     count = sum(1 for _ in rules(book))
     click.echo(
-        f"{len(said)} releases read, {min(said)} to {max(said)}. Of {count} landmarks and signs with a text, "
+        f"{len(vocabularies)} releases read, {min(vocabularies)} to {max(vocabularies)}. "
+        f"Of {count} landmarks and signs with a text, "
         f"{len(checked)} are about distributed's own: {len(wrong)} with a wrong range. The others are not."
     )
     if write:
-        TABLE.write_text("\n".join(page(book, checked, list(said), OLDEST_LIVE)) + "\n", encoding="utf-8")
+        TABLE.write_text(
+            "\n".join(page(book, checked, list(vocabularies), OLDEST_LIVE)) + "\n", encoding="utf-8"
+        )
     raise SystemExit(1 if wrong else 0)
 
 
@@ -104,52 +107,54 @@ def chosen(since: str, only: Sequence[str]) -> list[Version]:
     return sorted(wanted)
 
 
-def read_releases(releases: Sequence[Version], cache: Path) -> Vocabulary:
+def read_releases(releases: Sequence[Version], cache: Path) -> VocabularyByRelease:
     """
     What each release can say, oldest first; those without a wheel are left out, with a note.
     """
-    said = {}
+    vocabularies = {}
     for release in releases:
         if (wheel := wheel_of(release, cache)) is None:
             click.echo(f"distributed {release} has no wheel: not read", err=True)
         else:
-            said[release] = sayings_of_wheel(wheel)
-    return said
+            vocabularies[release] = vocabulary_of_wheel(wheel)
+    return vocabularies
 
 
-def check(book: Rulebook, said: Vocabulary) -> Iterator[Checked]:
+def check(book: Rulebook, vocabularies: VocabularyByRelease) -> Iterator[RuleReport]:
     """
     Every rule that is about distributed's own text.
 
     Of log text, that is what a release can say, or what claims to be said in some releases only.
     """
-    for rule in held_rules(book, together(said.values())):
-        said_in = frozenset(each for each in said if rule.held.is_in(said[each]))
+    for rule in check_rules(book, merge_vocabularies(vocabularies.values())):
+        said_in = frozenset(each for each in vocabularies if rule.held.is_in(vocabularies[each]))
         if said_in or rule.is_due:
-            yield Checked(
+            yield RuleReport(
                 owner=rule.owner,
                 sign=rule.sign,
                 kind=rule.kind,
                 claimed=rule.claimed,
                 said_in=said_in,
-                problems=tuple(_problems(rule, said_in, said)),
-                rewordings=tuple(_rewordings(rule, said)),
+                problems=tuple(_problems(rule, said_in, vocabularies)),
+                rewordings=tuple(_rewordings(rule, vocabularies)),
             )
 
 
-def _problems(rule: HeldRule, said_in: frozenset[Version], said: Vocabulary) -> Iterator[str]:
-    looked_at = list(said)
-    surely_in = frozenset(each for each in said_in if rule.held.is_in(said[each], surely=True))
+def _problems(
+    rule: RuleCheck, said_in: frozenset[Version], vocabularies: VocabularyByRelease
+) -> Iterator[str]:
+    looked_at = list(vocabularies)
+    surely_in = frozenset(each for each in said_in if rule.held.is_in(vocabularies[each], surely=True))
     wholly = rule.held.is_wholly_own
     yield from problems(rule.claimed, said_in, looked_at, surely_in=surely_in, wholly=wholly)
 
 
-def _rewordings(rule: HeldRule, said: Vocabulary) -> Iterator[str]:
-    for older, newer in list(pairwise(said.values()))[-1:]:
+def _rewordings(rule: RuleCheck, vocabularies: VocabularyByRelease) -> Iterator[str]:
+    for older, newer in list(pairwise(vocabularies.values()))[-1:]:
         yield from rewordings(rule.held, older, newer)
 
 
-def report(checked: Sequence[Checked], looked_at: Sequence[Version]) -> Iterator[str]:
+def report(checked: Sequence[RuleReport], looked_at: Sequence[Version]) -> Iterator[str]:
     """
     The rules with a problem, and those of which the newest release words something otherwise.
     """
@@ -167,7 +172,7 @@ def report(checked: Sequence[Checked], looked_at: Sequence[Version]) -> Iterator
             yield from (f"  {change}" for change in each.rewordings)
 
 
-def file_of(checked: Checked) -> str:
+def file_of(checked: RuleReport) -> str:
     """
     The file that a rule stands in.
     """

@@ -51,8 +51,10 @@ def page(
     """
     The lines of the page.
     """
-    said = [each for each in rows if each.said_in]
-    signs = sorted((each for each in said if each.sign), key=lambda each: (each.owner, each.kind, each.sign))
+    worded = [each for each in rows if each.said_in]
+    signs = sorted(
+        (each for each in worded if each.sign), key=lambda each: (each.owner, each.kind, each.sign)
+    )
     by_cause = {owner: list(members) for owner, members in groupby(signs, key=lambda each: each.owner)}
     yield from _opening(looked_at, Version(oldest_live))
     yield from _overview(by_cause, columns(looked_at, Version(oldest_live)))
@@ -61,7 +63,7 @@ def page(
     yield from textwrap.wrap(f"{', '.join(others)}.", 100, break_long_words=False, break_on_hyphens=False)
     yield from _differences(by_cause, looked_at)
     yield from ("", "## Landmarks", "", "| landmark | said in |", "|---|---|")
-    for each in sorted((each for each in said if not each.sign), key=lambda each: each.owner):
+    for each in sorted((each for each in worded if not each.sign), key=lambda each: each.owner):
         yield f"| `{each.owner}` | {spans(each.said_in, looked_at)} |"
 
 

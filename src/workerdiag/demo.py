@@ -17,13 +17,13 @@ from contextlib import contextmanager
 #: Enough for a worker with nothing to do (130 MiB), little enough to be full within seconds.
 MEMORY_LIMIT = "400 MiB"
 #: After so much, in steps of `_STEP_BYTES`, the growing task gives up, so that no machine suffers.
-_MOST_BYTES = 2 * 2**30
+_MAX_BYTES = 2 * 2**30
 _STEP_BYTES = 16 * 2**20
 _STEP_S = 0.05
 #: How long to wait for Dask to report the death.
 _WAIT_S = 40
 #: Of Dask's message, so much.
-_MOST_CHARACTERS = 150
+_MAX_CHARACTERS = 150
 
 
 def grow() -> int:
@@ -31,7 +31,7 @@ def grow() -> int:
     Hold more and more memory, until somebody stops it.
     """
     held: list[bytes] = []
-    while len(held) * _STEP_BYTES < _MOST_BYTES:
+    while len(held) * _STEP_BYTES < _MAX_BYTES:
         held.append(b"x" * _STEP_BYTES)
         time.sleep(_STEP_S)
     return len(held)
@@ -121,10 +121,10 @@ def run(death: str = "oom", *, say: Callable[[str], object] = print) -> int:
         try:
             client.submit(task, pure=False).result(timeout=_WAIT_S)
         except Exception as problem:  # noqa: BLE001  this is the user's except block
-            said = textwrap.shorten(
-                f"{type(problem).__name__}: {problem}", _MOST_CHARACTERS, placeholder=" ..."
+            error_text = textwrap.shorten(
+                f"{type(problem).__name__}: {problem}", _MAX_CHARACTERS, placeholder=" ..."
             )
-            say(f"Dask says {said}\n")
+            say(f"Dask says {error_text}\n")
             say(str(explain(problem, client)))
         else:
             say("The worker survived, which it should not have: nothing to explain.")

@@ -13,10 +13,10 @@ from typing import Any
 from attrs import define, fields, has
 
 #: What an error says can be all of what it could not read; nobody reads more than this.
-_MOST_CHARS = 64 * 1024
+_MAX_CHARS = 64 * 1024
 
 
-def clean(text: str) -> str:
+def utf8_safe(text: str) -> str:
     r"""
     The *text* as UTF-8 can have it: half a surrogate pair becomes its escape, ``\udce9``.
 
@@ -26,25 +26,25 @@ def clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", errors="backslashreplace").decode("utf-8")
 
 
-def worded(problem: BaseException, *, most_chars: int = 500) -> str:
+def describe_error(problem: BaseException, *, most_chars: int = 500) -> str:
     """
     ``ValueError: what it says``, in text that can be shown, whatever its own ``str()`` does.
     """
-    kind = clean(type(problem).__name__)
-    said = said_by(problem)
-    return f"{kind}: {said}"[:most_chars] if said else kind[:most_chars]
+    kind = utf8_safe(type(problem).__name__)
+    message = error_text(problem)
+    return f"{kind}: {message}"[:most_chars] if message else kind[:most_chars]
 
 
-def said_by(problem: BaseException) -> str:
+def error_text(problem: BaseException) -> str:
     """
     What an error says of itself, the beginning of it; empty if it says nothing.
     """
     try:
-        return clean(str.__getitem__(str(problem), slice(_MOST_CHARS))).strip()
+        return utf8_safe(str.__getitem__(str(problem), slice(_MAX_CHARS))).strip()
     except BaseException as worse:  # it runs foreign code
         if is_from_keyboard(worse):
             raise
-        return f"<str() of it raised {clean(type(worse).__name__)}>"
+        return f"<str() of it raised {utf8_safe(type(worse).__name__)}>"
 
 
 def is_from_keyboard(problem: BaseException) -> bool:

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from workerdiag.errors import worded
+from workerdiag.errors import describe_error
 
 #: Threads of one name that may live at once, left behind or not.
-MOST_THREADS = 200
+MAX_THREADS = 200
 
 _Told = TypeVar("_Told")
 
@@ -27,22 +27,22 @@ class ForeignError(Exception):
 
 
 #: What `told_by` raises.
-NOT_TOLD = (ForeignError, RuntimeError, TimeoutError)
+CALL_FAILURES = (ForeignError, RuntimeError, TimeoutError)
 
 
-def start(name: str, run: Callable[[], None]) -> None:
+def start_thread(name: str, run: Callable[[], None]) -> None:
     """
     Start a thread that nothing waits for at the end of the process.
 
     Raises:
         RuntimeError: The system gives no more threads, or too many of that name wait for an answer.
     """
-    if sum(each.name == name for each in threading.enumerate()) >= MOST_THREADS:
-        raise RuntimeError(f"{MOST_THREADS} earlier calls have not come back")
+    if sum(each.name == name for each in threading.enumerate()) >= MAX_THREADS:
+        raise RuntimeError(f"{MAX_THREADS} earlier calls have not come back")
     threading.Thread(target=run, name=name, daemon=True).start()
 
 
-def told_by(name: str, call: Callable[[], _Told], *, within_s: float) -> _Told:
+def call_in_time(name: str, call: Callable[[], _Told], *, within_s: float) -> _Told:
     """
     What *call* returns in a thread called *name*.
 
@@ -51,17 +51,17 @@ def told_by(name: str, call: Callable[[], _Told], *, within_s: float) -> _Told:
         ForeignError: It raised anything, also `SystemExit` or `KeyboardInterrupt`.
         RuntimeError: There is no thread for it.
     """
-    told: queue.SimpleQueue[tuple[_Told] | str] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[_Told] | str] = queue.SimpleQueue()
 
     def run() -> None:
         try:
-            told.put((call(),))
+            answers.put((call(),))
         except BaseException as problem:  # noqa: BLE001  foreign code raises anything
-            told.put(worded(problem))
+            answers.put(describe_error(problem))
 
-    start(name, run)
+    start_thread(name, run)
     try:
-        answer = told.get(timeout=max(0.001, within_s))
+        answer = answers.get(timeout=max(0.001, within_s))
     except queue.Empty:
         raise TimeoutError(f"it did not come back within {within_s:.1f} s") from None
     if isinstance(answer, str):

@@ -9,11 +9,11 @@ from itertools import count
 
 from attrs import evolve
 
-from workerdiag.correlation.clock_sync import on_one_clock
+from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import engine_notes, search
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.patterns import Witness
+from workerdiag.matching.scan.patterns import MatchObserver
 from workerdiag.matching.scan.work_budget import never
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
@@ -21,7 +21,7 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.conclude import conclude
 
 #: So many reports of ends are joined however late it is.
-_ALWAYS_JOINED = 100
+_ALWAYS_MERGED = 100
 
 
 def diagnose(
@@ -30,7 +30,7 @@ def diagnose(
     *,
     version: str = "",
     matcher: Matcher | None = None,
-    witness: Witness | None = None,
+    observer: MatchObserver | None = None,
     out_of_time: Callable[[], bool] = never,
 ) -> Findings:
     """
@@ -41,30 +41,32 @@ def diagnose(
         book: The rulebook to judge by.
         version: Version of workerdiag, for the report.
         matcher: The compiled patterns of *book*, where the caller keeps them.
-        witness: Is told where in log text something was found.
+        observer: Is told where in log text something was found.
         out_of_time: Whether time is up; the answer then rests on what was found until then.
     """
-    kept: list[Evidence] = []
+    other_evidence: list[Evidence] = []
 
-    def passing() -> Iterable[Evidence]:
+    def split_evidence() -> Iterable[Evidence]:
         for piece in evidence:
             if not isinstance(piece, LogChunk):
-                kept.append(piece)
+                other_evidence.append(piece)
             yield piece
 
     matcher = matcher or Matcher(book)
-    found = search(passing(), book, matcher, witness, out_of_time)
-    kept += found.gaps
-    matches, set_right = on_one_clock(found.matches)
-    gaps = [piece for piece in kept if isinstance(piece, Gap)]
-    noted = evolve(book, notes=(*book.notes, *engine_notes(), *matcher.left_out, *set_right))
-    asked = count()
-    incident = assemble(matches, kept, lambda: next(asked) >= _ALWAYS_JOINED and out_of_time())
-    gaps += _left_out(incident.left_out)
-    return conclude(incident, noted, gaps=gaps, version=version, out_of_time=out_of_time)
+    search_result = search(split_evidence(), book, matcher, observer, out_of_time)
+    other_evidence += search_result.gaps
+    matches, clock_notes = synchronize_clocks(search_result.matches)
+    gaps = [piece for piece in other_evidence if isinstance(piece, Gap)]
+    annotated_book = evolve(book, notes=(*book.notes, *engine_notes(), *matcher.left_out, *clock_notes))
+    merge_count = count()
+    incident = assemble(
+        matches, other_evidence, lambda: next(merge_count) >= _ALWAYS_MERGED and out_of_time()
+    )
+    gaps += _merge_gaps(incident.left_out)
+    return conclude(incident, annotated_book, gaps=gaps, version=version, out_of_time=out_of_time)
 
 
-def _left_out(reports: int) -> Iterator[Gap]:
+def _merge_gaps(reports: int) -> Iterator[Gap]:
     if reports:
         yield Gap(
             source="workerdiag",

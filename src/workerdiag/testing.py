@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from workerdiag.model.evidence import (
-    NOBODY,
+    NO_IDENTITY,
     Event,
     Evidence,
     EvidenceSource,
@@ -38,22 +38,22 @@ from workerdiag.model.evidence import (
     MemoryReading,
     ProcessExit,
 )
-from workerdiag.model.scene import Place, Scene, Terms, Victim
+from workerdiag.model.scene import Location, Scene, Terms, Victim
 
 #: How a `hostile_server` may behave.
-HOSTILE: tuple[str, ...] = ("hangs", "refuses", "forbids", "garbage", "floods", "fails")
+HOSTILE_BEHAVIOURS: tuple[str, ...] = ("hangs", "refuses", "forbids", "garbage", "floods", "fails")
 
 #: What a source may hand over in all (`workerdiag.sources.discovery`).
-MOST_BYTES = 8 * 2**20
+MAX_BYTES = 8 * 2**20
 #: Over its budget a source may be by a tenth, and by the time a busy machine takes for nothing.
 _GRACE = 1.1
 _GRACE_S = 0.25
 _FLOOD_BYTES = 100 * 2**20
 #: Evidence that has to say whose it is.
-_OF_SOMEBODY = (LogChunk, LogLine, Event, ProcessExit, MemoryReading)
+_WITH_IDENTITY = (LogChunk, LogLine, Event, ProcessExit, MemoryReading)
 
 
-def a_scene(*, worker: str = "tcp://10.0.0.4:40331", client: Any = None, **environment: str) -> Scene:
+def example_scene(*, worker: str = "tcp://10.0.0.4:40331", client: Any = None, **environment: str) -> Scene:
     """
     A scene with one worker that died just now, and with its nanny still there to ask.
 
@@ -67,8 +67,8 @@ def a_scene(*, worker: str = "tcp://10.0.0.4:40331", client: Any = None, **envir
     victim = Identity(worker=worker, pid=4711, nanny=f"tcp://{host}:40330", name="w-0", host=host)
     nanny = Identity(nanny=victim.nanny, host=host)
     return Scene(
-        victims=(Victim(whose=victim, when=now - 5.0),),
-        places=(Place(role="nanny", whose=nanny, hostname="node7", environment=environment),),
+        victims=(Victim(identity=victim, when=now - 5.0),),
+        locations=(Location(role="nanny", identity=nanny, hostname="node7", environment=environment),),
         since=now - 900.0,
         until=now,
         client=client,
@@ -95,22 +95,22 @@ def check_source(
     Raises:
         AssertionError: It breaks promises of a source; the message names all of them.
     """
-    problems = _told(make())
-    before = {**_surroundings(), "place that is asked": state()}
-    pieces = _asked(make, budget_s, problems)
-    _asked(make, 0.05, problems)
-    problems += [problem for piece in pieces for problem in _of_piece(piece)]
+    problems = _metadata_problems(make())
+    before = {**_global_state(), "place that is asked": state()}
+    pieces = _collect_pieces(make, budget_s, problems)
+    _collect_pieces(make, 0.05, problems)
+    problems += [problem for piece in pieces for problem in _piece_problems(piece)]
     if must_gap and not any(isinstance(piece, Gap) for piece in pieces):
         problems.append("yields no Gap although it could not look: not looking is not seeing nothing")
     size = sum(len(piece.data) for piece in pieces if isinstance(piece, LogChunk))
-    if size > MOST_BYTES:
-        problems.append(f"hands over {size} bytes of text; at most {MOST_BYTES} are read")
-    after = {**_surroundings(), "place that is asked": state()}
+    if size > MAX_BYTES:
+        problems.append(f"hands over {size} bytes of text; at most {MAX_BYTES} are read")
+    after = {**_global_state(), "place that is asked": state()}
     problems += [f"changes the {name}" for name in before if before[name] != after[name]]
     assert not problems, "not a good source:\n" + "\n".join(f"- {each}" for each in dict.fromkeys(problems))
 
 
-def _told(source: EvidenceSource) -> list[str]:
+def _metadata_problems(source: EvidenceSource) -> list[str]:
     problems = []
     if not isinstance(getattr(source, "name", None), str) or not source.name:
         problems.append("has no name: gaps and reports need one")
@@ -119,7 +119,9 @@ def _told(source: EvidenceSource) -> list[str]:
     return problems
 
 
-def _asked(make: Callable[[], EvidenceSource], budget_s: float, problems: list[str]) -> list[Evidence]:
+def _collect_pieces(
+    make: Callable[[], EvidenceSource], budget_s: float, problems: list[str]
+) -> list[Evidence]:
     pieces: list[Evidence] = []
     raised: list[BaseException] = []
 
@@ -138,21 +140,22 @@ def _asked(make: Callable[[], EvidenceSource], budget_s: float, problems: list[s
     return list(pieces)
 
 
-def _of_piece(piece: object) -> Iterator[str]:
+def _piece_problems(piece: object) -> Iterator[str]:
     if not isinstance(piece, Evidence):
         yield f"yields a {type(piece).__name__}, which is no evidence (workerdiag.model.evidence)"
     elif isinstance(piece, Gap):
         if not piece.detail or not piece.remedy:
             yield f"a Gap ({piece.reason}) does not say what was tried (detail) and what would help (remedy)"
     elif (
-        isinstance(piece, LogChunk | LogLine | Event | ProcessExit | MemoryReading) and piece.whose == NOBODY
+        isinstance(piece, LogChunk | LogLine | Event | ProcessExit | MemoryReading)
+        and piece.identity == NO_IDENTITY
     ):
         yield f"a {type(piece).__name__} does not say whose it is"
     if isinstance(piece, LogChunk) and (not piece.origin or not isinstance(piece.data, bytes)):
         yield "a LogChunk has no origin under which a person would find it, or no bytes"
 
 
-def _surroundings() -> dict[str, object]:
+def _global_state() -> dict[str, object]:
     """
     What a source has no business to change.
     """
@@ -178,8 +181,8 @@ def hostile_server(behaviour: str) -> Iterator[str]:
     Raises:
         ValueError: There is no such behaviour.
     """
-    if behaviour not in HOSTILE:
-        raise ValueError(f"behaviour must be one of {', '.join(HOSTILE)}, got {behaviour!r}")
+    if behaviour not in HOSTILE_BEHAVIOURS:
+        raise ValueError(f"behaviour must be one of {', '.join(HOSTILE_BEHAVIOURS)}, got {behaviour!r}")
     done = threading.Event()
     handler = type("Handler", (_Hostile,), {"behaviour": behaviour, "done": done})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -202,7 +205,7 @@ class _Hostile(BaseHTTPRequestHandler):
     behaviour: str
     done: threading.Event
 
-    def _answer(self) -> None:
+    def _respond(self) -> None:
         if self.behaviour == "hangs":
             self.done.wait()
             return
@@ -226,7 +229,7 @@ class _Hostile(BaseHTTPRequestHandler):
 
     def __getattr__(self, name: str) -> Callable[[], None]:
         if name.startswith("do_"):  # whatever the method of the request
-            return self._answer
+            return self._respond
         raise AttributeError(name)
 
     def log_message(self, *_: object) -> None:

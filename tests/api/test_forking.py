@@ -13,7 +13,7 @@ import pytest
 
 import workerdiag
 from workerdiag import LogText
-from workerdiag.matching.regex import Generation, pattern
+from workerdiag.matching.regex import ForkGeneration, pattern
 from workerdiag.matching.scan import literal_scan
 from workerdiag.matching.scan.literal_scan import LiteralScan
 
@@ -90,7 +90,7 @@ def test_a_child_makes_anew_what_finds_secrets():
 import os
 from workerdiag.redaction import hints
 
-list(hints.look_hints(b"password=x"))
+list(hints.token_hints(b"password=x"))
 made = hints._engine.cache_info().currsize
 child = os.fork()
 if child == 0:
@@ -173,7 +173,7 @@ def test_patterns_are_compiled_anew_in_a_child():
     """
     text = pattern("was killed by signal")
     before = text._ascii
-    Generation.begin()
+    ForkGeneration.begin()
 
     assert text.search("it was killed by signal 9") is not None
     assert text._ascii is not before or before is None

@@ -339,7 +339,7 @@ def test_threads_that_never_end_are_bounded(monkeypatch):
     from workerdiag import foreign
 
     release = threading.Event()
-    monkeypatch.setattr(foreign, "MOST_THREADS", 5)
+    monkeypatch.setattr(foreign, "MAX_THREADS", 5)
 
     class Slow(Exception):  # noqa: N818
         def __str__(self):

@@ -21,14 +21,14 @@ from workerdiag.bundle.reader import read_bundle
 from workerdiag.model.evidence import (
     Event,
     ExceptionFacts,
-    Executing,
     Gap,
     Identity,
+    Inspected,
     LogChunk,
     LogLine,
-    Looked,
     MemoryReading,
     ProcessExit,
+    TasksAtLoss,
 )
 
 KILLED = "distributed.nanny - INFO - Worker process 7 was killed by signal 11\n"
@@ -37,7 +37,7 @@ WORKER = "tcp://10.0.0.4:34937"
 
 
 @frozen
-class Told:
+class FixedSource:
     """
     A source that gives what it was given.
     """
@@ -80,8 +80,8 @@ ANY_WHOSE = st.builds(
 ANY_WHEN = st.one_of(st.none(), st.just(1.7e9), st.floats(), st.integers())
 ANY_KEYS = st.lists(ANY_TEXT, max_size=3).map(tuple)
 ANY_PIECE = st.one_of(
-    st.builds(LogChunk, origin=ANY_TEXT, data=st.binary(max_size=200), whose=ANY_WHOSE),
-    st.builds(LogChunk, origin=ANY_TEXT, data=st.just(KILLED.encode()), whose=ANY_WHOSE),
+    st.builds(LogChunk, origin=ANY_TEXT, data=st.binary(max_size=200), identity=ANY_WHOSE),
+    st.builds(LogChunk, origin=ANY_TEXT, data=st.just(KILLED.encode()), identity=ANY_WHOSE),
     st.builds(LogLine, origin=ANY_TEXT, line=st.just(1), last_line=st.just(1), text=ANY_TEXT, when=ANY_WHEN),
     st.builds(
         Event,
@@ -92,19 +92,19 @@ ANY_PIECE = st.one_of(
             max_size=4,
         ),
         when=ANY_WHEN,
-        whose=ANY_WHOSE,
+        identity=ANY_WHOSE,
     ),
     st.builds(
         ProcessExit,
-        whose=ANY_WHOSE,
+        identity=ANY_WHOSE,
         signal=st.one_of(st.none(), ANY_NUMBER),
         status=st.one_of(st.none(), st.integers()),
         when=ANY_WHEN,
-        said_by=ANY_TEXT,
+        reporter=ANY_TEXT,
     ),
     st.builds(
         MemoryReading,
-        whose=ANY_WHOSE,
+        identity=ANY_WHOSE,
         rss_bytes=st.one_of(st.none(), st.integers()),
         limit_bytes=st.one_of(st.none(), st.integers()),
         when=ANY_WHEN,
@@ -116,12 +116,14 @@ ANY_PIECE = st.one_of(
         task=st.one_of(st.none(), ANY_TEXT),
         allowed_failures=st.one_of(st.none(), st.integers()),
         executing=st.one_of(st.none(), ANY_KEYS),
-        whose=ANY_WHOSE,
+        identity=ANY_WHOSE,
         when=ANY_WHEN,
     ),
-    st.builds(Executing, whose=ANY_WHOSE, tasks=ANY_KEYS, assigned=ANY_KEYS, gave_up=ANY_KEYS, when=ANY_WHEN),
+    st.builds(
+        TasksAtLoss, identity=ANY_WHOSE, tasks=ANY_KEYS, assigned=ANY_KEYS, gave_up=ANY_KEYS, when=ANY_WHEN
+    ),
     st.builds(Gap, source=ANY_TEXT, reason=st.just("malformed"), detail=ANY_TEXT, remedy=ANY_TEXT),
-    st.builds(Looked, place=ANY_TEXT, whose=ANY_WHOSE),
+    st.builds(Inspected, place=ANY_TEXT, identity=ANY_WHOSE),
 )
 
 
@@ -131,7 +133,7 @@ def test_evidence_may_say_anything(tmp_path_factory, pieces):
     """
     Half characters, times that are none, numbers of 5,000 digits: each can be judged, shown and saved.
     """
-    diagnosis = workerdiag.explain(sources=[Told(tuple(pieces))])
+    diagnosis = workerdiag.explain(sources=[FixedSource(tuple(pieces))])
 
     assert "failed" not in diagnosis.summary
     assert "workerdiag" not in {each.source for each in diagnosis.gaps}
@@ -148,16 +150,16 @@ def test_a_piece_that_cannot_be_judged_costs_itself_alone(monkeypatch, count):
     def failing(evidence, book, **more):
         def passing():
             for piece in evidence:
-                if isinstance(piece, Looked) and piece.place.startswith("bad"):
+                if isinstance(piece, Inspected) and piece.place.startswith("bad"):
                     raise ZeroDivisionError("a stage failed")
                 yield piece
 
         return diagnose(passing(), book, **more)
 
     monkeypatch.setattr(pipeline, "diagnose", failing)
-    bad = tuple(Looked(place=f"bad {number}") for number in range(count))
+    bad = tuple(Inspected(place=f"bad {number}") for number in range(count))
     good = LogChunk(origin="a", data=KILLED.encode())
-    diagnosis = workerdiag.explain(sources=[Told((*bad, good, Looked(place="log a")))])
+    diagnosis = workerdiag.explain(sources=[FixedSource((*bad, good, Inspected(place="log a")))])
 
     assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
     (gap,) = (each for each in diagnosis.gaps if each.source == "workerdiag")
@@ -174,10 +176,10 @@ def bundle(tmp_path_factory):
     The files of a bundle that was really saved.
     """
     path = tmp_path_factory.mktemp("bundle") / "death.zip"
-    told = Told(
+    told = FixedSource(
         (
             Event(topic="all", fields={"action": "remove-worker", "worker": WORKER}, when=1.7e9),
-            ProcessExit(whose=Identity(worker=WORKER, pid=7), signal=11, when=1.7e9, said_by="nanny log"),
+            ProcessExit(identity=Identity(worker=WORKER, pid=7), signal=11, when=1.7e9, reporter="nanny log"),
         )
     )
     workerdiag.explain(sources=[told], logs=[GOOD, LogText("other\n" * 5)]).save(path)
@@ -285,7 +287,7 @@ def test_a_file_of_a_bundle_is_taken_once(bundle, count, parts):
     However often it is named, and into however many parts it is said to fall.
     """
     read = read_bundle("death.zip", described(bundle, count, file="logs/0001.txt", parts=parts).getvalue())
-    texts = [part.data for log in read.kept.items for part in getattr(log, "parts", ())]
+    texts = [part.data for log in read.kept_evidence.items for part in getattr(log, "parts", ())]
 
     assert sum(map(len, texts)) == 2**20
     assert any("more than one log" in gap.detail for gap in read.gaps)

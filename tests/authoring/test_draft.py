@@ -8,13 +8,13 @@ import tomllib
 
 import pytest
 
-from workerdiag.authoring.draft import Unusual, draft, generalised, template, unusual_lines
+from workerdiag.authoring.draft import UnusualLine, draft_rule, line_pattern, line_template, unusual_lines
 from workerdiag.matching.regex import pattern
 from workerdiag.model.evidence import LogChunk
 from workerdiag.rulebook import load_rulebook, quiet_lines
 
 BOOK = load_rulebook()
-QUIET = {template(each.partition(" - ")[2].partition(" - ")[2]) for each in quiet_lines()}
+QUIET = {line_template(each.partition(" - ")[2].partition(" - ")[2]) for each in quiet_lines()}
 LOG = """\
 2026-05-04 11:22:30,100 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.4:4001'
 2026-05-04 11:22:31,100 - distributed.worker - INFO -       Start worker at:      tcp://10.0.0.4:4002
@@ -24,7 +24,7 @@ LOG = """\
 """
 
 
-def suggested(text: str) -> list[Unusual]:
+def suggested(text: str) -> list[UnusualLine]:
     return unusual_lines([LogChunk(origin="worker.log", data=text.encode())], BOOK, quiet=QUIET)
 
 
@@ -39,7 +39,7 @@ def test_a_draft_is_toml_with_a_pattern_that_matches_other_runs():
     """
     Numbers, addresses and paths may differ; the words may not.
     """
-    rule = tomllib.loads(draft(suggested(LOG)))
+    rule = tomllib.loads(draft_rule(suggested(LOG)))
     [sign] = rule["sign"]
     other = "lattice 0x55aa00 lost its anchor after 9 sweeps in /data/run8/cfg"
 
@@ -60,7 +60,7 @@ def test_a_generalised_line_matches_itself(text):
     """
     Whatever stands in a line, its pattern is one of RE2's and finds it.
     """
-    assert pattern(generalised(text)).search(text)
+    assert pattern(line_pattern(text)).search(text)
 
 
 def test_a_healthy_log_suggests_nothing():

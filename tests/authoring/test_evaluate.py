@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import sample_rule
-from workerdiag.authoring.evaluate import Trial, tried
+from workerdiag.authoring.evaluate import RuleEvaluation, evaluate_rules
 from workerdiag.authoring.incidents import read_incidents
 from workerdiag.errors import RuleFileError
 from workerdiag.rulebook import shipped_folder
@@ -53,7 +53,7 @@ def test_a_good_rule_with_an_incident_is_proven(rules):
     incident(rules / "incidents", "fell", FELL, 'expected = ["house.fell"]')
     write(rules / "quiet" / "night.log", CALM)
     write(rules / "quiet.txt", "# calm\ndistributed.worker - INFO - the house fell silent\n")
-    trial = tried(rules)
+    trial = evaluate_rules(rules)
 
     assert (trial.problems, trial.unproven) == ((), ())
     assert trial.incident_count == 1
@@ -65,7 +65,7 @@ def test_what_nothing_shows_is_not_proven_but_no_problem(rules):
     A rule without lookalikes and without an incident is told, and passes.
     """
     write(rules / "causes" / "house" / "fell.toml", RULE[: RULE.index("lookalikes")])
-    trial = tried(rules)
+    trial = evaluate_rules(rules)
 
     assert trial.problems == ()
     assert trial.unproven == (
@@ -74,7 +74,7 @@ def test_what_nothing_shows_is_not_proven_but_no_problem(rules):
     )
 
 
-def only_problem(trial: Trial) -> str:
+def only_problem(trial: RuleEvaluation) -> str:
     (problem,) = trial.problems
     return problem
 
@@ -84,7 +84,7 @@ def test_an_incident_explained_otherwise_tells_what_was_said_instead(rules):
     The message names the incident, what was expected, and what was said with which chance.
     """
     incident(rules / "incidents", "fell", FELL, 'expected = ["kernel.oom-killer"]')
-    problem = only_problem(tried(rules))
+    problem = only_problem(evaluate_rules(rules))
 
     assert problem.startswith("incident fell: expected kernel.oom-killer; said house.fell 0.9")
 
@@ -95,7 +95,7 @@ def test_an_incident_that_is_not_explained_tells_the_outcome(rules):
     """
     incident(rules / "incidents", "fell", CALM, 'expected = ["house.fell"]')
 
-    assert only_problem(tried(rules)) == "incident fell: expected house.fell; said no-death"
+    assert only_problem(evaluate_rules(rules)) == "incident fell: expected house.fell; said no-death"
 
 
 def test_incidents_of_another_folder_are_tried_as_well(rules, tmp_path_factory):
@@ -104,7 +104,7 @@ def test_incidents_of_another_folder_are_tried_as_well(rules, tmp_path_factory):
     """
     other = tmp_path_factory.mktemp("deaths")
     incident(other, "fell", FELL, 'expected = ["house.fell"]')
-    trial = tried(rules, incidents=[other])
+    trial = evaluate_rules(rules, incidents=[other])
 
     assert trial.incident_count == 1
     assert trial.problems == trial.unproven == ()
@@ -116,7 +116,7 @@ def test_a_quiet_incident_may_only_name_what_it_expects(rules):
     """
     incident(rules / "incidents", "calm", FELL, 'expected = ["no-death"]\nquiet = true')
     incident(rules / "incidents", "named", FELL, 'expected = ["house.fell"]\nquiet = true')
-    problem = only_problem(tried(rules))
+    problem = only_problem(evaluate_rules(rules))
 
     assert problem.startswith("quiet incident calm: house.fell gets 0.9")
     assert "sign said" in problem
@@ -128,7 +128,7 @@ def test_a_folders_own_quiet_logs_must_stay_quiet(rules):
     """
     write(rules / "quiet" / "night.log", FELL)
     write(rules / "quiet.txt", "distributed.worker - INFO - the house fell on tcp://10.0.0.4:4002\n")
-    said = "\n".join(tried(rules).problems)
+    said = "\n".join(evaluate_rules(rules).problems)
 
     assert "quiet log quiet/night.log: house.fell gets" in said
     assert "quiet line 'distributed.worker - INFO - the house fell on" in said
@@ -140,7 +140,7 @@ def test_a_rule_that_shouts_at_healthy_clusters_fails_on_what_ships(rules):
     """
     loud = RULE.replace("the house fell on (?P<worker>\\w+://\\S+)", "Start Nanny at:|the house fell on")
     write(rules / "causes" / "house" / "fell.toml", loud)
-    said = "\n".join(tried(rules).problems)
+    said = "\n".join(evaluate_rules(rules).problems)
 
     assert "quiet log quiet/working-day.one.log: house.fell gets" in said
     assert "quiet line " in said
@@ -152,7 +152,10 @@ def test_a_name_that_nobody_can_answer_is_a_problem(rules):
     """
     incident(rules / "incidents", "fell", FELL, 'expected = ["house.fell", "house.flel"]')
 
-    assert only_problem(tried(rules)) == "incident fell: expects house.flel, which is no cause and no outcome"
+    assert (
+        only_problem(evaluate_rules(rules))
+        == "incident fell: expects house.flel, which is no cause and no outcome"
+    )
 
 
 def test_all_mistakes_of_incidents_are_told_at_once(tmp_path):
@@ -184,7 +187,7 @@ def test_a_folder_without_incidents_is_told_what_belongs_there(rules, tmp_path_f
     A wrong path does not pass for "all incidents are explained".
     """
     with pytest.raises(RuleFileError, match="holds no incident"):
-        tried(rules, incidents=[tmp_path_factory.mktemp("empty")])
+        evaluate_rules(rules, incidents=[tmp_path_factory.mktemp("empty")])
 
 
 def test_the_quiet_logs_that_ship_are_few_and_tell_nothing_of_their_machine():

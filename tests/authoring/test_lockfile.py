@@ -9,7 +9,7 @@ import json
 import pytest
 from attrs import evolve
 
-from workerdiag.authoring.lockfile import broken_promises, lock_problems, locked
+from workerdiag.authoring.lockfile import lock_problems, lock_text, revision_problems
 from workerdiag.model.rules import Cause, Landmark, LogSign, Rulebook
 from workerdiag.rulebook import read_folder, shipped_folder
 
@@ -29,7 +29,7 @@ BOOK = Rulebook(schema=1, release="test", causes=(RULE,), landmarks=(MARK,))
 
 
 def problems(book: Rulebook) -> list[str]:
-    return list(broken_promises(json.loads(locked(BOOK)), book))
+    return list(revision_problems(json.loads(lock_text(BOOK)), book))
 
 
 def with_rule(**changes: object) -> Rulebook:

@@ -22,10 +22,10 @@ import workerdiag
 from workerdiag import LogText
 from workerdiag.authoring.incidents import read_incidents
 from workerdiag.bundle.archive import Archive
-from workerdiag.bundle.evidence_json import KINDS, piece_of, plain_piece
-from workerdiag.bundle.layout import MOST_FILE_BYTES
+from workerdiag.bundle.evidence_json import EVIDENCE_KINDS, piece_from_dict, piece_to_dict
+from workerdiag.bundle.layout import MAX_FILE_BYTES
 from workerdiag.bundle.reader import read_bundle
-from workerdiag.bundle.retention.evidence_tap import Keeper
+from workerdiag.bundle.retention.evidence_tap import EvidenceTap
 from workerdiag.bundle.retention.kept_evidence import KeptLog
 from workerdiag.cli import main
 from workerdiag.errors import BundleError
@@ -34,17 +34,17 @@ from workerdiag.model.evidence import (
     GAP_REASONS,
     Event,
     ExceptionFacts,
-    Executing,
     Gap,
     Identity,
+    Inspected,
     LogChunk,
     LogLine,
-    Looked,
     MemoryReading,
     ProcessExit,
+    TasksAtLoss,
 )
-from workerdiag.redaction.anonymize import Hiding
-from workerdiag.rendering.report import MOST_CHARS
+from workerdiag.redaction.anonymize import Anonymizer
+from workerdiag.rendering.report import MAX_CHARS
 
 CASES = {each.name: each for each in read_incidents(Path(__file__).parents[1] / "cases")}
 DIED = (
@@ -58,7 +58,7 @@ QUIET = (
 
 
 @frozen
-class Told:
+class FixedSource:
     """
     A source that gives what it was given.
     """
@@ -116,21 +116,23 @@ def test_what_is_no_text_is_judged_again_too(tmp_path):
     """
     Exceptions, events, exits, readings, gaps and places that were looked at are kept as they were.
     """
-    whose = Identity(worker="tcp://10.0.0.4:1", pid=7, host="node-1")
+    identity = Identity(worker="tcp://10.0.0.4:1", pid=7, host="node-1")
     pieces = (
-        ExceptionFacts(type="distributed.scheduler.KilledWorker", text="boom", whose=whose, executing=("x",)),
+        ExceptionFacts(
+            type="distributed.scheduler.KilledWorker", text="boom", identity=identity, executing=("x",)
+        ),
         Event(topic="worker-restart-memory", fields={"pid": 7, "rss": 1.5, "x": None, "y": True}, when=5.0),
-        ProcessExit(whose=whose, signal=9, when=6.0, said_by="told"),
-        MemoryReading(whose=whose, rss_bytes=10, limit_bytes=11, when=5.5),
+        ProcessExit(identity=identity, signal=9, when=6.0, reporter="told"),
+        MemoryReading(identity=identity, rss_bytes=10, limit_bytes=11, when=5.5),
         Gap(source="kernel", reason="forbidden", detail="no", remedy="be root"),
-        Looked(place="nanny log", whose=whose),
-        LogChunk(origin="nanny", data=DIED.encode(), stream="nanny", whose=whose),
+        Inspected(place="nanny log", identity=identity),
+        LogChunk(origin="nanny", data=DIED.encode(), stream="nanny", identity=identity),
     )
-    first = workerdiag.explain(sources=[Told(pieces)])
+    first = workerdiag.explain(sources=[FixedSource(pieces)])
     again = workerdiag.explain(logs=first.save(tmp_path / "death.zip", redact=False))
 
     assert again == first
-    assert bundle_of(tmp_path / "death.zip").kept.items[:6] == pieces[:6]
+    assert bundle_of(tmp_path / "death.zip").kept_evidence.items[:6] == pieces[:6]
 
 
 def test_the_evidence_is_no_part_of_the_diagnosis(saved):
@@ -147,7 +149,7 @@ def test_the_evidence_is_no_part_of_the_diagnosis(saved):
     assert str(one) == str(two)
     assert one.to_html() == two.to_html()
     assert "kept" not in repr(two)
-    assert "killed by signal" not in json.dumps(asdict(big)["_kept"], default=repr)
+    assert "killed by signal" not in json.dumps(asdict(big)["_kept_evidence"], default=repr)
 
 
 def test_a_diagnosis_without_its_evidence_says_so(tmp_path):
@@ -159,7 +161,7 @@ def test_a_diagnosis_without_its_evidence_says_so(tmp_path):
         bundle = bundle_of(copy.save(tmp_path / "copy.zip"))
 
         assert bundle.findings.fingerprint == first.fingerprint
-        assert len(bundle.kept.left_out) == 1
+        assert len(bundle.kept_evidence.left_out) == 1
 
 
 def test_a_copy_of_a_copy_tells_the_same(saved, tmp_path):
@@ -185,7 +187,7 @@ def test_of_a_long_log_the_telling_lines_are_kept_with_their_numbers(tmp_path):
 
     first = workerdiag.explain(logs=path)
     again = workerdiag.explain(logs=first.save(tmp_path / "death.zip"))
-    (log,) = (each for each in first._kept.items if isinstance(each, KeptLog))
+    (log,) = (each for each in first._kept_evidence.items if isinstance(each, KeptLog))
 
     assert again.top == first.top
     assert f"{path}:60003" in [clue.where for clue in again.top.evidence]
@@ -203,9 +205,9 @@ def test_many_logs_share_a_bounded_room():
     texts = [loud.encode() + b"%d\n" % number for number in range(24)] + [DIED.encode()]
     chunks = [LogChunk(origin=f"{number}.log", data=text) for number, text in enumerate(texts)]
 
-    keeper, book = Keeper(), workerdiag.load_rulebook()
-    match(keeper.passing(chunks), book, witness=keeper)
-    logs = keeper.kept().items
+    keeper, book = EvidenceTap(), workerdiag.load_rulebook()
+    match(keeper.tee(chunks), book, observer=keeper)
+    logs = keeper.kept_evidence().items
 
     assert sum(log.read_bytes for log in logs) > 16 * 2**20
     assert sum(len(part.data) for log in logs for part in log.parts) < 6 * 2**20
@@ -218,7 +220,7 @@ def test_too_many_pieces_are_counted():
     The first and the last events stay; the bundle says how many others there were.
     """
     pieces = tuple(Event(topic="t", fields={"n": number}) for number in range(15_000))
-    kept = workerdiag.explain(sources=[Told(pieces)])._kept
+    kept = workerdiag.explain(sources=[FixedSource(pieces)])._kept_evidence
 
     assert (kept.items[0], kept.items[-1]) == (pieces[0], pieces[-1])
     assert len(kept.items) < 11_000
@@ -231,11 +233,12 @@ def test_keys_of_tasks_take_room_too():
     """
     keys = tuple(f"task-{number}-{'x' * 100}" for number in range(500))
     pieces = tuple(
-        Executing(whose=Identity(worker=f"tcp://10.0.0.4:{number}"), assigned=keys) for number in range(200)
+        TasksAtLoss(identity=Identity(worker=f"tcp://10.0.0.4:{number}"), assigned=keys)
+        for number in range(200)
     )
-    keeper = Keeper()
-    assert len(list(keeper.passing(pieces))) == 200
-    kept = keeper.kept().items
+    keeper = EvidenceTap()
+    assert len(list(keeper.tee(pieces))) == 200
+    kept = keeper.kept_evidence().items
     assert sum(len(key) for piece in kept for key in piece.assigned) < 2 * 2**20
     assert (kept[0], kept[-1]) == (pieces[0], pieces[-1])
 
@@ -251,10 +254,10 @@ def test_a_report_has_the_versions_of_those_who_did_not_save_it(tmp_path):
         ),
         Event(topic="versions", fields={"of": "differing", "packages": "dask", "dask": "client 2, worker 1"}),
         Event(topic="configuration", fields={"of": "scheduler", "distributed.scheduler.worker-ttl": 300}),
-        Event(topic="black-box", fields={"content": box}, whose=Identity(worker="tcp://10.0.0.4:1")),
-        Event(topic="black-box", fields={"content": box[:9]}, whose=Identity(worker="tcp://10.0.0.4:2")),
+        Event(topic="black-box", fields={"content": box}, identity=Identity(worker="tcp://10.0.0.4:1")),
+        Event(topic="black-box", fields={"content": box[:9]}, identity=Identity(worker="tcp://10.0.0.4:2")),
     )
-    bundle = workerdiag.explain(sources=[Told(pieces)]).save(tmp_path / "death.zip")
+    bundle = workerdiag.explain(sources=[FixedSource(pieces)]).save(tmp_path / "death.zip")
     report = CliRunner().invoke(main, ["report", str(bundle)]).output
     for line in (
         "scheduler: dask: 2026.8.0",
@@ -276,7 +279,7 @@ def test_no_secret_leaves_unless_asked_for(tmp_path):
         LogChunk(origin="a?X-Amz-Signature=s3cret-5", data=b"DB_PASSWORD=s3cret-6\n" + DIED.encode()),
         LogChunk(origin="b", data=b"-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----\nend\n"),
     )
-    diagnosis = workerdiag.explain(sources=[Told(pieces)])
+    diagnosis = workerdiag.explain(sources=[FixedSource(pieces)])
 
     def contents(path):
         with zipfile.ZipFile(path) as archive:
@@ -284,7 +287,7 @@ def test_no_secret_leaves_unless_asked_for(tmp_path):
 
     hidden = diagnosis.save(tmp_path / "hidden.zip")
     assert b"s3cret" not in contents(hidden)
-    assert bundle_of(hidden).kept.items[-1].parts[0].data.count(b"\n") == 4  # line numbers stay true
+    assert bundle_of(hidden).kept_evidence.items[-1].parts[0].data.count(b"\n") == 4  # line numbers stay true
     raw = contents(diagnosis.save(tmp_path / "raw.zip", redact=False))
     assert all(f"s3cret-{number}".encode() in raw for number in range(1, 7))
 
@@ -298,8 +301,10 @@ def test_stand_ins_keep_apart_what_was_apart(tmp_path):
         "distributed.scheduler - WARNING - Removing worker 'tcp://172.16.5.4:4002' caused the cluster to lose\n"
         "/home/annabel/x.py on bignode17 and [fe80::1:2] 172.16.5.4 172.16.5.5 127.0.0.1\n"
     )
-    whose = Identity(worker="tcp://172.16.5.4:4002", host="bignode17")
-    first = workerdiag.explain(sources=[Told((LogChunk(origin="x", data=log.encode(), whose=whose),))])
+    identity = Identity(worker="tcp://172.16.5.4:4002", host="bignode17")
+    first = workerdiag.explain(
+        sources=[FixedSource((LogChunk(origin="x", data=log.encode(), identity=identity),))]
+    )
     path = first.save(tmp_path / "death.zip", anonymous=True)
     with zipfile.ZipFile(path) as archive:
         content = b"".join(archive.read(name) for name in archive.namelist())
@@ -319,8 +324,8 @@ def test_hiding_moves_no_line(text):
     """
     Whatever is hidden, a line keeps its number.
     """
-    for hiding in (Hiding(redact=True), Hiding(redact=True, names=("node",))):
-        assert hiding.text(text).count("\n") == text.count("\n")
+    for anonymizer in (Anonymizer(redact=True), Anonymizer(redact=True, names=("node",))):
+        assert anonymizer.text(text).count("\n") == text.count("\n")
 
 
 identities = st.builds(
@@ -330,13 +335,13 @@ moments = st.none() | st.floats(0, 4e9)
 flat = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(-1e9, 1e9) | st.text()
 pieces = st.one_of(
     st.builds(
-        Event, topic=st.text(), fields=st.dictionaries(st.text(), flat), when=moments, whose=identities
+        Event, topic=st.text(), fields=st.dictionaries(st.text(), flat), when=moments, identity=identities
     ),
-    st.builds(ProcessExit, whose=identities, signal=st.none() | st.integers(1, 64), when=moments),
-    st.builds(MemoryReading, whose=identities, rss_bytes=st.none() | st.integers(0, 2**50), when=moments),
+    st.builds(ProcessExit, identity=identities, signal=st.none() | st.integers(1, 64), when=moments),
+    st.builds(MemoryReading, identity=identities, rss_bytes=st.none() | st.integers(0, 2**50), when=moments),
     st.builds(ExceptionFacts, type=st.text(), text=st.text(), executing=st.none() | st.tuples(st.text())),
     st.builds(Gap, source=st.text(), reason=st.sampled_from(GAP_REASONS), detail=st.text()),
-    st.builds(Looked, place=st.text(), whose=identities),
+    st.builds(Inspected, place=st.text(), identity=identities),
     st.builds(LogLine, origin=st.text(), line=st.integers(1, 9), last_line=st.integers(1, 9), text=st.text()),
 )
 
@@ -346,8 +351,8 @@ def test_every_piece_survives_the_way_to_json_and_back(piece):
     """
     Evidence of each kind is the same after it was written and read.
     """
-    assert piece_of(json.loads(json.dumps(plain_piece(piece)))) == piece
-    assert type(piece).__name__ in KINDS
+    assert piece_from_dict(json.loads(json.dumps(piece_to_dict(piece)))) == piece
+    assert type(piece).__name__ in EVIDENCE_KINDS
 
 
 def test_what_a_newer_version_wrote_is_used_as_far_as_known(saved):
@@ -358,7 +363,7 @@ def test_what_a_newer_version_wrote_is_used_as_far_as_known(saved):
         evidence = json.loads(archive.read("evidence.json"))
         manifest = json.loads(archive.read("manifest.json"))
     evidence["pieces"].insert(0, {"kind": "Smell", "of": "smoke"})
-    evidence["pieces"].append({"kind": "ProcessExit", "whose": {"pid": "seven"}})
+    evidence["pieces"].append({"kind": "ProcessExit", "identity": {"pid": "seven"}})
     changes = {"evidence.json": json.dumps(evidence), "manifest.json": json.dumps(manifest | {"schema": 9})}
 
     again = workerdiag.explain(logs=io.BytesIO(rewritten(saved, changes)))
@@ -413,8 +418,8 @@ def test_a_cut_off_bundle_still_gives_its_logs(saved):
             "evidence.json",
             b'{"pieces": [{"kind": "Event", "topic": "t", "when": 1e300, "fields": {"a": {}}}]}',
         ),
-        ("evidence.json", b" " * (2 * MOST_FILE_BYTES)),
-        ("logs/0001.txt", b"\0" * (4 * MOST_FILE_BYTES)),
+        ("evidence.json", b" " * (2 * MAX_FILE_BYTES)),
+        ("logs/0001.txt", b"\0" * (4 * MAX_FILE_BYTES)),
         ("diagnosis.json", b'{"schema": 1}'),
         ("../../../etc/passwd", b"x"),
         ("versions.json", b"[1]"),
@@ -482,7 +487,7 @@ def test_the_same_log_beside_its_bundle_gets_a_name_of_its_own(tmp_path):
     bundle = workerdiag.explain(logs=path).save(tmp_path / "death.zip")
     both = workerdiag.explain(logs=[path, bundle])
 
-    assert {each.origin for each in both._kept.items if isinstance(each, KeptLog)} == {
+    assert {each.origin for each in both._kept_evidence.items if isinstance(each, KeptLog)} == {
         str(path),
         f"{path} (2)",
     }
@@ -574,7 +579,7 @@ def test_gaps_of_a_bundle_are_no_warnings_about_it(tmp_path):
     What could not be looked at then is in the report; that the bundle could be read is what counts now.
     """
     gap = Gap(source="kernel", reason="forbidden", detail="not root")
-    bundle = workerdiag.explain(sources=[Told((gap,))]).save(tmp_path / "death.zip")
+    bundle = workerdiag.explain(sources=[FixedSource((gap,))]).save(tmp_path / "death.zip")
 
     again = CliRunner().invoke(main, ["explain", str(bundle)])
 
@@ -591,12 +596,14 @@ def test_a_report_of_a_flood_fits_into_an_issue(tmp_path):
     pieces = [Gap(source=nasty, reason="forbidden", detail=nasty, remedy=nasty) for _ in range(40)]
     pieces += [Event(topic="t", fields={"n": nasty}, when=float(number)) for number in range(200)]
     log = DIED.replace("Key: x", f"Key: {nasty}")
-    bundle = workerdiag.explain(logs=LogText(log), sources=[Told(tuple(pieces))]).save(tmp_path / "death.zip")
+    bundle = workerdiag.explain(logs=LogText(log), sources=[FixedSource(tuple(pieces))]).save(
+        tmp_path / "death.zip"
+    )
 
     report = CliRunner().invoke(main, ["report", str(bundle)])
 
     assert report.exit_code == 0
-    assert len(report.stdout) <= MOST_CHARS
+    assert len(report.stdout) <= MAX_CHARS
     assert "### Versions" in report.stdout
     assert "\n<b>" not in report.stdout
 

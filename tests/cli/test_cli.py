@@ -26,7 +26,7 @@ from jsonschema import Draft202012Validator
 from support.hanging_peers import gives_up
 from workerdiag import Diagnosis, LogText, load_rulebook
 from workerdiag import explain as explain_log
-from workerdiag.cli import DEATHS, explain, main
+from workerdiag.cli import DEMO_DEATHS, explain, main
 from workerdiag.rendering.cause import render_cause
 from workerdiag.rendering.json import json_schema
 from workerdiag.rulebook import shipped_folder
@@ -581,4 +581,4 @@ def test_the_demos_deaths_are_those_the_help_lists():
     """
     from workerdiag import demo
 
-    assert tuple(demo.DEATHS) == DEATHS
+    assert tuple(demo.DEATHS) == DEMO_DEATHS

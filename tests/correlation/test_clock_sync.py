@@ -55,7 +55,7 @@ def test_a_wrong_clock_does_not_make_two_deaths_of_one(ahead_s):
     """
     diagnosis = workerdiag.explain(logs=[SCHEDULER_LOG, nanny_log(ahead_s)])
 
-    assert [(each.whose.worker, each.whose.pid, each.signal) for each in diagnosis.deaths] == [
+    assert [(each.identity.worker, each.identity.pid, each.signal) for each in diagnosis.deaths] == [
         (WORKER, 7012, 9)
     ]
     assert any("were set right" in note for note in diagnosis.notes)

@@ -35,7 +35,7 @@ def exits(count: int) -> list[Evidence]:
     """
     return [
         ProcessExit(
-            whose=Identity(worker=worker(each), pid=each + 2), when=1.7e9 + each, signal=9, said_by="n"
+            identity=Identity(worker=worker(each), pid=each + 2), when=1.7e9 + each, signal=9, reporter="n"
         )
         for each in range(count)
     ]
@@ -73,8 +73,8 @@ def test_comparisons_grow_with_the_number_of_ends_and_no_faster(told, monkeypatc
 
         monkeypatch.setattr(Identity, name, asked)
 
-    counted("shares")
-    counted("contradicts")
+    counted("same_process")
+    counted("conflicts_with")
     counts = []
     for count in (400, 800):
         evidence = [piece for tell in told for piece in tell(count)]

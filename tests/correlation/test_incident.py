@@ -8,13 +8,13 @@ import pytest
 
 from workerdiag import LogText, explain
 from workerdiag.correlation.incident import assemble
-from workerdiag.correlation.process_end import End
-from workerdiag.correlation.stop_requests import Orders
+from workerdiag.correlation.process_end import ProcessEnd
+from workerdiag.correlation.stop_requests import StopRequests
 from workerdiag.matching.match import match
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk, ProcessExit
-from workerdiag.model.stop_reasons import was_asked
+from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook import load_rulebook
 
@@ -31,13 +31,13 @@ def at(second: float, logger: str, text: str, level: str = "INFO") -> str:
     return f"2026-05-04 11:22:{int(whole):02d},{round(part * 1000):03d} - distributed.{logger} - {level} - {text}"
 
 
-def ends(*evidence: Evidence) -> list[End]:
+def ends(*evidence: Evidence) -> list[ProcessEnd]:
     incident = assemble(match(evidence, BOOK, MATCHER), evidence)
     return [case.end for case in incident.cases if case.end is not None]
 
 
 def exits(*evidence: Evidence) -> list[tuple[int | None, int | None, bool]]:
-    return [(end.signal, end.status, end.asked) for end in ends(*evidence)]
+    return [(end.signal, end.status, end.stop_requested) for end in ends(*evidence)]
 
 
 START = at(1, "nanny", "        Start Nanny at: 'tcp://10.0.0.4:4001'")
@@ -56,7 +56,7 @@ def test_nanny_and_scheduler_tell_of_one_death():
     """
     [end] = ends(log("worker.log", START, KILLED, RESTARTING), log("scheduler.log", REMOVED))
 
-    assert (end.whose.pid, end.whose.worker, end.signal) == (7012, "tcp://10.0.0.4:4002", 9)
+    assert (end.identity.pid, end.identity.worker, end.signal) == (7012, "tcp://10.0.0.4:4002", 9)
 
 
 def test_deaths_minutes_apart_are_two():
@@ -77,7 +77,7 @@ def test_many_deaths_of_one_nanny_are_many():
         lines.append(at(10 + 3 * index, "nanny", f"Worker process {7012 + index} was killed by signal 11"))
         lines.append(at(10.1 + 3 * index, "nanny", "Restarting worker", "WARNING"))
 
-    assert [end.whose.pid for end in ends(log("worker.log", *lines))] == [7012, 7013, 7014, 7015]
+    assert [end.identity.pid for end in ends(log("worker.log", *lines))] == [7012, 7013, 7014, 7015]
 
 
 def test_a_restart_without_a_word_was_exit_status_zero():
@@ -164,7 +164,7 @@ def test_leaving_in_order_is_not_dying():
     goodbye = at(10, "core", "Received 'close-stream' from tcp://10.0.0.4:5000; closing.")
     [end] = ends(log("scheduler.log", goodbye, REMOVED))
 
-    assert (end.polite, end.lost) == (True, False)
+    assert (end.deregistered, end.lost) == (True, False)
 
 
 def test_an_expected_removal_was_asked_for():
@@ -174,10 +174,10 @@ def test_an_expected_removal_was_asked_for():
     event = Event(
         topic="all",
         fields={"action": "remove-worker", "worker": "tcp://10.0.0.4:4002", "expected": True},
-        whose=Identity(worker="tcp://10.0.0.4:4002"),
+        identity=Identity(worker="tcp://10.0.0.4:4002"),
     )
 
-    assert [(end.asked, end.lost) for end in ends(event)] == [(True, False)]
+    assert [(end.stop_requested, end.lost) for end in ends(event)] == [(True, False)]
 
 
 def test_killed_worker_names_the_last_death():
@@ -187,19 +187,19 @@ def test_killed_worker_names_the_last_death():
     facts = ExceptionFacts(
         type="distributed.scheduler.KilledWorker",
         text="...",
-        whose=Identity(worker="tcp://10.0.0.4:4002", pid=7012),
+        identity=Identity(worker="tcp://10.0.0.4:4002", pid=7012),
     )
 
-    assert [(end.whose.pid, list(end.noticed)) for end in ends(facts)] == [(7012, ["exception"])]
+    assert [(end.identity.pid, list(end.reporters)) for end in ends(facts)] == [(7012, ["exception"])]
 
 
 def test_an_exit_that_a_source_reports_joins_by_pid():
     """
     Whoever knows the wait status adds it to the death it belongs to.
     """
-    exit_ = ProcessExit(whose=Identity(pid=7012), signal=11, said_by="coredumpctl")
+    exit_ = ProcessExit(identity=Identity(pid=7012), signal=11, reporter="coredumpctl")
     facts = ExceptionFacts(
-        type="KilledWorker", text="", whose=Identity(worker="tcp://10.0.0.4:4002", pid=7012)
+        type="KilledWorker", text="", identity=Identity(worker="tcp://10.0.0.4:4002", pid=7012)
     )
 
     assert exits(facts, exit_) == [(11, None, False)]
@@ -318,9 +318,9 @@ def test_whoever_knows_a_process_tells_which_nannys_it_was():
     A pid in a log that nannies share is given the names that other evidence has for it.
     """
     second = Identity(worker="tcp://10.0.0.4:4004", pid=7012, nanny="tcp://10.0.0.4:4003")
-    exit_ = ProcessExit(whose=second, signal=9, when=1777893730.0, said_by="flight recorder")
+    exit_ = ProcessExit(identity=second, signal=9, when=1777893730.0, reporter="flight recorder")
     told = ends(log("worker.log", *TWO_NANNIES, KILLED), exit_)
-    assert [(end.whose.worker, end.whose.nanny, end.asked) for end in told] == [
+    assert [(end.identity.worker, end.identity.nanny, end.stop_requested) for end in told] == [
         (None, "tcp://10.0.0.4:4001", True),
         ("tcp://10.0.0.4:4004", "tcp://10.0.0.4:4003", False),
     ]
@@ -345,7 +345,9 @@ def test_an_exit_that_no_message_tells_of_says_who_told_it():
     """
     The evidence of a report has its place and time, as every other.
     """
-    told = ProcessExit(whose=Identity(worker="tcp://10.0.0.4:4002"), signal=11, when=10.0, said_by="sacct")
+    told = ProcessExit(
+        identity=Identity(worker="tcp://10.0.0.4:4002"), signal=11, when=10.0, reporter="sacct"
+    )
     [clue] = [
         each for each in diagnose([told], BOOK, matcher=MATCHER).causes[0].evidence if "signal" in each.text
     ]
@@ -388,11 +390,11 @@ def test_a_worker_that_joins_after_a_death_takes_no_order_from_it(line, others):
     With fixed ports the next worker has the same address; what was said before the first one's end is its.
     """
     worker = Identity(worker="tcp://10.0.0.4:4002")
-    joined = Match(owner="scheduler.register-worker", origin="log", line=line, whose=worker)
+    joined = Match(owner="scheduler.register-worker", origin="log", line=line, identity=worker)
     order = Match(owner="exit.scheduler-retired", sign="retired", origin="log", line=1)
-    end = End(whose=worker)
-    end.file(Match(owner="scheduler.remove-worker", role="removal", origin="log", line=2, last_line=2))
-    assert Orders({"scheduler.register-worker": [joined]}).are_for_another(order, end) is others
+    end = ProcessEnd(identity=worker)
+    end.attach(Match(owner="scheduler.remove-worker", role="removal", origin="log", line=2, last_line=2))
+    assert StopRequests({"scheduler.register-worker": [joined]}).is_for_other_worker(order, end) is others
 
 
 def test_a_nanny_that_closes_without_a_worker_is_no_death():
@@ -446,4 +448,4 @@ def test_a_reason_says_whether_somebody_asked(reason, asked):
     """
     Code may give a reason of its own; those that Dask gives by itself are known.
     """
-    assert was_asked(reason) is asked
+    assert is_stop_request(reason) is asked

@@ -67,7 +67,7 @@ def test_a_kill_of_its_time_counts(cause, second):
 
 
 def _spoke(owner: str, when: float) -> Match:
-    return Match(owner=owner, when=when, whose=Identity(worker=WORKER))
+    return Match(owner=owner, when=when, identity=Identity(worker=WORKER))
 
 
 def _kill(when: float) -> Match:

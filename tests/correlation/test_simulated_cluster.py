@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workerdiag
-from support.simulated_cluster import ASKED, WAYS, Cluster
+from support.simulated_cluster import REQUESTED, WAYS, SimulatedCluster
 
 #: Seconds since the last end, whose worker ends next, and how.
 ENDS = st.lists(
@@ -29,26 +29,27 @@ def ended(ends, **more):
     """
     A cluster after these ends.
     """
-    cluster, second = Cluster(**more), 4.0
+    cluster, second = SimulatedCluster(**more), 4.0
     for apart_s, number, way in ends:
         second += apart_s
         cluster.end(cluster.nannies[number], second, way)
     return cluster
 
 
-def told(logs):
+def findings_by_worker(logs):
     """
     What is said of each death: whose, whether it was asked for, signal and status, and its cause.
     """
     deaths = workerdiag.explain(logs=logs, timeout="60s").deaths
     return sorted(
-        (str(each.whose.worker), each.asked, each.signal, each.status, each.cause) for each in deaths
+        (str(each.identity.worker), each.stop_requested, each.signal, each.status, each.cause)
+        for each in deaths
     )
 
 
 def true(cluster):
     return sorted(
-        (worker, way in ASKED, *WAYS[way][1:], WAYS[way][0]) for worker, way in cluster.truth.items()
+        (worker, way in REQUESTED, *WAYS[way][1:], WAYS[way][0]) for worker, way in cluster.truth.items()
     )
 
 
@@ -59,7 +60,7 @@ def test_each_death_is_told_as_what_it_was(ends):
     Whoever dies beside it, and however soon after.
     """
     cluster = ended(ends)
-    assert told(cluster.logs()) == true(cluster)
+    assert findings_by_worker(cluster.logs()) == true(cluster)
 
 
 @given(SHARED_ENDS)
@@ -69,7 +70,7 @@ def test_in_a_log_that_nannies_share_too(ends):
     There a nanny's message has the pid alone.
     """
     cluster = ended(ends)
-    assert told(cluster.logs(shared=True)) == true(cluster)
+    assert findings_by_worker(cluster.logs(shared=True)) == true(cluster)
 
 
 @pytest.mark.parametrize("skew_s", [-70.0, 2.0, 4.0, 30.0])
@@ -80,4 +81,4 @@ def test_and_with_clocks_that_are_wrong(skew_s, ends):
     Each machine's by another amount.
     """
     cluster = ended(ends, skew_s=skew_s)
-    assert told(cluster.logs()) == true(cluster)
+    assert findings_by_worker(cluster.logs()) == true(cluster)

@@ -15,7 +15,7 @@ import dask.config
 from distributed import Client, Future, LocalCluster
 
 from . import tasks
-from .kernel import MemoryGroup
+from .kernel import LabCgroup
 from .processes import PATIENCE_S, Daemon, LabError, wait_until
 
 #: So that workers find `lab.tasks` (or `tests.lab.tasks`, where the lab was started as that).
@@ -64,7 +64,7 @@ class Lab(contextlib.ExitStack):
         nanny: bool = True,
         memory_limit: str = "0",
         local: Path | None = None,
-        group: MemoryGroup | None = None,
+        group: LabCgroup | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Daemon:
         """
@@ -192,9 +192,9 @@ def _environment() -> dict[str, str]:
     """
     Our own, without configuration of Dask that is not the lab's.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
-    paths = [str(IMPORT_ROOT), kept.get("PYTHONPATH", "")]
-    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
+    paths = [str(IMPORT_ROOT), environment.get("PYTHONPATH", "")]
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
 
 
 def _free_port() -> int:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from support.lab_logs import said_in, show_if_failed
+from support.lab_logs import reported_texts, show_if_failed
 from workerdiag import Diagnosis
 
 from .catalogue import Aftermath
 from .cluster import Lab
 from .faults import FAULTS
 from .kernel import UnavailableError
-from .promises import keep
+from .promises import check_promises
 
 collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
 
@@ -64,12 +64,12 @@ def explain(request: pytest.FixtureRequest) -> Callable[..., Diagnosis]:
     """
     What workerdiag says, after a look at what holds of every diagnosis.
     """
-    said = said_in(request.node)
+    said = reported_texts(request.node)
 
     def explain(aftermath: Aftermath, *, timeout: str = "30s") -> Diagnosis:
         diagnosis = aftermath.explain(timeout=timeout)
         said.append(str(diagnosis))
-        keep(diagnosis)
+        check_promises(diagnosis)
         return diagnosis
 
     return explain

@@ -89,7 +89,7 @@ def full_disk(lab: Lab) -> Aftermath:
     )
     client = lab.client()
     futures = [client.submit(tasks.make, 20, seed, key=f"make-{seed}") for seed in range(30)]
-    daemon.said("Spill to disk failed")
+    daemon.wait_for_output("Spill to disk failed")
     wait_until(lambda: _status(client) == "paused", "the worker to pause")
     return Aftermath(client=client, logs=(daemon.log,), facts={"futures": futures})
 

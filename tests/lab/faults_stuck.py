@@ -72,7 +72,7 @@ def node_stopped(lab: Lab) -> Aftermath:
     pid = lab.running()
     for each in (nanny.pid, pid):
         os.kill(each, signal.SIGSTOP)
-    scheduler.said("failed to heartbeat")
+    scheduler.wait_for_output("failed to heartbeat")
     return Aftermath(client=client, pid=pid, facts={"futures": [future]})
 
 

@@ -25,7 +25,7 @@ class UnavailableError(Exception):
 
 
 @frozen(kw_only=True)
-class MemoryGroup:
+class LabCgroup:
     """
     A memory cgroup of our own.
     """
@@ -46,12 +46,12 @@ class MemoryGroup:
         How many processes the kernel killed in it for want of memory.
         """
         counters = self.folder / ("memory.oom_control" if self.version == 1 else "memory.events")
-        said = dict(line.split() for line in counters.read_text().splitlines())
-        return int(said["oom_kill"])
+        counters_by_name = dict(line.split() for line in counters.read_text().splitlines())
+        return int(counters_by_name["oom_kill"])
 
 
 @contextlib.contextmanager
-def memory_group(*, limit_bytes: int) -> Iterator[MemoryGroup]:
+def memory_group(*, limit_bytes: int) -> Iterator[LabCgroup]:
     """
     A new group below our own one, gone again with its last process.
 
@@ -69,7 +69,7 @@ def memory_group(*, limit_bytes: int) -> Iterator[MemoryGroup]:
         group.folder.rmdir()
 
 
-def _make_v1(name: str, limit_bytes: int) -> MemoryGroup | None:
+def _make_v1(name: str, limit_bytes: int) -> LabCgroup | None:
     own = own_group("memory")
     parent = Path("/sys/fs/cgroup/memory", own.lstrip("/")) if own is not None else None
     if parent is None or not (folder := _made(parent / name)):
@@ -77,10 +77,10 @@ def _make_v1(name: str, limit_bytes: int) -> MemoryGroup | None:
     (folder / "memory.limit_in_bytes").write_text(str(limit_bytes))
     with contextlib.suppress(OSError):  # swap is not accounted everywhere
         (folder / "memory.memsw.limit_in_bytes").write_text(str(limit_bytes))
-    return MemoryGroup(folder=folder, version=1)
+    return LabCgroup(folder=folder, version=1)
 
 
-def _make_v2(name: str, limit_bytes: int) -> MemoryGroup | None:
+def _make_v2(name: str, limit_bytes: int) -> LabCgroup | None:
     own = own_group("")
     parent = Path("/sys/fs/cgroup", own.lstrip("/")) if own is not None else None
     if parent is None or not (folder := _made(parent / name)):
@@ -92,7 +92,7 @@ def _make_v2(name: str, limit_bytes: int) -> MemoryGroup | None:
         return None
     with contextlib.suppress(OSError):  # not there without swap
         (folder / "memory.swap.max").write_text("0")
-    return MemoryGroup(folder=folder, version=2)
+    return LabCgroup(folder=folder, version=2)
 
 
 def own_group(controller: str) -> str | None:

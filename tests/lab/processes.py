@@ -91,7 +91,7 @@ class Daemon:
         """
         return self._process.pid
 
-    def said(self, pattern: str, *, within_s: float = PATIENCE_S) -> re.Match[str]:
+    def wait_for_output(self, pattern: str, *, within_s: float = PATIENCE_S) -> re.Match[str]:
         """
         The first place in the log that *pattern* matches; waits for it.
         """

@@ -11,7 +11,7 @@ import workerdiag
 WIDTH = 80
 
 
-def keep(diagnosis: workerdiag.Diagnosis) -> None:
+def check_promises(diagnosis: workerdiag.Diagnosis) -> None:
     """
     Assert what every diagnosis promises.
     """
@@ -24,7 +24,7 @@ def keep(diagnosis: workerdiag.Diagnosis) -> None:
     assert workerdiag.Diagnosis.from_json(diagnosis.to_json()) == diagnosis, "JSON holds it all"
 
 
-def named(diagnosis: workerdiag.Diagnosis) -> str:
+def named_cause(diagnosis: workerdiag.Diagnosis) -> str:
     """
     The explanation given: the id of the likeliest cause, or the outcome where there is none.
     """
@@ -33,7 +33,7 @@ def named(diagnosis: workerdiag.Diagnosis) -> str:
     return diagnosis.top.id
 
 
-def sure_of(diagnosis: workerdiag.Diagnosis) -> set[str]:
+def claimed_causes(diagnosis: workerdiag.Diagnosis) -> set[str]:
     """
     The causes that a reader would take for an answer.
     """

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from distributed import Client, LocalCluster
 
-from workerdiag.model.evidence import Event, Gap, LogChunk, Looked, MemoryReading
+from workerdiag.model.evidence import Event, Gap, Inspected, LogChunk, MemoryReading
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.exception import exception_facts
 
@@ -32,12 +32,12 @@ def crash():
     os._exit(3)
 
 
-def asked(client, exc=None, budget_s=10.0):
+def collect(client, exc=None, budget_s=10.0):
     """
     The evidence of one round, as `workerdiag.explain` gathers it.
     """
     facts = exception_facts(exc) if exc is not None else []
-    about = tuple(each.whose for each in facts if getattr(each, "whose", None) and each.whose.worker)
+    about = tuple(each.identity for each in facts if getattr(each, "identity", None) and each.identity.worker)
     return list(ClusterSource(client, about=about).collect(budget_s=budget_s))
 
 
@@ -84,7 +84,7 @@ def evidence(client, killed):
     """
     What is found right after that.
     """
-    return asked(client, killed)
+    return collect(client, killed)
 
 
 def test_the_nanny_tells_how_the_killed_worker_exited(evidence, killed):
@@ -105,7 +105,7 @@ def test_the_removal_is_told_with_whose_it_is(evidence, killed):
         if each.topic == last.address and each.fields["action"] == "remove-worker"
     ]
     assert len(removed) == 1
-    assert (removed[0].whose.pid, removed[0].whose.nanny) == (last.pid, last.nanny)
+    assert (removed[0].identity.pid, removed[0].identity.nanny) == (last.pid, last.nanny)
     assert removed[0].fields["processing"] == killed.task
     assert removed[0].fields["processing_count"] == 1
     assert removed[0].fields["expected"] is False
@@ -127,7 +127,7 @@ def test_nothing_is_missing_while_all_answer(evidence):
     """
     With everybody alive each place is looked at wholly, and there is no gap.
     """
-    places = {each.place for each in of(Looked, evidence)}
+    places = {each.place for each in of(Inspected, evidence)}
     assert of(Gap, evidence) == []
     assert places == {"nanny log", "scheduler log", "scheduler events", "worker states", "task states"}
 
@@ -137,7 +137,7 @@ def test_four_deaths_of_one_task_are_all_found(evidence, killed):
     The workers that the same task was lost with before are found by their removals.
     """
     removed = {
-        each.whose.worker for each in of(Event, evidence) if each.fields.get("action") == "remove-worker"
+        each.identity.worker for each in of(Event, evidence) if each.fields.get("action") == "remove-worker"
     }
     assert len(removed) == killed.allowed_failures + 1
 
@@ -156,8 +156,8 @@ def test_deaths_are_found_without_an_exception(client, killed):
     Without an exception at hand, the workers that were lost lately are the ones to ask about.
     """
     client.wait_for_workers(2, timeout=30)
-    evidence = asked(client)
-    removed = {each.whose.worker for each in of(Event, evidence) if each.topic.startswith("tcp://")}
+    evidence = collect(client)
+    removed = {each.identity.worker for each in of(Event, evidence) if each.topic.startswith("tcp://")}
     assert killed.last_worker.address in removed
     assert "exited with status 3" in text_of(evidence, "nanny")
 
@@ -169,7 +169,7 @@ def test_an_asynchronous_client_learns_the_same(client, killed):
 
     async def ask():
         async with Client(client.scheduler.address, asynchronous=True) as other:
-            source = ClusterSource(other, about=tuple(each.whose for each in exception_facts(killed)[:1]))
+            source = ClusterSource(other, about=tuple(each.identity for each in exception_facts(killed)[:1]))
             return await source.collect_async(budget_s=10), list(source.collect(budget_s=10))
 
     evidence, refused = asyncio.run(ask())
@@ -183,7 +183,7 @@ def test_a_task_that_no_worker_may_run_is_told_with_its_restriction(client):
     """
     future = client.submit(int, resources={"GPU": 1}, pure=False)
     time.sleep(0.2)
-    waiting = [each for each in of(Event, asked(client)) if each.fields.get("state") == "no-worker"]
+    waiting = [each for each in of(Event, collect(client)) if each.fields.get("state") == "no-worker"]
     assert waiting[0].fields["restrictions"] == "resource GPU=1"
     assert waiting[0].fields["key"] == future.key
 
@@ -197,11 +197,11 @@ def test_a_memory_kill_is_told_with_its_size(client):
         if client.get_events("worker-restart-memory"):
             break
         time.sleep(0.1)
-    readings = of(MemoryReading, asked(client))
+    readings = of(MemoryReading, collect(client))
     future.cancel()
     assert readings[0].rss_bytes > 2**30 * 0.9
-    assert readings[0].whose.worker
-    assert readings[0].whose.pid
+    assert readings[0].identity.worker
+    assert readings[0].identity.pid
 
 
 @contextmanager
@@ -237,7 +237,7 @@ def test_a_frozen_scheduler_is_left_alone(tmp_path):
     """
     with processes(tmp_path, workers=1) as (client, (scheduler, _)):
         scheduler.send_signal(signal.SIGSTOP)
-        evidence = asked(client, budget_s=2.0)
+        evidence = collect(client, budget_s=2.0)
         assert psutil.Process(scheduler.pid).status() == psutil.STATUS_STOPPED
     assert [each.reason for each in of(Gap, evidence)] == ["timed-out"]
 
@@ -248,13 +248,13 @@ def test_a_frozen_nanny_holds_nobody_up(tmp_path):
     """
     with processes(tmp_path, workers=2) as (client, (_, nanny, _)):
         nanny.send_signal(signal.SIGSTOP)
-        evidence = asked(client, budget_s=3.0)
+        evidence = collect(client, budget_s=3.0)
         assert psutil.Process(nanny.pid).status() == psutil.STATUS_STOPPED
     assert [(each.source.partition(" of ")[0], each.reason) for each in of(Gap, evidence)] == [
         ("nanny log", "timed-out")
     ]
     assert "Start Nanny at" in text_of(evidence, "nanny")
-    assert {"scheduler log", "nanny log"} <= {each.place for each in of(Looked, evidence)}
+    assert {"scheduler log", "nanny log"} <= {each.place for each in of(Inspected, evidence)}
 
 
 def test_a_dead_scheduler_and_a_closed_client_are_gaps_at_once(tmp_path):
@@ -264,9 +264,9 @@ def test_a_dead_scheduler_and_a_closed_client_are_gaps_at_once(tmp_path):
     with processes(tmp_path, workers=1) as (client, (scheduler, _)):
         scheduler.kill()
         scheduler.wait()
-        gone = asked(client, budget_s=5.0)
+        gone = collect(client, budget_s=5.0)
         client.close(timeout=1)
-        closed = asked(client, budget_s=5.0)
+        closed = collect(client, budget_s=5.0)
     assert {each.reason for each in of(Gap, gone)} <= {"unreachable", "timed-out"}
     assert of(Gap, gone)
     assert [each.reason for each in of(Gap, closed)] == ["unreachable"]
@@ -278,6 +278,6 @@ def test_a_scheduler_that_forbids_functions_is_asked_otherwise(tmp_path, monkeyp
     """
     monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__BLOCKED_HANDLERS", "['run_function']")
     with processes(tmp_path, workers=1) as (client, _):
-        evidence = asked(client, budget_s=5.0)
+        evidence = collect(client, budget_s=5.0)
     assert [(each.source, each.reason) for each in of(Gap, evidence)] == [("task states", "forbidden")]
     assert "worker-state" in {each.topic for each in of(Event, evidence)}

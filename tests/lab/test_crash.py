@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from .promises import named, sure_of
+from .promises import claimed_causes, named_cause
 
 pytestmark = pytest.mark.lab
 common = pytest.mark.common
@@ -27,9 +27,9 @@ def test_a_signal_is_named_with_its_victim(provoke, explain, fault, cause, signa
     """
     aftermath = provoke(fault)
     diagnosis = explain(aftermath)
-    assert named(diagnosis) == cause
+    assert named_cause(diagnosis) == cause
     (death,) = diagnosis.deaths
-    assert (death.signal, death.whose.pid) == (signal, aftermath.pid)
+    assert (death.signal, death.identity.pid) == (signal, aftermath.pid)
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_a_task_that_ends_the_process_is_found_out(provoke, explain, fault, stat
     """
     aftermath = provoke(fault)
     diagnosis = explain(aftermath)
-    assert named(diagnosis) == "code.process-exit"
+    assert named_cause(diagnosis) == "code.process-exit"
     (death,) = diagnosis.deaths
     assert death.status in status
-    assert death.whose.pid == aftermath.pid
+    assert death.identity.pid == aftermath.pid
     assert diagnosis.blame.verdict == "task"
     assert diagnosis.blame.task == "crash"
 
@@ -60,9 +60,9 @@ def test_four_deaths_for_one_task_are_four_deaths_of_one_cause(provoke, explain)
     """
     aftermath = provoke("segfault-four-times")
     diagnosis = explain(aftermath)
-    assert named(diagnosis) == "signal.segfault"
+    assert named_cause(diagnosis) == "signal.segfault"
     assert [death.signal for death in diagnosis.deaths] == [11] * 4
-    assert diagnosis.deaths[-1].whose.pid == aftermath.pid
+    assert diagnosis.deaths[-1].identity.pid == aftermath.pid
     assert diagnosis.decision.retry_safe is False
 
 
@@ -70,7 +70,7 @@ def test_a_local_cluster_does_not_hide_the_signal(provoke, explain):
     """
     LocalCluster shows "Restarting worker" alone; the nannies' memory has the signal still.
     """
-    assert named(explain(provoke("segfault-local-cluster"))) == "signal.segfault"
+    assert named_cause(explain(provoke("segfault-local-cluster"))) == "signal.segfault"
 
 
 def test_a_task_that_only_waited_is_not_blamed(provoke, explain):
@@ -78,7 +78,7 @@ def test_a_task_that_only_waited_is_not_blamed(provoke, explain):
     KilledWorker names every task that was assigned; we say which one was really running.
     """
     diagnosis = explain(provoke("bystander"))
-    assert named(diagnosis) == "signal.segfault"
+    assert named_cause(diagnosis) == "signal.segfault"
     assert diagnosis.blame.task == "innocent"
     assert diagnosis.blame.fairly_blamed is False
     assert diagnosis.blame.verdict == "other-task"
@@ -100,7 +100,7 @@ def test_an_interrupt_is_no_crash(provoke, explain, fault):
     SIGINT, to the worker or to ``dask worker``, is somebody's wish, and safe to run again.
     """
     diagnosis = explain(provoke(fault))
-    assert named(diagnosis) == "exit.keyboard-interrupt"
+    assert named_cause(diagnosis) == "exit.keyboard-interrupt"
     assert diagnosis.decision.retry_safe is True
 
 
@@ -110,7 +110,7 @@ def test_sigterm_to_the_nanny_is_an_order(provoke, explain):
     SIGTERM to ``dask worker`` is an order that was carried out, not a kill, and not the task's fault.
     """
     diagnosis = explain(provoke("sigterm-nanny"))
-    assert named(diagnosis) == "exit.sigterm"
+    assert named_cause(diagnosis) == "exit.sigterm"
     assert diagnosis.blame.verdict != "task"
     assert diagnosis.decision.retry_safe is True
 
@@ -120,7 +120,7 @@ def test_a_nanny_that_vanished_is_the_answer_or_a_gap(provoke, explain):
     With its nanny dies all memory of a worker: we say so, and do not guess.
     """
     diagnosis = explain(provoke("sigkill-nanny"))
-    assert sure_of(diagnosis) <= {"external.nanny-lost"}
+    assert claimed_causes(diagnosis) <= {"external.nanny-lost"}
     assert any("nanny" in f"{gap.source} {gap.detail}" for gap in diagnosis.gaps)
 
 
@@ -134,7 +134,7 @@ def test_without_a_nanny_nobody_knows(provoke, explain, fault, cause):
     """
     diagnosis = explain(provoke(fault))
     assert diagnosis.outcome in ("unknown", "explained")
-    assert sure_of(diagnosis) <= {cause}
+    assert claimed_causes(diagnosis) <= {cause}
     assert diagnosis.next_steps, "where to look for the exit status"
 
 
@@ -144,6 +144,6 @@ def test_a_kill_after_a_scale_down_is_no_scale_down(provoke, explain):
     """
     aftermath = provoke("sigkill-after-scale-down")
     diagnosis = explain(aftermath)
-    assert named(diagnosis) == "external.sigkill"
-    (death,) = [each for each in diagnosis.deaths if not each.asked]
-    assert (death.signal, death.whose.pid) == (9, aftermath.pid)
+    assert named_cause(diagnosis) == "external.sigkill"
+    (death,) = [each for each in diagnosis.deaths if not each.stop_requested]
+    assert (death.signal, death.identity.pid) == (9, aftermath.pid)

@@ -16,19 +16,19 @@ import time
 import pytest
 from attrs import evolve
 
-from workerdiag.model.evidence import Event, LogChunk, Looked
+from workerdiag.model.evidence import Event, Inspected, LogChunk
 from workerdiag.sources import registry
 from workerdiag.sources.exception import exception_facts
-from workerdiag.sources.host.locations import ask_places
+from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.host.source import HostSource
-from workerdiag.sources.scene import scene_of, victims_of
+from workerdiag.sources.scene import find_victims, make_scene
 
 from . import tasks
 from .catalogue import Aftermath
 from .cluster import IMPATIENT, NO_DASHBOARD, raised
 from .kernel import UnavailableError, kernel_log, memory_group
 from .processes import PATIENCE_S, Daemon
-from .promises import named
+from .promises import named_cause
 
 pytestmark = pytest.mark.lab
 readable = pytest.mark.skipif(not kernel_log(), reason="the kernel log may not be read")
@@ -44,7 +44,7 @@ def _only_the_host(monkeypatch):
 
 def seen(diagnosis):
     """
-    All evidence for the named cause, as one text.
+    All evidence for the named_cause cause, as one text.
     """
     return "\n".join(f"{clue.where} {clue.text}" for clue in diagnosis.top.evidence)
 
@@ -67,7 +67,7 @@ def test_the_machine_tells_what_dask_cannot(provoke, explain, fault, cause, told
     """
     aftermath = evolve(provoke(fault), logs=())
     diagnosis = explain(aftermath)
-    assert named(diagnosis) == cause
+    assert named_cause(diagnosis) == cause
     assert diagnosis.top.probability > 0.85
     told = told.format(pid=aftermath.pid)
     if told != "oom_kill=1":  # reports clip long events
@@ -108,8 +108,8 @@ def test_a_kill_of_another_process_is_not_the_workers(lab, explain):
     assert (stranger.returncode, group.oom_kills()) == (-9, 1)
     os.kill(pid, signal.SIGKILL)
     diagnosis = explain(Aftermath(exc=raised(future), client=client, pid=pid))
-    assert named(diagnosis) == "external.sigkill"
-    assert [each.whose.pid for each in diagnosis.deaths] == [pid]
+    assert named_cause(diagnosis) == "external.sigkill"
+    assert [each.identity.pid for each in diagnosis.deaths] == [pid]
 
 
 def test_a_kill_of_before_is_not_this_one(lab, explain):
@@ -133,7 +133,7 @@ def test_a_kill_of_before_is_not_this_one(lab, explain):
     time.sleep(1)  # so that the two deaths are two moments
     os.kill(pid, signal.SIGKILL)
     diagnosis = explain(Aftermath(exc=raised(future), client=client, pid=pid))
-    death = next(each for each in diagnosis.deaths if each.whose.pid == pid)
+    death = next(each for each in diagnosis.deaths if each.identity.pid == pid)
     assert death.cause == "external.sigkill"
 
 
@@ -159,7 +159,7 @@ def test_in_a_pid_namespace_of_its_own_a_kill_is_known_by_moment_and_group(lab, 
     exc = raised(client.submit(tasks.burst, 600, lab.mark(), key="burst"))
     diagnosis = explain(Aftermath(exc=exc, client=client))
     assert lab.running() < 1000, "the worker had a pid of its own namespace"
-    assert named(diagnosis) == "kernel.oom-killer"
+    assert named_cause(diagnosis) == "kernel.oom-killer"
     if kernel_log():
         assert "Killed process" in seen(diagnosis)
     assert len(diagnosis.deaths) == 1
@@ -170,10 +170,10 @@ def test_places_and_machine_are_told_where_all_live(provoke):
     Of a LocalCluster all places are known, and its machine is asked in this process.
     """
     aftermath = provoke("segfault-local-cluster")
-    victims = victims_of(exception_facts(aftermath.exc))
-    places, gaps = ask_places(aftermath.client, victims, within_s=2)
+    victims = find_victims(exception_facts(aftermath.exc))
+    places, gaps = find_locations(aftermath.client, victims, within_s=2)
     assert ({each.role for each in places}, gaps) == ({"client", "nanny", "scheduler"}, [])
-    evidence = list(HostSource.of(scene_of(victims, places, aftermath.client)).collect(budget_s=3))
+    evidence = list(HostSource.of(make_scene(victims, places, aftermath.client)).collect(budget_s=3))
     assert {each.topic for each in evidence if isinstance(each, Event)} >= {
         "cgroup",
         "host",
@@ -191,7 +191,7 @@ def test_a_nanny_that_forbids_functions_is_a_gap_with_the_remedy(lab, explain):
     client = _without_status(lab)
     exc = raised(client.submit(tasks.segfault, lab.mark(), key="crash"))
     diagnosis = explain(Aftermath(exc=exc, client=client, pid=lab.running()))
-    assert named(diagnosis) == "signal.segfault"
+    assert named_cause(diagnosis) == "signal.segfault"
     forbidden = [each for each in diagnosis.gaps if each.reason == "forbidden"]
     assert forbidden
     assert "blocked-handlers" in forbidden[0].remedy
@@ -214,7 +214,7 @@ def test_a_nanny_that_is_stopped_holds_nobody_up(lab, explain):
     finally:
         first.send(signal.SIGCONT)
     if kernel_log():
-        assert named(diagnosis) == "signal.segfault"
+        assert named_cause(diagnosis) == "signal.segfault"
 
 
 def test_nothing_of_the_machine_is_claimed_without_looking(provoke):
@@ -222,10 +222,10 @@ def test_nothing_of_the_machine_is_claimed_without_looking(provoke):
     That the kernel is silent is only said where its log was read.
     """
     aftermath = provoke("sigkill-worker")
-    victims = victims_of(exception_facts(aftermath.exc))
-    places, _ = ask_places(aftermath.client, victims, within_s=2)
-    evidence = list(HostSource.of(scene_of(victims, places, aftermath.client)).collect(budget_s=3))
-    looked = [each for each in evidence if isinstance(each, Looked)]
+    victims = find_victims(exception_facts(aftermath.exc))
+    places, _ = find_locations(aftermath.client, victims, within_s=2)
+    evidence = list(HostSource.of(make_scene(victims, places, aftermath.client)).collect(budget_s=3))
+    looked = [each for each in evidence if isinstance(each, Inspected)]
     assert bool(looked) == bool(kernel_log())
     assert [each for each in evidence if isinstance(each, LogChunk)] == []
 

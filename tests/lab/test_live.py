@@ -14,7 +14,7 @@ import pytest
 from distributed import Client
 
 import workerdiag
-from workerdiag.model.evidence import Gap, Looked
+from workerdiag.model.evidence import Gap, Inspected
 from workerdiag.sources.cluster import ClusterSource
 
 from . import tasks
@@ -42,7 +42,7 @@ def places(client):
     Where one round of questions looked, and what it could not look at.
     """
     evidence = list(ClusterSource(client).collect(budget_s=2.0))
-    return {each.place for each in evidence if isinstance(each, Looked)}, [
+    return {each.place for each in evidence if isinstance(each, Inspected)}, [
         each for each in evidence if isinstance(each, Gap)
     ]
 

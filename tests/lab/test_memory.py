@@ -11,7 +11,7 @@ import workerdiag
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.exception import exception_facts
 
-from .promises import named, sure_of
+from .promises import claimed_causes, named_cause
 
 pytestmark = pytest.mark.lab
 common = pytest.mark.common
@@ -26,9 +26,9 @@ def test_slow_growth_to_the_nannys_limit(provoke, explain):
     """
     aftermath = provoke("nanny-memory-slow")
     diagnosis = explain(aftermath)
-    assert named(diagnosis) == "nanny.memory-terminate"
+    assert named_cause(diagnosis) == "nanny.memory-terminate"
     (death,) = diagnosis.deaths
-    assert (death.signal, death.whose.pid) == (15, aftermath.pid)
+    assert (death.signal, death.identity.pid) == (15, aftermath.pid)
     assert death.rss_bytes is not None
     assert death.rss_bytes > 0.9 * MEMORY_LIMIT_BYTES
     assert diagnosis.blame.verdict == "task"
@@ -42,7 +42,7 @@ def test_fast_growth_to_the_nannys_limit(provoke, explain):
     Four workers one after another, each above the limit at a blow: one cause, four deaths.
     """
     diagnosis = explain(provoke("nanny-memory-fast"))
-    assert named(diagnosis) == "nanny.memory-terminate"
+    assert named_cause(diagnosis) == "nanny.memory-terminate"
     assert len(diagnosis.deaths) == 4
     assert diagnosis.blame.task == "burst"
 
@@ -57,16 +57,16 @@ def test_the_kernel_kills_in_a_cgroup(provoke, explain):
     if "Killed process" not in aftermath.facts["kernel"].text:
         pytest.skip("the kernel's log cannot be read here")
     diagnosis = explain(aftermath)
-    assert named(diagnosis) == "kernel.oom-killer"
+    assert named_cause(diagnosis) == "kernel.oom-killer"
     (death,) = diagnosis.deaths
-    assert (death.signal, death.whose.pid) == (9, aftermath.pid)
+    assert (death.signal, death.identity.pid) == (9, aftermath.pid)
 
 
 def test_the_kernel_is_asked_where_its_log_is_not_given(provoke, explain):
     """
     A SIGKILL has many authors; this one wrote it down, and the victim's control group counted it.
     """
-    assert named(explain(evolve(provoke("kernel-oom"), logs=()))) == "kernel.oom-killer"
+    assert named_cause(explain(evolve(provoke("kernel-oom"), logs=()))) == "kernel.oom-killer"
 
 
 def test_without_the_kernels_word_sigkill_is_not_called_oom(provoke):
@@ -74,20 +74,20 @@ def test_without_the_kernels_word_sigkill_is_not_called_oom(provoke):
     Where nobody may ask the kernel a SIGKILL stays one: "137 means OOM" is a guess, and we name the look that settles it.
     """
     aftermath = provoke("kernel-oom")
-    about = tuple(each.whose for each in exception_facts(aftermath.exc) if each.whose.worker)
+    about = tuple(each.identity for each in exception_facts(aftermath.exc) if each.identity.worker)
     only_dask = ClusterSource(aftermath.client, about=about)
     diagnosis = workerdiag.explain(aftermath.exc, aftermath.client, sources=[only_dask])
-    assert sure_of(diagnosis) <= {"external.sigkill", "kernel.oom-killer"}
+    assert claimed_causes(diagnosis) <= {"external.sigkill", "kernel.oom-killer"}
     assert "kernel.oom-killer" in {cause.id for cause in diagnosis.causes}
-    assert any("kernel.oom-killer" in step.settles for step in diagnosis.next_steps)
+    assert any("kernel.oom-killer" in step.distinguishes for step in diagnosis.next_steps)
 
 
 def test_a_paused_worker_is_a_standstill(provoke, explain):
     """
-    Nothing died and nothing moves: the pause is named, without an exception to start from.
+    Nothing died and nothing moves: the pause is named_cause, without an exception to start from.
     """
     diagnosis = explain(provoke("paused-for-ever"))
-    assert named(diagnosis) == "memory.paused"
+    assert named_cause(diagnosis) == "memory.paused"
     assert diagnosis.deaths == ()
 
 
@@ -97,7 +97,7 @@ def test_a_full_disk_is_named_from_the_workers_log(provoke, explain):
     """
     aftermath = provoke("full-disk")
     diagnosis = explain(aftermath)
-    assert named(diagnosis) == "exception.disk-full"
+    assert named_cause(diagnosis) == "exception.disk-full"
     assert diagnosis.deaths == ()
 
 
@@ -106,4 +106,4 @@ def test_a_full_disk_without_the_log_is_at_least_a_pause(provoke, explain):
     The cluster itself knows only that the worker is paused, and that is what we say.
     """
     diagnosis = explain(evolve(provoke("full-disk"), logs=()))
-    assert named(diagnosis) in ("memory.paused", "exception.disk-full")
+    assert named_cause(diagnosis) in ("memory.paused", "exception.disk-full")

@@ -11,7 +11,7 @@ from distributed import Client
 
 import workerdiag
 
-from .promises import keep, named
+from .promises import check_promises, named_cause
 
 pytestmark = pytest.mark.lab
 common = pytest.mark.common
@@ -50,7 +50,7 @@ def test_a_clean_stop_is_at_most_called_that(provoke, explain, fault, stop):
     """
     Workers that left in order, with nothing lost: no crash, no network, no kill is made of it.
     """
-    assert named(explain(provoke(fault))) in ("no-death", stop)
+    assert named_cause(explain(provoke(fault))) in ("no-death", stop)
 
 
 def test_an_asynchronous_client_is_awaited(provoke, lab):
@@ -64,5 +64,5 @@ def test_an_asynchronous_client_is_awaited(provoke, lab):
             return await workerdiag.explain(aftermath.exc, client)
 
     diagnosis = asyncio.run(ask())
-    keep(diagnosis)
-    assert named(diagnosis) == "signal.segfault"
+    check_promises(diagnosis)
+    assert named_cause(diagnosis) == "signal.segfault"

@@ -18,8 +18,8 @@ from distributed import LocalCluster, get_worker
 import workerdiag
 from workerdiag.errors import InstallError
 from workerdiag.recorder.box.reader import read_box
-from workerdiag.recorder.nanny.nanny_recording import report
-from workerdiag.recorder.settings import TOPIC
+from workerdiag.recorder.nanny.nanny_recording import recorder_status
+from workerdiag.recorder.settings import DEATH_TOPIC
 
 from . import tasks
 from .cluster import IMPATIENT, Client, raised
@@ -46,13 +46,13 @@ def recorded(lab, *arguments, **options):
     return client
 
 
-def told(client, count=1):
+def reports(client, count=1):
     """
     What was told of the deaths so far, once there are so many.
     """
 
     def ask():
-        messages = [message for _, message in client.get_events(TOPIC)]
+        messages = [message for _, message in client.get_events(DEATH_TOPIC)]
         found = [message for message in messages if message["source"] != "scheduler"]
         return found if len(found) >= count else None
 
@@ -94,7 +94,7 @@ def test_a_task_that_ends_its_worker_is_told_with_the_exact_exit(
     """
     client = recorded(lab)
     raised(client.submit(task, *arguments, mark=lab.mark(), key="deadly"))
-    (message,) = told(client)
+    (message,) = reports(client)
     assert (message["exit"]["signal"], message["exit"]["status"]) == (signal_number, status)
     assert message["exit"]["certain"]
     assert message["source"] == "nanny"
@@ -113,7 +113,7 @@ def test_a_kill_from_outside_is_told_with_what_ran(lab):
     future = client.submit(tasks.nap, 60, lab.mark(), key="nap")
     os.kill(lab.running(), signal.SIGKILL)
     raised(future)
-    (message,) = told(client)
+    (message,) = reports(client)
     assert message["exit"] == {"signal": 9, "status": None, "certain": True}
     assert ran(message) == ["nap"]
     assert message["box"]["state"] == "running"
@@ -129,7 +129,7 @@ def test_the_thread_that_crashed_is_told_from_the_others(lab):
     client.submit(tasks.nap, 60, lab.mark("nap"), key="nap")
     lab.running("nap")
     raised(client.submit(tasks.segfault, key="deadly"))
-    (message,) = told(client)
+    (message,) = reports(client)
     assert {task["key"]: task["crashed"] for task in message["executing"]} == {"nap": False, "deadly": True}
     assert "Segmentation fault" in message["box"]["fault"]
 
@@ -140,7 +140,7 @@ def test_the_nannys_memory_kill_is_told_as_one(lab):
     """
     client = recorded(lab, memory_limit="300MB")
     raised(client.submit(tasks.burst, 600, lab.mark(), key="burst"))
-    (message,) = told(client)
+    (message,) = reports(client)
     assert message["memory_terminated"]
     assert message["memory_limit_bytes"] == 300 * tasks.MB
     assert ran(message) == ["burst"]
@@ -156,7 +156,7 @@ def test_the_kernels_memory_kill_is_counted(lab):
         pytest.skip(str(problem))
     client = recorded(lab, memory_limit="4GB", group=group)
     raised(client.submit(tasks.burst, 600, lab.mark(), key="burst"))
-    (message,) = told(client)
+    (message,) = reports(client)
     assert message["exit"]["signal"] == 9
     assert message["cgroup"]["oom_kills_after"] > message["cgroup"]["oom_kills_before"]
     assert message["cgroup"]["limit_bytes"] == 300 * tasks.MB // 4096 * 4096
@@ -171,7 +171,7 @@ def test_a_coroutine_is_a_running_task_too(lab):
     future = client.submit(tasks.block_loop, 60, lab.mark(), key="coroutine")
     os.kill(lab.running(), signal.SIGKILL)
     raised(future)
-    (message,) = told(client)
+    (message,) = reports(client)
     assert ran(message) == ["coroutine"]
     assert message["executing"][0]["thread"] == "event loop"
 
@@ -207,7 +207,7 @@ def test_a_worker_that_dies_while_its_pool_works_is_told_with_the_task_in_the_po
     assert lab.running() != pid
     os.kill(pid, signal.SIGKILL)
     raised(future)
-    (message,) = told(client)
+    (message,) = reports(client)
     assert (message["pid"], ran(message)) == (pid, ["pooled"])
     assert message["executing"][0]["thread"] == "executor pool"
 
@@ -224,7 +224,7 @@ def test_a_pool_whose_process_dies_is_no_dead_worker(lab, boxes):
     (path,) = boxes.glob("*.box")
     box = read_box(path)
     assert (box.executing, [task.key for task in box.finished]) == ((), ["pooled"])
-    assert {message["source"] for _, message in client.get_events(TOPIC)} <= {"scheduler"}
+    assert {message["source"] for _, message in client.get_events(DEATH_TOPIC)} <= {"scheduler"}
 
 
 # ------------------------------------------------------------------------- nobody was there
@@ -239,7 +239,8 @@ def test_a_worker_that_dies_with_its_nanny_is_told_by_the_next_one(lab, boxes):
     daemon = lab.worker(env=PRELOADS)
     client = lab.client()
     wait_until(
-        lambda: all(each["recording"] for each in client.run(report, nanny=True).values()), "the nanny"
+        lambda: all(each["recording"] for each in client.run(recorder_status, nanny=True).values()),
+        "the nanny",
     )
     future = client.submit(tasks.nap, 60, lab.mark(), key="nap")
     pid = lab.running()
@@ -250,9 +251,9 @@ def test_a_worker_that_dies_with_its_nanny_is_told_by_the_next_one(lab, boxes):
     for name in ("second", "third"):
         lab.worker(name=name, env=PRELOADS)
     client.wait_for_workers(2, timeout=PATIENCE_S)
-    (message,) = told(client)
+    (message,) = reports(client)
     time.sleep(1)
-    assert len(told(client)) == 1
+    assert len(reports(client)) == 1
     assert (message["source"], message["pid"], ran(message)) == ("orphan", pid, ["nap"])
     assert not message["nanny_lives"]
     wait_until(lambda: len([name for name in files(boxes) if name.endswith(".box")]) == 2, "two boxes")
@@ -267,7 +268,7 @@ def test_a_worker_without_nanny_is_told_by_the_next_one(lab):
     client = lab.client()
     raised(client.submit(tasks.segfault, lab.mark(), key="deadly"))
     lab.worker(name="second", nanny=False, env=PRELOADS)
-    (message,) = told(client)
+    (message,) = reports(client)
     assert (message["source"], message["pid"], ran(message)) == ("orphan", lab.running(), ["deadly"])
     assert message["exit"] == {"signal": 11, "status": None, "certain": False}
 
@@ -301,7 +302,7 @@ def test_death_during_start_is_told_by_a_preload(lab, boxes):
     deadly.ended()
     lab.worker(name="next", env=PRELOADS)
     client = lab.enter_context(Client(lab.address, timeout=PATIENCE_S, set_as_default=False))
-    message = told(client)[0]
+    message = reports(client)[0]
     assert message["exit"]["status"] == 7
     assert message["pid"]
     assert message["executing"] == ()
@@ -406,7 +407,7 @@ def test_installing_in_the_midst_of_work_disturbs_nothing(lab):
     time.sleep(1.5)
     os.kill(pid, signal.SIGKILL)
     raised(future)
-    (message,) = told(client)
+    (message,) = reports(client)
     assert ran(message) == ["nap"]
 
 
@@ -431,7 +432,7 @@ def test_workers_that_come_later_record_too(lab):
     client.restart()
     installed = workerdiag.install(client)
     assert (len(installed.workers), len(installed.nannies)) == (2, 2)
-    assert all(message["asked"] for message in told(client, 2))
+    assert all(message["asked"] for message in reports(client, 2))
 
 
 def test_a_cluster_with_tls_is_told_too(lab):
@@ -447,7 +448,7 @@ def test_a_cluster_with_tls_is_told_too(lab):
     client = lab.enter_context(Client(cluster, set_as_default=False))
     workerdiag.install(client)
     client.submit(os._exit, 3, key="deadly")
-    assert told(client)[0]["exit"]["status"] == 3
+    assert reports(client)[0]["exit"]["status"] == 3
 
 
 def test_installing_where_workerdiag_is_missing_installs_nothing(lab):
@@ -489,7 +490,7 @@ def test_without_a_place_for_boxes_the_cluster_runs_on(lab, monkeypatch, place):
     assert "no black box" in str(installed)
     assert client.submit(tasks.nap, 0).result(timeout=PATIENCE_S) == "rested"
     raised(client.submit(tasks.exit_at_once, 3, lab.mark(), key="deadly"))
-    (message,) = told(client)
+    (message,) = reports(client)
     assert (message["exit"]["status"], message["pid"]) == (3, lab.running())
 
 
@@ -502,7 +503,7 @@ def test_a_task_that_forks_does_not_touch_the_workers_box(lab):
     future = client.submit(tasks.nap, 60, lab.mark(), key="nap")
     os.kill(lab.running(), signal.SIGKILL)
     raised(future)
-    (message,) = told(client)
+    (message,) = reports(client)
     assert ran(message) == ["nap"]
     assert message["box"]["fault"] == ""
     assert "from the child" not in message["box"]["lines"]
@@ -532,7 +533,7 @@ def test_what_a_task_writes_to_standard_error_is_among_its_last_words(lab):
     future = client.submit(complain_and_wait, lab.mark(), key="complain")
     os.kill(lab.running(), signal.SIGKILL)
     raised(future)
-    (message,) = told(client)
+    (message,) = reports(client)
     assert "the model is damaged" in message["box"]["lines"]
     assert "the model is damaged" in lab.daemons["worker"].log.read_text()
 

@@ -11,14 +11,14 @@ import threading
 import pytest
 
 import workerdiag
-from workerdiag.recorder.settings import TOPIC
-from workerdiag.recorder.worker.worker_recording import report
+from workerdiag.recorder.settings import DEATH_TOPIC
+from workerdiag.recorder.worker.worker_recording import recorder_status
 
 from . import tasks
 from .cluster import raised
 from .processes import wait_until
-from .promises import named
-from .test_recorder import files, ran, told
+from .promises import named_cause
+from .test_recorder import files, ran, reports
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("boxes")]
 
@@ -32,7 +32,9 @@ def recording(client):
     """
     By worker, whether it records.
     """
-    return {worker: said["recording"] for worker, said in client.run(report, on_error="ignore").items()}
+    return {
+        worker: said["recording"] for worker, said in client.run(recorder_status, on_error="ignore").items()
+    }
 
 
 def left(boxes):
@@ -53,7 +55,7 @@ def grown(client):
 
 def test_an_adaptive_cluster_records_whoever_joins_and_forgets_whoever_is_sent_away(lab, boxes):
     """
-    Each worker that joins records; those sent away are told as that and leave no box; a death is explained.
+    Each worker that joins records; those sent away are reports as that and leave no box; a death is explained.
     """
     cluster, client = lab.cluster(**IMPATIENT)
     workerdiag.install(client)
@@ -63,7 +65,7 @@ def test_an_adaptive_cluster_records_whoever_joins_and_forgets_whoever_is_sent_a
     del futures
     wait_until(lambda: len(recording(client)) == 1, "the cluster to shrink")
     wait_until(lambda: len(left(boxes)) == 1, "the boxes of those sent away to go")
-    sent_away = told(client, MOST - 1)
+    sent_away = reports(client, MOST - 1)
     assert len(sent_away) == MOST - 1
     assert all(each["asked"] or each["nanny_status"] == "closing_gracefully" for each in sent_away)
     diagnosis = workerdiag.explain(client=client)
@@ -74,11 +76,11 @@ def test_an_adaptive_cluster_records_whoever_joins_and_forgets_whoever_is_sent_a
     future = client.submit(tasks.nap, 60, lab.mark(), key="deadly", workers=[young], priority=10)
     os.kill(lab.running(), signal.SIGKILL)
     diagnosis = workerdiag.explain(raised(future), client)
-    (death,) = [each for each in told(client, MOST) if each["pid"] == lab.running()]
+    (death,) = [each for each in reports(client, MOST) if each["pid"] == lab.running()]
     assert (death["exit"]["signal"], death["asked"], ran(death)) == (9, False, ["deadly"])
-    (explained,) = [each for each in diagnosis.deaths if each.whose.worker == young]
-    assert (explained.signal, explained.executing, explained.asked) == (9, ("deadly",), False)
-    assert named(diagnosis) == "external.sigkill"
+    (explained,) = [each for each in diagnosis.deaths if each.identity.worker == young]
+    assert (explained.signal, explained.executing, explained.stop_requested) == (9, ("deadly",), False)
+    assert named_cause(diagnosis) == "external.sigkill"
     del futures
 
 
@@ -93,7 +95,7 @@ def test_a_restart_in_mid_work_leaves_one_box_for_each_worker(lab, boxes):
     assert {lab.running(name) for name in ("one", "two")} <= pids
     client.restart()
     del futures
-    messages = told(client, 2)
+    messages = reports(client, 2)
     assert {each["pid"] for each in messages} == pids
     assert all(each["asked"] for each in messages)
     assert list(recording(client).values()) == [True, True]
@@ -102,13 +104,13 @@ def test_a_restart_in_mid_work_leaves_one_box_for_each_worker(lab, boxes):
 
 def test_closing_in_mid_work_leaves_nothing(lab, boxes):
     """
-    When a cluster is closed while tasks run, no box stays, no thread, and nobody is told as lost.
+    When a cluster is closed while tasks run, no box stays, no thread, and nobody is reports as lost.
     """
     before = set(threading.enumerate())
     cluster, client = lab.cluster(workers=2)
     workerdiag.install(client)
     heard = []
-    client.subscribe_topic(TOPIC, heard.append)
+    client.subscribe_topic(DEATH_TOPIC, heard.append)
     future = client.submit(tasks.nap, 60, lab.mark(), key="nap")
     assert lab.running()
     assert len(left(boxes)) == 2

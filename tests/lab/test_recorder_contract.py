@@ -22,9 +22,9 @@ from distributed import Client, Nanny, Scheduler, Worker
 
 from workerdiag.recorder import internals
 from workerdiag.recorder.nanny.delivery import deliver
-from workerdiag.recorder.settings import TOPIC
-from workerdiag.recorder.worker.capture import LogCopy
-from workerdiag.recorder.worker.tasks import OtherTasks, Slots, ThreadTasks
+from workerdiag.recorder.settings import DEATH_TOPIC
+from workerdiag.recorder.worker.capture import LogCapture
+from workerdiag.recorder.worker.tasks import OffThreadTasks, TaskSlots, ThreadTasks
 
 from .processes import PATIENCE_S
 
@@ -125,7 +125,7 @@ def test_a_nanny_says_that_it_asked_its_worker_to_close():
     async def run():
         async with cluster(Nanny) as (nanny, _):
             orders = []
-            undo = internals.watch_orders(nanny, lambda: orders.append(nanny.pid))
+            undo = internals.watch_stop_requests(nanny, lambda: orders.append(nanny.pid))
             first = nanny.pid
             await nanny.restart()
             second = nanny.pid
@@ -161,7 +161,7 @@ def test_a_task_enters_and_leaves_its_thread():
 
     async def test(worker, client):
         notes = Notes()
-        slots = Slots(notes, 4)
+        slots = TaskSlots(notes, 4)
         undo = internals.watch_threads(worker, lambda old: ThreadTasks(slots, old))
         assert undo is not None
         thread = await client.submit(threading.get_ident, key="asks")
@@ -187,9 +187,9 @@ def test_the_key_of_a_coroutine_is_entered():
 
         def asks(key):
             entered.append(key)
-            return internals.elsewhere(worker, key)
+            return internals.off_thread_location(worker, key)
 
-        undo = internals.watch_keys(worker, OtherTasks(Slots(notes, 4), asks))
+        undo = internals.watch_keys(worker, OffThreadTasks(TaskSlots(notes, 4), asks))
         assert undo is not None
         await client.submit(asyncio.sleep, 0, key="coroutine")
         await client.submit(time.sleep, 0, key="function")
@@ -211,7 +211,8 @@ def test_the_key_of_a_task_in_a_pool_of_processes_is_entered():
     async def test(worker, client):
         notes = Notes()
         undo = internals.watch_keys(
-            worker, OtherTasks(Slots(notes, 4), lambda key: internals.elsewhere(worker, key))
+            worker,
+            OffThreadTasks(TaskSlots(notes, 4), lambda key: internals.off_thread_location(worker, key)),
         )
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             worker.executors["pool"] = pool
@@ -250,7 +251,7 @@ def test_a_worker_logs_why_it_closes():
 
     async def test(worker, client):
         assert client
-        copy = LogCopy(lambda _: None, lambda record: reasons.append(internals.close_reason(record)))
+        copy = LogCapture(lambda _: None, lambda record: reasons.append(internals.close_reason(record)))
         copy.attach()
         try:
             await worker.close(reason="worker-lifetime-reached")
@@ -259,7 +260,7 @@ def test_a_worker_logs_why_it_closes():
 
     on_worker(test)
     assert [reason for reason in reasons if reason] == ["worker-lifetime-reached"]
-    assert not any(isinstance(each, LogCopy) for each in logging.getLogger("distributed").handlers)
+    assert not any(isinstance(each, LogCapture) for each in logging.getLogger("distributed").handlers)
 
 
 def test_contention_of_the_gil_is_a_share_or_not_known():
@@ -282,7 +283,7 @@ def test_a_message_reaches_the_scheduler_by_a_connection_of_its_own():
 
     async def test(worker, client):
         assert await deliver(worker, {"schema": 1})
-        ((_, message),) = await client.get_events(TOPIC)
+        ((_, message),) = await client.get_events(DEATH_TOPIC)
         assert message == {"schema": 1}
 
     on_worker(test)

@@ -17,7 +17,7 @@ from distributed import KilledWorker, LocalCluster
 import workerdiag
 from workerdiag.recorder.scheduler.plugin import HANDLER
 from workerdiag.recorder.scheduler.spare_failures import SparePlatformDeaths
-from workerdiag.recorder.settings import NAME, TOPIC
+from workerdiag.recorder.settings import DEATH_TOPIC, PLUGIN_NAME
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.exception import exception_facts
 from workerdiag.sources.recorder import RecorderSource
@@ -47,7 +47,7 @@ def explained(client, exc=None):
     A diagnosis by what the cluster and the recorder know, right after the fact.
     """
     facts = [each for each in exception_facts(exc) if hasattr(each, "task")] if exc is not None else []
-    about = [each.whose for each in facts if each.whose.worker]
+    about = [each.identity for each in facts if each.identity.worker]
     named = [each.task for each in facts if each.task]
     sources = [ClusterSource(client, about=about), RecorderSource(client, about=about, tasks=named)]
     return workerdiag.explain(exc, client, sources=sources, timeout="30s")
@@ -82,7 +82,7 @@ def test_exit_and_running_task_are_right(lab, task, arguments, exit_):
     client = recorded(lab)
     exc = raised(client.submit(task, *arguments, mark=lab.mark(), key="crash"))
     diagnosis = explained(client, exc)
-    (death,) = (each for each in diagnosis.deaths if each.whose.pid == lab.running())
+    (death,) = (each for each in diagnosis.deaths if each.identity.pid == lab.running())
     assert ((death.signal, death.status), death.executing) == (exit_, ("crash",))
     assert diagnosis.blame.fairly_blamed is True
     assert diagnosis.outcome == "explained"
@@ -134,7 +134,7 @@ def test_a_kill_from_outside_is_no_tasks_doing(lab):
     pid = lab.running()
     os.kill(pid, signal.SIGKILL)
     diagnosis = explained(client, raised(future))
-    assert [(each.whose.pid, each.signal, each.executing) for each in diagnosis.deaths] == [
+    assert [(each.identity.pid, each.signal, each.executing) for each in diagnosis.deaths] == [
         (pid, signal.SIGKILL, ("nap",))
     ]
 
@@ -150,7 +150,7 @@ def test_workers_of_one_host_that_go_together_are_told_of_together(lab):
     wait_until(lambda: len(records(client)) == 2, "both records")
     evidence = list(RecorderSource(client).collect(budget_s=10))
     said = [each for each in evidence if getattr(each, "topic", "") == "recorder"]
-    assert {each.whose.worker: each.fields["co_victims"] for each in said} == dict(
+    assert {each.identity.worker: each.fields["co_victims"] for each in said} == dict(
         zip(gone, reversed(gone), strict=True)
     )
     reasons = explained(client).blame.reasons
@@ -170,9 +170,9 @@ def test_a_restart_of_the_cluster_loses_no_record(lab):
     diagnosis = explained(client, exc)
     (death,) = (each for each in diagnosis.deaths if each.status == 4)
     assert death.executing == ("after",)
-    statuses = [each["told"]["exit"]["status"] for each in records(client) if each["told"]]
+    statuses = [each["report"]["exit"]["status"] for each in records(client) if each["report"]]
     assert (statuses[0], statuses[-1]) == (3, 4)
-    assert not [each for each in diagnosis.deaths if not each.asked and each.status not in (3, 4)]
+    assert not [each for each in diagnosis.deaths if not each.stop_requested and each.status not in (3, 4)]
 
 
 def test_workers_that_an_adaptive_cluster_starts_are_recorded(lab):
@@ -188,7 +188,7 @@ def test_workers_that_an_adaptive_cluster_starts_are_recorded(lab):
         cluster.adapt(minimum=0, maximum=2, interval="100ms", wait_count=2)
         assert client.submit(tasks.nap, 0.1).result(timeout=PATIENCE_S) == "rested"
         wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"], "all workers to be let go")
-        assert all(death.asked for death in explained(client).deaths)
+        assert all(death.stop_requested for death in explained(client).deaths)
         exc = raised(client.submit(tasks.exit_at_once, 5, key="crash"))
         deaths = [each for each in explained(client, exc).deaths if each.status == 5]
         assert [each.executing for each in deaths] == [("crash",)]
@@ -204,7 +204,7 @@ def test_uninstalling_leaves_the_scheduler_as_it_was(lab):
     workerdiag.uninstall(client)
 
     def left(dask_scheduler):
-        return NAME in dask_scheduler.plugins or HANDLER in dask_scheduler.handlers
+        return PLUGIN_NAME in dask_scheduler.plugins or HANDLER in dask_scheduler.handlers
 
     assert client.run_on_scheduler(left) is False
     assert list(RecorderSource(client).collect(budget_s=10)) == []
@@ -229,7 +229,9 @@ def test_the_scheduler_takes_part_on_every_release(lab):
     assert [each["key"] for each in death["record"]["gave_up"]] == ["crash"]
     assert death["record"]["host"] == "127.0.0.1"
     assert (
-        client.run_on_scheduler(lambda dask_scheduler: dask_scheduler._broker._topics[TOPIC].events.maxlen)
+        client.run_on_scheduler(
+            lambda dask_scheduler: dask_scheduler._broker._topics[DEATH_TOPIC].events.maxlen
+        )
         == 64
     )
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import workerdiag
-from workerdiag.recorder.nanny.nanny_recording import report
-from workerdiag.recorder.settings import TOPIC
+from workerdiag.recorder.nanny.nanny_recording import recorder_status
+from workerdiag.recorder.settings import DEATH_TOPIC
 
 from . import tasks
 from .cluster import IMPATIENT, _environment, raised
@@ -78,13 +78,13 @@ def print_as_c_does(text):
     return os.getpid()
 
 
-def told(client):
+def death_message(client):
     """
     What a nanny, or who found the box, told of the one death.
     """
 
     def ask():
-        messages = [message for _, message in client.get_events(TOPIC)]
+        messages = [message for _, message in client.get_events(DEATH_TOPIC)]
         return [message for message in messages if message["source"] != "scheduler"]
 
     (message,) = wait_until(ask, "a message about the death")
@@ -126,7 +126,7 @@ def test_what_glibc_says_before_it_aborts_is_found_in_the_workers_log(lab):
     workerdiag.install(client)
     log = goes_to(daemon.worker_pid())
     problem = raised(client.submit(bad_free, key="deadly"))
-    message = told(client)
+    message = death_message(client)
     assert log == str(daemon.log)
     assert message["stderr"]["text"].strip() in ABORTS
     assert (message["stderr"]["from"], message["stderr"]["shared"]) == ("file", False)
@@ -144,7 +144,7 @@ def test_of_workers_that_share_a_log_it_is_said_that_they_do(lab):
     client = lab.client(workers=2)
     workerdiag.install(client)
     problem = raised(client.submit(bad_free, key="deadly"))
-    message = told(client)
+    message = death_message(client)
     assert message["stderr"]["text"].strip() in ABORTS
     assert message["stderr"]["shared"]
     assert any(each in evidence(workerdiag.explain(problem, client, timeout="30s")) for each in ABORTS)
@@ -161,10 +161,10 @@ def test_what_glibc_says_into_a_pipe_is_copied_if_asked_for(lab):
     workerdiag.install(client)
     copied(daemon)
     problem = raised(client.submit(bad_free, key="deadly"))
-    message = told(client)
+    message = death_message(client)
     assert message["stderr"]["text"].strip() in ABORTS
     assert (message["stderr"]["from"], message["stderr"]["shared"]) == ("copy", False)
-    daemon.said("|".join(each.replace("(", r"\(").replace(")", r"\)") for each in ABORTS))
+    daemon.wait_for_output("|".join(each.replace("(", r"\(").replace(")", r"\)") for each in ABORTS))
     diagnosis = workerdiag.explain(problem, client, timeout="30s")
     assert diagnosis.top.id == "signal.abort", str(diagnosis)
     assert any(each in evidence(diagnosis) for each in ABORTS)
@@ -182,7 +182,7 @@ def test_a_pipe_is_left_alone_if_nobody_asks(lab):
     time.sleep(1)
     assert goes_to(daemon.worker_pid()) == before
     raised(client.submit(bad_free, key="deadly"))
-    assert "stderr" not in told(client)
+    assert "stderr" not in death_message(client)
 
 
 def test_a_worker_that_is_killed_with_its_nanny_leaves_its_copy_to_the_next(lab, boxes):
@@ -193,7 +193,8 @@ def test_a_worker_that_is_killed_with_its_nanny_leaves_its_copy_to_the_next(lab,
     daemon = piped_worker(lab, **PRELOADS, **COPY)
     client = lab.client()
     wait_until(
-        lambda: all(each["recording"] for each in client.run(report, nanny=True).values()), "the nanny"
+        lambda: all(each["recording"] for each in client.run(recorder_status, nanny=True).values()),
+        "the nanny",
     )
     pid = copied(daemon)
     assert client.submit(print_as_c_does, CUDA).result(timeout=PATIENCE_S) == pid
@@ -204,7 +205,7 @@ def test_a_worker_that_is_killed_with_its_nanny_leaves_its_copy_to_the_next(lab,
     daemon.send(signal.SIGKILL)
     raised(future)
     piped_worker(lab, "second", **PRELOADS)
-    message = told(client)
+    message = death_message(client)
     assert (message["source"], message["pid"]) == ("orphan", pid)
     assert CUDA in message["stderr"]["text"]
     wait_until(lambda: not [each for each in boxes.iterdir() if str(pid) in each.name], "its files to go")
@@ -225,9 +226,9 @@ def test_after_uninstall_standard_error_is_what_it_was(lab, boxes):
     workerdiag.uninstall(client)
     wait_until(lambda: goes_to(pid) == before, "standard error to be as before")
     wait_until(lambda: not list(boxes.iterdir()), "the files to go")
-    daemon.said("while it is copied\n")
+    daemon.wait_for_output("while it is copied\n")
     client.submit(print_as_c_does, "after the end").result(timeout=PATIENCE_S)
-    daemon.said("after the end\n")
+    daemon.wait_for_output("after the end\n")
 
 
 def test_a_worker_that_is_told_to_end_leaves_nothing_out(lab, boxes):
@@ -242,7 +243,7 @@ def test_a_worker_that_is_told_to_end_leaves_nothing_out(lab, boxes):
     client.submit(print_as_c_does, "its last words").result(timeout=PATIENCE_S)
     daemon.send(signal.SIGTERM)
     daemon.ended()
-    daemon.said("its last words\n")
+    daemon.wait_for_output("its last words\n")
     assert not [each for each in boxes.iterdir() if each.name.endswith(".stderr")]
 
 
@@ -257,4 +258,4 @@ def test_a_child_of_the_worker_prints_where_it_did(lab):
     copied(daemon)
     command = ["sh", "-c", "echo from a child >&2"]
     assert client.submit(subprocess.call, command).result(timeout=PATIENCE_S) == 0
-    daemon.said("from a child\n")
+    daemon.wait_for_output("from a child\n")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from .promises import named, sure_of
+from .promises import claimed_causes, named_cause
 
 pytestmark = pytest.mark.lab
 common = pytest.mark.common
@@ -19,7 +19,7 @@ def test_a_worker_that_found_no_scheduler(provoke, explain):
     """
     aftermath = provoke("death-timeout")
     assert aftermath.facts["status"] == 1
-    assert named(explain(aftermath)) == "exit.death-timeout"
+    assert named_cause(explain(aftermath)) == "exit.death-timeout"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_message_that_the_worker_cannot_read(provoke, explain, fault, cause):
     """
     aftermath = provoke(fault)
     assert aftermath.facts["status"] == 0
-    assert named(explain(aftermath)) == cause
+    assert named_cause(explain(aftermath)) == cause
 
 
 def test_a_message_that_the_worker_cannot_read_leaves_no_word_on_the_cluster(provoke, explain):
@@ -43,4 +43,4 @@ def test_a_message_that_the_worker_cannot_read_leaves_no_word_on_the_cluster(pro
     Without that log nobody can tell: nothing but the loss is given as sure.
     """
     diagnosis = explain(evolve(provoke("missing-module"), logs=()))
-    assert sure_of(diagnosis) <= {"exception.missing-module", "standstill.no-workers"}
+    assert claimed_causes(diagnosis) <= {"exception.missing-module", "standstill.no-workers"}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from .promises import named
+from .promises import named_cause
 
 pytestmark = pytest.mark.lab
 common = pytest.mark.common
@@ -24,8 +24,8 @@ def test_a_smaller_cluster_is_no_crash(provoke, explain, fault):
     """
     aftermath = provoke(fault)
     diagnosis = explain(aftermath)
-    assert named(diagnosis) == "exit.scheduler-retired"
-    assert aftermath.facts["worker"] in {death.whose.worker for death in diagnosis.deaths}
+    assert named_cause(diagnosis) == "exit.scheduler-retired"
+    assert aftermath.facts["worker"] in {death.identity.worker for death in diagnosis.deaths}
     assert diagnosis.blame.verdict in ("nobody", "operator")
     assert diagnosis.decision.retry_safe is not False
     advice = " ".join(each.do for each in diagnosis.top.mitigations)
@@ -38,7 +38,7 @@ def test_a_worker_that_code_closed(provoke, explain, fault):
     By a call on the worker, or to its nanny: the kill of the busy worker is the call's doing.
     """
     diagnosis = explain(provoke(fault))
-    assert named(diagnosis) == "exit.closed-by-code"
+    assert named_cause(diagnosis) == "exit.closed-by-code"
     assert diagnosis.blame.verdict == "operator"
 
 
@@ -58,7 +58,7 @@ def test_a_restart_by_a_client(provoke, explain):
     Cancelled by ``client.restart``: the SIGKILL of the busy worker is the restart's doing.
     """
     diagnosis = explain(provoke("client-restart"))
-    assert named(diagnosis) == "exit.client-restart"
+    assert named_cause(diagnosis) == "exit.client-restart"
     assert diagnosis.blame.verdict == "operator"
     assert diagnosis.decision.retry_safe is True
 
@@ -67,7 +67,7 @@ def test_a_lifetime_that_ran_out(provoke, explain):
     """
     The worker left when its lifetime was over; work that waits since is told why.
     """
-    assert named(explain(provoke("lifetime"))) == "exit.lifetime"
+    assert named_cause(explain(provoke("lifetime"))) == "exit.lifetime"
 
 
 @common
@@ -76,7 +76,7 @@ def test_a_scheduler_that_was_killed(provoke, explain):
     Nobody is left to ask, so the logs decide, and what could not be asked is a gap.
     """
     diagnosis = explain(provoke("scheduler-killed"))
-    assert named(diagnosis) == "exit.scheduler-lost"
+    assert named_cause(diagnosis) == "exit.scheduler-lost"
     assert {gap.reason for gap in diagnosis.gaps} & SILENT
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from .promises import named
+from .promises import named_cause
 
 pytestmark = pytest.mark.lab
 common = pytest.mark.common
@@ -19,15 +19,15 @@ def test_a_worker_that_fell_silent_was_not_killed_by_chance(provoke, explain, fa
     """
     aftermath = provoke(fault)
     diagnosis = explain(aftermath)
-    assert named(diagnosis) == "network.unresponsive"
-    assert aftermath.pid in {death.whose.pid for death in diagnosis.deaths}
+    assert named_cause(diagnosis) == "network.unresponsive"
+    assert aftermath.pid in {death.identity.pid for death in diagnosis.deaths}
 
 
 def test_a_frozen_node_is_named_while_the_scheduler_still_hopes(provoke, explain):
     """
     Worker and nanny answer nobody, and asking them does not hold us up for ever.
     """
-    assert named(explain(provoke("node-stopped"))) == "network.unresponsive"
+    assert named_cause(explain(provoke("node-stopped"))) == "network.unresponsive"
 
 
 def test_work_that_no_worker_may_take(provoke, explain):
@@ -35,7 +35,7 @@ def test_work_that_no_worker_may_take(provoke, explain):
     A hang that kills nobody: the tasks wait for a worker that would fit.
     """
     diagnosis = explain(provoke("unschedulable"))
-    assert named(diagnosis) == "standstill.unschedulable"
+    assert named_cause(diagnosis) == "standstill.unschedulable"
     assert diagnosis.deaths == ()
 
 
@@ -45,7 +45,7 @@ def test_work_without_workers_is_told_at_once(provoke, explain, fault):
     The scheduler has tasks and nobody to run them: that is sure, and says what to do about it.
     """
     diagnosis = explain(provoke(fault))
-    assert named(diagnosis) == "standstill.no-workers"
+    assert named_cause(diagnosis) == "standstill.no-workers"
     assert diagnosis.top.probability > 0.9
 
 
@@ -54,7 +54,7 @@ def test_a_slow_task_kills_nobody(provoke, explain):
     Who gave up waiting is told what runs where and since when, and is not sent to a kernel log.
     """
     diagnosis = explain(provoke("slow-task"))
-    assert named(diagnosis) == "standstill.still-running"
+    assert named_cause(diagnosis) == "standstill.still-running"
     assert diagnosis.deaths == ()
     (clue,) = diagnosis.top.evidence
     assert "key=slow" in clue.text
@@ -68,7 +68,7 @@ def test_a_worker_that_lives_is_not_said_to_have_ended(provoke, explain, fault):
     Its heartbeat is compared with that of the other worker, and nobody died.
     """
     diagnosis = explain(provoke(fault))
-    assert named(diagnosis) == "standstill.unresponsive"
+    assert named_cause(diagnosis) == "standstill.unresponsive"
     assert diagnosis.deaths == ()
     assert "others_heard_s=" in diagnosis.top.evidence[0].text
     assert "hang" in diagnosis.top.evidence[0].text
@@ -80,7 +80,7 @@ def test_all_workers_lost_with_nobody_to_ask_is_said_and_not_guessed(provoke, ex
     """
     aftermath = provoke("all-workers-lost")
     first, second = explain(aftermath), explain(aftermath)
-    assert named(first) == named(second) == "standstill.no-workers"
+    assert named_cause(first) == named_cause(second) == "standstill.no-workers"
     assert len(first.deaths) == 2
     assert sum(cause.probability for cause in first.causes[1:]) < 0.1
     assert first.decision.platform_fault is None
@@ -92,5 +92,5 @@ def test_all_workers_lost_is_a_crash_where_the_kernel_tells_so(provoke, explain)
     The kernel's log of this machine has a line for each crash, and the standstill is what follows from it.
     """
     diagnosis = explain(provoke("all-workers-crashed"))
-    assert named(diagnosis) == "signal.segfault"
+    assert named_cause(diagnosis) == "signal.segfault"
     assert {each.id: each.probability for each in diagnosis.causes}["standstill.no-workers"] < 0.1

@@ -18,7 +18,7 @@ from workerdiag.model.evidence import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.exception import exception_facts
-from workerdiag.sources.scene import victims_of
+from workerdiag.sources.scene import find_victims
 
 from .node import ask, kubectl
 
@@ -44,9 +44,11 @@ def who_died(client: Client, error: BaseException | None) -> tuple[Victim, ...]:
     The workers that are gone, as workerdiag learns of them from what the client caught and from the scheduler.
     """
     facts = [] if error is None else exception_facts(error)
-    victims = victims_of([*facts, *ClusterSource(client).collect(budget_s=20)])
+    victims = find_victims([*facts, *ClusterSource(client).collect(budget_s=20)])
     return tuple(
-        evolve(each, whose=each.whose.joined(Identity(name=_NAMES.get(each.whose.worker or ""))))
+        evolve(
+            each, identity=each.identity.merged_with(Identity(name=_NAMES.get(each.identity.worker or "")))
+        )
         for each in victims
     )
 

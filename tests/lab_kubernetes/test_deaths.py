@@ -15,7 +15,7 @@ from distributed import Client
 
 import workerdiag
 from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, ProcessExit
-from workerdiag.model.scene import Place, Scene, Victim
+from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.kubernetes import KubernetesSource
 
 from .deaths import CAUSES, DEATHS
@@ -50,9 +50,9 @@ def scene_after(client: Client, error: BaseException | None) -> Scene:
     address = "tcp://lab-scheduler.default.svc.cluster.local:8786"
     environment = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "DASK_SCHEDULER_ADDRESS": address}
     victims: tuple[Victim, ...] = who_died(client, error)
-    place = Place(role="scheduler", whose=Identity(host=ADDRESS), environment=environment)
+    place = Location(role="scheduler", identity=Identity(host=ADDRESS), environment=environment)
     now = time.time()
-    return Scene(victims=victims, places=(place,), since=now - 900, until=now + 120)
+    return Scene(victims=victims, locations=(place,), since=now - 900, until=now + 120)
 
 
 @pytest.mark.parametrize("name", CAUSES)

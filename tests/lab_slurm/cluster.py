@@ -83,9 +83,9 @@ class Cluster(contextlib.ExitStack):
         Address and time of the worker that the scheduler lost last.
         """
         events = self.client.get_events("all")
-        gone = [(when, said) for when, said in events if said.get("action") == "remove-worker"]
-        when, said = gone[-1] if gone else (None, {})
-        return {"worker": said.get("worker"), "when": when}
+        gone = [(when, fields) for when, fields in events if fields.get("action") == "remove-worker"]
+        when, fields = gone[-1] if gone else (None, {})
+        return {"worker": fields.get("worker"), "when": when}
 
     def wait(self, workers: int = 1) -> None:
         """

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.lab_logs import said_in, show_if_failed
+from support.lab_logs import reported_texts, show_if_failed
 
 from .slurm import Slurm, UnavailableError
 
@@ -70,7 +70,7 @@ def explain(request: pytest.FixtureRequest, slurm: Slurm) -> Callable[..., Any]:
     """
     What workerdiag says of a death, after a look at what holds of every diagnosis.
     """
-    said = said_in(request.node)
+    said = reported_texts(request.node)
 
     def explain(death: Death) -> Any:
         diagnosis = death.explain()

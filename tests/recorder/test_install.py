@@ -13,7 +13,7 @@ import workerdiag
 from workerdiag.errors import InstallError
 from workerdiag.recorder import install
 from workerdiag.recorder.nanny import nanny_recording
-from workerdiag.recorder.settings import NAME
+from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.recorder.worker import worker_recording
 
 HERE, THERE = "tcp://10.0.0.4:1", "tcp://10.0.0.5:1"
@@ -36,7 +36,7 @@ class FakeClient:
     async def run_on_scheduler(self, function, *arguments):
         if self.forbidden:
             raise ValueError("The 'run_function' handler has been explicitly disallowed in Scheduler")
-        if function is install.leave_scheduler:
+        if function is install.remove_from_scheduler:
             self.plugins = [each for each in self.plugins if each != "scheduler"]
             return None
         if "scheduler" in self.missing_on:
@@ -45,7 +45,7 @@ class FakeClient:
 
     async def run(self, function, *arguments, nanny=False, on_error):
         assert on_error == "return"
-        if function is worker_recording.report:
+        if function is worker_recording.recorder_status:
             return {
                 HERE: {"recording": True, "notes": []},
                 THERE: {"recording": False, "notes": ["no black box"]},
@@ -56,7 +56,7 @@ class FakeClient:
         return {HERE: {"recording": True, "notes": []}, THERE: OSError("closed")}
 
     async def register_plugin(self, plugin, name):
-        assert name == NAME
+        assert name == PLUGIN_NAME
         assert type(pickle.loads(pickle.dumps(plugin))) is type(plugin)
         kind = type(plugin).__name__.removeprefix("Recorder").lower()
         if kind == self.failing:
@@ -65,7 +65,7 @@ class FakeClient:
 
     async def unregister_worker_plugin(self, name, *, nanny=False):
         kind = "nanny" if nanny else "worker"
-        if name != NAME or kind not in self.plugins:
+        if name != PLUGIN_NAME or kind not in self.plugins:
             raise ValueError(f"The {kind} plugin {name} does not exist")
         self.plugins.remove(kind)
 
@@ -104,7 +104,7 @@ def test_an_install_error_names_the_first_few_places():
     """
     A large cluster without workerdiag makes no large message, and the error survives being pickled.
     """
-    problem = install._no_workerdiag([f"worker-{n}" for n in range(1000)], ImportError("no"))
+    problem = install._missing_package_error([f"worker-{n}" for n in range(1000)], ImportError("no"))
     assert problem.where == (*[f"worker-{n}" for n in range(5)], "995 more")
     assert str(pickle.loads(pickle.dumps(problem))) == str(problem)
 
@@ -146,4 +146,4 @@ def test_plugins_are_known_by_one_name_and_installed_once():
     Dask ignores an idempotent plugin whose name it knows.
     """
     for plugin in (worker_recording.RecorderWorker(), nanny_recording.RecorderNanny()):
-        assert (plugin.name, plugin.idempotent) == (NAME, True)
+        assert (plugin.name, plugin.idempotent) == (PLUGIN_NAME, True)

@@ -19,9 +19,9 @@ from distributed import Client, Scheduler
 
 from workerdiag.recorder import messages, orphans
 from workerdiag.recorder.box import directories
-from workerdiag.recorder.box.contents import BlackBox, Executing, Finished, Sample
+from workerdiag.recorder.box.contents import BlackBox, FinishedTask, RunningTask, Sample
 from workerdiag.recorder.nanny import delivery, nanny_recording
-from workerdiag.recorder.settings import TOPIC
+from workerdiag.recorder.settings import DEATH_TOPIC
 
 DUMP = (
     "Fatal Python error: Segmentation fault\n\nCurrent thread 0x0000000000000007 (most recent call first):\n"
@@ -68,7 +68,7 @@ def a_box(**more):
     A box of a worker with two running tasks.
     """
     running = [
-        Executing(
+        RunningTask(
             slot=n, key=f"task-{n}", thread_id=n, thread_name=f"t-{n}", since=5.0, since_monotonic_s=1.0
         )
         for n in (7, 8)
@@ -93,7 +93,7 @@ def test_an_exit_code_in_words(code, told):
     """
     A negative code is a signal, and 255 may be anything.
     """
-    assert messages.exit_of(code) == told
+    assert messages.exit_from_code(code) == told
 
 
 @pytest.mark.parametrize(
@@ -110,16 +110,16 @@ def test_the_dump_tells_the_signal(dump, number):
     """
     Where nobody was there to be told the exit.
     """
-    assert messages.exit_by_dump(dump) == {"signal": number, "status": None, "certain": False}
+    assert messages.exit_from_dump(dump) == {"signal": number, "status": None, "certain": False}
 
 
 def test_the_task_on_the_thread_that_crashed_is_marked():
     """
     Of tasks that ran at the same time, faulthandler names one; without a dump none is.
     """
-    crashed = messages.message("nanny", {}, a_box(fault=DUMP))["executing"]
+    crashed = messages.make_message("nanny", {}, a_box(fault=DUMP))["executing"]
     assert [(task["key"], task["crashed"]) for task in crashed] == [("task-7", True), ("task-8", False)]
-    unknown = messages.message("nanny", {}, a_box())["executing"]
+    unknown = messages.make_message("nanny", {}, a_box())["executing"]
     assert [task["crashed"] for task in unknown] == [None, None]
 
 
@@ -131,11 +131,11 @@ def test_a_task_that_ended_while_the_stacks_were_written_counts(dump, after_s, t
     Who aborts its own process may return before that takes effect; it is marked as ended.
     """
     ended = tuple(
-        Finished(slot=0, key=key, started=1.0, ended=2.0, duration_s=1.0, outcome="ended")
+        FinishedTask(slot=0, key=key, started=1.0, ended=2.0, duration_s=1.0, outcome="ended")
         for key in ("first", "last")
     )
     box = BlackBox(identity={}, finished=ended, fault=dump, written_at=2.0 + after_s)
-    executing = messages.message("nanny", {}, box)["executing"]
+    executing = messages.make_message("nanny", {}, box)["executing"]
     assert [task["key"] for task in executing] == told
     assert all(task["ended"] == 2.0 and task["crashed"] is None for task in executing)
 
@@ -144,10 +144,10 @@ def test_who_tells_wins_over_the_box_and_without_one_something_is_told():
     """
     What the nanny knows is newer; what it does not know comes from the box.
     """
-    message = messages.message("nanny", {"pid": 13, "name": None}, a_box())
+    message = messages.make_message("nanny", {"pid": 13, "name": None}, a_box())
     assert (message["schema"], message["source"], message["pid"]) == (1, "nanny", 13)
     assert message["worker"] == "tcp://10.0.0.4:1"
-    assert messages.message("nanny", {"pid": 13}, None) == {"schema": 1, "source": "nanny", "pid": 13}
+    assert messages.make_message("nanny", {"pid": 13}, None) == {"schema": 1, "source": "nanny", "pid": 13}
 
 
 def test_the_address_that_the_worker_knew_itself_by_wins():
@@ -155,8 +155,11 @@ def test_the_address_that_the_worker_knew_itself_by_wins():
     A nanny learns of it late, and until then has that of the worker before.
     """
     box = a_box(identity={"worker": "tcp://10.0.0.4:2"})
-    assert messages.message("nanny", {"worker": "tcp://10.0.0.4:1"}, box)["worker"] == "tcp://10.0.0.4:2"
-    assert messages.message("nanny", {"worker": "tcp://10.0.0.4:1"}, a_box(identity={}))["worker"][-1] == "1"
+    assert messages.make_message("nanny", {"worker": "tcp://10.0.0.4:1"}, box)["worker"] == "tcp://10.0.0.4:2"
+    assert (
+        messages.make_message("nanny", {"worker": "tcp://10.0.0.4:1"}, a_box(identity={}))["worker"][-1]
+        == "1"
+    )
 
 
 def test_a_message_is_never_too_long():
@@ -170,8 +173,8 @@ def test_a_message_is_never_too_long():
         samples=samples,
         torn=("x" * 70_000,),
     )
-    message = messages.message("nanny", {"exit": messages.exit_of(-9)}, box)
-    assert len(json.dumps(message)) <= messages.MOST_BYTES
+    message = messages.make_message("nanny", {"exit": messages.exit_from_code(-9)}, box)
+    assert len(json.dumps(message)) <= messages.MAX_BYTES
     assert message["exit"]["signal"] == 9
     assert [task["key"] for task in message["executing"]] == ["task-7", "task-8"]
 
@@ -184,7 +187,7 @@ def test_a_dead_workers_box_is_found_with_all_that_it_says(folder):
     Key, thread and last words, and how it ended if the dump says so.
     """
     path = left_by_a_dead_process(folder, worker="tcp://10.0.0.4:1", dump=DUMP)
-    (orphan,) = orphans.found()
+    (orphan,) = orphans.claim_orphans()
     with orphan.claim:
         assert orphan.path == path
         message = orphan.message
@@ -202,13 +205,13 @@ def test_a_box_is_told_by_one_only(folder):
     Who claims it first tells; a claim that is given back, or whose process died, can be taken again.
     """
     left_by_a_dead_process(folder)
-    (first,) = orphans.found()
-    assert list(orphans.found()) == []
+    (first,) = orphans.claim_orphans()
+    assert list(orphans.claim_orphans()) == []
     first.claim.close()
-    (again,) = orphans.found()
-    delivery.forget(again.path)
+    (again,) = orphans.claim_orphans()
+    delivery.discard_delivered(again.path)
     again.claim.close()
-    assert list(orphans.found()) == []
+    assert list(orphans.claim_orphans()) == []
     assert list(folder.iterdir()) == []
 
 
@@ -216,14 +219,14 @@ def test_a_living_nanny_has_its_turn_first(folder, monkeypatch):
     """
     It was told how the process ended; only if it does not tell, somebody else does.
     """
-    started = str(directories.start_ms(os.getpid()))
+    started = str(directories.process_start_ms(os.getpid()))
     left_by_a_dead_process(
         folder, nanny="tcp://10.0.0.4:2", nanny_pid=str(os.getpid()), nanny_started_ms=started
     )
-    assert list(orphans.found()) == []
+    assert list(orphans.claim_orphans()) == []
     later = time.time() + 60
     monkeypatch.setattr(time, "time", lambda: later)
-    (orphan,) = orphans.found()
+    (orphan,) = orphans.claim_orphans()
     orphan.claim.close()
     assert orphan.message["nanny_lives"] is True
 
@@ -233,10 +236,15 @@ def test_what_a_nanny_could_not_deliver_is_told_by_the_next(folder):
     Its own message, with the exit that only it was told.
     """
     path = left_by_a_dead_process(folder)
-    delivery.keep(path, {"schema": 1, "source": "nanny", "exit": messages.exit_of(-9)})
-    (orphan,) = orphans.found()
+    delivery.save_message(path, {"schema": 1, "source": "nanny", "exit": messages.exit_from_code(-9)})
+    (orphan,) = orphans.claim_orphans()
     orphan.claim.close()
-    assert orphan.message == {"schema": 1, "source": "nanny", "exit": messages.exit_of(-9), "late": True}
+    assert orphan.message == {
+        "schema": 1,
+        "source": "nanny",
+        "exit": messages.exit_from_code(-9),
+        "late": True,
+    }
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe"])
@@ -246,7 +254,7 @@ def test_a_damaged_message_is_as_good_as_none(folder, content):
     """
     path = left_by_a_dead_process(folder)
     delivery.message_path(path).write_bytes(content)
-    (orphan,) = orphans.found()
+    (orphan,) = orphans.claim_orphans()
     orphan.claim.close()
     assert orphan.message["source"] == "orphan"
 
@@ -255,9 +263,9 @@ def test_a_disk_that_takes_no_message_is_no_problem(tmp_path):
     """
     It is delivered, or lost.
     """
-    delivery.keep(tmp_path / "nowhere" / "x.box", {})
-    assert delivery.kept(tmp_path / "nowhere" / "x.box") is None
-    delivery.forget(tmp_path / "nowhere" / "x.box")
+    delivery.save_message(tmp_path / "nowhere" / "x.box", {})
+    assert delivery.load_message(tmp_path / "nowhere" / "x.box") is None
+    delivery.discard_delivered(tmp_path / "nowhere" / "x.box")
 
 
 def test_only_so_many_are_told_by_one_process(folder, monkeypatch):
@@ -266,8 +274,8 @@ def test_only_so_many_are_told_by_one_process(folder, monkeypatch):
     """
     for _ in range(3):
         left_by_a_dead_process(folder)
-    monkeypatch.setattr(orphans, "MOST_TOLD", 2)
-    found = list(orphans.found())
+    monkeypatch.setattr(orphans, "MAX_REPORTED", 2)
+    found = list(orphans.claim_orphans())
     assert len(found) == 2
     for each in found:
         each.claim.close()
@@ -288,8 +296,8 @@ def test_orphans_are_delivered_and_removed(folder):
             Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
         ):
             server = SimpleNamespace(scheduler=SimpleNamespace(address=scheduler.address), connection_args={})
-            assert await orphans.tell_orphans(server) == 1
-            return await client.get_events(TOPIC)
+            assert await orphans.report_orphans(server) == 1
+            return await client.get_events(DEATH_TOPIC)
 
     ((_, message),) = asyncio.run(run())
     assert message["worker"] == "tcp://10.0.0.4:1"
@@ -301,10 +309,10 @@ def test_a_scheduler_that_is_gone_leaves_the_box_to_the_next(folder, monkeypatch
     Nothing is lost, and nobody waits for ever.
     """
     path = left_by_a_dead_process(folder)
-    monkeypatch.setattr(delivery, "_WAITS_S", (0.0, 0.01))
+    monkeypatch.setattr(delivery, "_RETRY_DELAYS_S", (0.0, 0.01))
     server = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://127.0.0.1:1"), connection_args={})
-    assert asyncio.run(orphans.tell_orphans(server)) == 0
-    (orphan,) = orphans.found()
+    assert asyncio.run(orphans.report_orphans(server)) == 0
+    (orphan,) = orphans.claim_orphans()
     orphan.claim.close()
     assert orphan.path == path
 
@@ -342,7 +350,7 @@ def a_nanny(**more):
     )
 
 
-def told_by(here, monkeypatch, code, *, ordered=False):
+def report_of(here, monkeypatch, code, *, ordered=False):
     """
     What a nanny tells of an exit, that it had *ordered* or not.
     """
@@ -354,17 +362,17 @@ def told_by(here, monkeypatch, code, *, ordered=False):
 
     async def run():
         monkeypatch.setattr(delivery, "deliver", deliver)
-        nanny_recording.begin(here, "plugin")
-        nanny_recording.begin(here, "preload")
-        assert nanny_recording.report(here)["recording"]
+        nanny_recording.start_recording(here, "plugin")
+        nanny_recording.start_recording(here, "preload")
+        assert nanny_recording.recorder_status(here)["recording"]
         if ordered:
             here.process.kill()
         here._on_worker_exit_sync(code)
         await asyncio.sleep(0.05)
-        nanny_recording.end(here, "plugin")
-        assert nanny_recording.report(here)["recording"]
-        nanny_recording.end(here, "preload")
-        assert not nanny_recording.report(here)["recording"]
+        nanny_recording.stop_recording(here, "plugin")
+        assert nanny_recording.recorder_status(here)["recording"]
+        nanny_recording.stop_recording(here, "preload")
+        assert not nanny_recording.recorder_status(here)["recording"]
 
     asyncio.run(run())
     assert here.restarted == [code]
@@ -377,7 +385,7 @@ def test_a_nanny_tells_what_it_was_told(folder, monkeypatch):
     """
     Exit, limits, counters and whether it was the nanny's own doing; with or without a box.
     """
-    (message,) = told_by(a_nanny(), monkeypatch, -15)
+    (message,) = report_of(a_nanny(), monkeypatch, -15)
     assert message["exit"]["signal"] == 15
     assert (message["pid"], message["worker"], message["nanny"]) == (
         77,
@@ -394,7 +402,7 @@ def test_a_nanny_that_asked_its_worker_to_close_says_so(folder, monkeypatch):
     Such an end is no crash, whatever the exit status.
     """
     assert folder
-    (message,) = told_by(a_nanny(), monkeypatch, 0, ordered=True)
+    (message,) = report_of(a_nanny(), monkeypatch, 0, ordered=True)
     assert message["asked"] is True
 
 
@@ -406,8 +414,8 @@ def test_a_nanny_finds_the_box_of_its_worker_without_its_pid(folder, monkeypatch
     left_by_a_dead_process(folder, nanny="tcp://10.0.0.4:3", nanny_pid=str(os.getpid()))
     here = a_nanny()
     here.pid = None
-    (message,) = told_by(here, monkeypatch, 7)
-    assert message["pid"] == directories.parsed_name(path).pid
+    (message,) = report_of(here, monkeypatch, 7)
+    assert message["pid"] == directories.parse_box_name(path).pid
     assert [task["key"] for task in message["executing"]] == ["nap"]
     assert not path.exists()
 
@@ -419,10 +427,10 @@ def test_a_release_that_tells_no_exit_is_said():
 
     async def run():
         here = a_nanny(_on_worker_exit_sync=None)
-        recording = nanny_recording.NannyRecording(here)
-        recording.start()
-        assert not recording.recording
-        assert recording.notes == ["exit status: this release of distributed does not tell it"]
-        recording.stop()
+        active = nanny_recording.NannyRecording(here)
+        active.start()
+        assert not active.recording
+        assert active.notes == ["exit status: this release of distributed does not tell it"]
+        active.stop()
 
     asyncio.run(run())

@@ -13,7 +13,7 @@ import pytest
 
 from workerdiag.redaction import secrets
 from workerdiag.redaction.dense_text import MOST_WORK, WINDOW_CHARS
-from workerdiag.redaction.secrets import HIDDEN, redacted
+from workerdiag.redaction.secrets import HIDDEN, redact_text
 from workerdiag.redaction.urls import Userinfo
 
 #: Texts of so many characters, and of twice as many.
@@ -87,13 +87,13 @@ def work(monkeypatch):
         counts["values"] += 1
         return value_of(text, name)
 
-    for name in ("name_hints", "url_hints", "look_hints", "key_line_hints"):
+    for name in ("name_hints", "url_hints", "token_hints", "key_line_hints"):
         monkeypatch.setattr(secrets, name, partial(counted, getattr(secrets, name)))
     monkeypatch.setattr(secrets, "value_of", partial(read, secrets.value_of))
 
     def of(text):
         counts.update(hints=0, values=0)
-        redacted(text, keep_lines=True)
+        redact_text(text, keep_lines=True)
         return dict(counts)
 
     return of
@@ -141,7 +141,7 @@ def test_a_dense_stretch_is_hidden_whole():
     """
     stretch = "".join(f"token{at}=Hunter2x{at}\n" for at in range(5000))
     text = f"{MESSAGE}\n{'x' * 60}\n{stretch}{MESSAGE}\n"
-    shown = redacted(text, keep_lines=True)
+    shown = redact_text(text, keep_lines=True)
 
     assert "Hunter2" not in shown
     assert shown.endswith(f"\n{MESSAGE}\n")
@@ -156,7 +156,7 @@ def test_a_secret_at_the_edge_of_a_dense_stretch_is_hidden(place):
     account_key = base64.b64encode(random.Random(3).randbytes(64)).decode()
     filling = ("and so on " * WINDOW_CHARS)[: WINDOW_CHARS + place]
     for secret in ("password=Hunter2x9Qz", account_key):
-        shown = redacted(f"{filling} {secret} {'pwd=a ' * WINDOW_CHARS}")
+        shown = redact_text(f"{filling} {secret} {'pwd=a ' * WINDOW_CHARS}")
         assert "x9Qz" not in shown
         assert account_key[20:40] not in shown
 
@@ -166,7 +166,7 @@ def test_a_log_of_ordinary_lines_is_never_dense():
     Lines in which one value is hidden each are shown, however many there are.
     """
     line = f"{MESSAGE}, fetched https://host/data?token=Hunter2x9Qz\n"
-    shown = redacted(line * 5000)
+    shown = redact_text(line * 5000)
     assert shown.count(MESSAGE) == 5000
     assert "Hunter2" not in shown
 
@@ -176,4 +176,4 @@ def test_the_keys_of_tasks_are_never_dense():
     A long list of tasks whose keys have something of a token in them stays as it is.
     """
     text = ", ".join(f"'task-{at}'" for at in range(20_000))
-    assert redacted(text) == text
+    assert redact_text(text) == text

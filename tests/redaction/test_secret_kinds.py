@@ -11,14 +11,14 @@ import pytest
 import workerdiag
 from support.sample_secrets import HARMLESS, KINDS
 from workerdiag import LogText
-from workerdiag.model.evidence import Event, ExceptionFacts, Executing, Gap, Identity
-from workerdiag.redaction.secrets import redacted
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, TasksAtLoss
+from workerdiag.redaction.secrets import redact_text
 
 #: Of a secret not even so many characters in a row may be shown.
 _CHARS = 6
 
 
-class Told:
+class SecretSource:
     """
     A source with a secret in everything it says.
     """
@@ -31,16 +31,18 @@ class Told:
     def collect(self, *, budget_s):
         assert budget_s > 0
         text = self._text
-        whose = Identity(worker="tcp://10.0.0.4:4002", pid=7, name=text)
-        yield ExceptionFacts(type="distributed.scheduler.KilledWorker", text=text, task=text, whose=whose)
+        identity = Identity(worker="tcp://10.0.0.4:4002", pid=7, name=text)
         yield ExceptionFacts(
-            type="builtins.OSError", text=f"[Errno 28] No space left on device: {text}", whose=whose
+            type="distributed.scheduler.KilledWorker", text=text, task=text, identity=identity
+        )
+        yield ExceptionFacts(
+            type="builtins.OSError", text=f"[Errno 28] No space left on device: {text}", identity=identity
         )
         yield Event(
             topic="worker-restart-memory",
-            fields={"worker": whose.worker, "pid": 7, "note": text, "password": self._secret},
+            fields={"worker": identity.worker, "pid": 7, "note": text, "password": self._secret},
         )
-        yield Executing(whose=whose, tasks=(text,), assigned=(text, text))
+        yield TasksAtLoss(identity=identity, tasks=(text,), assigned=(text, text))
         yield Gap(source=text, reason="forbidden", detail=text, remedy=text)
 
 
@@ -68,8 +70,8 @@ def test_no_part_of_the_secret_is_left(kind):
     """
     text, secret = KINDS[kind]
     assert secret in text
-    assert not shown_of(secret, text, redacted(text))
-    assert not shown_of(secret, text, redacted(f"  at x ({text}), then\n\ttold so"))
+    assert not shown_of(secret, text, redact_text(text))
+    assert not shown_of(secret, text, redact_text(f"  at x ({text}), then\n\ttold so"))
 
 
 def test_there_are_enough_kinds():
@@ -86,7 +88,7 @@ def test_no_output_shows_it(kind, tmp_path):
     Not in a log, an exception, a task's key, a worker's name or an event; not as text, Markdown, HTML, JSON or bundle.
     """
     text, secret = KINDS[kind]
-    diagnosis = workerdiag.explain(logs=LogText(log_of(text)), sources=[Told(text, secret)])
+    diagnosis = workerdiag.explain(logs=LogText(log_of(text)), sources=[SecretSource(text, secret)])
     with zipfile.ZipFile(diagnosis.save(tmp_path / "death.zip")) as bundle:
         files = "\n".join(bundle.read(name).decode() for name in bundle.namelist())
     outputs = {
@@ -107,4 +109,4 @@ def test_what_is_no_secret_stays(text):
     """
     Keys of tasks, addresses, numbers and source code are what a person needs to read.
     """
-    assert redacted(text) == text
+    assert redact_text(text) == text

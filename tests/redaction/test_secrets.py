@@ -22,15 +22,15 @@ import workerdiag
 from support.sample_secrets import KINDS
 from workerdiag import LogText
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.bundle.retention.kept_evidence import Kept, KeptLog, LogPart
+from workerdiag.bundle.retention.kept_evidence import KeptEvidence, KeptLog, LogPart
 from workerdiag.bundle.writer import write_bundle
 from workerdiag.cli import main
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event, Evidence, Identity, LogChunk
 from workerdiag.recorder.box.writer import BoxWriter
-from workerdiag.redaction.objects import redacted_object
-from workerdiag.redaction.secrets import HIDDEN, redacted
-from workerdiag.redaction.visible_text import visible
+from workerdiag.redaction.objects import redact_object
+from workerdiag.redaction.secrets import HIDDEN, redact_text
+from workerdiag.redaction.visible_text import visible_text
 from workerdiag.rulebook import load_rulebook
 
 SECRET = "Hunter2x9Qz"
@@ -75,7 +75,7 @@ def test_the_value_is_hidden_and_the_name_stays(text, shown):
     """
     The name of a secret may be the clue; its value never is. What stands around both is not touched.
     """
-    assert redacted(text) == shown
+    assert redact_text(text) == shown
 
 
 @given(TEXTS)
@@ -83,7 +83,7 @@ def test_hiding_twice_hides_no_more(text):
     """
     What was hidden once is not taken for a secret again.
     """
-    assert redacted(redacted(text)) == redacted(text)
+    assert redact_text(redact_text(text)) == redact_text(text)
 
 
 @given(TEXTS | st.text(max_size=300))
@@ -91,8 +91,8 @@ def test_hiding_has_bounds(text):
     """
     Whatever the text, nothing is raised, what is shown stays short, and no line moves where lines count.
     """
-    assert len(redacted(text)) <= 8 * len(text)
-    assert redacted(text, keep_lines=True).count("\n") == text.count("\n")
+    assert len(redact_text(text)) <= 8 * len(text)
+    assert redact_text(text, keep_lines=True).count("\n") == text.count("\n")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_long_text_takes_no_longer_than_it_is(piece):
     A text that says the same a hundred thousand times is read once (else this test meets its time limit).
     """
     text = (piece * (2**18 // len(piece) + 1))[: 2**18]
-    assert len(redacted(text)) <= 8 * len(text)
+    assert len(redact_text(text)) <= 8 * len(text)
 
 
 def test_what_does_not_show_hides_nothing():
@@ -127,9 +127,9 @@ def test_what_does_not_show_hides_nothing():
         category = unicodedata.category(char)
         is_shown = category not in {"Cc", "Cf", "Co"} or char in "\t\n\r"
         if not is_shown:
-            assert not visible(char).text, hex(ord(char))
+            assert not visible_text(char).text, hex(ord(char))
         elif char.isascii():
-            assert visible(char).text == char
+            assert visible_text(char).text == char
 
 
 def test_what_the_rules_say_is_no_secret():
@@ -137,10 +137,10 @@ def test_what_the_rules_say_is_no_secret():
     Advice, commands and links of the shipped rules are shown as they are.
     """
     for cause in load_rulebook().causes:
-        assert redacted_object(cause.mitigations) == cause.mitigations
-        assert redacted_object(cause.settled_by) == cause.settled_by
+        assert redact_object(cause.mitigations) == cause.mitigations
+        assert redact_object(cause.settled_by) == cause.settled_by
         for text in (cause.id, cause.title, cause.why, *cause.references):
-            assert redacted(text) == text
+            assert redact_text(text) == text
 
 
 def test_values_of_secret_names_are_hidden_in_any_shape():
@@ -156,7 +156,7 @@ def test_values_of_secret_names_are_hidden_in_any_shape():
         "secret": None,
         b"raw"[0]: b"password=x",
     }
-    assert redacted_object(plain) == {
+    assert redact_object(plain) == {
         "password": HIDDEN,
         "user": "ann",
         "headers": [("Authorization", HIDDEN), ["accept", "all"]],
@@ -224,7 +224,7 @@ def test_no_field_of_findings_is_forgotten():
     """
     findings = of(Findings, TEXT)
     assert sum(SECRET in text for text in texts_in(findings)) > 40
-    assert not [text for text in texts_in(redacted_object(findings)) if SECRET in text]
+    assert not [text for text in texts_in(redact_object(findings)) if SECRET in text]
 
 
 def test_no_part_of_a_bundle_is_forgotten(tmp_path, monkeypatch):
@@ -238,10 +238,10 @@ def test_no_part_of_a_bundle_is_forgotten(tmp_path, monkeypatch):
     pieces = [of(kind, TEXT) for kind in typing.get_args(Evidence) if kind is not LogChunk]
     pieces.append(Event(topic="x", fields={"password": f"{SECRET} {SECRET}", TEXT: 1}))
     log = KeptLog(
-        origin=TEXT, whose=Identity(name=TEXT), parts=(LogPart(first_line=1, data=f"{TEXT}\n".encode()),)
+        origin=TEXT, identity=Identity(name=TEXT), parts=(LogPart(first_line=1, data=f"{TEXT}\n".encode()),)
     )
     path = write_bundle(
-        of(Findings, TEXT), Kept(items=(*pieces, log), left_out=(TEXT,)), tmp_path / "death.zip"
+        of(Findings, TEXT), KeptEvidence(items=(*pieces, log), left_out=(TEXT,)), tmp_path / "death.zip"
     )
 
     with zipfile.ZipFile(path) as bundle:
@@ -255,7 +255,7 @@ def test_a_report_of_an_old_bundle_hides_what_that_kept(tmp_path):
     """
     A bundle that was saved with its secrets, or by a version that knew fewer, is reported without them.
     """
-    kept = Kept(
+    kept = KeptEvidence(
         items=(Event(topic="x", fields={"password": f"{SECRET} {SECRET}"}, when=1.0), of(Identity, TEXT))[:1]
     )
     findings = evolve(of(Diagnosis, TEXT), causes=())

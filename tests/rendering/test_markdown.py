@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from support.findings import HOSTILE, explained, hostile, nanny_kill, no_death, unknown
 from workerdiag.model.diagnosis import Clue
-from workerdiag.rendering.markdown import escape, fenced, linked, render_markdown
+from workerdiag.rendering.markdown import code_block, escape, link, render_markdown
 
 #: The strictest reader: HTML and bare addresses are allowed to mean something.
 READER = MarkdownIt("commonmark", {"html": True, "linkify": True}).enable(
@@ -114,7 +114,7 @@ def test_a_log_cannot_end_its_own_fence():
     seen = rendered(explained(causes=(nanny_kill(evidence=(clue,)),)))
     assert "b" not in seen.tags
     assert "h1" not in seen.tags
-    assert fenced(["`````"], 0).startswith("``````text\n")
+    assert code_block(["`````"], 0).startswith("``````text\n")
 
 
 @given(st.text(st.sampled_from("ab1.-+=#@<>&[]()!`*_~|\\ /:\n"), max_size=60))
@@ -144,7 +144,7 @@ def test_only_plain_web_addresses_become_links(address):
     """
     What is no web address stays text, also where a link was expected.
     """
-    assert "a" not in Seen(READER.render("- " + linked(address))).tags
+    assert "a" not in Seen(READER.render("- " + link(address))).tags
 
 
 def test_backticks_of_the_rules_become_code():

@@ -16,7 +16,7 @@ from support.findings import HOSTILE, dead, explained, hostile, nanny_kill, no_d
 from workerdiag.model.diagnosis import Advice, Blame, Clue, Findings, NextStep
 from workerdiag.model.evidence import Gap, Identity
 from workerdiag.rendering.text import render_text
-from workerdiag.rendering.wording import clean, cleaned, percent
+from workerdiag.rendering.wording import format_percent, printable, printable_object
 
 #: Lines that may be longer than the terminal: one word with a slash in it, or something to type.
 UNBROKEN = re.compile(r"^[ |.\d-]*\S*[/\\]\S*$|^ {8,}\S")
@@ -140,7 +140,7 @@ def test_many_deaths_alike_are_one_line():
     A hundred workers killed the same way take one line, and the odd one has its own.
     """
     many = [
-        dead(whose=Identity(worker=f"tcp://10.0.0.{n}:40000", pid=n), when=dead().when + n)
+        dead(identity=Identity(worker=f"tcp://10.0.0.{n}:40000", pid=n), when=dead().when + n)
         for n in range(100)
     ]
     odd = dead(signal=None, status=3, cause="exit.other", probability=0.4, reason="x" * 100)
@@ -251,9 +251,9 @@ def test_cleaning_leaves_only_what_shows(text):
     """
     Whatever the text, cleaning takes out all that a terminal acts upon, and doing it twice changes nothing.
     """
-    cleaned = clean(text)
+    cleaned = printable(text)
     assert not {"Cc", "Cf", "Co", "Cs"} & {unicodedata.category(char) for char in cleaned.replace("\n", "")}
-    assert clean(cleaned) == cleaned
+    assert printable(cleaned) == cleaned
 
 
 def test_what_is_clean_stays_the_same_object():
@@ -261,9 +261,9 @@ def test_what_is_clean_stays_the_same_object():
     Most text is harmless, and findings without any other are not made anew for each rendering.
     """
     findings = Findings(outcome="unknown", summary="as it is", gaps=(Gap(source="a", reason="expired"),))
-    assert cleaned(findings) is findings
+    assert printable_object(findings) is findings
     odd = evolve(findings, gaps=(Gap(source="a\x07", reason="expired"),))
-    assert cleaned(odd).gaps[0].source == "a"
+    assert printable_object(odd).gaps[0].source == "a"
 
 
 def test_text_of_a_class_of_its_own_becomes_plain():
@@ -278,7 +278,7 @@ def test_text_of_a_class_of_its_own_becomes_plain():
 
         __slots__ = ()
 
-    assert type(clean(Marked("<b>"))) is str
+    assert type(printable(Marked("<b>"))) is str
 
 
 def test_cleaning_is_linear():
@@ -286,7 +286,7 @@ def test_cleaning_is_linear():
     A megabyte of unfinished escape sequences takes no longer than a megabyte of anything.
     """
     for piece in ("\x1b]", "\x9d", "\x1b[", "\x1b[0;", "\x1bP"):
-        assert clean(piece * 200_000).count("\x1b") == 0
+        assert printable(piece * 200_000).count("\x1b") == 0
 
 
 @given(st.floats(0, 1))
@@ -294,8 +294,8 @@ def test_no_percentage_claims_certainty(chance):
     """
     A report never says 100%, and says 0% only of what is impossible.
     """
-    assert percent(chance) != "100%"
-    assert (percent(chance) == "0%") == (chance == 0)
+    assert format_percent(chance) != "100%"
+    assert (format_percent(chance) == "0%") == (chance == 0)
 
 
 @settings(max_examples=50)

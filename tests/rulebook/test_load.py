@@ -16,7 +16,7 @@ from attrs import evolve
 
 import workerdiag
 from support.sample_rule import RULE as GOOD
-from workerdiag.authoring.lint import lint, prove, unproven
+from workerdiag.authoring.lint import check_examples, lint, signs_without_lookalikes
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.scan.literals import literals
 from workerdiag.model.rules import LogSign
@@ -24,10 +24,10 @@ from workerdiag.rulebook import (
     compile_rulebook,
     compiled,
     load_rulebook,
+    load_rulebook_in_time,
     packs,
     patterns,
     read_folder,
-    rules_within,
     shipped_folder,
 )
 
@@ -137,8 +137,8 @@ def test_shipped_knowledge_keeps_its_promises():
     book = load_rulebook()
 
     assert lint(book) == []
-    assert prove(book) == []
-    assert unproven(book) == []
+    assert check_examples(book) == []
+    assert signs_without_lookalikes(book) == []
 
 
 def test_lint_names_patterns_that_re2_does_not_know(tmp_path):
@@ -187,7 +187,7 @@ def test_prove_tells_of_a_missed_and_of_a_wrong_line(tmp_path):
         GOOD.replace("house fell on tcp", "roof fell on tcp")
         + 'lookalikes = ["the house fell on tcp://a:1"]\n'
     )
-    said = "\n".join(prove(read_folder(folder(tmp_path, rule=text))))
+    said = "\n".join(check_examples(read_folder(folder(tmp_path, rule=text))))
 
     assert "does not match a line it is for" in said
     assert "matches a line it is not for" in said
@@ -270,7 +270,7 @@ def installed(tmp_path, monkeypatch):
 
     def install(name, code):
         (tmp_path / f"pack_{name}.py").write_text(code)
-        points.append(EntryPoint(name, f"pack_{name}:FOLDER", packs.GROUP))
+        points.append(EntryPoint(name, f"pack_{name}:FOLDER", packs.ENTRY_POINT_GROUP))
 
     monkeypatch.setattr(packs, "entry_points", lambda group: [each for each in points if each.group == group])
     yield install
@@ -319,12 +319,12 @@ def test_a_pack_that_takes_too_long_is_left_out_and_tried_again(installed):
     sys.release = threading.Event()
     try:
         installed("slow", "import sys; sys.release.wait(60); FOLDER = '/no/such/folder'")
-        book, is_whole = rules_within(0.1)
+        book, is_whole = load_rulebook_in_time(0.1)
         assert "takes too long" in noted(book, "slow")
         assert not is_whole
     finally:
         sys.release.set()
-    book, is_whole = rules_within(60)
+    book, is_whole = load_rulebook_in_time(60)
     assert "no such folder" in noted(book, "slow")
     assert is_whole
     del sys.release

@@ -19,14 +19,14 @@ from workerdiag.errors import RuleFileError
 from workerdiag.model.deployment import DEPLOYMENTS
 from workerdiag.model.evidence import Event, ExceptionFacts, Identity
 from workerdiag.model.rules import Cause, Rulebook
-from workerdiag.model.scene import Place, Scene
+from workerdiag.model.scene import Location, Scene
 from workerdiag.pipeline import diagnose
 from workerdiag.rendering.cause import render_cause
 from workerdiag.rulebook import load_rulebook, read_folder, shipped_folder
-from workerdiag.scoring.advice import applying, filled_example, mitigations
-from workerdiag.scoring.cluster_setup import Setting, setting_of
-from workerdiag.scoring.limits import Numbers
-from workerdiag.sources.deployment import deployment_of, setup_of
+from workerdiag.scoring.advice import applicable_advice, fill_example, mitigations
+from workerdiag.scoring.cluster_setup import ClusterSetup, cluster_setup
+from workerdiag.scoring.limits import MemoryNumbers
+from workerdiag.sources.deployment import deployment_of, setup_event
 
 DASHBOARD = "http://10.0.0.2:8787/status"
 GAVE_UP = (
@@ -89,9 +89,9 @@ def test_without_a_cluster_object_the_place_of_the_dead_tells_it():
     """
     A client that was given an address has none; the variables of a batch job or pod are left.
     """
-    place = Place(role="nanny", whose=Identity(), environment={"SLURM_JOB_ID": "4711"})
+    place = Location(role="nanny", identity=Identity(), environment={"SLURM_JOB_ID": "4711"})
 
-    assert deployment_of(Scene(client=FakeClient(), places=(place,))) == "batch"
+    assert deployment_of(Scene(client=FakeClient(), locations=(place,))) == "batch"
     assert deployment_of(Scene(client=FakeClient())) == "command-line"
 
 
@@ -100,7 +100,7 @@ def test_a_link_to_a_dashboard_loses_its_token():
     Managers put tokens into the query, and reports are passed on.
     """
     cluster = SimpleNamespace(dashboard_link=f"{DASHBOARD}?token=hunter2")
-    setup = setup_of(Scene(client=FakeClient(cluster)))
+    setup = setup_event(Scene(client=FakeClient(cluster)))
 
     assert setup is not None
     assert setup.fields["dashboard"] == DASHBOARD
@@ -113,11 +113,11 @@ def test_a_client_without_a_cluster_object_knows_the_dashboard_from_when_it_conn
     client = FakeClient()
     client.scheduler = SimpleNamespace(address="tcp://10.0.0.1:8786")
     client._scheduler_identity = {"services": {"dashboard": 8787}}
-    setup = setup_of(Scene(client=client))
+    setup = setup_event(Scene(client=client))
 
     assert setup is not None
     assert setup.fields["dashboard"] == "http://10.0.0.1:8787/status"
-    assert setup_of(Scene(client=FakeClient())).fields["dashboard"] is None
+    assert setup_event(Scene(client=FakeClient())).fields["dashboard"] is None
 
 
 def test_a_client_that_raises_tells_nothing():
@@ -134,7 +134,7 @@ def test_a_client_that_raises_tells_nothing():
         def cluster(self, value):
             pass
 
-    assert setup_of(Scene(client=Broken())) is None
+    assert setup_event(Scene(client=Broken())) is None
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,10 @@ def mitigation_examples(advice: str, deployment: str) -> set[str]:
     What that advice says to type on that deployment.
     """
     shared = [each for each in load_rulebook(packs=False).advice if each.advice == advice]
-    return {each.example for each in applying(shared, {"gave_up": "a task"}, Setting(deployment=deployment))}
+    return {
+        each.example
+        for each in applicable_advice(shared, {"gave_up": "a task"}, ClusterSetup(deployment=deployment))
+    }
 
 
 def test_on_coiled_nobody_is_told_to_type_the_worker_command(book):
@@ -169,7 +172,7 @@ def test_on_coiled_nobody_is_told_to_type_the_worker_command(book):
     Whatever the cause: Coiled starts workers itself, so such an example is another one or none.
     """
     for cause in book.causes:
-        told = mitigations(cause, Numbers(), [], Setting(deployment="coiled"))
+        told = mitigations(cause, MemoryNumbers(), [], ClusterSetup(deployment="coiled"))
         typed = [each.example for each in told if re.search(r"\bdask[ -]worker tcp", each.example)]
         assert typed == [], cause.id
 
@@ -199,14 +202,14 @@ def killed_worker(allowed: int | None) -> list[ExceptionFacts]:
     """
     A caught KilledWorker that allows so many failures.
     """
-    whose = Identity(worker="tcp://10.0.0.4:4002")
+    identity = Identity(worker="tcp://10.0.0.4:4002")
     return [
         ExceptionFacts(
             type="distributed.scheduler.KilledWorker",
             text="gave up",
             task="inc-1",
             allowed_failures=allowed,
-            whose=whose,
+            identity=identity,
         )
     ]
 
@@ -215,10 +218,12 @@ def test_every_killed_worker_is_told_of_allowed_failures(book):
     """
     Every cause that ends workers, and no cause at all, say what it is, and what it was set to here.
     """
-    setting = setting_of(assemble([], killed_worker(6)))
+    setting = cluster_setup(assemble([], killed_worker(6)))
     for cause in ended(book):
         said = [
-            each.do for each in mitigations(cause, Numbers(), [], setting) if "`allowed-failures`" in each.do
+            each.do
+            for each in mitigations(cause, MemoryNumbers(), [], setting)
+            if "`allowed-failures`" in each.do
         ]
         assert said, cause.id
         assert "deaths is 7" in said[0], cause.id
@@ -239,8 +244,8 @@ def test_without_its_number_the_advice_on_allowed_failures_is_worded_without(boo
     """
     Old releases do not say how many they allow; then no sentence claims a number.
     """
-    setting = setting_of(assemble([], killed_worker(None)))
-    told = mitigations(book.cause("signal.segfault"), Numbers(), [], setting)
+    setting = cluster_setup(assemble([], killed_worker(None)))
+    told = mitigations(book.cause("signal.segfault"), MemoryNumbers(), [], setting)
     said = next(each.do for each in told if "`allowed-failures`" in each.do)
 
     assert "Dask gave up on task inc-1." in said
@@ -252,7 +257,7 @@ def test_who_gave_up_nothing_is_not_told_of_allowed_failures(book):
     """
     A worker died and its tasks ran elsewhere: the number had no part in it.
     """
-    told = mitigations(book.cause("signal.segfault"), Numbers(), [])
+    told = mitigations(book.cause("signal.segfault"), MemoryNumbers(), [])
     assert not any("allowed-failures" in each.do for each in told)
 
 
@@ -269,11 +274,11 @@ def test_the_memory_plot_is_linked_where_there_is_a_dashboard(book):
     The link is of this scheduler's own dashboard; from logs alone there is none to open.
     """
     setup = Event(topic="cluster-setup", fields={"deployment": "local", "dashboard": DASHBOARD})
-    live = setting_of(assemble(diagnose_marks([setup], book), [setup]))
+    live = cluster_setup(assemble(diagnose_marks([setup], book), [setup]))
     oom = book.cause("nanny.memory-terminate")
 
-    assert any(DASHBOARD in each.do for each in mitigations(oom, Numbers(), [], live))
-    assert not any("curve" in each.do for each in mitigations(oom, Numbers(), []))
+    assert any(DASHBOARD in each.do for each in mitigations(oom, MemoryNumbers(), [], live))
+    assert not any("curve" in each.do for each in mitigations(oom, MemoryNumbers(), []))
 
 
 def diagnose_marks(evidence: list[Any], book: Rulebook) -> list[Any]:
@@ -397,7 +402,7 @@ def test_a_suggested_command_cannot_be_ended_by_a_name():
     """
     Names come from clusters and logs; what is typed treats them as one word.
     """
-    typed = filled_example("coiled cluster logs --cluster {cluster}", {"cluster": "a'; rm -rf ~ #"})
+    typed = fill_example("coiled cluster logs --cluster {cluster}", {"cluster": "a'; rm -rf ~ #"})
     assert shlex.split(typed) == ["coiled", "cluster", "logs", "--cluster", "a';rm-rf~#"]
 
 

@@ -12,7 +12,7 @@ import pytest
 import workerdiag
 from workerdiag import LogText, load_rulebook
 from workerdiag.correlation.incident import assemble
-from workerdiag.model.evidence import Gap, Looked
+from workerdiag.model.evidence import Gap, Inspected
 from workerdiag.rulebook import quiet_lines, shipped_folder
 from workerdiag.scoring.conclude import conclude
 
@@ -204,7 +204,7 @@ def test_tasks_that_fail_and_noise_are_no_deaths(text):
     The worker lived to say so; errors behind an order to stop are what closing leaves behind.
     """
     assert outcome(text) in ("no-death", "explained")
-    assert not [each for each in workerdiag.explain(logs=LogText(text)).deaths if not each.asked]
+    assert not [each for each in workerdiag.explain(logs=LogText(text)).deaths if not each.stop_requested]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_cluster_that_was_asked_and_is_well_gets_the_all_clear():
     """
     Its workers are there, and no event tells of one that went.
     """
-    seen = [Looked(place="scheduler events"), Looked(place="worker states")]
+    seen = [Inspected(place="scheduler events"), Inspected(place="worker states")]
 
     assert conclude(assemble([], seen), BOOK, gaps=[], version="").outcome == "no-death"
 

@@ -13,7 +13,7 @@ from workerdiag.model.diagnosis import Blame, Match
 from workerdiag.model.evidence import ExceptionFacts, Identity
 from workerdiag.rulebook import load_rulebook
 from workerdiag.scoring.blame import blame, decision
-from workerdiag.scoring.limits import Numbers
+from workerdiag.scoring.limits import MemoryNumbers
 
 WORKER = Identity(worker="tcp://10.0.0.4:4002", pid=7012)
 BOOK = load_rulebook()
@@ -27,7 +27,7 @@ def judged(*, executing, unfinished, threads=1, probability=0.99, verdict="task"
         type="distributed.scheduler.KilledWorker",
         text="",
         task="quick",
-        whose=WORKER,
+        identity=WORKER,
         executing=executing,
         threads=threads,
     )
@@ -37,7 +37,7 @@ def judged(*, executing, unfinished, threads=1, probability=0.99, verdict="task"
         captures={"worker": str(WORKER.worker), "processing": ", ".join(unfinished)},
         origin="event all",
         when=1000.0,
-        whose=WORKER,
+        identity=WORKER,
     )
     cause = next(each for each in BOOK.causes if each.blame == verdict)
     ranked = [SimpleNamespace(id=cause.id, probability=probability)]
@@ -85,4 +85,4 @@ def test_whether_the_platform_is_at_fault_is_known_only_where_somebody_is_blamed
     A program that reads False takes the platform for cleared.
     """
     ranked = [SimpleNamespace(id="external.sigkill", probability=0.99)]
-    assert decision(ranked, BOOK, Blame(verdict=verdict), Numbers()).platform_fault is fault
+    assert decision(ranked, BOOK, Blame(verdict=verdict), MemoryNumbers()).platform_fault is fault

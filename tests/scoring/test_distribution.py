@@ -13,22 +13,16 @@ from hypothesis import strategies as st
 
 from workerdiag import LogText, explain
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.rules import (
-    ENDS,
-    EVERYDAY_ENDS,
-    FREQUENCIES,
-    GRADES,
-    LONE_GRADES,
-    Cause,
-    LogSign,
-)
-from workerdiag.scoring.distribution import MOST_ODDS, Distribution, Support, distribution, mixed
-from workerdiag.scoring.weights import Seen, facts
+from workerdiag.model.rules import CAUSE_ENDS, EVERYDAY_ENDS, FREQUENCIES, GRADES, LONE_GRADES, Cause, LogSign
+from workerdiag.scoring.distribution import MAX_ODDS, CauseScore, Distribution, distribution, weighted_mean
+from workerdiag.scoring.weights import SignEvidence, fact_weights
 
 NAMES = tuple("abcdefgh")
 
 signs = st.builds(
-    lambda name, grade, event: Seen(sign=LogSign(name=name, pattern="some text", grade=grade, event=event)),
+    lambda name, grade, event: SignEvidence(
+        sign=LogSign(name=name, pattern="some text", grade=grade, event=event)
+    ),
     st.sampled_from(NAMES),
     st.sampled_from(tuple(GRADES)),
     st.sampled_from(("", "one", "two")),
@@ -36,26 +30,26 @@ signs = st.builds(
 
 
 @st.composite
-def support_lists(draw: st.DrawFn) -> list[Support]:
+def support_lists(draw: st.DrawFn) -> list[CauseScore]:
     """
     Up to six causes; a cause explains only later ones, so there is no circle.
     """
     count = draw(st.integers(0, 6))
     ids = [f"family.{NAMES[index]}" for index in range(count)]
     return [
-        Support(
+        CauseScore(
             cause=Cause(
                 id=ids[index],
                 revision=1,
                 title="t",
                 why="w",
-                ends=draw(st.sampled_from(ENDS)),
+                ends=draw(st.sampled_from(CAUSE_ENDS)),
                 blame="task",
                 retry="unknown",
                 frequency=draw(st.sampled_from(tuple(FREQUENCIES))),
                 explains=tuple(draw(st.sets(st.sampled_from(ids[index + 1 :])))) if ids[index + 1 :] else (),
             ),
-            shown=tuple(draw(st.lists(signs, min_size=1, max_size=4))),
+            evidence=tuple(draw(st.lists(signs, min_size=1, max_size=4))),
             against=tuple(draw(st.lists(signs, max_size=2))),
         )
         for index in range(count)
@@ -91,7 +85,7 @@ def test_one_more_sign_never_lowers_its_cause(supports, new):
     """
     for index, support in enumerate(supports):
         more = [*supports]
-        more[index] = evolve(support, shown=(*support.shown, new))
+        more[index] = evolve(support, evidence=(*support.evidence, new))
         cause = support.cause.id
 
         assert distribution(more).chances[cause] >= distribution(supports).chances[cause] - 1e-12
@@ -115,18 +109,22 @@ def test_signs_of_one_event_count_once(seen):
     """
     Saying the same again, or more weakly, adds nothing.
     """
-    assert isclose(sum(facts(seen)), sum(facts([*seen, *seen])))
+    assert isclose(sum(fact_weights(seen)), sum(fact_weights([*seen, *seen])))
 
 
-def said(name: str, grade: str, line: int) -> Seen:
+def said(name: str, grade: str, line: int) -> SignEvidence:
     """
     A sign that one line of a log shows.
     """
     sign = LogSign(name=name, pattern="some text", grade=grade)
-    return Seen(sign=sign, matches=(Match(owner="family.a", sign=name, origin="worker.log", line=line),))
+    return SignEvidence(
+        sign=sign, matches=(Match(owner="family.a", sign=name, origin="worker.log", line=line),)
+    )
 
 
-def supported(cause_id: str, *shown: Seen, told: bool = True, explains: tuple[str, ...] = ()) -> Support:
+def supported(
+    cause_id: str, *shown: SignEvidence, told: bool = True, explains: tuple[str, ...] = ()
+) -> CauseScore:
     """
     A cause with the signs that speak for it.
     """
@@ -140,7 +138,7 @@ def supported(cause_id: str, *shown: Seen, told: bool = True, explains: tuple[st
         retry="unknown",
         explains=explains,
     )
-    return Support(cause=cause, shown=shown, is_end_told=told)
+    return CauseScore(cause=cause, evidence=shown, is_end_known=told)
 
 
 def test_one_sentence_counts_once_whatever_it_shows():
@@ -149,8 +147,8 @@ def test_one_sentence_counts_once_whatever_it_shows():
     """
     one, two = said("timed-out", "moderate", 7), said("refused", "weak", 7)
 
-    assert facts([one, two]) == facts([one])
-    assert len(facts([one, said("refused", "weak", 8)])) == 2
+    assert fact_weights([one, two]) == fact_weights([one])
+    assert len(fact_weights([one, said("refused", "weak", 8)])) == 2
 
 
 def test_a_lone_sign_of_an_everyday_end_is_worth_less_where_no_end_is_told():
@@ -160,19 +158,19 @@ def test_a_lone_sign_of_an_everyday_end_is_worth_less_where_no_end_is_told():
     lone = said("timed-out", "moderate", 7)
     other = said("gone", "weak", 9)
 
-    assert facts([lone], is_everyday=True) == (pytest.approx(log(LONE_GRADES["moderate"])),)
-    assert facts([lone]) == (pytest.approx(log(GRADES["moderate"])),)
-    assert max(facts([lone, other], is_everyday=True)) == pytest.approx(log(GRADES["moderate"]))
+    assert fact_weights([lone], is_everyday=True) == (pytest.approx(log(LONE_GRADES["moderate"])),)
+    assert fact_weights([lone]) == (pytest.approx(log(GRADES["moderate"])),)
+    assert max(fact_weights([lone, other], is_everyday=True)) == pytest.approx(log(GRADES["moderate"]))
 
 
-@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("ends", CAUSE_ENDS)
 def test_only_what_every_run_ends_with_is_doubted_where_no_end_is_told(ends):
     """
     A worker that never started, or an error that was raised, is no shutdown: its one sign keeps its weight.
     """
     told = supported("family.a", said("one", "moderate", 1))
     told = evolve(told, cause=evolve(told.cause, ends=ends))
-    untold = evolve(told, is_end_told=False)
+    untold = evolve(told, is_end_known=False)
 
     assert (untold.alone() < told.alone()) == (ends in EVERYDAY_ENDS)
 
@@ -188,7 +186,7 @@ def test_more_evidence_decides_between_two_that_are_both_nearly_certain():
     assert result.best is not None
     assert result.best[0] == "family.b"
     assert result.chances["family.a"] < 0.01
-    assert isclose(result.unknown, 1 / (1 + MOST_ODDS))
+    assert isclose(result.unknown, 1 / (1 + MAX_ODDS))
 
 
 def test_a_decisive_sign_is_not_explained_away_by_a_moderate_one():
@@ -237,7 +235,7 @@ def test_a_stronger_cause_takes_from_what_it_explains(supports, new):
     """
     for index, support in enumerate(supports):
         more = [*supports]
-        more[index] = evolve(support, shown=(*support.shown, new))
+        more[index] = evolve(support, evidence=(*support.evidence, new))
         before, after = distribution(supports).chances, distribution(more).chances
         cause = support.cause.id
         for symptom in support.cause.explains:
@@ -250,7 +248,7 @@ def test_a_mixture_is_still_a_distribution(parts):
     """
     The mean over several deaths sums to one as well.
     """
-    result = mixed([(weight, distribution(supports)) for weight, supports in parts])
+    result = weighted_mean([(weight, distribution(supports)) for weight, supports in parts])
 
     assert isclose(sum(result.chances.values()) + result.unknown, 1.0)
 
@@ -262,7 +260,7 @@ def test_nothing_seen_is_unknown():
     assert distribution([]) == Distribution(chances={}, unknown=1.0)
 
 
-def certain(name: str, ends: str, *explains: str, times: int = 3) -> Support:
+def certain(name: str, ends: str, *explains: str, times: int = 3) -> CauseScore:
     """
     A cause of which so many decisive signs show.
     """
@@ -277,7 +275,7 @@ def certain(name: str, ends: str, *explains: str, times: int = 3) -> Support:
         explains=explains,
     )
     seen = [LogSign(name=f"{name}-{each}", pattern="some text", grade="decisive") for each in range(times)]
-    return Support(cause=cause, shown=tuple(Seen(sign=each) for each in seen))
+    return CauseScore(cause=cause, evidence=tuple(SignEvidence(sign=each) for each in seen))
 
 
 def test_a_stop_on_request_is_no_rival_of_a_certain_crash():

@@ -11,24 +11,24 @@ import pytest
 from workerdiag.correlation.incident import assemble
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ExceptionFacts, Identity, MemoryReading
-from workerdiag.model.mitigation import MEMORY_WORDS
+from workerdiag.model.mitigation import MEMORY_PLACEHOLDERS
 from workerdiag.rulebook import load_rulebook
 from workerdiag.scoring.advice import mitigations
-from workerdiag.scoring.limits import numbers_of
+from workerdiag.scoring.limits import memory_numbers
 
 ME = Identity(worker="tcp://10.0.0.4:4002", pid=7012)
 
 
 def numbers(*evidence):
-    return numbers_of(assemble([], evidence), [])
+    return memory_numbers(assemble([], evidence), [])
 
 
 def test_the_smallest_limit_is_the_one_that_is_felt():
     """
     Dask believed in 4 GB, the control group allowed 300 MB: that is what to raise.
     """
-    dask = ExceptionFacts(type="KilledWorker", text="", whose=ME, limit_bytes=4 * 10**9)
-    group = MemoryReading(whose=ME, rss_bytes=290 * 10**6, limit_bytes=300 * 10**6)
+    dask = ExceptionFacts(type="KilledWorker", text="", identity=ME, limit_bytes=4 * 10**9)
+    group = MemoryReading(identity=ME, rss_bytes=290 * 10**6, limit_bytes=300 * 10**6)
 
     assert numbers(dask, group).limit_bytes == 300 * 10**6
     assert numbers(group, dask).limit_bytes == 300 * 10**6
@@ -38,23 +38,23 @@ def test_a_reading_without_a_limit_changes_no_limit():
     """
     Not every group has one.
     """
-    dask = ExceptionFacts(type="KilledWorker", text="", whose=ME, limit_bytes=4 * 10**9)
+    dask = ExceptionFacts(type="KilledWorker", text="", identity=ME, limit_bytes=4 * 10**9)
 
-    assert numbers(dask, MemoryReading(whose=ME, rss_bytes=10**9)).limit_bytes == 4 * 10**9
+    assert numbers(dask, MemoryReading(identity=ME, rss_bytes=10**9)).limit_bytes == 4 * 10**9
 
 
 def test_mitigations_may_use_these_numbers_and_no_others():
     """
     The linter goes by the names that the model has.
     """
-    assert set(numbers(MemoryReading(whose=ME, rss_bytes=10**9)).words) == set(MEMORY_WORDS)
+    assert set(numbers(MemoryReading(identity=ME, rss_bytes=10**9)).words) == set(MEMORY_PLACEHOLDERS)
 
 
 def test_what_was_seen_is_a_bound_and_never_enough():
     """
     Who was stopped at a limit wanted more: no number says how much, the one to try is beyond the bound.
     """
-    found = numbers(MemoryReading(whose=ME, rss_bytes=390 * 2**20, limit_bytes=400 * 2**20))
+    found = numbers(MemoryReading(identity=ME, rss_bytes=390 * 2**20, limit_bytes=400 * 2**20))
     assert found.wanted_more_than_bytes == 400 * 2**20
     assert found.try_first_bytes > found.wanted_more_than_bytes
 
@@ -64,7 +64,7 @@ def test_the_number_to_try_is_one_that_people_type(limit):
     """
     640 MiB or 1.5 GiB, never 614.40 MiB, and rounded up.
     """
-    found = numbers(MemoryReading(whose=ME, limit_bytes=limit))
+    found = numbers(MemoryReading(identity=ME, limit_bytes=limit))
     assert re.fullmatch(r"\d{1,3} MiB|\d{1,3}(\.5)? GiB", found.words["needs_memory"])
     assert found.try_first_bytes >= 1.5 * limit
 
@@ -74,9 +74,9 @@ def test_growth_is_told_from_readings_of_one_process():
     Two workers of different size are no growth; one that holds more a second later is.
     """
     other = Identity(worker="tcp://10.0.0.4:4003", pid=7013)
-    first = MemoryReading(whose=ME, rss_bytes=100 * 2**20, when=1000.0)
-    later = MemoryReading(whose=ME, rss_bytes=340 * 2**20, when=1002.0)
-    beside = MemoryReading(whose=other, rss_bytes=900 * 2**20, when=1001.0)
+    first = MemoryReading(identity=ME, rss_bytes=100 * 2**20, when=1000.0)
+    later = MemoryReading(identity=ME, rss_bytes=340 * 2**20, when=1002.0)
+    beside = MemoryReading(identity=other, rss_bytes=900 * 2**20, when=1001.0)
     assert numbers(first, beside).words["growth"] == ""
     assert numbers(first, beside, later).words["growth"] == "120.00 MiB per second"
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from support.simulated_cluster import ASKED, WAYS, Cluster
+from support.simulated_cluster import REQUESTED, WAYS, SimulatedCluster
 from workerdiag import Diagnosis, LogText, explain
 
 WORKER, PEER = "tcp://10.0.0.4:40001", "tcp://10.0.0.5:40002"
-CRASHES = sorted(WAYS.keys() - ASKED)
+CRASHES = sorted(WAYS.keys() - REQUESTED)
 
 
 def at(second: float, logger: str, text: str, level: str = "INFO") -> str:
@@ -34,7 +34,7 @@ def test_a_cluster_that_closes_after_a_death_is_not_its_cause(way, shared):
     """
     The program fails when its worker dies, and takes the cluster with it within a second.
     """
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     cluster.end(cluster.nannies[0], 5.0, way)
     cluster.close(5.95)
     assert explain(logs=cluster.logs(shared=shared), timeout="60s").top.id == WAYS[way][0]
@@ -193,7 +193,7 @@ def test_a_segfault_of_a_stranger_does_not_count(way):
     """
     The kernel speaks of all processes of its machine; how this one ended is known.
     """
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     cluster.end(cluster.nannies[0], 5.0, way)
     logs = [*cluster.logs(), LogText(f"2026-05-04T12:00:05 vm-3 {SEGFAULT}\n", "kernel")]
     found = explain(logs=logs, timeout="60s")
@@ -205,11 +205,11 @@ def test_a_kill_by_the_kernel_is_not_of_a_worker_that_left_politely():
     """
     Their pids are of two namespaces, and only the time is the same.
     """
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     cluster.end(cluster.nannies[0], 5.0, "retire")
     killed = "2026-05-04T12:00:05 vm-3 kernel: Out of memory: Killed process 7777 (python) total-vm:9141244kB"
     found = explain(logs=[*cluster.logs(), LogText(killed + "\n", "kernel")], timeout="60s")
-    assert [(death.asked, death.signal, death.cause) for death in found.deaths] == [
+    assert [(death.stop_requested, death.signal, death.cause) for death in found.deaths] == [
         (True, None, "exit.scheduler-retired")
     ]
 
@@ -219,11 +219,11 @@ def test_every_worker_that_a_restart_kills_is_one_stop(shared):
     """
     Lines without a pid are paired with as many processes, in a log of one nanny and of many.
     """
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     cluster.restart(10.0)
     for logs in (cluster.logs(shared=shared), cluster.logs(shared=shared)[1:]):
         deaths = explain(logs=logs, timeout="60s").deaths
-        told = [(death.asked, death.signal, death.cause) for death in deaths]
+        told = [(death.stop_requested, death.signal, death.cause) for death in deaths]
         assert told == [(True, 9, "exit.client-restart")] * 3
 
 
@@ -241,14 +241,16 @@ def test_a_kill_of_which_only_the_waiting_is_told_is_one_with_the_stop():
         at(29.3, "nanny", "Worker process 7001 was killed by signal 15", "WARNING"),
     ]
     found = explained(("scheduler", scheduler), ("nanny", nanny))
-    assert [(death.whose.worker, death.asked, death.signal) for death in found.deaths] == [(WORKER, True, 15)]
+    assert [(death.identity.worker, death.stop_requested, death.signal) for death in found.deaths] == [
+        (WORKER, True, 15)
+    ]
 
 
 def test_two_segfaults_at_once_have_a_line_of_the_kernel_each():
     """
     One line tells of one process.
     """
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     for number, second in enumerate((5.0, 5.4)):
         cluster.end(cluster.nannies[number], second, "segfault")
     kernel = "".join(

@@ -11,9 +11,20 @@ from contextlib import ExitStack
 
 import pytest
 
-from support.hanging_peers import gave_up, gives_up
-from support.http_server import Answer, Answering, by_last_part
-from support.lost_worker import NOW, cause_of, chunks, gaps, oom_kill, scene, text_in, told, utc, victim
+from support.hanging_peers import gives_up, only_timed_out
+from support.http_server import HttpAnswer, HttpServer, by_last_path_part
+from support.lost_worker import (
+    NOW,
+    cause_of,
+    chunks,
+    evidence_from,
+    gaps,
+    oom_kill,
+    scene,
+    text_in,
+    utc,
+    victim,
+)
 from workerdiag.model.scene import Victim
 from workerdiag.sources.coiled import CoiledSource
 
@@ -84,17 +95,17 @@ def cluster():
     """
     account = {"slug": "lab", "name": "lab", "id": 1}
     usual = {
-        "me": Answer({"username": "me"}),
-        "memberships": Answer([{"account": account, "is_admin": False, "is_default_account": True}]),
-        "17": Answer(DETAILS),
-        "states": Answer({}),
+        "me": HttpAnswer({"username": "me"}),
+        "memberships": HttpAnswer([{"account": account, "is_admin": False, "is_default_account": True}]),
+        "17": HttpAnswer(DETAILS),
+        "states": HttpAnswer({}),
     }
     with ExitStack() as opened:
 
-        def start(**answers: Answer) -> tuple[Answering, Cluster]:
+        def start(**answers: HttpAnswer) -> tuple[HttpServer, Cluster]:
             named = {NAMES.get(name, name): answer for name, answer in answers.items()}
-            answer = by_last_part({**usual, **named}, otherwise=Answer([]))
-            server = opened.enter_context(Answering(answer))
+            answer = by_last_path_part({**usual, **named}, otherwise=HttpAnswer([]))
+            server = opened.enter_context(HttpServer(answer))
             cloud = coiled.Cloud(server=server.url, user="me", token="not-a-token", workspace="lab")
             opened.callback(cloud.close)
             return server, Cluster(cloud)
@@ -102,11 +113,11 @@ def cluster():
         yield start
 
 
-def asked(cluster: Cluster, *victims: Victim, budget_s: float = 10.0) -> list:
+def ask_coiled(cluster: Cluster, *victims: Victim, budget_s: float = 10.0) -> list:
     """
     What Coiled says of the *victims*.
     """
-    return told(CoiledSource.of(scene(*victims, cluster=cluster)), budget_s)
+    return evidence_from(CoiledSource.of(scene(*victims, cluster=cluster)), budget_s)
 
 
 @pytest.mark.parametrize(
@@ -125,20 +136,20 @@ def test_the_reason_of_a_state_change_names_the_cause(cluster, reason, cause):
         "worker": [change("stopping", reason), change("stopping", "bob requested", name="lab-worker-other")],
         "worker_instance": [change("stopping", "Instance self terminating", name=f"{WORKER}-instance")],
     }
-    _, found = cluster(states=Answer(states))
-    pieces = asked(found, DEAD)
+    _, found = cluster(states=HttpAnswer(states))
+    pieces = ask_coiled(found, DEAD)
     assert b"Instance self terminating" in text_in(pieces)
     assert b"bob" not in text_in(pieces)
     assert cause_of(pieces) == cause
-    assert {each.whose.worker for each in chunks(pieces)} == {ADDRESS}
+    assert {each.identity.worker for each in chunks(pieces)} == {ADDRESS}
 
 
 def test_what_coiled_did_because_of_the_death_is_no_cause(cluster):
     """
     Later state changes are consequences.
     """
-    _, found = cluster(states=Answer({"worker": [change("stopping", "alice requested", ago_s=-30)]}))
-    assert not chunks(asked(found, DEAD))
+    _, found = cluster(states=HttpAnswer({"worker": [change("stopping", "alice requested", ago_s=-30)]}))
+    assert not chunks(ask_coiled(found, DEAD))
 
 
 def test_system_and_dask_logs_of_the_instance_are_read_around_the_death(cluster):
@@ -150,11 +161,11 @@ def test_system_and_dask_logs_of_the_instance_are_read_around_the_death(cluster)
         {"timestamp": NOW * 1000, "instance_id": INSTANCE, "message": kill},
         {"timestamp": NOW * 1000, "instance_id": 2, "message": "of another"},
     ]
-    server, found = cluster(better_logs=Answer(events), states=Answer({"worker": []}))
-    pieces = asked(found, DEAD)
+    server, found = cluster(better_logs=HttpAnswer(events), states=HttpAnswer({"worker": []}))
+    pieces = ask_coiled(found, DEAD)
     assert b"of another" not in text_in(pieces)
     assert cause_of(pieces) == "kernel.oom-killer"
-    [query] = [each.query for each in server.asked if each.path.endswith("/better-logs")]
+    [query] = [each.query for each in server.requests if each.path.endswith("/better-logs")]
     assert query["instance_ids"] == [str(INSTANCE)]
     assert query["dask"] == query["system"] == ["True"]
     assert int(query["since_ms"][0]) == (NOW - 600) * 1000
@@ -165,8 +176,8 @@ def test_only_reading_calls_are_made(cluster):
     Asking changes nothing, and nobody is asked to log in.
     """
     server, found = cluster()
-    asked(found, DEAD)
-    assert {each.method for each in server.asked} == {"GET"}
+    ask_coiled(found, DEAD)
+    assert {each.method for each in server.requests} == {"GET"}
 
 
 def test_a_worker_that_coiled_does_not_list_is_a_gap(cluster):
@@ -174,7 +185,7 @@ def test_a_worker_that_coiled_does_not_list_is_a_gap(cluster):
     Another worker's states are not taken for it.
     """
     _, found = cluster()
-    pieces = asked(found, victim(ADDRESS, name="lab-worker-unknown"))
+    pieces = ask_coiled(found, victim(ADDRESS, name="lab-worker-unknown"))
     assert not chunks(pieces)
     assert gaps(pieces)[0].reason == "expired"
 
@@ -185,10 +196,10 @@ def test_failed_instances_are_told_where_nobody_died(cluster):
     """
     reason = "InsufficientInstanceCapacity - There is no Spot capacity available that matches your request."
     failed = change("error", reason, name="lab-worker-new-instance")
-    _, found = cluster(states=Answer({"worker_instance": [failed, change("started", "fine", name="x")]}))
-    pieces = asked(found)
+    _, found = cluster(states=HttpAnswer({"worker_instance": [failed, change("started", "fine", name="x")]}))
+    pieces = ask_coiled(found)
     [chunk] = chunks(pieces)
-    assert chunk.whose.name == "lab-worker-new"
+    assert chunk.identity.name == "lab-worker-new"
     assert cause_of(pieces) == "cloud.no-capacity"
 
 
@@ -202,9 +213,9 @@ def test_a_cluster_of_another_kind_is_left_alone():
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Answer({"detail": "You do not have permission"}, status=403), "forbidden"),
-        (Answer({"detail": "Not found."}, status=404), "expired"),
-        (Answer(b"\x00<garbage"), "malformed"),
+        (HttpAnswer({"detail": "You do not have permission"}, status=403), "forbidden"),
+        (HttpAnswer({"detail": "Not found."}, status=404), "expired"),
+        (HttpAnswer(b"\x00<garbage"), "malformed"),
     ],
 )
 def test_refusals_and_garbage_are_gaps_with_the_command_to_type(cluster, answer, reason):
@@ -212,7 +223,7 @@ def test_refusals_and_garbage_are_gaps_with_the_command_to_type(cluster, answer,
     What could not be asked is said, and how a person would ask.
     """
     _, found = cluster(details=answer)
-    gap = gaps(asked(found, DEAD))[0]
+    gap = gaps(ask_coiled(found, DEAD))[0]
     assert gap.reason == reason
     assert gap.remedy == "coiled cluster status lab"
 
@@ -222,8 +233,8 @@ def test_a_server_that_hangs_is_left_behind(cluster):
     """
     The source ends by itself, while the server hangs, and says so.
     """
-    server, found = cluster(details=Answer(hangs=True))
-    assert gave_up(asked(found, DEAD, budget_s=2.0))
+    server, found = cluster(details=HttpAnswer(hangs=True))
+    assert only_timed_out(ask_coiled(found, DEAD, budget_s=2.0))
     assert server.is_hanging()
 
 
@@ -232,6 +243,6 @@ def test_a_server_that_is_always_busy_is_left_behind(cluster):
     """
     The package would try again for five minutes.
     """
-    server, found = cluster(details=Answer({}, status=503))
-    assert gave_up(asked(found, DEAD, budget_s=2.0))
-    assert server.asked
+    server, found = cluster(details=HttpAnswer({}, status=503))
+    assert only_timed_out(ask_coiled(found, DEAD, budget_s=2.0))
+    assert server.requests

@@ -21,7 +21,9 @@ def test_a_command_that_failed_can_be_typed_again(name):
     """
     command = ["sacct", "--name", name]
     for problem in (FileNotFoundError(), TimeoutError()):
-        remedy = commands.why_not("slurm", command, problem).remedy.removeprefix("where it is installed: ")
+        remedy = commands.command_gap("slurm", command, problem).remedy.removeprefix(
+            "where it is installed: "
+        )
         assert shlex.split(remedy) == command
 
 
@@ -30,9 +32,15 @@ def test_what_kubectl_is_to_be_asked_is_quoted(name):
     """
     Names of pods, namespaces and users come from the cluster and its server.
     """
-    assert shlex.split(api_errors.typed(f"pods/{name}/log", "n s")) == ["kubectl", "-n", "n s", "logs", name]
+    assert shlex.split(api_errors.kubectl_command(f"pods/{name}/log", "n s")) == [
+        "kubectl",
+        "-n",
+        "n s",
+        "logs",
+        name,
+    ]
     body = b'{"message": "User \\"a\'b$(id)\\" cannot list pods"}'
-    refusal = api_errors.why_refused(403, body, verb="list", kind="pods", namespace="n;s", path="pods")
+    refusal = api_errors.http_failure(403, body, verb="list", kind="pods", namespace="n;s", path="pods")
     words = shlex.split(refusal.remedy)
     assert "--user=a'b$(id)" in words
     assert "n;s" in words

@@ -12,16 +12,16 @@ from types import SimpleNamespace
 import pytest
 
 from workerdiag import load_rulebook
-from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, LogChunk, Looked
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, Inspected, LogChunk
 from workerdiag.pipeline import diagnose
 from workerdiag.sources import discovery
 from workerdiag.sources import registry as room
-from workerdiag.sources.discovery import Gathering
-from workerdiag.sources.runner import in_time
-from workerdiag.sources.scene import victims_of
+from workerdiag.sources.discovery import Discovery
+from workerdiag.sources.runner import drop_late_text
+from workerdiag.sources.scene import find_victims
 
 ME = Identity(worker="tcp://10.0.0.4:4002", pid=7012, host="10.0.0.4")
-KILLED = ExceptionFacts(type="distributed.scheduler.KilledWorker", text="", whose=ME)
+KILLED = ExceptionFacts(type="distributed.scheduler.KilledWorker", text="", identity=ME)
 KERNEL = b"[ 99.1] Memory cgroup out of memory: Killed process 7012 (python) total-vm:1kB, anon-rss:1kB\n"
 
 
@@ -37,7 +37,7 @@ class Kernel:
 
     def collect(self, *, budget_s):
         assert budget_s > 0
-        yield LogChunk(origin="dmesg", data=KERNEL, stream="kernel", whose=self.victims[0].whose)
+        yield LogChunk(origin="dmesg", data=KERNEL, stream="kernel", identity=self.victims[0].identity)
 
 
 def asking(what):
@@ -60,7 +60,7 @@ def asking(what):
 
 def floods():
     while True:
-        yield LogChunk(origin="flood", data=b"x" * 2**20, whose=ME)
+        yield LogChunk(origin="flood", data=b"x" * 2**20, identity=ME)
 
 
 def raises():
@@ -83,7 +83,7 @@ def sources(monkeypatch):
 
     def register(**kinds):
         monkeypatch.setattr(room, "factories", lambda: iter(kinds.items()))
-        monkeypatch.setattr(discovery, "ask_places", lambda *_, **__: ([], []))
+        monkeypatch.setattr(discovery, "find_locations", lambda *_, **__: ([], []))
 
     return register
 
@@ -94,8 +94,8 @@ def test_a_failing_source_is_named_and_costs_the_others_nothing(what, sources):
     Time-out, error, garbage or a flood: the kernel's word is heard, and the report says who was not.
     """
     sources(kernel=Kernel, bad=asking(what))
-    pieces = [KILLED, *Gathering(None, [KILLED], budget_s=1.0).collect()]
-    findings = diagnose(in_time(pieces, deadline=inf), load_rulebook())
+    pieces = [KILLED, *Discovery(None, [KILLED], budget_s=1.0).collect()]
+    findings = diagnose(drop_late_text(pieces, deadline=inf), load_rulebook())
 
     assert findings.top is not None
     assert findings.top.id == "kernel.oom-killer"
@@ -109,7 +109,7 @@ def test_a_package_that_cannot_be_loaded_is_named(monkeypatch):
     monkeypatch.setattr(room, "SHIPPED", ())
     monkeypatch.setattr(room, "entry_points", lambda group: [EntryPoint("racks", "no_such:x", group)])
 
-    found = Gathering(None, [KILLED], budget_s=1.0).collect()
+    found = Discovery(None, [KILLED], budget_s=1.0).collect()
     assert [piece.source for piece in found if isinstance(piece, Gap)] == ["racks"]
 
 
@@ -120,7 +120,7 @@ def test_without_a_victim_no_platform_is_asked(sources):
     sources(bad=asking(raises))
 
     facts = [ExceptionFacts(type="ValueError", text="x", from_task=True)]
-    assert Gathering(None, facts, budget_s=1.0).collect() == []
+    assert Discovery(None, facts, budget_s=1.0).collect() == []
 
 
 def removed(worker: str, when: float, **fields: object) -> Event:
@@ -128,7 +128,7 @@ def removed(worker: str, when: float, **fields: object) -> Event:
         topic=worker,
         fields={"action": "remove-worker", **fields},
         when=when,
-        whose=Identity(worker=worker),
+        identity=Identity(worker=worker),
     )
 
 
@@ -140,24 +140,24 @@ def test_victims_are_the_named_then_the_unexpectedly_removed():
         removed("tcp://a:1", 10.0),
         removed("tcp://b:1", 30.0, expected=True),
         removed("tcp://c:1", 20.0),
-        ExceptionFacts(type="KilledWorker", text="", whose=Identity(worker="tcp://a:1", pid=7)),
+        ExceptionFacts(type="KilledWorker", text="", identity=Identity(worker="tcp://a:1", pid=7)),
     ]
 
-    found = victims_of(pieces)
-    assert [each.whose.worker for each in found] == ["tcp://a:1", "tcp://c:1"]
-    assert (found[0].whose.pid, found[0].when) == (7, 10.0)
+    found = find_victims(pieces)
+    assert [each.identity.worker for each in found] == ["tcp://a:1", "tcp://c:1"]
+    assert (found[0].identity.pid, found[0].when) == (7, 10.0)
 
 
 def test_a_victim_joined_when_the_scheduler_last_said_so_before_it_went():
     """
     With fixed ports an address joins again and again.
     """
-    whose = Identity(worker="tcp://a:1")
+    identity = Identity(worker="tcp://a:1")
     joined = [
-        Event(topic="tcp://a:1", fields={"action": "add-worker"}, when=when, whose=whose)
+        Event(topic="tcp://a:1", fields={"action": "add-worker"}, when=when, identity=identity)
         for when in (1.0, 11.0, 21.0)
     ]
-    (found,) = victims_of(
+    (found,) = find_victims(
         [joined[0], removed("tcp://a:1", 10.0), joined[1], removed("tcp://a:1", 20.0), joined[2]]
     )
     assert (found.since, found.when) == (11.0, 20.0)
@@ -167,8 +167,8 @@ def test_text_that_comes_too_late_becomes_a_gap():
     """
     Searching must not make up for time that asking has used.
     """
-    chunk = LogChunk(origin="big", data=b"x" * 2**20, whose=ME)
-    *first, gap = in_time([chunk], deadline=0.0)
+    chunk = LogChunk(origin="big", data=b"x" * 2**20, identity=ME)
+    *first, gap = drop_late_text([chunk], deadline=0.0)
 
     assert isinstance(gap, Gap)
     assert (gap.source, gap.reason) == ("big", "timed-out")
@@ -182,7 +182,7 @@ def test_a_victim_is_known_by_the_name_that_the_scheduler_logged():
     line = b"2026-05-04 11:22:33,444 - distributed.scheduler - INFO - Remove worker addr: tcp://a:1 name: w-7 (stimulus_id='x')\n"
     log = LogChunk(origin="scheduler log", data=line, stream="scheduler")
 
-    assert victims_of([removed("tcp://a:1", 10.0), log])[0].whose.name == "w-7"
+    assert find_victims([removed("tcp://a:1", 10.0), log])[0].identity.name == "w-7"
 
 
 class Busy:
@@ -196,7 +196,7 @@ class Busy:
     def __init__(self, *_, **__):
         self.is_again = False
 
-    def again(self):
+    def next_round(self):
         source = Busy()
         source.is_again = True
         return source
@@ -204,7 +204,7 @@ class Busy:
     def collect(self, *, budget_s):
         assert budget_s > 0
         Busy.rounds += 1
-        yield Looked(place="worker states")
+        yield Inspected(place="worker states")
         if self.is_again:
             yield removed("tcp://10.0.0.4:4002", 10.0)
         else:
@@ -219,7 +219,7 @@ def busy(monkeypatch):
     monkeypatch.setattr(discovery, "ClusterSource", Busy)
     monkeypatch.setattr(Busy, "rounds", 0)
     monkeypatch.setattr(
-        discovery.Gathering, "_recorder", lambda _: SimpleNamespace(name="none", collect=nothing)
+        discovery.Discovery, "_recorder", lambda _: SimpleNamespace(name="none", collect=nothing)
     )
     return SimpleNamespace(asynchronous=False)
 
@@ -239,11 +239,11 @@ def test_what_was_cut_is_asked_again_in_the_time_there_is(busy, sources):
             return super().collect(budget_s=budget_s) if self.victims else iter(())
 
     sources(kernel=OfVictims)
-    found = Gathering(busy, [], budget_s=2.0).collect()
+    found = Discovery(busy, [], budget_s=2.0).collect()
     assert Busy.rounds == 2
     assert not [each for each in found if isinstance(each, Gap)]
-    assert [each.place for each in found if isinstance(each, Looked)] == ["worker states"]
-    assert [each.whose.worker for each in found if isinstance(each, LogChunk)] == ["tcp://10.0.0.4:4002"]
+    assert [each.place for each in found if isinstance(each, Inspected)] == ["worker states"]
+    assert [each.identity.worker for each in found if isinstance(each, LogChunk)] == ["tcp://10.0.0.4:4002"]
 
 
 def test_who_gave_up_waiting_is_known_by_the_exception():
@@ -252,5 +252,5 @@ def test_who_gave_up_waiting_is_known_by_the_exception():
     """
     own = ExceptionFacts(type="TimeoutError", text="timed out after 8 s.")
     of_task = ExceptionFacts(type="TimeoutError", text="the database", from_task=True)
-    assert Gathering(None, [own], budget_s=1.0)._gave_up()
-    assert not Gathering(None, [of_task], budget_s=1.0)._gave_up()
+    assert Discovery(None, [own], budget_s=1.0)._caller_timed_out()
+    assert not Discovery(None, [of_task], budget_s=1.0)._caller_timed_out()

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from workerdiag.cli import main
 from workerdiag.model.evidence import Gap, Identity
-from workerdiag.model.scene import Place, Scene, Terms, most_perishable_first
+from workerdiag.model.scene import Location, Scene, Terms, most_perishable_first
 from workerdiag.sources import registry as room
-from workerdiag.sources.registry import applying
-from workerdiag.testing import a_scene
+from workerdiag.sources.registry import applicable_sources
+from workerdiag.testing import example_scene
 
 
 class Racks:
@@ -41,8 +41,10 @@ def installed(monkeypatch):
 
     def install(**registered):
         vars(module).update(registered)
-        entries = [EntryPoint(name, f"racks_of_ours:{name}", room.GROUP) for name in registered]
-        monkeypatch.setattr(room, "entry_points", lambda group: entries if group == room.GROUP else [])
+        entries = [EntryPoint(name, f"racks_of_ours:{name}", room.ENTRY_POINT_GROUP) for name in registered]
+        monkeypatch.setattr(
+            room, "entry_points", lambda group: entries if group == room.ENTRY_POINT_GROUP else []
+        )
 
     return install
 
@@ -59,9 +61,9 @@ def test_a_registered_class_is_made_from_the_scene(installed):
     Ten lines and an entry point suffice.
     """
     installed(racks=Racks)
-    scene = a_scene()
+    scene = example_scene()
 
-    [racks] = [each for each in applying(scene) if name_of(each) == "racks"]
+    [racks] = [each for each in applicable_sources(scene) if name_of(each) == "racks"]
     assert racks.scene is scene
 
 
@@ -71,7 +73,7 @@ def test_one_that_has_nothing_to_ask_is_not_asked(installed):
     """
     installed(racks=lambda scene: Racks(scene) if scene.cluster_is("RackCluster") else None)
 
-    assert "racks" not in map(name_of, applying(a_scene()))
+    assert "racks" not in map(name_of, applicable_sources(example_scene()))
 
 
 def test_a_broken_package_is_a_gap_that_names_it(installed):
@@ -80,7 +82,7 @@ def test_a_broken_package_is_a_gap_that_names_it(installed):
     """
     installed(racks=lambda scene: 1 / len(scene.victims[1:]))
 
-    [gap] = [each for each in applying(a_scene()) if name_of(each) == "racks"]
+    [gap] = [each for each in applicable_sources(example_scene()) if name_of(each) == "racks"]
     assert isinstance(gap, Gap)
     assert gap.reason == "malformed"
     assert "ZeroDivisionError" in gap.detail
@@ -92,7 +94,7 @@ def test_a_package_that_cannot_be_imported_is_a_gap(monkeypatch):
     """
     monkeypatch.setattr(room, "entry_points", lambda group: [EntryPoint("gone", "no_such_module:x", group)])
 
-    assert [each.source for each in applying(a_scene()) if isinstance(each, Gap)] == ["gone"]
+    assert [each.source for each in applicable_sources(example_scene()) if isinstance(each, Gap)] == ["gone"]
 
 
 def test_the_most_perishable_is_asked_first():
@@ -120,11 +122,11 @@ def test_the_environment_of_the_victims_nanny_counts_before_our_own():
     """
     What the caller's machine says of itself is said of the caller.
     """
-    here = Place(role="client", whose=Identity(host="192.0.2.1"), environment={"SLURM_JOB_ID": "1"})
-    there = Place(role="nanny", whose=Identity(host="10.0.0.4"), environment={"SLURM_JOB_ID": "17"})
+    here = Location(role="client", identity=Identity(host="192.0.2.1"), environment={"SLURM_JOB_ID": "1"})
+    there = Location(role="nanny", identity=Identity(host="10.0.0.4"), environment={"SLURM_JOB_ID": "17"})
 
-    assert Scene(places=(here, there)).variable("SLURM_JOB_ID") == "17"
-    assert Scene(places=(here, there)).variable("SLURM_JOB_ID", of=Identity(host="192.0.2.1")) == "1"
+    assert Scene(locations=(here, there)).variable("SLURM_JOB_ID") == "17"
+    assert Scene(locations=(here, there)).variable("SLURM_JOB_ID", of=Identity(host="192.0.2.1")) == "1"
 
 
 def test_a_cluster_is_known_by_its_class_its_bases_and_its_package():

@@ -8,21 +8,21 @@ NOW = 1_795_281_103.0
 NANNY = "tcp://10.0.0.4:9001"
 
 
-def worker(number):
+def worker_address(number):
     """
     Address of one of the dead.
     """
     return f"tcp://10.0.0.4:{1000 + number}"
 
 
-def record(number=1, **more):
+def scheduler_record(number=1, **more):
     """
     What a scheduler notes of a death.
     """
     return {
         "schema": 1,
         "source": "scheduler",
-        "worker": worker(number),
+        "worker": worker_address(number),
         "name": "w",
         "pid": number,
         "nanny": NANNY,
@@ -46,14 +46,14 @@ def record(number=1, **more):
     }
 
 
-def told(number=1, **more):
+def nanny_report(number=1, **more):
     """
     What a nanny tells of it.
     """
     return {
         "schema": 1,
         "source": "nanny",
-        "worker": worker(number),
+        "worker": worker_address(number),
         "pid": number,
         "nanny": NANNY,
         "when": NOW + number,

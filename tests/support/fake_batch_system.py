@@ -13,14 +13,14 @@ from attrs import define
 
 from workerdiag import explain
 from workerdiag.model.evidence import Event, Evidence, Identity
-from workerdiag.model.scene import Place, Scene, Victim
+from workerdiag.model.scene import Location, Scene, Victim
 
 WORKER = "tcp://10.0.0.4:40331"
 NANNY = "tcp://10.0.0.4:40330"
 HOST = "10.0.0.4"
 
 
-def command(folder: Path, name: str, script: str) -> None:
+def install_command(folder: Path, name: str, script: str) -> None:
     """
     Put an executable in *folder* that runs *script* in a shell.
     """
@@ -29,16 +29,16 @@ def command(folder: Path, name: str, script: str) -> None:
     path.chmod(0o755)
 
 
-def says(folder: Path, name: str, text: str, *, status: int = 0) -> None:
+def install_answer(folder: Path, name: str, text: str, *, status: int = 0) -> None:
     """
     Put an executable in *folder* that prints *text*, whatever it is asked, and notes what it was asked.
     """
     answer = folder / f"{name}.answer"
     answer.write_text(text)
-    command(folder, name, f'echo "{name} $*" >> {folder}/asked\ncat {answer}\nexit {status}')
+    install_command(folder, name, f'echo "{name} $*" >> {folder}/asked\ncat {answer}\nexit {status}')
 
 
-def asked(folder: Path) -> list[str]:
+def commands_run(folder: Path) -> list[str]:
     """
     The commands that were run.
     """
@@ -47,7 +47,7 @@ def asked(folder: Path) -> list[str]:
 
 
 @define
-class Job:
+class FakeJob:
     """
     What dask-jobqueue's cluster objects hold for each job.
     """
@@ -63,14 +63,14 @@ class JobQueueCluster:
     A cluster object as dask-jobqueue has them.
     """
 
-    def __init__(self, *jobs: Job, living: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, *jobs: FakeJob, living: Mapping[str, Any] | None = None) -> None:
         self.workers = {job.name: job for job in jobs}
         self.scheduler_info = {"workers": dict(living or {})}
         self._created = list(jobs)
         self._job_kwargs = {"log_directory": jobs[0].log_directory} if jobs else {}
 
 
-def cluster(kind: str, *jobs: Job, **options: Any) -> JobQueueCluster:
+def cluster(kind: str, *jobs: FakeJob, **options: Any) -> JobQueueCluster:
     """
     One of a given class, e.g. ``SLURMCluster``.
     """
@@ -78,7 +78,7 @@ def cluster(kind: str, *jobs: Job, **options: Any) -> JobQueueCluster:
 
 
 @define
-class Client:
+class FakeClient:
     """
     A client, as far as sources look at it.
     """
@@ -92,19 +92,19 @@ def victim(
     """
     The dead worker.
     """
-    return Victim(whose=Identity(worker=worker, pid=4711, nanny=nanny, name=name, host=HOST), when=when)
+    return Victim(identity=Identity(worker=worker, pid=4711, nanny=nanny, name=name, host=HOST), when=when)
 
 
 def scene(*victims: Victim, of: Any = None, role: str = "nanny", **environment: str) -> Scene:
     """
     What is known of them; a nanny lives where *environment* is given.
     """
-    nanny = Place(role=role, whose=Identity(nanny=NANNY, host=HOST), environment=environment)
-    return Scene(victims=victims, places=(nanny,) if environment else (), client=Client(of))
+    nanny = Location(role=role, identity=Identity(nanny=NANNY, host=HOST), environment=environment)
+    return Scene(victims=victims, locations=(nanny,) if environment else (), client=FakeClient(of))
 
 
 @define
-class Removal:
+class RemovalSource:
     """
     That the scheduler lost a worker, as a source.
     """
@@ -114,15 +114,15 @@ class Removal:
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         assert budget_s > 0
-        said = {"action": "remove-worker", "worker": self.dead.whose.worker, "expected": False}
-        yield Event(topic="all", fields=said, when=self.dead.when, whose=self.dead.whose)
+        fields = {"action": "remove-worker", "worker": self.dead.identity.worker, "expected": False}
+        yield Event(topic="all", fields=fields, when=self.dead.when, identity=self.dead.identity)
 
 
-def explained(source: Any, dead: Victim | None, *, budget_s: float = 5.0) -> Any:
+def explain_by(source: Any, dead: Victim | None, *, budget_s: float = 5.0) -> Any:
     """
     The diagnosis of a death by what *source* says of it alone.
     """
-    sources = [source] if dead is None else [Removal(dead), source]
+    sources = [source] if dead is None else [RemovalSource(dead), source]
     return explain(sources=sources, timeout=budget_s)
 
 

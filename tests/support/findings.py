@@ -81,10 +81,10 @@ def dead(**changes: Any) -> Death:
     One worker killed by signal 9 at its memory limit.
     """
     arguments: dict[str, Any] = {
-        "whose": Identity(worker="tcp://10.0.0.4:34937", pid=129, nanny="tcp://10.0.0.4:40001"),
+        "identity": Identity(worker="tcp://10.0.0.4:34937", pid=129, nanny="tcp://10.0.0.4:40001"),
         "when": NOON_ISH,
         "signal": 9,
-        "noticed": ("nanny log", "exception"),
+        "reporters": ("nanny log", "exception"),
         "assigned": ("load-1", "load-2", "load-3"),
         "executing": ("load-1",),
         "rss_bytes": 4101242880,
@@ -126,7 +126,7 @@ def explained(**changes: Any) -> Findings:
                 command="dmesg -T | grep -i 'killed process'",
                 permission="may need root",
                 until="the ring buffer wraps or the machine restarts",
-                settles=("kernel.oom-killer",),
+                distinguishes=("kernel.oom-killer",),
             ),
         ),
         "gaps": (
@@ -195,14 +195,16 @@ def hostile() -> Findings:
         mitigations=(Advice(do=HOSTILE, when=HOSTILE, cost=HOSTILE, example=HOSTILE),),
         references=(HOSTILE, "javascript:alert(1)"),
     )
-    whose = Identity(worker=HOSTILE, name=HOSTILE, host=HOSTILE, container=HOSTILE, nanny=HOSTILE)
+    identity = Identity(worker=HOSTILE, name=HOSTILE, host=HOSTILE, container=HOSTILE, nanny=HOSTILE)
     return explained(
         summary=HOSTILE,
         causes=(cause, cause),
-        deaths=(dead(whose=whose, reason=HOSTILE, cause=HOSTILE, assigned=(HOSTILE,)),),
+        deaths=(dead(identity=identity, reason=HOSTILE, cause=HOSTILE, assigned=(HOSTILE,)),),
         blame=Blame(verdict="task", task=HOSTILE, reasons=(HOSTILE,), fairly_blamed=False),
         next_steps=(
-            NextStep(look=HOSTILE, command=HOSTILE, permission=HOSTILE, until=HOSTILE, settles=(HOSTILE,)),
+            NextStep(
+                look=HOSTILE, command=HOSTILE, permission=HOSTILE, until=HOSTILE, distinguishes=(HOSTILE,)
+            ),
         ),
         gaps=(Gap(source=HOSTILE, reason="malformed", detail=HOSTILE, remedy=HOSTILE),),
         fingerprint=HOSTILE,

@@ -21,21 +21,21 @@ from workerdiag.model.evidence import Evidence, Gap
 gives_up = pytest.mark.timeout(50)
 
 
-def gave_up(pieces: Iterable[Evidence]) -> bool:
+def only_timed_out(pieces: Iterable[Evidence]) -> bool:
     """
     Whether there are gaps for want of time among the *pieces*, and nothing else.
     """
     return {each.reason if isinstance(each, Gap) else type(each).__name__ for each in pieces} == {"timed-out"}
 
 
-def hanging(pids: Path) -> str:
+def hanging_script(pids: Path) -> str:
     """
     Shell text that never ends; the number of its process is noted in the file *pids*.
     """
     return f"echo $$ >> {shlex.quote(str(pids))}; exec sleep 36000"
 
 
-def left_running(pids: Path) -> list[int]:
+def still_running(pids: Path) -> list[int]:
     """
     Those noted in the file *pids* that still run once it is clear that they do: a kill takes a moment.
     """

@@ -23,7 +23,7 @@ _LATE_S = 10.0
 
 
 @frozen
-class Answer:
+class HttpAnswer:
     body: bytes | str | dict | list = b""
     status: int = 200
     type: str = "application/json"
@@ -37,7 +37,7 @@ class Answer:
 
 
 @frozen
-class Asked:
+class HttpRequest:
     method: str
     path: str
     query: dict[str, list[str]]
@@ -45,21 +45,23 @@ class Asked:
     body: bytes
 
 
-def by_last_part(answers: Mapping[str, Answer], *, otherwise: Answer) -> Callable[[Asked], Answer]:
+def by_last_path_part(
+    answers: Mapping[str, HttpAnswer], *, otherwise: HttpAnswer
+) -> Callable[[HttpRequest], HttpAnswer]:
     """
     Answers a request by the last part of its path.
     """
-    return lambda asked: answers.get(asked.path.rpartition("/")[2], otherwise)
+    return lambda request: answers.get(request.path.rpartition("/")[2], otherwise)
 
 
 @define
-class Answering:
+class HttpServer:
     """
     ``answer`` is called with each request; all requests are kept.
     """
 
-    answer: Callable[[Asked], Answer]
-    asked: list[Asked] = field(factory=list)
+    answer: Callable[[HttpRequest], HttpAnswer]
+    requests: list[HttpRequest] = field(factory=list)
     url: str = ""
     tls: SSLContext | None = None
     #: Whether there was a request whose answer will not end before the server does.
@@ -98,15 +100,15 @@ class Answering:
             def _serve(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 url = urlsplit(self.path)
-                asked = Asked(
+                request = HttpRequest(
                     self.command,
                     url.path,
                     parse_qs(url.query),
                     dict(self.headers.items()),
                     self.rfile.read(length),
                 )
-                owner.asked.append(asked)
-                answer = owner.answer(asked)
+                owner.requests.append(request)
+                answer = owner.answer(request)
                 if answer.hangs or answer.drips:
                     owner._holds.set()
                 if answer.hangs:
@@ -114,7 +116,7 @@ class Answering:
                 else:
                     self._send(answer)
 
-            def _send(self, answer: Answer) -> None:
+            def _send(self, answer: HttpAnswer) -> None:
                 body = json.dumps(answer.body) if isinstance(answer.body, dict | list) else answer.body
                 data = body.encode() if isinstance(body, str) else body
                 try:

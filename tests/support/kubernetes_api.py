@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from workerdiag.model.evidence import Identity
-from workerdiag.model.scene import Place, Scene, Victim
+from workerdiag.model.scene import Location, Scene, Victim
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "kubernetes"
 USER = "system:serviceaccount:dask:reader"
@@ -66,23 +66,25 @@ def scene_of(recorded: Mapping[str, Any], **changes: Any) -> Scene:
     """
     The scene of a recorded death, of a cluster that the operator calls ``lab``.
     """
-    victims = [Victim(whose=Identity(**each["whose"]), when=each["when"]) for each in recorded["victims"]]
+    victims = [
+        Victim(identity=Identity(**each["identity"]), when=each["when"]) for each in recorded["victims"]
+    ]
     times = [each.when for each in victims] or [time.time()]
     environment = {
         "KUBERNETES_SERVICE_HOST": "10.96.0.1",
         "DASK_SCHEDULER_ADDRESS": "tcp://lab-scheduler.default.svc.cluster.local:8786",
     }
-    place = Place(role="scheduler", whose=Identity(host="10.88.0.1"), environment=environment)
+    place = Location(role="scheduler", identity=Identity(host="10.88.0.1"), environment=environment)
     whole = {
         "victims": tuple(victims),
-        "places": (place,),
+        "locations": (place,),
         "since": min(times) - 900 if victims else None,
         "until": max(times) + 120 if victims else None,
     }
     return Scene(**{**whole, **changes})
 
 
-def moved(recorded: Mapping[str, Any], by_s: float) -> dict[str, Any]:
+def shifted(recorded: Mapping[str, Any], by_s: float) -> dict[str, Any]:
     """
     The same recording with all of its times so much later.
     """
@@ -124,7 +126,7 @@ class Server(ThreadingHTTPServer):
         #: ``hang``, ``garbage``, ``flood``, ``refuse``, ``expired`` (credentials) or nothing special.
         self.does = does
         #: Methods and paths, as they came.
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         #: Paths that hang until `over`, which is when the test lets go.
         self.held: list[str] = []
         self.over = threading.Event()
@@ -153,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         return super().date_time_string((timestamp or time.time()) + self.server.ahead_s)
 
     def do_GET(self) -> None:
-        self.server.asked.append((self.command, self.path))
+        self.server.requests.append((self.command, self.path))
         path = urlsplit(self.path)
         if path.path.rstrip("/") == "/version":
             self._say(200, self.server.recorded["version"])
@@ -252,7 +254,7 @@ def _fits(each: Mapping[str, Any], test: str) -> bool:
 
 
 @contextmanager
-def serving(recorded: Mapping[str, Any], **changes: Any) -> Iterator[Server]:
+def serve(recorded: Mapping[str, Any], **changes: Any) -> Iterator[Server]:
     """
     A server of *recorded* on this machine.
     """

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import pytest
 
-_SAID = pytest.StashKey[list[str]]()
+_TEXTS = pytest.StashKey[list[str]]()
 
 
-def said_in(test: pytest.Item) -> list[str]:
+def reported_texts(test: pytest.Item) -> list[str]:
     """
     The texts of a test, to which more are added.
     """
-    return test.stash.setdefault(_SAID, [])
+    return test.stash.setdefault(_TEXTS, [])
 
 
 def show_if_failed(test: pytest.Item, report: pytest.TestReport) -> bool:
@@ -22,5 +22,5 @@ def show_if_failed(test: pytest.Item, report: pytest.TestReport) -> bool:
     """
     failed = report.when == "call" and report.failed
     if failed:
-        report.sections += [("workerdiag said", said) for said in said_in(test)]
+        report.sections += [("workerdiag said", text) for text in reported_texts(test)]
     return failed

@@ -38,7 +38,7 @@ def victim(address: str, *, name: str | None = MACHINE, when: float | None = NOW
     A worker that listened at *address*, such as ``tcp://10.0.1.2:34937``.
     """
     host = address.partition("://")[2].rpartition(":")[0]
-    return Victim(whose=Identity(worker=address, pid=77, name=name, host=host), when=when)
+    return Victim(identity=Identity(worker=address, pid=77, name=name, host=host), when=when)
 
 
 def scene(*victims: Victim, cluster: object = None, **more: Any) -> Scene:
@@ -49,7 +49,7 @@ def scene(*victims: Victim, cluster: object = None, **more: Any) -> Scene:
     return Scene(client=client, victims=victims, since=NOW - 900, until=NOW + 120, **more)
 
 
-def told(source: Any, budget_s: float = 15.0) -> list[Evidence]:
+def evidence_from(source: Any, budget_s: float = 15.0) -> list[Evidence]:
     """
     What a source says, which must have something to ask.
     """

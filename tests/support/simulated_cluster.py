@@ -25,7 +25,7 @@ WAYS: Mapping[str, tuple[str, int | None, int | None]] = {
     "code, slowly": ("exit.closed-by-code", 9, None),
 }
 #: Ways in which somebody asked for it.
-ASKED = frozenset({"retire", "code", "code, slowly"})
+REQUESTED = frozenset({"retire", "code", "code, slowly"})
 #: A nanny has its next worker so long after the last one ended.
 _AGAIN_S = 1.5
 
@@ -38,7 +38,7 @@ def _line(second: float, logger: str, text: str, level: str) -> str:
 
 
 @define
-class Nanny:
+class SimulatedNanny:
     """
     A nanny with the worker that it has now.
     """
@@ -56,27 +56,27 @@ class Nanny:
     def address(self) -> str:
         return f"tcp://10.0.0.{self.number}:3000{self.number}"
 
-    def says(self, second: float, logger: str, text: str, level: str = "INFO") -> None:
+    def log(self, second: float, logger: str, text: str, level: str = "INFO") -> None:
         self.lines.append((second, _line(second + self.ahead_s, logger, text, level)))
 
 
-class Cluster:
+class SimulatedCluster:
     """
     A cluster of three nannies that lives from second 0 on.
     """
 
     def __init__(self, *, skew_s: float = 0.0) -> None:
-        self.nannies = [Nanny(number, skew_s * number) for number in range(1, 4)]
+        self.nannies = [SimulatedNanny(number, skew_s * number) for number in range(1, 4)]
         #: By address of each worker that ended, in which way.
         self.truth: dict[str, str] = {}
         self._scheduler = [(0.0, _line(0, "scheduler", "State start", "INFO"))]
         self._kernel: list[str] = []
         self._started = 0
         for each in self.nannies:
-            each.says(0.5, "nanny", f"        Start Nanny at: {each.address!r}")
+            each.log(0.5, "nanny", f"        Start Nanny at: {each.address!r}")
             self._start(each, 1.0)
 
-    def end(self, nanny: Nanny, second: float, way: str) -> None:
+    def end(self, nanny: SimulatedNanny, second: float, way: str) -> None:
         """
         Let the nanny's worker end, if it has one by then.
         """
@@ -86,8 +86,8 @@ class Cluster:
         if way == "retire":
             self._retire(nanny, second)
             return
-        if way in ASKED:
-            self._told_to_kill(nanny, second, slowly=way != "code")
+        if way in REQUESTED:
+            self._kill_by_nanny(nanny, second, slowly=way != "code")
             return
         _, signal, status = WAYS[way]
         if way == "kernel":
@@ -96,12 +96,12 @@ class Cluster:
             )
         if way == "nanny":
             text = f"Worker {nanny.worker} (pid={nanny.pid}) exceeded 95% memory budget. Restarting..."
-            nanny.says(second - 0.1, "nanny.memory", text, "WARNING")
+            nanny.log(second - 0.1, "nanny.memory", text, "WARNING")
         self._removed(nanny, second + 0.01, "handle-worker-cleanup")
         if way != "silent exit":
             how = f"was killed by signal {signal}" if signal else f"exited with status {status}"
-            nanny.says(second + 0.02, "nanny", f"Worker process {nanny.pid} {how}")
-        nanny.says(second + 0.05, "nanny", "Restarting worker (status=Status.running)", "WARNING")
+            nanny.log(second + 0.02, "nanny", f"Worker process {nanny.pid} {how}")
+        nanny.log(second + 0.05, "nanny", "Restarting worker (status=Status.running)", "WARNING")
         self._start(nanny, second + 0.8)
 
     def close(self, second: float) -> None:
@@ -109,19 +109,19 @@ class Cluster:
         Let the program that owns the cluster end: it closes the nannies, then the scheduler.
         """
         for nanny in (each for each in self.nannies if not each.closed):
-            nanny.says(second, "nanny", f"Closing Nanny at {nanny.address!r}. Reason: nanny-close")
-            nanny.says(second + 0.01, "nanny", "Nanny asking worker to close. Reason: nanny-close")
-        self._says(second + 0.1, "Closing scheduler. Reason: unknown")
+            nanny.log(second, "nanny", f"Closing Nanny at {nanny.address!r}. Reason: nanny-close")
+            nanny.log(second + 0.01, "nanny", "Nanny asking worker to close. Reason: nanny-close")
+        self._log(second + 0.1, "Closing scheduler. Reason: unknown")
 
     def restart(self, second: float) -> None:
         """
         Let a client restart all workers; none of them closes in time.
         """
         stimulus = f"client-restart-{_NOON}"
-        self._says(second, f"Restarting workers and releasing all keys (stimulus_id='{stimulus}')")
+        self._log(second, f"Restarting workers and releasing all keys (stimulus_id='{stimulus}')")
         for number, nanny in enumerate(self.nannies):
             moment = second + 0.01 + number / 100
-            nanny.says(moment, "nanny", f"Nanny asking worker to close. Reason: {stimulus}")
+            nanny.log(moment, "nanny", f"Nanny asking worker to close. Reason: {stimulus}")
             self._killed_after_asking(nanny, moment)
 
     def logs(self, *, shared: bool = False) -> list[LogText]:
@@ -133,50 +133,50 @@ class Cluster:
         logs = [LogText(_text(self._scheduler), "scheduler"), *(LogText(text, "nanny") for text in texts)]
         return logs + ([LogText("\n".join(self._kernel), "kernel")] if self._kernel else [])
 
-    def _start(self, nanny: Nanny, second: float) -> None:
+    def _start(self, nanny: SimulatedNanny, second: float) -> None:
         self._started += 1
         nanny.worker, nanny.pid = f"tcp://10.0.0.{nanny.number}:{40000 + self._started}", 7000 + self._started
         nanny.ready = second + _AGAIN_S
-        nanny.says(second + 0.1, "worker", f"      Start worker at: {nanny.worker}")
-        self._says(second + 0.4, f"Register worker addr: {nanny.worker} name: w{nanny.number}")
+        nanny.log(second + 0.1, "worker", f"      Start worker at: {nanny.worker}")
+        self._log(second + 0.4, f"Register worker addr: {nanny.worker} name: w{nanny.number}")
 
-    def _told_to_kill(self, nanny: Nanny, second: float, *, slowly: bool) -> None:
-        nanny.says(second, "nanny", "Nanny asking worker to close. Reason: nanny-kill")
-        nanny.says(second + 0.01, "worker", f"Stopping worker at {nanny.worker}. Reason: nanny-kill")
+    def _kill_by_nanny(self, nanny: SimulatedNanny, second: float, *, slowly: bool) -> None:
+        nanny.log(second, "nanny", "Nanny asking worker to close. Reason: nanny-kill")
+        nanny.log(second + 0.01, "worker", f"Stopping worker at {nanny.worker}. Reason: nanny-kill")
         if slowly:
             self._killed_after_asking(nanny, second)
             return
         self._removed(nanny, second + 0.02, "handle-worker-cleanup")
-        nanny.says(second + 0.03, "nanny", "Worker closed")
-        nanny.says(second + 0.05, "nanny", "Restarting worker (status=Status.running)", "WARNING")
+        nanny.log(second + 0.03, "nanny", "Worker closed")
+        nanny.log(second + 0.05, "nanny", "Restarting worker (status=Status.running)", "WARNING")
         self._start(nanny, second + 0.8)
 
-    def _killed_after_asking(self, nanny: Nanny, second: float) -> None:
+    def _killed_after_asking(self, nanny: SimulatedNanny, second: float) -> None:
         """
         What follows where a worker is busy: its nanny waits for four seconds.
         """
         self._removed(nanny, second + 0.02, "handle-worker-cleanup")
-        nanny.says(second + 4, "nanny", "Worker process still alive after 4.0 seconds, killing", "WARNING")
-        nanny.says(second + 4.02, "nanny", f"Worker process {nanny.pid} was killed by signal 9")
-        nanny.says(second + 4.05, "nanny", "Restarting worker (status=Status.running)", "WARNING")
+        nanny.log(second + 4, "nanny", "Worker process still alive after 4.0 seconds, killing", "WARNING")
+        nanny.log(second + 4.02, "nanny", f"Worker process {nanny.pid} was killed by signal 9")
+        nanny.log(second + 4.05, "nanny", "Restarting worker (status=Status.running)", "WARNING")
         self._start(nanny, second + 4.8)
 
-    def _retire(self, nanny: Nanny, second: float) -> None:
-        self._says(
+    def _retire(self, nanny: SimulatedNanny, second: float) -> None:
+        self._log(
             second, f"Retire worker addresses (stimulus_id='retire-workers-{_NOON}') ('{nanny.worker}',)"
         )
         self._removed(nanny, second + 0.01, "retire-workers")
-        self._says(second + 0.02, f"Retired worker '{nanny.worker}' (stimulus_id='retire-workers-{_NOON}')")
-        nanny.says(second + 0.03, "nanny", f"Closing Nanny at {nanny.address!r}. Reason: nanny-close")
-        nanny.says(second + 0.04, "nanny", "Nanny asking worker to close. Reason: nanny-close")
-        nanny.says(second + 0.2, "nanny", f"Nanny at {nanny.address!r} closed.")
+        self._log(second + 0.02, f"Retired worker '{nanny.worker}' (stimulus_id='retire-workers-{_NOON}')")
+        nanny.log(second + 0.03, "nanny", f"Closing Nanny at {nanny.address!r}. Reason: nanny-close")
+        nanny.log(second + 0.04, "nanny", "Nanny asking worker to close. Reason: nanny-close")
+        nanny.log(second + 0.2, "nanny", f"Nanny at {nanny.address!r} closed.")
         nanny.closed = True
 
-    def _removed(self, nanny: Nanny, second: float, stimulus: str) -> None:
+    def _removed(self, nanny: SimulatedNanny, second: float, stimulus: str) -> None:
         text = f"Remove worker addr: {nanny.worker} name: w{nanny.number} (stimulus_id='{stimulus}-{_NOON}')"
-        self._says(second, text)
+        self._log(second, text)
 
-    def _says(self, second: float, text: str) -> None:
+    def _log(self, second: float, text: str) -> None:
         self._scheduler.append((second, _line(second, "scheduler", text, "INFO")))
 
 

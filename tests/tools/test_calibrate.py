@@ -14,8 +14,8 @@ from calibration_page import (
     error_by_chance,
     grade_table,
     in_order,
-    kept,
     measured,
+    read_measures,
     with_release,
 )
 from grading import Counted, explained_by, graded, tellable
@@ -37,8 +37,8 @@ def test_a_new_release_leaves_the_tables_of_older_ones_alone():
     first = with_release("", "2026.9.0", BAD, "old grades")
     both = with_release(first, "2026.11.0", GOOD, "new grades")
 
-    assert list(kept(both)) == ["2026.9.0", "2026.11.0"]
-    assert kept(both)["2026.9.0"] == kept(first)["2026.9.0"]
+    assert list(read_measures(both)) == ["2026.9.0", "2026.11.0"]
+    assert read_measures(both)["2026.9.0"] == read_measures(first)["2026.9.0"]
     assert first[first.index("## 2026.9.0") :] == both[both.index("## 2026.9.0") :]
     assert both.index("## 2026.11.0") < both.index("## 2026.9.0")
 
@@ -52,7 +52,7 @@ def test_writing_a_release_again_replaces_it_alone():
 
     assert again.count("## 2026.11.0") == again.count("| 2026.11.0 |") == 1
     assert "\nonce\n" not in again
-    assert kept(again)["2026.9.0"] == kept(both)["2026.9.0"]
+    assert read_measures(again)["2026.9.0"] == read_measures(both)["2026.9.0"]
     assert with_release(again, "2026.11.0", GOOD, "twice") == again
 
 
@@ -75,7 +75,7 @@ def test_the_page_of_the_docs_is_one_that_can_be_read_back():
     page = (ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
     release = calibrate.workerdiag.load_rulebook(packs=False).release
 
-    assert release in kept(page)
+    assert release in read_measures(page)
     assert page.index(f"## {release}") < page.index("judgement, checked: measured")
 
 

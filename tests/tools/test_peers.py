@@ -134,7 +134,7 @@ class FakeClient:
         return func(*args)
 
 
-class Asking:
+class FakeObserver:
     """
     Notes what would be asked.
     """
@@ -157,7 +157,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """
     kind = type("WatchedClient", (FakeClient,), {})
     monkeypatch.setattr(observer, "Client", kind)
-    asking = Asking()
+    asking = FakeObserver()
     observer.watch_clients(asking)
     return SimpleNamespace(client=kind, asked=asking.asked)
 

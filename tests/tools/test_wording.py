@@ -9,15 +9,15 @@ import zipfile
 import pytest
 import wording  # tools are scripts, no package
 from click.testing import CliRunner
-from events import Defined, Raised, Recorded, happenings_of_source
-from evidence_check import of_event, of_exception, of_landmark
+from events import ExceptionClass, LoggedEvent, RaisedException, events_of_source
+from evidence_check import check_event_sign, check_exception_sign, check_landmark_sign
 from fixed_text import fixed_runs
 from own_topics import topics_of_ours
 from packaging.version import Version
 from ranges import claim, problems, spans
-from template_match import Speech
+from template_match import TemplateMatch
 from templates import templates_of_source
-from vocabulary import sayings_of_source, sayings_of_wheel
+from vocabulary import vocabulary_of_source, vocabulary_of_wheel
 from wording_page import columns
 
 from workerdiag.model.rules import EventSign, ExceptionSign, Landmark, LandmarkSign, LogSign
@@ -32,7 +32,7 @@ def releases(*names: str) -> set[Version]:
 def speech(source: str, pattern: str, *seen: str) -> bool:
     said = templates_of_source(source)
     rule = LogSign(name="said", pattern=pattern, grade="strong", seen=seen)
-    return Speech(rule, {each: "\0".join(each).lower() for each in said}).is_in(said)
+    return TemplateMatch(rule, {each: "\0".join(each).lower() for each in said}).is_in(said)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_tests_of_distributed_say_nothing(tmp_path):
         archive.writestr("distributed/nanny.py", 'logger.info("Worker closed")')
         archive.writestr("distributed/tests/test_nanny.py", 'print("only a test")')
         archive.writestr("distributed/utils_test.py", 'print("only for tests")')
-    assert sayings_of_wheel(wheel).templates == {("Worker closed",), ("distributed/nanny.py",)}
+    assert vocabulary_of_wheel(wheel).templates == {("Worker closed",), ("distributed/nanny.py",)}
 
 
 def test_a_filled_template_is_enough():
@@ -139,7 +139,7 @@ def test_the_look_of_an_object_does_not_tell_its_gap():
     )
     line = "Remove worker <WorkerState 'tcp://1.2.3.4:5', name: w>"
     rule = Landmark(id="a.b", role="removal", pattern=r"Remove worker <WorkerState '\w+://", seen=(line,))
-    speech = Speech(rule, {each: "\0".join(each).lower() for each in said})
+    speech = TemplateMatch(rule, {each: "\0".join(each).lower() for each in said})
     assert speech.is_in(said)
     assert not speech.is_in(said, surely=True)
 
@@ -151,9 +151,9 @@ def test_a_pattern_with_words_of_others_is_not_wholly_own():
     said = {each: "\0".join(each).lower() for each in templates_of_source('a = "Lost connection to %s"')}
     own = LogSign(name="a", pattern="Lost connection to", grade="hint")
     mixed = LogSign(name="a", pattern="Lost connection to|reset by peer", grade="hint")
-    assert Speech(own, said).is_wholly_own
-    assert Speech(mixed, said).is_in(said)
-    assert not Speech(mixed, said).is_wholly_own
+    assert TemplateMatch(own, said).is_wholly_own
+    assert TemplateMatch(mixed, said).is_in(said)
+    assert not TemplateMatch(mixed, said).is_wholly_own
 
 
 def test_fixed_runs_are_those_of_all_alternatives():
@@ -236,7 +236,7 @@ def test_a_quoted_word_may_be_anyones_value():
     said = templates_of_source('a = {"ready": "memory"}')
     line = "exception=KeyError(('ready', 'memory'))>"
     rule = LogSign(name="a", pattern=r"KeyError\(\('ready', 'memory'\)", grade="hint", seen=(line,))
-    speech = Speech(rule, {each: "\0".join(each).lower() for each in said})
+    speech = TemplateMatch(rule, {each: "\0".join(each).lower() for each in said})
     assert speech.is_in(said)
     assert not speech.is_in(said, surely=True)
 
@@ -257,40 +257,40 @@ def test_an_event_is_read_however_its_message_is_made(body, topics, fields):
     """
     Topics, fields and values are known where the source has them, and open where it computes them.
     """
-    assert happenings_of_source(f"def f():\n {body}") == {Recorded(topics=topics, fields=fields)}
+    assert events_of_source(f"def f():\n {body}") == {LoggedEvent(topics=topics, fields=fields)}
 
 
 def test_an_event_that_is_only_passed_on_says_nothing():
     """
     ``log_event(topic, msg)`` is no event of its own; what ``to_event`` returns is.
     """
-    assert not happenings_of_source("def log_event(self, topic, msg):\n self.scheduler.log_event(topic, msg)")
+    assert not events_of_source("def log_event(self, topic, msg):\n self.scheduler.log_event(topic, msg)")
     returned = 'class A:\n def to_event(self):\n  return "invalid", {"key": self.key}'
-    assert happenings_of_source(returned) == {Recorded(topics=(("invalid",),), fields=(("key", None),))}
+    assert events_of_source(returned) == {LoggedEvent(topics=(("invalid",),), fields=(("key", None),))}
 
 
 def test_an_exception_has_the_texts_that_are_raised_and_those_of_its_class():
     """
     A class that words itself says the same as one that is given its text.
     """
-    said = happenings_of_source(
+    said = events_of_source(
         'class LostError(OSError):\n def __str__(self):\n  return f"lost {self.a}"\n'
         'class Other: pass\nraise asyncio.TimeoutError("too late")'
     )
     assert {
-        Defined("LostError"),
-        Raised("LostError", ("lost ", "")),
-        Raised("TimeoutError", ("too late",)),
+        ExceptionClass("LostError"),
+        RaisedException("LostError", ("lost ", "")),
+        RaisedException("TimeoutError", ("too late",)),
     } <= said
-    assert Defined("Other") not in said
+    assert ExceptionClass("Other") not in said
 
 
 CLOSING = 'def f(reason):\n log_event(self.address, {"action": "closing-worker", "reason": reason})\n'
 
 
 def event_is_said(source: str, topic: str = "worker", **where: str) -> bool:
-    said = sayings_of_source(source)
-    held = of_event(EventSign(name="e", topic=topic, grade="hint", where=where), said)
+    said = vocabulary_of_source(source)
+    held = check_event_sign(EventSign(name="e", topic=topic, grade="hint", where=where), said)
     return held is not None and held.is_in(said)
 
 
@@ -329,10 +329,10 @@ def test_topics_of_others_are_not_looked_for():
     """
     No release of distributed records the kernel's counters or our own queries.
     """
-    said = sayings_of_source(CLOSING)
-    assert of_event(EventSign(name="e", topic="cgroup", grade="hint"), said, ["cgroup"]) is None
-    assert of_event(EventSign(name="e", topic="cgruop", grade="hint"), said, ["cgroup"]) is not None
-    assert of_event(EventSign(name="e", topic=".*", grade="hint"), said, ["cgroup"]) is not None
+    said = vocabulary_of_source(CLOSING)
+    assert check_event_sign(EventSign(name="e", topic="cgroup", grade="hint"), said, ["cgroup"]) is None
+    assert check_event_sign(EventSign(name="e", topic="cgruop", grade="hint"), said, ["cgroup"]) is not None
+    assert check_event_sign(EventSign(name="e", topic=".*", grade="hint"), said, ["cgroup"]) is not None
 
 
 def test_topics_of_ours_are_those_that_our_sources_give(tmp_path):
@@ -346,8 +346,8 @@ def test_topics_of_ours_are_those_that_our_sources_give(tmp_path):
 
 
 def exception_is_said(source: str, *types: str, pattern: str | None = None) -> bool | None:
-    said = sayings_of_source(source)
-    held = of_exception(ExceptionSign(name="e", grade="hint", types=types, pattern=pattern), said)
+    said = vocabulary_of_source(source)
+    held = check_exception_sign(ExceptionSign(name="e", grade="hint", types=types, pattern=pattern), said)
     return None if held is None else held.is_in(said)
 
 
@@ -382,9 +382,9 @@ STOPPING = Landmark(
 
 
 def capture_is_said(source: str, reason: str) -> bool | None:
-    said = sayings_of_source(source)
+    said = vocabulary_of_source(source)
     sign = LandmarkSign(name="l", landmark=STOPPING.id, grade="hint", where={"reason": reason})
-    held = of_landmark(sign, STOPPING, said)
+    held = check_landmark_sign(sign, STOPPING, said)
     return None if held is None else held.is_in(said)
 
 

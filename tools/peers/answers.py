@@ -43,18 +43,20 @@ class Answer:
         return self.cause if self.outcome == "explained" and self.cause else self.outcome
 
 
-def answer_of(said: workerdiag.Diagnosis, test: str, asked: Asked, *, bundle: str, seconds: float) -> Answer:
+def answer_of(
+    diagnosis: workerdiag.Diagnosis, test: str, asked: Asked, *, bundle: str, seconds: float
+) -> Answer:
     """
     A diagnosis as one line of the answers.
     """
-    top = said.top
+    top = diagnosis.top
     return Answer(
         test=test,
         asked=asked,
-        outcome=said.outcome,
+        outcome=diagnosis.outcome,
         cause=top.id if top else None,
         probability=top.probability if top else None,
-        summary=said.summary,
+        summary=diagnosis.summary,
         seconds=seconds,
         bundle=bundle,
     )

@@ -78,8 +78,8 @@ def _truth(test: str, entry: Mapping[str, Any], scenarios: Mapping[str, Any]) ->
     """
     What its scenario says, changed by what the entry says for itself.
     """
-    told = {**scenarios.get(entry.get("did"), {}), **entry}
-    right = {asked: frozenset(told.get(asked, told.get("is", ()))) for asked in get_args(Asked)}
+    merged = {**scenarios.get(entry.get("did"), {}), **entry}
+    right = {asked: frozenset(merged.get(asked, merged.get("is", ()))) for asked in get_args(Asked)}
     return Truth(test=test, right=right, why=str(entry.get("why", "")))
 
 

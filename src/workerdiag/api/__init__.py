@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, overload
 
-from workerdiag.api.arguments import check_types, handed_in, seconds
-from workerdiag.api.call import Call
+from workerdiag.api.arguments import check_types, parse_timeout, read_arguments
+from workerdiag.api.call import ExplainCall
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.model.evidence import EvidenceSource, LogText
 from workerdiag.model.rules import Rulebook
@@ -23,7 +23,7 @@ __all__ = ["Diagnosis", "LogInput", "explain"]
 LogInput = str | Path | IO[str] | IO[bytes] | LogText
 
 #: Of the time, so much for what the arguments themselves may do: a generator of logs, properties of a client.
-_HANDING_SHARE = 0.1
+_ARGUMENTS_SHARE = 0.1
 
 
 @overload
@@ -80,7 +80,7 @@ def explain(
     """
     check_types(exc, rulebook, timeout)
     began = time.monotonic()
-    budget_s = seconds(timeout)
-    given = handed_in(client, logs, sources, within_s=_HANDING_SHARE * budget_s)
-    call = Call(exc, given, rulebook, budget_s - (time.monotonic() - began))
-    return call.answer_async() if given.is_asynchronous and sources is None else call.answer()
+    budget_s = parse_timeout(timeout)
+    arguments = read_arguments(client, logs, sources, within_s=_ARGUMENTS_SHARE * budget_s)
+    call = ExplainCall(exc, arguments, rulebook, budget_s - (time.monotonic() - began))
+    return call.answer_async() if arguments.is_asynchronous and sources is None else call.answer()

@@ -18,20 +18,20 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag import foreign
-from workerdiag.errors import said_by
+from workerdiag.errors import error_text
 from workerdiag.model.evidence import Gap, LogText
 from workerdiag.model.rules import Rulebook
 
 #: Seconds without a number: what `explain` takes by itself.
 _DEFAULT_S = 10.0
 #: Nobody waits longer, and clocks cannot count to infinity.
-_MOST_S = 86_400.0
+_MAX_S = 86_400.0
 #: What a generator of logs is asked for at most.
-MOST_INPUTS = 100_000
+MAX_INPUTS = 100_000
 
 
 @frozen(kw_only=True)
-class HandedIn:
+class ExplainArguments:
     """
     The arguments of one call, and what could not be had of them.
     """
@@ -67,7 +67,7 @@ def check_types(exc: object, rulebook: object, timeout: object) -> None:
         raise TypeError(f'timeout must be seconds or text like "10s", got {type(timeout).__name__}')
 
 
-def seconds(timeout: str | float) -> float:
+def parse_timeout(timeout: str | float) -> float:
     """
     A duration in seconds, written as Dask does (dask.utils.parse_timedelta); what is no time is none.
 
@@ -75,12 +75,12 @@ def seconds(timeout: str | float) -> float:
         TypeError: It is text and no duration.
     """
     if isinstance(timeout, str):
-        timeout = _parsed(timeout)
-    limited = float(min(max(timeout, 0.0), _MOST_S))
+        timeout = _parse_duration(timeout)
+    limited = float(min(max(timeout, 0.0), _MAX_S))
     return _DEFAULT_S if isnan(limited) else limited
 
 
-def _parsed(timeout: str) -> float:
+def _parse_duration(timeout: str) -> float:
     if plain := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*s?\s*", timeout):  # spares importing dask
         return float(plain[1])
     from dask.utils import parse_timedelta
@@ -91,7 +91,7 @@ def _parsed(timeout: str) -> float:
         raise TypeError(f'timeout must be seconds or text like "10s", got {timeout[:100]!r}') from None
 
 
-def handed_in(client: Any, logs: Any, sources: Any, *, within_s: float) -> HandedIn:
+def read_arguments(client: Any, logs: Any, sources: Any, *, within_s: float) -> ExplainArguments:
     """
     The client, if it is one that can be asked, and the logs and sources as lists.
 
@@ -99,21 +99,21 @@ def handed_in(client: Any, logs: Any, sources: Any, *, within_s: float) -> Hande
         TypeError: One of them is of a wrong type.
     """
     gaps: list[Gap] = []
-    return HandedIn(
-        client=_usable(client, within_s, gaps),
-        logs=_inputs(logs, within_s, gaps),
-        sources=None if sources is None else _listed("sources", sources, within_s, gaps),
+    return ExplainArguments(
+        client=_usable_client(client, within_s, gaps),
+        logs=_log_inputs(logs, within_s, gaps),
+        sources=None if sources is None else _bounded_list("sources", sources, within_s, gaps),
         gaps=tuple(gaps),
     )
 
 
-def _usable(client: Any, within_s: float, gaps: list[Gap]) -> Any:
+def _usable_client(client: Any, within_s: float, gaps: list[Gap]) -> Any:
     if client is None or type(client).__module__ == "distributed.client":
         return client
     try:
-        known = foreign.told_by("workerdiag-client", partial(_is_client, client), within_s=within_s)
-    except foreign.NOT_TOLD as problem:
-        gaps.append(_gap("client", problem, "give the logs: explain(exc, logs=[...])"))
+        known = foreign.call_in_time("workerdiag-client", partial(_is_client, client), within_s=within_s)
+    except foreign.CALL_FAILURES as problem:
+        gaps.append(_argument_gap("client", problem, "give the logs: explain(exc, logs=[...])"))
         return None
     if not known:
         raise TypeError(f"client must be a distributed.Client or None, got {type(client).__name__}")
@@ -126,46 +126,44 @@ def _is_client(client: Any) -> bool:
     return known
 
 
-def _inputs(logs: Any, within_s: float, gaps: list[Gap]) -> list[Any]:
+def _log_inputs(logs: Any, within_s: float, gaps: list[Gap]) -> list[Any]:
     if isinstance(logs, str | Path | LogText | io.IOBase):
         return [logs]
-    return _listed("logs", logs, within_s, gaps)
+    return _bounded_list("logs", logs, within_s, gaps)
 
 
-def _listed(name: str, values: Any, within_s: float, gaps: list[Gap]) -> list[Any]:
+def _bounded_list(name: str, values: Any, within_s: float, gaps: list[Gap]) -> list[Any]:
     """
     What there is in a list, a generator or an open file; what a generator gave before it failed stays.
     """
     taken: list[Any] = []
     is_over = threading.Event()
-    take = partial(_take, values, taken, is_over)
+    take = partial(_take_values, values, taken, is_over)
     try:
-        is_some = take() if type(values) in (list, tuple) else _in_thread(take, within_s)
-    except foreign.NOT_TOLD as problem:
+        is_some = take() if type(values) in (list, tuple) else _call_in_thread(take, within_s)
+    except foreign.CALL_FAILURES as problem:
         is_over.set()
-        gaps.append(_gap(name, problem, f"give the {name} as a list"))
-        return taken[:MOST_INPUTS]
+        gaps.append(_argument_gap(name, problem, f"give the {name} as a list"))
+        return taken[:MAX_INPUTS]
     if not is_some:
         wanted = (
             "paths, URLs, open files or LogText" if name == "logs" else "a sequence of EvidenceSource objects"
         )
         raise TypeError(f"{name} must be {wanted}, got {type(values).__name__}")
-    if len(taken) > MOST_INPUTS:
-        gaps.append(
-            Gap(source=name, reason="malformed", detail=f"only the first {MOST_INPUTS} are looked at")
-        )
-    return taken[:MOST_INPUTS]
+    if len(taken) > MAX_INPUTS:
+        gaps.append(Gap(source=name, reason="malformed", detail=f"only the first {MAX_INPUTS} are looked at"))
+    return taken[:MAX_INPUTS]
 
 
-def _in_thread(take: Callable[[], bool], within_s: float) -> bool:
-    return foreign.told_by("workerdiag-inputs", take, within_s=within_s)
+def _call_in_thread(take: Callable[[], bool], within_s: float) -> bool:
+    return foreign.call_in_time("workerdiag-inputs", take, within_s=within_s)
 
 
-def _take(values: Any, taken: list[Any], is_over: threading.Event) -> bool:
+def _take_values(values: Any, taken: list[Any], is_over: threading.Event) -> bool:
     if hasattr(values, "read"):
         taken.append(values)
     elif hasattr(values, "__iter__"):
-        for each in islice(values, MOST_INPUTS + 1):
+        for each in islice(values, MAX_INPUTS + 1):
             if is_over.is_set():
                 break
             taken.append(each)  # what came before it fails is kept
@@ -176,8 +174,8 @@ def _take(values: Any, taken: list[Any], is_over: threading.Event) -> bool:
     return True
 
 
-def _gap(name: str, problem: Exception, remedy: str) -> Gap:
+def _argument_gap(name: str, problem: Exception, remedy: str) -> Gap:
     reason = "timed-out" if isinstance(problem, TimeoutError) else "malformed"
     return Gap(
-        source=name, reason=reason, detail=f"it could not be used: {said_by(problem)}"[:500], remedy=remedy
+        source=name, reason=reason, detail=f"it could not be used: {error_text(problem)}"[:500], remedy=remedy
     )

@@ -8,11 +8,11 @@ from attrs import define, field
 
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import Rulebook
-from workerdiag.rulebook import rules_within
+from workerdiag.rulebook import load_rulebook_in_time
 
 
 @define
-class Rules:
+class DefaultRulebook:
     """
     The rules in force; a pack that loads too slowly for one call is there for a later one.
     """
@@ -25,7 +25,7 @@ class Rules:
         """
         if self._whole is not None:
             return self._whole
-        book, is_whole = rules_within(packs_s)
+        book, is_whole = load_rulebook_in_time(packs_s)
         ready = book, Matcher(book)
         if is_whole:
             self._whole = ready
@@ -33,4 +33,4 @@ class Rules:
 
 
 #: Frozen values: two callers may share them, and two that come first at once each load them.
-RULES = Rules()
+DEFAULT_RULEBOOK = DefaultRulebook()

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from attrs import field, frozen
 
-from workerdiag.bundle.retention.kept_evidence import Kept
+from workerdiag.bundle.retention.kept_evidence import KeptEvidence
 from workerdiag.model.diagnosis import Findings
 
 
@@ -24,7 +24,7 @@ class Diagnosis(Findings):
     """
 
     #: The evidence it rests on, for `save`; no part of its value, its JSON or a pickle of it.
-    _kept: Kept | None = field(default=None, eq=False, repr=False)
+    _kept_evidence: KeptEvidence | None = field(default=None, eq=False, repr=False)
 
     def __await__(self) -> Generator[Any, None, Self]:
         """
@@ -95,7 +95,7 @@ class Diagnosis(Findings):
         """
         from workerdiag.bundle.writer import write_bundle
 
-        return write_bundle(self, self._kept, Path(path), redact=redact, anonymous=anonymous)
+        return write_bundle(self, self._kept_evidence, Path(path), redact=redact, anonymous=anonymous)
 
     @classmethod
     def from_json(cls, text: str) -> Diagnosis:

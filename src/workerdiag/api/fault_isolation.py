@@ -7,18 +7,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from workerdiag.errors import worded
+from workerdiag.errors import describe_error
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap
 
-Judge = Callable[[Sequence[Evidence]], Findings]
+DiagnosePieces = Callable[[Sequence[Evidence]], Findings]
 
 #: So many pieces, or runs of pieces, are given up one after the other.
-_MOST_FAULTS = 5
+_MAX_FAULTS = 5
 
 
-def salvaged(
-    judge: Judge, pieces: Sequence[Evidence], problem: Exception, *, until: float
+def diagnose_without_faults(
+    judge: DiagnosePieces, pieces: Sequence[Evidence], problem: Exception, *, until: float
 ) -> Findings | None:
     """
     What the evidence says without the pieces that cannot be judged; None if it says nothing in time.
@@ -29,24 +29,24 @@ def salvaged(
         problem: What it raised.
         until: When to stop trying, as `time.monotonic` counts.
     """
-    said, left_out = worded(problem), 0
-    for _ in range(_MOST_FAULTS):
-        first, behind = _fault(judge, pieces, until)
+    problem_text, left_out = describe_error(problem), 0
+    for _ in range(_MAX_FAULTS):
+        first, behind = _faulty_range(judge, pieces, until)
         if behind <= first:
             return None
         left_out += behind - first
         pieces = [*pieces[:first], *pieces[behind:]]
-        detail = f"{left_out} pieces of evidence could not be judged and were left out: {said}"
+        detail = f"{left_out} pieces of evidence could not be judged and were left out: {problem_text}"
         gap = Gap(
             source="workerdiag", reason="malformed", detail=detail[:500], remedy="report it, with the input"
         )
-        findings = _judged(judge, [*pieces, gap])
+        findings = _findings_or_none(judge, [*pieces, gap])
         if findings is not None:
             return findings
     return None
 
 
-def _fault(judge: Judge, pieces: Sequence[Evidence], until: float) -> tuple[int, int]:
+def _faulty_range(judge: DiagnosePieces, pieces: Sequence[Evidence], until: float) -> tuple[int, int]:
     """
     From where to where the pieces are at fault, by halves; where only both halves together are, the second.
     """
@@ -55,16 +55,16 @@ def _fault(judge: Judge, pieces: Sequence[Evidence], until: float) -> tuple[int,
         if time.monotonic() > until:
             return 0, 0
         middle = (first + behind) // 2
-        if _judged(judge, pieces[first:middle]) is None:
+        if _findings_or_none(judge, pieces[first:middle]) is None:
             behind = middle
-        elif _judged(judge, pieces[middle:behind]) is None:
+        elif _findings_or_none(judge, pieces[middle:behind]) is None:
             first = middle
         else:
             return middle, behind
     return first, behind
 
 
-def _judged(judge: Judge, pieces: Sequence[Evidence]) -> Findings | None:
+def _findings_or_none(judge: DiagnosePieces, pieces: Sequence[Evidence]) -> Findings | None:
     try:
         return judge(pieces)
     except Exception:  # noqa: BLE001  that is what is looked for

@@ -15,23 +15,23 @@ from attrs import evolve, frozen
 
 from workerdiag.matching.match import match
 from workerdiag.matching.scan.literals import NoLiteralError, literals
-from workerdiag.matching.text.line_parser import Line, take_apart
+from workerdiag.matching.text.line_parser import ParsedLine, parse_line
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
 
 #: Signs that a draft proposes, at most.
-MOST_SIGNS = 6
+MAX_SIGNS = 6
 #: Lines that are read, and characters of each.
-MOST_LINES = 200_000
+MAX_LINES = 200_000
 _LINE_CHARS = 400
 #: Marks that a process ended here; an unusual line shortly before one is worth more.
-_ENDS = ("death", "ended", "removal", "restart", "blame")
+_END_ROLES = ("death", "ended", "removal", "restart", "blame")
 _NEAR_LINES = 40
 _GRAVITY = {"CRITICAL": 5, "ERROR": 4, "WARNING": 2, "INFO": 0, "DEBUG": 0}
 
 #: What differs from run to run, with the pattern that stands for it; the first that fits.
-_VARYING = (
+_VARIABLE_PARTS = (
     (re.compile(r"\w+://[^\s'\",;<>()]+"), r"\w+://\S+"),
     (re.compile(r"(?:/[\w.@+-]+){2,}/?|[A-Z]:\\[\w\\.@+-]+"), r"[\w./\\@:+-]+"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{14,}\b"), r"[0-9a-f-]+"),
@@ -39,15 +39,15 @@ _VARYING = (
     (re.compile(r"\d[\d.,:]*\d|\d"), r"[\d.,:]+"),
     (re.compile(r"(?<!\w)'[^']{1,80}'(?!\w)|\"[^\"]{1,80}\""), r"""['"][^'"]+['"]"""),
 )
-#: A header of a logger that `take_apart` does not know: time, name, level.
-_STRANGE_HEADER = re.compile(
+#: A header of a logger that `parse_line` does not know: time, name, level.
+_FOREIGN_HEADER = re.compile(
     r"^[\d\s:.,T/+Z\[\]-]{8,40}[\w.\[\] -]{0,80}?\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b[\]\s:|-]*"
 )
-_ANY_VARYING = re.compile("|".join(f"({shape.pattern})" for shape, _ in _VARYING))
+_ANY_VARIABLE_PART = re.compile("|".join(f"({shape.pattern})" for shape, _ in _VARIABLE_PARTS))
 
 
 @frozen(kw_only=True)
-class Unusual:
+class UnusualLine:
     """
     A line that neither healthy clusters write nor a rule knows.
     """
@@ -55,11 +55,11 @@ class Unusual:
     template: str
     text: str
     where: str
-    worth: float
+    score: float
     times: int = 1
 
 
-def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collection[str]) -> list[Unusual]:
+def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collection[str]) -> list[UnusualLine]:
     """
     The unusual lines of some logs, the most telling first, each template once.
 
@@ -70,48 +70,52 @@ def unusual_lines(chunks: Sequence[LogChunk], book: Rulebook, *, quiet: Collecti
     """
     matches = match(chunks, book)
     known = {(each.origin, line) for each in matches for line in range(each.line, each.last_line + 1)}
-    ends = [(each.origin, each.line) for each in matches if each.role in _ENDS and not each.sign]
-    found: dict[str, Unusual] = {}
-    for origin, number, line in _lines(chunks):
-        said = _STRANGE_HEADER.sub("", line.message[:_LINE_CHARS])
-        shape = template(said)
-        if (origin, number) in known or shape in quiet or not _says_something(shape):
+    ends = [(each.origin, each.line) for each in matches if each.role in _END_ROLES and not each.sign]
+    found: dict[str, UnusualLine] = {}
+    for origin, number, line in _parsed_lines(chunks):
+        message = _FOREIGN_HEADER.sub("", line.message[:_LINE_CHARS])
+        shape = line_template(message)
+        if (origin, number) in known or shape in quiet or not _has_words(shape):
             continue
-        worth = _worth(line, any(where == origin and 0 <= end - number <= _NEAR_LINES for where, end in ends))
+        worth = _line_score(
+            line, any(where == origin and 0 <= end - number <= _NEAR_LINES for where, end in ends)
+        )
         before = found.get(shape)
         if before is None:
-            found[shape] = Unusual(template=shape, text=said.strip(), where=f"{origin}:{number}", worth=worth)
+            found[shape] = UnusualLine(
+                template=shape, text=message.strip(), where=f"{origin}:{number}", score=worth
+            )
         else:
-            found[shape] = evolve(before, worth=max(worth, before.worth), times=before.times + 1)
-    return sorted(found.values(), key=lambda each: (-each.worth, each.times, each.where))
+            found[shape] = evolve(before, score=max(worth, before.score), times=before.times + 1)
+    return sorted(found.values(), key=lambda each: (-each.score, each.times, each.where))
 
 
-def draft(lines: Sequence[Unusual], matches: Sequence[Match] = ()) -> str:
+def draft_rule(lines: Sequence[UnusualLine], matches: Sequence[Match] = ()) -> str:
     """
     A rule file in TOML with the unusual lines as signs, to be finished by a person.
     """
-    signs = [sign for each in lines for sign in _sign(each, len(lines))][:MOST_SIGNS]
+    signs = [sign for each in lines for sign in _sign_toml(each, len(lines))][:MAX_SIGNS]
     ended = sorted({each.owner for each in matches if each.role == "death"})
     seen = f"# Deaths in the log: {', '.join(ended)}\n" if ended else ""
     return _HEAD.format(seen=seen) + "\n".join(signs)
 
 
-def template(text: str) -> str:
+def line_template(text: str) -> str:
     """
     *text* without what differs from run to run: numbers, addresses, paths, quoted names.
     """
-    return _ANY_VARYING.sub("<>", text.strip()[:_LINE_CHARS])
+    return _ANY_VARIABLE_PART.sub("<>", text.strip()[:_LINE_CHARS])
 
 
-def generalised(text: str) -> str:
+def line_pattern(text: str) -> str:
     """
     An RE2 pattern for all lines like *text*.
     """
     pieces, at = [], 0
-    for found in _ANY_VARYING.finditer(text):
-        pieces += [_escaped(text[at : found.start()]), _VARYING[(found.lastindex or 1) - 1][1]]
+    for found in _ANY_VARIABLE_PART.finditer(text):
+        pieces += [_escape_pattern(text[at : found.start()]), _VARIABLE_PARTS[(found.lastindex or 1) - 1][1]]
         at = found.end()
-    return "".join((*pieces, _escaped(text[at:])))
+    return "".join((*pieces, _escape_pattern(text[at:])))
 
 
 _HEAD = """\
@@ -132,17 +136,17 @@ do = "TODO: what to change"
 """
 
 
-def _lines(chunks: Iterable[LogChunk]) -> Iterator[tuple[str, int, Line]]:
+def _parsed_lines(chunks: Iterable[LogChunk]) -> Iterator[tuple[str, int, ParsedLine]]:
     texts: dict[str, bytes] = {}
     for chunk in chunks:
         texts[chunk.origin] = texts.get(chunk.origin, b"") + chunk.data
     for origin, data in texts.items():
-        for number, raw in enumerate(data.split(b"\n")[:MOST_LINES], 1):
+        for number, raw in enumerate(data.split(b"\n")[:MAX_LINES], 1):
             if raw.strip() and not raw.startswith(b"    "):  # code that a traceback quotes
-                yield origin, number, take_apart(raw[: 4 * _LINE_CHARS])
+                yield origin, number, parse_line(raw[: 4 * _LINE_CHARS])
 
 
-def _says_something(shape: str) -> bool:
+def _has_words(shape: str) -> bool:
     """
     Whether a line has words of its own: not a traceback's frame, a rule of dashes, a table.
     """
@@ -151,15 +155,15 @@ def _says_something(shape: str) -> bool:
     return len(words) >= 2 and not frame
 
 
-def _worth(line: Line, near_an_end: bool) -> float:  # noqa: FBT001
+def _line_score(line: ParsedLine, near_an_end: bool) -> float:  # noqa: FBT001
     raised = re.search(r"\b\w*(?:Error|Exception|Killed|Abort|Fatal|fault)\b", line.text) is not None
-    stranger = _STRANGE_HEADER.match(line.text)
+    stranger = _FOREIGN_HEADER.match(line.text)
     level = line.level or (stranger[1] if stranger else "")
     return _GRAVITY.get(level, 1) + 3 * raised + 2 * near_an_end
 
 
-def _sign(line: Unusual, among: int) -> Iterator[str]:
-    pattern = generalised(line.text)
+def _sign_toml(line: UnusualLine, among: int) -> Iterator[str]:
+    pattern = line_pattern(line.text)
     try:
         literals(pattern)
     except NoLiteralError:
@@ -167,17 +171,17 @@ def _sign(line: Unusual, among: int) -> Iterator[str]:
     name = "-".join(re.findall(r"[a-z0-9]+", line.template.lower().replace("<>", ""))[:5]) or "said"
     yield (
         f"[[sign]]  # {line.where}, seen {line.times} times, one of {among} unusual lines\n"
-        f'kind = "log"\nname = {_quoted(name)}\npattern = {_quoted(pattern)}\n'
+        f'kind = "log"\nname = {_toml_string(name)}\npattern = {_toml_string(pattern)}\n'
         'grade = "weak"  # TODO: decisive strong moderate weak hint\n'
-        f"seen = [{_quoted(line.text)}]\nlookalikes = []  # TODO: lines that are not for this rule\n"
+        f"seen = [{_toml_string(line.text)}]\nlookalikes = []  # TODO: lines that are not for this rule\n"
     )
 
 
-def _escaped(text: str) -> str:
+def _escape_pattern(text: str) -> str:
     return re.sub(r"([.^$*+?{}\[\]|()\\])", r"\\\1", text)
 
 
-def _quoted(text: str) -> str:
+def _toml_string(text: str) -> str:
     """
     *text* as a TOML string: literal where it can be, for patterns read better so.
     """

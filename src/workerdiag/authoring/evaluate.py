@@ -14,13 +14,13 @@ from attrs import frozen
 
 from workerdiag.authoring.incidents import (
     KnownIncident,
-    answer,
-    explained,
+    explain_logs,
+    findings_answer,
     read_incidents,
-    texts_in,
-    unknown_names,
+    text_files,
+    unknown_expectations,
 )
-from workerdiag.authoring.lint import prove, unproven
+from workerdiag.authoring.lint import check_examples, signs_without_lookalikes
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Findings, RankedCause
@@ -32,13 +32,13 @@ from workerdiag.rulebook import load_rulebook, quiet_lines, read_folder, shipped
 #: What a folder of rules may hold beside its rules.
 INCIDENTS, QUIET, QUIET_LINES = "incidents", "quiet", "quiet.txt"
 #: On a quiet log no cause may be given with this chance or more.
-ALARM = 0.2
+FALSE_ALARM = 0.2
 #: What a person needs of a wrong answer: so many causes.
 _NAMED = 3
 
 
 @frozen(kw_only=True)
-class Trial:
+class RuleEvaluation:
     """
     What came of trying a folder of rules.
     """
@@ -52,7 +52,7 @@ class Trial:
     quiet_count: int
 
 
-def tried(folder: Path, *, incidents: Sequence[Path] = ()) -> Trial:
+def evaluate_rules(folder: Path, *, incidents: Sequence[Path] = ()) -> RuleEvaluation:
     """
     Try the rules of *folder*, together with those that come with workerdiag.
 
@@ -66,19 +66,24 @@ def tried(folder: Path, *, incidents: Sequence[Path] = ()) -> Trial:
     book = read_folder(folder)
     together = load_rulebook(folder, packs=False)
     matcher = Matcher(together)
-    known = [each for place in (folder / INCIDENTS, *incidents) if place.is_dir() for each in _checked(place)]
+    known = [
+        each
+        for place in (folder / INCIDENTS, *incidents)
+        if place.is_dir()
+        for each in _require_incidents(place)
+    ]
     quiet = _quiet_logs(folder)
     problems = [
-        *prove(book),
-        *unknown_names(known, together),
+        *check_examples(book),
+        *unknown_expectations(known, together),
         *(line for each in known for line in incident_problems(each, together, matcher)),
         *(line for name, logs in quiet for line in quiet_problems(name, logs, together, matcher)),
-        *_loud_lines(folder, together, matcher),
+        *_false_alarm_lines(folder, together, matcher),
     ]
-    return Trial(
+    return RuleEvaluation(
         book=book,
         problems=tuple(problems),
-        unproven=(*unproven(book), *_without_incident(book, known)),
+        unproven=(*signs_without_lookalikes(book), *_untested_causes(book, known)),
         incident_count=len(known),
         quiet_count=len(quiet),
     )
@@ -88,26 +93,27 @@ def incident_problems(incident: KnownIncident, book: Rulebook, matcher: Matcher)
     """
     What *book* says of *incident* and should not, or does not say and should.
     """
-    findings = explained(incident.logs, book, matcher)
+    findings = explain_logs(incident.logs, book, matcher)
     if incident.quiet:
-        for cause in _alarms(findings):
+        for cause in _false_alarms(findings):
             if cause.id not in incident.expected:
-                yield _alarm(f"quiet incident {incident.name}", cause)
-    elif answer(findings) not in incident.expected:
+                yield _alarm_text(f"quiet incident {incident.name}", cause)
+    elif findings_answer(findings) not in incident.expected:
         wanted = " or ".join(incident.expected)
-        yield f"incident {incident.name}: expected {wanted}; said {_said(findings, incident.expected)}"
+        said = _outcome_text(findings, incident.expected)
+        yield f"incident {incident.name}: expected {wanted}; said {said}"
 
 
 def quiet_problems(name: str, logs: Sequence[Path], book: Rulebook, matcher: Matcher) -> Iterator[str]:
     """
     The causes that *book* sees in the *logs* of a healthy cluster, other than requests to stop.
     """
-    for cause in _alarms(explained(logs, book, matcher)):
+    for cause in _false_alarms(explain_logs(logs, book, matcher)):
         if not _is_stop(cause, book):
-            yield _alarm(f"quiet log {name}", cause)
+            yield _alarm_text(f"quiet log {name}", cause)
 
 
-def _checked(place: Path) -> list[KnownIncident]:
+def _require_incidents(place: Path) -> list[KnownIncident]:
     found = read_incidents(place)
     if not found:
         raise RuleFileError(str(place), ("holds no incident: one folder each, with its texts and meta.toml",))
@@ -119,10 +125,10 @@ def _quiet_logs(folder: Path) -> list[tuple[str, list[Path]]]:
     The quiet logs of *folder*, and those that come with workerdiag, each by itself.
     """
     places = {each.resolve(): each for each in (folder / QUIET, shipped_folder() / QUIET) if each.is_dir()}
-    return [(f"{QUIET}/{path.name}", [path]) for place in places.values() for path in texts_in(place)]
+    return [(f"{QUIET}/{path.name}", [path]) for place in places.values() for path in text_files(place)]
 
 
-def _loud_lines(folder: Path, book: Rulebook, matcher: Matcher) -> Iterator[str]:
+def _false_alarm_lines(folder: Path, book: Rulebook, matcher: Matcher) -> Iterator[str]:
     """
     Lines of ``quiet.txt``, ours and the folder's, in which a cause is seen.
     """
@@ -130,13 +136,13 @@ def _loud_lines(folder: Path, book: Rulebook, matcher: Matcher) -> Iterator[str]
     own = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for line in dict.fromkeys((*(line for line in own if line and not line.startswith("#")), *quiet_lines())):
         found = diagnose([LogChunk(origin=QUIET_LINES, data=line.encode())], book, matcher=matcher)
-        for cause in _alarms(found):
+        for cause in _false_alarms(found):
             if not _is_stop(cause, book):
-                yield _alarm(f"quiet line {line!r}", cause)
+                yield _alarm_text(f"quiet line {line!r}", cause)
 
 
-def _alarms(findings: Findings) -> list[RankedCause]:
-    return [cause for cause in findings.causes if cause.probability >= ALARM]
+def _false_alarms(findings: Findings) -> list[RankedCause]:
+    return [cause for cause in findings.causes if cause.probability >= FALSE_ALARM]
 
 
 def _is_stop(cause: RankedCause, book: Rulebook) -> bool:
@@ -144,27 +150,27 @@ def _is_stop(cause: RankedCause, book: Rulebook) -> bool:
     return rule is not None and rule.ends == "stopped"
 
 
-def _alarm(where: str, cause: RankedCause) -> str:
+def _alarm_text(where: str, cause: RankedCause) -> str:
     seen = cause.evidence[0]
     return (
-        f"{where}: {cause.id} gets {cause.probability:.2f}, and nothing there may get {ALARM:.2f}"
+        f"{where}: {cause.id} gets {cause.probability:.2f}, and nothing there may get {FALSE_ALARM:.2f}"
         f" (sign {seen.sign}: {seen.text[:100]!r})"
     )
 
 
-def _said(findings: Findings, expected: Sequence[str]) -> str:
+def _outcome_text(findings: Findings, expected: Sequence[str]) -> str:
     """
     The answer, the likeliest causes, and where the expected ones came.
     """
     head = "" if findings.outcome == "explained" else f"{findings.outcome}; likeliest "
     causes = [each for index, each in enumerate(findings.causes) if index < _NAMED or each.id in expected]
-    told = ", ".join(f"{each.id} {each.probability:.2f}" for each in causes)
-    return f"{head}{told}" if told else findings.outcome
+    causes_text = ", ".join(f"{each.id} {each.probability:.2f}" for each in causes)
+    return f"{head}{causes_text}" if causes_text else findings.outcome
 
 
-def _without_incident(book: Rulebook, known: Sequence[KnownIncident]) -> Iterator[str]:
-    shown = {each for incident in known for each in incident.expected}
+def _untested_causes(book: Rulebook, known: Sequence[KnownIncident]) -> Iterator[str]:
+    expected_causes = {each for incident in known for each in incident.expected}
     for cause in book.causes:
         only_live = all(isinstance(sign, EventSign) for sign in cause.signs)
-        if cause.status != "deprecated" and cause.id not in shown and not only_live:
+        if cause.status != "deprecated" and cause.id not in expected_causes and not only_live:
             yield f"{cause.id}: no whole incident shows it"

@@ -23,7 +23,7 @@ from workerdiag.pipeline import diagnose
 from workerdiag.sources.logs import LogSource
 
 #: What says how an incident is to be explained; every other file beside it is a text of it.
-META = "meta.toml"
+META_FILE = "meta.toml"
 #: Reading what lies on disk takes milliseconds; a folder on a network that hangs must still end.
 _READING_S = 60.0
 #: Key to what its value must be.
@@ -65,8 +65,8 @@ def read_incidents(folder: Path) -> list[KnownIncident]:
     """
     found, problems = [], []
     for place in sorted(each for each in folder.iterdir() if each.is_dir() and not _is_hidden(each)):
-        meta, mistakes = _meta(place / META)
-        logs = tuple(each for each in texts_in(place) if each.name != META)
+        meta, mistakes = _read_meta(place / META_FILE)
+        logs = tuple(each for each in text_files(place) if each.name != META_FILE)
         if not logs:
             mistakes.append("holds no text to explain")
         problems += [f"{place.name}: {each}" for each in mistakes]
@@ -85,7 +85,7 @@ def read_incidents(folder: Path) -> list[KnownIncident]:
     return found
 
 
-def texts_in(folder: Path) -> list[Path]:
+def text_files(folder: Path) -> list[Path]:
     """
     The files directly in *folder*, sorted by name, without hidden ones.
     """
@@ -99,21 +99,21 @@ def evidence_of(logs: Sequence[Path]) -> Iterator[Evidence]:
     return LogSource(logs).collect(budget_s=_READING_S)
 
 
-def explained(logs: Sequence[Path], book: Rulebook, matcher: Matcher) -> Findings:
+def explain_logs(logs: Sequence[Path], book: Rulebook, matcher: Matcher) -> Findings:
     """
     What someone is told who has *logs* and nothing else.
     """
     return diagnose(evidence_of(logs), book, matcher=matcher)
 
 
-def answer(findings: Findings) -> str:
+def findings_answer(findings: Findings) -> str:
     """
     What *findings* name: the id of the likeliest cause, else the outcome.
     """
     return findings.top.id if findings.outcome == "explained" and findings.top else findings.outcome
 
 
-def unknown_names(incidents: Iterable[KnownIncident], book: Rulebook) -> Iterator[str]:
+def unknown_expectations(incidents: Iterable[KnownIncident], book: Rulebook) -> Iterator[str]:
     """
     What incidents expect and nobody can answer, each with the incident's name.
     """
@@ -124,25 +124,27 @@ def unknown_names(incidents: Iterable[KnownIncident], book: Rulebook) -> Iterato
                 yield f"incident {each.name}: expects {name}, which is no cause and no outcome"
 
 
-def _meta(path: Path) -> tuple[dict[str, Any], list[str]]:
+def _read_meta(path: Path) -> tuple[dict[str, Any], list[str]]:
     """
     What a ``meta.toml`` says, and what is wrong with it.
     """
     try:
         meta = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}, [f"has no {META}"]
+        return {}, [f"has no {META_FILE}"]
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        return {}, [f"{META}: {problem}"]
-    wrong = [f"{META}: unknown key {key}" for key in sorted(set(meta) - set(_KEYS))]
+        return {}, [f"{META_FILE}: {problem}"]
+    wrong = [f"{META_FILE}: unknown key {key}" for key in sorted(set(meta) - set(_KEYS))]
     expected, quiet = meta.get("expected"), meta.get("quiet", False)
     if not isinstance(expected, list) or not expected or not all(isinstance(each, str) for each in expected):
-        wrong.append(f"{META}: .expected: must be {_KEYS['expected']}")
+        wrong.append(f"{META_FILE}: .expected: must be {_KEYS['expected']}")
     if not isinstance(quiet, bool):
-        wrong.append(f"{META}: .quiet: must be {_KEYS['quiet']}")
+        wrong.append(f"{META_FILE}: .quiet: must be {_KEYS['quiet']}")
     texts = [key for key in _KEYS if key not in ("expected", "quiet")]
     wrong += [
-        f"{META}: .{key}: must be {_KEYS[key]}" for key in texts if not isinstance(meta.get(key, ""), str)
+        f"{META_FILE}: .{key}: must be {_KEYS[key]}"
+        for key in texts
+        if not isinstance(meta.get(key, ""), str)
     ]
     return meta, wrong
 

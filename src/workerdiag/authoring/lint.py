@@ -9,15 +9,15 @@ from collections.abc import Collection, Iterator
 
 from workerdiag.matching.match import match, pattern_texts
 from workerdiag.matching.regex import BadPatternError, pattern
-from workerdiag.matching.scan.literals import NoLiteralError, literals, stands_in_healthy_logs
+from workerdiag.matching.scan.literals import NoLiteralError, is_common_in_healthy_logs, literals
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.mitigation import (
-    CAPTURED_WORDS,
-    CRASH_WORDS,
-    MEMORY_WORDS,
-    SETTING_WORDS,
-    STACK,
+    CAPTURE_PLACEHOLDERS,
+    CLUSTER_PLACEHOLDERS,
+    CRASH_PLACEHOLDERS,
+    MEMORY_PLACEHOLDERS,
+    STACK_CAPTURE,
     Mitigation,
 )
 from workerdiag.model.rules import (
@@ -31,7 +31,7 @@ from workerdiag.model.rules import (
 )
 
 #: What is seen where workers never start: the consequence of every cause that keeps them from it.
-NO_WORKERS = "standstill.no-workers"
+NO_WORKERS_CAUSE = "standstill.no-workers"
 
 
 def lint(book: Rulebook) -> list[str]:
@@ -44,7 +44,7 @@ def lint(book: Rulebook) -> list[str]:
     return problems
 
 
-def prove(book: Rulebook) -> list[str]:
+def check_examples(book: Rulebook) -> list[str]:
     """
     Signs that miss a line they are for, or match one they are not.
     """
@@ -55,19 +55,19 @@ def prove(book: Rulebook) -> list[str]:
         problems += [
             f"{label}: does not match a line it is for: {line!r}"
             for line in rule.seen
-            if not _shows(line, owner, name, book, matcher)
+            if not _shows_sign(line, owner, name, book, matcher)
         ]
         problems += [
             f"{label}: matches a line it is not for: {line!r}"
             for line in rule.lookalikes
-            if _shows(line, owner, name, book, matcher)
+            if _shows_sign(line, owner, name, book, matcher)
         ]
         if not rule.seen:
             problems.append(f"{label}: has no `seen` line")
     return problems
 
 
-def unproven(book: Rulebook) -> list[str]:
+def signs_without_lookalikes(book: Rulebook) -> list[str]:
     """
     Log signs that show no line they are not for: nobody has said what they might be taken for.
     """
@@ -78,7 +78,7 @@ def unproven(book: Rulebook) -> list[str]:
     ]
 
 
-def _shows(line: str, owner: str, name: str, book: Rulebook, matcher: Matcher) -> bool:
+def _shows_sign(line: str, owner: str, name: str, book: Rulebook, matcher: Matcher) -> bool:
     found = match([LogChunk(origin="example", data=line.encode())], book, matcher)
     return any(each.owner == owner and each.sign == name for each in found)
 
@@ -86,21 +86,21 @@ def _shows(line: str, owner: str, name: str, book: Rulebook, matcher: Matcher) -
 def _pattern_problems(book: Rulebook) -> Iterator[str]:
     for owner, name, rule in book.log_rules():
         label = f"{owner} {name}".strip()
-        yield from _compiles(label, rule.pattern)
-        yield from _compiles(label, rule.unless)
+        yield from _syntax_problems(label, rule.pattern)
+        yield from _syntax_problems(label, rule.unless)
         try:
             found = literals(rule.pattern)
-            if isinstance(rule, LogSign) and stands_in_healthy_logs(rule.pattern):
+            if isinstance(rule, LogSign) and is_common_in_healthy_logs(rule.pattern):
                 yield f"{label}: its fixed text stands in healthy logs all the time: {found}"
         except NoLiteralError as problem:
             yield f"{label}: {problem}"
     for cause in book.causes:
         for sign in (*cause.signs, *cause.against):
             for text in pattern_texts(sign):
-                yield from _compiles(f"{cause.id} {sign.name}", text)
+                yield from _syntax_problems(f"{cause.id} {sign.name}", text)
 
 
-def _compiles(label: str, text: str | None) -> Iterator[str]:
+def _syntax_problems(label: str, text: str | None) -> Iterator[str]:
     if text is None:
         return
     try:
@@ -113,33 +113,37 @@ def _reference_problems(book: Rulebook) -> Iterator[str]:
     causes = {each.id for each in book.causes}
     landmarks = {each.id for each in book.landmarks}
     for cause in book.causes:
-        yield from _lifecycle(cause, causes)
+        yield from _lifecycle_problems(cause, causes)
         for named in (*cause.explains, *(each.cause for each in cause.look_alikes)):
             if named not in causes:
                 yield f"{cause.id}: names a cause that is not there: {named}"
         for sign in (*cause.signs, *cause.against):
-            for mark in _marks_named(cause, sign):
+            for mark in _landmark_ids(cause, sign):
                 if mark not in landmarks:
                     yield f"{cause.id} {sign.name}: names a landmark that is not there: {mark}"
-        known = _known_words(cause, book)
+        known = _known_placeholders(cause, book)
         for number, mitigation in enumerate(cause.mitigations, 1):
-            for word in sorted(_quoted(mitigation) - known):
+            for word in sorted(_quoted_placeholders(mitigation) - known):
                 yield f"{cause.id} mitigation {number}: quotes what no death has: {{{word}}}"
             for name in sorted({*mitigation.signs} - {each.name for each in cause.signs}):
                 yield f"{cause.id} mitigation {number}: is for a sign that the cause does not have: {name}"
-    yield from _circles(book)
+    yield from _explanation_cycles(book)
 
 
-def _lifecycle(cause: Cause, causes: Collection[str]) -> Iterator[str]:
+def _lifecycle_problems(cause: Cause, causes: Collection[str]) -> Iterator[str]:
     if cause.status == "deprecated" and not cause.deprecated_because:
         yield f"{cause.id}: is deprecated and does not say why (deprecated_because)"
     if cause.successor and cause.successor not in causes:
         yield f"{cause.id}: names a successor that is not there: {cause.successor}"
-    if cause.ends == "never-started" and NO_WORKERS in causes and NO_WORKERS not in cause.explains:
-        yield f"{cause.id}: keeps workers from starting and does not explain {NO_WORKERS}"
+    if (
+        cause.ends == "never-started"
+        and NO_WORKERS_CAUSE in causes
+        and NO_WORKERS_CAUSE not in cause.explains
+    ):
+        yield f"{cause.id}: keeps workers from starting and does not explain {NO_WORKERS_CAUSE}"
 
 
-def _marks_named(cause: Cause, sign: Sign) -> tuple[str, ...]:
+def _landmark_ids(cause: Cause, sign: Sign) -> tuple[str, ...]:
     if isinstance(sign, LandmarkSign):
         return (sign.landmark,)
     if isinstance(sign, AbsentSign):
@@ -150,37 +154,42 @@ def _marks_named(cause: Cause, sign: Sign) -> tuple[str, ...]:
     return ()
 
 
-def _quoted(mitigation: Mitigation) -> set[str]:
+def _quoted_placeholders(mitigation: Mitigation) -> set[str]:
     """
     The names in braces, and those that decide whether a mitigation is worded at all.
     """
-    said = (mitigation.do, mitigation.look, mitigation.when, mitigation.cost)
+    texts = (mitigation.do, mitigation.look, mitigation.when, mitigation.cost)
     typed = (mitigation.example, *mitigation.examples.values())
     deciding = (*mitigation.needs, *mitigation.unless, *mitigation.only_with)
-    return {*re.findall(r"\{([a-z_]+)\}", " ".join((*said, *typed))), *deciding}
+    return {*re.findall(r"\{([a-z_]+)\}", " ".join((*texts, *typed))), *deciding}
 
 
-def _known_words(cause: Cause, book: Rulebook) -> set[str]:
+def _known_placeholders(cause: Cause, book: Rulebook) -> set[str]:
     """
     What a mitigation of *cause* may quote.
     """
-    captured = _captures(cause, book)
-    of_crashes = CRASH_WORDS if STACK in captured else ()
-    return {*MEMORY_WORDS, *SETTING_WORDS, *of_crashes, *captured.intersection(CAPTURED_WORDS)}
+    captured = _capture_names(cause, book)
+    of_crashes = CRASH_PLACEHOLDERS if STACK_CAPTURE in captured else ()
+    return {
+        *MEMORY_PLACEHOLDERS,
+        *CLUSTER_PLACEHOLDERS,
+        *of_crashes,
+        *captured.intersection(CAPTURE_PLACEHOLDERS),
+    }
 
 
-def _captures(cause: Cause, book: Rulebook) -> set[str]:
+def _capture_names(cause: Cause, book: Rulebook) -> set[str]:
     """
     The names of groups in the patterns that show *cause*.
     """
-    marks = {each for sign in cause.signs for each in _marks_named(cause, sign)}
+    marks = {each for sign in cause.signs for each in _landmark_ids(cause, sign)}
     texts = [each.pattern for each in book.landmarks if each.id in marks]
     for sign in cause.signs:
         texts += [sign.pattern] if isinstance(sign, LogSign) else pattern_texts(sign)
     return {name for text in texts for name in re.findall(r"\(\?P<(\w+)>", text)}
 
 
-def _circles(book: Rulebook) -> Iterator[str]:
+def _explanation_cycles(book: Rulebook) -> Iterator[str]:
     explains: dict[str, tuple[str, ...]] = {each.id: each.explains for each in book.causes}
 
     def reaches(start: str, goal: str, seen: set[str]) -> bool:
@@ -191,8 +200,8 @@ def _circles(book: Rulebook) -> Iterator[str]:
 
     for cause in book.causes:
         if reaches(cause.id, cause.id, set()):
-            yield f"{cause.id}: explains itself in a circle: {_circle(cause, explains)}"
+            yield f"{cause.id}: explains itself in a circle: {_cycle_part(cause, explains)}"
 
 
-def _circle(cause: Cause, explains: dict[str, tuple[str, ...]]) -> str:
+def _cycle_part(cause: Cause, explains: dict[str, tuple[str, ...]]) -> str:
     return f"{cause.id} explains {', '.join(explains[cause.id])}"

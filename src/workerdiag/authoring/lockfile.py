@@ -19,81 +19,82 @@ from attrs import asdict
 from workerdiag.model.rules import Cause, Landmark, Rulebook
 
 #: The lock's name in a rule folder.
-LOCK = "lock.json"
+LOCK_FILE = "lock.json"
 #: What of a cause can change a diagnosis; its wording can be mended freely.
-_DECISIVE = ("signs", "against", "explains", "frequency", "ends", "in_tasks", "blame", "retry", "status")
+_DECISIVE_KEYS = ("signs", "against", "explains", "frequency", "ends", "in_tasks", "blame", "retry", "status")
 #: Examples prove a sign and do not change what it matches.
-_EXAMPLES = ("seen", "lookalikes", "introduced", "removed")
+_EXAMPLE_KEYS = ("seen", "lookalikes", "introduced", "removed")
 
 
-def locked(book: Rulebook) -> str:
+def lock_text(book: Rulebook) -> str:
     """
     The text of the lock of *book*: revision and content hash of every rule, sorted by id.
     """
     entries = {
-        rule_id: {"revision": rule.revision, "sha256": digest(rule)} for rule_id, rule in _rules(book).items()
+        rule_id: {"revision": rule.revision, "sha256": rule_digest(rule)}
+        for rule_id, rule in _rules_by_id(book).items()
     }
     return json.dumps(entries, indent=1, sort_keys=True) + "\n"
 
 
-def digest(rule: Cause | Landmark) -> str:
+def rule_digest(rule: Cause | Landmark) -> str:
     """
     SHA-256, in hexadecimal, of what in *rule* can change a diagnosis.
     """
     content = asdict(rule)
     if isinstance(rule, Cause):
-        content = {key: content[key] for key in _DECISIVE}
+        content = {key: content[key] for key in _DECISIVE_KEYS}
     else:
         content.pop("revision")
-    return hashlib.sha256(json.dumps(_bare(content), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_digest_content(content), sort_keys=True).encode()).hexdigest()
 
 
 def lock_problems(folder: Path, book: Rulebook) -> list[str]:
     """
     What the lock of *folder* does not allow in *book*, or does not know yet.
     """
-    path = folder / LOCK
+    path = folder / LOCK_FILE
     if not path.exists():
-        return [f"{LOCK} is missing: write it with `workerdiag knowledge lock {folder}`"]
+        return [f"{LOCK_FILE} is missing: write it with `workerdiag knowledge lock {folder}`"]
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
-        return [*broken_promises(known, book), *_behind(known, book, folder)]
+        return [*revision_problems(known, book), *_unlocked_rules(known, book, folder)]
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
-        return [f"{LOCK} cannot be read: {problem}"]
+        return [f"{LOCK_FILE} cannot be read: {problem}"]
 
 
-def broken_promises(known: Mapping[str, Any], book: Rulebook) -> Iterator[str]:
+def revision_problems(known: Mapping[str, Any], book: Rulebook) -> Iterator[str]:
     """
     Ids that vanished, and edits without a new revision: what a new lock would hide.
     """
-    rules = _rules(book)
+    rules = _rules_by_id(book)
     for rule_id, entry in known.items():
         rule = rules.get(rule_id)
         if rule is None:
             yield f'{rule_id}: has vanished; keep it, with status = "deprecated" and the reason'
         elif rule.revision < entry["revision"]:
             yield f"{rule_id}: revision {rule.revision} is older than the {entry['revision']} that is locked"
-        elif rule.revision == entry["revision"] and digest(rule) != entry["sha256"]:
+        elif rule.revision == entry["revision"] and rule_digest(rule) != entry["sha256"]:
             yield f"{rule_id}: was edited; set revision = {rule.revision + 1}"
 
 
-def _behind(known: Mapping[str, Any], book: Rulebook, folder: Path) -> Iterator[str]:
-    for rule_id, rule in _rules(book).items():
+def _unlocked_rules(known: Mapping[str, Any], book: Rulebook, folder: Path) -> Iterator[str]:
+    for rule_id, rule in _rules_by_id(book).items():
         if rule_id not in known or rule.revision > known[rule_id]["revision"]:
             yield f"{rule_id}: is not locked yet; run `workerdiag knowledge lock {folder}`"
 
 
-def _rules(book: Rulebook) -> dict[str, Cause | Landmark]:
+def _rules_by_id(book: Rulebook) -> dict[str, Cause | Landmark]:
     rules: dict[str, Cause | Landmark] = {each.id: each for each in book.causes}
     rules.update((each.id, each) for each in book.landmarks)
     return rules
 
 
-def _bare(value: Any) -> Any:
+def _digest_content(value: Any) -> Any:
     """
     Without examples and what is empty, so that a key that gets a default changes no hash.
     """
     if isinstance(value, Mapping):
-        kept = {key: _bare(each) for key, each in value.items() if key not in _EXAMPLES}
-        return {key: each for key, each in kept.items() if each not in ("", None, False, [], {})}
-    return [_bare(each) for each in value] if isinstance(value, (list, tuple)) else value
+        content = {key: _digest_content(each) for key, each in value.items() if key not in _EXAMPLE_KEYS}
+        return {key: each for key, each in content.items() if each not in ("", None, False, [], {})}
+    return [_digest_content(each) for each in value] if isinstance(value, (list, tuple)) else value

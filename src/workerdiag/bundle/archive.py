@@ -15,15 +15,15 @@ from struct import Struct
 
 from attrs import define, field
 
-from workerdiag.bundle.layout import MOST_BYTES, MOST_FILE_BYTES, MOST_FILES
-from workerdiag.errors import worded
+from workerdiag.bundle.layout import MAX_BYTES, MAX_FILE_BYTES, MAX_FILES
+from workerdiag.errors import describe_error
 
 #: PKWARE's APPNOTE.TXT 6.3.10, section 4.3.7: local file header; 4.3.12: signature of central headers.
 _LOCAL = Struct("<4sHHHHHIIIHH")
 _LOCAL_MARK = b"PK\x03\x04"
 _CENTRAL_MARK = b"PK\x01\x02"
 _DEFLATED, _STORED = 8, 0
-_MOST_PROBLEMS = 50
+_MAX_PROBLEMS = 50
 _SIZE_FOLLOWS, _ENCRYPTED = 8, 1
 
 
@@ -36,41 +36,41 @@ class Archive:
     _data: bytes = field(repr=False)
     #: What could not be read, a sentence each.
     problems: list[str] = field(factory=list, init=False)
-    _left: int = field(default=MOST_BYTES, init=False)
+    _left: int = field(default=MAX_BYTES, init=False)
     _zip: zipfile.ZipFile | None = field(default=None, init=False)
-    _salvaged: dict[str, bytes] = field(factory=dict, init=False)
+    _recovered: dict[str, bytes] = field(factory=dict, init=False)
     _prefix: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
         """
         Read the list of files.
         """
-        if self._data.count(_CENTRAL_MARK) > MOST_FILES:
-            self.note(f"it has more than {MOST_FILES} files")
+        if self._data.count(_CENTRAL_MARK) > MAX_FILES:
+            self.note(f"it has more than {MAX_FILES} files")
             return
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(self._data))
         except Exception:  # noqa: BLE001  whatever zipfile meets in a hostile file
-            self._salvaged = dict(self._files())
+            self._recovered = dict(self._scan_files())
             self.note("it is damaged or cut off; what is whole in it was read")
 
     def note(self, problem: str) -> None:
         """
         Note what could not be read; of very many the first few.
         """
-        if len(self.problems) < _MOST_PROBLEMS:
+        if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem[:300])
 
-    def within(self, name: str) -> None:
+    def enter_folder(self, name: str) -> None:
         """
         Look for all files in the folder in which *name* is found: a bundle may have been packed again.
         """
-        names = self._zip.namelist() if self._zip else list(self._salvaged)
+        names = self._zip.namelist() if self._zip else list(self._recovered)
         found = [each for each in names if each == name or each.endswith(f"/{name}")]
         if found:
             self._prefix = min(found, key=len).removesuffix(name)
 
-    def read(self, name: str, most: int = MOST_FILE_BYTES) -> bytes | None:
+    def read(self, name: str, most: int = MAX_FILE_BYTES) -> bytes | None:
         """
         What is in the file; None if there is none, or if it cannot be read. At most *most* bytes.
         """
@@ -78,7 +78,7 @@ class Archive:
         try:
             content = self._content(self._prefix + name, most)
         except Exception as problem:  # noqa: BLE001  whatever zipfile and zlib meet in a hostile file
-            self.note(f"{name}: {worded(problem)}"[:200])
+            self.note(f"{name}: {describe_error(problem)}"[:200])
             return None
         if content is None:
             return None
@@ -90,7 +90,7 @@ class Archive:
 
     def _content(self, name: str, most: int) -> bytes | None:
         if self._zip is None:
-            return self._salvaged.get(name)
+            return self._recovered.get(name)
         try:
             info = self._zip.getinfo(name)
         except KeyError:
@@ -100,12 +100,12 @@ class Archive:
         with self._zip.open(info) as file:
             return file.read(most + 1)
 
-    def _files(self) -> Iterator[tuple[str, bytes]]:
+    def _scan_files(self) -> Iterator[tuple[str, bytes]]:
         """
         The files that can be found without the list at the end, as far as they are there.
         """
-        at, left = 0, MOST_BYTES
-        for _ in range(MOST_FILES):
+        at, left = 0, MAX_BYTES
+        for _ in range(MAX_FILES):
             if self._data[at : at + 4] != _LOCAL_MARK or at + _LOCAL.size > len(self._data):
                 return
             _, _, flags, method, _, _, _, size, _, name_size, extra_size = _LOCAL.unpack_from(self._data, at)
@@ -113,13 +113,13 @@ class Archive:
             if flags & (_SIZE_FOLLOWS | _ENCRYPTED) or method not in (_DEFLATED, _STORED):
                 return
             name = self._data[at + _LOCAL.size : at + _LOCAL.size + name_size].decode("utf-8", "replace")
-            content = _unpacked(self._data[start : start + size], method, min(left, MOST_FILE_BYTES))
+            content = _unpack(self._data[start : start + size], method, min(left, MAX_FILE_BYTES))
             left -= len(content)
             yield name, content
             at = start + size
 
 
-def _unpacked(data: bytes, method: int, most: int) -> bytes:
+def _unpack(data: bytes, method: int, most: int) -> bytes:
     """
     As much of the content as is there and may be had.
     """

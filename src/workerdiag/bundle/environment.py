@@ -20,7 +20,7 @@ _PACKAGES = (
 
 #: Keys of distributed's configuration that bear on how workers die (distributed.yaml, 2024.8.1 to
 #: 2026.8.0). A key stands for all below it. Nothing else is taken: values of other keys can be secrets.
-ALLOWED = (
+ALLOWED_SETTINGS = (
     "distributed.version",
     "distributed.scheduler.allowed-failures",
     "distributed.scheduler.worker-ttl",
@@ -60,7 +60,7 @@ ALLOWED = (
     "distributed.p2p",
     "distributed.rmm.pool-size",
 )
-_MOST_VALUE_CHARS = 500
+_MAX_VALUE_CHARS = 500
 
 
 def versions() -> dict[str, str]:
@@ -92,17 +92,17 @@ def configuration() -> dict[str, Any]:
     import dask.config
 
     found: dict[str, Any] = {}
-    for key in ALLOWED:
+    for key in ALLOWED_SETTINGS:
         value = dask.config.get(key, default=None)
-        found.update(_flat(key, value))
+        found.update(_flat_settings(key, value))
     return found
 
 
-def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flat_settings(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for name, each in value.items():
-            yield from _flat(f"{key}.{name}", each)
+            yield from _flat_settings(f"{key}.{name}", each)
     elif isinstance(value, bool | int | float | None):
         yield key, value
     else:
-        yield key, str(value)[:_MOST_VALUE_CHARS]
+        yield key, str(value)[:_MAX_VALUE_CHARS]

@@ -25,11 +25,11 @@ LOG_KIND = "Log"
 LEFT_OUT = "[workerdiag: lines {first} to {last} were left out here]\n"
 
 #: What a reader takes, in bytes unpacked: of one file, and of all together. A writer keeps 8 MiB.
-MOST_FILE_BYTES = 16 * 2**20
-MOST_BYTES = 32 * 2**20
-MOST_FILES = 5_000
+MAX_FILE_BYTES = 16 * 2**20
+MAX_BYTES = 32 * 2**20
+MAX_FILES = 5_000
 #: Commas and brackets in one JSON file: each can take some hundred bytes of memory.
-MOST_JSON_MARKS = 500_000
+MAX_JSON_MARKS = 500_000
 #: Pieces of evidence, and parts of one log. A writer keeps 10,000 pieces.
-MOST_PIECES = 20_000
-MOST_PARTS = 10_000
+MAX_PIECES = 20_000
+MAX_PARTS = 10_000

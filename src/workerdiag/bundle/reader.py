@@ -12,7 +12,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from workerdiag.bundle.archive import Archive
-from workerdiag.bundle.evidence_json import UnknownKindError, log_of, piece_of
+from workerdiag.bundle.evidence_json import UnknownKindError, log_from_dict, piece_from_dict
 from workerdiag.bundle.layout import (
     CONFIGURATION,
     DIAGNOSIS,
@@ -20,19 +20,19 @@ from workerdiag.bundle.layout import (
     KIND,
     LOG_KIND,
     MANIFEST,
-    MOST_JSON_MARKS,
-    MOST_PARTS,
-    MOST_PIECES,
+    MAX_JSON_MARKS,
+    MAX_PARTS,
+    MAX_PIECES,
     SCHEMA,
     VERSIONS,
 )
-from workerdiag.bundle.retention.kept_evidence import Kept, KeptLog, LogPart
+from workerdiag.bundle.retention.kept_evidence import KeptEvidence, KeptLog, LogPart
 from workerdiag.errors import BadReportError, BundleError
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.rendering.json import from_json
 
-_MOST_SMALL_BYTES = 256 * 1024
+_MAX_SMALL_BYTES = 256 * 1024
 _NEWER = "upgrade workerdiag, or use the version that wrote it"
 _DAMAGED = "copy or download it again"
 
@@ -48,7 +48,7 @@ class Bundle:
     manifest: Mapping[str, Any]
     #: The diagnosis as it was saved; None if it cannot be read.
     findings: Findings | None = None
-    kept: Kept = field(factory=Kept)
+    kept_evidence: KeptEvidence = field(factory=KeptEvidence)
     #: Of the process that wrote it.
     versions: Mapping[str, str] = field(factory=dict)
     configuration: Mapping[str, str] = field(factory=dict)
@@ -59,11 +59,11 @@ class Bundle:
         """
         The evidence, to be judged again, and what could not be read of it.
         """
-        yield from self.kept.evidence()
+        yield from self.kept_evidence.evidence()
         yield from self.gaps
 
 
-def evidence_in(name: str, data: bytes) -> tuple[Evidence, ...] | None:
+def bundle_evidence(name: str, data: bytes) -> tuple[Evidence, ...] | None:
     """
     The evidence in a zip archive; None if that is no death bundle.
 
@@ -85,28 +85,28 @@ def read_bundle(name: str, data: bytes) -> Bundle | None:
         BundleError: It is one, and nothing in it can be read.
     """
     archive = Archive(data)
-    archive.within(MANIFEST)
-    manifest = _parsed(archive, MANIFEST, _MOST_SMALL_BYTES)
+    archive.enter_folder(MANIFEST)
+    manifest = _parse_file(archive, MANIFEST, _MAX_SMALL_BYTES)
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         return None
-    reader = _Reader(name, archive)
+    reader = _BundleReader(name, archive)
     findings = reader.findings()
-    kept = reader.kept(manifest)
-    if findings is None and not kept.items:
+    kept_evidence = reader.kept_evidence(manifest)
+    if findings is None and not kept_evidence.items:
         why = "; ".join(archive.problems[:3]) or "it holds neither a diagnosis nor evidence"
         raise BundleError(name, why, _DAMAGED)
     return Bundle(
         name=name,
         manifest=manifest,
         findings=findings,
-        kept=kept,
+        kept_evidence=kept_evidence,
         versions=reader.texts(VERSIONS),
         configuration=reader.texts(CONFIGURATION),
         gaps=tuple(reader.gaps(manifest)),
     )
 
 
-class _Reader:
+class _BundleReader:
     """
     One bundle, while it is read.
     """
@@ -116,11 +116,11 @@ class _Reader:
         self._archive = archive
         self._unknown: Counter[str] = Counter()
         self._malformed = 0
-        self._read: set[str] = set()
+        self._read_files: set[str] = set()
 
     def findings(self) -> Findings | None:
         content = self._archive.read(DIAGNOSIS)
-        if content is None or not _is_modest(content):
+        if content is None or not _is_parsable(content):
             return None
         try:
             return Findings(**from_json(content.decode("utf-8")))
@@ -128,19 +128,19 @@ class _Reader:
             self._archive.note(f"{DIAGNOSIS}: {problem}"[:300])
             return None
 
-    def kept(self, manifest: Mapping[str, Any]) -> Kept:
-        content = _parsed(self._archive, EVIDENCE)
+    def kept_evidence(self, manifest: Mapping[str, Any]) -> KeptEvidence:
+        content = _parse_file(self._archive, EVIDENCE)
         pieces = content.get("pieces") if isinstance(content, dict) else None
         items = self._items(pieces) if isinstance(pieces, list) else ()
         left_out = manifest.get("left_out")
         notes = left_out[:20] if isinstance(left_out, list) else []
-        return Kept(items=tuple(items), left_out=tuple(str(each)[:300] for each in notes))
+        return KeptEvidence(items=tuple(items), left_out=tuple(str(each)[:300] for each in notes))
 
     def texts(self, file: str) -> dict[str, str]:
         """
         A file that holds names and values.
         """
-        content = _parsed(self._archive, file, _MOST_SMALL_BYTES)
+        content = _parse_file(self._archive, file, _MAX_SMALL_BYTES)
         if not isinstance(content, dict):
             return {}
         return {
@@ -152,11 +152,11 @@ class _Reader:
         """
         What could not be read.
         """
-        said = [*self._archive.problems[:5]]
+        problems = [*self._archive.problems[:5]]
         if self._malformed:
-            said.append(f"{self._malformed} pieces of evidence are malformed and were passed over")
-        if said:
-            yield self._gap("; ".join(said), _DAMAGED)
+            problems.append(f"{self._malformed} pieces of evidence are malformed and were passed over")
+        if problems:
+            yield self._bundle_gap("; ".join(problems), _DAMAGED)
         newer = []
         schema = manifest.get("schema")
         if schema != SCHEMA:
@@ -165,47 +165,47 @@ class _Reader:
             kinds = ", ".join(sorted(self._unknown)[:5])
             newer.append(f"{self._unknown.total()} pieces of unknown kinds were passed over ({kinds})")
         if newer:
-            yield self._gap("; ".join(newer), _NEWER)
+            yield self._bundle_gap("; ".join(newer), _NEWER)
 
-    def _gap(self, detail: str, remedy: str) -> Gap:
+    def _bundle_gap(self, detail: str, remedy: str) -> Gap:
         return Gap(source=f"bundle {self._name}", reason="malformed", detail=detail[:500], remedy=remedy)
 
     def _items(self, pieces: list[Any]) -> Iterator[Evidence | KeptLog]:
-        if len(pieces) > MOST_PIECES:
-            self._archive.note(f"of {len(pieces)} pieces of evidence the first {MOST_PIECES} were read")
-        for plain in pieces[:MOST_PIECES]:
+        if len(pieces) > MAX_PIECES:
+            self._archive.note(f"of {len(pieces)} pieces of evidence the first {MAX_PIECES} were read")
+        for plain in pieces[:MAX_PIECES]:
             try:
                 if isinstance(plain, dict) and plain.get("kind") == LOG_KIND:
                     yield self._log(plain)
                 else:
-                    yield piece_of(plain)
+                    yield piece_from_dict(plain)
             except UnknownKindError as problem:
                 self._unknown[str(problem)] += 1
             except Exception:  # noqa: BLE001  cattrs and validators raise anything
                 self._malformed += 1
 
     def _log(self, plain: Mapping[str, Any]) -> KeptLog:
-        log, parts = log_of(plain)
+        log, parts = log_from_dict(plain)
         file = str(plain["file"]) if parts else ""
-        if file in self._read:
+        if file in self._read_files:
             self._archive.note(f"{file}: it is named for more than one log")
             return log
-        self._read.add(file)
+        self._read_files.add(file)
         text = self._archive.read(file) if parts else b""
         if text is None:
             self._archive.note(f"the text of {log.origin} is not there")
             return log
-        return evolve(log, parts=_parts(text, parts))
+        return evolve(log, parts=_log_parts(text, parts))
 
 
-def _parts(text: bytes, described: list[tuple[int, int]]) -> tuple[LogPart, ...]:
+def _log_parts(text: bytes, described: list[tuple[int, int]]) -> tuple[LogPart, ...]:
     """
     The parts of a log's text, without the lines that stand between them for a person.
 
     Text that somebody has edited does not fit its description: it is taken as one.
     """
     whole = (LogPart(first_line=1, data=text),)
-    if len(described) > MOST_PARTS:
+    if len(described) > MAX_PARTS:
         return whole
     parts, at = [], 0
     for index, (first_line, size) in enumerate(described):
@@ -219,14 +219,14 @@ def _parts(text: bytes, described: list[tuple[int, int]]) -> tuple[LogPart, ...]
     return tuple(parts) if at == len(text) else whole
 
 
-def _parsed(archive: Archive, name: str, *most: int) -> Any:
+def _parse_file(archive: Archive, name: str, *most: int) -> Any:
     """
     What a JSON file holds; None if it is not there or is none.
     """
     content = archive.read(name, *most)
     if content is None:
         return None
-    if not _is_modest(content):
+    if not _is_parsable(content):
         archive.note(f"{name}: it holds too much")
         return None
     try:
@@ -236,8 +236,8 @@ def _parsed(archive: Archive, name: str, *most: int) -> Any:
         return None
 
 
-def _is_modest(content: bytes) -> bool:
+def _is_parsable(content: bytes) -> bool:
     """
     Whether parsing it takes a bounded multiple of its size.
     """
-    return sum(map(content.count, (b",", b"[", b"{"))) <= MOST_JSON_MARKS
+    return sum(map(content.count, (b",", b"[", b"{"))) <= MAX_JSON_MARKS

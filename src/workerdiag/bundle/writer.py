@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workerdiag.bundle.environment import configuration, versions
-from workerdiag.bundle.evidence_json import plain_log, plain_piece
+from workerdiag.bundle.evidence_json import log_to_dict, piece_to_dict
 from workerdiag.bundle.layout import (
     CONFIGURATION,
     DIAGNOSIS,
@@ -28,21 +28,26 @@ from workerdiag.bundle.layout import (
     SCHEMA,
     VERSIONS,
 )
-from workerdiag.bundle.retention.kept_evidence import Kept, KeptLog
-from workerdiag.errors import BundleError, said_by
+from workerdiag.bundle.retention.kept_evidence import KeptEvidence, KeptLog
+from workerdiag.errors import BundleError, error_text
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Identity
-from workerdiag.redaction.anonymize import Hiding, names_to_hide
+from workerdiag.redaction.anonymize import Anonymizer, names_to_hide
 from workerdiag.rendering.json import to_dict
 
 #: Every file has this time: the same content makes the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
 _READABLE_BY_OWNER = 0o600 << 16
-_NOTHING_KEPT = "this diagnosis was read back from text: there is no evidence beside it"
+_NO_EVIDENCE = "this diagnosis was read back from text: there is no evidence beside it"
 
 
 def write_bundle(
-    findings: Findings, kept: Kept | None, path: Path, *, redact: bool = True, anonymous: bool = False
+    findings: Findings,
+    kept_evidence: KeptEvidence | None,
+    path: Path,
+    *,
+    redact: bool = True,
+    anonymous: bool = False,
 ) -> Path:
     """
     Write a bundle to *path*, replacing what is there once the new one is whole; see ``Diagnosis.save``.
@@ -50,66 +55,72 @@ def write_bundle(
     Raises:
         BundleError: It cannot be written there; nothing is left behind.
     """
-    kept = kept or Kept(left_out=(_NOTHING_KEPT,))
-    hiding = Hiding(redact=redact, names=_names(findings, kept) if anonymous else None)
-    contents = list(_contents(findings, kept, hiding))
+    kept_evidence = kept_evidence or KeptEvidence(left_out=(_NO_EVIDENCE,))
+    anonymizer = Anonymizer(
+        redact=redact, names=_private_names(findings, kept_evidence) if anonymous else None
+    )
+    contents = list(_bundle_files(findings, kept_evidence, anonymizer))
     try:
-        _replace(path, contents)
+        _write_atomically(path, contents)
     except OSError as problem:
-        raise BundleError(str(path), *_why(problem, path)) from problem
+        raise BundleError(str(path), *_write_failure(problem, path)) from problem
     return path
 
 
-def _names(findings: Findings, kept: Kept) -> list[str]:
-    pieces = [each for each in kept.items if not isinstance(each, KeptLog)]
-    identities = [getattr(each, "whose", None) for each in (*kept.items, *findings.deaths)]
+def _private_names(findings: Findings, kept_evidence: KeptEvidence) -> list[str]:
+    pieces = [each for each in kept_evidence.items if not isinstance(each, KeptLog)]
+    identities = [getattr(each, "identity", None) for each in (*kept_evidence.items, *findings.deaths)]
     known = [each for each in identities if isinstance(each, Identity)]
     return list(names_to_hide(known, (repr(each) for each in pieces)))
 
 
-def _contents(findings: Findings, kept: Kept, hiding: Hiding) -> Iterator[tuple[str, bytes]]:
+def _bundle_files(
+    findings: Findings, kept_evidence: KeptEvidence, anonymizer: Anonymizer
+) -> Iterator[tuple[str, bytes]]:
     """
     Name and content of every file, in their order.
     """
-    evidence, logs = _evidence(kept, hiding)
+    evidence, logs = _evidence_files(kept_evidence, anonymizer)
     files = [
-        (DIAGNOSIS, _json(hiding.plain(to_dict(findings)))),
-        (EVIDENCE, _json(evidence)),
-        (VERSIONS, _json(hiding.plain(versions()))),
-        (CONFIGURATION, _json(hiding.plain(configuration()))),
+        (DIAGNOSIS, _json_bytes(anonymizer.values(to_dict(findings)))),
+        (EVIDENCE, _json_bytes(evidence)),
+        (VERSIONS, _json_bytes(anonymizer.values(versions()))),
+        (CONFIGURATION, _json_bytes(anonymizer.values(configuration()))),
         *logs,
     ]
     manifest = {
         "kind": KIND,
         "schema": SCHEMA,
-        "workerdiag": hiding.text(findings.version),
-        "knowledge": hiding.text(findings.knowledge),
+        "workerdiag": anonymizer.text(findings.version),
+        "knowledge": anonymizer.text(findings.knowledge),
         "saved_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "hidden": hiding.hidden,
-        "left_out": hiding.plain(list(kept.left_out)),
+        "hidden": anonymizer.hidden,
+        "left_out": anonymizer.values(list(kept_evidence.left_out)),
         "files": {name: len(content) for name, content in files},
     }
-    return iter([(MANIFEST, _json(manifest)), *files])
+    return iter([(MANIFEST, _json_bytes(manifest)), *files])
 
 
-def _evidence(kept: Kept, hiding: Hiding) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
+def _evidence_files(
+    kept_evidence: KeptEvidence, anonymizer: Anonymizer
+) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
     """
     What goes into ``evidence.json``, and name and text of the logs.
     """
     plain: list[dict[str, Any]] = []
     logs: list[tuple[str, bytes]] = []
-    for item in kept.items:
+    for item in kept_evidence.items:
         if not isinstance(item, KeptLog):
-            plain.append(hiding.plain(plain_piece(item)))
+            plain.append(anonymizer.values(piece_to_dict(item)))
             continue
         name = LOG.format(number=len(logs) + 1)
-        texts = [hiding.data(part.data) for part in item.parts]
-        logs.append((name, _marked(item, texts)))
-        plain.append(hiding.plain(plain_log(item, name, [len(each) for each in texts])))
+        texts = [anonymizer.data(part.data) for part in item.parts]
+        logs.append((name, _text_with_cut_lines(item, texts)))
+        plain.append(anonymizer.values(log_to_dict(item, name, [len(each) for each in texts])))
     return {"schema": SCHEMA, "pieces": plain}, logs
 
 
-def _marked(log: KeptLog, texts: Sequence[bytes]) -> bytes:
+def _text_with_cut_lines(log: KeptLog, texts: Sequence[bytes]) -> bytes:
     """
     The text of a log, with a line for a person wherever lines were left out.
     """
@@ -123,11 +134,11 @@ def _marked(log: KeptLog, texts: Sequence[bytes]) -> bytes:
     return b"".join(marked)
 
 
-def _json(value: Any) -> bytes:
+def _json_bytes(value: Any) -> bytes:
     return json.dumps(value, indent=1, default=str).encode("ascii") + b"\n"
 
 
-def _replace(path: Path, contents: Sequence[tuple[str, bytes]]) -> None:
+def _write_atomically(path: Path, contents: Sequence[tuple[str, bytes]]) -> None:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".workerdiag-", suffix=".zip")
@@ -135,7 +146,7 @@ def _replace(path: Path, contents: Sequence[tuple[str, bytes]]) -> None:
         with os.fdopen(handle, "wb") as file:
             with zipfile.ZipFile(file, "w") as archive:
                 for member, content in contents:
-                    archive.writestr(_info(member), content, compresslevel=6)
+                    archive.writestr(_member_info(member), content, compresslevel=6)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
@@ -145,7 +156,7 @@ def _replace(path: Path, contents: Sequence[tuple[str, bytes]]) -> None:
         raise
 
 
-def _info(name: str) -> zipfile.ZipInfo:
+def _member_info(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, date_time=_TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = _READABLE_BY_OWNER
@@ -153,7 +164,7 @@ def _info(name: str) -> zipfile.ZipInfo:
     return info
 
 
-def _why(problem: OSError, path: Path) -> tuple[str, str]:
+def _write_failure(problem: OSError, path: Path) -> tuple[str, str]:
     """
     What is wrong, and what to do about it.
     """
@@ -167,4 +178,4 @@ def _why(problem: OSError, path: Path) -> tuple[str, str]:
         return "the disk is full", "save it elsewhere"
     if isinstance(problem, PermissionError) or problem.errno == errno.EROFS:
         return "it may not be written there", "save it elsewhere"
-    return said_by(problem), "save it elsewhere"
+    return error_text(problem), "save it elsewhere"

@@ -11,8 +11,8 @@ import click
 
 from workerdiag import __version__
 from workerdiag.cli.blackbox import blackbox
-from workerdiag.cli.draft import suggest
-from workerdiag.cli.errors import Guarded, GuardedGroup
+from workerdiag.cli.draft import draft
+from workerdiag.cli.errors import SafeCommand, SafeGroup
 from workerdiag.cli.explain import explain
 from workerdiag.cli.knowledge import knowledge
 from workerdiag.cli.report import report
@@ -21,11 +21,11 @@ from workerdiag.cli.sources import sources
 __all__ = ["explain", "main"]
 
 #: The deaths of `workerdiag.demo`, named here so that ``--help`` need not import it.
-DEATHS = ("oom", "segfault", "exit", "sigkill")
+DEMO_DEATHS = ("oom", "segfault", "exit", "sigkill")
 
 
 @click.group(
-    cls=GuardedGroup,
+    cls=SafeGroup,
     examples=(
         "workerdiag explain worker.log",
         "workerdiag demo",
@@ -42,14 +42,18 @@ def main() -> None:
 
 
 @main.command(
-    cls=Guarded,
+    cls=SafeCommand,
     examples=(
         "workerdiag demo",
         "workerdiag demo --death segfault",
     ),
 )
 @click.option(
-    "--death", type=click.Choice(DEATHS), default="oom", show_default=True, help="How the worker is to die."
+    "--death",
+    type=click.Choice(DEMO_DEATHS),
+    default="oom",
+    show_default=True,
+    help="How the worker is to die.",
 )
 def demo(death: str) -> int:
     """
@@ -69,7 +73,7 @@ def demo(death: str) -> int:
 
 
 @main.command(
-    cls=Guarded,
+    cls=SafeCommand,
     examples=(
         "workerdiag schema",
         "workerdiag schema > diagnosis.schema.json",
@@ -89,7 +93,7 @@ def schema() -> None:
 
 
 @main.command(
-    cls=Guarded,
+    cls=SafeCommand,
     examples=(
         "workerdiag completion bash > ~/.local/share/bash-completion/completions/workerdiag",
         'workerdiag completion zsh > "${fpath[1]}/_workerdiag"',
@@ -116,4 +120,4 @@ main.add_command(blackbox)
 main.add_command(knowledge)
 main.add_command(report)
 main.add_command(sources)
-knowledge.add_command(suggest)
+knowledge.add_command(draft)

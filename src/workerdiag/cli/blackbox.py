@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workerdiag.cli.errors import GOOD, UNUSABLE, Guarded
+from workerdiag.cli.errors import EXIT_OK, EXIT_USAGE, SafeCommand
 from workerdiag.cli.terminal import text_width, warn
 from workerdiag.errors import BadBoxError
 
 if TYPE_CHECKING:
-    from workerdiag.recorder.box.contents import BlackBox, Executing, Finished, Sample
+    from workerdiag.recorder.box.contents import BlackBox, FinishedTask, RunningTask, Sample
 
 #: What is printed of the rings; JSON has all of them.
 _LAST_TASKS, _LAST_SAMPLES, _LAST_LINES, _FAULT_LINES = 10, 6, 20, 40
@@ -25,7 +25,7 @@ _LABEL_COLUMNS = 12
 
 
 @click.command(
-    cls=Guarded,
+    cls=SafeCommand,
     examples=(
         "workerdiag blackbox",
         "workerdiag blackbox --format json",
@@ -47,114 +47,124 @@ def blackbox(paths: tuple[Path, ...], form: str) -> int:
     A PATH is a box, or a folder of boxes. Without one, the boxes of this user on this machine are
     listed. Exit status: 0 all could be read, 2 one of the paths could not.
     """
-    from workerdiag.recorder.box.contents import as_plain
-    from workerdiag.recorder.box.directories import boxes
+    from workerdiag.recorder.box.contents import box_to_dict
+    from workerdiag.recorder.box.directories import find_boxes
 
-    read, failures = _read(_files(paths) if paths else boxes())
+    read, failures = _read_boxes(_box_files(paths) if paths else find_boxes())
     if form == "json":
-        click.echo(json.dumps([{"path": str(path), **as_plain(box)} for path, box in read], indent=2))
+        click.echo(json.dumps([{"path": str(path), **box_to_dict(box)} for path, box in read], indent=2))
     elif paths:
-        click.echo("\n\n".join("\n".join(_report(path, box)) for path, box in read), nl=bool(read))
+        click.echo("\n\n".join("\n".join(_box_lines(path, box)) for path, box in read), nl=bool(read))
     else:
-        click.echo("\n".join(_listed(read)))
+        click.echo("\n".join(_list_lines(read)))
     for each in failures:
         warn(str(each))
-    return UNUSABLE if failures and paths else GOOD
+    return EXIT_USAGE if failures and paths else EXIT_OK
 
 
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
+def _box_files(paths: Sequence[Path]) -> Iterator[Path]:
     """
     The paths, with the boxes in a folder in its place.
     """
-    from workerdiag.recorder.box.directories import boxes
+    from workerdiag.recorder.box.directories import find_boxes
 
     for path in paths:
         if path.is_dir():
-            yield from boxes([path])
+            yield from find_boxes([path])
         else:
             yield path
 
 
-def _read(paths: Iterable[Path]) -> tuple[list[tuple[Path, BlackBox]], list[BadBoxError]]:
+def _read_boxes(paths: Iterable[Path]) -> tuple[list[tuple[Path, BlackBox]], list[BadBoxError]]:
     from workerdiag.recorder.box.reader import read_box
-    from workerdiag.redaction.objects import redacted_object
+    from workerdiag.redaction.objects import redact_object
 
     read, failures = [], []
     for path in paths:
         try:
-            read.append((path, redacted_object(read_box(path))))
+            read.append((path, redact_object(read_box(path))))
         except BadBoxError as problem:
             failures.append(problem)
     return read, failures
 
 
-def _listed(read: list[tuple[Path, BlackBox]]) -> Iterator[str]:
+def _list_lines(read: list[tuple[Path, BlackBox]]) -> Iterator[str]:
     """
     Each box in two lines, or where there would be boxes.
     """
-    from workerdiag.recorder.box.directories import directories, is_orphan
-    from workerdiag.rendering.wording import clean, moment, one_line
+    from workerdiag.recorder.box.directories import box_directories, is_orphan
+    from workerdiag.rendering.wording import format_time, one_line, printable
 
     if not read:
-        yield f"No black boxes in {' or '.join(clean(str(each)) for each in directories())}."
+        yield f"No black boxes in {' or '.join(printable(str(each)) for each in box_directories())}."
     for path, box in read:
         fate = "process gone" if is_orphan(path) else "running"
-        yield one_line(clean(f"{fate}, last written {moment(box.written_at)} UTC, {_worker(box)}"))
-        yield f"  {clean(str(path))}"
+        yield one_line(
+            printable(f"{fate}, last written {format_time(box.written_at)} UTC, {_worker_text(box)}")
+        )
+        yield f"  {printable(str(path))}"
 
 
-def _report(path: Path, box: BlackBox) -> Iterator[str]:
+def _box_lines(path: Path, box: BlackBox) -> Iterator[str]:
     """
     One box, for a terminal.
     """
-    from workerdiag.rendering.wording import clean, moment
+    from workerdiag.rendering.wording import format_time, printable
 
-    yield clean(f"Black box {path}")
-    yield from _field("Worker", _worker(box))
+    yield printable(f"Black box {path}")
+    yield from _field_lines("Worker", _worker_text(box))
     known = {name: value for name, value in box.identity.items() if name not in {"worker", "name"}}
-    yield from _field("Identity", ", ".join(f"{name} {value}" for name, value in known.items()))
-    yield from _field("State", box.state)
-    yield from _field("Written", f"{moment(box.written_at)} UTC (begun {moment(box.created_at)})")
+    yield from _field_lines("Identity", ", ".join(f"{name} {value}" for name, value in known.items()))
+    yield from _field_lines("State", box.state)
+    yield from _field_lines(
+        "Written", f"{format_time(box.written_at)} UTC (begun {format_time(box.created_at)})"
+    )
     for each in box.torn:
-        yield from _field("Not read", each)
-    yield from _section("Executing", (_executing(each, box.written_at) for each in box.executing), "nothing")
-    yield from _section("Finished last", map(_finished, reversed(box.finished[-_LAST_TASKS:])), "nothing")
-    yield from _section("Memory", map(_sample, box.samples[-_LAST_SAMPLES:]), "not sampled")
+        yield from _field_lines("Not read", each)
+    yield from _row_lines(
+        "Executing", (_executing_text(each, box.written_at) for each in box.executing), "nothing"
+    )
+    yield from _row_lines(
+        "Finished last", map(_finished_text, reversed(box.finished[-_LAST_TASKS:])), "nothing"
+    )
+    yield from _row_lines("Memory", map(_sample_text, box.samples[-_LAST_SAMPLES:]), "not sampled")
     if box.lags:
-        yield from _section("Event loop", [_lateness(box)], "")
+        yield from _row_lines("Event loop", [_lag_text(box)], "")
     if box.fault:
-        yield from _quoted("Fatal error", box.fault.splitlines()[:_FAULT_LINES])
+        yield from _foreign_lines("Fatal error", box.fault.splitlines()[:_FAULT_LINES])
     if box.lines:
-        yield from _quoted("Last lines", box.lines.decode("utf-8", "replace").splitlines()[-_LAST_LINES:])
+        yield from _foreign_lines(
+            "Last lines", box.lines.decode("utf-8", "replace").splitlines()[-_LAST_LINES:]
+        )
 
 
-def _worker(box: BlackBox) -> str:
+def _worker_text(box: BlackBox) -> str:
     address, name = box.identity.get("worker", ""), box.identity.get("name", "")
     return f"{address or 'of unknown address'}{f' (name {name})' if name and name != address else ''}"
 
 
-def _executing(task: Executing, until: float) -> str:
-    from workerdiag.rendering.wording import moment
+def _executing_text(task: RunningTask, until: float) -> str:
+    from workerdiag.rendering.wording import format_time
 
     for_s = max(until - task.since, 0)
     thread = task.thread_name or task.thread_id
-    return f"for {for_s:.1f} s (since {moment(task.since)[11:]}) on thread {thread}: {_key(task)}"
+    return f"for {for_s:.1f} s (since {format_time(task.since)[11:]}) on thread {thread}: {_key_text(task)}"
 
 
-def _finished(task: Finished) -> str:
-    from workerdiag.rendering.wording import moment
+def _finished_text(task: FinishedTask) -> str:
+    from workerdiag.rendering.wording import format_time
 
-    return f"{moment(task.ended)[11:]} {task.outcome} after {task.duration_s:.3f} s: {_key(task)}"
+    return f"{format_time(task.ended)[11:]} {task.outcome} after {task.duration_s:.3f} s: {_key_text(task)}"
 
 
-def _key(task: Executing | Finished) -> str:
+def _key_text(task: RunningTask | FinishedTask) -> str:
     return f"{task.key}{' ...' if task.clipped else ''}"
 
 
-def _sample(sample: Sample) -> str:
-    from workerdiag.rendering.wording import moment, size
+def _sample_text(sample: Sample) -> str:
+    from workerdiag.rendering.wording import format_size, format_time
 
-    said = {
+    sizes = {
         "process": sample.process_rss_bytes,
         "of": sample.memory_limit_bytes,
         "managed": sample.managed_bytes,
@@ -163,32 +173,34 @@ def _sample(sample: Sample) -> str:
         "of ": sample.cgroup_limit_bytes,
         "host free": sample.host_available_bytes,
     }
-    known = " ".join(f"{name.strip()} {size(value)}" for name, value in said.items() if value is not None)
+    known = " ".join(
+        f"{name.strip()} {format_size(value)}" for name, value in sizes.items() if value is not None
+    )
     kills = f" OOM kills {sample.cgroup_oom_kills}" if sample.cgroup_oom_kills is not None else ""
     files = f" files {sample.open_files}" if sample.open_files is not None else ""
-    return f"{moment(sample.when)[11:]} {known}{kills}{files}"
+    return f"{format_time(sample.when)[11:]} {known}{kills}{files}"
 
 
-def _lateness(box: BlackBox) -> str:
+def _lag_text(box: BlackBox) -> str:
     worst = max(box.lags, key=lambda each: each.loop_s)
     gils = [each.gil for each in box.lags if each.gil is not None]
     gil = f"; GIL contention up to {max(gils):.0%}" if gils else ""
     return f"late by {box.lags[-1].loop_s:.2f} s at the end, by {worst.loop_s:.2f} s at most{gil}"
 
 
-def _field(label: str, text: str) -> Iterator[str]:
+def _field_lines(label: str, text: str) -> Iterator[str]:
     """
     A label and its text, wrapped beside it; nothing without a text.
     """
-    from workerdiag.rendering.wording import clean, one_line
+    from workerdiag.rendering.wording import one_line, printable
 
-    if said := one_line(clean(text)):
-        lines = wrap(said, text_width() - _LABEL_COLUMNS, break_on_hyphens=False)
+    if printable_text := one_line(printable(text)):
+        lines = wrap(printable_text, text_width() - _LABEL_COLUMNS, break_on_hyphens=False)
         yield from (f"{label if nth == 0 else '':<{_LABEL_COLUMNS}}{line}" for nth, line in enumerate(lines))
 
 
-def _section(title: str, rows: Iterable[str], empty: str) -> Iterator[str]:
-    from workerdiag.rendering.wording import clean, one_line
+def _row_lines(title: str, rows: Iterable[str], empty: str) -> Iterator[str]:
+    from workerdiag.rendering.wording import one_line, printable
 
     yield f"{title}:"
     none = True
@@ -196,7 +208,7 @@ def _section(title: str, rows: Iterable[str], empty: str) -> Iterator[str]:
         none = False
         # A row may be a key of 200 characters: it goes on in the next line, further in.
         yield from wrap(
-            one_line(clean(row)),
+            one_line(printable(row)),
             text_width(),
             initial_indent="  ",
             subsequent_indent="      ",
@@ -206,12 +218,12 @@ def _section(title: str, rows: Iterable[str], empty: str) -> Iterator[str]:
         yield f"  {empty}"
 
 
-def _quoted(title: str, lines: Iterable[str]) -> Iterator[str]:
+def _foreign_lines(title: str, lines: Iterable[str]) -> Iterator[str]:
     """
     What others wrote, line by line, cut at the right.
     """
-    from workerdiag.rendering.wording import clean, clipped
+    from workerdiag.rendering.wording import clip, printable
 
     yield f"{title}:"
     for line in lines:
-        yield f"  {clipped(clean(line).replace(chr(10), ' '), text_width() - 2)}".rstrip()
+        yield f"  {clip(printable(line).replace(chr(10), ' '), text_width() - 2)}".rstrip()

@@ -12,17 +12,17 @@ from typing import Any
 import click
 
 from workerdiag.errors import WorkerdiagError
-from workerdiag.redaction.secrets import redacted
-from workerdiag.rendering.wording import clean
+from workerdiag.redaction.secrets import redact_text
+from workerdiag.rendering.wording import printable
 
 #: A diagnosis, also that nothing died; a check that found nothing wrong.
-GOOD = 0
+EXIT_OK = 0
 #: Could not tell; a check that found something wrong.
-NOT_GOOD = 1
+EXIT_NOT_OK = 1
 #: Bad usage, or nothing that could be read.
-UNUSABLE = 2
+EXIT_USAGE = 2
 #: Stopped by the user: 128 and SIGINT, as shells have it.
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 
 
 class UnusableError(click.ClickException):
@@ -30,16 +30,16 @@ class UnusableError(click.ClickException):
     What was asked for cannot be used; printed as ``Error: ...`` with exit status 2.
     """
 
-    exit_code = UNUSABLE
+    exit_code = EXIT_USAGE
 
     def format_message(self) -> str:
         """
         The message without secrets, and without anything a terminal acts upon.
         """
-        return clean(redacted(self.message))
+        return printable(redact_text(self.message))
 
 
-class WithExamples(click.Command):
+class CommandWithExamples(click.Command):
     """
     A command whose ``--help`` ends with command lines to copy.
     """
@@ -60,13 +60,13 @@ class WithExamples(click.Command):
                     formatter.write(f"{'':>{formatter.current_indent}}$ {line}\n")
 
 
-class GuardedGroup(WithExamples, click.Group):
+class SafeGroup(CommandWithExamples, click.Group):
     """
     A group of commands, with examples.
     """
 
 
-class Guarded(WithExamples):
+class SafeCommand(CommandWithExamples):
     """
     A command whose function returns its exit status (None: 0), and whose errors are one message.
     """
@@ -82,7 +82,7 @@ class Guarded(WithExamples):
             status = super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
-            status = INTERRUPTED
+            status = EXIT_INTERRUPTED
         except WorkerdiagError as problem:
             raise UnusableError(str(problem)) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
@@ -90,7 +90,7 @@ class Guarded(WithExamples):
         except Exception as problem:
             if sys.flags.dev_mode:
                 raise
-            said = clean(redacted(f"{type(problem).__name__}: {problem}"))
-            click.echo(f"workerdiag itself failed: {said}\nSet PYTHONDEVMODE=1 to see where.", err=True)
-            status = NOT_GOOD
-        ctx.exit(status or GOOD)
+            message = printable(redact_text(f"{type(problem).__name__}: {problem}"))
+            click.echo(f"workerdiag itself failed: {message}\nSet PYTHONDEVMODE=1 to see where.", err=True)
+            status = EXIT_NOT_OK
+        ctx.exit(status or EXIT_OK)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from workerdiag import __version__
-from workerdiag.cli.errors import GOOD, NOT_GOOD, Guarded, UnusableError
+from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
 from workerdiag.cli.terminal import is_colored, text_width, warn
 from workerdiag.model.evidence import STREAMS, Evidence, Gap
 from workerdiag.sources.budget import Budget
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json", "markdown", "html")
 
 
-def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
+def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
     """
     A duration in seconds, more than zero, written as Dask writes durations.
     """
@@ -41,7 +41,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
 
 
 @click.command(
-    cls=Guarded,
+    cls=SafeCommand,
     examples=(
         "workerdiag explain worker.log scheduler.log.gz",
         "kubectl logs --previous my-worker | workerdiag explain -",
@@ -77,7 +77,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
 )
 @click.option(
     "--timeout",
-    callback=_seconds,
+    callback=_timeout_seconds,
     default="10s",
     metavar="DURATION",
     show_default=True,
@@ -107,29 +107,31 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     """
     if not inputs and not scheduler:
         raise click.UsageError("Give a log file, - for standard input, or --scheduler ADDRESS.")
-    from workerdiag.bundle.retention.evidence_tap import Keeper
-    from workerdiag.cli.rulebook import rules
+    from workerdiag.bundle.retention.evidence_tap import EvidenceTap
+    from workerdiag.cli.rulebook import load_checked_rulebook
     from workerdiag.pipeline import diagnose
 
-    book = rules(knowledge)
-    asked = _Asked(inputs, scheduler, stream, timeout)
-    keeper = Keeper()
-    findings = diagnose(keeper.passing(asked.evidence()), book, version=__version__, witness=keeper)
-    if not asked.anything_read:
+    book = load_checked_rulebook(knowledge)
+    given_inputs = _ExplainInputs(inputs, scheduler, stream, timeout)
+    evidence_tap = EvidenceTap()
+    findings = diagnose(
+        evidence_tap.tee(given_inputs.evidence()), book, version=__version__, observer=evidence_tap
+    )
+    if not given_inputs.anything_read:
         raise UnusableError(
-            "nothing could be read:\n" + "\n".join(f"  {_worded(each)}" for each in asked.unread)
+            "nothing could be read:\n" + "\n".join(f"  {_gap_text(each)}" for each in given_inputs.unread)
         )
-    for gap in asked.unread:
-        warn(_worded(gap))
+    for gap in given_inputs.unread:
+        warn(_gap_text(gap))
     if save is not None:
         from workerdiag.bundle.writer import write_bundle
 
-        write_bundle(findings, keeper.kept(), Path(save))
-    click.echo(_written(findings, form), color=True)
-    return NOT_GOOD if findings.outcome in ("unknown", "no-evidence") else GOOD
+        write_bundle(findings, evidence_tap.kept_evidence(), Path(save))
+    click.echo(_render(findings, form), color=True)
+    return EXIT_NOT_OK if findings.outcome in ("unknown", "no-evidence") else EXIT_OK
 
 
-class _Asked:
+class _ExplainInputs:
     """
     The places one call asks, and what became of them.
     """
@@ -162,29 +164,31 @@ class _Asked:
                     self.unread.append(piece)
                 yield piece
         if self._inputs:
-            from workerdiag.bundle.reader import evidence_in
-            from workerdiag.recorder.box.message import message_in
+            from workerdiag.bundle.reader import bundle_evidence
+            from workerdiag.recorder.box.message import death_message
             from workerdiag.sources.logs import LogSource
 
-            source = LogSource(self._inputs, stream=self._stream, unbundle=evidence_in, unbox=message_in)
+            source = LogSource(
+                self._inputs, stream=self._stream, unbundle=bundle_evidence, unbox=death_message
+            )
             yield from source.collect(budget_s=self._budget.left_s)
             self.unread += source.unread
             self.anything_read |= source.readable_count > 0
 
     def _live(self, address: str) -> Iterator[Evidence]:
-        from workerdiag.cli.live import ask
-        from workerdiag.sources.runner import in_time
+        from workerdiag.cli.live import query_scheduler
+        from workerdiag.sources.runner import drop_late_text
 
-        found = ask(address, budget_s=self._budget.live_s)
-        yield from in_time(found, deadline=self._budget.search_until)
-
-
-def _worded(gap: Gap) -> str:
-    said = f"{gap.source}: {gap.detail or gap.reason}"
-    return f"{said} ({gap.remedy})" if gap.remedy else said
+        found = query_scheduler(address, budget_s=self._budget.live_s)
+        yield from drop_late_text(found, deadline=self._budget.search_until)
 
 
-def _written(findings: Findings, form: str) -> str:
+def _gap_text(gap: Gap) -> str:
+    text = f"{gap.source}: {gap.detail or gap.reason}"
+    return f"{text} ({gap.remedy})" if gap.remedy else text
+
+
+def _render(findings: Findings, form: str) -> str:
     match form:
         case "json":
             from workerdiag.rendering.json import to_json

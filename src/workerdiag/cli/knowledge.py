@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workerdiag.cli.errors import GOOD, NOT_GOOD, Guarded, GuardedGroup, UnusableError
+from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, SafeGroup, UnusableError
 from workerdiag.cli.terminal import is_colored, text_width
 from workerdiag.errors import RuleFileError
 
 if TYPE_CHECKING:
-    from workerdiag.authoring.evaluate import Trial
+    from workerdiag.authoring.evaluate import RuleEvaluation
     from workerdiag.model.rules import Rulebook
 
 #: Notes that are said in full.
-_MOST_NOTES = 10
-_folder = click.argument(
+_MAX_NOTES = 10
+_folder_argument = click.argument(
     "folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
-_more = click.option(
+_knowledge_option = click.option(
     "--knowledge",
     multiple=True,
     metavar="DIR",
@@ -35,7 +35,7 @@ _more = click.option(
 
 
 @click.group(
-    cls=GuardedGroup,
+    cls=SafeGroup,
     examples=(
         "workerdiag knowledge list",
         "workerdiag knowledge lint my-rules",
@@ -49,51 +49,51 @@ def knowledge() -> None:
 
 @knowledge.command(
     "list",
-    cls=Guarded,
+    cls=SafeCommand,
     examples=(
         "workerdiag knowledge list",
         "workerdiag knowledge list --knowledge my-rules",
     ),
 )
-@_more
+@_knowledge_option
 def list_causes(knowledge: tuple[str, ...]) -> None:
     """
     List all causes: id, revision, title.
     """
-    from workerdiag.cli.rulebook import rules
-    from workerdiag.rendering.wording import clean, one_line
+    from workerdiag.cli.rulebook import load_checked_rulebook
+    from workerdiag.rendering.wording import one_line, printable
 
-    book = rules(knowledge)
+    book = load_checked_rulebook(knowledge)
     id_columns = max((len(each.id) for each in book.causes), default=0)
     for each in sorted(book.causes, key=lambda cause: cause.id):
         status = "" if each.status == "stable" else f" ({each.status})"
-        click.echo(clean(f"{each.id:<{id_columns}}  {each.revision:>2}  {one_line(each.title)}{status}"))
+        click.echo(printable(f"{each.id:<{id_columns}}  {each.revision:>2}  {one_line(each.title)}{status}"))
 
 
 @knowledge.command(
-    cls=Guarded,
+    cls=SafeCommand,
     examples=(
         "workerdiag knowledge show nanny.memory-terminate",
         "workerdiag knowledge show my.cause --knowledge my-rules",
     ),
 )
 @click.argument("cause_id", metavar="ID")
-@_more
+@_knowledge_option
 def show(cause_id: str, knowledge: tuple[str, ...]) -> None:
     """
     Show one cause in full.
     """
-    from workerdiag.cli.rulebook import rules
+    from workerdiag.cli.rulebook import load_checked_rulebook
     from workerdiag.rendering.cause import render_cause
 
-    book = rules(knowledge)
+    book = load_checked_rulebook(knowledge)
     cause = book.cause(cause_id)
     if cause is None:
-        raise UnusableError(f"there is no cause {cause_id!r}{_near(cause_id, book)}")
+        raise UnusableError(f"there is no cause {cause_id!r}{_similar_ids(cause_id, book)}")
     click.echo(render_cause(cause, width=text_width(), color=is_colored()), color=True)
 
 
-def _near(cause_id: str, book: Rulebook) -> str:
+def _similar_ids(cause_id: str, book: Rulebook) -> str:
     """
     The ids that may have been meant, as the end of a sentence.
     """
@@ -105,8 +105,8 @@ def _near(cause_id: str, book: Rulebook) -> str:
     return f"; did you mean {' or '.join(near)}?"
 
 
-@knowledge.command(cls=Guarded, examples=("workerdiag knowledge lint my-rules",))
-@_folder
+@knowledge.command(cls=SafeCommand, examples=("workerdiag knowledge lint my-rules",))
+@_folder_argument
 def lint(folder: Path) -> int:
     """
     Check a folder of rules for mistakes.
@@ -115,18 +115,18 @@ def lint(folder: Path) -> int:
     may also be among the causes and landmarks that come with workerdiag. Exit status: 0 no
     problem, 1 problems, 2 no such folder.
     """
-    from workerdiag.cli.rulebook import mistakes
+    from workerdiag.cli.rulebook import rule_problems
     from workerdiag.rulebook import read_folder
 
     try:
         book = read_folder(folder)
     except RuleFileError as problem:
-        return _told(folder, problem.problems, "")
-    return _told(folder, mistakes(folder, book), _counts(book))
+        return _print_problems(folder, problem.problems, "")
+    return _print_problems(folder, rule_problems(folder, book), _rule_counts(book))
 
 
-@knowledge.command(cls=Guarded, examples=("workerdiag knowledge test my-rules",))
-@_folder
+@knowledge.command(cls=SafeCommand, examples=("workerdiag knowledge test my-rules",))
+@_folder_argument
 @click.option(
     "--incidents",
     multiple=True,
@@ -147,19 +147,21 @@ def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
 
     Exit status: 0 all good, 1 problems, 2 no such folder.
     """
-    from workerdiag.authoring.evaluate import tried
+    from workerdiag.authoring.evaluate import evaluate_rules
 
     try:
-        trial = tried(folder, incidents=incidents)
+        trial = evaluate_rules(folder, incidents=incidents)
     except RuleFileError as problem:
-        return _told(Path(problem.place), problem.problems, "")
+        return _print_problems(Path(problem.place), problem.problems, "")
     if not strict:
-        _note(trial.unproven)
-    return _told(folder, (*trial.problems, *(trial.unproven if strict else ())), _trial_counts(trial))
+        _print_unproven(trial.unproven)
+    return _print_problems(
+        folder, (*trial.problems, *(trial.unproven if strict else ())), _trial_counts(trial)
+    )
 
 
-@knowledge.command(cls=Guarded, examples=("workerdiag knowledge lock my-rules",))
-@_folder
+@knowledge.command(cls=SafeCommand, examples=("workerdiag knowledge lock my-rules",))
+@_folder_argument
 @click.option("--check", is_flag=True, help="Only say whether the lock fits; write nothing.")
 def lock(folder: Path, *, check: bool) -> int:
     """
@@ -168,76 +170,76 @@ def lock(folder: Path, *, check: bool) -> int:
     Refuses, as --check does, when an edit that can change a diagnosis came without a new
     revision, or an id has vanished. Exit status: 0 fits or written, 1 refused, 2 no such folder.
     """
-    from workerdiag.authoring.lockfile import LOCK, broken_promises, lock_problems, locked
+    from workerdiag.authoring.lockfile import LOCK_FILE, lock_problems, lock_text, revision_problems
     from workerdiag.rulebook import read_folder
 
     try:
         book = read_folder(folder)
     except RuleFileError as problem:
-        return _told(folder, problem.problems, "")
+        return _print_problems(folder, problem.problems, "")
     if check:
-        return _told(folder, lock_problems(folder, book), _counts(book))
-    path = folder / LOCK
+        return _print_problems(folder, lock_problems(folder, book), _rule_counts(book))
+    path = folder / LOCK_FILE
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    problems = list(broken_promises(known, book))
+    problems = list(revision_problems(known, book))
     if not problems:
-        path.write_text(locked(book), encoding="utf-8")
-    return _told(folder, problems, f"{_counts(book)} locked")
+        path.write_text(lock_text(book), encoding="utf-8")
+    return _print_problems(folder, problems, f"{_rule_counts(book)} locked")
 
 
-def _told(folder: Path, problems: Any, good: str) -> int:
-    from workerdiag.rendering.wording import clean, counted
+def _print_problems(folder: Path, problems: Any, good: str) -> int:
+    from workerdiag.rendering.wording import pluralize, printable
 
     for each in problems:
-        click.echo(clean(each))
+        click.echo(printable(each))
     if problems:
-        click.echo(clean(f"{folder}: {counted(len(problems), 'problem')}"), err=True)
-        return NOT_GOOD
-    click.echo(clean(f"{folder}: {good}, no problems"))
-    return GOOD
+        click.echo(printable(f"{folder}: {pluralize(len(problems), 'problem')}"), err=True)
+        return EXIT_NOT_OK
+    click.echo(printable(f"{folder}: {good}, no problems"))
+    return EXIT_OK
 
 
-def _note(unproven: Sequence[str]) -> None:
+def _print_unproven(unproven: Sequence[str]) -> None:
     """
     Say what is not proven, the first of it in full.
     """
-    from workerdiag.rendering.wording import clean
+    from workerdiag.rendering.wording import printable
 
-    for each in unproven[:_MOST_NOTES]:
-        click.echo(clean(f"note: {each}"), err=True)
-    if (more := len(unproven) - _MOST_NOTES) > 0:
+    for each in unproven[:_MAX_NOTES]:
+        click.echo(printable(f"note: {each}"), err=True)
+    if (more := len(unproven) - _MAX_NOTES) > 0:
         click.echo(f"note: {more} more are not proven; --strict lists all", err=True)
 
 
-def _trial_counts(trial: Trial) -> str:
-    from workerdiag.rendering.wording import counted
+def _trial_counts(trial: RuleEvaluation) -> str:
+    from workerdiag.rendering.wording import pluralize
 
-    incidents, quiet = counted(trial.incident_count, "incident"), counted(trial.quiet_count, "quiet log")
-    return f"{_counts(trial.book)}, {incidents}, {quiet}"
-
-
-def _counts(book: Rulebook) -> str:
-    from workerdiag.rendering.wording import counted
-
-    return f"{counted(len(book.causes), 'cause')}, {counted(len(book.landmarks), 'landmark')}"
+    incidents, quiet = pluralize(trial.incident_count, "incident"), pluralize(trial.quiet_count, "quiet log")
+    return f"{_rule_counts(trial.book)}, {incidents}, {quiet}"
 
 
-@knowledge.command(cls=Guarded, examples=("workerdiag knowledge export > rules.json",))
-@_more
+def _rule_counts(book: Rulebook) -> str:
+    from workerdiag.rendering.wording import pluralize
+
+    return f"{pluralize(len(book.causes), 'cause')}, {pluralize(len(book.landmarks), 'landmark')}"
+
+
+@knowledge.command(cls=SafeCommand, examples=("workerdiag knowledge export > rules.json",))
+@_knowledge_option
 def export(knowledge: tuple[str, ...]) -> None:
     """
     Print all rules as one JSON document.
     """
-    from workerdiag.cli.rulebook import rules
+    from workerdiag.cli.rulebook import load_checked_rulebook
     from workerdiag.matching.scan.literals import literals
     from workerdiag.rulebook import compile_rulebook, patterns
 
-    book = rules(knowledge)
+    book = load_checked_rulebook(knowledge)
     click.echo(compile_rulebook(book, {each: literals(each) for each in patterns(book)}))
 
 
 @knowledge.command(
-    cls=Guarded,
+    cls=SafeCommand,
     examples=(
         "workerdiag knowledge schema > rules.schema.json",
         "workerdiag knowledge schema --export > export.schema.json",

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from attrs import frozen
 
-from workerdiag.errors import worded
+from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Evidence, Gap
 
 #: Connecting may take this share of the time.
@@ -20,7 +20,7 @@ _CONNECT_SHARE = 0.6
 _CLOSE_S = 1.0
 
 
-def ask(address: str, *, budget_s: float) -> list[Evidence]:
+def query_scheduler(address: str, *, budget_s: float) -> list[Evidence]:
     """
     What the scheduler at *address* says; one gap of source ``scheduler`` if it is out of reach.
 
@@ -30,19 +30,19 @@ def ask(address: str, *, budget_s: float) -> list[Evidence]:
 
     from workerdiag.sources.runner import collect_all
 
-    with _silent():
-        return collect_all([_Scheduler(address)], budget_s=budget_s)
+    with _silence_dask():
+        return collect_all([_SchedulerSource(address)], budget_s=budget_s)
 
 
 @frozen
-class _Scheduler:
+class _SchedulerSource:
     address: str
     name: str = "scheduler"
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         from distributed import Client
 
-        from workerdiag.sources.discovery import Gathering
+        from workerdiag.sources.discovery import Discovery
 
         started = time.monotonic()
         try:
@@ -56,20 +56,20 @@ class _Scheduler:
             yield Gap(
                 source=self.name,
                 reason="unreachable",
-                detail=f"cannot connect to {self.address}: {worded(problem)}"[:500],
+                detail=f"cannot connect to {self.address}: {describe_error(problem)}"[:500],
                 remedy="check the address and that the scheduler runs; give logs to look at those alone",
             )
             return
         try:
             left_s = budget_s - (time.monotonic() - started)
-            yield from Gathering(client, (), budget_s=left_s).collect()
+            yield from Discovery(client, (), budget_s=left_s).collect()
         finally:
             with suppress(Exception):
                 client.close(timeout=_CLOSE_S)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def _silence_dask() -> Iterator[None]:
     """
     Without the log lines of Dask, which would stand between the lines of the report.
     """

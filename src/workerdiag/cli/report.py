@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 import click
 
 from workerdiag import __version__
-from workerdiag.cli.errors import GOOD, Guarded
+from workerdiag.cli.errors import EXIT_OK, SafeCommand
 from workerdiag.errors import BundleError
 
 if TYPE_CHECKING:
     from workerdiag.bundle.reader import Bundle
     from workerdiag.model.diagnosis import Findings
-    from workerdiag.rendering.report import Beside
+    from workerdiag.rendering.report import ReportExtras
 
-_NO_BUNDLE = "Diagnosis.save() writes one; for logs use workerdiag explain"
+_NO_BUNDLE_REMEDY = "Diagnosis.save() writes one; for logs use workerdiag explain"
 
 
 @click.command(
-    cls=Guarded,
+    cls=SafeCommand,
     examples=(
         "workerdiag report death.zip",
         "workerdiag report death.zip > report.md",
@@ -42,77 +42,77 @@ def report(bundle: str) -> int:
     """
     from workerdiag.rendering.report import render_report
 
-    found = _read(bundle)
-    again = _judged_again(found)
+    found = _open_bundle(bundle)
+    again = _diagnose_again(found)
     findings = found.findings or again
-    changed = again if _answer(again) != _answer(findings) else None
-    click.echo(render_report(findings, _beside(found, findings, changed)).rstrip("\n"))
-    return GOOD
+    changed = again if _findings_answer(again) != _findings_answer(findings) else None
+    click.echo(render_report(findings, _report_extras(found, findings, changed)).rstrip("\n"))
+    return EXIT_OK
 
 
-def _read(place: str) -> Bundle:
+def _open_bundle(place: str) -> Bundle:
     """
     The bundle at a path, a URL or on standard input.
     """
     from workerdiag.bundle.reader import read_bundle
     from workerdiag.sources.logs.containers import ZipArchiveError
-    from workerdiag.sources.logs.inputs import logs_in, name_of
+    from workerdiag.sources.logs.inputs import input_name, resolve_logs
 
-    name = name_of(place)
+    name = input_name(place)
     try:
-        for log in logs_in(place, 1):
+        for log in resolve_logs(place, 1):
             for _ in log.blocks():
                 break  # it is text
     except ZipArchiveError as archive:
-        if archive.data and (found := read_bundle(archive.name, archive.data)) is not None:
-            return found
+        if archive.data and (bundle := read_bundle(archive.name, archive.data)) is not None:
+            return bundle
     except (OSError, ImportError) as problem:
-        said = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
-        raise BundleError(name, said, "check the path") from problem
-    raise BundleError(name, "it is none", _NO_BUNDLE)
+        detail = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+        raise BundleError(name, detail, "check the path") from problem
+    raise BundleError(name, "it is none", _NO_BUNDLE_REMEDY)
 
 
-def _judged_again(found: Bundle) -> Findings:
+def _diagnose_again(bundle: Bundle) -> Findings:
     from workerdiag.pipeline import diagnose
     from workerdiag.rulebook import load_rulebook
 
-    return diagnose(found.evidence(), load_rulebook(), version=__version__)
+    return diagnose(bundle.evidence(), load_rulebook(), version=__version__)
 
 
-def _answer(findings: Findings) -> str:
+def _findings_answer(findings: Findings) -> str:
     return findings.top.id if findings.outcome == "explained" and findings.top else findings.outcome
 
 
-def _beside(found: Bundle, findings: Findings, again: Findings | None) -> Beside:
-    from workerdiag.bundle.remote_environment import configuration_told, versions_told
+def _report_extras(bundle: Bundle, findings: Findings, again: Findings | None) -> ReportExtras:
+    from workerdiag.bundle.remote_environment import remote_configuration, remote_versions
     from workerdiag.bundle.retention.kept_evidence import KeptLog
     from workerdiag.bundle.timeline import timeline
-    from workerdiag.rendering.report import Beside
+    from workerdiag.rendering.report import ReportExtras
 
-    logs = [each for each in found.kept.items if isinstance(each, KeptLog)]
-    return Beside(
+    logs = [each for each in bundle.kept_evidence.items if isinstance(each, KeptLog)]
+    return ReportExtras(
         again=again,
-        moments=timeline(findings, found.kept.items),
-        versions={**versions_told(found.kept.items), **found.versions},
-        configuration={**configuration_told(found.kept.items), **found.configuration},
+        moments=timeline(findings, bundle.kept_evidence.items),
+        versions={**remote_versions(bundle.kept_evidence.items), **bundle.versions},
+        configuration={**remote_configuration(bundle.kept_evidence.items), **bundle.configuration},
         logs=tuple(
             (each.origin, each.read_bytes, sum(len(part.data) for part in each.parts)) for each in logs
         ),
-        missing=tuple(_missing(found)),
-        origin=tuple(_origin(found)),
+        missing=tuple(_missing_parts(bundle)),
+        origin=tuple(_origin_lines(bundle)),
     )
 
 
-def _missing(found: Bundle) -> Iterator[str]:
-    yield from found.kept.left_out
-    for gap in found.gaps:
+def _missing_parts(bundle: Bundle) -> Iterator[str]:
+    yield from bundle.kept_evidence.left_out
+    for gap in bundle.gaps:
         yield f"{gap.source}: {gap.detail}"
-    if not found.configuration:
+    if not bundle.configuration:
         yield "The configuration: the process that saved the bundle had not used distributed"
 
 
-def _origin(found: Bundle) -> Iterator[str]:
-    manifest = found.manifest
+def _origin_lines(bundle: Bundle) -> Iterator[str]:
+    manifest = bundle.manifest
     yield f"saved {manifest.get('saved_at', 'at an unknown time')} by workerdiag {manifest.get('workerdiag')}"
     hidden = manifest.get("hidden")
     names = ", ".join(map(str, hidden)) if isinstance(hidden, list) else ""

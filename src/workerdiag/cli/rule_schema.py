@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from workerdiag.model.rules import Cause, Landmark
-from workerdiag.rendering.json_schema import DIALECT, define
+from workerdiag.rendering.json_schema import DIALECT, add_definition
 from workerdiag.rulebook import SCHEMA, SIGN_KINDS, SharedAdvice
 
 #: Attributes whose tables TOML files name in the singular (workerdiag/rulebook.py).
-_IN_FILES: Mapping[str, str] = {
+_FILE_KEYS: Mapping[str, str] = {
     "signs": "sign",
     "mitigations": "mitigation",
     "look_alikes": "look_alike",
@@ -24,13 +24,15 @@ def rule_schema() -> dict[str, Any]:
     """
     The JSON Schema (draft 2020-12) of a file of a cause, of landmarks or of shared advice.
     """
-    definitions, cause, landmark = _defined()
+    definitions, cause, landmark = _definitions()
     properties = definitions["Cause"]["properties"]
-    definitions["Cause"]["properties"] = {_IN_FILES.get(key, key): shape for key, shape in properties.items()}
-    advice = define(SharedAdvice, definitions, all_required=False)
+    definitions["Cause"]["properties"] = {
+        _FILE_KEYS.get(key, key): shape for key, shape in properties.items()
+    }
+    advice = add_definition(SharedAdvice, definitions, all_required=False)
     shared = definitions["SharedAdvice"]
-    shared["properties"] = {_IN_FILES.get(key, key): shape for key, shape in shared["properties"].items()}
-    shared["required"] = [_IN_FILES.get(key, key) for key in shared["required"]]
+    shared["properties"] = {_FILE_KEYS.get(key, key): shape for key, shape in shared["properties"].items()}
+    shared["required"] = [_FILE_KEYS.get(key, key) for key in shared["required"]]
     landmarks = {
         "type": "object",
         "additionalProperties": False,
@@ -49,7 +51,7 @@ def export_schema() -> dict[str, Any]:
     """
     The JSON Schema (draft 2020-12) of what ``workerdiag knowledge export`` prints.
     """
-    definitions, cause, landmark = _defined()
+    definitions, cause, landmark = _definitions()
     texts = {"type": "array", "items": {"type": "string"}}
     return {
         "$schema": DIALECT,
@@ -74,13 +76,13 @@ def export_schema() -> dict[str, Any]:
     }
 
 
-def _defined() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def _definitions() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """
     All definitions, and how to refer to a cause and to a landmark.
     """
     definitions: dict[str, Any] = {}
-    cause = define(Cause, definitions, all_required=False)
-    landmark = define(Landmark, definitions, all_required=False)
+    cause = add_definition(Cause, definitions, all_required=False)
+    landmark = add_definition(Landmark, definitions, all_required=False)
     for kind, cls in SIGN_KINDS.items():
         sign = definitions[cls.__name__]
         sign["properties"] = {"kind": {"const": kind}, **sign["properties"]}

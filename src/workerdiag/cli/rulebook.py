@@ -13,7 +13,7 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook import load_rulebook, read_folder
 
 
-def rules(folders: Iterable[str]) -> Rulebook:
+def load_checked_rulebook(folders: Iterable[str]) -> Rulebook:
     """
     The shipped rules with those of *folders* added.
 
@@ -21,12 +21,12 @@ def rules(folders: Iterable[str]) -> Rulebook:
         RuleFileError: A folder has mistakes; it lists all.
     """
     for folder in folders:
-        if problems := mistakes(Path(folder), read_folder(Path(folder))):
+        if problems := rule_problems(Path(folder), read_folder(Path(folder))):
             raise RuleFileError(folder, tuple(problems))
     return load_rulebook(*folders)
 
 
-def mistakes(folder: Path, book: Rulebook) -> list[str]:
+def rule_problems(folder: Path, book: Rulebook) -> list[str]:
     """
     What is wrong with the patterns and references of *book*, which was read from *folder*.
 

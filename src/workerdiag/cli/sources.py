@@ -9,39 +9,39 @@ from textwrap import TextWrapper
 
 import click
 
-from workerdiag.cli.errors import Guarded
+from workerdiag.cli.errors import SafeCommand
 from workerdiag.cli.terminal import text_width
 from workerdiag.model.evidence import Gap
 from workerdiag.model.scene import Terms
 
 
-@click.command(cls=Guarded, examples=("workerdiag sources",))
+@click.command(cls=SafeCommand, examples=("workerdiag sources",))
 def sources() -> None:
     """
     List who is asked beside Dask, and what that takes.
 
     The most perishable comes first. Which of them apply is worked out from the cluster.
     """
-    from workerdiag.rendering.wording import clean
-    from workerdiag.sources.registry import stated
+    from workerdiag.rendering.wording import printable
+    from workerdiag.sources.registry import source_terms
 
-    for name, terms in stated():
-        click.echo(clean(name))
-        for line in _lines(terms):
-            click.echo(clean(line))
+    for name, terms in source_terms():
+        click.echo(printable(name))
+        for line in _source_lines(terms):
+            click.echo(printable(line))
 
 
-def _lines(terms: Terms | Gap) -> list[str]:
+def _source_lines(terms: Terms | Gap) -> list[str]:
     if isinstance(terms, Gap):
-        said = {"cannot be asked": f"{terms.detail}; {terms.remedy}"}
+        properties = {"cannot be asked": f"{terms.detail}; {terms.remedy}"}
     else:
-        said = {
-            "lasts": _duration(terms.lasts_s),
+        properties = {
+            "lasts": _duration_text(terms.lasts_s),
             "permission": terms.permission or "none",
             "extra": f"pip install 'workerdiag[{terms.extra}]'" if terms.extra else "none",
             "cost": terms.cost,
         }
-    rows = [(f"  {what + ':':<12}", text) for what, text in said.items() if text]
+    rows = [(f"  {what + ':':<12}", text) for what, text in properties.items() if text]
     return [
         line
         for head, text in rows
@@ -51,7 +51,7 @@ def _lines(terms: Terms | Gap) -> list[str]:
     ]
 
 
-def _duration(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     """
     As a person would say it, of the largest unit that fits at least once.
     """

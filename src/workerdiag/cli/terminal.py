@@ -10,18 +10,18 @@ import sys
 
 import click
 
-from workerdiag.redaction.secrets import redacted
-from workerdiag.rendering.wording import clean
+from workerdiag.redaction.secrets import redact_text
+from workerdiag.rendering.wording import printable
 
 #: Lines longer than this are hard to read, however wide the terminal.
-_MOST_COLUMNS = 100
+_MAX_COLUMNS = 100
 
 
 def text_width() -> int:
     """
     Columns of the terminal, at most 100; 80 where the output goes elsewhere.
     """
-    return min(shutil.get_terminal_size().columns, _MOST_COLUMNS) if sys.stdout.isatty() else 80
+    return min(shutil.get_terminal_size().columns, _MAX_COLUMNS) if sys.stdout.isatty() else 80
 
 
 def is_colored() -> bool:
@@ -35,4 +35,4 @@ def warn(message: str) -> None:
     """
     One line for a person on standard error.
     """
-    click.echo(clean(redacted(f"Warning: {message}")), err=True)
+    click.echo(printable(redact_text(f"Warning: {message}")), err=True)

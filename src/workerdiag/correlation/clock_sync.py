@@ -23,14 +23,14 @@ SAME_S = 5.0
 _CLOSE_S = 1.5
 _STILL_CLOSE_S = 3.0
 #: A worker that starts is registered after that, on a machine with much to do a minute later.
-_BEFORE_S, _MOST_DELAY_S = 1.0, 60.0
+_BEFORE_S, _MAX_DELAY_S = 1.0, 60.0
 #: So many ends are held against so many removals.
-_MOST_ENDS, _MOST_REMOVALS = 20, 200
+_MAX_ENDS, _MAX_REMOVALS = 20, 200
 #: Clocks that somebody cares for are wrong by no more than this.
-MOST_SKEW_S = 300.0
+MAX_SKEW_S = 300.0
 #: Zones differ by a multiple of a quarter of an hour, up to 26 hours (-12:00 to +14:00).
 _ZONE_S = 900.0
-_MOST_ZONES_S = 26 * 3600.0
+_MAX_ZONES_S = 26 * 3600.0
 
 #: Landmarks that tell of one moment, by what they have in common.
 _MOMENTS: Mapping[str, tuple[str, str]] = {
@@ -45,7 +45,7 @@ _MOMENTS: Mapping[str, tuple[str, str]] = {
     "event.worker-restart-memory": ("memory", "pid"),
 }
 _EVENTS = "scheduler events"
-_ASKED = (
+_STOP_REQUESTS = (
     "nanny.still-alive",
     "nanny.asked-to-close",
     "nanny.asked-by-code",
@@ -53,11 +53,11 @@ _ASKED = (
     "worker.asked-by-code",
 )
 #: So long a worker takes that is asked to close, at most: tasks that run hold it up.
-_MOST_CLOSING_S = 30.0
+_MAX_CLOSING_S = 30.0
 _Moment = tuple[str, str | int]
 
 
-def on_one_clock(matches: Sequence[Match]) -> tuple[list[Match], tuple[str, ...]]:
+def synchronize_clocks(matches: Sequence[Match]) -> tuple[list[Match], tuple[str, ...]]:
     """
     The *matches* with their times on one clock, and a note for each clock that was set right.
 
@@ -67,14 +67,14 @@ def on_one_clock(matches: Sequence[Match]) -> tuple[list[Match], tuple[str, ...]
     moments = _moments(matches)
     if len(moments) < 2:
         return list(matches), ()
-    ahead_s = _ahead(moments, _ends(matches))
+    ahead_s = _clock_offsets(moments, _end_times(matches))
     if not ahead_s:
         return list(matches), ()
-    notes = tuple(_note(clock, ahead) for clock, ahead in sorted(ahead_s.items()))
-    return [_set_right(each, ahead_s.get(_clock(each))) for each in matches], notes
+    notes = tuple(_clock_note(clock, ahead) for clock, ahead in sorted(ahead_s.items()))
+    return [_shift_time(each, ahead_s.get(_clock_name(each))) for each in matches], notes
 
 
-def _clock(match: Match) -> str:
+def _clock_name(match: Match) -> str:
     return match.origin if match.line else _EVENTS
 
 
@@ -85,34 +85,36 @@ def _moments(matches: Iterable[Match]) -> dict[str, dict[_Moment, float]]:
     found: dict[str, dict[_Moment, list[float]]] = {}
     for each in matches:
         what, named = _MOMENTS.get(each.owner, ("", ""))
-        who = getattr(each.whose, named) if what else None
+        who = getattr(each.identity, named) if what else None
         if who is not None and each.when is not None and not each.sign:
-            found.setdefault(_clock(each), {}).setdefault((what, who), []).append(each.when)
+            found.setdefault(_clock_name(each), {}).setdefault((what, who), []).append(each.when)
     return {
-        clock: {moment: times[0] for moment, times in told.items() if max(times) - min(times) <= SAME_S}
-        for clock, told in found.items()
+        clock: {
+            moment: times[0] for moment, times in clock_moments.items() if max(times) - min(times) <= SAME_S
+        }
+        for clock, clock_moments in found.items()
     }
 
 
-def _ends(matches: Iterable[Match]) -> dict[tuple[str, str], list[float]]:
+def _end_times(matches: Iterable[Match]) -> dict[tuple[str, str], list[float]]:
     """
     When processes ended, and when workers were removed, by clock and role.
 
     Not ends that were asked for: the scheduler lets go of the worker at once, and its process takes its time.
     """
     found: dict[tuple[str, str], list[float]] = {}
-    asked: dict[str, float] = {}
+    stop_requests: dict[str, float] = {}
     for each in matches:
-        if each.owner in _ASKED and each.when is not None:
-            asked[_clock(each)] = each.when
+        if each.owner in _STOP_REQUESTS and each.when is not None:
+            stop_requests[_clock_name(each)] = each.when
         elif each.role in ("death", "restart", "removal") and each.when is not None and not each.sign:
             role = "removal" if each.role == "removal" else "end"
-            if role == "removal" or each.when - asked.get(_clock(each), -inf) > _MOST_CLOSING_S:
-                found.setdefault((_clock(each), role), []).append(each.when)
+            if role == "removal" or each.when - stop_requests.get(_clock_name(each), -inf) > _MAX_CLOSING_S:
+                found.setdefault((_clock_name(each), role), []).append(each.when)
     return found
 
 
-def _ahead(
+def _clock_offsets(
     moments: Mapping[str, Mapping[_Moment, float]], ends: Mapping[tuple[str, str], Sequence[float]]
 ) -> dict[str, float]:
     """
@@ -128,11 +130,13 @@ def _ahead(
         clock = max(sorted(left), key=lambda each: len(moments[each].keys() & true.keys()))
         left.remove(clock)
         apart = {moment: when - true[moment] for moment, when in moments[clock].items() if moment in true}
-        if not apart or not _believable(list(apart.values())):
+        if not apart or not _is_plausible_offset(list(apart.values())):
             continue
         middle_s = median(apart.values())
         if all(what == "start" for what, _ in apart):
-            middle_s = _by_ends(middle_s, ends.get((clock, "end"), ()), ends.get((reference, "removal"), ()))
+            middle_s = _offset_by_ends(
+                middle_s, ends.get((clock, "end"), ()), ends.get((reference, "removal"), ())
+            )
         if abs(middle_s) > (_CLOSE_S if ends.get((clock, "end")) else SAME_S):
             ahead_s[clock] = middle_s
         for moment, when in moments[clock].items():
@@ -140,16 +144,16 @@ def _ahead(
     return ahead_s
 
 
-def _by_ends(middle_s: float, ends: Sequence[float], removals: Sequence[float]) -> float:
+def _offset_by_ends(middle_s: float, ends: Sequence[float], removals: Sequence[float]) -> float:
     """
     How far ahead a clock is by which most ends of processes are close to removals of workers.
 
     A worker is registered some time after it starts; by the starts alone, which are *middle_s* apart, that
     delay would be taken for a wrong clock.
     """
-    ends, removals = ends[:_MOST_ENDS], sorted(removals)[:_MOST_REMOVALS]
+    ends, removals = ends[:_MAX_ENDS], sorted(removals)[:_MAX_REMOVALS]
     apart = [end - removal for end in ends for removal in removals]
-    likely = [each for each in (0.0, middle_s, *apart) if -_BEFORE_S <= each - middle_s <= _MOST_DELAY_S]
+    likely = [each for each in (0.0, middle_s, *apart) if -_BEFORE_S <= each - middle_s <= _MAX_DELAY_S]
     fits = {ahead_s: _fit(ahead_s, ends, removals) for ahead_s in likely}
     most = max(count for count, _ in fits.values())
     if not most:
@@ -176,21 +180,21 @@ def _nearest_s(when: float, times: Sequence[float]) -> float:
     return min((abs(when - each) for each in times[max(0, place - 1) : place + 1]), default=inf)
 
 
-def _believable(apart: Sequence[float]) -> bool:
+def _is_plausible_offset(apart: Sequence[float]) -> bool:
     """
     Whether differences may be those of one clock: all alike, and of a size that clocks and zones have.
     """
     middle = median(apart)
     zones_s = round(middle / _ZONE_S) * _ZONE_S
     alike = all(abs(each - middle) <= SAME_S for each in apart)
-    skewed = abs(middle - zones_s) <= MOST_SKEW_S + SAME_S and abs(zones_s) <= _MOST_ZONES_S
+    skewed = abs(middle - zones_s) <= MAX_SKEW_S + SAME_S and abs(zones_s) <= _MAX_ZONES_S
     return alike and skewed
 
 
-def _set_right(match: Match, ahead_s: float | None) -> Match:
+def _shift_time(match: Match, ahead_s: float | None) -> Match:
     return match if ahead_s is None or match.when is None else evolve(match, when=match.when - ahead_s)
 
 
-def _note(clock: str, ahead_s: float) -> str:
+def _clock_note(clock: str, ahead_s: float) -> str:
     way = "ahead of" if ahead_s > 0 else "behind"
     return f"the times in {clock} are {abs(ahead_s):.0f} s {way} those of the others and were set right"

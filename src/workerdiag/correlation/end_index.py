@@ -7,26 +7,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-from workerdiag.correlation.process_end import End
+from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.model.evidence import Identity
 
 #: Ends that are told within so many seconds of each other are compared.
 _BUCKET_S = 4.0
 #: A slow end is looked up by its first and last such spans of time.
-_MOST_BUCKETS = 64
+_MAX_BUCKETS = 64
 #: Of those that nothing but the time tells apart, so many are compared.
-_MOST_COMPARED = 400
+_MAX_COMPARED = 400
 
 
-class _Piece(Protocol):
+class _HasIdentity(Protocol):
     @property
-    def whose(self) -> Identity: ...
+    def identity(self) -> Identity: ...
 
 
-_P = TypeVar("_P", bound=_Piece)
+_P = TypeVar("_P", bound=_HasIdentity)
 
 
-class NamedPieces(Generic[_P]):
+class EvidenceByName(Generic[_P]):
     """
     Evidence by the address and pid of the worker that it is about.
     """
@@ -34,69 +34,69 @@ class NamedPieces(Generic[_P]):
     def __init__(self, pieces: Iterable[_P]) -> None:
         self._named: dict[str | int, dict[int, _P]] = {}
         for number, piece in enumerate(pieces):
-            for name in (piece.whose.worker, piece.whose.pid):
+            for name in (piece.identity.worker, piece.identity.pid):
                 if name is not None:
                     self._named.setdefault(name, {})[number] = piece
 
-    def __call__(self, end: End) -> list[_P]:
+    def __call__(self, end: ProcessEnd) -> list[_P]:
         """
         What names the process that ended, in the order of the evidence.
         """
         found: dict[int, _P] = {}
-        for whose in (end.whose, *end.aliases):
-            for name in (whose.worker, whose.pid):
+        for identity in (end.identity, *end.aliases):
+            for name in (identity.worker, identity.pid):
                 found |= self._named.get(name, {}) if name is not None else {}
         return [found[number] for number in sorted(found)]
 
 
-class NamedEnds:
+class EndsByName:
     """
     Ends by the address and pid of their workers, in the order in which they came.
     """
 
-    def __init__(self, ends: Iterable[End] = ()) -> None:
-        self._ends: list[End] = []
+    def __init__(self, ends: Iterable[ProcessEnd] = ()) -> None:
+        self._ends: list[ProcessEnd] = []
         self._number: dict[int, int] = {}
-        self._named: dict[str | int, dict[int, End]] = {}
+        self._named: dict[str | int, dict[int, ProcessEnd]] = {}
         for end in ends:
             self.add(end)
 
-    def add(self, end: End) -> int:
+    def add(self, end: ProcessEnd) -> int:
         """
         Take up an end, or what became known of it since; its number.
         """
         number = self._number.setdefault(id(end), len(self._ends))
         if number == len(self._ends):
             self._ends.append(end)
-        for whose in (end.whose, *end.aliases):
-            for name in (whose.worker, whose.pid):
+        for identity in (end.identity, *end.aliases):
+            for name in (identity.worker, identity.pid):
                 if name is not None:
                     self._named.setdefault(name, {})[number] = end
         return number
 
-    def named(self, *identities: Identity) -> list[End]:
+    def with_name(self, *identities: Identity) -> list[ProcessEnd]:
         """
         Those that share a name with one of them.
         """
-        found: dict[int, End] = {}
-        for whose in identities:
-            found |= self._named.get(whose.worker or "", {})
-            found |= self._named.get(whose.pid, {}) if whose.pid is not None else {}
-        return [found[number] for number in sorted(found) if any(map(found[number].shares, identities))]
+        found: dict[int, ProcessEnd] = {}
+        for identity in identities:
+            found |= self._named.get(identity.worker or "", {})
+            found |= self._named.get(identity.pid, {}) if identity.pid is not None else {}
+        return [found[number] for number in sorted(found) if any(map(found[number].same_process, identities))]
 
 
-class Candidates:
+class EndCandidates:
     """
     The ends that are known so far, of which a further one may be the same process.
     """
 
     def __init__(self) -> None:
-        self._names = NamedEnds()
+        self._names = EndsByName()
         self._timed: set[int] = set()
-        self._at: dict[int, dict[int, End]] = {}
-        self._timeless: dict[int, End] = {}
+        self._at: dict[int, dict[int, ProcessEnd]] = {}
+        self._timeless: dict[int, ProcessEnd] = {}
 
-    def add(self, end: End, span: tuple[float, float]) -> None:
+    def add(self, end: ProcessEnd, span: tuple[float, float]) -> None:
         """
         Take up an end that is told from the first to the last time of *span*.
         """
@@ -106,7 +106,7 @@ class Candidates:
             return
         self._timeless.pop(number, None)
         self._timed.add(number)
-        for bucket in _buckets(span):
+        for bucket in _time_buckets(span):
             self._at.setdefault(bucket, {})[number] = end
 
     @property
@@ -116,38 +116,38 @@ class Candidates:
         """
         return len(self._timed)
 
-    def of(self, end: End, span: tuple[float, float], taken: set[int]) -> list[End]:
+    def of(self, end: ProcessEnd, span: tuple[float, float], taken: set[int]) -> list[ProcessEnd]:
         """
         Those that *end* may be: of its name, of its time, or where a time is missing.
         """
-        found: dict[int, End] = {}
-        for each in self._names.named(end.whose, *end.aliases):
+        found: dict[int, ProcessEnd] = {}
+        for each in self._names.with_name(end.identity, *end.aliases):
             found[self._names.add(each)] = each
-        near = self._near(span) if end.when is not None else self._any()
+        near = self._ends_near(span) if end.when is not None else self._any()
         compared = 0
         for number, each in near:
             if number not in found and id(each) not in taken:
                 found[number] = each
                 compared += 1
-                if compared >= _MOST_COMPARED:
+                if compared >= _MAX_COMPARED:
                     break
         return [found[number] for number in sorted(found) if id(found[number]) not in taken]
 
-    def _near(self, span: tuple[float, float]) -> Iterator[tuple[int, End]]:
-        for bucket in _buckets(span):
+    def _ends_near(self, span: tuple[float, float]) -> Iterator[tuple[int, ProcessEnd]]:
+        for bucket in _time_buckets(span):
             for near in (bucket, bucket - 1, bucket + 1):
                 yield from self._at.get(near, {}).items()
         yield from self._timeless.items()
 
-    def _any(self) -> Iterator[tuple[int, End]]:
+    def _any(self) -> Iterator[tuple[int, ProcessEnd]]:
         yield from self._timeless.items()
         for filed in self._at.values():
             yield from filed.items()
 
 
-def _buckets(span: tuple[float, float]) -> list[int]:
+def _time_buckets(span: tuple[float, float]) -> list[int]:
     first, last = (int(when // _BUCKET_S) for when in span)
-    if last - first < _MOST_BUCKETS:
+    if last - first < _MAX_BUCKETS:
         return list(range(first, last + 1))
-    half = _MOST_BUCKETS // 2
+    half = _MAX_BUCKETS // 2
     return [*range(first, first + half), *range(last - half + 1, last + 1)]

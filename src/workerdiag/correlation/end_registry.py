@@ -4,80 +4,82 @@ What exits and caught exceptions add to the ends that logs and events tell of, o
 
 from __future__ import annotations
 
-from workerdiag.correlation.end_index import NamedEnds
-from workerdiag.correlation.process_end import End
+from workerdiag.correlation.end_index import EndsByName
+from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity, ProcessExit
 
 #: Of ends whose worker nobody names, the last so many are compared.
-_MOST_NAMELESS = 400
+_MAX_NAMELESS = 400
 
 
-class KnownEnds:
+class EndRegistry:
     """
     Ends that are learnt more of.
     """
 
-    def __init__(self, ends: list[End]) -> None:
+    def __init__(self, ends: list[ProcessEnd]) -> None:
         self.ends = ends
-        self._names = NamedEnds(ends)
-        self._nameless = [end for end in ends if end.whose.worker is None]
+        self._names = EndsByName(ends)
+        self._nameless = [end for end in ends if end.identity.worker is None]
 
-    def learn_exit(self, exit_: ProcessExit) -> None:
+    def add_exit(self, exit_: ProcessExit) -> None:
         """
         How a process ended, as a source knows.
         """
-        end = next(iter(self._names.named(exit_.whose)), None)
+        end = next(iter(self._names.with_name(exit_.identity)), None)
         if end is None:
-            end = self._new(End(whose=exit_.whose, when=exit_.when, lost=True))
-        told = exit_.signal is not None or exit_.status is not None
-        if told and not end.exit_known:
+            end = self._add_end(ProcessEnd(identity=exit_.identity, when=exit_.when, lost=True))
+        is_exit_known = exit_.signal is not None or exit_.status is not None
+        if is_exit_known and not end.exit_known:
             end.signal, end.status = exit_.signal, exit_.status
-            end.file(_as_mark(exit_))
-        end.noticed[exit_.said_by] = None
+            end.attach(_exit_mark(exit_))
+        end.reporters[exit_.reporter] = None
 
-    def learn_blame(self, whose: Identity, mark: Match | None) -> None:
+    def add_blame(self, identity: Identity, mark: Match | None) -> None:
         """
         Dask gave up on a task: the last worker that it names died, whoever else says so.
         """
-        known = self._names.named(whose)
+        known = self._names.with_name(identity)
         if known:
             end = known[-1]
-        elif nameless := self._nameless_for(whose):
+        elif nameless := self._nameless_for(identity):
             end = nameless[-1]
-        elif whose.worker is None and self.ends:
+        elif identity.worker is None and self.ends:
             end = self.ends[-1]
         else:
-            end = self._new(End(lost=True))
-        end.whose = end.whose.joined(whose)
+            end = self._add_end(ProcessEnd(lost=True))
+        end.identity = end.identity.merged_with(identity)
         self._names.add(end)
-        end.noticed["exception"] = None
+        end.reporters["exception"] = None
         if mark is not None:
-            end.file(mark)
+            end.attach(mark)
 
-    def _new(self, end: End) -> End:
+    def _add_end(self, end: ProcessEnd) -> ProcessEnd:
         self.ends.append(end)
         self._names.add(end)
-        if end.whose.worker is None:
+        if end.identity.worker is None:
             self._nameless.append(end)
         return end
 
-    def _nameless_for(self, whose: Identity) -> list[End]:
+    def _nameless_for(self, identity: Identity) -> list[ProcessEnd]:
         """
         Ends that may be that worker's, those that nobody asked for last.
         """
-        self._nameless = [end for end in self._nameless if end.whose.worker is None][-_MOST_NAMELESS:]
+        self._nameless = [end for end in self._nameless if end.identity.worker is None][-_MAX_NAMELESS:]
         fitting = [
-            end for end in self._nameless if (end.lost or end.asked) and not end.whose.contradicts(whose)
+            end
+            for end in self._nameless
+            if (end.lost or end.stop_requested) and not end.identity.conflicts_with(identity)
         ]
-        return sorted(fitting, key=lambda end: not end.asked)
+        return sorted(fitting, key=lambda end: not end.stop_requested)
 
 
-def _as_mark(exit_: ProcessExit) -> Match:
+def _exit_mark(exit_: ProcessExit) -> Match:
     """
     An exit that no message tells of, as one, so that findings can say where it is from.
     """
     how = f"ended by signal {exit_.signal}" if exit_.signal is not None else f"exit status {exit_.status}"
     return Match(
-        owner="exit", role="death", text=how, origin=exit_.said_by, when=exit_.when, whose=exit_.whose
+        owner="exit", role="death", text=how, origin=exit_.reporter, when=exit_.when, identity=exit_.identity
     )

@@ -12,33 +12,33 @@ from functools import partial
 
 from attrs import field, frozen
 
-from workerdiag.correlation.attribution import of_strangers, sorted_out
-from workerdiag.correlation.end_index import NamedEnds, NamedPieces
-from workerdiag.correlation.end_registry import KnownEnds
+from workerdiag.correlation.attribution import attribute_signs, is_foreign_process
+from workerdiag.correlation.end_index import EndsByName, EvidenceByName
+from workerdiag.correlation.end_registry import EndRegistry
 from workerdiag.correlation.merge import (
-    ends_told,
-    joined,
-    with_names,
-    without_bare_nannies,
-    without_strangers,
+    enrich_identities,
+    merge_ends,
+    process_ends,
+    without_foreign_processes,
+    without_idle_nannies,
 )
-from workerdiag.correlation.process_end import End
+from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.correlation.process_lifetimes import Lifetimes
 from workerdiag.correlation.stop_requests import REGISTRATIONS, split_orders
-from workerdiag.model.diagnosis import RECOGNISED, Match
+from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import (
     Evidence,
     ExceptionFacts,
-    Executing,
     Gap,
+    Inspected,
     LogChunk,
-    Looked,
     MemoryReading,
     ProcessExit,
+    TasksAtLoss,
 )
 
 #: Roles of marks that show nobody looked at the log for ends.
-_NOT_LOOKING = ("error", "deployment", RECOGNISED)
+_NOT_INSPECTING = ("error", "deployment", RECOGNITION_ROLE)
 #: What tells that a worker was lost.
 _LOSSES = ("death", "ended", "removal", "vanished", "restart", "blame")
 
@@ -49,7 +49,7 @@ class Case:
     One death with the signs that are its own, or (without a death) what is left over.
     """
 
-    end: End | None
+    end: ProcessEnd | None
     signs: tuple[Match, ...] = ()
 
 
@@ -62,28 +62,28 @@ class Incident:
     #: In the order in which they died.
     cases: tuple[Case, ...]
     #: Signs that no death claims; they count for every one.
-    loose: tuple[Match, ...]
+    unassigned_signs: tuple[Match, ...]
     #: All landmarks, of whomever.
     marks: tuple[Match, ...]
     exceptions: tuple[ExceptionFacts, ...] = ()
     readings: tuple[MemoryReading, ...] = ()
     #: What was running on workers that were lost, oldest first.
-    executing: tuple[Executing, ...] = ()
+    tasks_at_loss: tuple[TasksAtLoss, ...] = ()
     #: Places that were looked at, so that absence counts there.
-    looked: frozenset[str] = field(default=frozenset())
+    inspected: frozenset[str] = field(default=frozenset())
     #: Reports of ends for which no time was left.
     left_out: int = 0
     #: When workers spoke.
     lifetimes: Lifetimes = field(factory=lambda: Lifetimes(()), repr=False, eq=False)
     #: The same by the names of the processes that they are about.
-    exceptions_of: NamedPieces[ExceptionFacts] = field(init=False, repr=False, eq=False)
-    readings_of: NamedPieces[MemoryReading] = field(init=False, repr=False, eq=False)
-    executing_of: NamedPieces[Executing] = field(init=False, repr=False, eq=False)
+    exceptions_of: EvidenceByName[ExceptionFacts] = field(init=False, repr=False, eq=False)
+    readings_of: EvidenceByName[MemoryReading] = field(init=False, repr=False, eq=False)
+    tasks_at_loss_of: EvidenceByName[TasksAtLoss] = field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "exceptions_of", NamedPieces(self.exceptions))
-        object.__setattr__(self, "readings_of", NamedPieces(self.readings))
-        object.__setattr__(self, "executing_of", NamedPieces(self.executing))
+        object.__setattr__(self, "exceptions_of", EvidenceByName(self.exceptions))
+        object.__setattr__(self, "readings_of", EvidenceByName(self.readings))
+        object.__setattr__(self, "tasks_at_loss_of", EvidenceByName(self.tasks_at_loss))
 
 
 def assemble(
@@ -98,41 +98,45 @@ def assemble(
         out_of_time: Whether time is up; reports of ends that were not joined until then are left out.
     """
     rest = [piece for piece in evidence if not isinstance(piece, LogChunk)]
-    if _nobody_was_lost(matches, rest):
+    if _has_no_loss(matches, rest):
         matches = [each for each in matches if each.stream != "kernel"]
     exceptions = tuple(piece for piece in rest if isinstance(piece, ExceptionFacts))
-    running = [piece for piece in rest if isinstance(piece, Executing)]
+    tasks_at_loss = [piece for piece in rest if isinstance(piece, TasksAtLoss)]
     lifetimes = Lifetimes(each for each in matches if not each.sign)
     matches = [each for each in matches if not _outlived(each, lifetimes)]
-    marks = with_names([each for each in matches if not each.sign], rest)
+    marks = enrich_identities([each for each in matches if not each.sign], rest)
     signs = [each for each in matches if each.sign]
-    whole, left_out = joined(ends_told(marks), lifetimes, out_of_time)
-    ends, strangers = without_strangers(without_bare_nannies(whole))
-    ours, theirs = NamedEnds(ends), NamedEnds(strangers)
-    signs = [each for each in signs if not of_strangers(each, theirs, ours)]
-    marks = [each for each in marks if each.role != "death" or not of_strangers(each, theirs, ours)]
-    known = KnownEnds(ends)
-    told: list[Callable[[], None]] = [
-        *(partial(known.learn_exit, piece) for piece in rest if isinstance(piece, ProcessExit)),
-        *(partial(known.learn_blame, mark.whose, mark) for mark in marks if mark.role == "blame"),
-        *(partial(known.learn_blame, each.whose, None) for each in exceptions if _names_a_process(each)),
+    whole, left_out = merge_ends(process_ends(marks), lifetimes, out_of_time)
+    ends, foreign = without_foreign_processes(without_idle_nannies(whole))
+    ends_by_name, foreign_by_name = EndsByName(ends), EndsByName(foreign)
+    signs = [each for each in signs if not is_foreign_process(each, foreign_by_name, ends_by_name)]
+    marks = [
+        each
+        for each in marks
+        if each.role != "death" or not is_foreign_process(each, foreign_by_name, ends_by_name)
     ]
-    for learn in told:
+    registry = EndRegistry(ends)
+    reports: list[Callable[[], None]] = [
+        *(partial(registry.add_exit, piece) for piece in rest if isinstance(piece, ProcessExit)),
+        *(partial(registry.add_blame, mark.identity, mark) for mark in marks if mark.role == "blame"),
+        *(partial(registry.add_blame, each.identity, None) for each in exceptions if _names_a_process(each)),
+    ]
+    for add_report in reports:
         if left_out or out_of_time():
             left_out += 1
         else:
-            learn()
+            add_report()
     ends.sort(key=lambda end: (end.when is None, end.when or 0.0))
     to_many, signs = split_orders(signs, marks)
-    owned, loose = sorted_out(signs, ends, lifetimes)
+    owned, unassigned_signs = attribute_signs(signs, ends, lifetimes)
     return Incident(
         cases=tuple(Case(end=end, signs=tuple(owned.get(id(end), ()))) for end in ends),
-        loose=(*to_many, *loose),
+        unassigned_signs=(*to_many, *unassigned_signs),
         marks=tuple(marks),
         exceptions=exceptions,
         readings=tuple(piece for piece in rest if isinstance(piece, MemoryReading)),
-        executing=tuple(sorted(running, key=lambda each: each.when or 0.0)),
-        looked=_looked(rest, matches),
+        tasks_at_loss=tuple(sorted(tasks_at_loss, key=lambda each: each.when or 0.0)),
+        inspected=_inspected_places(rest, matches),
         left_out=left_out,
         lifetimes=lifetimes,
     )
@@ -142,14 +146,14 @@ def _outlived(line: Match, lifetimes: Lifetimes) -> bool:
     """
     Whether a kernel's line was given as that of a worker, read beside it, which spoke after that.
     """
-    return line.whose.worker is not None and lifetimes.outlived((line.whose.worker,), line)
+    return line.identity.worker is not None and lifetimes.outlived((line.identity.worker,), line)
 
 
-def _nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
+def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
     """
     Whether Dask tells of workers that came and of none that went: then the kernel speaks of strangers.
     """
-    if any(isinstance(piece, ProcessExit | ExceptionFacts) and _is_loss(piece) for piece in rest):
+    if any(isinstance(piece, ProcessExit | ExceptionFacts) and _reports_loss(piece) for piece in rest):
         return False
     marks = [each for each in matches if not each.sign and each.stream != "kernel"]
     came = any(each.role == "start" and each.owner in REGISTRATIONS for each in marks)
@@ -157,22 +161,24 @@ def _nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool
 
 
 def _names_a_process(facts: ExceptionFacts) -> bool:
-    return facts.whose.worker is not None or facts.whose.pid is not None
+    return facts.identity.worker is not None or facts.identity.pid is not None
 
 
-def _is_loss(piece: ProcessExit | ExceptionFacts) -> bool:
+def _reports_loss(piece: ProcessExit | ExceptionFacts) -> bool:
     return isinstance(piece, ProcessExit) or not piece.from_task
 
 
-def _looked(rest: Sequence[Evidence], matches: Iterable[Match]) -> frozenset[str]:
+def _inspected_places(rest: Sequence[Evidence], matches: Iterable[Match]) -> frozenset[str]:
     """
     Places that were looked at. What is absent from a log of which a part was left out may stand there.
     """
     cut = {piece.source.removeprefix("log ") for piece in rest if isinstance(piece, Gap)}
-    said = {piece.place for piece in rest if isinstance(piece, Looked)} - {f"log {each}" for each in cut}
-    shown = {
+    inspected = {piece.place for piece in rest if isinstance(piece, Inspected)} - {
+        f"log {each}" for each in cut
+    }
+    by_messages = {
         f"{each.stream} log"
         for each in matches
-        if each.stream and each.line and each.origin not in cut and each.role not in _NOT_LOOKING
+        if each.stream and each.line and each.origin not in cut and each.role not in _NOT_INSPECTING
     }
-    return frozenset(said | shown)
+    return frozenset(inspected | by_messages)

@@ -9,25 +9,25 @@ from functools import partial
 from itertools import pairwise
 from math import inf
 
-from workerdiag.correlation.process_end import End
+from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.correlation.stop_requests import RETIREMENT, may_retire
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import NOBODY, Identity
+from workerdiag.model.evidence import NO_IDENTITY, Identity
 from workerdiag.model.numerals import decimal
-from workerdiag.model.stop_reasons import was_asked
+from workerdiag.model.stop_reasons import is_stop_request
 
 #: Messages of one process's end are at most so far apart in one log.
 NEAR_S = 90.0
 NEAR_LINES = 400
 #: An order to stop (a signal, a retirement, closing the scheduler) works for so long.
-ORDER_S = 120.0
+STOP_REQUEST_S = 120.0
 #: A worker that its nanny asked to close ends within so many seconds, or the nanny says that it kills it
 #: (nanny.py, ``WorkerProcess.kill``: 4 s by default).
 CLOSING_S = 5.0
 #: A nanny that goes on starts its worker again at once.
 RESTART_S = 1.0
 #: So many processes that share a log may be ending at once; a crash loop has thousands, one after the other.
-MOST_AT_ONCE = 200
+MAX_AT_ONCE = 200
 #: A goodbye on the scheduler's stream and the removal that follows it.
 GOODBYE_LINES = 3
 
@@ -36,9 +36,9 @@ _SIGKILL = "9"
 _KILLS_OF_A_NANNY = (_SIGKILL, "15")
 STILL_ALIVE = "nanny.still-alive"
 #: What a nanny says once of each of its processes (nanny.py, ``WorkerProcess.kill``), with no name in it.
-_SAID_ONCE = (STILL_ALIVE, "nanny.asked-to-close", "nanny.asked-by-code", "nanny.closing-by-itself")
+_ONCE_PER_PROCESS = (STILL_ALIVE, "nanny.asked-to-close", "nanny.asked-by-code", "nanny.closing-by-itself")
 #: Marks that are orders to processes named elsewhere, not the end of one.
-_ORDERS = ("signal.received", RETIREMENT, "scheduler.restart", "scheduler.closing")
+_STOP_REQUESTS = ("signal.received", RETIREMENT, "scheduler.restart", "scheduler.closing")
 
 
 class LogReader:
@@ -47,9 +47,9 @@ class LogReader:
     """
 
     def __init__(self) -> None:
-        self.ends: list[End] = []
-        self._open: list[End] = []
-        self._orders: list[Match] = []
+        self.ends: list[ProcessEnd] = []
+        self._open: list[ProcessEnd] = []
+        self._stop_requests: list[Match] = []
         self._last_goodbye: Match | None = None
         self._informative = False
         #: Addresses of the nannies that write here; those of one process share a log.
@@ -63,7 +63,7 @@ class LogReader:
         #: Lines in which workers joined; names are used again, and orders from before are for others.
         self._joined: dict[str, int] = {}
 
-    def read(self, marks: Iterable[Match]) -> list[End]:
+    def read(self, marks: Iterable[Match]) -> list[ProcessEnd]:
         """
         The ends that the landmarks of one log tell of, in its order.
         """
@@ -89,10 +89,10 @@ class LogReader:
 
     def _start(self, mark: Match) -> None:
         self._informative = True  # INFO lines are there, so a missing one was not written
-        if mark.owner == "scheduler.register-worker" and mark.whose.worker:
-            self._joined[mark.whose.worker] = mark.line
+        if mark.owner == "scheduler.register-worker" and mark.identity.worker:
+            self._joined[mark.identity.worker] = mark.line
         if mark.owner == "worker.start":
-            self._worker = mark.whose.worker
+            self._worker = mark.identity.worker
             self._followed_by(mark)
 
     def _followed_by(self, start: Match) -> None:
@@ -102,33 +102,37 @@ class LogReader:
         Where a nanny had said that it restarts its worker, that one's end is told already.
         """
         restarts, self._restarts = self._restarts, max(0, self._restarts - 1)
-        over = [end for end in self._open if _near(end, start) and not start.whose.contradicts(end.whose)]
+        over = [
+            end
+            for end in self._open
+            if _is_near_end(end, start) and not start.identity.conflicts_with(end.identity)
+        ]
         if len(self._nannies) > 1 or len(over) > 1:
             over = [] if restarts else [end for end in over if not _is_being_killed(end)][:1]
         self._open = [each for each in self._open if not any(each is end for end in over)]
 
     def _stop(self, mark: Match) -> None:
-        if mark.owner in _ORDERS:
-            self._orders.append(mark)
+        if mark.owner in _STOP_REQUESTS:
+            self._stop_requests.append(mark)
             return
         self._informative = True
         end = self._open_for(mark)
-        end.asked = end.asked or not any(each.role == "ended" for each in end.marks)
-        end.take(mark, noticed=_place(mark))
+        end.stop_requested = end.stop_requested or not any(each.role == "ended" for each in end.marks)
+        end.learn_from(mark, reporters=_log_name(mark))
 
     def _ended(self, mark: Match) -> None:
         end = self._open_for(mark)
         end.lost = True
-        end.take(mark, noticed=_place(mark))
+        end.learn_from(mark, reporters=_log_name(mark))
 
     def _closed(self, mark: Match) -> None:
-        self._open_for(mark).take(mark, noticed=_place(mark))
+        self._open_for(mark).learn_from(mark, reporters=_log_name(mark))
 
     def _death(self, mark: Match) -> None:
         self._informative = True
         end = self._open_for(mark)
         end.lost = True
-        end.take(mark, noticed=_place(mark))
+        end.learn_from(mark, reporters=_log_name(mark))
         self._open = [each for each in self._open if each is not end]
         self._worker = None
 
@@ -136,61 +140,63 @@ class LogReader:
         self._last_goodbye = mark
 
     def _removal(self, mark: Match) -> None:
-        known = [end for end in self.ends if end.whose.worker and end.whose.worker == mark.whose.worker]
-        end = known[-1] if known else self._new(mark)
+        known = [
+            end for end in self.ends if end.identity.worker and end.identity.worker == mark.identity.worker
+        ]
+        end = known[-1] if known else self._new_end(mark)
         polite = self._last_goodbye is not None and 0 <= mark.line - self._last_goodbye.line <= GOODBYE_LINES
-        end.polite = end.polite or polite
+        end.deregistered = end.deregistered or polite
         end.lost = end.lost or not polite
-        end.take(mark, noticed=_place(mark))
+        end.learn_from(mark, reporters=_log_name(mark))
 
     def _restart(self, mark: Match) -> None:
-        self._told_restart(mark)
+        self._mark_restarted(mark)
         self._restarts += 1
         self._worker = None
 
-    def _told_restart(self, mark: Match) -> None:
-        over: End | None = None
-        for end in reversed(self.ends[-MOST_AT_ONCE:]):
-            if not end.restarted and _near(end, mark):
+    def _mark_restarted(self, mark: Match) -> None:
+        over: ProcessEnd | None = None
+        for end in reversed(self.ends[-MAX_AT_ONCE:]):
+            if not end.restarted and _is_near_end(end, mark):
                 over = over or end
                 if end.exit_known:  # its death was told; one that is only asked to close may yet live
                     over = end
                     break
         if over is not None:
             over.restarted = True
-            over.take(mark, noticed=_place(mark))
+            over.learn_from(mark, reporters=_log_name(mark))
             self._open = [each for each in self._open if each is not over]
             return
-        end = self._new(mark)
+        end = self._new_end(mark)
         end.lost, end.restarted = True, True
-        end.take(mark, noticed=_place(mark))
+        end.learn_from(mark, reporters=_log_name(mark))
         if self._informative:  # only status 0 is passed over in silence (nanny.py, mark_stopped)
             end.status = 0
 
-    def _open_for(self, mark: Match) -> End:
+    def _open_for(self, mark: Match) -> ProcessEnd:
         ends = self._open[::-1]
         if mark.owner == STILL_ALIVE:
-            ends.sort(key=partial(_off_s, mark))
+            ends.sort(key=partial(_wait_mismatch_s, mark))
         elif mark.captures.get("signal") in _KILLS_OF_A_NANNY:
             ends.sort(key=lambda end: not _is_being_killed(end))
         for end in ends:
-            if not _near(end, mark) or end.whose.contradicts(mark.whose):
+            if not _is_near_end(end, mark) or end.identity.conflicts_with(mark.identity):
                 continue
-            if not _is_said_already(end, mark) and not self._of_other(end, mark):
+            if not _is_repeat(end, mark) and not self._of_other(end, mark):
                 return end
-        end = self._new(mark)
+        end = self._new_end(mark)
         self._open.append(end)
         return end
 
-    def _of_other(self, end: End, mark: Match) -> bool:
+    def _of_other(self, end: ProcessEnd, mark: Match) -> bool:
         """
         Whether a death is not that of the worker that was asked to close before, but of another nanny's.
 
         One that closes as asked exits with status 0, of which a nanny says nothing; so that end stays open.
         """
-        if len(self._nannies) < 2 or mark.role != "death" or not end.asked:
+        if len(self._nannies) < 2 or mark.role != "death" or not end.stop_requested:
             return False
-        known = mark.whose.nanny is not None and mark.whose.nanny == end.whose.nanny
+        known = mark.identity.nanny is not None and mark.identity.nanny == end.identity.nanny
         if known or _is_being_killed(end):
             return False
         latest = end.marks[-1].when if end.marks else None
@@ -199,33 +205,35 @@ class LogReader:
         late = latest is not None and mark.when is not None and mark.when - latest > CLOSING_S
         return late or mark.captures.get("signal") == _SIGKILL
 
-    def _orders_for(self, mark: Match) -> Iterator[Match]:
+    def _stop_requests_for(self, mark: Match) -> Iterator[Match]:
         """
         The orders before *mark* that may be for its worker: a retirement names whom it is for.
         """
-        since = self._joined.get(mark.whose.worker or "", 0)
-        orders = [each for each in self._orders if each.line > since and _ordered(each, mark)]
-        return (each for each in orders if each.owner != RETIREMENT or may_retire(each, mark.whose))
+        since = self._joined.get(mark.identity.worker or "", 0)
+        orders = [each for each in self._stop_requests if each.line > since and _request_covers(each, mark)]
+        return (each for each in orders if each.owner != RETIREMENT or may_retire(each, mark.identity))
 
-    def _new(self, mark: Match) -> End:
-        end = End(whose=self._whose(mark), asked=any(True for _ in self._orders_for(mark)))
+    def _new_end(self, mark: Match) -> ProcessEnd:
+        end = ProcessEnd(
+            identity=self._identity_in(mark), stop_requested=any(True for _ in self._stop_requests_for(mark))
+        )
         self.ends.append(end)
         return end
 
-    def _whose(self, mark: Match) -> Identity:
+    def _identity_in(self, mark: Match) -> Identity:
         """
         Whose end *mark* tells of, if only one nanny writes here: that of its worker.
         """
-        if len(self._nannies) != 1 or mark.whose.worker is not None:
-            return NOBODY
+        if len(self._nannies) != 1 or mark.identity.worker is not None:
+            return NO_IDENTITY
         return Identity(worker=self._worker, nanny=next(iter(self._nannies)))
 
 
-def _is_being_killed(end: End) -> bool:
+def _is_being_killed(end: ProcessEnd) -> bool:
     return any(each.owner == STILL_ALIVE for each in end.marks)
 
 
-def _off_s(patience: Match, end: End) -> float:
+def _wait_mismatch_s(patience: Match, end: ProcessEnd) -> float:
     """
     Seconds between when *end* was asked for and when a nanny that lost patience says that it began to wait.
     """
@@ -236,13 +244,13 @@ def _off_s(patience: Match, end: End) -> float:
     return abs(patience.when - waited_s - min(times))
 
 
-def _is_said_already(end: End, mark: Match) -> bool:
+def _is_repeat(end: ProcessEnd, mark: Match) -> bool:
     """
     Whether *mark* is said once of each process, names none, and was said of this one.
     """
-    if mark.owner not in _SAID_ONCE or mark.whose.nanny is not None:
+    if mark.owner not in _ONCE_PER_PROCESS or mark.identity.nanny is not None:
         return False
-    return any(each.owner == mark.owner and each.whose.nanny is None for each in end.marks)
+    return any(each.owner == mark.owner and each.identity.nanny is None for each in end.marks)
 
 
 def _is_restart_after(one: Match, two: Match) -> bool:
@@ -253,29 +261,29 @@ def _is_restart_after(one: Match, two: Match) -> bool:
     return two.line - one.line <= GOODBYE_LINES
 
 
-def ends_of_events(marks: Iterable[Match]) -> list[End]:
+def ends_from_events(marks: Iterable[Match]) -> list[ProcessEnd]:
     """
     The ends that the scheduler's events tell of, one for each worker address.
     """
-    ends: dict[str, End] = {}
+    ends: dict[str, ProcessEnd] = {}
     for mark in marks:
-        worker = mark.whose.worker or mark.captures.get("worker")
+        worker = mark.identity.worker or mark.captures.get("worker")
         if not worker or mark.role not in ("removal", "closing", "ended", "stop"):
             continue
-        end = ends.setdefault(worker, End(whose=Identity(worker=worker)))
-        end.take(mark, noticed="scheduler events")
+        end = ends.setdefault(worker, ProcessEnd(identity=Identity(worker=worker)))
+        end.learn_from(mark, reporters="scheduler events")
         reason = mark.captures.get("reason", "")
         if mark.role == "removal":
             expected = mark.captures.get("expected") == "True"
-            end.asked, end.lost = end.asked or expected, end.lost or not expected
-        elif mark.role == "stop" or was_asked(reason):
-            end.asked = True
+            end.stop_requested, end.lost = end.stop_requested or expected, end.lost or not expected
+        elif mark.role == "stop" or is_stop_request(reason):
+            end.stop_requested = True
         else:
             end.lost = True
     return [end for end in ends.values() if any(mark.role != "closing" for mark in end.marks)]
 
 
-def _near(end: End, mark: Match) -> bool:
+def _is_near_end(end: ProcessEnd, mark: Match) -> bool:
     latest = end.marks[-1] if end.marks else None
     if latest is None:
         return True
@@ -284,11 +292,11 @@ def _near(end: End, mark: Match) -> bool:
     return abs(mark.line - latest.line) <= NEAR_LINES
 
 
-def _ordered(order: Match, mark: Match) -> bool:
+def _request_covers(order: Match, mark: Match) -> bool:
     if order.when is not None and mark.when is not None:
-        return -1.0 <= mark.when - order.when <= ORDER_S
+        return -1.0 <= mark.when - order.when <= STOP_REQUEST_S
     return 0 <= mark.line - order.line <= NEAR_LINES
 
 
-def _place(mark: Match) -> str:
+def _log_name(mark: Match) -> str:
     return f"{mark.stream or 'worker'} log"

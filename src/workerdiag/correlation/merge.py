@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve
 
-from workerdiag.correlation.end_index import Candidates
-from workerdiag.correlation.log_reader import STILL_ALIVE, LogReader, ends_of_events
-from workerdiag.correlation.process_end import End
+from workerdiag.correlation.end_index import EndCandidates
+from workerdiag.correlation.log_reader import STILL_ALIVE, LogReader, ends_from_events
+from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.correlation.process_lifetimes import Lifetimes, addresses
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence, Identity
@@ -31,7 +31,7 @@ _TRUSTED = ("worker", "scheduler", *_PLATFORMS, "service")
 _SERVICES = ("container.", "launcher.")
 
 
-def with_names(marks: Iterable[Match], rest: Iterable[Evidence]) -> list[Match]:
+def enrich_identities(marks: Iterable[Match], rest: Iterable[Evidence]) -> list[Match]:
     """
     The landmarks, those of a process that other evidence names with all that this knows of it.
 
@@ -39,22 +39,22 @@ def with_names(marks: Iterable[Match], rest: Iterable[Evidence]) -> list[Match]:
     """
     named: dict[int, list[tuple[Identity, float]]] = {}
     for piece in rest:
-        whose, when = getattr(piece, "whose", None), getattr(piece, "when", None)
-        if isinstance(whose, Identity) and whose.pid and whose.worker and when is not None:
-            named.setdefault(whose.pid, []).append((whose, when))
-    return [_with_name(each, named.get(each.whose.pid or 0, ())) for each in marks]
+        identity, when = getattr(piece, "identity", None), getattr(piece, "when", None)
+        if isinstance(identity, Identity) and identity.pid and identity.worker and when is not None:
+            named.setdefault(identity.pid, []).append((identity, when))
+    return [_enrich_identity(each, named.get(each.identity.pid or 0, ())) for each in marks]
 
 
-def _with_name(mark: Match, named: Sequence[tuple[Identity, float]]) -> Match:
-    if mark.when is None or mark.whose.worker is not None:
+def _enrich_identity(mark: Match, named: Sequence[tuple[Identity, float]]) -> Match:
+    if mark.when is None or mark.identity.worker is not None:
         return mark
-    for whose, when in named:
-        if abs(mark.when - when) <= NAMED_S and not mark.whose.contradicts(whose):
-            return evolve(mark, whose=mark.whose.joined(whose))
+    for identity, when in named:
+        if abs(mark.when - when) <= NAMED_S and not mark.identity.conflicts_with(identity):
+            return evolve(mark, identity=mark.identity.merged_with(identity))
     return mark
 
 
-def ends_told(marks: Iterable[Match]) -> list[list[End]]:
+def process_ends(marks: Iterable[Match]) -> list[list[ProcessEnd]]:
     """
     The ends of each log, of the closest observers first, and those of the events.
     """
@@ -62,14 +62,14 @@ def ends_told(marks: Iterable[Match]) -> list[list[End]]:
     events: list[Match] = []
     for mark in marks:
         if mark.line:
-            logs.setdefault((mark.origin, _observer(mark)), []).append(mark)
+            logs.setdefault((mark.origin, _log_observer(mark)), []).append(mark)
         else:
             events.append(mark)
     in_order = sorted(logs, key=lambda log: _TRUSTED.index(log[1]))
-    return [LogReader().read(logs[each]) for each in in_order] + [ends_of_events(events)]
+    return [LogReader().read(logs[each]) for each in in_order] + [ends_from_events(events)]
 
 
-def _observer(mark: Match) -> str:
+def _log_observer(mark: Match) -> str:
     """
     Who tells it: one text may hold what scheduler, nannies, kernel and platform wrote.
     """
@@ -81,14 +81,14 @@ def _observer(mark: Match) -> str:
     return "scheduler" if of_scheduler else "worker"
 
 
-def joined(
-    groups: Iterable[list[End]], lifetimes: Lifetimes, out_of_time: Callable[[], bool]
-) -> tuple[list[End], int]:
+def merge_ends(
+    groups: Iterable[list[ProcessEnd]], lifetimes: Lifetimes, out_of_time: Callable[[], bool]
+) -> tuple[list[ProcessEnd], int]:
     """
     One end for each process, what logs tell of the same one absorbed; and how many were left out.
     """
-    whole: list[End] = []
-    known = Candidates()
+    whole: list[ProcessEnd] = []
+    known = EndCandidates()
     left_out = 0
     for group in groups:
         taken: set[int] = set()
@@ -97,55 +97,57 @@ def joined(
             if left_out or out_of_time():
                 left_out += 1
                 continue
-            others = known.of(end, _span(end), taken)
-            same = _same_process(end, others, lifetimes, no_times=known.timed_count == timed)
+            others = known.of(end, _time_span(end), taken)
+            same = _find_same_process(end, others, lifetimes, no_times=known.timed_count == timed)
             if same is None:
                 whole.append(end)
                 same = end
             else:
                 same.absorb(end)
-            known.add(same, _span(same))
+            known.add(same, _time_span(same))
             taken.add(id(same))
             timed += same.when is not None
     return whole, left_out
 
 
-def without_strangers(ends: list[End]) -> tuple[list[End], list[End]]:
+def without_foreign_processes(ends: list[ProcessEnd]) -> tuple[list[ProcessEnd], list[ProcessEnd]]:
     """
     Without processes that only the kernel speaks of, where Dask tells of other ones; and these.
 
     A kernel log holds the kills of a whole machine; a fact that does not match the victim
     does not count.
     """
-    ours = [end for end in ends if not _is_kernels(end)]
-    if not any((end.lost or end.polite) and (end.whose.pid or end.whose.worker) for end in ours):
+    ours = [end for end in ends if not _is_kernel_only(end)]
+    if not any((end.lost or end.deregistered) and (end.identity.pid or end.identity.worker) for end in ours):
         return ends, []
     known = set(map(id, ours))
     return ours, [end for end in ends if id(end) not in known]
 
 
-def without_bare_nannies(ends: list[End]) -> list[End]:
+def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
     """
     Without nannies that closed with no worker below them, where workers were lost: theirs had died before.
 
     A nanny that has one asks it to close, and says so. A cluster closes one whose worker does not come back.
     """
-    kept = [end for end in ends if not _is_bare_nanny(end)]
-    return kept if any(end.lost for end in kept) else ends
+    ends_of_workers = [end for end in ends if not _is_idle_nanny(end)]
+    return ends_of_workers if any(end.lost for end in ends_of_workers) else ends
 
 
-def _is_bare_nanny(end: End) -> bool:
-    if end.lost or end.exit_known or end.whose.worker is not None or not end.marks:
+def _is_idle_nanny(end: ProcessEnd) -> bool:
+    if end.lost or end.exit_known or end.identity.worker is not None or not end.marks:
         return False
-    return all(mark.role == "stop" and mark.whose.nanny is not None for mark in end.marks)
+    return all(mark.role == "stop" and mark.identity.nanny is not None for mark in end.marks)
 
 
-def _same_process(end: End, others: Sequence[End], lifetimes: Lifetimes, *, no_times: bool) -> End | None:
+def _find_same_process(
+    end: ProcessEnd, others: Sequence[ProcessEnd], lifetimes: Lifetimes, *, no_times: bool
+) -> ProcessEnd | None:
     for other in others:
-        if other.whose.shares(end.whose) and _apart_s(end, other) <= SAME_PROCESS_S:
+        if other.identity.same_process(end.identity) and _end_distance_s(end, other) <= SAME_PROCESS_S:
             return other
     timed = [
-        (_apart_s(end, other), index, other)
+        (_end_distance_s(end, other), index, other)
         for index, other in enumerate(others)
         if end.when is not None and other.when is not None and _may_be_one(end, other, lifetimes)
     ]
@@ -153,40 +155,42 @@ def _same_process(end: End, others: Sequence[End], lifetimes: Lifetimes, *, no_t
         return min(timed)[2]
     if end.when is None or no_times:
         for other in others:  # no clocks to compare: the first that it can be
-            if _complementary(end, other):
+            if _is_complementary(end, other):
                 return other
     return None
 
 
-def _complementary(end: End, other: End) -> bool:
+def _is_complementary(end: ProcessEnd, other: ProcessEnd) -> bool:
     """
     Whether one knows the exit and the other does not, or both tell of the same signal.
     """
-    if other.whose.contradicts(end.whose):
+    if other.identity.conflicts_with(end.identity):
         return False
     if end.exit_known and other.exit_known:
         return end.signal == other.signal and end.status == other.status
     return end.exit_known or other.exit_known
 
 
-def _may_be_one(end: End, other: End, lifetimes: Lifetimes) -> bool:
+def _may_be_one(end: ProcessEnd, other: ProcessEnd, lifetimes: Lifetimes) -> bool:
     """
     Nothing contradicts it; a container's pids are not the kernel's, so these may differ.
     """
-    if end.exit_known and other.exit_known and end.signal != other.signal and _is_of_service(end):
+    if end.exit_known and other.exit_known and end.signal != other.signal and _is_service_only(end):
         return False
-    if _is_kernels(end) != _is_kernels(other) and any(each.polite or each.asked for each in (end, other)):
+    if _is_kernel_only(end) != _is_kernel_only(other) and any(
+        each.deregistered or each.stop_requested for each in (end, other)
+    ):
         return False  # what leaves in order needs no kernel, and it keeps no account of what nannies kill
     if _outlived(end, other, lifetimes) or _outlived(other, end, lifetimes):
         return False
-    if not other.whose.contradicts(end.whose):
+    if not other.identity.conflicts_with(end.identity):
         return True
-    kernel = _is_kernels(end) != _is_kernels(other)
-    one, two = evolve(end.whose, pid=None), evolve(other.whose, pid=None)
-    return kernel and end.signal == other.signal and not one.contradicts(two)
+    kernel = _is_kernel_only(end) != _is_kernel_only(other)
+    one, two = evolve(end.identity, pid=None), evolve(other.identity, pid=None)
+    return kernel and end.signal == other.signal and not one.conflicts_with(two)
 
 
-def _apart_s(one: End, two: End) -> float:
+def _end_distance_s(one: ProcessEnd, two: ProcessEnd) -> float:
     """
     Seconds between the two, each from the first to the last that is told of it.
 
@@ -194,36 +198,36 @@ def _apart_s(one: End, two: End) -> float:
     """
     if one.when is None or two.when is None:
         return 0.0
-    (one_from, one_to), (two_from, two_to) = _span(one), _span(two)
+    (one_from, one_to), (two_from, two_to) = _time_span(one), _time_span(two)
     return max(0.0, one_from - two_to, two_from - one_to)
 
 
-def _span(end: End) -> tuple[float, float]:
+def _time_span(end: ProcessEnd) -> tuple[float, float]:
     times = [end.when or 0.0]
-    for each in end.marks if end.asked else ():
+    for each in end.marks if end.stop_requested else ():
         if each.when is not None:
             waited_s = decimal(each.captures.get("seconds")) if each.owner == STILL_ALIVE else None
             times += [each.when, each.when - (waited_s or 0.0)]
     return min(times), max(times)
 
 
-def _is_kernels(end: End) -> bool:
+def _is_kernel_only(end: ProcessEnd) -> bool:
     """
     Whether only the kernel tells of it.
     """
-    return _KERNEL in end.noticed and len(end.noticed) == 1
+    return _KERNEL in end.reporters and len(end.reporters) == 1
 
 
-def _outlived(other: End, kernels: End, lifetimes: Lifetimes) -> bool:
+def _outlived(other: ProcessEnd, kernels: ProcessEnd, lifetimes: Lifetimes) -> bool:
     """
     Whether one spoke after all that the kernel tells of the other.
     """
-    if not _is_kernels(kernels) or _is_kernels(other):
+    if not _is_kernel_only(kernels) or _is_kernel_only(other):
         return False
     return all(lifetimes.outlived(addresses(other), line, other.when) for line in kernels.marks)
 
 
-def _is_of_service(end: End) -> bool:
+def _is_service_only(end: ProcessEnd) -> bool:
     """
     Whether only who started the process says how it ended.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from attrs import define, field
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import NOBODY, Identity
+from workerdiag.model.evidence import NO_IDENTITY, Identity
 from workerdiag.model.numerals import whole
 
 #: SIGILL, SIGABRT, SIGBUS, SIGFPE and SIGSEGV, as Linux numbers them.
@@ -18,25 +18,25 @@ _FAULTS = (4, 6, 7, 8, 11)
 
 
 @define(eq=False)
-class End:
+class ProcessEnd:
     """
     The end of one process, so far as known.
     """
 
-    whose: Identity = NOBODY
+    identity: Identity = NO_IDENTITY
     #: What others call the same process: a kernel sees another pid than a container.
     aliases: list[Identity] = field(factory=list)
     when: float | None = None
     signal: int | None = None
     status: int | None = None
     #: Somebody asked it to stop.
-    asked: bool = False
+    stop_requested: bool = False
     #: It took leave of the scheduler in order.
-    polite: bool = False
+    deregistered: bool = False
     #: It is certain that a process ended, or was lost unasked.
     lost: bool = False
     reason: str | None = None
-    noticed: dict[str, None] = field(factory=dict)
+    reporters: dict[str, None] = field(factory=dict)
     marks: list[Match] = field(factory=list)
     restarted: bool = False
     _last_lines: dict[str, int] = field(factory=dict, init=False)
@@ -55,23 +55,23 @@ class End:
         """
         return self.signal in _FAULTS
 
-    def shares(self, whose: Identity) -> bool:
+    def same_process(self, identity: Identity) -> bool:
         """
-        Whether *whose* names this very process.
+        Whether *identity* names this very process.
         """
-        return any(each.shares(whose) for each in (self.whose, *self.aliases))
+        return any(each.same_process(identity) for each in (self.identity, *self.aliases))
 
     def has_pid(self, pid: int | None) -> bool:
         """
         Whether *pid* is one of its numbers: kernels know processes by nothing else.
         """
-        return pid is not None and any(each.pid == pid for each in (self.whose, *self.aliases))
+        return pid is not None and any(each.pid == pid for each in (self.identity, *self.aliases))
 
-    def contradicts(self, whose: Identity) -> bool:
+    def conflicts_with(self, identity: Identity) -> bool:
         """
-        Whether *whose* cannot be this process, by any of its names.
+        Whether *identity* cannot be this process, by any of its names.
         """
-        return all(each.contradicts(whose) for each in (self.whose, *self.aliases))
+        return all(each.conflicts_with(identity) for each in (self.identity, *self.aliases))
 
     def last_line(self, origin: str) -> int:
         """
@@ -79,50 +79,50 @@ class End:
         """
         return self._last_lines.get(origin, 0)
 
-    def take(self, mark: Match, *, noticed: str) -> None:
+    def learn_from(self, mark: Match, *, reporters: str) -> None:
         """
         Learn what *mark* says.
         """
-        self.whose = self.whose.joined(mark.whose)
+        self.identity = self.identity.merged_with(mark.identity)
         if self.when is None or (mark.role == "death" and mark.when is not None):
             self.when = mark.when
         self.signal = self.signal if self.signal is not None else whole(mark.captures.get("signal"))
         if self.signal is None and mark.role == "death":
-            self._take_status(whole(mark.captures.get("status")))
+            self._learn_status(whole(mark.captures.get("status")))
         self.reason = self.reason or mark.captures.get("reason") or mark.captures.get("stimulus")
-        self.noticed[noticed] = None
-        self.file(mark)
+        self.reporters[reporters] = None
+        self.attach(mark)
 
-    def file(self, mark: Match) -> None:
+    def attach(self, mark: Match) -> None:
         """
         Keep *mark* with this end.
         """
         self.marks.append(mark)
         self._last_lines[mark.origin] = max(mark.last_line, self._last_lines.get(mark.origin, 0))
 
-    def _take_status(self, status: int | None) -> None:
+    def _learn_status(self, status: int | None) -> None:
         """
         A status of 128 + n is how shells and containers word signal n.
         """
-        if status is not None and 128 < status < 128 + 65 and status != 255 and not self.whose.pid:
+        if status is not None and 128 < status < 128 + 65 and status != 255 and not self.identity.pid:
             self.signal = status - 128
         elif status is not None:
             self.status = status
 
-    def absorb(self, other: End) -> None:
+    def absorb(self, other: ProcessEnd) -> None:
         """
         Both are the same process.
         """
-        self.aliases += [other.whose, *other.aliases]
-        self.whose = self.whose.joined(other.whose)
+        self.aliases += [other.identity, *other.aliases]
+        self.identity = self.identity.merged_with(other.identity)
         self.when = self.when if self.when is not None else other.when
         if not self.exit_known:
             self.signal, self.status = other.signal, other.status
-        self.asked = self.asked or other.asked
-        self.polite = self.polite or other.polite
+        self.stop_requested = self.stop_requested or other.stop_requested
+        self.deregistered = self.deregistered or other.deregistered
         self.lost = self.lost or other.lost
         self.reason = self.reason or other.reason
-        self.noticed.update(other.noticed)
+        self.reporters.update(other.reporters)
         for mark in other.marks:
-            self.file(mark)
+            self.attach(mark)
         self.restarted = self.restarted or other.restarted

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from math import inf
 
-from workerdiag.correlation.process_end import End
+from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.correlation.stop_requests import REGISTRATIONS
 from workerdiag.model.diagnosis import Match
 
@@ -45,7 +45,7 @@ class Lifetimes:
         self._joined: dict[str, list[float]] = {}
         self._spoke: dict[str, list[float]] = {}
         for mark in marks:
-            worker = mark.whose.worker
+            worker = mark.identity.worker
             if worker is None or mark.when is None or mark.owner not in _SPOKEN:
                 continue
             self._spoke.setdefault(worker, []).append(mark.when)
@@ -80,11 +80,11 @@ class Lifetimes:
         return place < len(spoke) and spoke[place] < last
 
 
-def addresses(end: End) -> Sequence[str]:
+def addresses(end: ProcessEnd) -> Sequence[str]:
     """
     The addresses of the worker that ended.
     """
-    names = (whose.worker for whose in (end.whose, *end.aliases))
+    names = (identity.worker for identity in (end.identity, *end.aliases))
     return tuple(dict.fromkeys(each for each in names if each is not None))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import inf
 
-from workerdiag.correlation.process_end import End
+from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity
 
@@ -28,12 +28,12 @@ ORDER_S = 300.0
 #: The same in lines of one log, where nothing has a time.
 ORDER_LINES = 400
 
-_LISTED = re.compile(r"[(\[{]([^()\[\]{}=]*)[)\]}]\s*$")
+_WORKER_LIST = re.compile(r"[(\[{]([^()\[\]{}=]*)[)\]}]\s*$")
 #: A message that is quoted with so many characters was cut there.
 _CUT_CHARS = 600
 
 
-class Orders:
+class StopRequests:
     """
     What the landmarks of an incident tell of retirements, and of when workers joined.
 
@@ -44,36 +44,36 @@ class Orders:
     def __init__(self, marks: Mapping[str, Sequence[Match]]) -> None:
         self._joined: dict[str, list[Match]] = {}
         for each in (mark for owner in REGISTRATIONS for mark in marks.get(owner, ())):
-            self._joined.setdefault(each.whose.worker or "", []).append(each)
+            self._joined.setdefault(each.identity.worker or "", []).append(each)
         self._retirements: dict[tuple[str, int], list[Match]] = {}
         for each in marks.get(RETIREMENT, ()):
             self._retirements.setdefault((each.origin, each.line), []).append(each)
         self._kept: dict[str, list[Match]] = {}
         for each in marks.get("scheduler.could-not-retire", ()):
-            self._kept.setdefault(each.whose.worker or "", []).append(each)
+            self._kept.setdefault(each.identity.worker or "", []).append(each)
 
     def had_joined(self, match: Match) -> bool:
         """
         Whether the worker that *match* names had registered before, in the same log.
         """
-        joined = self._joined.get(match.whose.worker or "", ())
+        joined = self._joined.get(match.identity.worker or "", ())
         return any(each.origin == match.origin and each.line < match.line for each in joined)
 
-    def has_joined_between(self, worker: str, end: End, match: Match) -> bool:
+    def has_joined_between(self, worker: str, end: ProcessEnd, match: Match) -> bool:
         """
         Whether a worker of the same address joined after *end* and before *match*.
         """
         joined = self._joined.get(worker, ())
         return any(_is_after(each, end) and not _is_older(match, each) for each in joined)
 
-    def are_for_another(self, sign: Match, end: End) -> bool:
+    def is_for_other_worker(self, sign: Match, end: ProcessEnd) -> bool:
         """
         Whether a sign of a stop was not meant for the worker that ended.
 
         It names another one, stands in an order to others, or was there before this one joined.
         """
-        worker = end.whose.worker
-        if sign.whose.worker and worker and sign.whose.worker != worker:
+        worker = end.identity.worker
+        if sign.identity.worker and worker and sign.identity.worker != worker:
             return True
         joined = self._joined.get(worker, ()) if worker else ()
         if any(_is_older(sign, each) for each in joined if not _is_after(each, end)):
@@ -81,9 +81,9 @@ class Orders:
         there = self._retirements.get((sign.origin, sign.line), ())
         if there and self._stayed(worker, sign, end):
             return True
-        return any(not may_retire(each, end.whose) for each in there)
+        return any(not may_retire(each, end.identity) for each in there)
 
-    def _stayed(self, worker: str | None, order: Match, end: End) -> bool:
+    def _stayed(self, worker: str | None, order: Match, end: ProcessEnd) -> bool:
         """
         Whether the scheduler said between the order and the end that it could not retire the worker.
         """
@@ -116,7 +116,7 @@ def restarted(order: Match) -> frozenset[str]:
     return workers if str(len(workers)) == count else frozenset()
 
 
-def is_in_force(order: Match, end: End) -> bool:
+def is_in_force(order: Match, end: ProcessEnd) -> bool:
     """
     Whether *order* was given so shortly before *end* that it can have brought it about.
     """
@@ -135,19 +135,19 @@ def _split(listed: str) -> frozenset[str]:
     return frozenset(each.strip(" '\"") for each in listed.split(",")) - {""}
 
 
-def may_retire(order: Match, whose: Identity) -> bool:
+def may_retire(order: Match, identity: Identity) -> bool:
     """
     Whether a retirement, which lists addresses or names of workers, may be of this one.
     """
-    listed = _listed(order.captures.get("worker"), order.text)
-    if not listed or whose.worker is None or whose.worker in listed or whose.name in listed:
+    listed = _retired_workers(order.captures.get("worker"), order.text)
+    if not listed or identity.worker is None or identity.worker in listed or identity.name in listed:
         return True
-    return whose.name is None and not all("://" in each for each in listed)
+    return identity.name is None and not all("://" in each for each in listed)
 
 
 @lru_cache(maxsize=10_000)
-def _listed(worker: str | None, text: str) -> frozenset[str]:
-    found = _LISTED.search(text)
+def _retired_workers(worker: str | None, text: str) -> frozenset[str]:
+    found = _WORKER_LIST.search(text)
     retired = worker or (found[1] if found and len(text) < _CUT_CHARS else "")
     return _split(retired)
 
@@ -161,7 +161,7 @@ def _is_older(sign: Match, joined: Match) -> bool:
     return sign.when is not None and joined.when is not None and sign.when < joined.when - _JOIN_SLACK_S
 
 
-def _is_after(joined: Match, end: End) -> bool:
+def _is_after(joined: Match, end: ProcessEnd) -> bool:
     """
     Whether a worker joined after *end*: one of the same address, which fixed ports give again.
     """

@@ -13,10 +13,10 @@ from attrs import evolve, frozen
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
 from workerdiag.matching.scan.database import available
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.patterns import Witness
-from workerdiag.matching.scan.work_budget import Work, never
+from workerdiag.matching.scan.patterns import MatchObserver
+from workerdiag.matching.scan.work_budget import WorkBudget, never
 from workerdiag.matching.text.recognition import Recognition
-from workerdiag.matching.text.year_inference import in_known_years
+from workerdiag.matching.text.year_inference import infer_years
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.rules import Cause, EventSign, ExceptionSign, LandmarkSign, Rulebook, Sign
@@ -27,7 +27,7 @@ _Signs = list[tuple[Cause, _S]]
 #: However late it is, the clock is asked so many times before: the first messages are always looked at.
 _ALWAYS = 20
 #: Topics whose signs are remembered; each worker's address may be one.
-_MOST_TOPICS = 1000
+_MAX_TOPICS = 1000
 
 #: What events mean for a worker's life (distributed: scheduler.py, worker.py, nanny.py; 2024.8.1+).
 _ROLE_OF_ACTION: Mapping[str, str] = {
@@ -44,7 +44,7 @@ _ROLE_OF_ACTION: Mapping[str, str] = {
 
 
 @frozen
-class Found:
+class SearchResult:
     """
     What shows in the evidence, and how much of it was not searched.
     """
@@ -57,21 +57,21 @@ def match(
     evidence: Iterable[Evidence],
     book: Rulebook,
     matcher: Matcher | None = None,
-    witness: Witness | None = None,
+    observer: MatchObserver | None = None,
 ) -> list[Match]:
     """
     Every landmark and every sign that shows, in the order of the evidence: `search` without hurry.
     """
-    return search(evidence, book, matcher, witness).matches
+    return search(evidence, book, matcher, observer).matches
 
 
 def search(
     evidence: Iterable[Evidence],
     book: Rulebook,
     matcher: Matcher | None = None,
-    witness: Witness | None = None,
+    observer: MatchObserver | None = None,
     out_of_time: Callable[[], bool] = never,
-) -> Found:
+) -> SearchResult:
     """
     Every landmark and every sign that shows, in the order of the evidence.
 
@@ -79,38 +79,43 @@ def search(
         evidence: Chunks of one log must follow each other.
         book: Whose signs to look for.
         matcher: The compiled patterns of *book*, where the caller keeps them.
-        witness: Is told where in log text something was found.
+        observer: Is told where in log text something was found.
         out_of_time: Whether time is up; from then on, evidence is only counted.
     """
     matcher = matcher or Matcher(book)
-    asked = count()
+    event_count = count()
 
     def is_late() -> bool:
-        return next(asked) >= _ALWAYS and out_of_time()
+        return next(event_count) >= _ALWAYS and out_of_time()
 
-    events, exceptions = _EventSigns(_usable(book, EventSign, matcher)), _usable(book, ExceptionSign, matcher)
+    events, exceptions = (
+        _EventSignIndex(_usable_signs(book, EventSign, matcher)),
+        _usable_signs(book, ExceptionSign, matcher),
+    )
     found: list[Match] = []
     gaps: list[Gap] = []
-    beside = Work(out_of_time=is_late)  # for all that is not text
-    for origin, pieces in groupby(evidence, key=_origin):
+    other_matches = WorkBudget(out_of_time=is_late)  # for all that is not text
+    for origin, pieces in groupby(evidence, key=_chunk_origin):
         if origin is not None:
-            work = Work(out_of_time=is_late, is_over=out_of_time, is_late=is_late())
+            work = WorkBudget(out_of_time=is_late, is_over=out_of_time, is_late=is_late())
             chunks = (piece for piece in pieces if isinstance(piece, LogChunk))
             known = Recognition()
-            found += matcher.matches(known.passing(chunks), witness, work)
-            found += known.found()
+            found += matcher.matches(known.tee(chunks), observer, work)
+            found += known.matches()
             gaps += work.gaps(f"log {origin}", "bytes of its text")
             continue
         for piece in pieces:
-            if isinstance(piece, Event | ExceptionFacts) and not beside.has_time():
-                beside.late_bytes += 1
+            if isinstance(piece, Event | ExceptionFacts) and not other_matches.has_time():
+                other_matches.late_bytes += 1
             elif isinstance(piece, Event):
-                found += _of_event(piece, events)
+                found += _event_matches(piece, events)
             elif isinstance(piece, ExceptionFacts):
-                found += _of_exception(piece, exceptions)
-    gaps += beside.gaps("scheduler events", "events")
-    found = in_known_years(found)
-    return Found(found + list(_of_landmarks(found, _usable(book, LandmarkSign, matcher))), gaps)
+                found += _exception_matches(piece, exceptions)
+    gaps += other_matches.gaps("scheduler events", "events")
+    found = infer_years(found)
+    return SearchResult(
+        found + list(_landmark_sign_matches(found, _usable_signs(book, LandmarkSign, matcher))), gaps
+    )
 
 
 def pattern_texts(sign: Sign) -> tuple[str, ...]:
@@ -139,11 +144,11 @@ def engine_notes() -> tuple[str, ...]:
     )
 
 
-def _origin(piece: Evidence) -> str | None:
+def _chunk_origin(piece: Evidence) -> str | None:
     return piece.origin if isinstance(piece, LogChunk) else None
 
 
-class _EventSigns:
+class _EventSignIndex:
     """
     Signs of events by the topics that they are for: of thousands of events most are of a few topics.
     """
@@ -159,69 +164,71 @@ class _EventSigns:
         The signs for events of *topic*.
         """
         if topic not in self._of_topic:
-            if len(self._of_topic) > _MOST_TOPICS:
+            if len(self._of_topic) > _MAX_TOPICS:
                 self._of_topic.clear()
             self._of_topic[topic] = [
                 each
                 for wanted, signs in self._of_pattern.items()
-                if pattern(wanted).covers(topic) or (wanted == "worker" and "://" in topic)
+                if pattern(wanted).matches_whole(topic) or (wanted == "worker" and "://" in topic)
                 for each in signs
             ]
         return self._of_topic[topic]
 
 
-def _of_event(event: Event, signs: _EventSigns) -> Iterator[Match]:
-    said = {key: str(value) for key, value in event.fields.items() if value is not None}
-    action = said.get("action") or event.topic
+def _event_matches(event: Event, signs: _EventSignIndex) -> Iterator[Match]:
+    values = {key: str(value) for key, value in event.fields.items() if value is not None}
+    action = values.get("action") or event.topic
 
-    def found(owner: str, sign: str, role: str) -> Match:
+    def make_match(owner: str, sign: str, role: str) -> Match:
         return Match(
             owner=owner,
             sign=sign,
             role=role,
-            text=event.say()[:600],
-            captures=said,
+            text=event.describe()[:600],
+            captures=values,
             origin=f"event {event.topic}",
             when=event.when,
-            whose=event.whose,
+            identity=event.identity,
         )
 
-    yield found(f"event.{action}", "", _ROLE_OF_ACTION.get(action, "event"))
+    yield make_match(f"event.{action}", "", _ROLE_OF_ACTION.get(action, "event"))
     for cause, sign in signs.of(event.topic):
-        if _event_shows(sign, event, said):
-            yield found(cause.id, sign.name, "sign")
+        if _event_fits(sign, event, values):
+            yield make_match(cause.id, sign.name, "sign")
 
 
-def _event_shows(sign: EventSign, event: Event, said: Mapping[str, str]) -> bool:
-    if any(key not in said or not pattern(text).covers(said[key]) for key, text in sign.where.items()):
+def _event_fits(sign: EventSign, event: Event, values: Mapping[str, str]) -> bool:
+    if any(
+        key not in values or not pattern(text).matches_whole(values[key]) for key, text in sign.where.items()
+    ):
         return False
-    return all(_number(event.fields.get(key)) >= least for key, least in sign.at_least.items())
+    return all(_float_or_minus_inf(event.fields.get(key)) >= least for key, least in sign.at_least.items())
 
 
-def _number(value: object) -> float:
+def _float_or_minus_inf(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) else float("-inf")
 
 
-def _of_exception(facts: ExceptionFacts, signs: _Signs[ExceptionSign]) -> Iterator[Match]:
+def _exception_matches(facts: ExceptionFacts, signs: _Signs[ExceptionSign]) -> Iterator[Match]:
     for cause, sign in signs:
-        named = not sign.types or any(_is_type(facts.type, each) for each in sign.types)
-        worded = sign.pattern is None or pattern(sign.pattern).search(facts.text) is not None
-        placed = sign.from_task is None or sign.from_task == facts.from_task
-        if named and worded and placed:
+        is_type = not sign.types or any(_is_type(facts.type, each) for each in sign.types)
+        is_text = sign.pattern is None or pattern(sign.pattern).search(facts.text) is not None
+        is_relation = sign.from_task is None or sign.from_task == facts.from_task
+        if is_type and is_text and is_relation:
             first = facts.text.strip().splitlines()[0] if facts.text.strip() else ""
             yield Match(
                 owner=cause.id,
                 sign=sign.name,
                 role="sign",
                 text=f"{facts.type.rpartition('.')[2]}: {first}"[:600],
-                captures=_captures(sign, facts),
+                captures=_exception_captures(sign, facts),
                 origin="exception",
                 when=facts.when,
-                whose=facts.whose,
+                identity=facts.identity,
             )
 
 
-def _captures(sign: ExceptionSign, facts: ExceptionFacts) -> dict[str, str]:
+def _exception_captures(sign: ExceptionSign, facts: ExceptionFacts) -> dict[str, str]:
     found = pattern(sign.pattern).search(facts.text) if sign.pattern else None
     return {key: value for key, value in found.groupdict().items() if value} if found else {}
 
@@ -230,7 +237,7 @@ def _is_type(actual: str, wanted: str) -> bool:
     return actual == wanted or actual.rpartition(".")[2] == wanted
 
 
-def _of_landmarks(found: Iterable[Match], signs: _Signs[LandmarkSign]) -> Iterator[Match]:
+def _landmark_sign_matches(found: Iterable[Match], signs: _Signs[LandmarkSign]) -> Iterator[Match]:
     """
     Signs that are a landmark whose captures fit.
     """
@@ -239,11 +246,13 @@ def _of_landmarks(found: Iterable[Match], signs: _Signs[LandmarkSign]) -> Iterat
         of_mark.setdefault(sign.landmark, []).append((cause, sign))
     for mark in found:
         for cause, sign in of_mark.get(mark.owner, ()) if not mark.sign else ():
-            if all(pattern(text).covers(mark.captures.get(key, "")) for key, text in sign.where.items()):
+            if all(
+                pattern(text).matches_whole(mark.captures.get(key, "")) for key, text in sign.where.items()
+            ):
                 yield evolve(mark, owner=cause.id, sign=sign.name, role="sign")
 
 
-def _usable(book: Rulebook, kind: type[_S], matcher: Matcher) -> _Signs[_S]:
+def _usable_signs(book: Rulebook, kind: type[_S], matcher: Matcher) -> _Signs[_S]:
     """
     The signs of one kind whose patterns can be run; of the others the matcher takes note.
     """

@@ -30,7 +30,7 @@ _PATTERN_BYTES = 2**20
 _SET_BYTES = 4 * 2**20
 
 
-class Generation:
+class ForkGeneration:
     """
     Which of a line of processes this is, each forked by the one before.
 
@@ -51,10 +51,10 @@ class Generation:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Generation.begin)
+    os.register_at_fork(after_in_child=ForkGeneration.begin)
 
 
-class Found(Protocol):
+class RegexMatch(Protocol):
     """
     One match: where, and what was captured.
     """
@@ -81,7 +81,7 @@ class BadPatternError(ValueError):
     """
 
 
-class _AsciiFound:
+class _AsciiMatch:
     """
     A match in ASCII text, where an offset in bytes is one in characters.
     """
@@ -103,7 +103,7 @@ class _AsciiFound:
         return {name: value.decode() if value is not None else None for name, value in groups}
 
 
-class _ShiftedFound:
+class _ShiftedMatch:
     """
     A match in a piece of a longer text.
     """
@@ -139,44 +139,46 @@ class Pattern:
         self._names = tuple((name.decode() if isinstance(name, bytes) else name, at) for name, at in groups)
 
     def _compile(self) -> None:
-        self._made_in = Generation.now
+        self._made_in = ForkGeneration.now
         # google-re2 converts the offsets of str one by one; most log text is ASCII and needs none of it
-        self._ascii = _compiled(self.text.encode()) if re2 is not None and self.text.isascii() else None
+        self._ascii = (
+            _compile_pattern(self.text.encode()) if re2 is not None and self.text.isascii() else None
+        )
         self._unicode: Any = None
 
-    def search(self, text: str) -> Found | None:
+    def search(self, text: str) -> RegexMatch | None:
         """
         The first match in *text*, or None.
         """
         return next(self.finditer(text), None)
 
-    def finditer(self, text: str) -> Iterator[Found]:
+    def finditer(self, text: str) -> Iterator[RegexMatch]:
         """
         All matches, left to right, not overlapping.
         """
-        if self._made_in != Generation.now:
+        if self._made_in != ForkGeneration.now:
             self._compile()
         if self._ascii is not None and text.isascii():
             for match in self._ascii.finditer(text.encode()):
-                yield _AsciiFound(match, self._names)
+                yield _AsciiMatch(match, self._names)
         elif re2 is not None:
             yield from self._any().finditer(text)
         else:
             yield from self._in_pieces(text)
 
-    def _in_pieces(self, text: str) -> Iterator[Found]:
+    def _in_pieces(self, text: str) -> Iterator[RegexMatch]:
         found: set[int] = set()
         for at in range(0, max(1, len(text)), _GUARD_CHARS - _OVERLAP_CHARS):
             for match in self._any().finditer(text[at : at + _GUARD_CHARS]):
                 if at + match.start() not in found:
                     found.add(at + match.start())
-                    yield _ShiftedFound(match, at)
+                    yield _ShiftedMatch(match, at)
 
-    def covers(self, text: str) -> bool:
+    def matches_whole(self, text: str) -> bool:
         """
         Whether the pattern matches the whole of *text*.
         """
-        if self._made_in != Generation.now:
+        if self._made_in != ForkGeneration.now:
             self._compile()
         if self._ascii is not None and text.isascii():
             return self._ascii.fullmatch(text.encode()) is not None
@@ -187,7 +189,7 @@ class Pattern:
         The form that takes any text, compiled when first needed.
         """
         if self._unicode is None:
-            self._unicode = _compiled(self.text)
+            self._unicode = _compile_pattern(self.text)
         return self._unicode
 
 
@@ -235,7 +237,7 @@ def _options(most_bytes: int | None = None) -> Any:
     return options
 
 
-def _compiled(text: str | bytes) -> Any:
+def _compile_pattern(text: str | bytes) -> Any:
     try:
         if re2 is None:
             return re.compile(text, re.IGNORECASE)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from attrs import field, frozen
 from attrs.validators import and_, ge, in_, le
 
-from workerdiag.model.evidence import NOBODY, Gap, Identity
-from workerdiag.model.normalize import plain
+from workerdiag.model.evidence import NO_IDENTITY, Gap, Identity
+from workerdiag.model.normalize import normalize_fields
 from workerdiag.model.rules import VERDICTS
 
 #: Shape of the JSON form; one more whenever a reader could notice.
@@ -24,9 +24,9 @@ JSON_SCHEMA = 1
 #: given is known.
 OUTCOMES = ("explained", "no-death", "unknown", "no-evidence")
 #: Role of a match that only says whose log it is.
-RECOGNISED = "recognised"
+RECOGNITION_ROLE = "recognised"
 
-_share = and_(ge(0.0), le(1.0))
+_probability = and_(ge(0.0), le(1.0))
 
 
 @frozen(kw_only=True)
@@ -53,12 +53,12 @@ class Match:
     when: float | None = None
     #: Whether the text gives no year (syslog), so that one was assumed.
     year_assumed: bool = False
-    whose: Identity = NOBODY
+    identity: Identity = NO_IDENTITY
     #: Whether it stands in the report of a failed task ("Compute Failed"), which kills nobody.
     in_task: bool = False
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Clue:
     """
     One piece of evidence as a report shows it.
@@ -74,7 +74,7 @@ class Clue:
     times: int = field(default=1, validator=ge(1))
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Advice:
     """
     A mitigation, with its numbers filled in from this death.
@@ -86,7 +86,7 @@ class Advice:
     example: str = ""
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class RankedCause:
     """
     A cause with how likely it is, and why.
@@ -98,7 +98,7 @@ class RankedCause:
     family: str
     why: str
     #: Chance from 0 to 1; all causes and ``unknown_probability`` sum to 1.
-    probability: float = field(validator=_share)
+    probability: float = field(validator=_probability)
     evidence: tuple[Clue, ...] = ()
     against: tuple[Clue, ...] = ()
     #: Signs that could not be checked, with the place that was not looked at.
@@ -107,21 +107,21 @@ class RankedCause:
     references: tuple[str, ...] = ()
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Death:
     """
     One worker process that ended, or that the scheduler lost.
     """
 
-    whose: Identity
+    identity: Identity
     when: float | None = None
     #: Signal or exit status, where anybody said.
     signal: int | None = None
     status: int | None = None
     #: Whether somebody asked it to stop.
-    asked: bool = False
+    stop_requested: bool = False
     #: How it was noticed: ``nanny log``, ``scheduler log``, ``exception``, ...
-    noticed: tuple[str, ...] = ()
+    reporters: tuple[str, ...] = ()
     #: Reason or stimulus given, as Dask words it.
     reason: str | None = None
     #: Tasks that were assigned to it when it died, and those known to be executing.
@@ -136,7 +136,7 @@ class Death:
     probability: float = 0.0
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Blame:
     """
     Who has to change something.
@@ -150,7 +150,7 @@ class Blame:
     fairly_blamed: bool | None = None
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class NextStep:
     """
     One look that would settle more than it costs.
@@ -161,10 +161,10 @@ class NextStep:
     permission: str = ""
     until: str = ""
     #: Causes it would tell apart.
-    settles: tuple[str, ...] = ()
+    distinguishes: tuple[str, ...] = ()
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Decision:
     """
     For callers that act without reading.
@@ -181,7 +181,7 @@ class Decision:
     platform_fault: bool | None = None
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Findings:
     """
     Everything that was concluded about one incident.
@@ -191,7 +191,7 @@ class Findings:
     #: One sentence: what happened, also when nothing died.
     summary: str
     causes: tuple[RankedCause, ...] = ()
-    unknown_probability: float = field(default=1.0, validator=_share)
+    unknown_probability: float = field(default=1.0, validator=_probability)
     deaths: tuple[Death, ...] = ()
     blame: Blame = Blame()
     next_steps: tuple[NextStep, ...] = ()

@@ -9,7 +9,7 @@ import re
 from workerdiag.model.rules import EventSign, Rulebook
 
 #: Topics under which sources tell what they find; no scheduler has them.
-OWN_TOPICS = frozenset(
+SOURCE_TOPICS = frozenset(
     {
         "batch-job",
         "cgroup",
@@ -24,9 +24,9 @@ OWN_TOPICS = frozenset(
     }
 )
 #: Topics that are asked for anyhow: what is about all workers, and each worker's own.
-_ASKED_ANYHOW = frozenset({"all", "worker"})
+_ALWAYS_QUERIED = frozenset({"all", "worker"})
 #: A scheduler is asked for so many topics at most, whatever packs want.
-MOST_TOPICS = 20
+MAX_TOPICS = 20
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
@@ -36,7 +36,7 @@ def scheduler_topics(book: Rulebook) -> tuple[str, ...]:
 
     A sign that takes any topic asks for none: what it looks for stands among the others.
     """
-    wanted = {
+    topics = {
         topic
         for cause in book.causes
         if cause.status != "deprecated"
@@ -45,4 +45,4 @@ def scheduler_topics(book: Rulebook) -> tuple[str, ...]:
         for topic in sign.topic.split("|")
         if _NAME.fullmatch(topic)
     }
-    return tuple(sorted(wanted - OWN_TOPICS - _ASKED_ANYHOW))[:MOST_TOPICS]
+    return tuple(sorted(topics - SOURCE_TOPICS - _ALWAYS_QUERIED))[:MAX_TOPICS]

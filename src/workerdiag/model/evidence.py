@@ -12,7 +12,7 @@ from typing import Protocol
 from attrs import field, frozen
 from attrs.validators import ge, in_, optional
 
-from workerdiag.model.normalize import plain
+from workerdiag.model.normalize import normalize_fields
 
 #: Who may have written a piece of text. None anywhere means: work it out line by line.
 STREAMS: tuple[str, ...] = ("worker", "nanny", "scheduler", "client", "kernel", "kubernetes", "batch")
@@ -28,7 +28,7 @@ GAP_REASONS: tuple[str, ...] = (
 )
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Identity:
     """
     Whose a fact is. Every part may be unknown; a part that contradicts does not match.
@@ -48,7 +48,7 @@ class Identity:
     #: Which start of the machine it ran in (``/proc/sys/kernel/random/boot_id``).
     boot_id: str | None = None
 
-    def contradicts(self, other: Identity) -> bool:
+    def conflicts_with(self, other: Identity) -> bool:
         """
         Whether both name the same part differently, so that they cannot be one process.
         """
@@ -70,7 +70,7 @@ class Identity:
             return False
         return self.host != other.host
 
-    def shares(self, other: Identity) -> bool:
+    def same_process(self, other: Identity) -> bool:
         """
         Whether a part that names one process (worker address or pid) is equal in both.
         """
@@ -78,7 +78,7 @@ class Identity:
             self.pid is not None and self.pid == other.pid
         )
 
-    def joined(self, other: Identity) -> Identity:
+    def merged_with(self, other: Identity) -> Identity:
         """
         Both together; what *self* knows wins.
         """
@@ -97,10 +97,10 @@ def _is_ip(host: str) -> bool:
     return ":" in host or host.replace(".", "").isdigit()
 
 
-NOBODY = Identity()
+NO_IDENTITY = Identity()
 
 
-def _known_stream(name: str | None) -> str | None:
+def _stream_or_none(name: str | None) -> str | None:
     return name if name in STREAMS else None
 
 
@@ -112,12 +112,12 @@ class LogText:
 
     text: str = field()
     #: Who wrote it; None, and any name that is not of `STREAMS`: work it out line by line.
-    stream: str | None = field(default=None, converter=_known_stream)
+    stream: str | None = field(default=None, converter=_stream_or_none)
     #: Address or name of the worker the text belongs to, where the caller knows it.
     worker: str | None = None
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class LogChunk:
     """
     The next bytes of one log. Chunks of one *origin* follow each other in order.
@@ -127,13 +127,13 @@ class LogChunk:
     origin: str
     data: bytes = field(repr=lambda data: f"<{len(data)} bytes>")
     stream: str | None = field(default=None, validator=optional(in_(STREAMS)))
-    whose: Identity = NOBODY
+    identity: Identity = NO_IDENTITY
     #: Number of its first line in *origin*, where text before it was left out; None: it goes on
     #: where the chunk before ended.
     first_line: int | None = field(default=None, validator=optional(ge(1)))
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class LogLine:
     """
     One logged message: its header line and the lines that continue it.
@@ -150,10 +150,10 @@ class LogLine:
     level: str | None = None
     #: Seconds since the epoch as the text has it (no time zone known); None if not said.
     when: float | None = None
-    whose: Identity = NOBODY
+    identity: Identity = NO_IDENTITY
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Event:
     """
     A record that a scheduler, a platform or an operating system keeps of its own accord.
@@ -166,39 +166,39 @@ class Event:
     #: What is said, flat: strings, numbers, booleans.
     fields: Mapping[str, str | int | float | bool | None] = field(factory=dict, hash=False)
     when: float | None = None
-    whose: Identity = NOBODY
+    identity: Identity = NO_IDENTITY
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """
         The event as one line of text.
         """
-        said = ", ".join(f"{key}={value}" for key, value in self.fields.items())
-        return f"event {self.topic}: {said}" if said else f"event {self.topic}"
+        field_text = ", ".join(f"{key}={value}" for key, value in self.fields.items())
+        return f"event {self.topic}: {field_text}" if field_text else f"event {self.topic}"
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class ProcessExit:
     """
     How one process ended, as its parent or the kernel was told (``man 2 waitpid``).
     """
 
-    whose: Identity
+    identity: Identity
     #: Signal number, if a signal ended it.
     signal: int | None = None
     #: Exit status 0 to 255 (or an NTSTATUS on Windows), if it exited by itself.
     status: int | None = None
     when: float | None = None
     #: Who says so: ``nanny log``, ``kubernetes``, ...
-    said_by: str = ""
+    reporter: str = ""
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class MemoryReading:
     """
     How much memory one worker process held at one moment.
     """
 
-    whose: Identity
+    identity: Identity
     #: Resident set size of the process, in bytes.
     rss_bytes: int | None = None
     #: Limit that was enforced, in bytes; None when unknown or without one.
@@ -206,7 +206,7 @@ class MemoryReading:
     when: float | None = None
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class ExceptionFacts:
     """
     An exception as the caller caught it, without the object.
@@ -223,7 +223,7 @@ class ExceptionFacts:
     task: str | None = None
     allowed_failures: int | None = None
     #: The worker it names (``KilledWorker.last_worker``).
-    whose: Identity = NOBODY
+    identity: Identity = NO_IDENTITY
     #: Tasks really running there at the last heartbeat; None if not known.
     executing: tuple[str, ...] | None = None
     #: How many threads that worker had for tasks.
@@ -232,13 +232,13 @@ class ExceptionFacts:
     when: float | None = None
 
 
-@frozen(kw_only=True, field_transformer=plain)
-class Executing:
+@frozen(kw_only=True, field_transformer=normalize_fields)
+class TasksAtLoss:
     """
     Which tasks one worker had when it was lost: those that ran, and those that only waited there.
     """
 
-    whose: Identity
+    identity: Identity
     #: Keys of the tasks that ran.
     tasks: tuple[str, ...] = ()
     #: Of each of *tasks*, the name of its thread (empty: not known), and for how many seconds it ran.
@@ -261,7 +261,7 @@ class Executing:
     when: float | None = None
 
 
-@frozen(kw_only=True, field_transformer=plain)
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Gap:
     """
     A place that was not, or not wholly, looked at.
@@ -275,19 +275,19 @@ class Gap:
     remedy: str = ""
 
 
-@frozen(kw_only=True, field_transformer=plain)
-class Looked:
+@frozen(kw_only=True, field_transformer=normalize_fields)
+class Inspected:
     """
     A place that was looked at wholly, so that what is absent there counts as absent.
     """
 
     #: ``nanny log``, ``scheduler log``, ``scheduler events``, ``worker log``, ``kernel log``, ...
     place: str
-    whose: Identity = NOBODY
+    identity: Identity = NO_IDENTITY
 
 
 Evidence = (
-    LogChunk | LogLine | Event | ProcessExit | MemoryReading | ExceptionFacts | Executing | Gap | Looked
+    LogChunk | LogLine | Event | ProcessExit | MemoryReading | ExceptionFacts | TasksAtLoss | Gap | Inspected
 )
 
 

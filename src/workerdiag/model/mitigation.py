@@ -12,14 +12,14 @@ from attrs.validators import deep_iterable, deep_mapping, in_, instance_of
 from workerdiag.model.deployment import DEPLOYMENTS
 
 #: What mitigations may quote of a death in braces: its memory, ...
-MEMORY_WORDS = ("rss", "limit", "more_than", "needs_memory", "growth", "percent")
+MEMORY_PLACEHOLDERS = ("rss", "limit", "more_than", "needs_memory", "growth", "percent")
 #: ... where it crashed, if a pattern of the cause captures faulthandler's frames under this name, ...
-STACK = "stack"
-CRASH_WORDS = ("frame", "package")
+STACK_CAPTURE = "stack"
+CRASH_PLACEHOLDERS = ("frame", "package")
 #: ... what is known of the cluster and of a task that was given up, ...
-SETTING_WORDS = ("dashboard", "cluster", "gave_up", "losses", "allowed_failures")
+CLUSTER_PLACEHOLDERS = ("dashboard", "cluster", "gave_up", "losses", "allowed_failures")
 #: ... and captures of these names in the cause's own patterns.
-CAPTURED_WORDS = ("module", "task", "seconds", "path", "port", "address")
+CAPTURE_PLACEHOLDERS = ("module", "task", "seconds", "path", "port", "address")
 
 
 @frozen(kw_only=True)

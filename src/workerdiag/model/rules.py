@@ -34,7 +34,7 @@ LONE_GRADES: Mapping[str, float] = {"moderate": 250.0}
 #: Odds of a cause against "unknown" before anything is seen.
 FREQUENCIES: Mapping[str, float] = {"common": 0.04, "usual": 0.02, "rare": 0.01}
 
-ENDS = ("stopped", "raised", "killed", "crashed", "never-started", "standstill", "disconnected")
+CAUSE_ENDS = ("stopped", "raised", "killed", "crashed", "never-started", "standstill", "disconnected")
 VERDICTS = (
     "task",
     "other-task",
@@ -45,8 +45,8 @@ VERDICTS = (
     "nobody",
     "unknown",
 )
-RETRIES = ("safe", "unsafe", "unknown")
-STATUSES = ("experimental", "stable", "deprecated")
+RETRY_VERDICTS = ("safe", "unsafe", "unknown")
+RULE_STATUSES = ("experimental", "stable", "deprecated")
 #: What a landmark marks: ``death`` a process ended, ``ended`` it closed itself unasked, ``closed``
 #: it closed and nobody says why,
 #: ``stop`` somebody asked it to stop, ``removal`` the scheduler let go of it, ``goodbye`` it
@@ -58,7 +58,7 @@ STATUSES = ("experimental", "stable", "deprecated")
 #: writer calls an error, ``failure`` something failed that kills no worker, ``harmless`` what only looks
 #: like trouble, ``leave`` a worker's command ended in order, ``deployment`` how the cluster was
 #: brought up, ``note`` what is said by the way, for signs to refer to.
-ROLES = (
+LANDMARK_ROLES = (
     "death",
     "ended",
     "closed",
@@ -195,7 +195,7 @@ class AbsentSign:
     landmarks: tuple[str, ...]
     grade: str = field(validator=_grade)
     #: The place that must have been looked at: ``nanny log``, ``scheduler events``, ...
-    looked: str
+    inspected: str
     event: str = ""
 
 
@@ -254,12 +254,12 @@ class Cause:
     #: What happens, and why, for a data scientist.
     why: str
     #: How it ends the worker; ``stopped`` is a deliberate stop, ``standstill`` kills nobody.
-    ends: str = field(validator=in_(ENDS))
+    ends: str = field(validator=in_(CAUSE_ENDS))
     blame: str = field(validator=in_(VERDICTS))
-    retry: str = field(validator=in_(RETRIES))
+    retry: str = field(validator=in_(RETRY_VERDICTS))
     retry_advice: str = ""
     frequency: str = field(default="usual", validator=in_(tuple(FREQUENCIES)))
-    status: str = field(default="stable", validator=in_(STATUSES))
+    status: str = field(default="stable", validator=in_(RULE_STATUSES))
     #: Why it is deprecated, and what to use instead.
     deprecated_because: str = ""
     successor: str = ""
@@ -295,7 +295,7 @@ class Landmark:
 
     id: str = field(validator=matches_re(r"[a-z0-9-]+\.[a-z0-9-]+"))
     revision: int = field(default=1, validator=ge(1))
-    role: str = field(validator=in_(ROLES))
+    role: str = field(validator=in_(LANDMARK_ROLES))
     pattern: str
     #: Whether the pattern is searched in ``logger - LEVEL - message`` and not in the message alone.
     in_header: bool = False

@@ -16,7 +16,7 @@ from attrs import field, frozen
 from workerdiag.model.evidence import Identity
 
 #: Who may speak of a place, the closest to the dead process first.
-ROLES: tuple[str, ...] = ("worker", "nanny", "neighbour", "scheduler", "client")
+LOCATION_ROLES: tuple[str, ...] = ("worker", "nanny", "neighbour", "scheduler", "client")
 
 
 @frozen(kw_only=True)
@@ -25,7 +25,7 @@ class Victim:
     A worker that is gone, as Dask knew it.
     """
 
-    whose: Identity
+    identity: Identity
     #: When it was found to be gone, seconds since the epoch by the scheduler's clock.
     when: float | None = None
     #: When it had joined, by the same clock.
@@ -33,7 +33,7 @@ class Victim:
 
 
 @frozen(kw_only=True)
-class Place:
+class Location:
     """
     What one process says of the machine, container and job that it runs in.
     """
@@ -41,7 +41,7 @@ class Place:
     #: One of `ROLES`; a ``neighbour`` is another worker's nanny on the same host.
     role: str
     #: The process that was asked; its ``host`` as Dask addresses it.
-    whose: Identity
+    identity: Identity
     #: The machine's own name for itself.
     hostname: str = ""
     #: ``/proc/sys/kernel/random/boot_id``: another one after each start of the machine.
@@ -63,7 +63,7 @@ class Scene:
     #: The dead, the latest first.
     victims: tuple[Victim, ...] = ()
     #: Of whom somebody still lives to tell: victims' nannies, scheduler, this process.
-    places: tuple[Place, ...] = ()
+    locations: tuple[Location, ...] = ()
     #: The time of interest, seconds since the epoch; None: not known.
     since: float | None = None
     until: float | None = None
@@ -103,12 +103,12 @@ class Scene:
                 return place.environment[name]
         return None
 
-    def nearest(self, whose: Identity | None = None) -> tuple[Place, ...]:
+    def nearest(self, identity: Identity | None = None) -> tuple[Location, ...]:
         """
-        The places, the closest to the dead first; with *whose*, only those on its host.
+        The places, the closest to the dead first; with *identity*, only those on its host.
         """
-        fitting = [each for each in self.places if whose is None or _same_host(each, whose)]
-        return tuple(sorted(fitting, key=lambda each: ROLES.index(each.role)))
+        fitting = [each for each in self.locations if identity is None or _is_same_host(each, identity)]
+        return tuple(sorted(fitting, key=lambda each: LOCATION_ROLES.index(each.role)))
 
 
 @frozen(kw_only=True)
@@ -143,6 +143,6 @@ def most_perishable_first(sources: Iterable[Any]) -> list[Any]:
     return sorted(sources, key=lambda source: terms_of(source).lasts_s)
 
 
-def _same_host(place: Place, whose: Identity) -> bool:
-    hosts = {place.whose.host, place.hostname} - {None, ""}
-    return whose.host is None or not hosts or whose.host in hosts
+def _is_same_host(place: Location, identity: Identity) -> bool:
+    hosts = {place.identity.host, place.hostname} - {None, ""}
+    return identity.host is None or not hosts or identity.host in hosts

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 #: So begin the reasons of ``closing-worker`` events and "Stopping worker" lines where it was asked for
 #: (``reason`` and ``stimulus`` in worker.py, nanny.py and scheduler.py, 2022.10.1 to 2026.8.0).
-ASKED_REASONS = (
+STOP_REQUEST_REASONS = (
     "signal-",
     "scheduler-",
     "nanny-close",
@@ -20,7 +20,7 @@ ASKED_REASONS = (
     "retire-workers",
 )
 #: So begin all reasons that Dask gives by itself, asked for or not.
-_OWN_REASONS = (
+_DASK_REASONS = (
     "signal-",
     "scheduler-",
     "nanny-",
@@ -35,10 +35,10 @@ _OWN_REASONS = (
 )
 
 
-def was_asked(reason: str) -> bool:
+def is_stop_request(reason: str) -> bool:
     """
     Whether somebody asked for the stop: in Dask's words, or in those of code that gave a reason of its own.
     """
-    if not reason or reason.startswith(ASKED_REASONS):
+    if not reason or reason.startswith(STOP_REQUEST_REASONS):
         return bool(reason)
-    return not reason.startswith(_OWN_REASONS)
+    return not reason.startswith(_DASK_REASONS)

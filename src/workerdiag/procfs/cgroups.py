@@ -41,19 +41,19 @@ class MemoryGroup(NamedTuple):
         """
         The counters as they are now.
         """
-        names = _NAMES[self.version]
+        names = _COUNTER_FILES[self.version]
         return MemoryCounters(
-            current_bytes=_number(self.folder / names.current),
+            current_bytes=_read_int(self.folder / names.current),
             limit_bytes=self._limit(names.limit),
-            oom_kills=_counted(self.folder / names.events, b"oom_kill"),
-            peak_bytes=_number(self.folder / names.peak),
+            oom_kills=_read_counter(self.folder / names.events, b"oom_kill"),
+            peak_bytes=_read_int(self.folder / names.peak),
         )
 
     def _limit(self, name: str) -> int | None:
-        limits = [_number(folder / name) for folder in self._and_above()]
+        limits = [_read_int(folder / name) for folder in self._with_ancestors()]
         return min((limit for limit in limits if limit is not None and limit < _NO_LIMIT), default=None)
 
-    def _and_above(self) -> Iterator[Path]:
+    def _with_ancestors(self) -> Iterator[Path]:
         folder = self.folder
         while folder != _ROOT:
             yield folder
@@ -61,7 +61,7 @@ class MemoryGroup(NamedTuple):
         yield folder
 
 
-class _Names(NamedTuple):
+class _CounterFiles(NamedTuple):
     current: str
     limit: str
     peak: str
@@ -69,35 +69,35 @@ class _Names(NamedTuple):
 
 
 #: Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst of the kernel.
-_NAMES = {
-    1: _Names(
+_COUNTER_FILES = {
+    1: _CounterFiles(
         "memory.usage_in_bytes", "memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"
     ),
-    2: _Names("memory.current", "memory.max", "memory.peak", "memory.events"),
+    2: _CounterFiles("memory.current", "memory.max", "memory.peak", "memory.events"),
 }
 
 
-def own_group(process: str = "self") -> MemoryGroup | None:
+def find_memory_group(process: str = "self") -> MemoryGroup | None:
     """
     The group that limits the memory of a process; None without one, or where it cannot be seen.
 
     Inside a container the path that the kernel tells may be one of the host. A group above it, or the
     group itself, is then mounted at the root.
     """
-    for version, controller, path in _paths(process):
+    for version, controller, path in _memory_paths(process):
         parts = path.strip("/").split("/")
         for folder in (_ROOT.joinpath(controller, *parts[above:]) for above in range(len(parts) + 1)):
-            if (folder / _NAMES[version].current).exists():
+            if (folder / _COUNTER_FILES[version].current).exists():
                 return MemoryGroup(folder, version)
     return None
 
 
-def _paths(process: str) -> list[tuple[int, str, str]]:
+def _memory_paths(process: str) -> list[tuple[int, str, str]]:
     """
     Version, controller and path of the groups that count memory, the controller of version 1 first.
     """
     found = []
-    for line in path_lines(process):
+    for line in cgroup_lines(process):
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(","):
@@ -107,7 +107,7 @@ def _paths(process: str) -> list[tuple[int, str, str]]:
     return sorted(found)
 
 
-def path_lines(process: str = "self") -> list[str]:
+def cgroup_lines(process: str = "self") -> list[str]:
     """
     The lines of ``/proc/<process>/cgroup``, which name the container as well; empty where there are none.
     """
@@ -118,7 +118,7 @@ def path_lines(process: str = "self") -> list[str]:
         return []
 
 
-def _number(path: Path) -> int | None:
+def _read_int(path: Path) -> int | None:
     try:
         with path.open("rb") as file:
             return int(file.read(64))
@@ -126,12 +126,12 @@ def _number(path: Path) -> int | None:
         return None
 
 
-def _counted(path: Path, name: bytes) -> int | None:
+def _read_counter(path: Path, name: bytes) -> int | None:
     try:
         with path.open("rb") as file:
             for line in file:
-                said, _, count = line.partition(b" ")
-                if said == name:
+                key, _, count = line.partition(b" ")
+                if key == name:
                     return int(count)
     except (OSError, ValueError):
         pass

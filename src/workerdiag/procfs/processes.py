@@ -16,7 +16,7 @@ from pathlib import Path
 from workerdiag import __version__
 
 
-def this_process() -> Mapping[str, str]:
+def process_identity() -> Mapping[str, str]:
     """
     What identifies this process, as text; what is not known is left out.
 
@@ -25,12 +25,12 @@ def this_process() -> Mapping[str, str]:
     ``python``, ``workerdiag``.
     """
     pid = os.getpid()
-    started_ms = start_ms(pid)
+    started_ms = process_start_ms(pid)
     known = {
         "host": socket.gethostname(),
         "pid": str(pid),
         "started_ms": "" if started_ms is None else str(started_ms),
-        "started": "" if started_ms is None else f"{_booted() + started_ms / 1e3:.2f}",
+        "started": "" if started_ms is None else f"{_boot_time() + started_ms / 1e3:.2f}",
         "boot_id": boot_id(),
         "pid_namespace": pid_namespace(),
         "python": ".".join(map(str, sys.version_info[:3])),
@@ -39,7 +39,7 @@ def this_process() -> Mapping[str, str]:
     return {name: value for name, value in known.items() if value}
 
 
-def start_ms(pid: int) -> int | None:
+def process_start_ms(pid: int) -> int | None:
     """
     When a process started, in milliseconds since the machine did; None without such a process or ``/proc``.
     """
@@ -64,7 +64,7 @@ def is_running(pid: int, started_ms: int) -> bool:
             state = file.read(4096).rpartition(b")")[2].split()[:1]
     except OSError:
         return False
-    return state not in ([b"Z"], [b"X"]) and start_ms(pid) == started_ms
+    return state not in ([b"Z"], [b"X"]) and process_start_ms(pid) == started_ms
 
 
 def boot_id() -> str:
@@ -87,7 +87,7 @@ def pid_namespace() -> str:
         return ""
 
 
-def _booted() -> float:
+def _boot_time() -> float:
     """
     When the machine started, in seconds since the epoch, by today's clock.
     """

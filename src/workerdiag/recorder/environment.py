@@ -9,16 +9,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from workerdiag.procfs.cgroups import path_lines
-from workerdiag.procfs.processes import start_ms
+from workerdiag.procfs.cgroups import cgroup_lines
+from workerdiag.procfs.processes import process_start_ms
 
 #: Variables that batch systems set in each job (their manuals on the environment of a job).
-_JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "JOB_ID")
+_JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "JOB_ID")
 #: Container ids of Docker, containerd and CRI-O in the path of a control group.
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 
 
-def identity_of_worker(worker: Any) -> Mapping[str, str]:
+def worker_identity(worker: Any) -> Mapping[str, str]:
     """
     Who a worker is and where it runs, as text; what is not known is left out.
 
@@ -31,38 +31,38 @@ def identity_of_worker(worker: Any) -> Mapping[str, str]:
 
     parent = os.getppid() if worker.nanny else None
     known = {
-        "worker": _said(lambda: worker.address),
-        "name": _said(lambda: worker.name),
+        "worker": _value_or_none(lambda: worker.address),
+        "name": _value_or_none(lambda: worker.name),
         "nanny": worker.nanny,
         "nanny_pid": parent,
-        "nanny_started_ms": start_ms(parent) if parent else None,
-        "scheduler": _said(lambda: worker.scheduler.address),
-        "threads": _said(lambda: worker.state.nthreads),
+        "nanny_started_ms": process_start_ms(parent) if parent else None,
+        "scheduler": _value_or_none(lambda: worker.scheduler.address),
+        "threads": _value_or_none(lambda: worker.state.nthreads),
         "local_directory": worker.local_directory,
         "dask": of_dask,
         "distributed": of_distributed,
-        **surroundings(),
+        **platform_identity(),
     }
     return {name: str(value) for name, value in known.items() if value not in (None, "")}
 
 
-def surroundings() -> Mapping[str, str | None]:
+def platform_identity() -> Mapping[str, str | None]:
     """
     Control group, container, job and pod of this process; None for what there is not.
     """
-    groups = path_lines()
+    groups = cgroup_lines()
     container = next((found[0] for line in groups if (found := _CONTAINER.search(line))), None)
     in_kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ
     return {
         "cgroup": max((line.partition(":")[2] for line in groups), key=len, default=None),
         "container": container,
-        "job": next((os.environ[name] for name in _JOBS if os.environ.get(name)), None),
+        "job": next((os.environ[name] for name in _JOB_VARIABLES if os.environ.get(name)), None),
         # Kubernetes names the host in a pod like the pod, unless told otherwise.
         "pod": os.environ.get("POD_NAME") or (os.environ.get("HOSTNAME") if in_kubernetes else None),
     }
 
 
-def _said(ask: Any) -> Any:
+def _value_or_none(ask: Any) -> Any:
     """
     What is known by now; None if asking raises, as an address does before there is one.
     """

@@ -12,15 +12,15 @@ from typing import Any
 from attrs import field, frozen
 
 from workerdiag.errors import InstallError
-from workerdiag.recorder.settings import NAME
+from workerdiag.recorder.settings import PLUGIN_NAME
 
 #: What every process must be able to import; a text, so that only what is asked for is imported there.
 _PROBE = "workerdiag.recorder.messages:SCHEMA"
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 @frozen(kw_only=True)
-class Installed:
+class Installation:
     """
     What `install` brought about: where is recorded, and what is done without.
     """
@@ -49,9 +49,9 @@ class Installed:
             "the scheduler" if self.scheduler else "not in the scheduler",
         ]
         where = f"{parts[0]}, {parts[1]} and {parts[2]}"
-        said = [f"The flight recorder runs in {where}; workers that join later record too."]
-        said += [f"  {where}: {'; '.join(notes)}" for where, notes in self.missing.items()]
-        return "\n".join(said)
+        lines = [f"The flight recorder runs in {where}; workers that join later record too."]
+        lines += [f"  {where}: {'; '.join(notes)}" for where, notes in self.missing.items()]
+        return "\n".join(lines)
 
 
 def install(client: Any, *, scheduler: bool = True) -> Any:
@@ -67,7 +67,7 @@ def install(client: Any, *, scheduler: bool = True) -> Any:
         scheduler: Whether to record on the scheduler as well, which runs code there.
 
     Returns:
-        An `Installed`.
+        An `Installation`.
 
     Raises:
         InstallError: workerdiag cannot be imported everywhere. Nothing is installed then.
@@ -87,34 +87,34 @@ def uninstall(client: Any) -> Any:
     return client.sync(_uninstall, client)
 
 
-async def _install(client: Any, *, scheduler: bool) -> Installed:
+async def _install(client: Any, *, scheduler: bool) -> Installation:
     from workerdiag.recorder.nanny.nanny_recording import RecorderNanny
     from workerdiag.recorder.worker.worker_recording import RecorderWorker
 
     missing: dict[str, tuple[str, ...]] = {}
-    if scheduler and (forbidden := await _forbidden(client)):
+    if scheduler and (forbidden := await _why_forbidden(client)):
         missing["scheduler"] = (forbidden,)
         scheduler = False
     await _check_workers(client)
     try:
         if scheduler:
             await _install_in_scheduler(client)
-        await client.register_plugin(RecorderNanny(), name=NAME)
-        await client.register_plugin(RecorderWorker(), name=NAME)
+        await client.register_plugin(RecorderNanny(), name=PLUGIN_NAME)
+        await client.register_plugin(RecorderWorker(), name=PLUGIN_NAME)
     except BaseException:
         with contextlib.suppress(Exception):
             await _uninstall(client)
         raise
-    return await _looked_at(client, missing, scheduler=scheduler)
+    return await _collect_status(client, missing, scheduler=scheduler)
 
 
 async def _install_in_scheduler(client: Any) -> None:
     from workerdiag.recorder.scheduler.plugin import RecorderScheduler
 
-    await client.register_plugin(RecorderScheduler(), name=NAME)
+    await client.register_plugin(RecorderScheduler(), name=PLUGIN_NAME)
 
 
-async def _forbidden(client: Any) -> str:
+async def _why_forbidden(client: Any) -> str:
     """
     Why nothing may run on the scheduler; empty if it may.
 
@@ -124,7 +124,7 @@ async def _forbidden(client: Any) -> str:
     try:
         await client.run_on_scheduler(pkgutil.resolve_name, _PROBE)
     except ImportError as problem:
-        raise _no_workerdiag(["the scheduler"], problem) from None
+        raise _missing_package_error(["the scheduler"], problem) from None
     except ValueError as problem:
         if "disallowed" not in str(problem):
             raise
@@ -144,63 +144,65 @@ async def _check_workers(client: Any) -> None:
         problems = {who: reply for who, reply in replies.items() if isinstance(reply, ImportError)}
         if problems:
             what = "the nanny of " if of_nannies else ""
-            raise _no_workerdiag([f"{what}{who}" for who in problems], next(iter(problems.values())))
+            raise _missing_package_error([f"{what}{who}" for who in problems], next(iter(problems.values())))
 
 
-def _no_workerdiag(where: list[str], problem: BaseException) -> InstallError:
-    more = [f"{len(where) - _MOST_NAMED} more"] if len(where) > _MOST_NAMED else []
+def _missing_package_error(where: list[str], problem: BaseException) -> InstallError:
+    more = [f"{len(where) - _MAX_NAMED} more"] if len(where) > _MAX_NAMED else []
     return InstallError(
-        where=(*where[:_MOST_NAMED], *more),
+        where=(*where[:_MAX_NAMED], *more),
         why=f"workerdiag cannot be imported there: {problem}",
         remedy="install workerdiag in the environment of scheduler and workers",
     )
 
 
-async def _looked_at(client: Any, missing: dict[str, tuple[str, ...]], *, scheduler: bool) -> Installed:
+async def _collect_status(
+    client: Any, missing: dict[str, tuple[str, ...]], *, scheduler: bool
+) -> Installation:
     """
     What records now, as the processes themselves say.
     """
     from workerdiag.recorder.nanny import nanny_recording
     from workerdiag.recorder.worker import worker_recording
 
-    in_workers = await client.run(worker_recording.report, on_error="return")
-    in_nannies = await client.run(nanny_recording.report, nanny=True, on_error="return")
+    in_workers = await client.run(worker_recording.recorder_status, on_error="return")
+    in_nannies = await client.run(nanny_recording.recorder_status, nanny=True, on_error="return")
     for replies, prefix in ((in_workers, ""), (in_nannies, "nanny of ")):
         for who, reply in replies.items():
             notes = reply["notes"] if isinstance(reply, dict) else [f"it does not answer: {reply}"]
             if notes:
                 missing[f"{prefix}{who}"] = tuple(notes)
-    return Installed(
+    return Installation(
         scheduler=scheduler,
-        workers=_recording(in_workers),
-        nannies=_recording(in_nannies),
+        workers=_recording_addresses(in_workers),
+        nannies=_recording_addresses(in_nannies),
         missing=missing,
         client=client,
     )
 
 
-def _recording(replies: Mapping[str, Any]) -> tuple[str, ...]:
-    said = ((who, reply) for who, reply in replies.items() if isinstance(reply, dict))
-    return tuple(sorted(who for who, reply in said if reply["recording"]))
+def _recording_addresses(replies: Mapping[str, Any]) -> tuple[str, ...]:
+    statuses = ((who, reply) for who, reply in replies.items() if isinstance(reply, dict))
+    return tuple(sorted(who for who, reply in statuses if reply["recording"]))
 
 
 async def _uninstall(client: Any) -> None:
     not_there = contextlib.suppress(ValueError, ImportError)  # or it is not allowed, and so was never there
     with not_there:
-        await client.unregister_worker_plugin(NAME)
+        await client.unregister_worker_plugin(PLUGIN_NAME)
     with not_there:
-        await client.unregister_worker_plugin(NAME, nanny=True)
+        await client.unregister_worker_plugin(PLUGIN_NAME, nanny=True)
     with not_there:
-        await client.run_on_scheduler(leave_scheduler)
+        await client.run_on_scheduler(remove_from_scheduler)
 
 
-async def leave_scheduler(dask_scheduler: Any) -> None:
+async def remove_from_scheduler(dask_scheduler: Any) -> None:
     """
     Take the plugin from a scheduler, unless its configuration put it there; runs there.
     """
-    from workerdiag.recorder.internals import recording_of
+    from workerdiag.recorder.internals import get_recording
 
-    plugin = dask_scheduler.plugins.get(NAME)
-    if plugin is not None and recording_of(dask_scheduler) is None:
-        dask_scheduler.remove_plugin(name=NAME)
+    plugin = dask_scheduler.plugins.get(PLUGIN_NAME)
+    if plugin is not None and get_recording(dask_scheduler) is None:
+        dask_scheduler.remove_plugin(name=PLUGIN_NAME)
         await plugin.close()

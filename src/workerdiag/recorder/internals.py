@@ -20,9 +20,9 @@ Undo = Callable[[], None]
 # -------------------------------------------------------------------------------------- nanny
 
 
-def watch_exits(nanny: Any, told: Callable[[int], None]) -> Undo | None:
+def watch_exits(nanny: Any, on_exit: Callable[[int], None]) -> Undo | None:
     """
-    Have *told* called with the exit code of each worker process; returns what ends that, or None.
+    Have *on_exit* called with the exit code of each worker process; returns what ends that, or None.
 
     ``Nanny._on_worker_exit_sync`` (nanny.py) gets the code and drops it. A `WorkerProcess` keeps
     the method that it was made with as ``on_exit``. A negative code is a signal; 255 is also what
@@ -35,7 +35,7 @@ def watch_exits(nanny: Any, told: Callable[[int], None]) -> Undo | None:
 
     def hooked(exitcode: int) -> Any:
         if active:
-            told(exitcode)
+            on_exit(exitcode)
         return original(exitcode)
 
     def undo() -> None:
@@ -52,9 +52,9 @@ def watch_exits(nanny: Any, told: Callable[[int], None]) -> Undo | None:
     return undo
 
 
-def watch_orders(nanny: Any, told: Callable[[], None]) -> Undo | None:
+def watch_stop_requests(nanny: Any, on_request: Callable[[], None]) -> Undo | None:
     """
-    Have *told* called whenever the nanny asks its worker process to close; returns what ends that, or None.
+    Call *on_request* whenever the nanny asks its worker process to close. Returns an undo function, or None.
 
     All such orders go through ``WorkerProcess.kill`` (nanny.py), of the one object that a nanny keeps
     for all its worker processes. None while it has not got it yet.
@@ -67,7 +67,7 @@ def watch_orders(nanny: Any, told: Callable[[], None]) -> Undo | None:
 
     def hooked(*args: Any, **kwargs: Any) -> Any:
         if active:
-            told()
+            on_request()
         return original(*args, **kwargs)
 
     def undo() -> None:
@@ -99,9 +99,11 @@ def terminate_fraction(nanny: Any) -> float | None:
 # ------------------------------------------------------------------------------------- worker
 
 
-def watch_threads(worker: Any, make: Callable[[dict[int, Any]], dict[int, Any]]) -> Callable[[], bool] | None:
+def watch_threads(
+    worker: Any, replace: Callable[[dict[int, Any]], dict[int, Any]]
+) -> Callable[[], bool] | None:
     """
-    Put what *make* makes of it in the place of ``Worker.active_threads``; returns what ends that, or None.
+    Put what *replace* makes of it in the place of ``Worker.active_threads``; returns what ends that, or None.
 
     That dictionary has, by thread, the key of the task that runs there. The thread itself enters it
     right before the task's function, and removes it right after (``_run_task``, or ``apply_function``
@@ -113,7 +115,7 @@ def watch_threads(worker: Any, make: Callable[[dict[int, Any]], dict[int, Any]])
     lock = getattr(worker, "active_threads_lock", None)
     if type(old) is not dict or lock is None:
         return None
-    tasks = make(old)
+    tasks = replace(old)
     with lock:
         worker.active_threads = tasks
 
@@ -148,7 +150,7 @@ def watch_keys(worker: Any, keys: MutableSet[Any]) -> Undo | None:
     return undo
 
 
-def elsewhere(worker: Any, key: Any) -> tuple[int, str] | None:
+def off_thread_location(worker: Any, key: Any) -> tuple[int, str] | None:
     """
     Where a task of ``Worker.active_keys`` runs that no thread enters in ``Worker.active_threads``.
 
@@ -264,7 +266,7 @@ def allowed_failures(scheduler: Any) -> int | None:
     return allowed if isinstance(allowed, int) else None
 
 
-def suspicious(task: Any) -> int:
+def suspicious_count(task: Any) -> int:
     """
     How many losses Dask counts against a task (``TaskState.suspicious``).
     """
@@ -272,32 +274,32 @@ def suspicious(task: Any) -> int:
     return count if isinstance(count, int) else 0
 
 
-def forgive(task: Any) -> bool:
+def uncount_failure(task: Any) -> bool:
     """
     Count one loss less against a task and its prefix, where there is one; whether that was done.
 
     What ``Scheduler.remove_worker`` counted up: ``TaskState.suspicious`` and ``TaskPrefix.suspicious``.
     A task that Dask has given up on stays as it is.
     """
-    if suspicious(task) < 1 or getattr(task, "state", "erred") in ("erred", "forgotten"):
+    if suspicious_count(task) < 1 or getattr(task, "state", "erred") in ("erred", "forgotten"):
         return False
     task.suspicious -= 1
-    if suspicious(getattr(task, "prefix", None)) > 0:
+    if suspicious_count(getattr(task, "prefix", None)) > 0:
         task.prefix.suspicious -= 1
     return True
 
 
-def executing(state: Any) -> list[tuple[Any, float]]:
+def executing_tasks(state: Any) -> list[tuple[Any, float]]:
     """
     The tasks that a worker ran at its last heartbeat, and since how many seconds (``WorkerState.executing``).
     """
-    said = getattr(state, "executing", None)
-    if not isinstance(said, dict):
+    running = getattr(state, "executing", None)
+    if not isinstance(running, dict):
         return []
-    return [(task, float(seconds)) for task, seconds in said.items() if hasattr(task, "key")]
+    return [(task, float(seconds)) for task, seconds in running.items() if hasattr(task, "key")]
 
 
-def long_running(state: Any) -> Collection[Any]:
+def long_running_tasks(state: Any) -> Collection[Any]:
     """
     The tasks of a worker that have seceded from its threads (``WorkerState.long_running``).
     """
@@ -305,7 +307,7 @@ def long_running(state: Any) -> Collection[Any]:
     return tasks if isinstance(tasks, set) else ()
 
 
-def host_of(state: Any) -> str | None:
+def worker_host(state: Any) -> str | None:
     """
     The host that a worker has in its address (``WorkerState.host``).
     """
@@ -319,7 +321,7 @@ def host_of(state: Any) -> str | None:
 _ATTRIBUTE = "_workerdiag_recording"
 
 
-def recording_of(server: Any) -> Any:
+def get_recording(server: Any) -> Any:
     """
     What records on this worker or nanny now; None if nothing does.
     """
@@ -328,7 +330,7 @@ def recording_of(server: Any) -> Any:
 
 def set_recording(server: Any, recording: Any) -> None:
     """
-    Have `recording_of` return *recording* from now on.
+    Have `get_recording` return *recording* from now on.
     """
     if recording is None:
         vars(server).pop(_ATTRIBUTE, None)

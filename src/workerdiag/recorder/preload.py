@@ -27,15 +27,15 @@ async def dask_setup(server: Any) -> None:
     from distributed import Nanny, Scheduler, Worker
 
     if isinstance(server, Worker):
-        from workerdiag.recorder.worker.worker_recording import begin
+        from workerdiag.recorder.worker.worker_recording import start_recording
 
-        begin(server, _OWNER)
+        start_recording(server, _OWNER)
         if server.nanny:
-            from workerdiag.recorder.nanny.setup import have_nanny_record
+            from workerdiag.recorder.nanny.setup import enable_nanny_recorder
 
-            have_nanny_record(server, _OWNER)
+            enable_nanny_recorder(server, _OWNER)
     elif isinstance(server, Nanny):
-        from workerdiag.recorder.nanny.nanny_recording import begin as begin_in_nanny
+        from workerdiag.recorder.nanny.nanny_recording import start_recording as begin_in_nanny
 
         begin_in_nanny(server, _OWNER)
     elif isinstance(server, Scheduler):
@@ -45,12 +45,12 @@ async def dask_setup(server: Any) -> None:
 async def _begin_in_scheduler(scheduler: Any) -> None:
     from workerdiag.recorder.internals import set_recording
     from workerdiag.recorder.scheduler.plugin import RecorderScheduler
-    from workerdiag.recorder.settings import NAME
+    from workerdiag.recorder.settings import PLUGIN_NAME
 
-    if NAME not in scheduler.plugins:
+    if PLUGIN_NAME not in scheduler.plugins:
         plugin = RecorderScheduler()
         await plugin.start(scheduler)
-        scheduler.add_plugin(plugin, name=NAME)
+        scheduler.add_plugin(plugin, name=PLUGIN_NAME)
     set_recording(scheduler, _OWNER)
 
 
@@ -61,10 +61,10 @@ def dask_teardown(server: Any) -> None:
     from distributed import Nanny, Worker
 
     if isinstance(server, Worker):
-        from workerdiag.recorder.worker.worker_recording import end
+        from workerdiag.recorder.worker.worker_recording import stop_recording
 
-        end(server, _OWNER)
+        stop_recording(server, _OWNER)
     elif isinstance(server, Nanny):
-        from workerdiag.recorder.nanny.nanny_recording import end as end_in_nanny
+        from workerdiag.recorder.nanny.nanny_recording import stop_recording as end_in_nanny
 
         end_in_nanny(server, _OWNER)

@@ -7,14 +7,14 @@ from __future__ import annotations
 from typing import Any
 
 #: Under what name the plugins are registered, and what a server carries while it records.
-NAME = "workerdiag-recorder"
+PLUGIN_NAME = "workerdiag-recorder"
 #: So long after its own start a nanny, or a worker without one, looks for boxes that nobody told of.
 ORPHANS_AFTER_S = 2.0
 #: Topic of the scheduler that deaths are told under.
-TOPIC = "workerdiag-death"
+DEATH_TOPIC = "workerdiag-death"
 
 
-def configured(name: str, default: Any = None) -> Any:
+def setting(name: str, default: Any = None) -> Any:
     """
     The value of ``workerdiag.recorder.<name>`` in Dask's configuration.
     """

@@ -14,22 +14,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from workerdiag.model.evidence import Identity
-from workerdiag.redaction.objects import redacted_object
-from workerdiag.redaction.secrets import redacted
+from workerdiag.redaction.objects import redact_object
+from workerdiag.redaction.secrets import redact_text
 
 #: Each begins with something definite, so that long texts are searched fast.
 _IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)")
 _IPV6 = re.compile(r"\[([0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?:%\w+)?\]")
 _HOST_OF_IP = re.compile(r"ip-\d{1,3}(?:-\d{1,3}){3}(?:\.[a-z0-9-]{1,63}){0,4}")
-_SAME_EVERYWHERE = ("127.", "0.0.0.0", "255.", "169.254.169.254")  # noqa: S104  nothing is bound to it
+_COMMON_ADDRESSES = ("127.", "0.0.0.0", "255.", "169.254.169.254")  # noqa: S104  nothing is bound to it
 _HOME = re.compile(r"(/home/|/Users/|\\Users\\)([^/\\\s:'\"]{1,64})")
 _HOST_IN_ADDRESS = re.compile(r"\b[a-z]{2,8}://([A-Za-z][\w.-]{0,250}):\d{1,5}")
 #: Names that tell nothing.
-_NOT_TELLING = frozenset({"localhost", "root", "user", "dask", "ubuntu", "jovyan", "scheduler", "worker"})
-_MOST_NAMES = 500
+_COMMON_NAMES = frozenset({"localhost", "root", "user", "dask", "ubuntu", "jovyan", "scheduler", "worker"})
+_MAX_NAMES = 500
 
 
-class Hiding:
+class Anonymizer:
     """
     One way of hiding, the same for all that goes into one bundle.
 
@@ -42,10 +42,10 @@ class Hiding:
         self._redact = redact
         self._anonymous = names is not None
         self._stand_ins: dict[str, str] = {}
-        self._given: set[str] = set()
+        self._used_stand_ins: set[str] = set()
         self._counts: Counter[str] = Counter()
-        telling = {name for name in names or () if len(name) > 2 and name not in _NOT_TELLING}
-        by_length = sorted(telling, key=lambda name: (-len(name), name))[:_MOST_NAMES]
+        identifying = {name for name in names or () if len(name) > 2 and name not in _COMMON_NAMES}
+        by_length = sorted(identifying, key=lambda name: (-len(name), name))[:_MAX_NAMES]
         words = "|".join(map(re.escape, by_length))
         self._names = re.compile(rf"(?:{words})(?![\w-])") if words else None
 
@@ -61,7 +61,7 @@ class Hiding:
         The text without what is to be hidden.
         """
         if self._redact:
-            text = redacted(text, keep_lines=True)
+            text = redact_text(text, keep_lines=True)
         return self._nameless(text) if self._anonymous else text
 
     def data(self, data: bytes) -> bytes:
@@ -73,11 +73,11 @@ class Hiding:
         text = data.decode("utf-8", errors="surrogateescape")
         return self.text(text).encode("utf-8", errors="surrogateescape")
 
-    def plain(self, value: Any) -> Any:
+    def values(self, value: Any) -> Any:
         """
         The same for every text within dictionaries and lists; a key that says "password" counts too.
         """
-        value = redacted_object(value) if self._redact else value
+        value = redact_object(value) if self._redact else value
         return self._anonymized(value) if self._anonymous else value
 
     def _anonymized(self, value: Any) -> Any:
@@ -97,18 +97,18 @@ class Hiding:
         return self._names.sub(self._name, text) if self._names else text
 
     def _address(self, found: re.Match[str]) -> str:
-        if _goes_on(found) or found[0].startswith(_SAME_EVERYWHERE):
+        if _is_in_word(found) or found[0].startswith(_COMMON_ADDRESSES):
             return found[0]
         return self._stand_in("address", found[0])
 
     def _name(self, found: re.Match[str]) -> str:
-        return found[0] if _goes_on(found) else self._stand_in("name", found[0])
+        return found[0] if _is_in_word(found) else self._stand_in("name", found[0])
 
     def _stand_in(self, kind: str, name: str) -> str:
         """
         Another name, the same each time; an address stays one.
         """
-        if name in self._given or name in _NOT_TELLING:
+        if name in self._used_stand_ins or name in _COMMON_NAMES:
             return name
         if name not in self._stand_ins:
             self._counts[kind] += 1
@@ -117,11 +117,11 @@ class Hiding:
                 "address": f"10.{240 + number // 65536 % 16}.{number // 256 % 256}.{number % 256}",
                 "address6": f"fd00::{number:x}",
             }.get(kind, f"{kind}-{number}")
-            self._given.add(self._stand_ins[name])
+            self._used_stand_ins.add(self._stand_ins[name])
         return self._stand_ins[name]
 
 
-def _goes_on(found: re.Match[str]) -> bool:
+def _is_in_word(found: re.Match[str]) -> bool:
     """
     Whether what was found is the end of a longer word.
     """
@@ -133,9 +133,9 @@ def names_to_hide(identities: Iterable[Identity], texts: Iterable[str]) -> Itera
     """
     Host names that are known, and the user who asks.
     """
-    for whose in identities:
-        if whose.host:
-            yield whose.host
+    for identity in identities:
+        if identity.host:
+            yield identity.host
     for text in texts:
         yield from _HOST_IN_ADDRESS.findall(text)
     yield platform.node()

@@ -7,11 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from workerdiag.redaction.quotes import quoted
+from workerdiag.redaction.quotes import quoted_span
 from workerdiag.redaction.values import HIDDEN
 
 #: So far from the program's name its options may stand, in the same line.
-MOST_CHARS = 600
+MAX_CHARS = 600
 #: For each program its options, and how their values are written.
 _OPTIONS: Mapping[str, re.Pattern[str]] = {
     "curl": re.compile(r"(?:-[a-zA-Z]{0,6}[uU]|--user|--proxy-user)(?=\W|\w+:)"),
@@ -39,7 +39,7 @@ def option_at(text: str, at: int, program: str) -> tuple[int, int] | None:
         return None
     between = _BETWEEN.match(text, option.end())
     begin = between.end() if between else option.end()
-    if string := quoted(text, begin):
+    if string := quoted_span(text, begin):
         begin, end, _ = string
     else:
         stop = _END.search(text, begin)

@@ -24,7 +24,7 @@ _MESSAGE = re.compile(r"[\r\n](?=\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d)")
 Hints = Callable[[int], Iterator[tuple[int, str]]]
 
 
-class Dense:
+class DenseStretches:
     """
     The dense stretches of one text, as they come to light while its hints are read.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from workerdiag.redaction.token_shapes import MIDDLES, PREFIXES
+from workerdiag.redaction.token_shapes import INNER_HINTS, PREFIXES
 
 try:
     import re2
@@ -47,7 +47,7 @@ _OTHERS = (
 )
 _KEY_LINES = "[a-z0-9+/]{64}"
 _FIXED = sorted({*PREFIXES, *PROGRAMS}, key=lambda each: (-len(each), each))
-_LOOKS = "|".join((*(each.hint for each in MIDDLES), *_OTHERS, *map(re.escape, _FIXED)))
+_TOKEN_HINTS = "|".join((*(each.hint for each in INNER_HINTS), *_OTHERS, *map(re.escape, _FIXED)))
 
 
 def searchable(text: str) -> bytes:
@@ -73,11 +73,11 @@ def url_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
     return _hints(_engine(_URLS), data, begin)
 
 
-def look_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
+def token_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
     """
     Each place where something stands that looks like a secret, or may come before one.
     """
-    return _hints(_engine(_LOOKS), data, begin)
+    return _hints(_engine(_TOKEN_HINTS), data, begin)
 
 
 def key_line_hints(data: bytes, begin: int = 0) -> Iterator[tuple[int, str]]:
@@ -91,7 +91,7 @@ def may_hold(data: bytes) -> bool:
     """
     Whether there is any such place.
     """
-    return _engine(f"{_NAMES}|{_URLS}|{_LOOKS}|{_KEY_LINES}").search(data) is not None
+    return _engine(f"{_NAMES}|{_URLS}|{_TOKEN_HINTS}|{_KEY_LINES}").search(data) is not None
 
 
 def _hints(engine: Any, data: bytes, begin: int) -> Iterator[tuple[int, str]]:

@@ -16,8 +16,8 @@ _ENDS = {each: re.compile(rf"{each}|[\r\n]") for each in (*"\"'`\u201d\u2019", "
 _STOPS = {quote: re.compile(rf"[{quote}\\\r\n]") for quote in "\"'`"}
 _LINE_END = re.compile(r"[\r\n]")
 #: What is in brackets that do not end is cut off here.
-_MOST_IN_BRACKETS = 4000
-_MOST_SLASHES = 16
+_MAX_IN_BRACKETS = 4000
+_MAX_SLASHES = 16
 
 
 def line_end(text: str, at: int) -> int:
@@ -28,7 +28,7 @@ def line_end(text: str, at: int) -> int:
     return found.start() if found else len(text)
 
 
-def quoted(text: str, at: int) -> tuple[int, int, int] | None:
+def quoted_span(text: str, at: int) -> tuple[int, int, int] | None:
     """
     Begin and end of what is in the quotes that open at *at*, and where they are over; None without quotes.
 
@@ -39,24 +39,24 @@ def quoted(text: str, at: int) -> tuple[int, int, int] | None:
         return None
     begin = opened.end()
     if curly := opened["curly"]:
-        end, width = _next(_ENDS[_CURLY[curly]], text, begin), 1
+        end, width = _next_stop(_ENDS[_CURLY[curly]], text, begin), 1
     elif len(opened["quote"]) == 3:
         end, width = text.find(opened["quote"], begin), 3
         end = end if end >= 0 else len(text)
     elif opened["slashes"] or opened["quote"].startswith("&"):
-        end = _escaped_end(text, begin, opened["quote"], len(opened["slashes"]))
+        end = _escaped_quote_end(text, begin, opened["quote"], len(opened["slashes"]))
         width = len(opened["slashes"]) + len(opened["quote"])
     else:
-        end, width = _plain_end(text, begin, opened["quote"]), 1
+        end, width = _simple_quote_end(text, begin, opened["quote"]), 1
     return begin, end, min(len(text), end + width)
 
 
-def _next(stops: re.Pattern[str], text: str, at: int) -> int:
+def _next_stop(stops: re.Pattern[str], text: str, at: int) -> int:
     found = stops.search(text, at)
     return found.start() if found else len(text)
 
 
-def _plain_end(text: str, at: int, quote: str) -> int:
+def _simple_quote_end(text: str, at: int, quote: str) -> int:
     """
     Where a quote ends in which a backslash escapes, or the same quote twice.
     """
@@ -72,7 +72,7 @@ def _plain_end(text: str, at: int, quote: str) -> int:
     return len(text)
 
 
-def _escaped_end(text: str, at: int, quote: str, slashes: int) -> int:
+def _escaped_quote_end(text: str, at: int, quote: str, slashes: int) -> int:
     """
     Where a quote ends whose own quotes are escaped, as in JSON within JSON.
     """
@@ -81,7 +81,7 @@ def _escaped_end(text: str, at: int, quote: str, slashes: int) -> int:
         at = found.start()
         if text[at] in "\r\n":
             return at
-        before = text[max(begin, at - _MOST_SLASHES - 1) : at]
+        before = text[max(begin, at - _MAX_SLASHES - 1) : at]
         count = len(before) - len(before.rstrip("\\"))
         if count <= slashes:
             return at - count
@@ -89,12 +89,12 @@ def _escaped_end(text: str, at: int, quote: str, slashes: int) -> int:
     return len(text)
 
 
-def bracketed(text: str, at: int) -> int:
+def bracket_end(text: str, at: int) -> int:
     """
     Where the bracket that opens at *at* is closed; one that is not goes on for 4,000 characters.
     """
     depth = 0
-    last = min(len(text), at + _MOST_IN_BRACKETS)
+    last = min(len(text), at + _MAX_IN_BRACKETS)
     while found := _BRACKETS.search(text, at, last):
         at = found.end()
         match found[0]:
@@ -105,6 +105,6 @@ def bracketed(text: str, at: int) -> int:
                 if depth == 0:
                     return at
             case _:
-                string = quoted(text, found.start())
+                string = quoted_span(text, found.start())
                 at = string[2] if string else at
     return last

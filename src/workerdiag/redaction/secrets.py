@@ -12,26 +12,26 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from math import inf
 
-from workerdiag.redaction.command_options import MOST_CHARS, option_at
-from workerdiag.redaction.dense_text import MOST_WORK, Dense, Hints
+from workerdiag.redaction.command_options import MAX_CHARS, option_at
+from workerdiag.redaction.dense_text import MOST_WORK, DenseStretches, Hints
 from workerdiag.redaction.hints import (
     PROGRAMS,
     key_line_hints,
-    look_hints,
     may_hold,
     name_hints,
     searchable,
+    token_hints,
     url_hints,
 )
 from workerdiag.redaction.named_values import name_at, value_of
 from workerdiag.redaction.pem import key_from, key_until, putty_at
-from workerdiag.redaction.quotes import quoted
-from workerdiag.redaction.token_shapes import PREFIXES, key_line_at, look_around, look_at
+from workerdiag.redaction.quotes import quoted_span
+from workerdiag.redaction.token_shapes import PREFIXES, key_line_at, token_around, token_at
 from workerdiag.redaction.urls import Userinfo, query_at
 from workerdiag.redaction.values import HIDDEN
-from workerdiag.redaction.visible_text import visible
+from workerdiag.redaction.visible_text import visible_text
 
-__all__ = ["HIDDEN", "redacted"]
+__all__ = ["HIDDEN", "redact_text"]
 
 Span = tuple[int, int]
 
@@ -44,7 +44,7 @@ _BASIC = re.compile(r"(?<![\w-])(?i:basic)\s{1,4}((?=\S{0,60}[A-Z])(?=\S{0,60}[a
 _IDENTIFIED = re.compile(r"(?i)identified by (?:password )?(?=[\"'`\\])")
 
 
-def redacted(text: str, *, keep_lines: bool = False) -> str:
+def redact_text(text: str, *, keep_lines: bool = False) -> str:
     """
     The *text* with what looks like a password, key or token hidden.
 
@@ -57,29 +57,29 @@ def redacted(text: str, *, keep_lines: bool = False) -> str:
         keep_lines: Leave as many line ends as there were.
     """
     for most_work in (MOST_WORK, *_MORE_PASSES):
-        hidden = _once(text, keep_lines=keep_lines, most_work=most_work)
+        hidden = _redact_once(text, keep_lines=keep_lines, most_work=most_work)
         if hidden == text:
             break
         text = hidden
     return text
 
 
-def _once(text: str, *, keep_lines: bool, most_work: float) -> str:
-    seen = visible(text)
+def _redact_once(text: str, *, keep_lines: bool, most_work: float) -> str:
+    seen = visible_text(text)
     data = searchable(seen.text)
     if not may_hold(data):
         return text
-    shown: list[str] = []
+    parts: list[str] = []
     done = 0
-    for begin, end in _joined(_spans(seen.text, data, most_work)):
+    for begin, end in _merge_spans(_secret_spans(seen.text, data, most_work)):
         start, stop = seen.written_at(begin, end)
         lines = text.count("\n", start, stop) if keep_lines else 0
-        shown += (text[done:start], HIDDEN, "\n" * lines)
+        parts += (text[done:start], HIDDEN, "\n" * lines)
         done = stop
-    return "".join((*shown, text[done:])) if shown else text
+    return "".join((*parts, text[done:])) if parts else text
 
 
-def _joined(spans: Iterable[Span]) -> Iterator[Span]:
+def _merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
     """
     The spans in their order, those that overlap or touch as one.
     """
@@ -96,20 +96,20 @@ def _joined(spans: Iterable[Span]) -> Iterator[Span]:
         yield whole
 
 
-def _spans(text: str, data: bytes, most_work: float) -> Iterator[Span]:
+def _secret_spans(text: str, data: bytes, most_work: float) -> Iterator[Span]:
     """
     Where the secrets are, in no order. What was read once by one kind of look is not read again by it.
     """
-    dense = Dense(text, most_work=most_work)
-    yield from _named(text, dense, partial(name_hints, data))
-    yield from _urls(text, dense, partial(url_hints, data))
+    dense = DenseStretches(text, most_work=most_work)
+    yield from _named_value_spans(text, dense, partial(name_hints, data))
+    yield from _url_spans(text, dense, partial(url_hints, data))
     for at, _ in dense.outside(partial(key_line_hints, data)):
         yield from key_line_at(text, at)
-    yield from _Looks(text, dense).spans(partial(look_hints, data))
+    yield from _TokenScanner(text, dense).spans(partial(token_hints, data))
     yield from dense.stretches.values()
 
 
-def _named(text: str, dense: Dense, hints: Hints) -> Iterator[Span]:
+def _named_value_spans(text: str, dense: DenseStretches, hints: Hints) -> Iterator[Span]:
     done = 0
     for at, hint in dense.outside(hints):
         if at < done:
@@ -122,7 +122,7 @@ def _named(text: str, dense: Dense, hints: Hints) -> Iterator[Span]:
                 yield span
 
 
-def _urls(text: str, dense: Dense, hints: Hints) -> Iterator[Span]:
+def _url_spans(text: str, dense: DenseStretches, hints: Hints) -> Iterator[Span]:
     done = 0
     userinfo = Userinfo(text)
     for at, hint in dense.outside(hints):
@@ -132,12 +132,12 @@ def _urls(text: str, dense: Dense, hints: Hints) -> Iterator[Span]:
             yield from found
 
 
-class _Looks:
+class _TokenScanner:
     """
     Secrets by their looks, or by the program or the scheme before them.
     """
 
-    def __init__(self, text: str, dense: Dense) -> None:
+    def __init__(self, text: str, dense: DenseStretches) -> None:
         self._text = text
         self._dense = dense
         #: Everything before it is hidden or no secret.
@@ -169,30 +169,30 @@ class _Looks:
         if hint[0].isspace() or hint[0] in "\"'([,":
             return self._option(at + 1)
         if hint in {"-----begin ", "-----end ", "private-lines:", "identified by"}:
-            return _one(self._marked(at, hint))
-        return self._look(at, hint)
+            return _as_list(self._marked(at, hint))
+        return self._token_at(at, hint)
 
-    def _look(self, at: int, hint: str) -> list[Span]:
+    def _token_at(self, at: int, hint: str) -> list[Span]:
         text = self._text
         if hint in PREFIXES:
-            return look_at(text, at, hint)
+            return token_at(text, at, hint)
         if hint[0] == "b":
             found = _BEARER.match(text, at) or _BASIC.match(text, at)
             return [found.span(1)] if found else []
-        return look_around(text, at + len(hint) - 2 if hint[-2:] == "==" else at)
+        return token_around(text, at + len(hint) - 2 if hint[-2:] == "==" else at)
 
     def _option(self, at: int) -> list[Span]:
         if self._program is None:
             return []
         program, begins = self._program
-        if at - begins > MOST_CHARS or "\n" in self._text[begins:at]:
+        if at - begins > MAX_CHARS or "\n" in self._text[begins:at]:
             self._program = None
             return []
-        return _one(option_at(self._text, at, program))
+        return _as_list(option_at(self._text, at, program))
 
     def _marked(self, at: int, hint: str) -> Span | None:
         if hint == "identified by":
-            return _identified(self._text, at)
+            return _identified_by(self._text, at)
         if hint == "-----begin ":
             if self._key_ends != -1 and self._key_ends < at:
                 self._key_ends = self._text.find("-----END ", at)
@@ -200,14 +200,14 @@ class _Looks:
         return key_until(self._text, at, self._done) if hint == "-----end " else putty_at(self._text, at)
 
 
-def _identified(text: str, at: int) -> Span | None:
+def _identified_by(text: str, at: int) -> Span | None:
     """
     The password of ``CREATE USER x IDENTIFIED BY 'password'``.
     """
     named = _IDENTIFIED.match(text, at)
-    string = quoted(text, named.end()) if named else None
+    string = quoted_span(text, named.end()) if named else None
     return None if string is None or text[string[0] : string[1]] == HIDDEN else string[:2]
 
 
-def _one(span: Span | None) -> list[Span]:
+def _as_list(span: Span | None) -> list[Span]:
     return [] if span is None else [span]

@@ -130,7 +130,7 @@ _BY_PREFIX: Mapping[str, str] = {
 }
 PREFIXES = tuple(_BY_PREFIX)
 #: Each to be matched where its prefix stands; of some only a part is hidden.
-_LOOKS = {
+_TOKEN_SHAPES = {
     prefix: re.compile(f"(?i){look}" if prefix[0] == "/" else rf"(?i)(?<![A-Za-z0-9]){look}")
     for prefix, look in _BY_PREFIX.items()
 }
@@ -144,7 +144,7 @@ _ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" + _DIGITS
 
 
 @frozen
-class Middle:
+class InnerHint:
     """
     A secret that begins with nothing definite, by something definite within it.
     """
@@ -160,23 +160,23 @@ class Middle:
 
 
 #: Bot tokens of Telegram and Discord, keys of Twilio, Azure, Mailchimp, New Relic and Terraform, and hashes.
-MIDDLES = (
-    Middle(":aa", _DIGITS, 8, 10, re.compile(r":AA[\w-]{20,}")),
-    Middle("[a-z0-9+/]{9}==", _ALNUM + "+/", 86, 86, re.compile("==")),
-    Middle(  # an older token of Vault
+INNER_HINTS = (
+    InnerHint(":aa", _DIGITS, 8, 10, re.compile(r":AA[\w-]{20,}")),
+    InnerHint("[a-z0-9+/]{9}==", _ALNUM + "+/", 86, 86, re.compile("==")),
+    InnerHint(  # an older token of Vault
         r"\bs\.[a-z0-9]{24}\b",
         "",
         0,
         0,
         re.compile(r"s\.(?=[A-Za-z]{0,23}\d)(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}\b"),
     ),
-    Middle(r"\b(?:sk|ac)[0-9a-f]{32}\b", "", 0, 0, re.compile(r"(?:SK|AC)[0-9a-f]{32}\b")),
-    Middle("q~", _ALNUM + "_~.-", 4, 4, re.compile(r"Q~[\w~.-]{25,40}")),
-    Middle("-us", _HEX, 32, 32, re.compile(r"-us\d{1,2}\b")),
-    Middle("nral", _HEX, 36, 36, re.compile(r"NRAL\b")),
-    Middle(r"\.atlasv1\.", _ALNUM, 14, 14, re.compile(r"\.atlasv1\.[\w-]{20,}")),
-    Middle(r"\.[\w-]{6}\.[\w-]{27}", _ALNUM + "_-", 24, 28, re.compile(r"\.[\w-]{6}\.[\w-]{27,40}")),
-    Middle(
+    InnerHint(r"\b(?:sk|ac)[0-9a-f]{32}\b", "", 0, 0, re.compile(r"(?:SK|AC)[0-9a-f]{32}\b")),
+    InnerHint("q~", _ALNUM + "_~.-", 4, 4, re.compile(r"Q~[\w~.-]{25,40}")),
+    InnerHint("-us", _HEX, 32, 32, re.compile(r"-us\d{1,2}\b")),
+    InnerHint("nral", _HEX, 36, 36, re.compile(r"NRAL\b")),
+    InnerHint(r"\.atlasv1\.", _ALNUM, 14, 14, re.compile(r"\.atlasv1\.[\w-]{20,}")),
+    InnerHint(r"\.[\w-]{6}\.[\w-]{27}", _ALNUM + "_-", 24, 28, re.compile(r"\.[\w-]{6}\.[\w-]{27,40}")),
+    InnerHint(
         r"\$(?:2[aby]|argon2id?|[156y])\$",
         "",
         0,
@@ -191,11 +191,11 @@ _KEY_LINE = re.compile(
 )
 
 
-def look_at(text: str, at: int, prefix: str) -> list[tuple[int, int]]:
+def token_at(text: str, at: int, prefix: str) -> list[tuple[int, int]]:
     """
     Where the secret is whose *prefix* stands at *at*, and what belongs to it; empty if there is none.
     """
-    found = _LOOKS[prefix].match(text, at)
+    found = _TOKEN_SHAPES[prefix].match(text, at)
     if found is None:
         return []
     spans = [found.span(found.lastindex or 0)]
@@ -212,11 +212,11 @@ def key_line_at(text: str, at: int) -> list[tuple[int, int]]:
     return [found.span()] if found else []
 
 
-def look_around(text: str, at: int) -> list[tuple[int, int]]:
+def token_around(text: str, at: int) -> list[tuple[int, int]]:
     """
-    Where the secret is of which the hint of a `Middle` stands at *at*; empty if there is none.
+    Where the secret is of which the hint of a `InnerHint` stands at *at*; empty if there is none.
     """
-    for middle in MIDDLES:
+    for middle in INNER_HINTS:
         if rest := middle.rest.match(text, at):
             before = text[max(0, at - middle.most - 1) : at]
             count = len(before) - len(before.rstrip(middle.chars)) if middle.chars else 0

@@ -17,7 +17,7 @@ _NAMES = frozenset(
     "ssh sftp git scp abfs abfss wasb wasbs adl hdfs tcp tls ucx ucxx inproc smtp s3 gs".split()
 )
 _TOKEN = re.compile(r"(?=[^\s]{0,40}\d)[\w.~%-]{16,}$")
-_MOST_SCHEME_CHARS = 20
+_MAX_SCHEME_CHARS = 20
 _PATH = re.compile(r"[/?#]")
 _NO_PASSWORD = re.compile(r"(?:x-oauth-basic)?\Z")
 
@@ -47,13 +47,13 @@ class Userinfo:
         found = _PATH.search(text, begin, self._end)
         slash = found.start() if found else self._end
         if colon < 0 or (slash < colon):
-            return begin, _user(text, at, begin, text.find("@", begin, self._end), slash)
+            return begin, _token_user(text, at, begin, text.find("@", begin, self._end), slash)
         if slash < ends and (text.startswith("[", begin) or _PORT.match(text, colon)):
             return begin, []  # ``host:8080/path@x``
         is_hidden = text.startswith(HIDDEN, colon + 1) and ends == colon + 1 + len(HIDDEN)
         spans = [] if is_hidden or ends == colon + 1 else [(colon + 1, ends)]
         if _is_token(text[begin:colon]) or _NO_PASSWORD.match(text, colon + 1, ends):
-            spans = [*_whole(text, begin, colon), *spans]
+            spans = [*_span_list(text, begin, colon), *spans]
         return ends, spans
 
     def _last_at(self, begin: int) -> int:
@@ -78,20 +78,20 @@ def query_at(text: str, at: int) -> tuple[int, list[tuple[int, int]]]:
     return at, found
 
 
-def _user(text: str, at: int, begin: int, end: int, slash: int) -> list[tuple[int, int]]:
+def _token_user(text: str, at: int, begin: int, end: int, slash: int) -> list[tuple[int, int]]:
     """
     A token in the place of the user: ``https://0123456789abcdef@sentry.example/1``.
     """
-    before = text[max(0, at - _MOST_SCHEME_CHARS) : at]
+    before = text[max(0, at - _MAX_SCHEME_CHARS) : at]
     scheme = re.split(r"[^A-Za-z0-9+.-]", before)[-1].lower()
     if slash < end or scheme in _NAMES or not _is_token(text[begin:end]):
         return []
-    return _whole(text, begin, end)
+    return _span_list(text, begin, end)
 
 
 def _is_token(user: str) -> bool:
     return _TOKEN.match(user) is not None
 
 
-def _whole(text: str, begin: int, end: int) -> list[tuple[int, int]]:
+def _span_list(text: str, begin: int, end: int) -> list[tuple[int, int]]:
     return [] if text[begin:end] in {HIDDEN, ""} else [(begin, end)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from workerdiag.redaction.quotes import bracketed, line_end, quoted
+from workerdiag.redaction.quotes import bracket_end, line_end, quoted_span
 from workerdiag.redaction.secret_names import is_about_place, is_header
 
 HIDDEN = "[hidden]"
@@ -35,7 +35,7 @@ _HEADER_STOPS = {quote: re.compile(rf"{quote}|{_HEADER_STOP.pattern}") for quote
 _SEMICOLON = re.compile(r"[;\r\n]")
 
 #: What programs write in the place of a secret.
-_NO_SECRET = re.compile(
+_HARMLESS_VALUE = re.compile(
     r"(?i:true|false|none|null|nil|undefined|yes|no|on|off|str|int|bytes|bool|float|object|optional|any"
     r"|secretstr|string|required|missing|unset|empty|not|redacted|hidden|masked|\*{2,}|x{3,}|\.{3}|\u2026|-+"
     r"|(?:optional|union)\[[\w, .|]{1,60}\]|<(?:redacted|hidden|masked|removed|your[^<>]*|class[^<>]*)>"
@@ -59,7 +59,7 @@ _PASSES = re.compile(r"(?i)pass[^e]|pwd|secret")
 #: Kubernetes names the object that has the secret.
 _REFERENCE = re.compile(r"\[?\s?\{\s?[\"']?name[\"']?\s?:\s?[\"']?[\w.-]{1,253}[\"']?\s?\}\s?\]?[,}]{0,4}")
 #: What a command has where a person puts the secret in.
-_TO_FILL_IN = re.compile("PASSWORD|PASSWD|TOKEN|SECRET|(?:API_|ACCESS_|SECRET_)?KEY")
+_PLACEHOLDER = re.compile("PASSWORD|PASSWD|TOKEN|SECRET|(?:API_|ACCESS_|SECRET_)?KEY")
 _CONSTANTS = re.compile(r"None|True|False|null|true|false|\[hidden\]")
 _NOTHING = re.compile(r"[\[\](){}\s,:.\d-]*")
 
@@ -68,10 +68,10 @@ def is_no_secret(name: str, value: str) -> bool:
     """
     Whether the whole *value* of a secret's name is none: empty, a placeholder, a small number, a place.
     """
-    said = value.strip()
-    is_place = is_about_place(name, said) or _KEY_FILE.fullmatch(said) is not None
-    is_count = _PASSES.search(name) is None and _NUMBER.fullmatch(said) is not None
-    return not said or is_count or is_place or _NO_SECRET.fullmatch(said) is not None
+    stripped = value.strip()
+    is_place = is_about_place(name, stripped) or _KEY_FILE.fullmatch(stripped) is not None
+    is_count = _PASSES.search(name) is None and _NUMBER.fullmatch(stripped) is not None
+    return not stripped or is_count or is_place or _HARMLESS_VALUE.fullmatch(stripped) is not None
 
 
 def value_at(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tuple[int, int] | None:
@@ -85,69 +85,73 @@ def value_at(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tup
         begins: Where the name begins.
         spaced: Whether a value without quotes may have blanks in it, as in ``password: two words``.
     """
-    if found := quoted(text, at):
+    if found := quoted_span(text, at):
         begin, end, _ = found
-        return None if is_no_secret(name, text[begin:end]) else _behind_scheme(text, begin, end)
+        return None if is_no_secret(name, text[begin:end]) else _after_scheme(text, begin, end)
     if is_header(name):
-        return _shown(name, text, *_behind_scheme(text, at, _header_end(text, at, begins)))
+        return _secret_span(name, text, *_after_scheme(text, at, _header_end(text, at, begins)))
     if _BLOCK.match(text, at):
-        return _block(text, at, begins)
-    return _unquoted(text, at, name, begins=begins, spaced=spaced)
+        return _yaml_block(text, at, begins)
+    return _unquoted_value(text, at, name, begins=begins, spaced=spaced)
 
 
-def _unquoted(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tuple[int, int] | None:
+def _unquoted_value(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tuple[int, int] | None:
     if text.startswith(HIDDEN, at):
         behind = at + len(HIDDEN)
-        end = _connected_end(text, behind) if text[begins - 1 : begins] == ";" else _plain_end(text, behind)
+        end = (
+            _connection_string_end(text, behind)
+            if text[begins - 1 : begins] == ";"
+            else _unquoted_end(text, behind)
+        )
         return (at, end) if end > behind else None
     if _VARIABLE.match(text, at):
         return None
     if text[at : at + 1] in {"[", "(", "{"}:
-        end = _plain_end(text, bracketed(text, at))
+        end = _unquoted_end(text, bracket_end(text, at))
         if _REFERENCE.fullmatch(text, at, end):
             return None
         return None if _NOTHING.fullmatch(_CONSTANTS.sub("", text[at:end])) else (at, end)
     if call := _CALL.match(text, at):
-        return _call(text, at, call.end(), call[0].rpartition(".")[2])
-    return _bare(text, at, name, begins=begins, spaced=spaced)
+        return _call_value(text, at, call.end(), call[0].rpartition(".")[2])
+    return _bare_value(text, at, name, begins=begins, spaced=spaced)
 
 
-def _bare(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tuple[int, int] | None:
+def _bare_value(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tuple[int, int] | None:
     if text[begins - 1 : begins] == ";":  # a connection string
-        end = _connected_end(text, at)
+        end = _connection_string_end(text, at)
     elif spaced:
-        end = line_end(text, at) if _alone(text, begins) else _plain_end(text, at, spaced=True)
+        end = line_end(text, at) if _is_line_start(text, begins) else _unquoted_end(text, at, spaced=True)
         end = at + len(text[at:end].rstrip())
     else:
         begin = at
         if scheme := _SCHEME.match(text, at):
             begin = scheme.end()
-        end = _plain_end(text, begin)
+        end = _unquoted_end(text, begin)
         at = begin if end > begin else at
-    return _shown(name, text, at, end)
+    return _secret_span(name, text, at, end)
 
 
-def _shown(name: str, text: str, at: int, end: int) -> tuple[int, int] | None:
+def _secret_span(name: str, text: str, at: int, end: int) -> tuple[int, int] | None:
     value = text[at:end]
     return None if not value.strip() or _is_harmless(name, value) else (at, end)
 
 
-def _connected_end(text: str, at: int) -> int:
+def _connection_string_end(text: str, at: int) -> int:
     """
     Where a value of a connection string ends, which may have blanks in it.
     """
     found = _SEMICOLON.search(text, at)
-    return found.start() if found and found[0] == ";" else _plain_end(text, at)
+    return found.start() if found and found[0] == ";" else _unquoted_end(text, at)
 
 
-def _alone(text: str, begins: int) -> bool:
+def _is_line_start(text: str, begins: int) -> bool:
     """
     Whether the name is the first thing in its line.
     """
     return _LINE_BEGINS.search(text, max(0, begins - 60), begins) is not None
 
 
-def _plain_end(text: str, at: int, *, spaced: bool = False) -> int:
+def _unquoted_end(text: str, at: int, *, spaced: bool = False) -> int:
     """
     Where a value without quotes ends. What may be a part of it is one.
     """
@@ -175,12 +179,12 @@ def _header_end(text: str, at: int, begins: int) -> int:
     return end if stop is None or stop[0] not in {'"', "'"} else at + len(text[at:end].rstrip("\\"))
 
 
-def _behind_scheme(text: str, begin: int, end: int) -> tuple[int, int]:
+def _after_scheme(text: str, begin: int, end: int) -> tuple[int, int]:
     scheme = _SCHEME.match(text, begin, end)
     return (scheme.end(), end) if scheme and scheme.end() < end else (begin, end)
 
 
-def _block(text: str, at: int, begins: int) -> tuple[int, int] | None:
+def _yaml_block(text: str, at: int, begins: int) -> tuple[int, int] | None:
     """
     A block of YAML: the lines that are further in than the name.
     """
@@ -200,17 +204,17 @@ def _block(text: str, at: int, begins: int) -> tuple[int, int] | None:
     return start + 1 + len(hidden) - len(hidden.lstrip()), end
 
 
-def _call(text: str, at: int, opens: int, called: str) -> tuple[int, int] | None:
-    end = bracketed(text, opens)
+def _call_value(text: str, at: int, opens: int, called: str) -> tuple[int, int] | None:
+    end = bracket_end(text, opens)
     if _FETCHES.fullmatch(called) or not re.search(r"[\"']", text[opens:end]):
         rest = text[end : end + 1]
-        return None if not rest or rest in " \t\r\n,;:.)]}\"'" else (at, _plain_end(text, end))
-    return at, _plain_end(text, end)
+        return None if not rest or rest in " \t\r\n,;:.)]}\"'" else (at, _unquoted_end(text, end))
+    return at, _unquoted_end(text, end)
 
 
 def _is_harmless(name: str, value: str) -> bool:
     word = value.strip()
-    if is_no_secret(name, word) or _CODE.fullmatch(word) or _TO_FILL_IN.fullmatch(word):
+    if is_no_secret(name, word) or _CODE.fullmatch(word) or _PLACEHOLDER.fullmatch(word):
         return True
     low = name.lower()
     return word.rstrip(",:;)]}").lower().removeprefix("_") in {low, low.rpartition(".")[2]}

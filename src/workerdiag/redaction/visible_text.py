@@ -25,11 +25,11 @@ _INVISIBLE = (
     r"\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     r"\U000e0001\U000e0020-\U000e007f\U000f0000-\U000ffffd\U00100000-\U0010fffd]"
 )
-_UNSEEN = re.compile(f"{ESCAPES}|{_INVISIBLE}")
+_HIDDEN_CHARS = re.compile(f"{ESCAPES}|{_INVISIBLE}")
 
 
 @frozen
-class Visible:
+class VisibleText:
     """
     The characters that show.
     """
@@ -50,22 +50,22 @@ class Visible:
         return place + self._left_out[index - 1] if index else place
 
 
-def visible(text: str) -> Visible:
+def visible_text(text: str) -> VisibleText:
     """
     The *text* without escapes and without characters that do not show.
     """
     if text.isprintable():
-        return Visible(text)
-    shown: list[str] = []
+        return VisibleText(text)
+    parts: list[str] = []
     cuts: list[int] = []
     left_out: list[int] = []
     done = total = 0
-    for unseen in _UNSEEN.finditer(text):
-        shown.append(text[done : unseen.start()])
+    for unseen in _HIDDEN_CHARS.finditer(text):
+        parts.append(text[done : unseen.start()])
         total += unseen.end() - unseen.start()
         done = unseen.end()
         cuts.append(done - total)
         left_out.append(total)
     if not cuts:
-        return Visible(text)
-    return Visible("".join((*shown, text[done:])), tuple(cuts), tuple(left_out))
+        return VisibleText(text)
+    return VisibleText("".join((*parts, text[done:])), tuple(cuts), tuple(left_out))

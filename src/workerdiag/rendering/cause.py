@@ -21,10 +21,10 @@ from workerdiag.model.rules import (
 )
 from workerdiag.rendering.parts import Item, Outline, Section
 from workerdiag.rendering.text import render_outline
-from workerdiag.rendering.wording import VERDICTS, clean, clipped, one_line
+from workerdiag.rendering.wording import VERDICT_TEXTS, clip, one_line, printable
 
 #: Longer patterns are cut; `workerdiag knowledge export` has them in full.
-_MOST_CHARACTERS = 120
+_MAX_CHARACTERS = 120
 
 _ENDS: Mapping[str, str] = {
     "stopped": "The worker was asked to stop.",
@@ -46,44 +46,50 @@ def render_cause(cause: Cause, *, width: int = 80, color: bool = False) -> str:
     """
     The cause as lines of at most *width* columns: what happens, what shows it, what to do.
     """
-    return render_outline(_outline(cause), width=width, color=color)
+    return render_outline(_cause_outline(cause), width=width, color=color)
 
 
-def _outline(cause: Cause) -> Outline:
-    again = _line(cause.retry_advice) or _RETRIES[cause.retry]
+def _cause_outline(cause: Cause) -> Outline:
+    again = _printable_line(cause.retry_advice) or _RETRIES[cause.retry]
     sections = (
-        Section(title="Why", items=tuple(Item(text=_line(each)) for each in (cause.why,) if each)),
-        Section(title="Who has to change something", items=(Item(text=VERDICTS[cause.blame]),)),
-        Section(title="Signs", items=tuple(map(_sign, cause.signs))),
-        Section(title="Signs against", items=tuple(map(_sign, cause.against))),
-        Section(title="What to do", items=tuple(_mitigations(cause)), numbered=True),
+        Section(title="Why", items=tuple(Item(text=_printable_line(each)) for each in (cause.why,) if each)),
+        Section(title="Who has to change something", items=(Item(text=VERDICT_TEXTS[cause.blame]),)),
+        Section(title="Signs", items=tuple(map(_sign_item, cause.signs))),
+        Section(title="Signs against", items=tuple(map(_sign_item, cause.against))),
+        Section(title="What to do", items=tuple(_mitigation_items(cause)), numbered=True),
         Section(title="Do the same again?", items=(Item(text=again),)),
         Section(
             title="Looks similar",
-            items=tuple(Item(text=f"{each.cause}: {_line(each.tell)}") for each in cause.look_alikes),
+            items=tuple(
+                Item(text=f"{each.cause}: {_printable_line(each.tell)}") for each in cause.look_alikes
+            ),
         ),
         Section(title="Explains", items=tuple(Item(text=each) for each in cause.explains)),
-        Section(title="Settled by", items=tuple(_looks(cause)), numbered=True),
-        Section(title="Read more", items=tuple(Item(link=_line(each)) for each in cause.references)),
+        Section(title="Settled by", items=tuple(_next_step_items(cause)), numbered=True),
+        Section(
+            title="Read more", items=tuple(Item(link=_printable_line(each)) for each in cause.references)
+        ),
     )
     return Outline(
         outcome="explained",
         lead=(
-            ("Cause", _line(cause.title)),
+            ("Cause", _printable_line(cause.title)),
             ("Id", f"{cause.id}, revision {cause.revision}"),
             ("Ends", _ENDS[cause.ends]),
         ),
-        summary="" if cause.status == "stable" else f"{cause.status}: {_line(cause.deprecated_because)}",
+        summary=""
+        if cause.status == "stable"
+        else f"{cause.status}: {_printable_line(cause.deprecated_because)}",
         sections=tuple(each for each in sections if each.items),
         footer=(f"family {cause.family}", f"{cause.frequency} before anything is seen"),
     )
 
 
-def _line(text: str) -> str:
-    return one_line(clean(text))
+def _printable_line(text: str) -> str:
+    return one_line(printable(text))
 
 
-def _sign(sign: Sign) -> Item:
+def _sign_item(sign: Sign) -> Item:
     kinds: Mapping[type, str] = {
         LogSign: "a log message",
         LandmarkSign: "a landmark",
@@ -93,15 +99,15 @@ def _sign(sign: Sign) -> Item:
         AbsentSign: "something that is not there",
     }
     head = f"{sign.name}, {sign.grade}: {kinds.get(type(sign), 'signs close together')}"
-    seen = tuple(clean(line).strip("\n") for line in sign.seen[:1]) if isinstance(sign, LogSign) else ()
+    seen = tuple(printable(line).strip("\n") for line in sign.seen[:1]) if isinstance(sign, LogSign) else ()
     return Item(
         text=head,
-        notes=tuple(_details(sign)),
+        notes=tuple(_sign_details(sign)),
         quote=tuple(part for line in seen for part in line.split("\n")),
     )
 
 
-def _details(sign: Sign) -> Iterator[tuple[str, str]]:
+def _sign_details(sign: Sign) -> Iterator[tuple[str, str]]:
     """
     What a sign asks for: its keys that are set, beside those that every sign has.
     """
@@ -110,35 +116,37 @@ def _details(sign: Sign) -> Iterator[tuple[str, str]]:
         if part.name in ("name", "grade", "event", "seen", "lookalikes") or not value:
             continue
         if isinstance(value, tuple):
-            said = ", ".join(map(str, value))
+            value_text = ", ".join(map(str, value))
         elif isinstance(value, Mapping):
-            said = ", ".join(f"{key} {wanted}" for key, wanted in value.items())
+            value_text = ", ".join(f"{key} {wanted}" for key, wanted in value.items())
         else:
-            said = str(value)
-        yield part.name.replace("_", " "), clipped(_line(said), _MOST_CHARACTERS)
+            value_text = str(value)
+        yield part.name.replace("_", " "), clip(_printable_line(value_text), _MAX_CHARACTERS)
 
 
-def _mitigations(cause: Cause) -> Iterator[Item]:
+def _mitigation_items(cause: Cause) -> Iterator[Item]:
     for each in cause.mitigations:
         labelled = (("If", each.when), ("Only on", ", ".join(each.deployments)), ("Cost", each.cost))
-        notes = tuple((label, _line(text)) for label, text in labelled if text)
-        yield Item(text=_line(each.do), notes=notes, code=tuple(_typed(each)))
+        notes = tuple((label, _printable_line(text)) for label, text in labelled if text)
+        yield Item(text=_printable_line(each.do), notes=notes, code=tuple(_example_lines(each)))
 
 
-def _typed(mitigation: Mitigation) -> Iterator[str]:
+def _example_lines(mitigation: Mitigation) -> Iterator[str]:
     """
     What is typed, and under a comment of its own what is typed on each deployment instead.
     """
-    yield from clean(mitigation.example).strip("\n").splitlines()
+    yield from printable(mitigation.example).strip("\n").splitlines()
     for deployment, example in sorted(mitigation.examples.items()):
         yield f"# on {deployment}:"
-        yield from clean(example).strip("\n").splitlines()
+        yield from printable(example).strip("\n").splitlines()
 
 
-def _looks(cause: Cause) -> Iterator[Item]:
+def _next_step_items(cause: Cause) -> Iterator[Item]:
     for each in cause.settled_by:
         labelled = (("Needs", each.permission), ("Possible until", each.until))
-        notes = tuple((label, _line(text)) for label, text in labelled if text)
+        notes = tuple((label, _printable_line(text)) for label, text in labelled if text)
         yield Item(
-            text=_line(each.look), notes=notes, code=tuple(clean(each.command).strip("\n").splitlines())
+            text=_printable_line(each.look),
+            notes=notes,
+            code=tuple(printable(each.command).strip("\n").splitlines()),
         )

@@ -9,14 +9,23 @@ from collections import Counter
 from collections.abc import Sequence
 
 from workerdiag.model.diagnosis import Death, Findings
-from workerdiag.rendering.wording import clipped, counted, ending, moment, one_line, percent, size, who
+from workerdiag.rendering.wording import (
+    clip,
+    exit_text,
+    format_percent,
+    format_size,
+    format_time,
+    identity_text,
+    one_line,
+    pluralize,
+)
 
 #: Lines of deaths that one report shows.
-MOST_DEATHS = 10
+MAX_DEATHS = 10
 #: So many alike are still listed one by one.
-MOST_ALIKE = 3
+MAX_ALIKE = 3
 #: Characters of the reason that Dask gives.
-MOST_REASON_CHARACTERS = 60
+MAX_REASON_CHARACTERS = 60
 
 
 def death_lines(findings: Findings) -> tuple[tuple[str, ...], str]:
@@ -25,17 +34,21 @@ def death_lines(findings: Findings) -> tuple[tuple[str, ...], str]:
     """
     groups: dict[tuple[str, str | None], list[Death]] = {}
     for death in findings.deaths:
-        groups.setdefault((ending(death), death.cause), []).append(death)
+        groups.setdefault((exit_text(death), death.cause), []).append(death)
     top = findings.top.id if findings.top else None
-    shown: list[str] = []
+    lines_shown: list[str] = []
     left_out = 0
     for group in groups.values():
-        lines = [_many(group, top)] if len(group) > MOST_ALIKE else [_one(each, top) for each in group]
-        room = MOST_DEATHS - len(shown)
-        shown += lines[:room]
+        lines = (
+            [_group_line(group, top)]
+            if len(group) > MAX_ALIKE
+            else [_death_line(each, top) for each in group]
+        )
+        room = MAX_DEATHS - len(lines_shown)
+        lines_shown += lines[:room]
         if len(lines) > room:
-            left_out += len(group) if len(group) > MOST_ALIKE else len(lines) - room
-    return tuple(shown), f"and {left_out} more" if left_out else ""
+            left_out += len(group) if len(group) > MAX_ALIKE else len(lines) - room
+    return tuple(lines_shown), f"and {left_out} more" if left_out else ""
 
 
 def memory_line(deaths: Sequence[Death]) -> str:
@@ -45,12 +58,14 @@ def memory_line(deaths: Sequence[Death]) -> str:
     seen = [each for each in deaths if each.rss_bytes is not None]
     if not seen:
         limits = sorted({each.limit_bytes for each in deaths if each.limit_bytes is not None})
-        return f"Memory limit of a worker: {size(limits[-1])}" if limits else ""
+        return f"Memory limit of a worker: {format_size(limits[-1])}" if limits else ""
     most = max(seen, key=lambda death: death.rss_bytes or 0)
-    said = f"Memory at death: {size(most.rss_bytes or 0)}"
+    text = f"Memory at death: {format_size(most.rss_bytes or 0)}"
     if not most.limit_bytes:
-        return said
-    return f"{said} of {size(most.limit_bytes)} allowed ({(most.rss_bytes or 0) / most.limit_bytes:.0%})"
+        return text
+    return (
+        f"{text} of {format_size(most.limit_bytes)} allowed ({(most.rss_bytes or 0) / most.limit_bytes:.0%})"
+    )
 
 
 def crash_line(deaths: Sequence[Death]) -> str:
@@ -62,24 +77,25 @@ def crash_line(deaths: Sequence[Death]) -> str:
         return ""
     (frames, _), *others = places.most_common()
     inner, outer = one_line(frames[0]), one_line(frames[-1])
-    said = inner if inner == outer else f"{inner}, from {outer}"
-    return f"{said}; and {counted(len(others), 'other place')}" if others else said
+    text = inner if inner == outer else f"{inner}, from {outer}"
+    return f"{text}; and {pluralize(len(others), 'other place')}" if others else text
 
 
-def _one(death: Death, top: str | None) -> str:
-    head = ", ".join(part for part in (who(death.whose), moment(death.when)) if part)
-    return f"{head}: " + "; ".join((ending(death), *_facts(death), *_cause(death, top)))
+def _death_line(death: Death, top: str | None) -> str:
+    head = ", ".join(part for part in (identity_text(death.identity), format_time(death.when)) if part)
+    return f"{head}: " + "; ".join((exit_text(death), *_death_facts(death), *_other_cause(death, top)))
 
 
-def _many(group: Sequence[Death], top: str | None) -> str:
+def _group_line(group: Sequence[Death], top: str | None) -> str:
     first, last = group[0], group[-1]
-    times = [moment(each.when) for each in group if moment(each.when)]
-    between = _between(min(times), max(times)) if times else ""
-    said = "; ".join((ending(first), *_cause(first, top)))
-    return f"{len(group)} workers{between}: {said}; from {who(first.whose)} to {who(last.whose)}"
+    times = [format_time(each.when) for each in group if format_time(each.when)]
+    between = _time_range(min(times), max(times)) if times else ""
+    text = "; ".join((exit_text(first), *_other_cause(first, top)))
+    ends = f"from {identity_text(first.identity)} to {identity_text(last.identity)}"
+    return f"{len(group)} workers{between}: {text}; {ends}"
 
 
-def _between(first: str, last: str) -> str:
+def _time_range(first: str, last: str) -> str:
     """
     A span of moments; the day is not said twice.
     """
@@ -89,22 +105,22 @@ def _between(first: str, last: str) -> str:
     return f", {first} to {clock if first.startswith(day) else last}"
 
 
-def _facts(death: Death) -> list[str]:
+def _death_facts(death: Death) -> list[str]:
     facts = []
     if death.reason:
         reason = re.sub(r"-\d+(\.\d+)?$", "", one_line(death.reason))  # a stimulus ends in its time
-        facts.append(f"Dask says {clipped(reason, MOST_REASON_CHARACTERS)}")
+        facts.append(f"Dask says {clip(reason, MAX_REASON_CHARACTERS)}")
     if death.executing:
-        facts.append(f"was executing {counted(len(death.executing), 'task')}")
+        facts.append(f"was executing {pluralize(len(death.executing), 'task')}")
     if death.assigned:
-        facts.append(f"had {counted(len(death.assigned), 'task')} assigned")
+        facts.append(f"had {pluralize(len(death.assigned), 'task')} assigned")
     return facts
 
 
-def _cause(death: Death, top: str | None) -> list[str]:
+def _other_cause(death: Death, top: str | None) -> list[str]:
     """
     The cause of this death, where it is not the one that the whole report is about.
     """
     if death.cause is None or death.cause == top:
         return []
-    return [f"{death.cause}, {percent(death.probability)}"]
+    return [f"{death.cause}, {format_percent(death.probability)}"]

@@ -30,7 +30,7 @@ def render_html(findings: Findings, *, page: bool = False) -> str:
         findings: A `Findings`, or a `workerdiag.Diagnosis`, which is one.
         page: Whether to put a document around it, for a file of its own.
     """
-    template = _environment().get_template("page.html.j2" if page else "report.html.j2")
+    template = _html_environment().get_template("page.html.j2" if page else "report.html.j2")
     text = template.render(report=outline(findings)).strip()
     return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
@@ -48,7 +48,7 @@ def prose(text: str) -> Markup:
 
 
 @cache
-def _environment() -> Environment:
+def _html_environment() -> Environment:
     from jinja2 import Environment, PackageLoader
 
     environment = Environment(

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from attrs import fields, has
 
-from workerdiag.errors import BadReportError, said_by
+from workerdiag.errors import BadReportError, error_text
 from workerdiag.model.diagnosis import JSON_SCHEMA, Findings
-from workerdiag.rendering.json_schema import DIALECT, PRIMITIVES, define
+from workerdiag.rendering.json_schema import DIALECT, PRIMITIVES, add_definition
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
 #: In a longer text only the first mistake is told, without its place: each takes some kB to word.
-_MOST_PLACED_CHARS = 64 * 1024
-_MOST_WHY_CHARS = 8 * 1024
+_MAX_PLACED_CHARS = 64 * 1024
+_MAX_WHY_CHARS = 8 * 1024
 
 
 def to_dict(findings: Findings) -> dict[str, Any]:
     """
     The findings as dictionaries, lists, text, numbers and None, with the key ``schema`` first.
     """
-    content: dict[str, Any] = _converter().unstructure(findings, unstructure_as=Findings)
+    content: dict[str, Any] = _findings_converter().unstructure(findings, unstructure_as=Findings)
     return {"schema": JSON_SCHEMA} | content
 
 
@@ -50,15 +50,15 @@ def from_json(text: str) -> dict[str, Any]:
         BadReportError: The text is not JSON, of another schema number, or lacks keys, has
             unknown ones or values of wrong types; it says where.
     """
-    content = _parsed(text)
+    content = _parse_object(text)
     found = content.pop("schema", None)
     if found != JSON_SCHEMA or isinstance(found, bool):
         raise BadReportError(f"this workerdiag reads schema {JSON_SCHEMA}, the text has {found!r}")
     try:
-        findings = _converter().structure(content, Findings)
+        findings = _findings_converter().structure(content, Findings)
     except Exception as problem:  # noqa: BLE001  hooks and validators raise anything
-        why = said_by(problem) if len(text) > _MOST_PLACED_CHARS else "; ".join(_mistakes(content))
-        raise BadReportError(why[:_MOST_WHY_CHARS]) from None
+        why = error_text(problem) if len(text) > _MAX_PLACED_CHARS else "; ".join(_json_problems(content))
+        raise BadReportError(why[:_MAX_WHY_CHARS]) from None
     return {each.name: getattr(findings, each.name) for each in fields(Findings)}
 
 
@@ -67,7 +67,7 @@ def json_schema() -> dict[str, Any]:
     The JSON Schema (draft 2020-12) of what `to_dict` returns, made from the classes of the model.
     """
     definitions: dict[str, Any] = {}
-    define(Findings, definitions)
+    add_definition(Findings, definitions)
     top = definitions.pop(Findings.__name__)
     number = {"description": "Shape of this document.", "const": JSON_SCHEMA}
     return {
@@ -80,7 +80,7 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     def refuse(constant: str) -> NoReturn:
         raise BadReportError(f"{constant} is not JSON")
 
@@ -96,7 +96,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 @cache
-def _converter(*, with_places: bool = False) -> Converter:
+def _findings_converter(*, with_places: bool = False) -> Converter:
     """
     One converter of our own: exact types, all keys, no others.
 
@@ -108,16 +108,16 @@ def _converter(*, with_places: bool = False) -> Converter:
 
     converter = Converter(forbid_extra_keys=True, detailed_validation=with_places)
     for primitive in (str, int, bool):
-        converter.register_structure_hook(primitive, _exactly(primitive))
-    converter.register_structure_hook(float, _number)
+        converter.register_structure_hook(primitive, _exact_json_type(primitive))
+    converter.register_structure_hook(float, _finite_number)
     converter.register_unstructure_hook(float, lambda value: value if math.isfinite(value) else None)
     converter.register_structure_hook_factory(
-        has, lambda cls: _with_all_keys(cls, make_dict_structure_fn(cls, converter))
+        has, lambda cls: _require_all_keys(cls, make_dict_structure_fn(cls, converter))
     )
     return converter
 
 
-def _with_all_keys(cls: type[Any], structure: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _require_all_keys(cls: type[Any], structure: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     names = [each.name for each in fields(cls)]
 
     def checked(value: Any, _: Any) -> Any:
@@ -130,7 +130,7 @@ def _with_all_keys(cls: type[Any], structure: Callable[[Any, Any], Any]) -> Call
     return checked
 
 
-def _exactly(expected: type[Any]) -> Callable[[Any, Any], Any]:
+def _exact_json_type(expected: type[Any]) -> Callable[[Any, Any], Any]:
     def check(value: Any, _: Any) -> Any:
         if type(value) is not expected:
             raise TypeError(f"expected {PRIMITIVES[expected]}, got {reprlib.repr(value)}")
@@ -139,7 +139,7 @@ def _exactly(expected: type[Any]) -> Callable[[Any, Any], Any]:
     return check
 
 
-def _number(value: Any, _: Any) -> float:
+def _finite_number(value: Any, _: Any) -> float:
     if type(value) not in (int, float):
         raise TypeError(f"expected number, got {reprlib.repr(value)}")
     if not math.isfinite(value):  # Python reads 1e999 as infinity
@@ -147,18 +147,18 @@ def _number(value: Any, _: Any) -> float:
     return float(value)
 
 
-def _mistakes(content: dict[str, Any]) -> Iterator[str]:
+def _json_problems(content: dict[str, Any]) -> Iterator[str]:
     """
     Each thing that is wrong, with its place, as ``.causes[0].title: expected string, got 9``.
     """
     from cattrs import transform_error
 
     try:
-        _converter(with_places=True).structure(content, Findings)
+        _findings_converter(with_places=True).structure(content, Findings)
     except Exception as found:  # noqa: BLE001  cattrs raises groups of anything
         problem = found
     else:
         return
-    for line in transform_error(problem, path="", format_exception=lambda exc, _: said_by(exc)):
+    for line in transform_error(problem, path="", format_exception=lambda exc, _: error_text(exc)):
         what, _, where = line.rpartition(" @ ")
         yield f"{where}: {what}" if what and where else what or line

@@ -21,7 +21,9 @@ PRIMITIVES: Mapping[Any, str] = {
 _BOUNDS = {">=": "minimum", "<=": "maximum"}
 
 
-def define(cls: type[Any], definitions: dict[str, Any], *, all_required: bool = True) -> dict[str, Any]:
+def add_definition(
+    cls: type[Any], definitions: dict[str, Any], *, all_required: bool = True
+) -> dict[str, Any]:
     """
     A reference to the class, which is put into *definitions* together with all that it refers to.
 
@@ -41,20 +43,21 @@ def define(cls: type[Any], definitions: dict[str, Any], *, all_required: bool = 
             "additionalProperties": False,
             "required": [each.name for each in parts if all_required or each.default is NOTHING],
             "properties": {
-                each.name: _shape(hints[each.name], definitions, all_required=all_required) | _limits(each)
+                each.name: _type_schema(hints[each.name], definitions, all_required=all_required)
+                | _validator_schema(each)
                 for each in parts
             },
         }
     return {"$ref": f"#/$defs/{cls.__name__}"}
 
 
-def _shape(hint: Any, definitions: dict[str, Any], *, all_required: bool) -> dict[str, Any]:
+def _type_schema(hint: Any, definitions: dict[str, Any], *, all_required: bool) -> dict[str, Any]:
     if hint in PRIMITIVES:
         return {"type": PRIMITIVES[hint]}
     if has(hint):
-        return define(hint, definitions, all_required=all_required)
+        return add_definition(hint, definitions, all_required=all_required)
     inner = [
-        _shape(each, definitions, all_required=all_required)
+        _type_schema(each, definitions, all_required=all_required)
         for each in get_args(hint)
         if each is not Ellipsis
     ]
@@ -68,17 +71,17 @@ def _shape(hint: Any, definitions: dict[str, Any], *, all_required: bool) -> dic
     raise TypeError(f"no JSON form for {hint!r}")
 
 
-def _limits(attribute: Attribute[Any]) -> dict[str, Any]:
+def _validator_schema(attribute: Attribute[Any]) -> dict[str, Any]:
     """
     What the validators of attrs (``in_``, ``ge``, ``le``, ``matches_re``, ``and_``) allow.
     """
-    said: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     validator: Any = attribute.validator
     for each in getattr(validator, "_validators", (validator,)):
         if hasattr(each, "options"):
-            said["enum"] = list(each.options)
+            keywords["enum"] = list(each.options)
         if hasattr(each, "bound"):
-            said[_BOUNDS[each.compare_op]] = each.bound
+            keywords[_BOUNDS[each.compare_op]] = each.bound
         if hasattr(each, "pattern"):
-            said["pattern"] = f"^({each.pattern.pattern})$"
-    return said
+            keywords["pattern"] = f"^({each.pattern.pattern})$"
+    return keywords

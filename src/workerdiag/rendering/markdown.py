@@ -31,7 +31,7 @@ _SPECIAL = re.compile(
 _ADDRESS = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+")
 
 
-class Made(str):
+class TrustedMarkdown(str):
     """
     Markdown that this module made and that must not be escaped.
     """
@@ -46,20 +46,22 @@ def render_markdown(findings: Findings) -> str:
     Text that others wrote cannot become a link, HTML, a mention or a reference: log lines
     stand in fences longer than any within them, the rest is escaped.
     """
-    return _environment().get_template("report.md.j2").render(report=outline(findings)).strip() + "\n"
+    return (
+        _markdown_environment().get_template("report.md.j2").render(report=outline(findings)).strip() + "\n"
+    )
 
 
 def escape(text: object) -> str:
     """
     Text as Markdown that shows it, on one line. What stands in a pair of backticks becomes code.
     """
-    if isinstance(text, Made):
+    if isinstance(text, TrustedMarkdown):
         return text
     parts = enumerate(_CODE.split(" ".join(str(text).split())))
-    return "".join(_code_span(part) if at % 2 else _SPECIAL.sub(_escaped, part) for at, part in parts)
+    return "".join(_code_span(part) if at % 2 else _SPECIAL.sub(_escape_match, part) for at, part in parts)
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     if entity := found["entity"]:
         return _ENTITIES[entity]
     if reference := found["reference"]:
@@ -71,27 +73,29 @@ def _code_span(text: str) -> str:
     return f"`{text}`" if text.strip() else text
 
 
-def fenced(lines: Sequence[str], indent: int) -> Made:
+def code_block(lines: Sequence[str], indent: int) -> TrustedMarkdown:
     """
     The lines as a code block that none of them can end, *indent* columns to the right.
     """
     longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return Made("\n".join(" " * indent + line for line in (f"{fence}text", *lines, fence)))
+    return TrustedMarkdown("\n".join(" " * indent + line for line in (f"{fence}text", *lines, fence)))
 
 
-def linked(address: str) -> Made:
+def link(address: str) -> TrustedMarkdown:
     """
     A link to a page, or the escaped text if it is no plain web address.
     """
-    return Made(f"<{address}>") if _ADDRESS.fullmatch(address) else Made(escape(address))
+    return (
+        TrustedMarkdown(f"<{address}>") if _ADDRESS.fullmatch(address) else TrustedMarkdown(escape(address))
+    )
 
 
 @cache
-def _environment() -> Environment:
+def _markdown_environment() -> Environment:
     from jinja2 import Environment, PackageLoader
 
-    helpers: dict[str, Any] = {"fenced": fenced, "linked": linked, "made": Made}
+    helpers: dict[str, Any] = {"fenced": code_block, "linked": link, "made": TrustedMarkdown}
     environment = Environment(
         loader=PackageLoader("workerdiag.rendering"),
         autoescape=False,  # noqa: S701  finalize escapes for Markdown

@@ -10,24 +10,24 @@ from typing import Any, TypeVar, cast
 from attrs import evolve, field, fields, frozen, has
 
 from workerdiag.model.diagnosis import Findings
-from workerdiag.redaction.objects import redacted_object
-from workerdiag.redaction.secrets import redacted
+from workerdiag.redaction.objects import redact_object
+from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.markdown import escape, render_markdown
-from workerdiag.rendering.wording import clean, clipped, moment, one_line, percent, size
+from workerdiag.rendering.wording import clip, format_percent, format_size, format_time, one_line, printable
 
 T = TypeVar("T")
 
 #: GitHub takes 65,536 characters of an issue.
-MOST_CHARS = 60_000
-_MOST_DIAGNOSIS_CHARS = 40_000
+MAX_CHARS = 60_000
+_MAX_DIAGNOSIS_CHARS = 40_000
 #: Texts are clipped to the first of these with which the diagnosis fits.
 _CLIPS = (1500, 300, 60)
-_MOST_ROWS = 60
-_MOST_VALUE_CHARS = 200
+_MAX_ROWS = 60
+_MAX_VALUE_CHARS = 200
 
 
 @frozen(kw_only=True)
-class Moment:
+class TimelineMoment:
     """
     Something that was seen, and when.
     """
@@ -39,14 +39,14 @@ class Moment:
 
 
 @frozen(kw_only=True)
-class Beside:
+class ReportExtras:
     """
     What a report says beside the diagnosis.
     """
 
     #: The diagnosis of today's rules, where it is another one than the diagnosis that was saved.
     again: Findings | None = None
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[TimelineMoment, ...] = ()
     versions: Mapping[str, str] = field(factory=dict)
     configuration: Mapping[str, str] = field(factory=dict)
     #: Name and bytes of each log that was read, and bytes of it that were kept.
@@ -57,54 +57,54 @@ class Beside:
     origin: tuple[str, ...] = ()
 
 
-def render_report(findings: Findings, beside: Beside) -> str:
+def render_report(findings: Findings, extras: ReportExtras) -> str:
     """
     The report, in at most 60,000 characters, everything untrusted escaped.
     """
-    findings = redacted_object(findings)  # a bundle of others, or of an older version, may hold secrets
-    parts = [f"## {escape(_title(findings))}\n\n", _diagnosis(findings)]
+    findings = redact_object(findings)  # a bundle of others, or of an older version, may hold secrets
+    parts = [f"## {escape(_title(findings))}\n\n", _diagnosis_markdown(findings)]
     length = sum(map(len, parts)) + 1000
     left_out = []
-    for title, lines in _sections(beside):
+    for title, lines in _extra_sections(extras):
         text = "\n".join((f"\n### {title}\n", *lines, ""))
         length += len(text)
-        if length > MOST_CHARS:
+        if length > MAX_CHARS:
             left_out.append(title)
         elif lines:
             parts.append(text)
     if left_out:
         parts.append(f"\nLeft out, as it would be too long: {', '.join(left_out)}.\n")
-    if beside.origin:
-        parts.append(f"\n---\n\n{escape(clipped(', '.join(map(_safe, beside.origin)), 800))}\n")
+    if extras.origin:
+        parts.append(f"\n---\n\n{escape(clip(', '.join(map(_safe_text, extras.origin)), 800))}\n")
     return "".join(parts)
 
 
 def _title(findings: Findings) -> str:
     if findings.outcome == "explained" and findings.top:
-        return f"Worker death: {_safe(findings.top.title)}"
+        return f"Worker death: {_safe_text(findings.top.title)}"
     titles = {"no-death": "No worker died", "no-evidence": "Nothing known of a worker"}
     return titles.get(findings.outcome, "Worker death, not explained")
 
 
-def _diagnosis(findings: Findings) -> str:
+def _diagnosis_markdown(findings: Findings) -> str:
     for most in _CLIPS:
-        text = render_markdown(_shortened(findings, most))
-        if len(text) <= _MOST_DIAGNOSIS_CHARS:
+        text = render_markdown(_clip_texts(findings, most))
+        if len(text) <= _MAX_DIAGNOSIS_CHARS:
             return text
-    return f"{escape(_safe(findings.summary))}\n\nThe whole diagnosis is too long to be shown.\n"
+    return f"{escape(_safe_text(findings.summary))}\n\nThe whole diagnosis is too long to be shown.\n"
 
 
-def _shortened(value: T, most: int) -> T:
+def _clip_texts(value: T, most: int) -> T:
     """
     The same object with every text in it clipped, at any depth.
     """
     if isinstance(value, str):
-        return cast("T", clipped(value, most))
+        return cast("T", clip(value, most))
     if isinstance(value, tuple):
-        return cast("T", tuple(_shortened(each, most) for each in value))
+        return cast("T", tuple(_clip_texts(each, most) for each in value))
     if has(type(value)):
         changes: dict[str, Any] = {
-            each.name: _shortened(getattr(value, each.name), most)
+            each.name: _clip_texts(getattr(value, each.name), most)
             for each in fields(cast("Any", type(value)))
             if each.eq
         }
@@ -112,34 +112,39 @@ def _shortened(value: T, most: int) -> T:
     return value
 
 
-def _sections(beside: Beside) -> Iterator[tuple[str, list[str]]]:
-    again = beside.again
+def _extra_sections(extras: ReportExtras) -> Iterator[tuple[str, list[str]]]:
+    again = extras.again
     if again is not None:
-        said = (
-            f"{percent(again.top.probability)} {again.top.title} ({again.top.id})"
+        conclusion = (
+            f"{format_percent(again.top.probability)} {again.top.title} ({again.top.id})"
             if again.top
             else again.summary
         )
-        yield f"Judged again by knowledge {escape(_safe(again.knowledge))}", [f"- {escape(_safe(said))}"]
-    yield "Versions", list(_rows(redacted_object(beside.versions).items()))
-    yield "Timeline", [_when(each) for each in beside.moments]
-    yield "Configuration", list(_rows(redacted_object(beside.configuration).items()))
-    kept = ((name, f"{size(read)}, {size(part)} of it kept") for name, read, part in beside.logs)
-    yield "Logs that were read", list(_rows(kept))
-    yield "Not in this report", [f"- {escape(_safe(each))}" for each in beside.missing[:_MOST_ROWS]]
+        yield (
+            f"Judged again by knowledge {escape(_safe_text(again.knowledge))}",
+            [f"- {escape(_safe_text(conclusion))}"],
+        )
+    yield "Versions", list(_name_value_rows(redact_object(extras.versions).items()))
+    yield "Timeline", [_moment_row(each) for each in extras.moments]
+    yield "Configuration", list(_name_value_rows(redact_object(extras.configuration).items()))
+    log_sizes = (
+        (name, f"{format_size(read)}, {format_size(part)} of it kept") for name, read, part in extras.logs
+    )
+    yield "Logs that were read", list(_name_value_rows(log_sizes))
+    yield "Not in this report", [f"- {escape(_safe_text(each))}" for each in extras.missing[:_MAX_ROWS]]
 
 
-def _rows(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _name_value_rows(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
     for number, (name, value) in enumerate(pairs):
-        if number == _MOST_ROWS:
+        if number == _MAX_ROWS:
             yield "- and more"
             return
-        yield f"- {escape(_safe(name))}: {escape(_safe(value))}"
+        yield f"- {escape(_safe_text(name))}: {escape(_safe_text(value))}"
 
 
-def _when(each: Moment) -> str:
-    return f"- {moment(each.when)} {escape(_safe(each.where))}: {escape(_safe(each.text))}"
+def _moment_row(each: TimelineMoment) -> str:
+    return f"- {format_time(each.when)} {escape(_safe_text(each.where))}: {escape(_safe_text(each.text))}"
 
 
-def _safe(text: object) -> str:
-    return clipped(one_line(clean(redacted(str(text)))), _MOST_VALUE_CHARS)
+def _safe_text(text: object) -> str:
+    return clip(one_line(printable(redact_text(str(text)))), _MAX_VALUE_CHARS)

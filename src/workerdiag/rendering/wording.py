@@ -47,7 +47,7 @@ _SIGNALS: Mapping[int, str] = {
     31: "SIGSYS",
 }
 
-VERDICTS: Mapping[str, str] = {
+VERDICT_TEXTS: Mapping[str, str] = {
     "task": "The task: its code or its data ended the worker.",
     "other-task": "Another task, not the one that Dask names.",
     "configuration": "The configuration: a limit, a timeout or a start-up option.",
@@ -59,9 +59,9 @@ VERDICTS: Mapping[str, str] = {
 }
 
 #: The first of them where no worker ended.
-THE_TASK = "The task: its code or its data."
+TASK_TEXT = "The task: its code or its data."
 
-_SURENESS = (
+_CERTAINTIES = (
     (0.99, "almost certain"),
     (0.90, "very likely"),
     (0.70, "likely"),
@@ -71,7 +71,7 @@ _SURENESS = (
 )
 
 
-def clean(text: str) -> str:
+def printable(text: str) -> str:
     """
     The text without anything a terminal acts upon, and without characters that hide or reorder others.
 
@@ -80,10 +80,10 @@ def clean(text: str) -> str:
     if type(text) is str and _ODD.search(text) is None:
         return text
     text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n").replace("\t", " ")
-    return _ODD.sub(_harmless, text)
+    return _ODD.sub(_printable_char, text)
 
 
-def _harmless(odd: re.Match[str]) -> str:
+def _printable_char(odd: re.Match[str]) -> str:
     char = odd[0]
     match unicodedata.category(char):
         case "Zs" | "Zl" | "Zp":
@@ -94,20 +94,20 @@ def _harmless(odd: re.Match[str]) -> str:
             return "" if category in _INVISIBLE else char
 
 
-def cleaned(value: T) -> T:
+def printable_object(value: T) -> T:
     """
     The same object with every text in it cleaned, at any depth; what is no part of its value stays.
     """
     if isinstance(value, str):
-        return cast("T", clean(value))
+        return cast("T", printable(value))
     if isinstance(value, tuple):
-        parts = tuple(map(cleaned, value))
+        parts = tuple(map(printable_object, value))
         return value if all(map(is_, parts, value)) else cast("T", parts)
     if has(type(value)):
         changes: dict[str, Any] = {}
         for each in fields(cast("Any", type(value))):
             old = getattr(value, each.name)
-            if each.eq and (new := cleaned(old)) is not old:
+            if each.eq and (new := printable_object(old)) is not old:
                 changes[each.alias or each.name] = new
         return cast("T", evolve(cast("Any", value), **changes)) if changes else value
     return value
@@ -120,21 +120,21 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def capitalized(sentence: str) -> str:
+def capitalize(sentence: str) -> str:
     """
     The sentence with a capital letter, unless it begins with an address or another name.
     """
     return sentence[:1].upper() + sentence[1:] if sentence.partition(" ")[0].isalpha() else sentence
 
 
-def clipped(text: str, most: int) -> str:
+def clip(text: str, most: int) -> str:
     """
     The text, or as much of it as makes *most* characters with dots behind it.
     """
     return text if len(text) <= most else text[: most - 4] + " ..."
 
 
-def percent(chance: float) -> str:
+def format_percent(chance: float) -> str:
     """
     A chance from 0 to 1 as a percentage that never claims certainty.
     """
@@ -145,14 +145,14 @@ def percent(chance: float) -> str:
     return f"{chance:.0%}"
 
 
-def sureness(chance: float) -> str:
+def certainty_text(chance: float) -> str:
     """
     A chance from 0 to 1 in words.
     """
-    return next(words for least, words in _SURENESS if chance >= least)
+    return next(words for least, words in _CERTAINTIES if chance >= least)
 
 
-def size(count_bytes: int) -> str:
+def format_size(count_bytes: int) -> str:
     """
     Bytes in the unit Dask writes memory in: ``3.82 GiB``.
     """
@@ -162,7 +162,7 @@ def size(count_bytes: int) -> str:
     return f"{count_bytes} B"
 
 
-def moment(when: float | None) -> str:
+def format_time(when: float | None) -> str:
     """
     Seconds since the epoch as ``2026-11-21 10:02:03``, without a zone (none is known); empty if not known.
     """
@@ -172,23 +172,23 @@ def moment(when: float | None) -> str:
         return ""
 
 
-def who(whose: Identity) -> str:
+def identity_text(identity: Identity) -> str:
     """
     A worker process, by the parts a person would look for first.
     """
-    address = one_line(whose.worker or "")
+    address = one_line(identity.worker or "")
     parts = {
-        "name": whose.name,
-        "pid": whose.pid,
-        "nanny": None if address else whose.nanny,
-        "in": whose.container,
-        "on": None if whose.host and whose.host in address else whose.host,
+        "name": identity.name,
+        "pid": identity.pid,
+        "nanny": None if address else identity.nanny,
+        "in": identity.container,
+        "on": None if identity.host and identity.host in address else identity.host,
     }
     known = ", ".join(f"{label} {one_line(str(part))}" for label, part in parts.items() if part is not None)
     return f"{address} ({known})" if address and known else address or known or "a worker"
 
 
-def ending(death: Death) -> str:
+def exit_text(death: Death) -> str:
     """
     How the process ended, as far as anybody said.
     """
@@ -198,11 +198,11 @@ def ending(death: Death) -> str:
     elif death.status is not None:
         words = f"exited with status {death.status}"
     else:
-        return "stopped as asked" if death.asked else "gone, nobody said how"
-    return f"{words}, as asked" if death.asked else words
+        return "stopped as asked" if death.stop_requested else "gone, nobody said how"
+    return f"{words}, as asked" if death.stop_requested else words
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """
     ``1 worker``, ``2 workers``.
     """

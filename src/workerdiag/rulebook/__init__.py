@@ -8,7 +8,7 @@ it is built, because reading that takes milliseconds and no cattrs.
 from workerdiag.rulebook.advice import SharedAdvice
 from workerdiag.rulebook.compiled import compile_rulebook, patterns
 from workerdiag.rulebook.folder import read_folder
-from workerdiag.rulebook.load import load_rulebook, quiet_lines, rules_within, shipped_folder
+from workerdiag.rulebook.load import load_rulebook, load_rulebook_in_time, quiet_lines, shipped_folder
 from workerdiag.rulebook.schema import SCHEMA, SIGN_KINDS
 
 __all__ = [
@@ -17,9 +17,9 @@ __all__ = [
     "SharedAdvice",
     "compile_rulebook",
     "load_rulebook",
+    "load_rulebook_in_time",
     "patterns",
     "quiet_lines",
     "read_folder",
-    "rules_within",
     "shipped_folder",
 ]

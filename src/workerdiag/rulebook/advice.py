@@ -40,14 +40,14 @@ class SharedAdvice:
         family = f"{cause_id.partition('.')[0]}.*"
         return cause_id not in self.but and (cause_id in self.causes or family in self.causes)
 
-    def marked(self) -> tuple[Mitigation, ...]:
+    def with_origin(self) -> tuple[Mitigation, ...]:
         """
         The mitigations, each with the name of this file.
         """
         return tuple(evolve(each, advice=self.id) for each in self.mitigations)
 
 
-def spread(causes: Iterable[Cause], advice: Sequence[SharedAdvice]) -> list[Cause]:
+def attach_advice(causes: Iterable[Cause], advice: Sequence[SharedAdvice]) -> list[Cause]:
     """
     The *causes*, each with the advice that is for it after the first of its own.
     """
@@ -56,7 +56,7 @@ def spread(causes: Iterable[Cause], advice: Sequence[SharedAdvice]) -> list[Caus
             cause,
             mitigations=(
                 *cause.mitigations[:OWN_FIRST],
-                *(each for shared in advice if shared.is_for(cause.id) for each in shared.marked()),
+                *(each for shared in advice if shared.is_for(cause.id) for each in shared.with_origin()),
                 *cause.mitigations[OWN_FIRST:],
             ),
         )
@@ -64,15 +64,15 @@ def spread(causes: Iterable[Cause], advice: Sequence[SharedAdvice]) -> list[Caus
     ]
 
 
-def looks_for(name: str, advice: Iterable[SharedAdvice]) -> tuple[Mitigation, ...]:
+def advice_for_outcome(name: str, advice: Iterable[SharedAdvice]) -> tuple[Mitigation, ...]:
     """
     What to look at in the case of that *name*: `UNKNOWN` or `FAILED_TASK`.
     """
-    marked = [each for shared in advice if name in shared.causes for each in shared.marked()]
+    marked = [each for shared in advice if name in shared.causes for each in shared.with_origin()]
     return tuple(each for each in marked if each.look)
 
 
-def strangers(causes: Iterable[Cause], advice: Iterable[SharedAdvice]) -> Iterable[str]:
+def unknown_cause_problems(causes: Iterable[Cause], advice: Iterable[SharedAdvice]) -> Iterable[str]:
     """
     One line for each name in *advice* that is no cause of this folder.
     """

@@ -13,14 +13,14 @@ from attrs import evolve
 from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.rules import Cause, Landmark, LookAlike, NextLook, Rulebook
 from workerdiag.rulebook.schema import SIGN_KINDS
-from workerdiag.rulebook.structure import converter
+from workerdiag.rulebook.structure import rule_converter
 
 
 def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) -> str:
     """
     The JSON text that a wheel carries, from which `load_rulebook` loads quickly.
     """
-    content = cast("dict[str, Any]", _lean(converter().unstructure(evolve(book, literals={}))))
+    content = cast("dict[str, Any]", _without_empty(rule_converter().unstructure(evolve(book, literals={}))))
     content["literals"] = {pattern: list(found) for pattern, found in literals.items()}
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
@@ -40,40 +40,42 @@ def from_compiled(content: dict[str, Any]) -> Rulebook:
     return Rulebook(
         schema=content["schema"],
         release=content["release"],
-        causes=tuple(_quick_cause(each) for each in content["causes"]),
-        landmarks=tuple(Landmark(**_tuples(each)) for each in content["landmarks"]),
-        advice=_quick_advice(content.get("advice", ())),
-        task_advice=_quick_advice(content.get("task_advice", ())),
+        causes=tuple(_cause_from_compiled(each) for each in content["causes"]),
+        landmarks=tuple(Landmark(**_lists_to_tuples(each)) for each in content["landmarks"]),
+        advice=_advice_from_compiled(content.get("advice", ())),
+        task_advice=_advice_from_compiled(content.get("task_advice", ())),
         literals=literals,
     )
 
 
-def _quick_advice(content: Iterable[dict[str, Any]]) -> tuple[Mitigation, ...]:
-    return tuple(Mitigation(**_tuples(each)) for each in content)
+def _advice_from_compiled(content: Iterable[dict[str, Any]]) -> tuple[Mitigation, ...]:
+    return tuple(Mitigation(**_lists_to_tuples(each)) for each in content)
 
 
-def _quick_cause(content: dict[str, Any]) -> Cause:
+def _cause_from_compiled(content: dict[str, Any]) -> Cause:
     for key in ("signs", "against"):
         if key in content:
-            content[key] = tuple(SIGN_KINDS[each.pop("kind")](**_tuples(each)) for each in content[key])
+            content[key] = tuple(
+                SIGN_KINDS[each.pop("kind")](**_lists_to_tuples(each)) for each in content[key]
+            )
     for key, cls in (("look_alikes", LookAlike), ("mitigations", Mitigation), ("settled_by", NextLook)):
         if key in content:
-            content[key] = tuple(cls(**_tuples(each)) for each in content[key])
-    return Cause(**_tuples(content))
+            content[key] = tuple(cls(**_lists_to_tuples(each)) for each in content[key])
+    return Cause(**_lists_to_tuples(content))
 
 
-def _tuples(content: dict[str, Any]) -> dict[str, Any]:
+def _lists_to_tuples(content: dict[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
 
 
-def _lean(value: Any) -> Any:
+def _without_empty(value: Any) -> Any:
     """
     Without keys that say nothing: empty text, empty lists, None.
     """
     if isinstance(value, dict):
         return {
-            key: _lean(each)
+            key: _without_empty(each)
             for key, each in value.items()
             if each not in ("", None) and each not in ((), [], {})
         }
-    return [_lean(each) for each in value] if isinstance(value, (list, tuple)) else value
+    return [_without_empty(each) for each in value] if isinstance(value, (list, tuple)) else value

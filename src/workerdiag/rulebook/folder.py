@@ -9,15 +9,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workerdiag.errors import RuleFileError, clean, said_by
+from workerdiag.errors import RuleFileError, error_text, utf8_safe
 from workerdiag.model.rules import Cause, Landmark, Rulebook
-from workerdiag.rulebook.advice import FAILED_TASK, UNKNOWN, SharedAdvice, looks_for, spread, strangers
-from workerdiag.rulebook.schema import ENGINE, SCHEMA, SINGULAR
-from workerdiag.rulebook.structure import advice_mistakes, cause_mistakes, converter, landmark_mistakes
+from workerdiag.rulebook.advice import (
+    FAILED_TASK,
+    UNKNOWN,
+    SharedAdvice,
+    advice_for_outcome,
+    attach_advice,
+    unknown_cause_problems,
+)
+from workerdiag.rulebook.schema import ENGINE, FIELD_OF_TABLE, SCHEMA
+from workerdiag.rulebook.structure import advice_problems, cause_problems, landmark_problems, rule_converter
 
 #: A file of rules is some kB; patterns are a line each.
-_MOST_BYTES = 512 * 1024
-_MOST_PATTERN_CHARS = 4_000
+_MAX_BYTES = 512 * 1024
+_MAX_PATTERN_CHARS = 4_000
 _PATTERNS = {"pattern", "unless", "topic"}
 
 
@@ -30,31 +37,31 @@ def read_folder(folder: Path) -> Rulebook:
     Raises:
         RuleFileError: There is no such folder, nothing in it, or a file has problems.
     """
-    book, problems = read_usable(folder)
+    book, problems = read_lenient(folder)
     if problems:
         raise RuleFileError(str(folder), problems)
     return book
 
 
-def read_usable(folder: Path) -> tuple[Rulebook, tuple[str, ...]]:
+def read_lenient(folder: Path) -> tuple[Rulebook, tuple[str, ...]]:
     """
     What can be used of the TOML files of one folder, and every problem of the others.
     """
     if not folder.is_dir():
         nothing = Rulebook(schema=SCHEMA, release="unreleased", causes=(), landmarks=())
         return nothing, ("there is no such folder",)
-    reading = _Reading(folder)
+    reading = _FolderReader(folder)
     return reading.book(), tuple(reading.problems)
 
 
-class _Reading:
+class _FolderReader:
     """
     One folder on its way to a rulebook.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._converter = converter()
+        self._converter = rule_converter()
         self.problems: list[str] = []
         self._notes: list[str] = []
 
@@ -65,72 +72,78 @@ class _Reading:
             each for path in sorted(self._folder.glob("landmarks/*.toml")) for each in self._landmarks(path)
         ]
         advice = [each for path in sorted(self._folder.glob("advice/*.toml")) for each in self._advice(path)]
-        self.problems += [*_misplaced(self._folder), *_doubled(causes, marks), *strangers(causes, advice)]
+        self.problems += [
+            *_misplaced_files(self._folder),
+            *_duplicate_names(causes, marks),
+            *unknown_cause_problems(causes, advice),
+        ]
         if not causes and not marks and not self.problems and not self._notes:
             self.problems.append("holds no causes/<family>/<cause>.toml and no landmarks/*.toml")
         return Rulebook(
             schema=SCHEMA,
-            release=clean(str(manifest.get("release", "unreleased")))[:100],
-            causes=tuple(spread((each for each in causes if not _doubled_signs(each)), advice)),
+            release=utf8_safe(str(manifest.get("release", "unreleased")))[:100],
+            causes=tuple(attach_advice((each for each in causes if not _duplicate_signs(each)), advice)),
             landmarks=tuple({each.id: each for each in marks}.values()),
-            advice=looks_for(UNKNOWN, advice),
-            task_advice=looks_for(FAILED_TASK, advice),
+            advice=advice_for_outcome(UNKNOWN, advice),
+            task_advice=advice_for_outcome(FAILED_TASK, advice),
             notes=tuple(self._notes),
         )
 
     def _manifest(self) -> Mapping[str, Any]:
         path = self._folder / "manifest.toml"
-        manifest = self._read(path) if path.exists() else {}
+        manifest = self._read_table(path) if path.exists() else {}
         if (schema := manifest.get("schema", SCHEMA)) != SCHEMA:
             self.problems.append(
                 f"manifest.toml: .schema: this workerdiag reads schema {SCHEMA}, the folder has {schema!r}"
             )
         return manifest
 
-    def _read(self, path: Path) -> dict[str, Any]:
+    def _read_table(self, path: Path) -> dict[str, Any]:
         where = path.relative_to(self._folder)
         try:
-            content = tomllib.loads(_text_of(path))
+            content = tomllib.loads(_read_rule_file(path))
         except Exception as problem:  # noqa: BLE001  tomllib also raises ValueError and RecursionError
-            self.problems.append(f"{where}: {said_by(problem) or type(problem).__name__}")
+            self.problems.append(f"{where}: {error_text(problem) or type(problem).__name__}")
             return {}
         if long := sorted(_long_patterns(content)):
-            self.problems.append(f"{where}: {long[0]}: longer than {_MOST_PATTERN_CHARS} characters")
+            self.problems.append(f"{where}: {long[0]}: longer than {_MAX_PATTERN_CHARS} characters")
             return {}
         return content
 
     def _cause(self, path: Path) -> Iterator[Cause]:
-        content = {SINGULAR.get(key, key): value for key, value in self._read(path).items()}
+        content = {FIELD_OF_TABLE.get(key, key): value for key, value in self._read_table(path).items()}
         where, expected = path.relative_to(self._folder), f"{path.parent.name}.{path.stem}"
         if not content:
             return
         if _is_newer(content.get("engine")):
             self._notes.append(f"{expected} is left out: it wants workerdiag {content['engine']} or newer")
             return
-        said = content.get("id")
-        if said != expected:
-            self.problems.append(f"{where}: .id: expected {expected!r} (the path, with a dot), got {said!r}")
+        given_id = content.get("id")
+        if given_id != expected:
+            self.problems.append(
+                f"{where}: .id: expected {expected!r} (the path, with a dot), got {given_id!r}"
+            )
         try:
             cause = self._converter.structure(content, Cause)
         except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
-            self.problems += [f"{where}: {line}" for line in cause_mistakes(content, problem)]
+            self.problems += [f"{where}: {line}" for line in cause_problems(content, problem)]
             return
-        if said == expected:
+        if given_id == expected:
             yield cause
 
     def _advice(self, path: Path) -> Iterator[SharedAdvice]:
-        content = {SINGULAR.get(key, key): value for key, value in self._read(path).items()}
+        content = {FIELD_OF_TABLE.get(key, key): value for key, value in self._read_table(path).items()}
         where = path.relative_to(self._folder)
         if content and content.get("id") != path.stem:
-            said = content.get("id")
-            self.problems.append(f"{where}: .id: expected {path.stem!r} (the file's name), got {said!r}")
+            given_id = content.get("id")
+            self.problems.append(f"{where}: .id: expected {path.stem!r} (the file's name), got {given_id!r}")
         try:
             yield self._converter.structure(content, SharedAdvice)
         except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
-            self.problems += [f"{where}: {line}" for line in advice_mistakes(content, problem)]
+            self.problems += [f"{where}: {line}" for line in advice_problems(content, problem)]
 
     def _landmarks(self, path: Path) -> Iterator[Landmark]:
-        content = self._read(path)
+        content = self._read_table(path)
         where = path.relative_to(self._folder)
         if extra := sorted(set(content) - {"landmark"}):
             self.problems.append(f"{where}: unknown keys {', '.join(extra)} (expected [[landmark]] tables)")
@@ -142,11 +155,11 @@ class _Reading:
             try:
                 yield self._converter.structure(each, Landmark)
             except Exception as problem:  # noqa: BLE001
-                lines = landmark_mistakes(each, problem)
+                lines = landmark_problems(each, problem)
                 self.problems += [f"{where}: .landmark[{index}]{line}" for line in lines]
 
 
-def _text_of(path: Path) -> str:
+def _read_rule_file(path: Path) -> str:
     """
     What is in a file of rules; a pipe or a device is none.
 
@@ -157,9 +170,9 @@ def _text_of(path: Path) -> str:
     if not path.is_file():
         raise ValueError("is no file")
     with path.open("rb") as file:
-        data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise ValueError(f"is larger than {_MOST_BYTES} bytes")
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"is larger than {_MAX_BYTES} bytes")
     return data.decode("utf-8")
 
 
@@ -173,7 +186,7 @@ def _long_patterns(content: Any, key: str = "") -> Iterator[str]:
     elif isinstance(content, list):
         for each in content:
             yield from _long_patterns(each, key)
-    elif isinstance(content, str) and key in _PATTERNS and len(content) > _MOST_PATTERN_CHARS:
+    elif isinstance(content, str) and key in _PATTERNS and len(content) > _MAX_PATTERN_CHARS:
         yield key
 
 
@@ -185,7 +198,7 @@ def _is_newer(engine: object) -> bool:
     return bool(parts) and all(part.isdigit() for part in parts) and tuple(map(int, parts)) > ENGINE
 
 
-def _misplaced(folder: Path) -> Iterator[str]:
+def _misplaced_files(folder: Path) -> Iterator[str]:
     """
     TOML files that nothing reads, because they lie in the wrong place.
     """
@@ -201,17 +214,17 @@ def _misplaced(folder: Path) -> Iterator[str]:
             yield f"{path.relative_to(folder)}: not read; causes go to causes/<family>/<cause>.toml"
 
 
-def _doubled(causes: Iterable[Cause], landmarks: Iterable[Landmark]) -> Iterator[str]:
+def _duplicate_names(causes: Iterable[Cause], landmarks: Iterable[Landmark]) -> Iterator[str]:
     seen: set[str] = set()
     for landmark in landmarks:
         if landmark.id in seen:
             yield f"landmark {landmark.id}: defined twice"
         seen.add(landmark.id)
     for cause in causes:
-        for name in _doubled_signs(cause):
+        for name in _duplicate_signs(cause):
             yield f"{cause.id}: two signs are named {name!r}"
 
 
-def _doubled_signs(cause: Cause) -> list[str]:
+def _duplicate_signs(cause: Cause) -> list[str]:
     names = [sign.name for sign in (*cause.signs, *cause.against)]
     return sorted({each for each in names if names.count(each) > 1})

@@ -13,7 +13,7 @@ from attrs import evolve
 from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook.compiled import from_compiled
 from workerdiag.rulebook.folder import read_folder
-from workerdiag.rulebook.packs import installed
+from workerdiag.rulebook.packs import installed_packs
 
 #: What installed packs may take to load, where nobody waits for an answer.
 _PACKS_S = 30.0
@@ -35,20 +35,20 @@ def load_rulebook(*paths: str | Path, packs: bool = True, disable: Collection[st
     Raises:
         RuleFileError: A folder of *paths* has problems; it lists all of them.
     """
-    book, _ = rules_within(_PACKS_S) if packs else (_shipped(), True)
+    book, _ = load_rulebook_in_time(_PACKS_S) if packs else (_shipped_rulebook(), True)
     for path in paths:
-        book = _overlaid(book, read_folder(Path(path)), str(path))
-    return _without(book, disable) if disable else book
+        book = _overlay(book, read_folder(Path(path)), str(path))
+    return _disable_causes(book, disable) if disable else book
 
 
-def rules_within(packs_s: float) -> tuple[Rulebook, bool]:
+def load_rulebook_in_time(packs_s: float) -> tuple[Rulebook, bool]:
     """
     The shipped rulebook with those installed packs that load in so many seconds, and whether all did.
     """
-    book, whole = _shipped(), True
-    for pack in installed(within_s=packs_s):
+    book, whole = _shipped_rulebook(), True
+    for pack in installed_packs(within_s=packs_s):
         if pack.book is not None:
-            book = _overlaid(book, pack.book, f"pack {pack.name}")
+            book = _overlay(book, pack.book, f"pack {pack.name}")
         book = evolve(book, notes=(*book.notes, *pack.notes))
         whole = whole and not pack.is_late
     return book, whole
@@ -70,14 +70,14 @@ def quiet_lines() -> tuple[str, ...]:
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
-def _shipped() -> Rulebook:
+def _shipped_rulebook() -> Rulebook:
     compiled = _PACKAGE / "knowledge.json"
     if compiled.is_file():
         return from_compiled(json.loads(compiled.read_bytes()))
     return read_folder(shipped_folder())
 
 
-def _overlaid(book: Rulebook, more: Rulebook, place: str) -> Rulebook:
+def _overlay(book: Rulebook, more: Rulebook, place: str) -> Rulebook:
     causes = {each.id: each for each in book.causes}
     landmarks = {each.id: each for each in book.landmarks}
     ids = (*(cause.id for cause in more.causes), *(landmark.id for landmark in more.landmarks))
@@ -94,11 +94,11 @@ def _overlaid(book: Rulebook, more: Rulebook, place: str) -> Rulebook:
     )
 
 
-def _without(book: Rulebook, disable: Collection[str]) -> Rulebook:
+def _disable_causes(book: Rulebook, disable: Collection[str]) -> Rulebook:
     known = {each.id for each in book.causes}
     notes = [
         f"{each} is disabled" if each in known else f"{each} cannot be disabled: there is no such cause"
         for each in sorted(disable)
     ]
-    kept = tuple(each for each in book.causes if each.id not in disable)
-    return evolve(book, causes=kept, notes=(*book.notes, *notes))
+    enabled = tuple(each for each in book.causes if each.id not in disable)
+    return evolve(book, causes=enabled, notes=(*book.notes, *notes))

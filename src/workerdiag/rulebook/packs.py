@@ -13,14 +13,14 @@ from pathlib import Path
 from attrs import frozen
 
 from workerdiag import foreign
-from workerdiag.errors import said_by, worded
+from workerdiag.errors import describe_error, error_text
 from workerdiag.model.rules import Rulebook
-from workerdiag.rulebook.folder import read_usable
+from workerdiag.rulebook.folder import read_lenient
 
 #: Entry points of this group name the folder of a pack: a path, or a callable that returns one.
-GROUP = "workerdiag.knowledge"
-_MOST_NAMED = 3
-_MOST_CHARS = 200
+ENTRY_POINT_GROUP = "workerdiag.knowledge"
+_MAX_NAMED = 3
+_MAX_CHARS = 200
 
 
 @frozen(kw_only=True)
@@ -38,34 +38,36 @@ class Pack:
     is_late: bool = False
 
 
-def installed(*, within_s: float) -> Iterator[Pack]:
+def installed_packs(*, within_s: float) -> Iterator[Pack]:
     """
     The installed packs by name, each with what is left out of it, all within *within_s* seconds.
     """
     deadline = time.monotonic() + within_s
     try:
-        points = sorted(entry_points(group=GROUP), key=lambda each: each.name)
+        points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda each: each.name)
     except Exception as problem:  # noqa: BLE001  what other packages noted down of themselves may be broken
-        yield Pack(name="", notes=(f"no pack can be found: {worded(problem)}",))
+        yield Pack(name="", notes=(f"no pack can be found: {describe_error(problem)}",))
         return
     for point in points:
         left_s = deadline - time.monotonic()
         try:
-            yield foreign.told_by("workerdiag-pack", partial(_read, point), within_s=left_s)
+            yield foreign.call_in_time("workerdiag-pack", partial(_read_pack, point), within_s=left_s)
         except TimeoutError:
             note = f"pack {point.name} is left out: loading it takes too long"
             yield Pack(name=point.name, notes=(note,), is_late=True)
         except (foreign.ForeignError, RuntimeError) as problem:
-            note = f"pack {point.name} is left out: {said_by(problem)}"[:500]
+            note = f"pack {point.name} is left out: {error_text(problem)}"[:500]
             yield Pack(name=point.name, notes=(note,))
 
 
-def _read(point: EntryPoint) -> Pack:
+def _read_pack(point: EntryPoint) -> Pack:
     found = point.load()
-    book, problems = read_usable(Path(str(found() if callable(found) else found)))
-    told = "; ".join(each[:_MOST_CHARS] for each in problems[:_MOST_NAMED])
-    told += f"; and {len(problems) - _MOST_NAMED} more" if len(problems) > _MOST_NAMED else ""
+    book, problems = read_lenient(Path(str(found() if callable(found) else found)))
+    problem_text = "; ".join(each[:_MAX_CHARS] for each in problems[:_MAX_NAMED])
+    problem_text += f"; and {len(problems) - _MAX_NAMED} more" if len(problems) > _MAX_NAMED else ""
     if not (book.causes or book.landmarks):
-        return Pack(name=point.name, notes=(f"pack {point.name} is left out: {told or 'it is empty'}",))
-    notes = (f"of pack {point.name} is left out: {told}",) if problems else ()
+        return Pack(
+            name=point.name, notes=(f"pack {point.name} is left out: {problem_text or 'it is empty'}",)
+        )
+    notes = (f"of pack {point.name} is left out: {problem_text}",) if problems else ()
     return Pack(name=point.name, book=book, notes=notes)

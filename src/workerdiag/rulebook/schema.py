@@ -34,7 +34,7 @@ SIGN_KINDS: Mapping[str, type[Any]] = {
 _KIND_OF = {cls: kind for kind, cls in SIGN_KINDS.items()}
 KIND_OF = {cls: kind for kind, cls in SIGN_KINDS.items()}
 #: TOML tables are named in the singular, as TOML files usually have them.
-SINGULAR = {
+FIELD_OF_TABLE = {
     "sign": "signs",
     "mitigation": "mitigations",
     "look_alike": "look_alikes",

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from workerdiag.model.deployment import Deployment
 from workerdiag.model.diagnosis import Advice, Match
-from workerdiag.model.mitigation import CAPTURED_WORDS, Mitigation
+from workerdiag.model.mitigation import CAPTURE_PLACEHOLDERS, Mitigation
 from workerdiag.model.rules import Cause
-from workerdiag.redaction.secrets import redacted
-from workerdiag.scoring.cluster_setup import ANYWHERE, Setting
+from workerdiag.redaction.secrets import redact_text
+from workerdiag.scoring.cluster_setup import UNKNOWN_SETUP, ClusterSetup
+from workerdiag.scoring.crash_site import crash_placeholders as crash_site
 from workerdiag.scoring.crash_site import frames_of
-from workerdiag.scoring.crash_site import words as crash_site
-from workerdiag.scoring.limits import Numbers
+from workerdiag.scoring.limits import MemoryNumbers
 
 _LONGEST = 200
 #: Where nobody types this command, because the deployment starts the workers itself.
@@ -25,7 +25,7 @@ _STARTS_WORKERS: frozenset[Deployment] = frozenset({"coiled"})
 
 
 def mitigations(
-    cause: Cause, numbers: Numbers, matches: Sequence[Match], setting: Setting = ANYWHERE
+    cause: Cause, numbers: MemoryNumbers, matches: Sequence[Match], setting: ClusterSetup = UNKNOWN_SETUP
 ) -> tuple[Advice, ...]:
     """
     The mitigations of *cause* that apply, in order, in the terms of the deployment at hand.
@@ -33,20 +33,24 @@ def mitigations(
     A sentence whose number is not known is left out.
     """
     words = {key: value for key, value in numbers.words.items() if value} | crash_site(frames_of(matches))
-    shown = {match.sign for match in matches if match.owner == cause.id}
+    sign_names = {match.sign for match in matches if match.owner == cause.id}
     for match in reversed(matches):
         words.update(
             {
-                key: redacted(match.captures[key])[:_LONGEST]  # a secret that is cut in two is harder to know
-                for key in CAPTURED_WORDS
+                key: redact_text(match.captures[key])[
+                    :_LONGEST
+                ]  # a secret that is cut in two is harder to know
+                for key in CAPTURE_PLACEHOLDERS
                 if match.captures.get(key)
             }
         )
-    fitting = [each for each in cause.mitigations if not each.signs or shown & set(each.signs)]
-    return applying(fitting, words, setting)
+    fitting = [each for each in cause.mitigations if not each.signs or sign_names & set(each.signs)]
+    return applicable_advice(fitting, words, setting)
 
 
-def applying(advice: Iterable[Mitigation], words: Mapping[str, str], setting: Setting) -> tuple[Advice, ...]:
+def applicable_advice(
+    advice: Iterable[Mitigation], words: Mapping[str, str], setting: ClusterSetup
+) -> tuple[Advice, ...]:
     """
     Those of *advice* that make sense in *setting*, filled with *words* and what is known of the cluster.
     """
@@ -54,12 +58,12 @@ def applying(advice: Iterable[Mitigation], words: Mapping[str, str], setting: Se
     return tuple(
         Advice(
             do=do,
-            when=filled(each.when, words),
-            cost=filled(each.cost, words),
-            example=filled_example(_example(each, setting.deployment), words),
+            when=fill_text(each.when, words),
+            cost=fill_text(each.cost, words),
+            example=fill_example(_example(each, setting.deployment), words),
         )
         for each in advice
-        if _applies(each, words, setting.deployment) and (do := filled(each.do, words))
+        if _applies(each, words, setting.deployment) and (do := fill_text(each.do, words))
     )
 
 
@@ -80,21 +84,21 @@ def _example(advice: Mitigation, deployment: Deployment | None) -> str:
     return advice.example
 
 
-def filled(text: str, words: Mapping[str, str]) -> str:
+def fill_text(text: str, words: Mapping[str, str]) -> str:
     """
     *text* with its ``{numbers}``; sentences (or halves after a colon) with an unknown one are dropped.
     """
-    kept = []
+    sentences = []
     for sentence in re.split(r"(?<=[.!?])\s+", text.strip()):
-        said = _put(sentence, words)
-        if said is None and ":" in sentence:
-            said = _put(sentence.rpartition(":")[0] + ".", words)
-        if said:
-            kept.append(said)
-    return " ".join(kept)
+        filled_sentence = _fill_sentence(sentence, words)
+        if filled_sentence is None and ":" in sentence:
+            filled_sentence = _fill_sentence(sentence.rpartition(":")[0] + ".", words)
+        if filled_sentence:
+            sentences.append(filled_sentence)
+    return " ".join(sentences)
 
 
-def filled_example(text: str, words: Mapping[str, str]) -> str:
+def fill_example(text: str, words: Mapping[str, str]) -> str:
     """
     An example with its numbers; an unknown one stays as a place to fill in: ``<needs_memory>``.
 
@@ -102,20 +106,20 @@ def filled_example(text: str, words: Mapping[str, str]) -> str:
     """
 
     def typed(found: re.Match[str]) -> str:
-        value = _compact(words.get(found[1]))
+        value = _without_blanks(words.get(found[1]))
         return shlex.quote(value) if value else f"<{found[1]}>"
 
     return re.sub(r"\{([a-z_]+)\}", typed, text)
 
 
-def _put(sentence: str, words: Mapping[str, str]) -> str | None:
-    wanted = re.findall(r"\{([a-z_]+)\}", sentence)
-    if any(name not in words for name in wanted):
+def _fill_sentence(sentence: str, words: Mapping[str, str]) -> str | None:
+    placeholders = re.findall(r"\{([a-z_]+)\}", sentence)
+    if any(name not in words for name in placeholders):
         return None
     return re.sub(r"\{([a-z_]+)\}", lambda found: words[found[1]], sentence)
 
 
-def _compact(value: str | None) -> str | None:
+def _without_blanks(value: str | None) -> str | None:
     """
     Sizes without the blank, as configuration wants them: ``1.50GiB``.
     """

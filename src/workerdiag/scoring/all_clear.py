@@ -12,15 +12,15 @@ from attrs import frozen
 
 from workerdiag.correlation.incident import Incident
 from workerdiag.correlation.stop_requests import REGISTRATIONS
-from workerdiag.model.diagnosis import RECOGNISED, Match
+from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Gap
 from workerdiag.model.numerals import decimal
 from workerdiag.model.rules import EVERYDAY_ENDS, Rulebook
 
 #: Gaps in what the caller gave, and in what tells of all workers of a cluster.
-_GIVEN = ("log ", "logs")
-_ASKED = ("scheduler", "worker states", "task states", "cluster", "workerdiag")
-_COULD_NOT = ("forbidden", "not-installed", "unreachable", "timed-out", "malformed")
+_LOG_SOURCES = ("log ", "logs")
+_CLUSTER_SOURCES = ("scheduler", "worker states", "task states", "cluster", "workerdiag")
+_FAILURE_REASONS = ("forbidden", "not-installed", "unreachable", "timed-out", "malformed")
 #: Lines of a traceback in text without headers.
 _TRACEBACK_LINES = 100
 #: A loop that is blocked for so long in one piece, or for such a share of the time, does not answer in time.
@@ -30,7 +30,7 @@ _BLOCKED_TIMES = 3
 #: Where the text has no times, so many seconds in sum.
 _BLOCKED_SUM_S = 10.0
 #: Marks of nobody's life: an unknown error, and how the cluster was brought up.
-_SAY_NOTHING = ("error", "deployment")
+_SILENT_ROLES = ("error", "deployment")
 _WAITING, _REGISTERED = "worker.waiting-to-connect", "worker.registered"
 _WORKER_UP = (*REGISTRATIONS, _WAITING, _REGISTERED, "worker.start")
 _NANNY_STARTS = "nanny.start"
@@ -41,7 +41,7 @@ _CRASHES = (4, 6, 7, 8, 11)
 
 
 @frozen(kw_only=True)
-class Concerns:
+class AllClearObstacles:
     """
     What bars the all-clear of one incident.
     """
@@ -55,9 +55,9 @@ class Concerns:
     #: Whether a client came to a scheduler, and nothing tells of any worker.
     lacks_workers: bool = False
     #: Whether a log that was given could not be read.
-    is_unread: bool = False
+    has_unread_log: bool = False
     #: Whether a cluster was to be asked and did not answer.
-    is_unasked: bool = False
+    lacks_cluster_answer: bool = False
     #: Whether the time ran out before all that was given was read.
     is_cut_short: bool = False
     #: Whether anything in what was given is known at all.
@@ -71,72 +71,80 @@ class Concerns:
         Whether "nothing died" would be a guess.
         """
         wrong = self.troubles or self.unknown_error or self.is_loss or self.lacks_workers
-        return bool(wrong or self.is_unread or self.is_unasked or not self.shows_deaths)
+        return bool(wrong or self.has_unread_log or self.lacks_cluster_answer or not self.shows_deaths)
 
 
-def concerns(incident: Incident, gaps: Sequence[Gap], book: Rulebook) -> Concerns:
+def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook) -> AllClearObstacles:
     """
     What speaks against an all-clear for *incident*. Takes time linear in its marks.
     """
-    signs = [*(each for case in incident.cases for each in case.signs), *incident.loose]
-    marks = [each for each in incident.marks if each.role not in _SAY_NOTHING]
-    closing = _Closing(incident)
-    places = _places(incident)
+    signs = [*(each for case in incident.cases for each in case.signs), *incident.unassigned_signs]
+    marks = [each for each in incident.marks if each.role not in _SILENT_ROLES]
+    closing = _ShutdownNoise(incident)
+    places = _inspected_places_of_cluster(incident)
     from_task = any(each.from_task for each in incident.exceptions)
-    return Concerns(
+    return AllClearObstacles(
         troubles=tuple(_troubles(incident, closing)),
         unknown_error=_unknown_error(incident, _explaining(signs, book), closing),
-        is_loss=_is_loss(incident),
+        is_loss=_has_loss(incident),
         lacks_workers=_lacks_workers(incident),
-        is_unread=_has_gap(gaps, _GIVEN),
-        is_unasked=_has_gap(gaps, _ASKED),
-        is_cut_short=_has_gap(gaps, _GIVEN, ("timed-out",)),
+        has_unread_log=_has_gap(gaps, _LOG_SOURCES),
+        lacks_cluster_answer=_has_gap(gaps, _CLUSTER_SOURCES),
+        is_cut_short=_has_gap(gaps, _LOG_SOURCES, ("timed-out",)),
         is_recognised=bool(marks or signs or incident.cases or incident.exceptions or places),
         # A kernel tells only of kills, and a sign without any mark of Dask's is a word that fits.
         shows_deaths=bool(from_task or places or any(each.stream != "kernel" for each in marks)),
     )
 
 
-def _has_gap(gaps: Iterable[Gap], sources: tuple[str, ...], reasons: tuple[str, ...] = _COULD_NOT) -> bool:
+def _has_gap(
+    gaps: Iterable[Gap], sources: tuple[str, ...], reasons: tuple[str, ...] = _FAILURE_REASONS
+) -> bool:
     return any(each.reason in reasons and each.source.startswith(sources) for each in gaps)
 
 
-def _is_loss(incident: Incident) -> bool:
+def _has_loss(incident: Incident) -> bool:
     raised = any(facts.relation == "raised" and not facts.from_task for facts in incident.exceptions)
-    return raised or any(case.end and case.end.lost and not case.end.asked for case in incident.cases)
+    return raised or any(
+        case.end and case.end.lost and not case.end.stop_requested for case in incident.cases
+    )
 
 
-def _places(incident: Incident) -> frozenset[str]:
+def _inspected_places_of_cluster(incident: Incident) -> frozenset[str]:
     """
     The places that were looked at, without logs: what matters of these is what is known in them.
     """
     return frozenset(
-        each for each in incident.looked if not each.startswith("log ") and not each.endswith(" log")
+        each for each in incident.inspected if not each.startswith("log ") and not each.endswith(" log")
     )
 
 
-def _troubles(incident: Incident, closing: _Closing) -> Iterator[Match]:
+def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
     ends = [case.end for case in incident.cases if case.end]
-    asked = {id(mark) for end in ends if end.asked and end.signal not in _CRASHES for mark in end.marks}
+    requested = {
+        id(mark) for end in ends if end.stop_requested and end.signal not in _CRASHES for mark in end.marks
+    }
     for each in incident.marks:
-        told = each.role in ("trouble", "blame")
-        strayed = each.role in ("death", "ended") and id(each) not in asked
-        broken = each.role == "disconnect" and not closing.leaves(each)
-        if (told or strayed or broken) and not each.in_task:
+        is_trouble = each.role in ("trouble", "blame")
+        strayed = each.role in ("death", "ended") and id(each) not in requested
+        broken = each.role == "disconnect" and not closing.is_noise(each)
+        if (is_trouble or strayed or broken) and not each.in_task:
             yield each
     yield from _never_registered(incident)
     yield from _never_up(incident)
-    yield from _blocked(incident)
+    yield from _blocked_loops(incident)
 
 
-class _Closing:
+class _ShutdownNoise:
     """
     What closing leaves behind in logs: losses and errors that are none.
     """
 
     def __init__(self, incident: Incident) -> None:
         ends = [case.end for case in incident.cases if case.end]
-        self._in_order = bool(ends) and all(end.asked or (end.polite and not end.lost) for end in ends)
+        self._in_order = bool(ends) and all(
+            end.stop_requested or (end.deregistered and not end.lost) for end in ends
+        )
         self._first_line: dict[str, int] = {}
         self._first_when: dict[str, float] = {}
         self._harmless: dict[str, set[int]] = {}
@@ -153,7 +161,7 @@ class _Closing:
         if mark.when is not None:
             self._first_when[mark.origin] = min(mark.when, self._first_when.get(mark.origin, mark.when))
 
-    def leaves(self, mark: Match) -> bool:
+    def is_noise(self, mark: Match) -> bool:
         """
         Whether a loss or an error says nothing.
 
@@ -183,21 +191,21 @@ def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
     return (each for each in signs if (each.owner, each.sign) not in hints)
 
 
-def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _Closing) -> Match | None:
+def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _ShutdownNoise) -> Match | None:
     """
     The last error of which neither a landmark nor one of the *explaining* signs stands in the same message.
     """
-    telling = [
+    landmarks = [
         *explaining,
-        *(each for each in incident.marks if each.role not in (*_SAY_NOTHING, RECOGNISED)),
+        *(each for each in incident.marks if each.role not in (*_SILENT_ROLES, RECOGNITION_ROLE)),
     ]
-    known = {(each.origin, each.message_line) for each in telling if each.message_line}
+    known = {(each.origin, each.message_line) for each in landmarks if each.message_line}
     bare: dict[str, list[int]] = {}
-    for each in telling:
+    for each in landmarks:
         bare.setdefault(each.origin, []).append(each.line)
     bare = {origin: sorted(lines) for origin, lines in bare.items()}
     for each in reversed(incident.marks):
-        if each.role != "error" or each.in_task or closing.leaves(each):
+        if each.role != "error" or each.in_task or closing.is_noise(each):
             continue
         if each.message_line:
             if (each.origin, each.message_line) not in known:
@@ -219,7 +227,7 @@ def _never_registered(incident: Incident) -> Iterator[Match]:
     stopped: dict[str, int] = {}
     for each in incident.marks:
         if each.owner in (_WAITING, _REGISTERED, *REGISTRATIONS):
-            last[each.origin, each.whose.pid] = each
+            last[each.origin, each.identity.pid] = each
         elif each.role == "stop":
             stopped[each.origin] = max(each.line, stopped.get(each.origin, 0))
     for each in last.values():
@@ -249,7 +257,7 @@ def _lacks_workers(incident: Incident) -> bool:
     return owners >= {_SCHEDULER_STARTS, _CLIENT_CAME} and owners.isdisjoint(_WORKER_STARTS)
 
 
-def _blocked(incident: Incident) -> Iterator[Match]:
+def _blocked_loops(incident: Incident) -> Iterator[Match]:
     """
     Event loops that are blocked for so long that others may take the process for dead.
     """
@@ -258,11 +266,11 @@ def _blocked(incident: Incident) -> Iterator[Match]:
         if each.role == "blocked":
             by_log.setdefault(each.origin, []).append(each)
     for some in by_log.values():
-        if _is_blocked(some):
+        if _is_long_blocked(some):
             yield some[-1]
 
 
-def _is_blocked(marks: Sequence[Match]) -> bool:
+def _is_long_blocked(marks: Sequence[Match]) -> bool:
     seconds = [decimal(each.captures.get("seconds")) or 0.0 for each in marks]
     if max(seconds) >= BLOCKED_S:
         return True

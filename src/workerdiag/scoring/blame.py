@@ -8,37 +8,43 @@ from collections.abc import Sequence
 
 from workerdiag.correlation.incident import Incident
 from workerdiag.model.diagnosis import Blame, Decision, RankedCause
-from workerdiag.model.evidence import NOBODY, ExceptionFacts
+from workerdiag.model.evidence import NO_IDENTITY, ExceptionFacts
 from workerdiag.model.rules import Cause, Rulebook
-from workerdiag.scoring.findings import still_assigned
-from workerdiag.scoring.limits import Numbers
-from workerdiag.scoring.loss_history import Record, in_words, record_of, threads_in_words, together_in_words
+from workerdiag.scoring.findings import unfinished_tasks
+from workerdiag.scoring.limits import MemoryNumbers
+from workerdiag.scoring.loss_history import (
+    LossHistory,
+    history_sentences,
+    loss_history,
+    shared_host_sentences,
+    thread_sentences,
+)
 
 #: Below this chance a cause is no ground for a verdict or a decision.
 SURE_ENOUGH = 0.5
 #: Below this one it does not clear a task.
 CERTAIN = 0.9
-_MOST_THREADS = 4
+_MAX_THREADS = 4
 
 
 def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> Blame:
     """
     The verdict of the likeliest cause, checked against what was really executing.
     """
-    killed = next((each for each in incident.exceptions if each.task and each.whose != NOBODY), None)
+    killed = next((each for each in incident.exceptions if each.task and each.identity != NO_IDENTITY), None)
     task = killed.task if killed else _task_in_logs(incident)
     cause = _sure_cause(ranked, book)
     if cause is None:
         return Blame(task=task, reasons=("no cause is likely enough to blame anybody",) if task else ())
-    recorded = _recorded(killed, task, incident)
+    recorded = _loss_history_of(killed, task, incident)
     if recorded is not None:
-        fairly, reasons = recorded.fairly, in_words(recorded)
+        fairly, reasons = recorded.fairly_blamed, history_sentences(recorded)
     else:
         fairly, reasons = _fairness(killed, task, incident)
-    reasons += together_in_words(incident.executing)
+    reasons += shared_host_sentences(incident.tasks_at_loss)
     verdict = cause.blame
     if verdict == "task":
-        reasons += threads_in_words(recorded.losses if recorded else incident.executing)[:_MOST_THREADS]
+        reasons += thread_sentences(recorded.losses if recorded else incident.tasks_at_loss)[:_MAX_THREADS]
         if recorded.is_bystander if recorded is not None else fairly is False:
             verdict = "other-task"
     if task is not None and cause.blame not in ("task", "unknown") and ranked[0].probability >= CERTAIN:
@@ -47,7 +53,9 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     return Blame(verdict=verdict, task=task, reasons=tuple(reasons), fairly_blamed=fairly if task else None)
 
 
-def decision(ranked: Sequence[RankedCause], book: Rulebook, verdict: Blame, numbers: Numbers) -> Decision:
+def decision(
+    ranked: Sequence[RankedCause], book: Rulebook, verdict: Blame, numbers: MemoryNumbers
+) -> Decision:
     """
     What a caller may do without a person: only as far as the evidence goes.
     """
@@ -66,14 +74,16 @@ def _sure_cause(ranked: Sequence[RankedCause], book: Rulebook) -> Cause | None:
     return book.cause(ranked[0].id) if ranked and ranked[0].probability >= SURE_ENOUGH else None
 
 
-def _recorded(killed: ExceptionFacts | None, task: str | None, incident: Incident) -> Record | None:
+def _loss_history_of(
+    killed: ExceptionFacts | None, task: str | None, incident: Incident
+) -> LossHistory | None:
     """
     What was recorded of the losses that Dask counted against the task; None without a flight recorder.
     """
     if task is None:
         return None
-    whose, allowed = (killed.whose, killed.allowed_failures) if killed else (NOBODY, None)
-    return record_of(task, whose, allowed, incident.executing)
+    identity, allowed = (killed.identity, killed.allowed_failures) if killed else (NO_IDENTITY, None)
+    return loss_history(task, identity, allowed, incident.tasks_at_loss)
 
 
 def _fairness(
@@ -90,7 +100,7 @@ def _fairness(
         return None, []
     if task in killed.executing:
         return True, [f"task {task} was executing on the last worker that died with it"]
-    unfinished = still_assigned(killed, incident)
+    unfinished = unfinished_tasks(killed, incident)
     if killed.threads is None or not len(unfinished) == len(killed.executing) == killed.threads:
         return None, [
             f"whether task {task} had begun when the worker died is not known: no heartbeat is that fresh"

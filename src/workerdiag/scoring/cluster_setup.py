@@ -11,9 +11,9 @@ from attrs import field, frozen
 from workerdiag.correlation.incident import Incident
 from workerdiag.model.deployment import Deployment, as_deployment
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import ExceptionFacts, Executing
+from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.numerals import whole
-from workerdiag.redaction.secrets import redacted
+from workerdiag.redaction.secrets import redact_text
 
 #: Who tells of the cluster: the caller's cluster object (`sources/deployment.py`), ...
 _SETUP = "event.cluster-setup"
@@ -27,7 +27,7 @@ _QUOTES = "'\""
 
 
 @frozen(kw_only=True)
-class Setting:
+class ClusterSetup:
     """
     The cluster that workers died in, as far as advice depends on it.
     """
@@ -38,18 +38,20 @@ class Setting:
 
 
 #: Nothing is known of the cluster.
-ANYWHERE = Setting()
+UNKNOWN_SETUP = ClusterSetup()
 
 
-def setting_of(incident: Incident) -> Setting:
+def cluster_setup(incident: Incident) -> ClusterSetup:
     """
     The cluster of *incident*: as its cluster object says, else as its logs do.
     """
-    told = [mark.captures for mark in incident.marks if mark.owner == _SETUP]
-    said = {key: each[key] for each in reversed(told) for key in ("dashboard", "cluster") if each.get(key)}
-    return Setting(
-        deployment=_deployment(told, incident.marks),
-        words={**said, **_given_up(incident)},
+    setup_events = [mark.captures for mark in incident.marks if mark.owner == _SETUP]
+    setup_words = {
+        key: each[key] for each in reversed(setup_events) for key in ("dashboard", "cluster") if each.get(key)
+    }
+    return ClusterSetup(
+        deployment=_deployment(setup_events, incident.marks),
+        words={**setup_words, **_given_up_task(incident)},
     )
 
 
@@ -61,23 +63,23 @@ def failed_tasks(incident: Incident) -> int:
     return logged or sum(facts.from_task and facts.relation == "raised" for facts in incident.exceptions)
 
 
-def _deployment(told: Iterable[Mapping[str, str]], marks: Iterable[Match]) -> Deployment | None:
+def _deployment(setup_events: Iterable[Mapping[str, str]], marks: Iterable[Match]) -> Deployment | None:
     """
     The cluster object's first; of logs those of a manager before those of the platform below it.
     """
     marks = list(marks)
     by_manager = [mark.owner.partition(".")[2] for mark in marks if mark.role == _ROLE]
     by_platform = [_OF_STREAM.get(mark.stream or "") for mark in marks]
-    names = [*(each.get("deployment") for each in told), *by_manager, *by_platform]
+    names = [*(each.get("deployment") for each in setup_events), *by_manager, *by_platform]
     return next((found for name in names if (found := as_deployment(name))), None)
 
 
-def _given_up(incident: Incident) -> Mapping[str, str]:
+def _given_up_task(incident: Incident) -> Mapping[str, str]:
     """
     Which task Dask gave up on, after how many losses, and how many it allows; empty if on none.
     """
     killed = [each for each in incident.exceptions if each.type.rpartition(".")[2] == _KILLED_WORKER]
-    gave_up = [each for each in incident.executing if each.gave_up]
+    gave_up = [each for each in incident.tasks_at_loss if each.gave_up]
     blamed = [mark for mark in incident.marks if mark.role == "blame" or _is_killed_worker(mark)]
     if not (killed or gave_up or blamed):
         return {}
@@ -87,16 +89,16 @@ def _given_up(incident: Incident) -> Mapping[str, str]:
         *(mark.captures.get("task") for mark in blamed),
     ]
     task = next((each for each in tasks if each), None)
-    allowed = _allowed([*killed, *gave_up], blamed)
+    allowed = _allowed_failures([*killed, *gave_up], blamed)
     counted = {"allowed_failures": str(allowed), "losses": str(allowed + 1)} if allowed is not None else {}
-    return {"gave_up": f"task {redacted(task).strip(_QUOTES)[:120]}" if task else "a task", **counted}
+    return {"gave_up": f"task {redact_text(task).strip(_QUOTES)[:120]}" if task else "a task", **counted}
 
 
 def _is_killed_worker(mark: Match) -> bool:
     return mark.owner.startswith("client.killed-worker")
 
 
-def _allowed(stated: Iterable[ExceptionFacts | Executing], blamed: Iterable[Match]) -> int | None:
+def _allowed_failures(stated: Iterable[ExceptionFacts | TasksAtLoss], blamed: Iterable[Match]) -> int | None:
     """
     ``allowed-failures``: Dask gives a task up at one loss more, and KilledWorker counts the losses.
 

@@ -12,15 +12,21 @@ from workerdiag.correlation.incident import Case, Incident
 from workerdiag.model.diagnosis import Death, Findings, Match, RankedCause
 from workerdiag.model.evidence import Gap
 from workerdiag.model.rules import Rulebook
-from workerdiag.redaction.objects import redacted_object
+from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import mitigations
-from workerdiag.scoring.all_clear import Concerns, concerns
+from workerdiag.scoring.all_clear import AllClearObstacles, all_clear_obstacles
 from workerdiag.scoring.blame import blame, decision
-from workerdiag.scoring.cluster_setup import Setting, setting_of
-from workerdiag.scoring.distribution import Distribution, mixed
-from workerdiag.scoring.evaluate import Judged, deaths_of_the_task, deciding_deaths, is_explained, judge
-from workerdiag.scoring.findings import clues, death, unchecked
-from workerdiag.scoring.limits import Numbers, numbers_of
+from workerdiag.scoring.cluster_setup import ClusterSetup, cluster_setup
+from workerdiag.scoring.distribution import Distribution, weighted_mean
+from workerdiag.scoring.evaluate import (
+    EvaluatedCase,
+    deaths_of_the_task,
+    deciding_deaths,
+    evaluate_cases,
+    is_explained,
+)
+from workerdiag.scoring.findings import clues, death_of_end, unchecked_absences
+from workerdiag.scoring.limits import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.summary import fingerprint, summary
 
@@ -30,7 +36,7 @@ FIRST_WEIGHT = 2.0
 _EVEN = 0.5
 _WITHOUT_CAUSES = ("no-death", "no-evidence")
 #: Deaths that findings carry, at most.
-MOST_DEATHS = 1000
+MAX_DEATHS = 1000
 
 
 def conclude(
@@ -44,25 +50,27 @@ def conclude(
     """
     Everything that can be said about *incident* by what *book* knows, and in the time there is.
     """
-    judged = judge(incident.cases, incident, book, out_of_time)
-    deciding = deciding_deaths(deaths_of_the_task(judged, incident))
-    deciding = deciding or judge([Case(end=None)], incident, book)
-    chances = mixed([(_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)])
-    barring = concerns(incident, gaps, book)
-    outcome = _outcome(chances, incident, barring)
+    evaluated = evaluate_cases(incident.cases, incident, book, out_of_time)
+    deciding = deciding_deaths(deaths_of_the_task(evaluated, incident))
+    deciding = deciding or evaluate_cases([Case(end=None)], incident, book)
+    chances = weighted_mean(
+        [(_death_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)]
+    )
+    obstacles = all_clear_obstacles(incident, gaps, book)
+    outcome = _outcome(chances, incident, obstacles)
     if outcome in _WITHOUT_CAUSES:
         chances = Distribution()
-    numbers = numbers_of(incident, [match for each in deciding for match in _matches(each)])
-    setting = setting_of(incident)
+    numbers = memory_numbers(incident, [match for each in deciding for match in _evidence_matches(each)])
+    setting = cluster_setup(incident)
     has_causes = outcome not in _WITHOUT_CAUSES
-    ranked = _ranked(chances, deciding, book, incident, numbers, setting) if has_causes else ()
-    deaths = tuple(_listed(each, incident) for each in judged[:MOST_DEATHS])
-    verdict = redacted_object(blame(ranked, book, incident))
+    ranked = _rank_causes(chances, deciding, book, incident, numbers, setting) if has_causes else ()
+    deaths = tuple(_death_of_case(each, incident) for each in evaluated[:MAX_DEATHS])
+    verdict = redact_object(blame(ranked, book, incident))
     findings = Findings(
         outcome=outcome,
-        summary=summary(outcome, ranked, deaths, incident, barring),
+        summary=summary(outcome, ranked, deaths, incident, obstacles),
         causes=ranked,
-        unknown_probability=_rest(ranked),
+        unknown_probability=_unknown_probability(ranked),
         deaths=deaths,
         blame=verdict,
         next_steps=next_steps(outcome, ranked, book, incident, setting),
@@ -73,47 +81,47 @@ def conclude(
         version=version,
         notes=book.notes,
     )
-    findings = redacted_object(findings)  # the one border: whatever shows findings shows no secret
-    return evolve(findings, gaps=_each_once(findings.gaps))
+    findings = redact_object(findings)  # the one border: whatever shows findings shows no secret
+    return evolve(findings, gaps=_unique_gaps(findings.gaps))
 
 
-def _each_once(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
+def _unique_gaps(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
     return tuple({(each.source, each.reason, each.detail): each for each in reversed(gaps)}.values())[::-1]
 
 
-def _weight(index: int, chances: Distribution) -> float:
+def _death_weight(index: int, chances: Distribution) -> float:
     """
     A death of which little is known says little of the incident.
     """
     return (FIRST_WEIGHT if index == 0 else 1.0) * max(0.01, 1.0 - chances.unknown) ** 2
 
 
-def _outcome(chances: Distribution, incident: Incident, barring: Concerns) -> str:
+def _outcome(chances: Distribution, incident: Incident, obstacles: AllClearObstacles) -> str:
     if is_explained(chances):
         return "explained"
-    if not (barring.is_recognised or barring.is_unasked or barring.is_cut_short):
+    if not (obstacles.is_recognised or obstacles.lacks_cluster_answer or obstacles.is_cut_short):
         return "no-evidence"
-    if barring.bars:
+    if obstacles.bars:
         return "unknown"
     if not incident.cases and chances.unknown < _EVEN:  # several weak candidates, but together likely
         return "unknown"
     return "no-death"
 
 
-def _ranked(
+def _rank_causes(
     chances: Distribution,
-    deciding: Sequence[Judged],
+    deciding: Sequence[EvaluatedCase],
     book: Rulebook,
     incident: Incident,
-    numbers: Numbers,
-    setting: Setting,
+    numbers: MemoryNumbers,
+    setting: ClusterSetup,
 ) -> tuple[RankedCause, ...]:
     ranked = []
     for cause_id, chance in sorted(chances.chances.items(), key=lambda item: (-item[1], item[0])):
         cause = book.cause(cause_id)
         if cause is None:
             continue
-        own = [each for judged in deciding for each in judged.supports if each.cause.id == cause_id]
+        own = [each for evaluated in deciding for each in evaluated.cause_scores if each.cause.id == cause_id]
         ranked.append(
             RankedCause(
                 id=cause.id,
@@ -122,11 +130,11 @@ def _ranked(
                 family=cause.family,
                 why=cause.why,
                 probability=chance,
-                evidence=clues([seen for each in own for seen in each.shown]),
+                evidence=clues([seen for each in own for seen in each.evidence]),
                 against=clues([seen for each in own for seen in each.against]),
-                unchecked=unchecked(cause, incident),
+                unchecked=unchecked_absences(cause, incident),
                 mitigations=mitigations(
-                    cause, numbers, [m for e in own for s in e.shown for m in s.matches], setting
+                    cause, numbers, [m for e in own for s in e.evidence for m in s.matches], setting
                 ),
                 references=cause.references,
             )
@@ -134,16 +142,16 @@ def _ranked(
     return tuple(ranked)
 
 
-def _rest(ranked: Sequence[RankedCause]) -> float:
+def _unknown_probability(ranked: Sequence[RankedCause]) -> float:
     return min(1.0, max(0.0, 1.0 - sum(each.probability for each in ranked)))
 
 
-def _matches(judged: Judged) -> list[Match]:
-    return [match for each in judged.supports for seen in each.shown for match in seen.matches]
+def _evidence_matches(evaluated: EvaluatedCase) -> list[Match]:
+    return [match for each in evaluated.cause_scores for seen in each.evidence for match in seen.matches]
 
 
-def _listed(judged: Judged, incident: Incident) -> Death:
-    end = judged.case.end
+def _death_of_case(evaluated: EvaluatedCase, incident: Incident) -> Death:
+    end = evaluated.case.end
     assert end is not None  # incidents list cases that are deaths
-    best = judged.chances.best if is_explained(judged.chances) else None
-    return death(end, best, incident, _matches(judged))
+    best = evaluated.chances.best if is_explained(evaluated.chances) else None
+    return death_of_end(end, best, incident, _evidence_matches(evaluated))

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.mitigation import STACK
+from workerdiag.model.mitigation import STACK_CAPTURE
 
 #: Frames that findings carry, at most.
-MOST_FRAMES = 10
-_MOST_CHARS = 120
+MAX_FRAMES = 10
+_MAX_CHARS = 120
 _FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9}) in ([^\n]{1,300})')
 #: Whoever runs tasks: what these call is a task's own code.
 _RUNNERS = re.compile(
@@ -25,7 +25,7 @@ _LIBRARY = re.compile(r"(?:^|/)(?:python\d[\d.]*|Lib)/(.+)")
 
 
 @frozen
-class Frame:
+class CrashFrame:
     """
     One line of such a dump.
     """
@@ -35,28 +35,28 @@ class Frame:
     function: str
 
     def __str__(self) -> str:
-        return f"{self.function} ({_known_part(self.path)}:{self.line})"[:_MOST_CHARS]
+        return f"{self.function} ({_package_path(self.path)}:{self.line})"[:_MAX_CHARS]
 
 
-def frames_of(matches: Iterable[Match]) -> tuple[Frame, ...]:
+def frames_of(matches: Iterable[Match]) -> tuple[CrashFrame, ...]:
     """
     The frames of the crashed thread, innermost first (CPython, Python/traceback.c, ``dump_frame``).
 
     Empty where no dump tells which thread that was.
     """
-    stack = next((each.captures[STACK] for each in matches if each.captures.get(STACK)), "")
-    found = _FRAME.findall(stack)[: 3 * MOST_FRAMES]
-    return tuple(Frame(path.replace("\\", "/"), int(line), name.strip()) for path, line, name in found)
+    stack = next((each.captures[STACK_CAPTURE] for each in matches if each.captures.get(STACK_CAPTURE)), "")
+    found = _FRAME.findall(stack)[: 3 * MAX_FRAMES]
+    return tuple(CrashFrame(path.replace("\\", "/"), int(line), name.strip()) for path, line, name in found)
 
 
-def listed(frames: Sequence[Frame]) -> tuple[str, ...]:
+def frame_texts(frames: Sequence[CrashFrame]) -> tuple[str, ...]:
     """
     Frames as findings carry them: those of the task, or all where it was not one that crashed.
     """
-    return tuple(map(str, (_of_task(frames) or tuple(frames))[:MOST_FRAMES]))
+    return tuple(map(str, (_task_frames(frames) or tuple(frames))[:MAX_FRAMES]))
 
 
-def words(frames: Sequence[Frame]) -> dict[str, str]:
+def crash_placeholders(frames: Sequence[CrashFrame]) -> dict[str, str]:
     """
     What mitigations may say: ``frame``, and ``package`` where the innermost code is of an installed one.
     """
@@ -67,7 +67,7 @@ def words(frames: Sequence[Frame]) -> dict[str, str]:
     return {"frame": str(frames[0])} | ({"package": package.removesuffix(".py")} if package else {})
 
 
-def _of_task(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+def _task_frames(frames: Sequence[CrashFrame]) -> tuple[CrashFrame, ...]:
     """
     The frames that the worker's own code called; empty if it crashed in that itself.
     """
@@ -75,7 +75,7 @@ def _of_task(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     return tuple(frames[:runner])
 
 
-def _known_part(path: str) -> str:
+def _package_path(path: str) -> str:
     """
     A path from its package on, so that it neither names a user nor differs between workers.
     """

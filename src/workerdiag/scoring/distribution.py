@@ -14,7 +14,7 @@ from math import exp, log
 
 from attrs import field, frozen
 
-from workerdiag.correlation.process_end import End
+from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.rules import (
     EVERYDAY_ENDS,
@@ -29,10 +29,10 @@ from workerdiag.model.rules import (
     Sign,
     TogetherSign,
 )
-from workerdiag.scoring.weights import Seen, facts
+from workerdiag.scoring.weights import SignEvidence, fact_weights
 
 #: However much is seen, some doubt stays: all causes together get no better odds than this against unknown.
-MOST_ODDS = 180.0
+MAX_ODDS = 180.0
 #: An end as certain as this has no rival in a stop on request: that was another worker's, or came after.
 #: Measured on labelled incidents to which the lines of an orderly stop were added: below it, true stops lose.
 CERTAIN = 0.93
@@ -41,32 +41,32 @@ _NEEDED = {
     log(GRADES["decisive"]): log(GRADES["strong"]),
     log(GRADES["strong"]): log(min(LONE_GRADES.values())),
 }
-_UNASKED = ("killed", "crashed", "raised", "never-started")
+_UNEXPECTED_ENDS = ("killed", "crashed", "raised", "never-started")
 #: Of one sign, so many places are tried for others close by.
-MOST_TOGETHER = 200
+MAX_TOGETHER = 200
 #: Landmarks by their ids.
-Marks = Mapping[str, Sequence[Match]]
+MarksByOwner = Mapping[str, Sequence[Match]]
 
 
 @frozen(kw_only=True)
-class Support:
+class CauseScore:
     """
     What speaks for and against one cause in one case.
     """
 
     cause: Cause
-    shown: tuple[Seen, ...] = ()
-    against: tuple[Seen, ...] = ()
+    evidence: tuple[SignEvidence, ...] = ()
+    against: tuple[SignEvidence, ...] = ()
 
     #: Whether anything tells that a process ended.
-    is_end_told: bool = True
+    is_end_known: bool = True
     #: Logarithms of likelihood ratios of what speaks for it.
     facts: tuple[float, ...] = field(init=False)
 
     @facts.default
     def _facts(self) -> tuple[float, ...]:
-        is_everyday = self.cause.ends in EVERYDAY_ENDS and not self.is_end_told
-        return facts(self.shown, is_everyday=is_everyday)
+        is_everyday = self.cause.ends in EVERYDAY_ENDS and not self.is_end_known
+        return fact_weights(self.evidence, is_everyday=is_everyday)
 
     def odds(self, explainers: Iterable[tuple[float, float]] = ()) -> float:
         """
@@ -79,17 +79,17 @@ class Support:
         gained = 0.0
         explainers = list(explainers)
         for fact in self.facts:
-            kept = 1.0
+            unexplained = 1.0
             for chance, strongest in explainers:
-                kept *= 1.0 - chance if strongest >= _needed(fact) else 1.0
-            gained += kept * fact
-        return exp(log(FREQUENCIES[self.cause.frequency]) + gained - sum(facts(self.against)))
+                unexplained *= 1.0 - chance if strongest >= _required_fact(fact) else 1.0
+            gained += unexplained * fact
+        return exp(log(FREQUENCIES[self.cause.frequency]) + gained - sum(fact_weights(self.against)))
 
     def alone(self) -> float:
         """
         The chance of this cause if there were no other.
         """
-        odds = min(self.odds(), MOST_ODDS)
+        odds = min(self.odds(), MAX_ODDS)
         return odds / (1.0 + odds)
 
 
@@ -110,7 +110,7 @@ class Distribution:
         return min(self.chances.items(), key=lambda item: (-item[1], item[0]), default=None)
 
 
-def _needed(fact: float) -> float:
+def _required_fact(fact: float) -> float:
     return _NEEDED.get(fact, 0.0)
 
 
@@ -135,13 +135,13 @@ def considered(book: Rulebook) -> tuple[tuple[Cause, bool], ...]:
     )
 
 
-def supports(
+def score_causes(
     causes: Iterable[tuple[Cause, bool]],
     signs: Sequence[Match],
-    marks: Marks,
-    end: End | None,
-    looked: Collection[str],
-) -> list[Support]:
+    marks: MarksByOwner,
+    end: ProcessEnd | None,
+    inspected: Collection[str],
+) -> list[CauseScore]:
     """
     For every cause of which something is seen: what speaks for it and against it.
 
@@ -150,7 +150,7 @@ def supports(
         signs: Matches of signs that count in this case.
         marks: The landmarks of the incident (`by_owner`).
         end: The death, if there is one.
-        looked: Places in which absence counts.
+        inspected: Places in which absence counts.
     """
     by_cause: dict[str, dict[str, list[Match]]] = {}
     for each in signs:
@@ -160,44 +160,46 @@ def supports(
         own = by_cause.get(cause.id, {})
         if not own and not shows_by_others:
             continue
-        shown = _shown(cause.signs, own, marks, end, looked)
-        if any(not isinstance(each.sign, AbsentSign) for each in shown):  # absence alone suggests nothing
-            against = _shown(cause.against, own, marks, end, looked)
-            found.append(Support(cause=cause, shown=shown, against=against, is_end_told=end is not None))
+        evidence = _sign_evidence(cause.signs, own, marks, end, inspected)
+        if any(not isinstance(each.sign, AbsentSign) for each in evidence):  # absence alone suggests nothing
+            against = _sign_evidence(cause.against, own, marks, end, inspected)
+            found.append(
+                CauseScore(cause=cause, evidence=evidence, against=against, is_end_known=end is not None)
+            )
     return found
 
 
-def distribution(supports: Sequence[Support]) -> Distribution:
+def distribution(scores: Sequence[CauseScore]) -> Distribution:
     """
     Chances of all causes that have support, and of unknown. Order does not matter.
     """
-    known = {each.cause.id: (each.alone(), max(each.facts, default=0.0)) for each in supports}
-    reach = _reach(supports)
+    known = {each.cause.id: (each.alone(), max(each.facts, default=0.0)) for each in scores}
+    reach = _explained_causes(scores)
     odds = {}
-    for each in supports:
+    for each in scores:
         explainers = [
             known[other.cause.id]
-            for other in supports
+            for other in scores
             if each.cause.id in reach[other.cause.id]
-            or (known[other.cause.id][0] >= CERTAIN and _stopped_beside(each.cause, other.cause, reach))
+            or (known[other.cause.id][0] >= CERTAIN and _is_stop_beside_crash(each.cause, other.cause, reach))
         ]
         odds[each.cause.id] = each.odds(explainers)
     whole = sum(odds.values())
-    scale = min(1.0, MOST_ODDS / whole) if whole else 1.0  # some doubt stays, whatever was seen
+    scale = min(1.0, MAX_ODDS / whole) if whole else 1.0  # some doubt stays, whatever was seen
     total = 1.0 + scale * whole
     return Distribution(
         chances={key: scale * value / total for key, value in odds.items()}, unknown=1.0 / total
     )
 
 
-def _stopped_beside(stop: Cause, other: Cause, reach: Mapping[str, frozenset[str]]) -> bool:
+def _is_stop_beside_crash(stop: Cause, other: Cause, reach: Mapping[str, frozenset[str]]) -> bool:
     """
     Whether *stop* is one on request, and *other* an end that nobody asks for and that it does not explain.
     """
-    return stop.ends == "stopped" and other.ends in _UNASKED and other.id not in reach[stop.id]
+    return stop.ends == "stopped" and other.ends in _UNEXPECTED_ENDS and other.id not in reach[stop.id]
 
 
-def mixed(parts: Sequence[tuple[float, Distribution]]) -> Distribution:
+def weighted_mean(parts: Sequence[tuple[float, Distribution]]) -> Distribution:
     """
     The weighted mean of distributions, e.g. over the deaths of one incident.
     """
@@ -211,11 +213,11 @@ def mixed(parts: Sequence[tuple[float, Distribution]]) -> Distribution:
     return Distribution(chances=chances, unknown=sum(weight / whole * part.unknown for weight, part in parts))
 
 
-def _reach(supports: Sequence[Support]) -> dict[str, frozenset[str]]:
+def _explained_causes(scores: Sequence[CauseScore]) -> dict[str, frozenset[str]]:
     """
     What each cause explains, directly or through another that shows as well.
     """
-    direct = {each.cause.id: each.cause.explains for each in supports}
+    direct = {each.cause.id: each.cause.explains for each in scores}
 
     def walk(start: str, seen: frozenset[str]) -> frozenset[str]:
         for each in direct.get(start, ()):
@@ -223,16 +225,16 @@ def _reach(supports: Sequence[Support]) -> dict[str, frozenset[str]]:
                 seen = walk(each, seen | {each})
         return seen
 
-    return {each.cause.id: walk(each.cause.id, frozenset()) - {each.cause.id} for each in supports}
+    return {each.cause.id: walk(each.cause.id, frozenset()) - {each.cause.id} for each in scores}
 
 
-def _shown(
+def _sign_evidence(
     signs: Iterable[Sign],
     own: Mapping[str, list[Match]],
-    marks: Marks,
-    end: End | None,
-    looked: Collection[str],
-) -> tuple[Seen, ...]:
+    marks: MarksByOwner,
+    end: ProcessEnd | None,
+    inspected: Collection[str],
+) -> tuple[SignEvidence, ...]:
     found = []
     for sign in signs:
         matches: list[Match] | None
@@ -241,25 +243,25 @@ def _shown(
         elif isinstance(sign, ExitSign):
             matches = _exit_marks(sign, end)
         elif isinstance(sign, AbsentSign):
-            absent = sign.looked in looked and marks.keys().isdisjoint(sign.landmarks)
+            absent = sign.inspected in inspected and marks.keys().isdisjoint(sign.landmarks)
             matches = [] if absent and end is not None else None
         elif isinstance(sign, TogetherSign):
-            matches = _together(sign, own, marks)
+            matches = _joint_matches(sign, own, marks)
         else:
             matches = own.get(sign.name)
         if matches is not None:
-            found.append(Seen(sign=sign, matches=tuple(matches)))
+            found.append(SignEvidence(sign=sign, matches=tuple(matches)))
     return tuple(found)
 
 
-def _exit_marks(sign: ExitSign, end: End | None) -> list[Match] | None:
+def _exit_marks(sign: ExitSign, end: ProcessEnd | None) -> list[Match] | None:
     """
     The messages that tell of such an exit; None if it is another.
 
     A process that was asked to stop has none: a signal is then only how the asking ended, but for one
     that no nanny sends.
     """
-    if end is None or not end.exit_known or (end.asked and not end.crashed):
+    if end is None or not end.exit_known or (end.stop_requested and not end.crashed):
         return None
     fits = (
         (end.signal is not None and end.signal in sign.signals)
@@ -271,11 +273,13 @@ def _exit_marks(sign: ExitSign, end: End | None) -> list[Match] | None:
     return [mark for mark in end.marks if mark.role in ("death", "restart")][:1]
 
 
-def _together(sign: TogetherSign, own: Mapping[str, list[Match]], marks: Marks) -> list[Match] | None:
+def _joint_matches(
+    sign: TogetherSign, own: Mapping[str, list[Match]], marks: MarksByOwner
+) -> list[Match] | None:
     found = [own.get(name) or marks.get(name, ()) for name in sign.signs]
     if not all(found):
         return None
-    places = [list(islice((each for each in those if each.line), MOST_TOGETHER)) for those in found]
+    places = [list(islice((each for each in those if each.line), MAX_TOGETHER)) for those in found]
     if not all(places):
         return None
     if sign.within_lines == 0:

@@ -12,38 +12,38 @@ from workerdiag.correlation.incident import Case, Incident
 from workerdiag.model.evidence import Identity
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.scoring.distribution import (
+    CauseScore,
     Distribution,
-    Marks,
-    Support,
+    MarksByOwner,
     by_owner,
     considered,
     distribution,
-    supports,
+    score_causes,
 )
-from workerdiag.scoring.findings import assigned
+from workerdiag.scoring.findings import assigned_tasks
 from workerdiag.scoring.relevance import Relevance
 
 _MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble", "disconnect")
 #: A crash loop of thousands of deaths says no more than its first and last hundreds.
-MOST_JUDGED = 200
+MAX_EVALUATED = 200
 #: So many deaths are judged however late it is.
-LEAST_JUDGED = 3
+MIN_EVALUATED = 3
 
 
 @frozen(kw_only=True)
-class Judged:
+class EvaluatedCase:
     """
     One case with what speaks for each cause in it.
     """
 
     case: Case
-    supports: tuple[Support, ...]
+    cause_scores: tuple[CauseScore, ...]
     chances: Distribution
 
 
-def judge(
+def evaluate_cases(
     cases: Iterable[Case], incident: Incident, book: Rulebook, out_of_time: Callable[[], bool] = lambda: False
-) -> list[Judged]:
+) -> list[EvaluatedCase]:
     """
     What speaks for each cause in each case, with the signs that nobody else claims.
 
@@ -54,43 +54,43 @@ def judge(
     relevance = Relevance(incident, marks, book)
     causes = considered(book)
     cases = list(cases)
-    between = range(MOST_JUDGED // 2, len(cases) - MOST_JUDGED // 2)
+    between = range(MAX_EVALUATED // 2, len(cases) - MAX_EVALUATED // 2)
     return [
-        Judged(case=case, supports=(), chances=Distribution())
-        if index in between or (index >= LEAST_JUDGED and out_of_time())
-        else _judge(case, incident, marks, relevance, causes)
+        EvaluatedCase(case=case, cause_scores=(), chances=Distribution())
+        if index in between or (index >= MIN_EVALUATED and out_of_time())
+        else _evaluate_case(case, incident, marks, relevance, causes)
         for index, case in enumerate(cases)
     ]
 
 
-def _judge(
+def _evaluate_case(
     case: Case,
     incident: Incident,
-    marks: Marks,
+    marks: MarksByOwner,
     relevance: Relevance,
     causes: Iterable[tuple[Cause, bool]],
-) -> Judged:
+) -> EvaluatedCase:
     signs = relevance.of(case)
     found = tuple(
         each
-        for each in supports(causes, signs, marks, case.end, incident.looked)
-        if case.end is not None or not _only_foreboding(each, incident)
+        for each in score_causes(causes, signs, marks, case.end, incident.inspected)
+        if case.end is not None or not _is_only_warning(each, incident)
     )
-    return Judged(case=case, supports=found, chances=distribution(found))
+    return EvaluatedCase(case=case, cause_scores=found, chances=distribution(found))
 
 
-def _only_foreboding(support: Support, incident: Incident) -> bool:
+def _is_only_warning(support: CauseScore, incident: Incident) -> bool:
     """
     Whether a cause that kills is only hinted at while nothing at all has died.
     """
     return (
         support.cause.ends in ("killed", "crashed")
-        and all(seen.sign.grade in ("weak", "hint") for seen in support.shown)
+        and all(seen.sign.grade in ("weak", "hint") for seen in support.evidence)
         and not any(mark.role in _MARKS_OF_AN_END for mark in incident.marks)
     )
 
 
-def deaths_of_the_task(judged: Sequence[Judged], incident: Incident) -> Sequence[Judged]:
+def deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
     """
     The deaths that the caught exception is about, where it says; else all.
 
@@ -98,30 +98,30 @@ def deaths_of_the_task(judged: Sequence[Judged], incident: Incident) -> Sequence
     """
     killed = next((each for each in incident.exceptions if each.task), None)
     if killed is None or killed.task is None:
-        return judged
-    return [each for each in judged if _concerns(each, killed.task, killed.whose)] or judged
+        return evaluated
+    return [each for each in evaluated if _is_about_task(each, killed.task, killed.identity)] or evaluated
 
 
-def _concerns(judged: Judged, task: str, whose: Identity) -> bool:
-    end = judged.case.end
-    return end is not None and (end.shares(whose) or task in assigned(end.marks))
+def _is_about_task(evaluated: EvaluatedCase, task: str, identity: Identity) -> bool:
+    end = evaluated.case.end
+    return end is not None and (end.same_process(identity) or task in assigned_tasks(end.marks))
 
 
-def deciding_deaths(judged: Sequence[Judged]) -> list[Judged]:
+def deciding_deaths(evaluated: Sequence[EvaluatedCase]) -> list[EvaluatedCase]:
     """
     The deaths that the ranking rests on: those nobody asked for, else all.
     """
-    crashes = [each for each in judged if unasked(each)]
+    crashes = [each for each in evaluated if is_unexpected(each)]
     clear = [each for each in crashes if is_explained(each.chances)]
-    return clear or crashes or [each for each in judged if is_explained(each.chances)] or list(judged)
+    return clear or crashes or [each for each in evaluated if is_explained(each.chances)] or list(evaluated)
 
 
-def unasked(judged: Judged) -> bool:
+def is_unexpected(evaluated: EvaluatedCase) -> bool:
     """
     Whether this is a death that nobody asked for.
     """
-    end = judged.case.end
-    return end is not None and end.lost and not end.asked
+    end = evaluated.case.end
+    return end is not None and end.lost and not end.stop_requested
 
 
 def is_explained(chances: Distribution) -> bool:

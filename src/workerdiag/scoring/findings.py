@@ -7,37 +7,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workerdiag.correlation.incident import Incident
-from workerdiag.correlation.process_end import End
+from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.model.diagnosis import Clue, Death, Match
-from workerdiag.model.evidence import ExceptionFacts, Executing
+from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.rules import AbsentSign, Cause
-from workerdiag.redaction.objects import redacted_object
-from workerdiag.scoring.crash_site import frames_of, listed
+from workerdiag.redaction.objects import redact_object
+from workerdiag.scoring.crash_site import frame_texts, frames_of
 from workerdiag.scoring.limits import reading_of
-from workerdiag.scoring.weights import Seen
+from workerdiag.scoring.weights import SignEvidence
 
 #: Clues that findings carry for one cause, at most.
-MOST_CLUES = 12
+MAX_CLUES = 12
 
 
-def clues(seen: Sequence[Seen]) -> tuple[Clue, ...]:
+def clues(seen: Sequence[SignEvidence]) -> tuple[Clue, ...]:
     """
     One clue for each sign, the first place it was seen in, and how often.
     """
-    clues: dict[str, tuple[Seen, dict[tuple[str, int, str], Match]]] = {}
+    clues: dict[str, tuple[SignEvidence, dict[tuple[str, int, str], Match]]] = {}
     for each in seen:
         _, places = clues.setdefault(each.sign.name, (each, {}))
         places.update(((match.origin, match.line, match.text), match) for match in each.matches)
-    return tuple(_clue(one, list(places.values())) for one, places in list(clues.values())[:MOST_CLUES])
+    return tuple(_sign_clue(one, list(places.values())) for one, places in list(clues.values())[:MAX_CLUES])
 
 
-def _clue(seen: Seen, matches: Sequence[Match]) -> Clue:
+def _sign_clue(seen: SignEvidence, matches: Sequence[Match]) -> Clue:
     if not matches:
-        return Clue(sign=seen.sign.name, text=_without_place(seen), where="", grade=seen.sign.grade)
+        return Clue(sign=seen.sign.name, text=_placeless_text(seen), where="", grade=seen.sign.grade)
     first = matches[0]
     return Clue(
         sign=seen.sign.name,
-        text=_text(first),
+        text=_match_text(first),
         where=f"{first.origin}:{first.line}" if first.line else first.origin,
         grade=seen.sign.grade,
         when=first.when,
@@ -45,54 +45,54 @@ def _clue(seen: Seen, matches: Sequence[Match]) -> Clue:
     )
 
 
-def _text(match: Match) -> str:
+def _match_text(match: Match) -> str:
     """
     The words of a match. An event's secrets are hidden by field: as one text, blanks would end them.
     """
-    known = redacted_object(match.captures)
+    known = redact_object(match.captures)
     if known is match.captures or not match.origin.startswith("event "):
         return match.text
     return f"{match.origin}: {', '.join(f'{name}={value}' for name, value in known.items())}"[:600]
 
 
-def _without_place(seen: Seen) -> str:
+def _placeless_text(seen: SignEvidence) -> str:
     """
     What a sign rests on that no message shows: an absence, or the exit status alone.
     """
     if isinstance(seen.sign, AbsentSign):
-        return f"looked for in the {seen.sign.looked}, and not there: {', '.join(seen.sign.landmarks)}"
+        return f"looked for in the {seen.sign.inspected}, and not there: {', '.join(seen.sign.landmarks)}"
     return "the exit of the process"
 
 
-def unchecked(cause: Cause, incident: Incident) -> tuple[str, ...]:
+def unchecked_absences(cause: Cause, incident: Incident) -> tuple[str, ...]:
     """
     Absences that could not be established because the place was not looked at.
     """
     return tuple(
-        f"{sign.name} ({sign.looked} not looked at)"
+        f"{sign.name} ({sign.inspected} not looked at)"
         for sign in (*cause.signs, *cause.against)
-        if isinstance(sign, AbsentSign) and sign.looked not in incident.looked
+        if isinstance(sign, AbsentSign) and sign.inspected not in incident.inspected
     )
 
 
-def death(
-    end: End, best: tuple[str, float] | None, incident: Incident, matches: Sequence[Match] = ()
+def death_of_end(
+    end: ProcessEnd, best: tuple[str, float] | None, incident: Incident, matches: Sequence[Match] = ()
 ) -> Death:
     """
     One end as findings list it, with the likeliest cause of it alone, and what *matches* tell of it.
     """
     rss_bytes, limit_bytes = reading_of(end, incident)
     return Death(
-        whose=end.whose,
+        identity=end.identity,
         when=end.when,
         signal=end.signal,
         status=end.status,
-        asked=end.asked,
-        noticed=tuple(end.noticed),
+        stop_requested=end.stop_requested,
+        reporters=tuple(end.reporters),
         reason=end.reason,
-        assigned=assigned(end.marks) or _assigned(end, incident),
-        executing=_executing(end, incident),
-        crashed_in=listed(frames_of(matches)),
+        assigned=assigned_tasks(end.marks) or _assigned_at_loss(end, incident),
+        executing=_executing_tasks(end, incident),
+        crashed_in=frame_texts(frames_of(matches)),
         rss_bytes=rss_bytes,
         limit_bytes=limit_bytes,
         cause=best[0] if best else None,
@@ -100,17 +100,17 @@ def death(
     )
 
 
-def assigned(marks: Sequence[Match]) -> tuple[str, ...]:
+def assigned_tasks(marks: Sequence[Match]) -> tuple[str, ...]:
     """
     Tasks that were assigned to a worker when the scheduler let go of it, at most 20.
     """
     for mark in marks:
         if listed := mark.captures.get("processing"):
-            return _keys(listed)[:20]
+            return _split_keys(listed)[:20]
     return ()
 
 
-def _keys(listed: str) -> tuple[str, ...]:
+def _split_keys(listed: str) -> tuple[str, ...]:
     """
     Task keys joined by commas; a key may itself be a tuple: ``('x', 0), y``.
     """
@@ -125,37 +125,39 @@ def _keys(listed: str) -> tuple[str, ...]:
     return tuple(each for each in (*keys, key.strip()) if each)
 
 
-def _executing(end: End, incident: Incident) -> tuple[str, ...] | None:
+def _executing_tasks(end: ProcessEnd, incident: Incident) -> tuple[str, ...] | None:
     """
     Tasks that ran on a worker when it was lost: by its own notes, else by its last heartbeat.
     """
-    known = [each for each in _running(end, incident) if each.tasks or not each.maybe_more]
+    known = [each for each in _tasks_at_loss(end, incident) if each.tasks or not each.maybe_more]
     if known:
         return min(known, key=lambda each: not each.exact).tasks
-    worker = end.whose.worker
+    worker = end.identity.worker
     if worker is None:
         return None
-    killed = next((each for each in incident.exceptions_of(end) if each.whose.worker == worker), None)
+    killed = next((each for each in incident.exceptions_of(end) if each.identity.worker == worker), None)
     if killed is None or killed.executing is None:
         return None
-    return still_assigned(killed, incident) or None
+    return unfinished_tasks(killed, incident) or None
 
 
-def still_assigned(killed: ExceptionFacts, incident: Incident) -> tuple[str, ...]:
+def unfinished_tasks(killed: ExceptionFacts, incident: Incident) -> tuple[str, ...]:
     """
     The tasks executing at the last heartbeat that were not finished when the scheduler lost the worker.
 
     What the heartbeat names may have ended long before the worker: the scheduler's own list decides, as far
     as it is known.
     """
-    ends = [each.end for each in incident.cases if each.end is not None and each.end.shares(killed.whose)]
-    known = {key for end in ends for key in assigned(end.marks)}
+    ends = [
+        each.end for each in incident.cases if each.end is not None and each.end.same_process(killed.identity)
+    ]
+    known = {key for end in ends for key in assigned_tasks(end.marks)}
     return tuple(key for key in killed.executing or () if key in known)
 
 
-def _assigned(end: End, incident: Incident) -> tuple[str, ...]:
-    return next((each.assigned[:20] for each in _running(end, incident)), ())
+def _assigned_at_loss(end: ProcessEnd, incident: Incident) -> tuple[str, ...]:
+    return next((each.assigned[:20] for each in _tasks_at_loss(end, incident)), ())
 
 
-def _running(end: End, incident: Incident) -> list[Executing]:
-    return [each for each in incident.executing_of(end) if not end.contradicts(each.whose)]
+def _tasks_at_loss(end: ProcessEnd, incident: Incident) -> list[TasksAtLoss]:
+    return [each for each in incident.tasks_at_loss_of(end) if not end.conflicts_with(each.identity)]

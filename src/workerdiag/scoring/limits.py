@@ -13,7 +13,7 @@ from math import ceil, inf
 from attrs import field, frozen
 
 from workerdiag.correlation.incident import Incident
-from workerdiag.correlation.process_end import End
+from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import MemoryReading
 from workerdiag.model.numerals import whole
@@ -26,8 +26,8 @@ BEYOND_LIMIT = 1.5
 _STEPS = ((2**30, 2**26), (2**32, 2**29), (2**34, 2**30), (2**36, 2**31), (inf, 2**33))
 #: Growth is told of so many seconds before the last reading, if it is so much at least.
 _GROWTH_S = 60.0
-_LEAST_GROWTH_S = 0.5
-_LEAST_GROWTH_BYTES = 2**24
+_MIN_GROWTH_S = 0.5
+_MIN_GROWTH_BYTES = 2**24
 
 _UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
 _UNITS |= {
@@ -43,7 +43,7 @@ _UNITS |= {
 
 
 @frozen(kw_only=True)
-class Numbers:
+class MemoryNumbers:
     """
     What is known in numbers about an incident.
     """
@@ -58,15 +58,17 @@ class Numbers:
     words: Mapping[str, str] = field(factory=dict, hash=False)
 
 
-def numbers_of(incident: Incident, matches: Sequence[Match]) -> Numbers:
+def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumbers:
     """
     The largest memory seen, the limit, more than what was wanted, and what to try.
 
     Of Dask's limit and those of control groups and jobs the smallest is the one that is felt.
     """
     captured = [mark.captures for mark in (*incident.marks, *matches)]
-    rss = max((size for said in captured if (size := _rss(said))), default=None)
-    limit = max((size for said in captured if (size := parse_bytes(said.get("limit", "")))), default=None)
+    rss = max((size for captures in captured if (size := _captured_rss(captures))), default=None)
+    limit = max(
+        (size for captures in captured if (size := parse_bytes(captures.get("limit", "")))), default=None
+    )
     measured = [each.rss_bytes for each in incident.readings if each.rss_bytes]
     rss = rss or max(measured, default=None)
     limit = limit or max((each.limit_bytes for each in incident.exceptions if each.limit_bytes), default=None)
@@ -80,35 +82,35 @@ def numbers_of(incident: Incident, matches: Sequence[Match]) -> Numbers:
         "rss": format_bytes(rss) if rss else "",
         "limit": format_bytes(limit) if limit else "",
         "more_than": format_bytes(wanted) if wanted else "",
-        "needs_memory": typed(first) if first else "",
+        "needs_memory": format_limit(first) if first else "",
         "growth": f"{format_bytes(growth)} per second" if growth else "",
         "percent": f"{round(100 * rss / limit)}" if rss and limit else "",
     }
-    return Numbers(
+    return MemoryNumbers(
         rss_bytes=rss, limit_bytes=limit, wanted_more_than_bytes=wanted, try_first_bytes=first, words=words
     )
 
 
-def reading_of(end: End, incident: Incident) -> tuple[int | None, int | None]:
+def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | None]:
     """
     Memory and limit, in bytes, as last seen of one dead process.
     """
     captured = [mark.captures for mark in end.marks]
-    rss = next((size for said in reversed(captured) if (size := _rss(said))), None)
-    limit = next((size for said in captured if (size := parse_bytes(said.get("limit", "")))), None)
+    rss = next((size for captures in reversed(captured) if (size := _captured_rss(captures))), None)
+    limit = next((size for captures in captured if (size := parse_bytes(captures.get("limit", "")))), None)
     for reading in incident.readings_of(end):
-        if reading.whose.shares(end.whose):
+        if reading.identity.same_process(end.identity):
             rss, limit = rss or reading.rss_bytes, limit or reading.limit_bytes
     for facts in incident.exceptions_of(end):
-        if facts.whose.shares(end.whose):
+        if facts.identity.same_process(end.identity):
             limit = limit or facts.limit_bytes
     return rss, limit
 
 
-def _rss(said: Mapping[str, str]) -> int | None:
-    if (rss_kb := whole(said.get("rss_kb"))) is not None:
+def _captured_rss(captures: Mapping[str, str]) -> int | None:
+    if (rss_kb := whole(captures.get("rss_kb"))) is not None:
         return rss_kb * 1024
-    return parse_bytes(said.get("rss", ""))
+    return parse_bytes(captures.get("rss", ""))
 
 
 def _try_first(rss: int | None, limit: int | None) -> int | None:
@@ -126,13 +128,15 @@ def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:
     """
     of_process: dict[tuple[str | None, int | None], list[tuple[float, int]]] = {}
     for each in readings:
-        if each.when is not None and each.rss_bytes and (each.whose.worker or each.whose.pid):
-            of_process.setdefault((each.whose.worker, each.whose.pid), []).append((each.when, each.rss_bytes))
+        if each.when is not None and each.rss_bytes and (each.identity.worker or each.identity.pid):
+            of_process.setdefault((each.identity.worker, each.identity.pid), []).append(
+                (each.when, each.rss_bytes)
+            )
     found = []
     for seen in of_process.values():
         end, most = max(seen)
         begin, least = min(each for each in seen if each[0] >= end - _GROWTH_S)
-        if end - begin >= _LEAST_GROWTH_S and most - least >= _LEAST_GROWTH_BYTES:
+        if end - begin >= _MIN_GROWTH_S and most - least >= _MIN_GROWTH_BYTES:
             found.append(int((most - least) / (end - begin)))
     return max(found, default=None)
 
@@ -150,7 +154,7 @@ def parse_bytes(text: str) -> int | None:
     return int(float(found.group(1)) * _UNITS.get(unit, 1))
 
 
-def typed(count: int) -> str:
+def format_limit(count: int) -> str:
     """
     Bytes as one types a limit: ``640 MiB``, ``1.5 GiB``.
     """

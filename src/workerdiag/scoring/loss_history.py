@@ -9,17 +9,17 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from workerdiag.model.evidence import Executing, Identity
+from workerdiag.model.evidence import Identity, TasksAtLoss
 
 #: Keys in reasons are cut to so many characters.
 _KEY_CHARS = 100
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 #: What happens to a host ends its workers within so many seconds.
 TOGETHER_S = 5.0
 
 
 @frozen(kw_only=True)
-class Record:
+class LossHistory:
     """
     The losses of workers that Dask counted against one task.
     """
@@ -28,7 +28,7 @@ class Record:
     #: Losses that Dask allows; with one more it gives up.
     allowed: int
     #: The losses that are known, oldest first.
-    losses: tuple[Executing, ...]
+    losses: tuple[TasksAtLoss, ...]
 
     @property
     def counted(self) -> int:
@@ -38,14 +38,14 @@ class Record:
         return self.allowed + 1
 
     @property
-    def running(self) -> tuple[Executing, ...]:
+    def running(self) -> tuple[TasksAtLoss, ...]:
         """
         Those with the task running.
         """
         return tuple(each for each in self.losses if self.task in each.tasks)
 
     @property
-    def waiting(self) -> tuple[Executing, ...]:
+    def waiting(self) -> tuple[TasksAtLoss, ...]:
         """
         Those that it certainly only waited on, as others ran there.
 
@@ -58,7 +58,7 @@ class Record:
         )
 
     @property
-    def fairly(self) -> bool | None:
+    def fairly_blamed(self) -> bool | None:
         """
         Whether Dask would have given up on the task, too, had it counted running tasks only.
         """
@@ -80,32 +80,34 @@ class Record:
         """
         Whether it certainly is another task that ended most of these workers.
         """
-        known = self.fairly is False or bool(self.running)
+        known = self.fairly_blamed is False or bool(self.running)
         return known and bool(self.culprits) and self.task not in self.culprits
 
 
-def record_of(task: str, whose: Identity, allowed: int | None, losses: Sequence[Executing]) -> Record | None:
+def loss_history(
+    task: str, identity: Identity, allowed: int | None, losses: Sequence[TasksAtLoss]
+) -> LossHistory | None:
     """
     What counted against *task* until Dask gave up on it; None where nothing of that was recorded.
 
     Args:
         task: Its key.
-        whose: The last worker, as far as that is known.
+        identity: The last worker, as far as that is known.
         allowed: ``allowed-failures``, as far as the exception says.
         losses: What is known of lost workers, oldest first.
     """
     known = [each for each in losses if each.counted and (task in each.assigned or task in each.tasks)]
-    ends = [index for index, each in enumerate(known) if task in each.gave_up or _is_last(each, whose)]
+    ends = [index for index, each in enumerate(known) if task in each.gave_up or _is_last(each, identity)]
     if ends:
         known = known[: ends[-1] + 1]  # what came later is of another task of that key
     stated = [each.allowed_failures for each in known if each.allowed_failures is not None]
     allowed = allowed if allowed is not None else stated[-1] if stated else None
     if not known or allowed is None:
         return None
-    return Record(task=task, allowed=allowed, losses=tuple(known[-(allowed + 1) :]))
+    return LossHistory(task=task, allowed=allowed, losses=tuple(known[-(allowed + 1) :]))
 
 
-def suspects(loss: Executing) -> tuple[str, ...]:
+def suspects(loss: TasksAtLoss) -> tuple[str, ...]:
     """
     The tasks that may have ended a worker: all that ran, or those on the thread that crashed.
     """
@@ -114,33 +116,35 @@ def suspects(loss: Executing) -> tuple[str, ...]:
     return tuple(key for key, crashed in zip(loss.tasks, loss.crashed, strict=False) if crashed)
 
 
-def in_words(record: Record) -> list[str]:
+def history_sentences(record: LossHistory) -> list[str]:
     """
     What was counted, and what ran instead.
     """
     task, counted = record.task, record.counted
     running, waiting = len(record.running), len(record.waiting)
     unclear = len(record.losses) - running - waiting
-    said = f"task {task} was running on {_of(running, counted)} lost"
-    said += f"; on {waiting} it only waited" if waiting else ""
-    said += f"; of {unclear} it is not known" if unclear else ""
+    sentence = f"task {task} was running on {_worker_share(running, counted)} lost"
+    sentence += f"; on {waiting} it only waited" if waiting else ""
+    sentence += f"; of {unclear} it is not known" if unclear else ""
     unseen = counted - len(record.losses)
-    said += f"; of {unseen} there is no record" if unseen > 0 else ""
-    reasons = [said]
+    sentence += f"; of {unseen} there is no record" if unseen > 0 else ""
+    reasons = [sentence]
     others = Counter(key for each in record.waiting for key in dict.fromkeys(suspects(each)))
-    for key, count in others.most_common(_MOST_NAMED):
-        reasons.append(f"task {_short(key)} was running on {_of(count, waiting)} it waited on")
+    for key, count in others.most_common(_MAX_NAMED):
+        reasons.append(f"task {_short_key(key)} was running on {_worker_share(count, waiting)} it waited on")
     idle = sum(each.exact and not suspects(each) for each in record.losses)
     if idle:
-        reasons.append(f"no task caused the end of {_of(idle, counted)} by what is known of its threads")
+        reasons.append(
+            f"no task caused the end of {_worker_share(idle, counted)} by what is known of its threads"
+        )
     return reasons
 
 
-def threads_in_words(losses: Sequence[Executing]) -> list[str]:
+def thread_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
     """
     Which task ran on which thread when each of the workers died, as the workers themselves noted.
     """
-    said = []
+    sentences = []
     for each in losses:
         threads = [*each.threads, *("",) * len(each.tasks)]
         seconds = [*each.seconds, *(None,) * len(each.tasks)]
@@ -150,42 +154,44 @@ def threads_in_words(losses: Sequence[Executing]) -> list[str]:
                 name = f" on thread {thread}" if thread else ""
                 how_long = "" if took_s is None else f" for {took_s:.1f} s"
                 why = ", the thread that crashed" if hit else ""
-                who = each.whose.worker or f"process {each.whose.pid}"
-                said.append(f"when {who} died, task {_short(key)} had run{name}{how_long}{why}")
-    return said
+                who = each.identity.worker or f"process {each.identity.pid}"
+                sentences.append(f"when {who} died, task {_short_key(key)} had run{name}{how_long}{why}")
+    return sentences
 
 
-def together_in_words(losses: Sequence[Executing]) -> list[str]:
+def shared_host_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
     """
     Which hosts lost several workers at once that no task had in common.
     """
-    said = []
-    for host in dict.fromkeys(each.whose.host for each in losses if each.whose.host and each.counted):
+    sentences = []
+    for host in dict.fromkeys(each.identity.host for each in losses if each.identity.host and each.counted):
         there = [
-            each for each in losses if each.whose.host == host and each.counted and each.when is not None
+            each for each in losses if each.identity.host == host and each.counted and each.when is not None
         ]
         for first in there:
             group = [each for each in there if 0 <= (each.when or 0.0) - (first.when or 0.0) <= TOGETHER_S]
-            places = {each.whose.nanny or each.whose.worker for each in group}
+            places = {each.identity.nanny or each.identity.worker for each in group}
             shared = set.intersection(*(set(each.tasks) for each in group))
             if len(places) > 1 and len(places) == len(group) and not shared:
-                said.append(
+                sentences.append(
                     f"{len(group)} workers of {host} were lost within {TOGETHER_S:.0f} s of each other"
                 )
                 break
-    return said
+    return sentences
 
 
-def _is_last(loss: Executing, whose: Identity) -> bool:
+def _is_last(loss: TasksAtLoss, identity: Identity) -> bool:
     return (
-        whose.worker is not None and loss.whose.worker == whose.worker and not loss.whose.contradicts(whose)
+        identity.worker is not None
+        and loss.identity.worker == identity.worker
+        and not loss.identity.conflicts_with(identity)
     )
 
 
-def _of(count: int, total: int) -> str:
+def _worker_share(count: int, total: int) -> str:
     workers = "worker" if total == 1 else "workers"
     return f"{count} of the {total} {workers}"
 
 
-def _short(key: str) -> str:
+def _short_key(key: str) -> str:
     return key if len(key) <= _KEY_CHARS else f"{key[: _KEY_CHARS - 1]}…"

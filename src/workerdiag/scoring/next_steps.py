@@ -12,53 +12,55 @@ from workerdiag.correlation.incident import Incident
 from workerdiag.model.diagnosis import NextStep, RankedCause
 from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.rules import Rulebook
-from workerdiag.scoring.advice import applying
-from workerdiag.scoring.cluster_setup import Setting, failed_tasks
+from workerdiag.scoring.advice import applicable_advice
+from workerdiag.scoring.cluster_setup import ClusterSetup, failed_tasks
 
 #: A cause this likely is settled; below it, looks for it are worth their while.
-SETTLED = 0.9
-MOST_STEPS = 6
+SETTLED_CHANCE = 0.9
+MAX_STEPS = 6
 _WORTH_A_LOOK = 0.05
 
 
 def next_steps(
-    outcome: str, ranked: Sequence[RankedCause], book: Rulebook, incident: Incident, setting: Setting
+    outcome: str, ranked: Sequence[RankedCause], book: Rulebook, incident: Incident, setting: ClusterSetup
 ) -> tuple[NextStep, ...]:
     """
-    At most `MOST_STEPS` looks, the most telling first; where nothing died only those at a failed task.
+    At most `MAX_STEPS` looks, the most telling first; where nothing died only those at a failed task.
     """
     if outcome == "no-death":
-        return tuple(_advised(book.task_advice if failed_tasks(incident) else (), setting))
+        return tuple(_advised_steps(book.task_advice if failed_tasks(incident) else (), setting))
     steps: dict[str, NextStep] = {}
-    if not ranked or ranked[0].probability < SETTLED:
+    if not ranked or ranked[0].probability < SETTLED_CHANCE:
         for each in ranked[:4]:
             cause = book.cause(each.id)
             for look in cause.settled_by if cause and each.probability >= _WORTH_A_LOOK else ():
                 known = steps.get(look.look)
-                settles = (*(known.settles if known else ()), each.id)
+                settles = (*(known.distinguishes if known else ()), each.id)
                 steps[look.look] = NextStep(
                     look=look.look,
                     command=look.command,
                     permission=look.permission,
                     until=look.until,
-                    settles=settles,
+                    distinguishes=settles,
                 )
-    telling = sorted(steps.values(), key=lambda step: -len(step.settles))
+    ordered_steps = sorted(steps.values(), key=lambda step: -len(step.distinguishes))
     is_unknown = outcome in ("unknown", "no-evidence")
-    fallback = _fallback(incident) if is_unknown and not telling else []
-    advised = _advised(book.advice, setting) if is_unknown else []
-    return (*[*telling, *fallback][: MOST_STEPS - len(advised)], *advised)
+    fallback = _fallback_steps(incident) if is_unknown and not ordered_steps else []
+    advised = _advised_steps(book.advice, setting) if is_unknown else []
+    return (*[*ordered_steps, *fallback][: MAX_STEPS - len(advised)], *advised)
 
 
-def _advised(advice: Iterable[Mitigation], setting: Setting) -> list[NextStep]:
+def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[NextStep]:
     """
     What the rules say to look at where they name no cause, in the terms of the deployment at hand.
     """
-    looks = [evolve(each, do=each.look) for each in advice]
-    return [NextStep(look=each.do, command=each.example) for each in applying(looks, {}, setting)]
+    inspections = [evolve(each, do=each.look) for each in advice]
+    return [
+        NextStep(look=each.do, command=each.example) for each in applicable_advice(inspections, {}, setting)
+    ]
 
 
-def _only_waited(incident: Incident) -> bool:
+def _is_caller_timeout(incident: Incident) -> bool:
     """
     Whether nobody is known to have died and the caller's own patience ended: no kernel tells of that.
     """
@@ -68,12 +70,12 @@ def _only_waited(incident: Incident) -> bool:
     )
 
 
-def _fallback(incident: Incident) -> list[NextStep]:
+def _fallback_steps(incident: Incident) -> list[NextStep]:
     """
     Where nothing speaks for any cause: the places that would have said something.
     """
     steps = []
-    if _only_waited(incident):
+    if _is_caller_timeout(incident):
         return [
             NextStep(
                 look="what runs at this moment, and what it does",
@@ -81,7 +83,7 @@ def _fallback(incident: Incident) -> list[NextStep]:
                 until="it ends",
             )
         ]
-    if "nanny log" not in incident.looked:
+    if "nanny log" not in incident.inspected:
         steps.append(
             NextStep(
                 look="the log of the nanny (the `dask worker` process) of the worker that died",
@@ -89,7 +91,7 @@ def _fallback(incident: Incident) -> list[NextStep]:
                 until="the nanny ends",
             )
         )
-    if "kernel log" not in incident.looked:
+    if "kernel log" not in incident.inspected:
         steps.append(
             NextStep(
                 look="the kernel log of the worker's machine around the time of death",

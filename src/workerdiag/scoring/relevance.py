@@ -7,23 +7,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from workerdiag.correlation.attribution import may_be_of
+from workerdiag.correlation.attribution import may_describe
 from workerdiag.correlation.incident import Case, Incident
 from workerdiag.correlation.log_reader import STILL_ALIVE
-from workerdiag.correlation.process_end import End
+from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.correlation.process_lifetimes import addresses
-from workerdiag.correlation.stop_requests import REGISTRATIONS, RETIREMENT, Orders, is_in_force, restarted
+from workerdiag.correlation.stop_requests import (
+    REGISTRATIONS,
+    RETIREMENT,
+    StopRequests,
+    is_in_force,
+    restarted,
+)
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.rules import Cause, ExitSign, LogSign, Rulebook, Sign
 
 #: What asks a process to stop comes before its end; between two logs, clocks allow for this much.
 ORDER_SLACK_S = 2.0
 #: A process that was asked to stop says so at once; what is ordered after that is another order.
-ASKED_SLACK_S = 0.25
+STOP_REQUEST_SLACK_S = 0.25
 #: Landmarks that tell of an end for which nobody asked, beyond its removal.
 _ENDED = ("death", "ended", "restart")
 #: A nanny says so of every process that exits by itself, but of status 0, of which it says nothing.
-_SAID_BY_NANNIES = ("nanny.exited-with-status", "nanny.restarting")
+_NANNY_EXITS = ("nanny.exited-with-status", "nanny.restarting")
 #: Who writes of its own process alone.
 _OF_ONE_PROCESS = ("worker", "nanny")
 #: Where a process exits with these, that is how shells word a signal, or nobody learned how it ended.
@@ -42,11 +48,11 @@ class Relevance:
     """
 
     def __init__(self, incident: Incident, marks: Mapping[str, Sequence[Match]], book: Rulebook) -> None:
-        self._loose = incident.loose
+        self._unassigned_signs = incident.unassigned_signs
         self._lifetimes = incident.lifetimes
-        self._orders = Orders(marks)
+        self._stop_requests = StopRequests(marks)
         orders = (each for each in incident.marks if each.role == "stop" and each.owner != STILL_ALIVE)
-        self._told_orders = {(each.origin, each.line) for each in orders if each.line}
+        self._request_lines = {(each.origin, each.line) for each in orders if each.line}
         self._retirements = {(each.origin, each.line) for each in marks.get(RETIREMENT, ())}
         joined = (each for owner in REGISTRATIONS for each in marks.get(owner, ()))
         self._registers = {each.origin for each in joined if each.line}
@@ -56,23 +62,23 @@ class Relevance:
             (cause.id, sign.name): sign for cause in book.causes for sign in (*cause.signs, *cause.against)
         }
         self._against = {(cause.id, sign.name) for cause in book.causes for sign in cause.against}
-        self._ended: dict[str, list[End]] = {}
+        self._ended: dict[str, list[ProcessEnd]] = {}
         for end in (case.end for case in incident.cases if case.end is not None):
-            for worker in {whose.worker for whose in (end.whose, *end.aliases)} - {None}:
+            for worker in {identity.worker for identity in (end.identity, *end.aliases)} - {None}:
                 self._ended.setdefault(str(worker), []).append(end)
 
     def of(self, case: Case) -> list[Match]:
         """
         The signs that count in *case*: its own and those that no death claims.
         """
-        signs = [each for each in (*case.signs, *self._loose) if self._counts(each, case.end)]
+        signs = [each for each in (*case.signs, *self._unassigned_signs) if self._counts(each, case.end)]
         places = {(each.owner, each.origin) for each in signs if (each.owner, each.sign) not in self._against}
-        return [each for each in signs if self._is_for(each) or _speaks_here(each, case.end, places)]
+        return [each for each in signs if self._is_for(each) or _is_of_this_process(each, case.end, places)]
 
     def _is_for(self, match: Match) -> bool:
         return (match.owner, match.sign) not in self._against
 
-    def _counts(self, match: Match, end: End | None) -> bool:
+    def _counts(self, match: Match, end: ProcessEnd | None) -> bool:
         """
         Whether a sign says something of its cause here.
 
@@ -83,49 +89,51 @@ class Relevance:
         cause = self._causes.get(match.owner)
         if cause is None or (match.in_task and not cause.in_tasks):
             return False
-        if (cause.family == "network" and self._is_of_the_dead(match)) or self._is_of_an_acquaintance(match):
+        if (cause.family == "network" and self._is_of_the_dead(match)) or self._is_of_registered_worker(
+            match
+        ):
             return False
         if end is None:
-            return not self._is_order_without_end(match)
+            return not self._is_request_without_end(match)
         if cause.ends == "standstill" and _is_of_another_that_lives(match, end):
             return False
         if cause.ends in ("killed", "crashed"):
-            return may_be_of(match, end, self._lifetimes) and not self._ended_otherwise(match, cause, end)
+            return may_describe(match, end, self._lifetimes) and not self._ended_otherwise(match, cause, end)
         return cause.ends != "stopped" or self._may_have_stopped(match, end)
 
-    def _is_order_without_end(self, match: Match) -> bool:
+    def _is_request_without_end(self, match: Match) -> bool:
         """
         Whether it is an order to retire workers, in a log that tells who came, where nobody went.
         """
         return match.origin in self._registers and (match.origin, match.line) in self._retirements
 
-    def _may_have_stopped(self, order: Match, end: End) -> bool:
-        if end.asked and any(_is_told_in(mark, order) for mark in end.marks):
+    def _may_have_stopped(self, order: Match, end: ProcessEnd) -> bool:
+        if end.stop_requested and any(_is_told_in(mark, order) for mark in end.marks):
             return True  # it is what this process was told
-        if self._orders.are_for_another(order, end) or not is_in_force(order, end):
+        if self._stop_requests.is_for_other_worker(order, end) or not is_in_force(order, end):
             return False
         if workers := restarted(order):
             return not workers.isdisjoint(addresses(end))
-        if not end.asked:
+        if not end.stop_requested:
             if self._is_after_death(order, end):
                 return False
             return order.when is None or end.when is None or order.when <= end.when + ORDER_SLACK_S
         times = [mark.when for mark in end.marks if mark.when is not None]
-        return order.when is None or not times or order.when <= min(times) + ASKED_SLACK_S
+        return order.when is None or not times or order.when <= min(times) + STOP_REQUEST_SLACK_S
 
-    def _is_after_death(self, order: Match, end: End) -> bool:
+    def _is_after_death(self, order: Match, end: ProcessEnd) -> bool:
         """
         Whether an order stands, in one log, after the death.
 
         That the scheduler lets go of a worker is alone none where the log does not tell which of them took
         leave: a cluster that closes ends its workers first.
         """
-        if (order.origin, order.line) not in self._told_orders:
+        if (order.origin, order.line) not in self._request_lines:
             return False
         if order.origin not in self._takes_leave and not any(mark.role in _ENDED for mark in end.marks):
             return False
-        told = [mark.line for mark in end.marks if mark.line and mark.origin == order.origin]
-        return bool(told) and order.line > min(told)
+        lines = [mark.line for mark in end.marks if mark.line and mark.origin == order.origin]
+        return bool(lines) and order.line > min(lines)
 
     def _is_of_the_dead(self, match: Match) -> bool:
         """
@@ -133,16 +141,16 @@ class Relevance:
         """
         named = _ADDRESS.findall("\n".join((match.text, *match.captures.values())))
         return any(
-            _is_before(end, match) and not self._orders.has_joined_between(worker, end, match)
+            _is_before(end, match) and not self._stop_requests.has_joined_between(worker, end, match)
             for worker in set(named)
             for end in self._ended.get(worker, ())
         )
 
-    def _is_of_an_acquaintance(self, match: Match) -> bool:
+    def _is_of_registered_worker(self, match: Match) -> bool:
         sign = self._signs.get((match.owner, match.sign))
-        return isinstance(sign, LogSign) and sign.of_strangers and self._orders.had_joined(match)
+        return isinstance(sign, LogSign) and sign.of_strangers and self._stop_requests.had_joined(match)
 
-    def _ended_otherwise(self, match: Match, cause: Cause, end: End) -> bool:
+    def _ended_otherwise(self, match: Match, cause: Cause, end: ProcessEnd) -> bool:
         """
         Whether the process is known to have ended in another way than all that the cause can bring about.
 
@@ -151,19 +159,19 @@ class Relevance:
         exits = [each for each in cause.signs if isinstance(each, ExitSign)]
         signals = {number for each in exits for number in each.signals}
         statuses = {number for each in exits for number in each.statuses}
-        if not signals or any(each.any_failure for each in exits) or not _is_sure(end):
+        if not signals or any(each.any_failure for each in exits) or not _is_exit_certain(end):
             return False
         if end.signal in signals or (end.signal is None and end.status in statuses):
             return False
         sign = self._signs.get((match.owner, match.sign))
-        return match.stream == "kernel" or (end.signal is None and _grade(sign) != "decisive")
+        return match.stream == "kernel" or (end.signal is None and _sign_grade(sign) != "decisive")
 
 
-def _is_of_another_that_lives(match: Match, end: End) -> bool:
+def _is_of_another_that_lives(match: Match, end: ProcessEnd) -> bool:
     """
     Whether a sign names another worker than the one of which it is known how it ended.
     """
-    return match.whose.worker is not None and end.exit_known and not end.shares(match.whose)
+    return match.identity.worker is not None and end.exit_known and not end.same_process(match.identity)
 
 
 def _is_told_in(mark: Match, order: Match) -> bool:
@@ -175,20 +183,20 @@ def _is_told_in(mark: Match, order: Match) -> bool:
     return bool(mark.line) or mark.text == order.text
 
 
-def _speaks_here(match: Match, end: End | None, places: Iterable[tuple[str, str]]) -> bool:
+def _is_of_this_process(match: Match, end: ProcessEnd | None, places: Iterable[tuple[str, str]]) -> bool:
     """
     Whether a sign against a cause is of this process, or of the log in which signs for that cause stand.
     """
-    if end is not None and match.whose.worker is not None and end.contradicts(match.whose):
+    if end is not None and match.identity.worker is not None and end.conflicts_with(match.identity):
         return False
     if match.stream not in _OF_ONE_PROCESS or not match.line:
         return True
-    if end is not None and (end.last_line(match.origin) or end.shares(match.whose)):
+    if end is not None and (end.last_line(match.origin) or end.same_process(match.identity)):
         return True
     return (match.owner, match.origin) in places
 
 
-def _is_before(end: End, match: Match) -> bool:
+def _is_before(end: ProcessEnd, match: Match) -> bool:
     """
     Whether *end* had been told of when *match* was written.
     """
@@ -200,15 +208,15 @@ def _is_before(end: End, match: Match) -> bool:
     return end.when is not None and end.when + ORDER_SLACK_S <= match.when
 
 
-def _is_sure(end: End) -> bool:
+def _is_exit_certain(end: ProcessEnd) -> bool:
     """
     Whether it is certain how the process itself ended: its nanny said so, or a signal is known.
     """
     if end.signal is not None:
         return True
-    by_nanny = any(mark.owner in _SAID_BY_NANNIES for mark in end.marks)
+    by_nanny = any(mark.owner in _NANNY_EXITS for mark in end.marks)
     return by_nanny and end.status is not None and end.status < _UNSURE_STATUS
 
 
-def _grade(sign: Sign | None) -> str:
+def _sign_grade(sign: Sign | None) -> str:
     return sign.grade if sign is not None else ""

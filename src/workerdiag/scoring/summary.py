@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from workerdiag.correlation.incident import Incident
 from workerdiag.model.diagnosis import Blame, Death, Match, RankedCause
-from workerdiag.redaction.secrets import redacted
-from workerdiag.scoring.all_clear import Concerns
+from workerdiag.redaction.secrets import redact_text
+from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import failed_tasks
 
 #: Characters of a message that a sentence quotes.
@@ -24,71 +24,77 @@ def summary(
     ranked: Sequence[RankedCause],
     deaths: Sequence[Death],
     incident: Incident,
-    barring: Concerns,
+    obstacles: AllClearObstacles,
 ) -> str:
     """
     What happened, in one sentence, for each outcome.
     """
     match outcome:
         case "explained":
-            same = [death for death in deaths if not death.asked and death.cause == ranked[0].id]
+            same = [death for death in deaths if not death.stop_requested and death.cause == ranked[0].id]
             times = f" ({len(same)} worker processes)" if len(same) > 1 else ""
             return f"{ranked[0].title}{times}."
         case "no-death":
-            return _without_death(deaths, incident)
+            return _no_death_sentence(deaths, incident)
         case "no-evidence":
             return "Nothing in what was given is known: no process of Dask, no death."
-    return _unknown(deaths, incident, barring)
+    return _unknown_sentence(deaths, incident, obstacles)
 
 
-def _without_death(deaths: Sequence[Death], incident: Incident) -> str:
+def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
     if failed := failed_tasks(incident):
         raised = next((facts.type.rpartition(".")[2] for facts in incident.exceptions if facts.from_task), "")
         what = f" with {raised}" if raised else ""
         return f"No worker died: {'a task' if failed == 1 else f'{failed} tasks'} failed{what}."
     if other := next((mark for mark in incident.marks if mark.role == "failure"), None):
-        return f"No worker died; something else failed: {_quoted(other)}"
+        return f"No worker died; something else failed: {_quoted_message(other)}"
     if any(mark.role == "leave" for mark in incident.marks):
         return 'No worker died: the worker was asked to stop and left in order ("End worker").'
     if deaths:
-        return f"No worker died unasked: {_count(deaths)} left in order."
+        return f"No worker died unasked: {_count_text(deaths)} left in order."
     return "No sign that a worker died or that work stands still."
 
 
-def _unknown(deaths: Sequence[Death], incident: Incident, barring: Concerns) -> str:
+def _unknown_sentence(deaths: Sequence[Death], incident: Incident, obstacles: AllClearObstacles) -> str:
     ends = [case.end for case in incident.cases if case.end]
-    lost = [death for death, end in zip(deaths, ends, strict=False) if end.lost and not end.asked]
+    lost = [death for death, end in zip(deaths, ends, strict=False) if end.lost and not end.stop_requested]
     if lost:
-        return f"{_count(lost)} died{_exits(lost)}, and nothing that was seen says why."
+        return f"{_count_text(lost)} died{_exits_text(lost)}, and nothing that was seen says why."
     if raised := next((facts.type.rpartition(".")[2] for facts in incident.exceptions), ""):
         return f"{raised} was raised, and nothing that was seen says what is behind it."
-    return _concern(barring)
+    return _obstacle_sentence(obstacles)
 
 
-def _concern(barring: Concerns) -> str:
+def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
     """
     The gravest thing that bars the all-clear.
     """
-    wrong = _quoted(barring.troubles[-1]) if barring.troubles else ""
-    error = _quoted(barring.unknown_error) if barring.unknown_error else ""
+    wrong = _quoted_message(obstacles.troubles[-1]) if obstacles.troubles else ""
+    error = _quoted_message(obstacles.unknown_error) if obstacles.unknown_error else ""
     grave = (
         (wrong, f"Something went wrong, and nothing that was seen says what is behind it: {wrong}"),
         (error, f"There is an error that no rule knows: {error}"),
-        (barring.lacks_workers, "A client came to the scheduler, and nothing tells of any worker."),
-        (barring.is_unasked, "The cluster could not be asked, so nothing can be said of its workers."),
-        (barring.is_unread, "Not all that was given could be read; nothing in the rest tells of a death."),
-        (barring.shows_deaths, "Signs of trouble were seen, none of which says what is behind it."),
+        (obstacles.lacks_workers, "A client came to the scheduler, and nothing tells of any worker."),
+        (
+            obstacles.lacks_cluster_answer,
+            "The cluster could not be asked, so nothing can be said of its workers.",
+        ),
+        (
+            obstacles.has_unread_log,
+            "Not all that was given could be read; nothing in the rest tells of a death.",
+        ),
+        (obstacles.shows_deaths, "Signs of trouble were seen, none of which says what is behind it."),
     )
-    said = next((sentence for holds, sentence in grave if holds), "")
-    return said or "Nothing that was looked at would show the death of a worker."
+    main_sentence = next((sentence for holds, sentence in grave if holds), "")
+    return main_sentence or "Nothing that was looked at would show the death of a worker."
 
 
-def _quoted(mark: Match) -> str:
+def _quoted_message(mark: Match) -> str:
     """
     The beginning of a message in quotation marks, without secrets.
     """
-    said = " ".join(redacted(mark.text).split())
-    return f'"{said if len(said) <= _QUOTED_CHARS else said[: _QUOTED_CHARS - 1] + "…"}"'
+    message = " ".join(redact_text(mark.text).split())
+    return f'"{message if len(message) <= _QUOTED_CHARS else message[: _QUOTED_CHARS - 1] + "…"}"'
 
 
 def fingerprint(outcome: str, ranked: Sequence[RankedCause], deaths: Sequence[Death], blame: Blame) -> str:
@@ -97,7 +103,7 @@ def fingerprint(outcome: str, ranked: Sequence[RankedCause], deaths: Sequence[De
 
     Hosts, addresses, pids, times and the running parts of task keys are not in it.
     """
-    exits = sorted({f"{death.signal}/{death.status}" for death in deaths if not death.asked})
+    exits = sorted({f"{death.signal}/{death.status}" for death in deaths if not death.stop_requested})
     top = ranked[0].id if outcome == "explained" else outcome
     parts = (top, *exits, _kind_of_task(blame.task or ""))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
@@ -109,18 +115,18 @@ def _kind_of_task(key: str) -> str:
     """
     name = re.sub(r"^[(\['\"]+", "", key)
     name = re.split(r"['\",]", name)[0]
-    kept = [word for word in name.split("-") if not re.fullmatch(r"[0-9a-f]{6,}|\d+", word)]
-    return "-".join(kept)
+    parts = [word for word in name.split("-") if not re.fullmatch(r"[0-9a-f]{6,}|\d+", word)]
+    return "-".join(parts)
 
 
-def _count(deaths: Sequence[Death]) -> str:
+def _count_text(deaths: Sequence[Death]) -> str:
     return "a worker" if len(deaths) == 1 else f"{len(deaths)} workers"
 
 
-def _exits(deaths: Sequence[Death]) -> str:
-    said = Counter(
+def _exits_text(deaths: Sequence[Death]) -> str:
+    exit_counts = Counter(
         f"signal {death.signal}" if death.signal is not None else f"exit status {death.status}"
         for death in deaths
         if death.signal is not None or death.status is not None
     )
-    return f" ({', '.join(said)})" if said else ""
+    return f" ({', '.join(exit_counts)})" if exit_counts else ""

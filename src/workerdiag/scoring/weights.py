@@ -19,7 +19,7 @@ EXIT_EVENT = "exit"
 
 
 @frozen(kw_only=True)
-class Seen:
+class SignEvidence:
     """
     One sign that shows in one case, with the matches that show it.
     """
@@ -28,7 +28,7 @@ class Seen:
     matches: tuple[Match, ...] = ()
 
 
-def facts(seen: Iterable[Seen], *, is_everyday: bool = False) -> tuple[float, ...]:
+def fact_weights(seen: Iterable[SignEvidence], *, is_everyday: bool = False) -> tuple[float, ...]:
     """
     The logarithm of the likelihood ratio of each fact.
 
@@ -37,10 +37,10 @@ def facts(seen: Iterable[Seen], *, is_everyday: bool = False) -> tuple[float, ..
         is_everyday: Whether the cause ends as every run does (`EVERYDAY_ENDS`), and nothing tells that a
             process ended. A sign that stands alone is then worth less: `LONE_GRADES`.
     """
-    by_event: dict[str, list[Seen]] = {}
+    by_event: dict[str, list[SignEvidence]] = {}
     for each in seen:
         by_event.setdefault(each.sign.event or each.sign.name, []).append(each)
-    strongest = [_strongest(some) for some in _once_each(list(by_event.values()))]
+    strongest = [_strongest(some) for some in _distinct_groups(list(by_event.values()))]
     is_exit_seen = any(each.sign.event == EXIT_EVENT for some in by_event.values() for each in some)
     is_alone = sum(grade != "hint" for grade in strongest) == 1
     is_doubtful = is_everyday and is_alone and not is_exit_seen
@@ -49,26 +49,26 @@ def facts(seen: Iterable[Seen], *, is_everyday: bool = False) -> tuple[float, ..
     )
 
 
-def _strongest(some: Iterable[Seen]) -> str:
+def _strongest(some: Iterable[SignEvidence]) -> str:
     return max((each.sign.grade for each in some), key=lambda grade: GRADES[grade])
 
 
-def _once_each(groups: Sequence[list[Seen]]) -> list[list[Seen]]:
+def _distinct_groups(groups: Sequence[list[SignEvidence]]) -> list[list[SignEvidence]]:
     """
     The groups, those that rest on nothing but messages of another one as a part of it.
     """
-    whole: list[tuple[frozenset[tuple[str, int, str]], list[Seen]]] = []
-    for group in sorted(groups, key=lambda some: -len(_messages(some))):
-        said = _messages(group)
-        same = next((some for known, some in whole if said and said <= known), None)
+    whole: list[tuple[frozenset[tuple[str, int, str]], list[SignEvidence]]] = []
+    for group in sorted(groups, key=lambda some: -len(_group_messages(some))):
+        messages = _group_messages(group)
+        same = next((some for known, some in whole if messages and messages <= known), None)
         if same is None:
-            whole.append((said, list(group)))
+            whole.append((messages, list(group)))
         else:
             same += group
     return [some for _, some in whole]
 
 
-def _messages(group: Iterable[Seen]) -> frozenset[tuple[str, int, str]]:
+def _group_messages(group: Iterable[SignEvidence]) -> frozenset[tuple[str, int, str]]:
     """
     The messages that show a group; none where it says more than they do: an exit, or signs together.
     """

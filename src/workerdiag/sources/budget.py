@@ -13,11 +13,11 @@ _LIVE_SHARE, _LIVE_SHARE_WITH_LOGS = 0.75, 0.6
 _SEARCH_SHARE = 0.85
 #: Code of the exception's own may run for so long, and in any case for so many seconds.
 _EXCEPTION_SHARE = 0.2
-_LEAST_EXCEPTION_S = 0.1
+_MIN_EXCEPTION_S = 0.1
 #: Installed packs may take so much of it to load, and finding the evidence that cannot be judged so much.
 _PACKS_SHARE, _SALVAGE_SHARE = 0.15, 0.1
 #: Logs are read for so many seconds, and such a share, however late it is; but no longer than the last.
-_LEAST_S, _LEAST_SHARE, _MOST_LEAST_S = 0.1, 0.1, 0.5
+_MIN_S, _LEAST_SHARE, _MOST_LEAST_S = 0.1, 0.1, 0.5
 #: After this share nothing more is searched or joined; of short times more is left, so that judging ends in
 #: time: so many seconds, or half of it.
 _FOUND_SHARE = 0.9
@@ -38,7 +38,7 @@ class Budget:
         self._began = time.monotonic()
         self._live_s = budget_s * (_LIVE_SHARE_WITH_LOGS if with_logs else _LIVE_SHARE)
         #: Seconds for the exception.
-        self.exception_s = max(_LEAST_EXCEPTION_S, _EXCEPTION_SHARE * budget_s)
+        self.exception_s = max(_MIN_EXCEPTION_S, _EXCEPTION_SHARE * budget_s)
         #: Seconds for installed packs.
         self.packs_s = _PACKS_SHARE * budget_s
         judging_s = max((1 - _FOUND_SHARE) * budget_s, min(_JUDGING_S, _JUDGING_SHARE * budget_s))
@@ -65,7 +65,7 @@ class Budget:
         """
         Seconds that are left to read logs, some in any case.
         """
-        least_s = min(_MOST_LEAST_S, _LEAST_S + _LEAST_SHARE * self._budget_s)
+        least_s = min(_MOST_LEAST_S, _MIN_S + _LEAST_SHARE * self._budget_s)
         return max(least_s, self.search_until - time.monotonic())
 
     def is_over(self) -> bool:

@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
+from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.provider import Deadline, Question, answers_to
+from workerdiag.sources.provider import Deadline, ProviderQuery, query_provider
 
 #: How coiled names what has a state (coiled/v2/states.py, 1.135.6).
 _KINDS = {
@@ -32,17 +32,17 @@ _KINDS = {
 }
 #: The client library answers nothing when it has asked within a second
 #: (``coiled.cluster-state-check-interval``).
-_AGAIN_S = 1.1
+_RETRY_S = 1.1
 #: Logs from so long before the death to so long after it, and at most so many bytes of them.
 _BEFORE_S = 600.0
 _AFTER_S = 60.0
-_MOST_BYTES = 2**20
+_MAX_BYTES = 2**20
 #: An instance is named after its worker.
 _INSTANCE = "-instance"
 
 
 @frozen(kw_only=True)
-class _Worker:
+class _CoiledWorker:
     """
     A dead worker, as Coiled lists it.
     """
@@ -80,40 +80,42 @@ class CoiledSource:
         """
         What Coiled says of the dead, their states first.
         """
-        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
+        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _questions(self, deadline: Deadline) -> Iterator[Question]:
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         name = shlex.quote(str(self._scene.cluster.name))
-        found: list[_Worker] = []
-        yield Question(
+        found: list[_CoiledWorker] = []
+        yield ProviderQuery(
             what="cluster details",
             remedy=f"coiled cluster status {name}",
             ask=lambda: self._match(found),
         )
-        yield Question(
+        yield ProviderQuery(
             what="cluster states",
             remedy=f"coiled cluster status {name}",
             ask=lambda: self._states(found, deadline),
         )
-        yield Question(
+        yield ProviderQuery(
             what="cluster logs",
             remedy=f"coiled cluster logs {name} --combined",
             ask=lambda: self._logs(found),
         )
 
-    def _which(self) -> dict[str, Any]:
+    def _cluster_arguments(self) -> dict[str, Any]:
         return {"cluster_id": self._scene.cluster.cluster_id, "workspace": self._scene.cluster.workspace}
 
-    def _match(self, found: list[_Worker]) -> Iterator[Evidence]:
-        details = self._scene.cluster.cloud.cluster_details(**self._which())
+    def _match(self, found: list[_CoiledWorker]) -> Iterator[Evidence]:
+        details = self._scene.cluster.cloud.cluster_details(**self._cluster_arguments())
         for victim in self._scene.victims:
             missed = machine_match.missed_at(self._scene, victim)
-            worker = next((each for each in details["workers"] if _is_of(each, victim, missed)), None)
+            worker = next(
+                (each for each in details["workers"] if _is_victims_worker(each, victim, missed)), None
+            )
             if worker is None:
-                yield _unlisted(victim, str(self._scene.cluster.name))
+                yield _unlisted_gap(victim, str(self._scene.cluster.name))
                 continue
             instance = worker.get("instance") or {}
-            known = _Worker(
+            known = _CoiledWorker(
                 victim=victim,
                 missed=missed,
                 instance_id=instance.get("id"),
@@ -121,12 +123,12 @@ class CoiledSource:
             )
             found.append(known)
 
-    def _states(self, found: Sequence[_Worker], deadline: Deadline) -> Iterator[Evidence]:
+    def _states(self, found: Sequence[_CoiledWorker], deadline: Deadline) -> Iterator[Evidence]:
         cloud = self._scene.cluster.cloud
-        states = cloud.get_cluster_states(**self._which())
-        if not states and deadline.left_s() > 2 * _AGAIN_S:
-            time.sleep(_AGAIN_S)
-            states = cloud.get_cluster_states(**self._which())
+        states = cloud.get_cluster_states(**self._cluster_arguments())
+        if not states and deadline.left_s() > 2 * _RETRY_S:
+            time.sleep(_RETRY_S)
+            states = cloud.get_cluster_states(**self._cluster_arguments())
         if not states:
             yield Gap(
                 source=self.name,
@@ -136,14 +138,14 @@ class CoiledSource:
             )
             return
         for worker in found:
-            lines = _lines(states, worker)
+            lines = _state_lines(states, worker)
             if lines:
-                yield _chunk("states", worker.name, lines, worker.victim.whose)
-            yield Looked(place="Coiled states", whose=worker.victim.whose)
+                yield _states_chunk("states", worker.name, lines, worker.victim.identity)
+            yield Inspected(place="Coiled states", identity=worker.victim.identity)
         if not self._scene.victims:
-            yield from self._never_arrived(states)
+            yield from self._failed_starts(states)
 
-    def _never_arrived(self, states: Mapping[str, Any]) -> Iterator[Evidence]:
+    def _failed_starts(self, states: Mapping[str, Any]) -> Iterator[Evidence]:
         """
         Instances and processes of this cluster that failed lately.
         """
@@ -151,12 +153,12 @@ class CoiledSource:
         for kind, changes in states.items():
             failed = [each for each in changes if each["state"] == "error"]
             for change in failed:
-                if (machine_match.moment(change["updated"]) or since) >= since:
+                if (machine_match.to_timestamp(change["updated"]) or since) >= since:
                     name = str(change["stateful_object"]["name"] or "")
-                    whose = Identity(name=name.removesuffix(_INSTANCE) or None)
-                    yield _chunk("states", name, [_line(kind, change)], whose)
+                    identity = Identity(name=name.removesuffix(_INSTANCE) or None)
+                    yield _states_chunk("states", name, [_state_line(kind, change)], identity)
 
-    def _logs(self, found: Sequence[_Worker]) -> Iterator[Evidence]:
+    def _logs(self, found: Sequence[_CoiledWorker]) -> Iterator[Evidence]:
         for worker in found:
             if worker.instance_id is None:
                 continue
@@ -167,39 +169,41 @@ class CoiledSource:
                 system=True,
                 since_ms=int((missed - _BEFORE_S) * 1000),
                 until_ms=int((missed + _AFTER_S) * 1000),
-                **self._which(),
+                **self._cluster_arguments(),
             )
             own = [each for each in events if each.get("instance_id") in (None, worker.instance_id)]
-            text = "".join(f"{each['message']}\n" for each in own).encode()[-_MOST_BYTES:]
+            text = "".join(f"{each['message']}\n" for each in own).encode()[-_MAX_BYTES:]
             if text:
-                whose = machine_match.without_pid(worker.victim.whose)
-                yield LogChunk(origin=f"coiled cluster logs ({worker.name})", data=text, whose=whose)
+                identity = machine_match.without_pid(worker.victim.identity)
+                yield LogChunk(origin=f"coiled cluster logs ({worker.name})", data=text, identity=identity)
 
 
-def _is_of(worker: Mapping[str, Any] | None, victim: Victim, missed: float | None) -> bool:
+def _is_victims_worker(worker: Mapping[str, Any] | None, victim: Victim, missed: float | None) -> bool:
     """
     Whether a worker that Coiled lists has the victim's name, else its private address, and lived then.
     """
     if not worker:
         return False
-    if not machine_match.can_have_lived_there(missed, began=machine_match.moment(worker.get("created"))):
+    if not machine_match.may_be_workers_machine(
+        missed, began=machine_match.to_timestamp(worker.get("created"))
+    ):
         return False
-    if victim.whose.name is not None:
-        return bool(worker["name"] == victim.whose.name)
+    if victim.identity.name is not None:
+        return bool(worker["name"] == victim.identity.name)
     address = (worker.get("instance") or {}).get("private_ip_address")
-    return address is not None and address == victim.whose.host
+    return address is not None and address == victim.identity.host
 
 
-def _unlisted(victim: Victim, cluster: str) -> Gap:
+def _unlisted_gap(victim: Victim, cluster: str) -> Gap:
     return Gap(
         source=CoiledSource.name,
         reason="expired",
-        detail=f"Coiled lists no worker named {victim.whose.name or victim.whose.worker}",
+        detail=f"Coiled lists no worker named {victim.identity.name or victim.identity.worker}",
         remedy=f"coiled cluster logs {shlex.quote(cluster)} --combined",
     )
 
 
-def _lines(states: Mapping[str, Any], worker: _Worker) -> list[str]:
+def _state_lines(states: Mapping[str, Any], worker: _CoiledWorker) -> list[str]:
     """
     The state changes of a worker and its instance up to the death.
 
@@ -208,7 +212,7 @@ def _lines(states: Mapping[str, Any], worker: _Worker) -> list[str]:
     names = {worker.name, f"{worker.name}{_INSTANCE}"}
     last = inf if worker.missed is None else worker.missed + machine_match.SKEW_S
     changes = [
-        (machine_match.moment(change["updated"]) or 0.0, _line(kind, change))
+        (machine_match.to_timestamp(change["updated"]) or 0.0, _state_line(kind, change))
         for kind in ("worker", "worker_instance")
         for change in states.get(kind, ())
         if change["stateful_object"]["name"] in names
@@ -216,17 +220,17 @@ def _lines(states: Mapping[str, Any], worker: _Worker) -> list[str]:
     return [line for when, line in sorted(changes) if when <= last]
 
 
-def _line(kind: str, change: Mapping[str, Any]) -> str:
+def _state_line(kind: str, change: Mapping[str, Any]) -> str:
     """
     A state change in the columns in which ``coiled`` logs it.
     """
-    when = machine_match.moment(change["updated"])
+    when = machine_match.to_timestamp(change["updated"])
     at = dt.datetime.fromtimestamp(when, dt.UTC).strftime("%H:%M:%S (UTC)") if when is not None else "?"
     name = change["stateful_object"]["name"] or ""
     label = _KINDS.get(kind, kind)
     return f"   | {label:22} | {name:46} | {change['state']:10} at {at} | {change['reason']}"
 
 
-def _chunk(what: str, name: str, lines: Sequence[str], whose: Identity) -> LogChunk:
+def _states_chunk(what: str, name: str, lines: Sequence[str], identity: Identity) -> LogChunk:
     data = "".join(f"{line}\n" for line in lines).encode()
-    return LogChunk(origin=f"coiled cluster {what} ({name})", data=data, whose=whose)
+    return LogChunk(origin=f"coiled cluster {what} ({name})", data=data, identity=identity)

@@ -17,32 +17,38 @@ from typing import IO
 
 from attrs import frozen
 
-from workerdiag.errors import worded
+from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Gap
 
 #: What one command may say.
-MOST_BYTES = 4 * 2**20
+MAX_BYTES = 4 * 2**20
 _BLOCK_BYTES = 64 * 1024
 #: So that times and states come in the form that is documented.
-_PLAIN = {"LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
-_DENIED = ("permission denied", "not permitted", "access denied", "not authorized", "unauthorized")
-_AWAY = ("unable to contact", "connection refused", "cannot connect", "could not connect", "timed out")
+_PLAIN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+_DENIED_WORDS = ("permission denied", "not permitted", "access denied", "not authorized", "unauthorized")
+_UNREACHABLE_WORDS = (
+    "unable to contact",
+    "connection refused",
+    "cannot connect",
+    "could not connect",
+    "timed out",
+)
 
 
 @frozen(kw_only=True)
-class Said:
+class CommandResult:
     """
     What one command said.
     """
 
-    output: bytes
+    stdout: bytes
     errors: str
-    status: int
-    #: Whether there was more than `MOST_BYTES`.
-    cut: bool = False
+    returncode: int
+    #: Whether there was more than `MAX_BYTES`.
+    is_truncated: bool = False
 
 
-def run(command: Sequence[str], *, within_s: float) -> Said:
+def run_command(command: Sequence[str], *, within_s: float) -> CommandResult:
     """
     What *command* says, run without a shell, without input, in the C locale and in UTC.
 
@@ -58,42 +64,47 @@ def run(command: Sequence[str], *, within_s: float) -> Said:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, **_PLAIN},
+        env={**os.environ, **_PLAIN_ENVIRONMENT},
         start_new_session=True,
     )
-    said: dict[str, bytes] = {}
+    streams: dict[str, bytes] = {}
     readers = [
-        threading.Thread(target=_read, args=(said, name, pipe), daemon=True)
+        threading.Thread(target=_read_pipe, args=(streams, name, pipe), daemon=True)
         for name, pipe in (("output", process.stdout), ("errors", process.stderr))
     ]
     for reader in readers:
         reader.start()
     deadline = time.monotonic() + within_s
     try:
-        status = _ended(process, deadline, said)
+        status = _wait(process, deadline, streams)
     finally:
-        _end(process)
+        _kill(process)
         for reader, pipe in zip(readers, (process.stdout, process.stderr), strict=True):
             reader.join(timeout=max(0.1, deadline - time.monotonic()))
             if pipe is not None and not reader.is_alive():
                 pipe.close()
-    output = said.get("output", b"")
-    errors = said.get("errors", b"").decode("utf-8", errors="replace").strip()
-    return Said(output=output[:MOST_BYTES], errors=errors[:2000], status=status, cut=len(output) > MOST_BYTES)
+    output = streams.get("output", b"")
+    errors = streams.get("errors", b"").decode("utf-8", errors="replace").strip()
+    return CommandResult(
+        stdout=output[:MAX_BYTES],
+        errors=errors[:2000],
+        returncode=status,
+        is_truncated=len(output) > MAX_BYTES,
+    )
 
 
-def _ended(process: subprocess.Popen[bytes], deadline: float, said: dict[str, bytes]) -> int:
+def _wait(process: subprocess.Popen[bytes], deadline: float, streams: dict[str, bytes]) -> int:
     while True:
         try:
             return process.wait(timeout=min(0.05, max(0.0, deadline - time.monotonic())))
         except subprocess.TimeoutExpired:
-            if len(said.get("output", b"")) > MOST_BYTES:
+            if len(streams.get("output", b"")) > MAX_BYTES:
                 return 0
             if time.monotonic() >= deadline:
                 raise TimeoutError("the command did not end in time") from None
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     """
     End the command and what it started itself; it leads a session of its own.
     """
@@ -105,22 +116,22 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.poll()
 
 
-def _read(said: dict[str, bytes], name: str, pipe: IO[bytes] | None) -> None:
+def _read_pipe(streams: dict[str, bytes], name: str, pipe: IO[bytes] | None) -> None:
     """
     Read to the end, or to a little more than may be said.
     """
-    said[name] = b""
-    while pipe is not None and len(said[name]) <= MOST_BYTES:
+    streams[name] = b""
+    while pipe is not None and len(streams[name]) <= MAX_BYTES:
         try:
             block = os.read(pipe.fileno(), _BLOCK_BYTES)
         except (OSError, ValueError):
             return
         if not block:
             return
-        said[name] += block
+        streams[name] += block
 
 
-def why_not(source: str, command: Sequence[str], problem: Exception | Said) -> Gap:
+def command_gap(source: str, command: Sequence[str], problem: Exception | CommandResult) -> Gap:
     """
     The gap that a command leaves which could not be run, or which said that it failed.
     """
@@ -134,14 +145,14 @@ def why_not(source: str, command: Sequence[str], problem: Exception | Said) -> G
         return Gap(
             source=source, reason="timed-out", detail=f"{command[0]} did not answer in time", remedy=typed
         )
-    if isinstance(problem, Said):
-        detail = f"{command[0]} ended with status {problem.status}: {problem.errors}"[:500]
+    if isinstance(problem, CommandResult):
+        detail = f"{command[0]} ended with status {problem.returncode}: {problem.errors}"[:500]
     else:
-        detail = f"{command[0]}: {worded(problem)}"[:500]
+        detail = f"{command[0]}: {describe_error(problem)}"[:500]
     lower = detail.lower()
     reason = "malformed"
-    if any(each in lower for each in _DENIED):
+    if any(each in lower for each in _DENIED_WORDS):
         reason = "forbidden"
-    elif any(each in lower for each in _AWAY):
+    elif any(each in lower for each in _UNREACHABLE_WORDS):
         reason = "unreachable"
     return Gap(source=source, reason=reason, detail=detail, remedy=typed)

@@ -14,9 +14,9 @@ from workerdiag.model.scene import Scene
 from workerdiag.sources.addresses import host_of
 
 #: Who reads it is `scoring.cluster_setup`.
-TOPIC = "cluster-setup"
+SETUP_TOPIC = "cluster-setup"
 #: Class, or package of classes, to the deployment; the more special ones first.
-_OF_CLASS: Mapping[str, Deployment] = {
+_DEPLOYMENT_OF_CLASS: Mapping[str, Deployment] = {
     "coiled": "coiled",
     "dask_jobqueue": "batch",
     "dask_kubernetes": "kubernetes",
@@ -28,7 +28,7 @@ _OF_CLASS: Mapping[str, Deployment] = {
     "LocalCluster": "local",
 }
 #: Environment variable of a worker's machine to the deployment, where there is no cluster object.
-_OF_VARIABLE: Mapping[str, Deployment] = {
+_DEPLOYMENT_OF_VARIABLE: Mapping[str, Deployment] = {
     "DASK_GATEWAY_CLUSTER_NAME": "gateway",
     "KUBERNETES_SERVICE_HOST": "kubernetes",
     "SLURM_JOB_ID": "batch",
@@ -39,7 +39,7 @@ _OF_VARIABLE: Mapping[str, Deployment] = {
 }
 
 
-def setup_of(scene: Scene) -> Event | None:
+def setup_event(scene: Scene) -> Event | None:
     """
     What is known of the cluster of the scene's client; None without a client.
 
@@ -49,14 +49,14 @@ def setup_of(scene: Scene) -> Event | None:
         return None
     link: str | None = None
     with suppress(Exception):  # objects of others: what cannot be read is not known
-        link = _dashboard(scene.client)
+        link = _dashboard_link(scene.client)
     with suppress(Exception):
         return Event(
-            topic=TOPIC,
+            topic=SETUP_TOPIC,
             fields={
                 "deployment": deployment_of(scene),
-                "dashboard": _without_secrets(_text(link)),
-                "cluster": _text(getattr(scene.cluster, "name", None)),
+                "dashboard": _without_query(_nonempty_text(link)),
+                "cluster": _nonempty_text(getattr(scene.cluster, "name", None)),
             },
         )
     return None
@@ -66,16 +66,16 @@ def deployment_of(scene: Scene) -> Deployment:
     """
     By the class of the cluster object; a client that was given an address has none.
     """
-    for name, deployment in _OF_CLASS.items():
+    for name, deployment in _DEPLOYMENT_OF_CLASS.items():
         if scene.cluster_is(name):
             return deployment
-    for name, deployment in _OF_VARIABLE.items():
+    for name, deployment in _DEPLOYMENT_OF_VARIABLE.items():
         if scene.variable(name):
             return deployment
     return "command-line"
 
 
-def _dashboard(client: Any) -> str | None:
+def _dashboard_link(client: Any) -> str | None:
     """
     The link of the cluster object, else by what the scheduler told the client when it connected.
 
@@ -85,16 +85,16 @@ def _dashboard(client: Any) -> str | None:
         return str(client.cluster.dashboard_link)
     from distributed import utils
 
-    said = getattr(client, "_scheduler_identity", {})
-    worded: Any = utils.format_dashboard_link  # without types
-    return str(worded(host_of(client.scheduler.address), said["services"]["dashboard"]))
+    identity = getattr(client, "_scheduler_identity", {})
+    format_link: Any = utils.format_dashboard_link  # without types
+    return str(format_link(host_of(client.scheduler.address), identity["services"]["dashboard"]))
 
 
-def _text(said: object) -> str | None:
-    return said if isinstance(said, str) and said else None
+def _nonempty_text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
-def _without_secrets(link: str | None) -> str | None:
+def _without_query(link: str | None) -> str | None:
     """
     A link without its query: managers put a token there.
     """

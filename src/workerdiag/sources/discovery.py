@@ -15,30 +15,30 @@ from typing import Any
 from attrs import define, field
 
 from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap
-from workerdiag.model.scene import Place, Scene, Victim, most_perishable_first
+from workerdiag.model.scene import Location, Scene, Victim, most_perishable_first
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.deployment import setup_of
-from workerdiag.sources.host.locations import ask_places
+from workerdiag.sources.deployment import setup_event
+from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.recorder import RecorderSource
-from workerdiag.sources.recorder.selection import in_question
-from workerdiag.sources.registry import applying
+from workerdiag.sources.recorder.selection import workers_and_tasks_in_question
+from workerdiag.sources.registry import applicable_sources
 from workerdiag.sources.runner import collect_all
-from workerdiag.sources.scene import scene_of, victims_of, vouched
+from workerdiag.sources.scene import find_victims, make_scene, without_unknown_nannies
 
 #: Of the budget, the live cluster may take so much; it mostly takes a tenth of a second. What is cut is asked
 #: again beside the platforms, for as long as there is time.
 _CLUSTER_SHARE = 0.6
 #: Of the time of a round, the cluster may take so much; the rest is for telling what it said.
-_AGAIN_SHARE = 0.9
+_ROUND_SHARE = 0.9
 #: Of what is then left, asking where the dead lived.
-_PLACES_SHARE = 0.25
+_LOCATIONS_SHARE = 0.25
 #: Of what is then left, finding out which platforms apply; installed sources are imported for it.
-_APPLYING_SHARE = 0.3
+_REGISTRY_SHARE = 0.3
 #: What one platform may say; more than that takes too long to search.
-_MOST_PLATFORM_BYTES = 8 * 2**20
+_MAX_PLATFORM_BYTES = 8 * 2**20
 
 
-class Gathering:
+class Discovery:
     """
     One round of questions to a live cluster and the platforms below it.
 
@@ -63,14 +63,14 @@ class Gathering:
         What they say, and gaps where they do not.
         """
         if self._client is None:
-            return self._beyond([])
-        cluster = _Heard(self._cluster())
+            return self._collect_platforms([])
+        cluster = _BufferedCluster(self._cluster())
         pieces = collect_all([cluster, self._recorder()], budget_s=self._cluster_s())
-        if not was_cut(pieces):
-            return pieces + self._beyond(pieces)
-        again = _Heard(cluster.source.again())
-        found = self._beyond(pieces, beside=[again])
-        return self._with_more(pieces, cluster.pieces, again.pieces, found)
+        if not is_incomplete(pieces):
+            return pieces + self._collect_platforms(pieces)
+        again = _BufferedCluster(cluster.source.next_round())
+        found = self._collect_platforms(pieces, beside=[again])
+        return self._merge_rounds(pieces, cluster.pieces, again.pieces, found)
 
     async def collect_async(self) -> list[Evidence]:
         """
@@ -82,15 +82,15 @@ class Gathering:
             self._recorder().collect_async(budget_s=self._cluster_s()),
         )
         pieces = [*known, *recorded]
-        beyond = asyncio.to_thread(self._beyond, pieces)
-        if not was_cut(pieces):
-            return pieces + await beyond
+        platforms = asyncio.to_thread(self._collect_platforms, pieces)
+        if not is_incomplete(pieces):
+            return pieces + await platforms
         more, found = await asyncio.gather(
-            cluster.again().collect_async(budget_s=_AGAIN_SHARE * self._left_s()), beyond
+            cluster.next_round().collect_async(budget_s=_ROUND_SHARE * self._left_s()), platforms
         )
-        return await asyncio.to_thread(self._with_more, pieces, known, more, found)
+        return await asyncio.to_thread(self._merge_rounds, pieces, known, more, found)
 
-    def _with_more(
+    def _merge_rounds(
         self,
         pieces: Sequence[Evidence],
         before: Sequence[Evidence],
@@ -102,28 +102,28 @@ class Gathering:
 
         Those whose death is only known now are asked about where they lived, too.
         """
-        if not now or (was_cut(now) and len(now) < len(before)):
+        if not now or (is_incomplete(now) and len(now) < len(before)):
             return [*pieces, *found]
-        old = {id(each) for each in before}
+        before_ids = {id(each) for each in before}
         given_up = [each for each in pieces if isinstance(each, Gap) and each.source == ClusterSource.name]
-        kept = [each for each in pieces if id(each) not in old and each not in given_up]
-        known = [*kept, *now]
-        if len(victims_of([*self._facts, *known])) > len(victims_of([*self._facts, *pieces])):
-            return [*known, *found, *self._beyond(known)]
+        others = [each for each in pieces if id(each) not in before_ids and each not in given_up]
+        known = [*others, *now]
+        if len(find_victims([*self._facts, *known])) > len(find_victims([*self._facts, *pieces])):
+            return [*known, *found, *self._collect_platforms(known)]
         return [*known, *found]
 
     def _cluster(self) -> ClusterSource:
-        about, _ = in_question(self._facts)
-        return ClusterSource(self._client, about=about, topics=self._topics, gave_up=self._gave_up())
+        about, _ = workers_and_tasks_in_question(self._facts)
+        return ClusterSource(self._client, about=about, topics=self._topics, gave_up=self._caller_timed_out())
 
     def _recorder(self) -> RecorderSource:
-        about, tasks = in_question(self._facts)
+        about, tasks = workers_and_tasks_in_question(self._facts)
         return RecorderSource(self._client, about=about, tasks=tasks)
 
     def _cluster_s(self) -> float:
         return _CLUSTER_SHARE * self._budget_s
 
-    def _gave_up(self) -> bool:
+    def _caller_timed_out(self) -> bool:
         """
         Whether the caller's own patience ended: a ``TimeoutError`` that no task raised.
         """
@@ -135,7 +135,9 @@ class Gathering:
             for each in self._facts
         )
 
-    def _beyond(self, pieces: Sequence[Evidence], *, beside: Sequence[EvidenceSource] = ()) -> list[Evidence]:
+    def _collect_platforms(
+        self, pieces: Sequence[Evidence], *, beside: Sequence[EvidenceSource] = ()
+    ) -> list[Evidence]:
         """
         What the platforms say of those who died, according to *pieces* and the exception.
 
@@ -143,25 +145,25 @@ class Gathering:
             pieces: What is known.
             beside: Sources to ask at the same time, whose answers are kept elsewhere.
         """
-        victims = victims_of([*self._facts, *pieces])
+        victims = find_victims([*self._facts, *pieces])
         if not victims and (self._client is None or self._only_a_task_failed()):
             collect_all(beside, budget_s=self._left_s())
-            return self._setup(scene_of((), (), self._client))
+            return self._setup_events(make_scene((), (), self._client))
         if self._client is not None:
-            victims = vouched(victims, pieces)
-        asked = _Places(self._client, victims)
-        evidence = collect_all([asked], budget_s=_PLACES_SHARE * self._left_s())
-        places = tuple(asked.places)
-        evidence += self._setup(scene_of(victims, places, self._client))
-        fitting = _Applying(victims, places, self._client)
-        evidence += collect_all([fitting], budget_s=_APPLYING_SHARE * self._left_s())
-        sources = [*most_perishable_first(fitting.sources), *beside]
-        found = collect_all(sources, budget_s=self._left_s(), most_bytes=_MOST_PLATFORM_BYTES)
-        told = {id(each) for one in beside if isinstance(one, _Heard) for each in one.pieces}
-        return [*evidence, *(each for each in found if id(each) not in told)]
+            victims = without_unknown_nannies(victims, pieces)
+        location_finder = _LocationFinder(self._client, victims)
+        evidence = collect_all([location_finder], budget_s=_LOCATIONS_SHARE * self._left_s())
+        places = tuple(location_finder.locations)
+        evidence += self._setup_events(make_scene(victims, places, self._client))
+        source_finder = _SourceFinder(victims, places, self._client)
+        evidence += collect_all([source_finder], budget_s=_REGISTRY_SHARE * self._left_s())
+        sources = [*most_perishable_first(source_finder.sources), *beside]
+        found = collect_all(sources, budget_s=self._left_s(), most_bytes=_MAX_PLATFORM_BYTES)
+        buffered = {id(each) for one in beside if isinstance(one, _BufferedCluster) for each in one.pieces}
+        return [*evidence, *(each for each in found if id(each) not in buffered)]
 
-    def _setup(self, scene: Scene) -> list[Evidence]:
-        setup = setup_of(scene)
+    def _setup_events(self, scene: Scene) -> list[Evidence]:
+        setup = setup_event(scene)
         return [setup] if setup else []
 
     def _only_a_task_failed(self) -> bool:
@@ -171,19 +173,19 @@ class Gathering:
         return max(0.0, self._deadline - time.monotonic())
 
 
-def was_cut(pieces: Sequence[Evidence]) -> bool:
+def is_incomplete(pieces: Sequence[Evidence]) -> bool:
     """
     Whether something is missing for want of time.
     """
-    return any(map(_is_cut, pieces))
+    return any(map(_is_timeout, pieces))
 
 
-def _is_cut(piece: Evidence) -> bool:
+def _is_timeout(piece: Evidence) -> bool:
     return isinstance(piece, Gap) and piece.reason == "timed-out"
 
 
 @define
-class _Heard:
+class _BufferedCluster:
     """
     A source that keeps what it told, also what nobody waited for.
     """
@@ -193,41 +195,41 @@ class _Heard:
     name: str = field(default="cluster", init=False)
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        for each in self.source.collect(budget_s=_AGAIN_SHARE * budget_s):
+        for each in self.source.collect(budget_s=_ROUND_SHARE * budget_s):
             self.pieces.append(each)
             yield each
 
 
 @define
-class _Places:
+class _LocationFinder:
     """
     Asking where the dead lived, as a source, so that it can be given up like one.
     """
 
     _client: Any
     _victims: Sequence[Victim]
-    places: list[Place] = field(factory=list, init=False)
+    locations: list[Location] = field(factory=list, init=False)
     name: str = field(default="location", init=False)
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        self.places, gaps = ask_places(self._client, self._victims, within_s=budget_s)
+        self.locations, gaps = find_locations(self._client, self._victims, within_s=budget_s)
         yield from gaps
 
 
 @define
-class _Applying:
+class _SourceFinder:
     """
     Finding out which platforms apply, as a source: it imports and asks code of others.
     """
 
     _victims: Sequence[Victim]
-    _places: Sequence[Place]
+    _places: Sequence[Location]
     _client: Any
     sources: list[EvidenceSource] = field(factory=list, init=False)
     name: str = field(default="platforms", init=False)
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:  # noqa: ARG002  a source's method
-        for each in applying(scene_of(self._victims, self._places, self._client)):
+        for each in applicable_sources(make_scene(self._victims, self._places, self._client)):
             if isinstance(each, Gap):
                 yield each
             else:

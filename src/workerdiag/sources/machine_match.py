@@ -27,10 +27,10 @@ SKEW_S = 10.0
 #: EC2 user guide, "Spot Instance interruption notices"), and the taking takes a while.
 NOTICE_S = 180.0
 
-_IN_TEXT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
+_UTC_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 
 
-def moment(value: object) -> float | None:
+def to_timestamp(value: object) -> float | None:
     """
     Seconds since the epoch of a datetime, an ISO 8601 text or a number; UTC where no zone is said.
     """
@@ -46,12 +46,12 @@ def moment(value: object) -> float | None:
     return None
 
 
-def moment_in(text: str | None) -> float | None:
+def timestamp_in(text: str | None) -> float | None:
     """
     The first time of UTC in *text*, such as ``User initiated (2026-05-04 11:22:33 GMT)``.
     """
-    found = _IN_TEXT.search(text or "")
-    return moment(found.group()) if found else None
+    found = _UTC_TIME.search(text or "")
+    return to_timestamp(found.group()) if found else None
 
 
 def missed_at(scene: Scene, victim: Victim, *, provider_ahead_s: float = 0.0) -> float | None:
@@ -72,11 +72,11 @@ def scheduler_ahead_s(scene: Scene) -> float:
     """
     How far the scheduler's clock is ahead of the caller's, in seconds; 0 if it was not measured.
     """
-    ahead = (each.clock_ahead_s for each in scene.places if each.role == "scheduler")
+    ahead = (each.clock_ahead_s for each in scene.locations if each.role == "scheduler")
     return next((each for each in ahead if each is not None), 0.0)
 
 
-def can_have_lived_there(missed: float | None, *, began: float | None, ended: float | None = None) -> bool:
+def may_be_workers_machine(missed: float | None, *, began: float | None, ended: float | None = None) -> bool:
     """
     Whether a machine that ran from *began* to *ended* can be that of a worker *missed* then.
 
@@ -90,7 +90,7 @@ def can_have_lived_there(missed: float | None, *, began: float | None, ended: fl
     return ended is None or ended > missed - MISSED_S
 
 
-def came_before(missed: float | None, happened: float | None, *, notice_s: float = 0.0) -> bool:
+def may_be_reason(missed: float | None, happened: float | None, *, notice_s: float = 0.0) -> bool:
     """
     Whether what *happened* to a machine can be why its worker was *missed*, and not what followed.
 
@@ -104,52 +104,52 @@ def came_before(missed: float | None, happened: float | None, *, notice_s: float
     return missed - MISSED_S <= happened <= missed + SKEW_S + notice_s
 
 
-def without_pid(whose: Identity) -> Identity:
+def without_pid(identity: Identity) -> Identity:
     """
     The same worker; for texts that count processes otherwise than the container does.
     """
-    return evolve(whose, pid=None)
+    return evolve(identity, pid=None)
 
 
-def lost_with_their_machines(scene: Scene) -> Scene | None:
+def scene_of_lost_machines(scene: Scene) -> Scene | None:
     """
     The *scene* with only those dead from whose host nobody answers; None if somebody does of all.
 
     A machine that answers still lives: what happened there is asked on the spot, not of its provider.
     """
-    living = {each.whose.host for each in scene.places}
-    lost = tuple(each for each in scene.victims if each.whose.host not in living)
+    living = {each.identity.host for each in scene.locations}
+    lost = tuple(each for each in scene.victims if each.identity.host not in living)
     return None if scene.victims and not lost else evolve(scene, victims=lost)
 
 
-def hosts_of(scene: Scene) -> Iterator[str]:
+def victim_hosts(scene: Scene) -> Iterator[str]:
     """
     Names and addresses of the machines of the dead, as Dask has them.
     """
-    yield from (each.whose.host for each in scene.victims if each.whose.host)
+    yield from (each.identity.host for each in scene.victims if each.identity.host)
 
 
-def names_around(scene: Scene) -> Iterator[str]:
+def known_machine_names(scene: Scene) -> Iterator[str]:
     """
     The same, and the names that machines of those who still live have for themselves.
     """
-    yield from hosts_of(scene)
-    yield from (each.hostname for each in scene.places if each.hostname)
+    yield from victim_hosts(scene)
+    yield from (each.hostname for each in scene.locations if each.hostname)
 
 
-def as_json(record: Mapping[str, Any]) -> bytes:
+def provider_json(record: Mapping[str, Any]) -> bytes:
     """
     A record as the provider's command line prints it: JSON with times in ISO 8601.
     """
-    text = json.dumps(record, indent=4, default=_plain, ensure_ascii=False)
+    text = json.dumps(record, indent=4, default=_json_default, ensure_ascii=False)
     return f"{text}\n".encode()
 
 
-def _plain(value: object) -> object:
+def _json_default(value: object) -> object:
     return value.isoformat() if isinstance(value, dt.datetime) else str(value)
 
 
-def picked(record: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+def pick_keys(record: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     """
     Only these *keys* of a record, in this order, where they say anything.
     """

@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from workerdiag.errors import said_by
+from workerdiag.errors import error_text
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.runner import collect_all
 
@@ -25,7 +25,7 @@ _ASKING_SHARE = 0.85
 _REQUEST_SHARE = 0.5
 _REQUEST_S = 5.0
 #: Of an error's text; some SDKs quote the whole answer.
-_MOST_SAID = 1000
+_MAX_ERROR_CHARS = 1000
 #: How the SDKs name their errors (botocore.exceptions, azure.core.exceptions,
 #: google.api_core.exceptions, aiohttp) and the services their codes, the first that fits.
 _REASONS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -54,7 +54,7 @@ _REASONS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 
 
 @frozen(kw_only=True)
-class Question:
+class ProviderQuery:
     """
     One question to a provider: it may fail, and the next is asked all the same.
     """
@@ -91,7 +91,7 @@ class Deadline:
         return max(0.1, min(_REQUEST_S, _REQUEST_SHARE * self.left_s()))
 
 
-def needed(module: str) -> Any:
+def import_sdk(module: str) -> Any:
     """
     A module of an SDK.
 
@@ -101,8 +101,8 @@ def needed(module: str) -> Any:
     return import_module(module)
 
 
-def answers_to(
-    name: str, extra: str, questions: Callable[[Deadline], Iterable[Question]], *, budget_s: float
+def query_provider(
+    name: str, extra: str, questions: Callable[[Deadline], Iterable[ProviderQuery]], *, budget_s: float
 ) -> Iterator[Evidence]:
     """
     What is answered to the *questions*, asked in turn in a thread that is left behind when time is up.
@@ -117,12 +117,12 @@ def answers_to(
     """
     asking_s = _ASKING_SHARE * budget_s
     deadline = Deadline(asking_s)
-    in_turn = _InTurn(name, lambda: _in_turn(name, extra, partial(questions, deadline)))
-    yield from collect_all([in_turn], budget_s=asking_s)
+    source = _QuerySource(name, lambda: _run_queries(name, extra, partial(questions, deadline)))
+    yield from collect_all([source], budget_s=asking_s)
 
 
 @define
-class _InTurn:
+class _QuerySource:
     name: str
     _pieces: Callable[[], Iterator[Evidence]] = field(alias="pieces")
 
@@ -130,34 +130,36 @@ class _InTurn:
         return self._pieces()
 
 
-def _in_turn(name: str, extra: str, questions: Callable[[], Iterable[Question]]) -> Iterator[Evidence]:
+def _run_queries(
+    name: str, extra: str, questions: Callable[[], Iterable[ProviderQuery]]
+) -> Iterator[Evidence]:
     try:
         planned = list(questions())
     except Exception as problem:  # noqa: BLE001  SDKs raise anything, from a broken profile to no region
-        yield _why_unanswered(name, name, problem, extra=extra)
+        yield _query_gap(name, name, problem, extra=extra)
         return
     for question in planned:
         try:
             yield from question.ask()
         except Exception as problem:  # noqa: BLE001  as above
-            gap = _why_unanswered(name, question.what, problem, extra=extra, remedy=question.remedy)
+            gap = _query_gap(name, question.what, problem, extra=extra, remedy=question.remedy)
             yield gap
             if gap.reason in ("not-installed", "timed-out") or "credential" in gap.detail.lower():
                 return
 
 
-def _why_unanswered(name: str, what: str, problem: Exception, *, extra: str = "", remedy: str = "") -> Gap:
+def _query_gap(name: str, what: str, problem: Exception, *, extra: str = "", remedy: str = "") -> Gap:
     """
     The gap that a failed call leaves, with the command that would fix or replace it.
     """
-    said = f"{type(problem).__name__} {_code(problem)}: {said_by(problem)[:_MOST_SAID]}"
-    reason = next((reason for reason, pattern in _REASONS if pattern.search(said)), "malformed")
+    description = f"{type(problem).__name__} {_error_code(problem)}: {error_text(problem)[:_MAX_ERROR_CHARS]}"
+    reason = next((reason for reason, pattern in _REASONS if pattern.search(description)), "malformed")
     if reason == "not-installed" and extra:
         remedy = f"pip install 'workerdiag[{extra}]'"
-    return Gap(source=name, reason=reason, detail=f"{what}: {said}"[:500], remedy=remedy)
+    return Gap(source=name, reason=reason, detail=f"{what}: {description}"[:500], remedy=remedy)
 
 
-def _code(problem: Exception) -> str:
+def _error_code(problem: Exception) -> str:
     """
     The code that the service answered, where the SDK keeps it apart from the text.
     """

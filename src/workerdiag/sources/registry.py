@@ -10,13 +10,13 @@ from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from typing import Any
 
-from workerdiag.errors import worded
+from workerdiag.errors import describe_error
 from workerdiag.model.evidence import EvidenceSource, Gap
 from workerdiag.model.scene import Scene, Terms, terms_of
 
 #: Entry point group: each is called with a `Scene` and returns a source, or None where it has
 #: nothing to ask. A class whose constructor takes the scene will do.
-GROUP = "workerdiag.sources"
+ENTRY_POINT_GROUP = "workerdiag.sources"
 
 #: The same for the shipped ones, as ``module:attribute``; each module imports little by itself.
 SHIPPED: tuple[str, ...] = (
@@ -49,11 +49,11 @@ def factories() -> Iterator[tuple[str, SourceFactory | Gap]]:
     for where in SHIPPED:
         module, _, attribute = where.partition(":")
         yield attribute.partition(".")[0], attrgetter(attribute)(import_module(module))
-    for entry in entry_points(group=GROUP):
-        yield entry.name, _loaded(entry)
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        yield entry.name, _load_entry_point(entry)
 
 
-def stated() -> list[tuple[str, Terms | Gap]]:
+def source_terms() -> list[tuple[str, Terms | Gap]]:
     """
     The terms of all kinds of sources by name, the most perishable first, or why one cannot be had.
     """
@@ -63,12 +63,12 @@ def stated() -> list[tuple[str, Terms | Gap]]:
         if isinstance(factory, Gap):
             broken.append((entry, factory))
         else:
-            kind = _class_of(factory)
+            kind = _factory_class(factory)
             usable.append((str(getattr(kind, "name", entry)), terms_of(kind)))
     return [*sorted(usable, key=lambda each: (each[1].lasts_s, each[0])), *broken]
 
 
-def applying(scene: Scene) -> Iterator[EvidenceSource | Gap]:
+def applicable_sources(scene: Scene) -> Iterator[EvidenceSource | Gap]:
     """
     The sources that have something to ask, and what went wrong with others, one by one.
     """
@@ -79,31 +79,31 @@ def applying(scene: Scene) -> Iterator[EvidenceSource | Gap]:
         try:
             source = factory(scene)
         except Exception as problem:  # noqa: BLE001  a source of others is a gap, never an error of ours
-            yield _broken(name, problem)
+            yield _broken_source_gap(name, problem)
             continue
         if source is not None:
             yield source
 
 
-def _class_of(factory: object) -> object:
+def _factory_class(factory: object) -> object:
     """
     The class that a class method such as ``SlurmSource.of`` belongs to.
     """
     return getattr(factory, "__self__", factory)
 
 
-def _loaded(entry: EntryPoint) -> SourceFactory | Gap:
+def _load_entry_point(entry: EntryPoint) -> SourceFactory | Gap:
     try:
         loaded: Any = entry.load()
     except BaseException as problem:  # noqa: BLE001  any code may run there
-        return _broken(entry.name, problem)
+        return _broken_source_gap(entry.name, problem)
     return loaded  # type: ignore[no-any-return]  # the group's promise
 
 
-def _broken(name: str, problem: BaseException) -> Gap:
+def _broken_source_gap(name: str, problem: BaseException) -> Gap:
     return Gap(
         source=name,
         reason="malformed",
-        detail=f"the source could not be made: {worded(problem)}"[:500],
-        remedy=f"repair or uninstall the package that registers {name!r} in {GROUP}",
+        detail=f"the source could not be made: {describe_error(problem)}"[:500],
+        remedy=f"repair or uninstall the package that registers {name!r} in {ENTRY_POINT_GROUP}",
     )

@@ -13,12 +13,12 @@ from functools import partial
 from attrs import evolve
 
 from workerdiag import foreign
-from workerdiag.errors import clean, is_from_keyboard, worded
+from workerdiag.errors import describe_error, is_from_keyboard, utf8_safe
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogChunk
 
 #: What one source may hand over before it is cut off.
-MOST_PIECES = 20_000
-MOST_BYTES = 64 * 2**20
+MAX_PIECES = 20_000
+MAX_BYTES = 64 * 2**20
 
 #: Text is handed on in pieces of this size, so that searching it can end in time.
 _PIECE_BYTES = 64 * 1024
@@ -29,7 +29,7 @@ _DONE = object()
 
 
 def collect_all(
-    sources: Sequence[EvidenceSource], *, budget_s: float, most_bytes: int = MOST_BYTES
+    sources: Sequence[EvidenceSource], *, budget_s: float, most_bytes: int = MAX_BYTES
 ) -> list[Evidence]:
     """
     The evidence of all *sources*, asked in parallel, each in the order it gave it.
@@ -43,11 +43,11 @@ def collect_all(
         most_bytes: What one of them may hand over.
     """
     deadline = time.monotonic() + budget_s
-    askers = [_Asked(source, budget_s, most_bytes) for source in sources]
-    return [piece for asker in askers for piece in asker.answers(deadline)]
+    threads = [_SourceThread(source, budget_s, most_bytes) for source in sources]
+    return [piece for thread in threads for piece in thread.answers(deadline)]
 
 
-def safely(name: str, pieces: Callable[[], Iterable[Evidence]]) -> Iterator[Evidence]:
+def gap_on_error(name: str, pieces: Callable[[], Iterable[Evidence]]) -> Iterator[Evidence]:
     """
     The pieces; whatever is raised on the way ends them with a `Gap`.
     """
@@ -58,17 +58,17 @@ def safely(name: str, pieces: Callable[[], Iterable[Evidence]]) -> Iterator[Evid
     except BaseException as problem:  # a source that fails is a gap, never an error of ours
         if is_from_keyboard(problem):
             raise
-        yield failed(name, problem)
+        yield failure_gap(name, problem)
 
 
-def failed(name: str, problem: BaseException) -> Gap:
+def failure_gap(name: str, problem: BaseException) -> Gap:
     """
     The gap that a source leaves which raised something.
     """
-    return Gap(source=name, reason="malformed", detail=f"the source failed: {worded(problem)}"[:500])
+    return Gap(source=name, reason="malformed", detail=f"the source failed: {describe_error(problem)}"[:500])
 
 
-def in_time(pieces: Iterable[Evidence], *, deadline: float) -> Iterator[Evidence]:
+def drop_late_text(pieces: Iterable[Evidence], *, deadline: float) -> Iterator[Evidence]:
     """
     The *pieces*, text in small ones; once *deadline* (monotonic) has passed, gaps in place of text.
 
@@ -96,7 +96,7 @@ def in_time(pieces: Iterable[Evidence], *, deadline: float) -> Iterator[Evidence
         )
 
 
-class _Asked:
+class _SourceThread:
     """
     One source, asked in a thread of its own that is abandoned when time is up.
     """
@@ -107,17 +107,17 @@ class _Asked:
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._stop = threading.Event()
         try:
-            foreign.start(f"workerdiag-{self._name}", partial(self._ask, source, budget_s))
+            foreign.start_thread(f"workerdiag-{self._name}", partial(self._ask, source, budget_s))
         except RuntimeError as problem:
-            self._queue.put(failed(self._name, problem))
+            self._queue.put(failure_gap(self._name, problem))
             self._queue.put(_DONE)
 
     def _ask(self, source: EvidenceSource, budget_s: float) -> None:
         try:
-            self._name = clean(source.name)[:200]
-            self._collect(safely(self._name, lambda: source.collect(budget_s=budget_s)))
+            self._name = utf8_safe(source.name)[:200]
+            self._collect(gap_on_error(self._name, lambda: source.collect(budget_s=budget_s)))
         except BaseException as problem:  # noqa: BLE001  a name that cannot be had, and whatever ends a thread
-            self._queue.put(failed(self._name, problem))
+            self._queue.put(failure_gap(self._name, problem))
         self._queue.put(_DONE)
 
     def _collect(self, pieces: Iterator[object]) -> None:
@@ -129,7 +129,7 @@ class _Asked:
                 self._queue.put(self._gap(f"gave a {type(piece).__name__}, which is no evidence"))
                 continue
             size += len(piece.data) if isinstance(piece, LogChunk) else 500
-            if count >= MOST_PIECES or size > self._most_bytes:
+            if count >= MAX_PIECES or size > self._most_bytes:
                 self._queue.put(self._gap(f"cut off after {count} pieces, {size} bytes"))
                 return
             self._queue.put(piece)

@@ -11,11 +11,11 @@ from typing import Any
 from attrs import evolve
 
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk
-from workerdiag.model.scene import Place, Scene, Victim
+from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.addresses import host_of
 
 #: So many dead are asked about; the others died of the same, or of their loss.
-MOST_VICTIMS = 8
+MAX_VICTIMS = 8
 #: What a platform noted so long before a removal, or after it, may belong to it.
 BEFORE_S = 900.0
 AFTER_S = 120.0
@@ -25,7 +25,7 @@ AFTER_S = 120.0
 _REMOVED, _NAMED = "Remove worker addr: ", " name: "
 
 
-def victims_of(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
+def find_victims(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
     """
     The workers that an exception names, then those removed unexpectedly, the latest first.
 
@@ -36,32 +36,36 @@ def victims_of(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
     joined: dict[str, float | None] = {}
     expected: set[str] = set()
     for piece in pieces:
-        worker = piece.whose.worker if isinstance(piece, ExceptionFacts | Event) else None
+        worker = piece.identity.worker if isinstance(piece, ExceptionFacts | Event) else None
         if worker is None:
             continue
         if isinstance(piece, ExceptionFacts):
-            named.setdefault(worker, piece.whose)
+            named.setdefault(worker, piece.identity)
         elif isinstance(piece, Event) and piece.fields.get("action") == "add-worker":
             joined[worker] = piece.when
         elif isinstance(piece, Event) and piece.fields.get("action") == "remove-worker":
-            known = removed.get(worker, Victim(whose=piece.whose))
-            whose = known.whose.joined(piece.whose)
-            removed[worker] = Victim(whose=whose, when=piece.when, since=joined.get(worker))
+            known = removed.get(worker, Victim(identity=piece.identity))
+            identity = known.identity.merged_with(piece.identity)
+            removed[worker] = Victim(identity=identity, when=piece.when, since=joined.get(worker))
             expected |= {worker} if piece.fields.get("expected") else set()
-    for worker, name in _names(pieces):
+    for worker, name in _names_of_removed(pieces):
         if worker in removed:
-            whose = removed[worker].whose.joined(Identity(name=name))
-            removed[worker] = evolve(removed[worker], whose=whose)
-    unasked = [each for each in removed if each not in expected or each in named]
-    latest = sorted(unasked, key=lambda each: -(removed[each].when or 0.0))
-    found = {worker: Victim(whose=whose) for worker, whose in named.items()}
+            identity = removed[worker].identity.merged_with(Identity(name=name))
+            removed[worker] = evolve(removed[worker], identity=identity)
+    unexpected = [each for each in removed if each not in expected or each in named]
+    latest = sorted(unexpected, key=lambda each: -(removed[each].when or 0.0))
+    found = {worker: Victim(identity=identity) for worker, identity in named.items()}
     for worker in latest:
-        whose = named[worker].joined(removed[worker].whose) if worker in named else removed[worker].whose
-        found[worker] = evolve(removed[worker], whose=whose)
-    return tuple(found.values())[:MOST_VICTIMS]
+        identity = (
+            named[worker].merged_with(removed[worker].identity)
+            if worker in named
+            else removed[worker].identity
+        )
+        found[worker] = evolve(removed[worker], identity=identity)
+    return tuple(found.values())[:MAX_VICTIMS]
 
 
-def vouched(victims: Iterable[Victim], pieces: Iterable[Evidence]) -> tuple[Victim, ...]:
+def without_unknown_nannies(victims: Iterable[Victim], pieces: Iterable[Evidence]) -> tuple[Victim, ...]:
     """
     The *victims*, without nannies on hosts of which the scheduler tells no worker.
 
@@ -71,15 +75,17 @@ def vouched(victims: Iterable[Victim], pieces: Iterable[Evidence]) -> tuple[Vict
         victims: Those that an exception or the scheduler named.
         pieces: What the scheduler said.
     """
-    told = (piece.whose.worker for piece in pieces if isinstance(piece, Event))
-    hosts = {host_of(worker) for worker in told} - {None}
+    heard_from = (piece.identity.worker for piece in pieces if isinstance(piece, Event))
+    hosts = {host_of(worker) for worker in heard_from} - {None}
     return tuple(
-        each if host_of(each.whose.nanny) in hosts else evolve(each, whose=evolve(each.whose, nanny=None))
+        each
+        if host_of(each.identity.nanny) in hosts
+        else evolve(each, identity=evolve(each.identity, nanny=None))
         for each in victims
     )
 
 
-def _names(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:
+def _names_of_removed(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:
     """
     Addresses and names of removed workers; only the scheduler's log still has the names.
     """
@@ -92,14 +98,14 @@ def _names(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:
                     yield worker, name[:200]
 
 
-def scene_of(victims: Sequence[Victim], places: Sequence[Place], client: Any) -> Scene:
+def make_scene(victims: Sequence[Victim], places: Sequence[Location], client: Any) -> Scene:
     """
     The scene of *victims*; where no removal has a time, the last quarter of an hour is of interest.
     """
     times = [each.when for each in victims if each.when is not None] or [time.time()]
     return Scene(
         victims=tuple(victims),
-        places=tuple(places),
+        locations=tuple(places),
         since=min(times) - BEFORE_S,
         until=max(times) + AFTER_S,
         client=client,

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from workerdiag.matching.regex import pattern
 from workerdiag.matching.scan import candidates
-from workerdiag.matching.scan.candidates import spots_in
+from workerdiag.matching.scan.candidates import find_candidates
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.outermost_matches import KEPT_EACH_END
-from workerdiag.matching.scan.pattern_group import Together
-from workerdiag.matching.scan.records import Block
-from workerdiag.matching.scan.work_budget import Work
-from workerdiag.matching.text.line_parser import take_apart
+from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
+from workerdiag.matching.scan.pattern_group import PatternGroups
+from workerdiag.matching.scan.records import LogWindow
+from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.text.line_parser import parse_line
 from workerdiag.model.evidence import LogChunk
 from workerdiag.rulebook import load_rulebook
 
@@ -51,8 +51,8 @@ def test_a_line_known_by_its_bytes_is_the_whole_message(lines):
     """
     data = "".join(line + end for line, end in lines).encode()
     hits = [(at, 0) for at, char in enumerate(data) if char != ord("x")]
-    block = Block(data, 0, Work())
-    for spot in spots_in(data, 0, hits, lambda _: ("Killed",)):
+    block = LogWindow(data, 0, WorkBudget())
+    for spot in find_candidates(data, 0, hits, lambda _: ("Killed",)):
         if spot.message is not None:
             record = block.record_at(spot.at)
             assert record.text.encode() == spot.message
@@ -67,11 +67,11 @@ def test_most_lines_of_distributed_are_known_by_their_bytes():
     line = (
         b"2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7012 was killed by signal 9\n"
     )
-    [one, two, last] = spots_in(
+    [one, two, last] = find_candidates(
         line * 3, 0, [(len(line) * each + 80, 0) for each in range(3)], lambda _: ("x",)
     )
 
-    assert one.message == two.message == take_apart(line.rstrip()).message.encode()
+    assert one.message == two.message == parse_line(line.rstrip()).message.encode()
     assert last.message is None  # who knows what follows
 
 
@@ -81,11 +81,11 @@ def test_only_messages_that_stay_are_put_together():
     """
     line = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process {} was killed by signal 9\n"
     data = "".join(line.format(number) for number in range(10_000, 20_000)).encode()
-    done = Work()
+    done = WorkBudget()
     found = list(Matcher(load_rulebook()).matches([LogChunk(origin="a.log", data=data)], work=done))
 
-    assert len([each for each in found if each.owner == "nanny.killed-by-signal"]) == 2 * KEPT_EACH_END
-    assert done.line_bytes < 3 * KEPT_EACH_END * len(line)
+    assert len([each for each in found if each.owner == "nanny.killed-by-signal"]) == 2 * MATCHES_PER_END
+    assert done.line_bytes < 3 * MATCHES_PER_END * len(line)
 
 
 def test_line_ends_cost_little_memory():
@@ -118,7 +118,7 @@ def test_patterns_tried_together_match_what_they_match_alone(messages):
     """
     texts = ("killed by", r"signal (?P<signal>\d+)", "SIGKILL|killed")
     unless = {"killed by": frozenset({"worker"}), "SIGKILL|killed": frozenset({"9", r"\b11$"})}
-    together = Together(unless)
+    together = PatternGroups(unless)
     for each in ["killed"] * 30:
         together.matching(texts, each.encode())
     for each in messages:
@@ -151,6 +151,6 @@ def test_a_line_without_an_end_is_read_once(monkeypatch):
             read_bytes.append(end - start)
 
     monkeypatch.setattr(candidates, "_ONE_LINE", Counting())
-    found = list(spots_in(line, 0, hits, lambda _: ("Killed",)))
+    found = list(find_candidates(line, 0, hits, lambda _: ("Killed",)))
     assert [(each.at, each.message) for each in found] == [(at, None) for at, _ in hits]
     assert sum(read_bytes) < 10_000

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from workerdiag.matching import regex
 from workerdiag.matching.scan import cache_files, database
 from workerdiag.matching.scan.literals import NoLiteralError, literals
-from workerdiag.matching.scan.log_scan import KEPT_EACH_END
 from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Cause, Landmark, LogSign, Rulebook
@@ -78,7 +78,7 @@ def test_a_match_says_where_who_and_when():
     """
     [match] = found(f"{BENIGN}\n{BENIGN}\n{DEATH}\n")
 
-    assert (match.origin, match.line, match.stream, match.whose.pid) == ("a.log", 3, "nanny", 7012)
+    assert (match.origin, match.line, match.stream, match.identity.pid) == ("a.log", 3, "nanny", 7012)
     assert match.captures == {"pid": "7012", "signal": "9"}
     assert match.when == pytest.approx(1777893753.444)
 
@@ -160,7 +160,7 @@ def test_invalid_utf8_is_read_on():
     """
     [match] = found(b"\xff\xfe\x00 " + DEATH.encode() + b" \xc3\n")
 
-    assert match.whose.pid == 7012
+    assert match.identity.pid == 7012
 
 
 @settings(max_examples=60, deadline=None)
@@ -183,17 +183,17 @@ def test_a_line_of_many_megabytes_is_searched_throughout():
     """
     text = "a" * 10_000_000 + " " + DEATH + " " + "b" * 10_000_000
 
-    assert [each.whose.pid for each in found(text, pieces=1 << 20)] == [7012]
+    assert [each.identity.pid for each in found(text, pieces=1 << 20)] == [7012]
 
 
 def test_of_endless_repeats_the_first_and_the_last_are_kept():
     """
     Memory is bounded: a million equal lines leave only so many matches.
     """
-    matches = found("\n".join([DEATH] * (3 * KEPT_EACH_END)))
+    matches = found("\n".join([DEATH] * (3 * MATCHES_PER_END)))
 
-    assert len(matches) == 2 * KEPT_EACH_END
-    assert (matches[0].line, matches[-1].line) == (1, 3 * KEPT_EACH_END)
+    assert len(matches) == 2 * MATCHES_PER_END
+    assert (matches[0].line, matches[-1].line) == (1, 3 * MATCHES_PER_END)
 
 
 def test_both_ways_of_finding_literals_agree(monkeypatch):
@@ -312,10 +312,10 @@ def test_the_cache_does_not_grow_without_end(tmp_path, monkeypatch):
     Every set of rules has its own file, and only so many of them stay.
     """
     monkeypatch.setattr(database, "cache_folder", lambda: tmp_path)
-    for number in range(database.MOST_KEPT + 3):
+    for number in range(database.MAX_DATABASES + 3):
         database.database([b"text number %d" % number])
 
-    assert len(list(tmp_path.iterdir())) == database.MOST_KEPT
+    assert len(list(tmp_path.iterdir())) == database.MAX_DATABASES
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
@@ -342,7 +342,7 @@ def test_hard_wrapped_lines_are_read_as_written(width):
     rows = [line[at : at + width] for line in WRAPPED.splitlines() for at in range(0, len(line), width)]
     [match] = found("\n".join(rows) + "\n")
 
-    assert match.whose.pid == 7012
+    assert match.identity.pid == 7012
     assert "was killed" in DEATH
     assert rows[match.line - 1].startswith("2026-05-04 11:22:33,444")
 
@@ -355,7 +355,7 @@ def test_a_single_line_that_a_terminal_cut_in_a_word_is_read_as_written():
     [match] = found(f"{text[:80]}\n{text[80:]}\n")
     two = f"{'job 12 on n7, says its nanny:':-<60}Worker process 7012 \nWas killed by signal 9"
 
-    assert match.whose.pid == 7012
+    assert match.identity.pid == 7012
     assert found(two) == []
 
 
@@ -365,7 +365,7 @@ def test_line_ends_of_a_json_string_are_line_ends():
     """
     [match] = found(f"{BENIGN}\n{BENIGN}\n{DEATH}".replace("\n", "\\n"))
 
-    assert (match.whose.pid, match.line) == (7012, 1)
+    assert (match.identity.pid, match.line) == (7012, 1)
 
 
 @pytest.mark.parametrize(
@@ -408,4 +408,4 @@ def test_records_as_get_worker_logs_gives_them_are_messages_of_their_own():
     """
     text = str({"tcp://10.0.0.4:4001": (("ERROR", f"Traceback\nValueError: x\n{DEATH}"), ("INFO", BENIGN))})
 
-    assert [each.whose.pid for each in found(text)] == [7012]
+    assert [each.identity.pid for each in found(text)] == [7012]

@@ -15,8 +15,8 @@ from workerdiag.matching.scan import matcher, work_budget
 from workerdiag.matching.scan.literal_scan import LiteralScan
 from workerdiag.matching.scan.literals import literals
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.records import MOST_COPIES, REACH_AHEAD, REACH_BEHIND
-from workerdiag.matching.scan.work_budget import COST_PER_BYTE, FIRST_COST, FOUND_COST, RUN_COST, Work
+from workerdiag.matching.scan.records import MAX_COPIES, REACH_AHEAD, REACH_BEHIND
+from workerdiag.matching.scan.work_budget import COST_PER_BYTE, FIRST_COST, FOUND_COST, RUN_COST, WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, LogChunk
 from workerdiag.rulebook import load_rulebook, patterns
@@ -87,11 +87,11 @@ SHAPES = {
 }  # fmt: skip
 
 
-def worked(data: bytes, matcher: Matcher = MATCHER) -> tuple[Work, list[Match]]:
+def worked(data: bytes, matcher: Matcher = MATCHER) -> tuple[WorkBudget, list[Match]]:
     """
     What matching did for *data*, which comes in pieces as a file does, and what it found.
     """
-    done = Work()
+    done = WorkBudget()
     chunks = [LogChunk(origin="a.log", data=data[at : at + MIB]) for at in range(0, len(data), MIB)]
     return done, list(matcher.matches(chunks, work=done))
 
@@ -99,7 +99,7 @@ def worked(data: bytes, matcher: Matcher = MATCHER) -> tuple[Work, list[Match]]:
 @pytest.mark.parametrize("name", SHAPES)
 def test_work_is_linear_in_the_text(name):
     """
-    Each byte is read as part of a line once, gathered `MOST_COPIES` times, and searched for a constant cost.
+    Each byte is read as part of a line once, gathered `MAX_COPIES` times, and searched for a constant cost.
     """
     size = len(SHAPES[name])
     done, found = worked(SHAPES[name])
@@ -107,7 +107,7 @@ def test_work_is_linear_in_the_text(name):
     read = size + looks * (REACH_BEHIND + REACH_AHEAD)
 
     assert done.line_bytes <= read
-    assert done.gathered_bytes <= MOST_COPIES * read
+    assert done.gathered_bytes <= MAX_COPIES * read
     allowed = 2 * (FIRST_COST + COST_PER_BYTE * size)
     one_message = 2 * len(SHAPES) * (RUN_COST + FOUND_COST * 32 * KIB)
     assert done.searched_chars + RUN_COST * done.runs <= allowed + one_message
@@ -120,13 +120,13 @@ def test_no_pattern_runs_on_a_message_twice(name, monkeypatch):
     However many places in a message are worth a look, each pattern looks through it once.
     """
     runs: list[tuple[str, str, tuple[int, ...]]] = []
-    run = matcher.Log._run
+    run = matcher.LogScan._run_pattern
 
     def counted(self, text, record, *, again):
         runs.append((text, record.text, record.line_offsets))
         return run(self, text, record, again=again)
 
-    monkeypatch.setattr(matcher.Log, "_run", counted)
+    monkeypatch.setattr(matcher.LogScan, "_run_pattern", counted)
     worked(SHAPES[name][: 32 * KIB])
 
     assert len(runs) == len(set(runs))
@@ -207,7 +207,7 @@ def test_messages_are_the_same_however_the_text_is_cut(lines, step):
     """
     data = "\n".join(lines).encode()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(matcher, "MOST_BYTES", 1)  # so that each piece is looked at when it comes
+        patched.setattr(matcher, "MAX_BYTES", 1)  # so that each piece is looked at when it comes
         chunks = [LogChunk(origin="a.log", data=data[at : at + step]) for at in range(0, len(data), step)]
         whole = list(MATCHER.matches([LogChunk(origin="a.log", data=data)]))
 

@@ -50,7 +50,7 @@ def test_a_dump_over_many_objects_is_one_message(wrap):
     lines = [json.dumps(wrap(line)) for line in [*DUMP.splitlines(), KILLED]]
     (death,) = explained(*lines).deaths
     assert death.crashed_in == ("_open (netCDF4/utils.py:40)", "load_station (load.py:12)")
-    assert (death.whose.pid, death.signal) == (7012, 11)
+    assert (death.identity.pid, death.signal) == (7012, 11)
 
 
 def test_logger_and_level_may_have_keys_of_their_own():
@@ -64,7 +64,7 @@ def test_logger_and_level_may_have_keys_of_their_own():
         "message": "Worker process 7012 was killed by signal 9",
     }
     (death,) = explained(json.dumps(record)).deaths
-    assert (death.whose.pid, death.signal, death.noticed) == (7012, 9, ("nanny log",))
+    assert (death.identity.pid, death.signal, death.reporters) == (7012, 9, ("nanny log",))
     assert death.when == 1777893753.444
 
 

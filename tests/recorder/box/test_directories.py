@@ -36,7 +36,7 @@ def box_of_the_dead(folder, **identity):
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-    (path,) = directories.boxes([folder], pid=pid)
+    (path,) = directories.find_boxes([folder], pid=pid)
     return path
 
 
@@ -66,8 +66,8 @@ def test_a_name_can_be_read_back(identity, name, read):
     Any host's name makes a file's name from which host, pid and start can be told.
     """
     assert directories.box_name(identity) == name
-    assert directories.parsed_name(Path(name)) == read
-    assert directories.parsed_name(Path(directories.box_name(identity, 3))) == read
+    assert directories.parse_box_name(Path(name)) == read
+    assert directories.parse_box_name(Path(directories.box_name(identity, 3))) == read
 
 
 @pytest.mark.parametrize("name", ["x.box", "a-1-2.box.fault", ".a-1-2.box.1.new", "a-1-2.box\n", "a-1-2.txt"])
@@ -75,7 +75,7 @@ def test_other_names_are_no_boxes(name):
     """
     What else lies in the folder is not taken for a box.
     """
-    assert directories.parsed_name(Path(name)) is None
+    assert directories.parse_box_name(Path(name)) is None
 
 
 # ------------------------------------------------------------------------------------- folders
@@ -88,7 +88,7 @@ def test_the_environment_names_the_folder_then_dask_does(tmp_path, monkeypatch):
     import dask.config
 
     with dask.config.set({directories.SETTING: str(tmp_path / "configured")}):
-        assert directories.directories() == (tmp_path / "configured",)
+        assert directories.box_directories() == (tmp_path / "configured",)
         monkeypatch.setenv(directories.VARIABLE, str(tmp_path / "environment"))
         assert directories.writable_directory() == tmp_path / "environment"
     assert (tmp_path / "environment").is_dir()
@@ -119,7 +119,7 @@ def test_where_room_may_be_lost_shared_memory_is_used(temporary, monkeypatch):
     With temporary files on btrfs or NFS the box goes where room can be kept.
     """
     kinds = {temporary: "btrfs", temporary / "shm": "tmpfs"}
-    monkeypatch.setattr(directories, "filesystem_of", lambda folder: kinds[folder.parent])
+    monkeypatch.setattr(directories, "filesystem_type", lambda folder: kinds[folder.parent])
     assert directories.writable_directory().parent == temporary / "shm"
 
 
@@ -152,8 +152,8 @@ def test_the_kind_of_a_file_system_is_known():
     """
     As the kernel lists it; nothing is claimed of a folder that is not there.
     """
-    assert preallocation.filesystem_of(Path("/proc/self")) == "proc"
-    assert preallocation.filesystem_of(Path("/nowhere/at/all")) == ""
+    assert preallocation.filesystem_type(Path("/proc/self")) == "proc"
+    assert preallocation.filesystem_type(Path("/nowhere/at/all")) == ""
 
 
 # ------------------------------------------------------------------------------------- finding
@@ -164,9 +164,9 @@ def test_boxes_of_the_dead_are_found_and_those_of_the_living_are_not(tmp_path, w
     The next process on the host reports what a worker and its nanny could not.
     """
     dead = box_of_the_dead(tmp_path)
-    assert directories.orphans([tmp_path]) == (dead,)
+    assert directories.find_orphans([tmp_path]) == (dead,)
     assert not directories.is_orphan(writer.path)
-    assert set(directories.boxes([tmp_path])) == {dead, writer.path}
+    assert set(directories.find_boxes([tmp_path])) == {dead, writer.path}
 
 
 def test_a_living_process_is_not_an_orphan_however_its_box_is_called(tmp_path, writer):
@@ -175,9 +175,9 @@ def test_a_living_process_is_not_an_orphan_however_its_box_is_called(tmp_path, w
     """
     other = tmp_path / "elsewhere-1-2.box"
     other.hardlink_to(writer.path)
-    assert directories.orphans([tmp_path]) == ()
+    assert directories.find_orphans([tmp_path]) == ()
     writer.identify(pid="1", started_ms="2", pid_namespace="pid:[1]")
-    assert directories.orphans([tmp_path]) == ()
+    assert directories.find_orphans([tmp_path]) == ()
     other.unlink()
 
 
@@ -197,10 +197,10 @@ def test_a_pid_that_was_used_again_is_another_process(tmp_path):
     """
     Only pid and start together are the process.
     """
-    started = processes.start_ms(os.getpid())
+    started = processes.process_start_ms(os.getpid())
     assert processes.is_running(os.getpid(), started)
     assert not processes.is_running(os.getpid(), started - 10)
-    assert processes.start_ms(2**22 + 1) is None
+    assert processes.process_start_ms(2**22 + 1) is None
 
 
 def test_a_zombie_is_gone():
@@ -210,7 +210,7 @@ def test_a_zombie_is_gone():
     pid = os.fork()
     if pid == 0:
         os._exit(0)
-    started = processes.start_ms(pid)
+    started = processes.process_start_ms(pid)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert not processes.is_running(pid, started)
     os.waitpid(pid, 0)
@@ -232,7 +232,7 @@ def test_a_box_of_another_machine_is_dead_when_it_is_silent(tmp_path):
     box = BoxWriter.create(tmp_path, boot_id="other", host="elsewhere")
     box.state("running")
     assert not directories.is_orphan(box.path)
-    assert directories.is_orphan(box.path, now=time.time() + directories.SILENT_S + 1)
+    assert directories.is_orphan(box.path, now=time.time() + directories.SILENCE_S + 1)
     box.close(remove=True)
 
 
@@ -243,7 +243,7 @@ def test_the_latest_box_of_a_pid_comes_first(tmp_path):
     for started in (5, 30, 4):
         (tmp_path / f"host-77-{started}.box").touch()
     (tmp_path / "host-78-99.box").touch()
-    assert [each.name for each in directories.boxes([tmp_path], pid=77)] == [
+    assert [each.name for each in directories.find_boxes([tmp_path], pid=77)] == [
         "host-77-30.box",
         "host-77-5.box",
         "host-77-4.box",
@@ -258,7 +258,7 @@ def test_what_cannot_be_read_is_no_orphan(tmp_path):
     (tmp_path / "host-2-1.box").mkdir()
     os.mkfifo(tmp_path / "host-3-1.box")
     (tmp_path / "host-4-1.box").symlink_to("/etc/passwd")
-    assert directories.orphans([tmp_path, tmp_path / "missing"]) == ()
+    assert directories.find_orphans([tmp_path, tmp_path / "missing"]) == ()
     assert not directories.is_orphan(tmp_path / "host-3-1.box")
 
 
@@ -274,7 +274,7 @@ def test_of_several_who_claim_a_box_one_gets_it(tmp_path):
     taken = directories.claim(dead)
     assert directories.claim(dead) is None
     assert read_box(taken).fault == "Fatal"
-    assert directories.boxes([tmp_path]) == ()
+    assert directories.find_boxes([tmp_path]) == ()
     directories.discard(taken)
     assert list(tmp_path.iterdir()) == []
 
@@ -305,21 +305,21 @@ def test_only_so_many_boxes_are_kept(tmp_path, monkeypatch):
     """
     A worker that dies every second does not fill the disk.
     """
-    monkeypatch.setattr(directories, "MOST_KEPT", 2)
+    monkeypatch.setattr(directories, "MAX_RETAINED_BOXES", 2)
     paths = [aged(box_of_the_dead(tmp_path), age_s) for age_s in (30, 20, 10)]
     assert directories.sweep([tmp_path]) == (paths[0],)
-    assert set(directories.boxes([tmp_path])) == set(paths[1:])
+    assert set(directories.find_boxes([tmp_path])) == set(paths[1:])
 
 
 def test_boxes_of_the_living_take_no_room_from_those_of_the_dead(tmp_path, monkeypatch):
     """
     On a machine with very many workers the box of one that died stays until somebody has told of it.
     """
-    monkeypatch.setattr(directories, "MOST_KEPT", 2)
+    monkeypatch.setattr(directories, "MAX_RETAINED_BOXES", 2)
     dead = aged(box_of_the_dead(tmp_path), 30)
     living = [BoxWriter.create(tmp_path) for _ in range(3)]
     assert directories.sweep([tmp_path]) == ()
-    assert set(directories.boxes([tmp_path])) == {dead, *(each.path for each in living)}
+    assert set(directories.find_boxes([tmp_path])) == {dead, *(each.path for each in living)}
     for each in living:
         each.close(remove=True)
 
@@ -350,7 +350,7 @@ def test_a_file_that_goes_while_others_are_looked_at_hides_none_of_them(tmp_path
                 yield entry
 
     monkeypatch.setattr(os, "scandir", Vanishing)
-    assert set(directories.boxes([tmp_path])) == paths - set(gone)
+    assert set(directories.find_boxes([tmp_path])) == paths - set(gone)
     assert len(gone) == 1
 
 

@@ -11,13 +11,13 @@ import time
 from struct import pack
 
 import pytest
-from box_kill import check, died  # benchmarks are scripts, no package
+from box_kill import check, kill_child  # benchmarks are scripts, no package
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workerdiag.errors import BadBoxError
 from workerdiag.recorder.box import layout
-from workerdiag.recorder.box.contents import BlackBox, as_plain
+from workerdiag.recorder.box.contents import BlackBox, box_to_dict
 from workerdiag.recorder.box.reader import read_box, read_identity
 from workerdiag.recorder.box.writer import BoxWriter
 
@@ -77,7 +77,7 @@ def read(data):
         box = read_box(data)
     except BadBoxError as problem:
         return None if str(problem) else pytest.fail("no reason")
-    json.dumps(as_plain(box), allow_nan=False)
+    json.dumps(box_to_dict(box), allow_nan=False)
     return box
 
 
@@ -184,9 +184,9 @@ def test_of_the_largest_hostile_box_no_more_is_read_than_a_box_may_have(content)
     """
     Four megabytes of the smallest cells are gone through, and what follows them is left alone.
     """
-    regions = {"lines": layout.Region("lines", layout.HEADER_BYTES, 16, (layout.MOST_BYTES - 1024) // 16)}
-    header = layout.pack_header(layout.MOST_BYTES, regions, 0.0).ljust(layout.HEADER_BYTES, b"\0")
-    assert read(header + b"\xff" * (layout.MOST_BYTES * 2)).torn
+    regions = {"lines": layout.Region("lines", layout.HEADER_BYTES, 16, (layout.MAX_BYTES - 1024) // 16)}
+    header = layout.pack_header(layout.MAX_BYTES, regions, 0.0).ljust(layout.HEADER_BYTES, b"\0")
+    assert read(header + b"\xff" * (layout.MAX_BYTES * 2)).torn
 
 
 @pytest.mark.parametrize("region", ["running", "state", "identity"])
@@ -277,7 +277,7 @@ def test_a_box_of_a_killed_writer_tells_the_truth(tmp_path, nth):
     """
     A few of the thousands of tries of benchmarks/box_kill.py: with one thread, and with three.
     """
-    check(died(tmp_path, 1 + nth % 2 * 2, nth * 2e-4))
+    check(kill_child(tmp_path, 1 + nth % 2 * 2, nth * 2e-4))
 
 
 # ----------------------------------------------------------------------------------- other files

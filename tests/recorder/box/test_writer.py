@@ -255,10 +255,10 @@ def test_the_parts_of_a_box_do_not_overlap(size):
     """
     Each region begins behind the one before, and the last ends within the file.
     """
-    size_bytes, regions = layout.planned(size, 16)
+    size_bytes, regions = layout.plan_regions(size, 16)
     ends = [layout.HEADER_BYTES, *(each.end for each in regions.values())]
     assert [each.offset for each in regions.values()] == ends[:-1]
-    assert ends[-1] <= size_bytes <= layout.MOST_BYTES
+    assert ends[-1] <= size_bytes <= layout.MAX_BYTES
     assert len(layout.pack_header(size_bytes, regions, 0.0)) <= layout.HEADER_BYTES
 
 
@@ -284,7 +284,7 @@ def test_where_room_may_be_lost_there_is_no_box(tmp_path, monkeypatch, kind):
     """
     On a file system that writes elsewhere each time, a full disk would kill the worker later.
     """
-    monkeypatch.setattr(preallocation, "filesystem_of", lambda _: kind)
+    monkeypatch.setattr(preallocation, "filesystem_type", lambda _: kind)
     with pytest.raises(OSError, match="cannot keep room"):
         BoxWriter.create(tmp_path)
     assert list(tmp_path.iterdir()) == []

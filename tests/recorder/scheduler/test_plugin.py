@@ -14,11 +14,11 @@ import fsspec
 import pytest
 
 from workerdiag.recorder.scheduler import journal
-from workerdiag.recorder.scheduler.journal import Appender, append
+from workerdiag.recorder.scheduler.journal import Journal, append_to_file
 from workerdiag.recorder.scheduler.plugin import HANDLER, RecorderScheduler
-from workerdiag.recorder.scheduler.ring import Ring
+from workerdiag.recorder.scheduler.ring import DeathRing
 from workerdiag.recorder.scheduler.spare_failures import SparePlatformDeaths
-from workerdiag.recorder.settings import NAME, TOPIC
+from workerdiag.recorder.settings import DEATH_TOPIC, PLUGIN_NAME
 
 WORKER, OTHER, NANNY = "tcp://10.0.0.4:1001", "tcp://10.0.0.4:1002", "tcp://10.0.0.4:9001"
 
@@ -98,7 +98,7 @@ def started(plugin):
     return scheduler
 
 
-def asked(plugin, **arguments):
+def answer_of(plugin, **arguments):
     """
     What a client is answered.
     """
@@ -127,7 +127,7 @@ def test_a_removal_is_recorded_with_who_ran_and_who_waited(plugin):
     scheduler = started(plugin)
     scheduler.join(WORKER, executing=["load"])
     scheduler.remove(WORKER, ["load", "wait"])
-    (death,) = asked(plugin)["deaths"]
+    (death,) = answer_of(plugin)["deaths"]
     record = death["record"]
     assert record["executing"] == [{"key": "load", "seconds": 1.5}]
     assert (record["assigned"], record["assigned_count"]) == (["load", "wait"], 2)
@@ -145,7 +145,7 @@ def test_the_tasks_that_dask_gives_up_on_are_named(plugin):
     scheduler.tasks["wait"].suspicious = 3
     scheduler.join(WORKER)
     scheduler.remove(WORKER, ["load", "wait"])
-    record = asked(plugin)["deaths"][0]["record"]
+    record = answer_of(plugin)["deaths"][0]["record"]
     assert record["gave_up"] == [{"key": "wait", "suspicious": 4}]
     assert record["allowed_failures"] == 3
 
@@ -158,16 +158,16 @@ def test_the_nanny_may_tell_before_or_after_the_scheduler_notices(plugin):
     now = 0.0
     for address, nanny_first in ((WORKER, True), (OTHER, False)):
         scheduler.join(address)
-        now = asked(plugin)["now"]
+        now = answer_of(plugin)["now"]
         message = nanny_says(address, when=now, exit={"signal": 9, "status": None, "certain": True})
         if nanny_first:
-            scheduler.log_event(TOPIC, message)
+            scheduler.log_event(DEATH_TOPIC, message)
         scheduler.remove(address)
         if not nanny_first:
-            scheduler.log_event(TOPIC, message)
-    deaths = asked(plugin)["deaths"]
+            scheduler.log_event(DEATH_TOPIC, message)
+    deaths = answer_of(plugin)["deaths"]
     assert len(deaths) == 2
-    assert all(death["record"] and death["told"]["exit"]["signal"] == 9 for death in deaths)
+    assert all(death["record"] and death["report"]["exit"]["signal"] == 9 for death in deaths)
 
 
 def test_what_is_asked_waits_for_the_nanny_that_will_tell(plugin):
@@ -177,16 +177,16 @@ def test_what_is_asked_waits_for_the_nanny_that_will_tell(plugin):
 
     async def scene():
         scheduler = Scheduler()
-        scheduler.nanny_plugins[NAME] = object()
+        scheduler.nanny_plugins[PLUGIN_NAME] = object()
         await plugin.start(scheduler)
         scheduler.plugins.append(plugin)
         scheduler.join(WORKER)
         scheduler.remove(WORKER)
         message = nanny_says(when=(await plugin.deaths())["now"], exit={"status": 3})
-        asyncio.get_running_loop().call_later(0.05, scheduler.log_event, TOPIC, message)
+        asyncio.get_running_loop().call_later(0.05, scheduler.log_event, DEATH_TOPIC, message)
         return await plugin.deaths(wait_s=2.0)
 
-    assert asyncio.run(scene())["deaths"][0]["told"]["exit"] == {"status": 3}
+    assert asyncio.run(scene())["deaths"][0]["report"]["exit"] == {"status": 3}
 
 
 def test_a_worker_that_was_paused_is_known_to_have_been(plugin):
@@ -199,7 +199,7 @@ def test_a_worker_that_was_paused_is_known_to_have_been(plugin):
     scheduler.log_event(WORKER, change)
     scheduler.log_event(WORKER, {"action": "closing-worker", "reason": "worker-lifetime-reached"})
     scheduler.remove(WORKER)
-    record = asked(plugin)["deaths"][0]["record"]
+    record = answer_of(plugin)["deaths"][0]["record"]
     assert [(each["from"], each["to"]) for each in record["changes"]] == [("running", "paused")]
     assert record["reason"] == "worker-lifetime-reached"
 
@@ -212,13 +212,13 @@ def test_an_answer_is_no_longer_than_asked_for(plugin):
     for number in range(30):
         scheduler.join(f"tcp://10.0.0.4:{number + 1}")
         scheduler.log_event(
-            TOPIC, nanny_says(f"tcp://10.0.0.4:{number + 1}", when=1e12, box={"lines": "x" * 10_000})
+            DEATH_TOPIC, nanny_says(f"tcp://10.0.0.4:{number + 1}", when=1e12, box={"lines": "x" * 10_000})
         )
         scheduler.remove(f"tcp://10.0.0.4:{number + 1}")
-    reply = asked(plugin, most_bytes=60_000)
+    reply = answer_of(plugin, most_bytes=60_000)
     assert len(json.dumps(reply)) < 70_000
     assert reply["left_out"] + len(reply["deaths"]) == 60  # at another time: each is a death of its own
-    assert any(death["told"] and "box" in death["told"] for death in reply["deaths"])
+    assert any(death["report"] and "box" in death["report"] for death in reply["deaths"])
 
 
 def test_asking_for_a_worker_tells_of_it_first(plugin):
@@ -229,7 +229,7 @@ def test_asking_for_a_worker_tells_of_it_first(plugin):
     for number in range(20):
         scheduler.join(f"tcp://10.0.0.4:{number + 1}")
         scheduler.remove(f"tcp://10.0.0.4:{number + 1}")
-    reply = asked(plugin, about=["tcp://10.0.0.4:1"], most=1)
+    reply = answer_of(plugin, about=["tcp://10.0.0.4:1"], most=1)
     assert [death["record"]["worker"] for death in reply["deaths"]] == ["tcp://10.0.0.4:1"]
 
 
@@ -241,7 +241,7 @@ def test_all_deaths_of_a_task_are_told(plugin):
     for number, keys in enumerate((["load"], [], ["load"])):
         scheduler.join(f"tcp://10.0.0.{number}:1")
         scheduler.remove(f"tcp://10.0.0.{number}:1", keys, expected=number == 1)
-    reply = asked(plugin, tasks=["load"])
+    reply = answer_of(plugin, tasks=["load"])
     assert [death["number"] for death in reply["deaths"]] == [1, 3]
 
 
@@ -261,10 +261,10 @@ def test_a_strange_message_breaks_nothing(plugin, message):
     Anybody may log events under the recorder's topic; the scheduler runs on, and answers stay small.
     """
     scheduler = started(plugin)
-    scheduler.log_event(TOPIC, message)
+    scheduler.log_event(DEATH_TOPIC, message)
     scheduler.join(WORKER)
     scheduler.remove(WORKER, ["load"])
-    reply = asked(plugin, tasks=["load"])
+    reply = answer_of(plugin, tasks=["load"])
     assert any(death["record"] for death in reply["deaths"])
     assert len(json.dumps(reply)) < 200_000
 
@@ -280,7 +280,7 @@ def test_a_failure_is_noted_once(plugin, caplog):
             del scheduler.workers[f"tcp://10.0.0.4:{number + 1}"].metrics
             scheduler.remove(f"tcp://10.0.0.4:{number + 1}")
     assert len([each for each in caplog.records if "an event of the topic" in each.message]) == 1
-    assert any("an event of the topic" in note for note in asked(plugin)["notes"])
+    assert any("an event of the topic" in note for note in answer_of(plugin)["notes"])
 
 
 def test_nothing_is_left_behind_when_it_is_closed(plugin):
@@ -308,52 +308,52 @@ def test_the_ring_is_bounded_in_number_and_bytes():
     """
     Old boxes go first, then old deaths; the newest stays.
     """
-    ring = Ring(most=100, most_bytes=100_000)
+    ring = DeathRing(most=100, most_bytes=100_000)
     for number in range(300):
-        ring.told(nanny_says(f"tcp://10.0.0.4:{number}", when=0.0, box={"lines": "x" * 5000}))
+        ring.report(nanny_says(f"tcp://10.0.0.4:{number}", when=0.0, box={"lines": "x" * 5000}))
     assert len(ring) == 100
-    assert ring.gone == 200
+    assert ring.dropped_count == 200
     assert ring.size_bytes <= 100_000
     assert ring.size_bytes == sum(entry.size_bytes for entry in ring)
     newest = list(ring)[-1]
-    assert newest.told["worker"] == "tcp://10.0.0.4:299"
-    assert "box" in newest.told
-    assert "box" not in next(iter(ring)).told
+    assert newest.report["worker"] == "tcp://10.0.0.4:299"
+    assert "box" in newest.report
+    assert "box" not in next(iter(ring)).report
 
 
 def test_a_box_that_is_found_later_belongs_to_its_death():
     """
     An orphan told after an hour joins the record of its process, and says nothing of another process there.
     """
-    ring = Ring()
-    ring.removed({"worker": WORKER, "pid": 7, "when": 0.0})
-    ring.removed({"worker": WORKER, "pid": 8, "when": 1800.0})
-    ring.told({"source": "orphan", "worker": WORKER, "pid": 7, "when": 3600.0})
-    assert [entry.told is not None for entry in ring] == [True, False]
+    ring = DeathRing()
+    ring.add_removal({"worker": WORKER, "pid": 7, "when": 0.0})
+    ring.add_removal({"worker": WORKER, "pid": 8, "when": 1800.0})
+    ring.report({"source": "orphan", "worker": WORKER, "pid": 7, "when": 3600.0})
+    assert [entry.report is not None for entry in ring] == [True, False]
 
 
 def test_a_nanny_that_still_has_the_last_address_tells_of_the_right_process():
     """
     A worker that dies right after its start is known to its nanny by the process id alone.
     """
-    ring = Ring()
+    ring = DeathRing()
     for pid, address in ((7, WORKER), (8, OTHER)):
-        ring.removed({"worker": address, "pid": pid, "nanny": NANNY, "when": 0.0})
-    ring.told(nanny_says(WORKER, nanny=NANNY, pid=7, when=0.0))
-    ring.told(nanny_says(WORKER, nanny=NANNY, pid=8, when=0.5))
-    assert [entry.told["pid"] for entry in ring] == [7, 8]
+        ring.add_removal({"worker": address, "pid": pid, "nanny": NANNY, "when": 0.0})
+    ring.report(nanny_says(WORKER, nanny=NANNY, pid=7, when=0.0))
+    ring.report(nanny_says(WORKER, nanny=NANNY, pid=8, when=0.5))
+    assert [entry.report["pid"] for entry in ring] == [7, 8]
 
 
 def test_a_nanny_knows_better_than_who_finds_the_box():
     """
     Told twice is once, and the exit status stays.
     """
-    ring = Ring()
-    assert ring.told({"source": "orphan", "worker": WORKER, "pid": 7, "when": 0.0})
-    assert ring.told(nanny_says(when=0.0, exit={"status": 3}))
-    assert ring.told({"source": "orphan", "worker": WORKER, "pid": 7, "when": 0.0}) is None
+    ring = DeathRing()
+    assert ring.report({"source": "orphan", "worker": WORKER, "pid": 7, "when": 0.0})
+    assert ring.report(nanny_says(when=0.0, exit={"status": 3}))
+    assert ring.report({"source": "orphan", "worker": WORKER, "pid": 7, "when": 0.0}) is None
     (entry,) = ring
-    assert entry.told["exit"] == {"status": 3}
+    assert entry.report["exit"] == {"status": 3}
 
 
 def test_records_are_appended_as_lines(tmp_path):
@@ -361,7 +361,7 @@ def test_records_are_appended_as_lines(tmp_path):
     What was handed over is in the file once it is closed, readable by its owner alone.
     """
     path = tmp_path / "below" / "deaths.jsonl"
-    appender = Appender(str(path), pytest.fail)
+    appender = Journal(str(path), pytest.fail)
     for number in range(10):
         appender.put({"number": number})
     appender.close()
@@ -373,10 +373,10 @@ def test_a_long_file_is_put_aside(tmp_path, monkeypatch):
     """
     A file and the one before it are all that there ever is.
     """
-    monkeypatch.setattr(journal, "MOST_FILE_BYTES", 100)
+    monkeypatch.setattr(journal, "MAX_FILE_BYTES", 100)
     path = tmp_path / "deaths.jsonl"
     for number in range(30):
-        append(path, b"%02d\n" % number * 10)
+        append_to_file(path, b"%02d\n" % number * 10)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["deaths.jsonl", "deaths.jsonl.1"]
     assert path.read_bytes().endswith(b"29\n")
     assert all(each.stat().st_size <= 100 for each in tmp_path.iterdir())
@@ -386,7 +386,7 @@ def test_records_go_to_any_store_that_fsspec_knows():
     """
     Each batch is an object of its own below the URL.
     """
-    appender = Appender("memory://deaths", pytest.fail)
+    appender = Journal("memory://deaths", pytest.fail)
     appender.put({"number": 1})
     appender.close()
     filesystem = fsspec.filesystem("memory")
@@ -402,7 +402,7 @@ def test_no_record_in_a_store_is_written_over(monkeypatch):
     monkeypatch.setattr(journal.time, "time", lambda: 1_795_281_103.0)
     filesystem = fsspec.filesystem("memory")
     for number in (1, 2):
-        appender = Appender("memory://twice", pytest.fail)
+        appender = Journal("memory://twice", pytest.fail)
         appender.put({"number": number})
         appender.close()
     said = [json.loads(filesystem.cat(name))["number"] for name in filesystem.ls("/twice", detail=False)]
@@ -417,12 +417,12 @@ def test_a_disk_that_cannot_be_written_is_noted_and_no_more(tmp_path, monkeypatc
     monkeypatch.setattr(journal, "_RETRY_S", 0.01)
     notes = []
     (tmp_path / "file").touch()
-    appender = Appender(str(tmp_path / "file" / "deaths.jsonl"), notes.append)
+    appender = Journal(str(tmp_path / "file" / "deaths.jsonl"), notes.append)
     appender.put({})
     appender.close()
     assert all(note.startswith("appending to ") for note in notes)
     assert notes
-    appender = Appender("nonesuch://user:secret@host/x", notes.append)
+    appender = Journal("nonesuch://user:secret@host/x", notes.append)
     appender.put({})
     appender.close()
     assert "secret" not in "".join(notes)
@@ -443,8 +443,8 @@ def test_a_worker_that_its_nanny_was_told_to_stop_does_not_count(sparing):
     sparing.join(WORKER)
     sparing.remove(WORKER, ["load", "wait"])
     assert sparing.tasks["load"].suspicious == 1
-    sparing.log_event(TOPIC, nanny_says(asked=True, nanny_status="closing"))
-    sparing.log_event(TOPIC, nanny_says(asked=True, nanny_status="closing"))
+    sparing.log_event(DEATH_TOPIC, nanny_says(asked=True, nanny_status="closing"))
+    sparing.log_event(DEATH_TOPIC, nanny_says(asked=True, nanny_status="closing"))
     assert [task.suspicious for task in sparing.tasks.values()] == [0, 0]
     assert [task.prefix.suspicious for task in sparing.tasks.values()] == [0, 0]
 
@@ -467,7 +467,7 @@ def test_a_host_that_the_platform_took_does_not_count(sparing):
     sparing.join("tcp://10.0.0.40:1001")
     sparing.remove(WORKER, ["load"])
     sparing.remove("tcp://10.0.0.40:1001", ["wait"])
-    sparing.log_event(TOPIC, {"source": "platform", "host": "10.0.0.4", "cause": "spot interruption"})
+    sparing.log_event(DEATH_TOPIC, {"source": "platform", "host": "10.0.0.4", "cause": "spot interruption"})
     assert (sparing.tasks["load"].suspicious, sparing.tasks["wait"].suspicious) == (0, 1)
 
 
@@ -488,7 +488,7 @@ def test_what_may_be_the_work_itself_still_counts(sparing, facts, stimulus_id):
     """
     sparing.join(WORKER)
     sparing.remove(WORKER, ["load"], stimulus_id=stimulus_id)
-    sparing.log_event(TOPIC, {**nanny_says(), **facts})
+    sparing.log_event(DEATH_TOPIC, {**nanny_says(), **facts})
     assert sparing.tasks["load"].suspicious == 1
 
 
@@ -500,7 +500,7 @@ def test_a_task_that_dask_gave_up_on_stays_so(sparing):
     task.suspicious, task.state = 3, "erred"
     sparing.join(WORKER)
     sparing.remove(WORKER, ["load"])
-    sparing.log_event(TOPIC, nanny_says(asked=True))
+    sparing.log_event(DEATH_TOPIC, nanny_says(asked=True))
     assert task.suspicious == 4
 
 
@@ -511,5 +511,5 @@ def test_a_new_task_of_the_same_key_is_not_spared_for_an_old_one(sparing):
     sparing.join(WORKER)
     sparing.remove(WORKER, ["load"])
     sparing.tasks["load"] = Task("load", suspicious=1)
-    sparing.log_event(TOPIC, nanny_says(asked=True))
+    sparing.log_event(DEATH_TOPIC, nanny_says(asked=True))
     assert sparing.tasks["load"].suspicious == 1

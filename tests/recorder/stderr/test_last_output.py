@@ -16,16 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerdiag.procfs.processes import boot_id, start_ms
+from workerdiag.procfs.processes import boot_id, process_start_ms
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.contents import BlackBox
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.stderr import descriptor_copy, forwarder, location
-from workerdiag.recorder.stderr.last_output import MOST_CHARS, last_stderr
-from workerdiag.recorder.stderr.line_owner import possibly_own
-from workerdiag.recorder.stderr.tail import MOST_BYTES, tail
-from workerdiag.sources.recorder.evidence import of_deaths
-from workerdiag.sources.recorder.selection import Death
+from workerdiag.recorder.stderr.last_output import MAX_CHARS, last_stderr
+from workerdiag.recorder.stderr.line_owner import possibly_own_lines
+from workerdiag.recorder.stderr.tail import MAX_BYTES, tail
+from workerdiag.sources.recorder.evidence import death_evidence
+from workerdiag.sources.recorder.selection import RecordedDeath
 
 WHO = {"worker": "tcp://10.0.0.4:34937", "pid": "4711"}
 ABORT = "free(): invalid pointer"
@@ -54,7 +54,7 @@ def noted(**streams):
     """
     What a process whose standard error is so notes of it.
     """
-    code = "import json; from workerdiag.recorder.stderr.location import whereabouts; print(json.dumps(whereabouts()))"
+    code = "import json; from workerdiag.recorder.stderr.location import stderr_location; print(json.dumps(stderr_location()))"
     run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, **streams)
     return json.loads(run.stdout)
 
@@ -99,7 +99,7 @@ def test_of_much_the_last_whole_lines_are_read(tmp_path):
     said = tail(log).splitlines()
     assert said[-1] == "line 9999"
     assert said[0] == f"line {10_000 - len(said)}"
-    assert len("\n".join(said)) <= MOST_BYTES
+    assert len("\n".join(said)) <= MAX_BYTES
 
 
 def test_a_file_that_was_cut_is_not_guessed_at(tmp_path):
@@ -158,7 +158,7 @@ def test_what_the_box_has_is_not_told_twice():
     """
     Dask's log and Python's standard error come to the same file.
     """
-    assert possibly_own(f"{LOGGED}\nfrom python\n{ABORT}\n", {LOGGED, "from python"}, WHO) == [ABORT]
+    assert possibly_own_lines(f"{LOGGED}\nfrom python\n{ABORT}\n", {LOGGED, "from python"}, WHO) == [ABORT]
 
 
 def test_dasks_records_of_others_are_left_out_with_their_tracebacks():
@@ -174,7 +174,7 @@ ValueError: 3
 terminate called after throwing an instance of 'std::bad_alloc'
   what():  std::bad_alloc
 """
-    assert possibly_own(text, set(), WHO) == text.splitlines()[-2:]
+    assert possibly_own_lines(text, set(), WHO) == text.splitlines()[-2:]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_line_that_names_only_others_is_left_out(line, kept):
     """
     By process id, as programs word it, or by address.
     """
-    assert possibly_own(line, set(), WHO) == ([line] if kept else [])
+    assert possibly_own_lines(line, set(), WHO) == ([line] if kept else [])
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=300))
@@ -203,7 +203,7 @@ def test_any_text_is_taken(text):
     """
     Nothing that a file holds is a problem, and nothing is made up.
     """
-    assert all(line in text for line in possibly_own(text, set(), WHO))
+    assert all(line in text for line in possibly_own_lines(text, set(), WHO))
 
 
 # --------------------------------------------------------------------------------- the message
@@ -315,7 +315,7 @@ def test_what_is_told_is_never_too_long(tmp_path, log):
     with log.open("ab") as file:
         file.write(b"\x01" * 40_000 + b"\n" + b"\x02\x03\n" * 3000 + ABORT.encode() + b"\n")
     said = last_stderr(tmp_path / "a.box", a_box(log), just_now=True)
-    assert len(json.dumps(said["text"])) <= MOST_CHARS
+    assert len(json.dumps(said["text"])) <= MAX_CHARS
     assert said["text"].endswith(ABORT)
 
 
@@ -323,7 +323,9 @@ def test_a_file_that_does_not_answer_is_given_up(tmp_path, log, monkeypatch):
     """
     A nanny has more to do than to wait for a disk on a network.
     """
-    monkeypatch.setattr("workerdiag.recorder.stderr.last_output._read", lambda *_, **__: time.sleep(5))
+    monkeypatch.setattr(
+        "workerdiag.recorder.stderr.last_output._read_last_output", lambda *_, **__: time.sleep(5)
+    )
     began = time.monotonic()
     assert last_stderr(tmp_path / "a.box", a_box(log), just_now=True) is None
     assert time.monotonic() - began < 3
@@ -343,10 +345,10 @@ def test_rules_see_the_text_as_whose_it_certainly_is(said, worker, title):
     A worker's own where no other worker wrote there; else nobody's in particular.
     """
     told = {"worker": WHO["worker"], "pid": 4711, "when": 5.0, "stderr": {"text": ABORT, **said}}
-    death = Death(told=told, record={})
-    chunks = [each for each in of_deaths([death]) if getattr(each, "data", None) == ABORT.encode()]
+    death = RecordedDeath(report=told, record={})
+    chunks = [each for each in death_evidence([death]) if getattr(each, "data", None) == ABORT.encode()]
     (chunk,) = chunks
-    assert chunk.whose.worker == worker
+    assert chunk.identity.worker == worker
     assert title in chunk.origin
 
 
@@ -355,8 +357,8 @@ def test_a_message_of_another_shape_harms_nothing(said):
     """
     It came over a network.
     """
-    death = Death(told={"pid": 4711, "stderr": said}, record={})
-    assert not [each for each in of_deaths([death]) if hasattr(each, "data")]
+    death = RecordedDeath(report={"pid": 4711, "stderr": said}, record={})
+    assert not [each for each in death_evidence([death]) if hasattr(each, "data")]
 
 
 # -------------------------------------------------------------------------------- passing it on
@@ -372,7 +374,7 @@ class Copied:
         self.file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self.out, sink = os.pipe()
         os.set_blocking(self.out, False)
-        self.forwarder = forwarder.Forwarder(self.path, sink, os.getpid(), start_ms(os.getpid()))
+        self.forwarder = forwarder.Forwarder(self.path, sink, os.getpid(), process_start_ms(os.getpid()))
 
     def write(self, data):
         os.write(self.file, data)
@@ -421,7 +423,7 @@ def test_the_rest_is_passed_on_when_the_worker_has_ended(copied):
     copied.write(lines)
     copied.forwarder.finish()
     assert copied.read() == lines
-    assert copied.forwarder.is_over
+    assert copied.forwarder.is_finished
 
 
 def test_room_is_given_back_and_the_end_is_kept(copied):
@@ -446,7 +448,7 @@ def test_a_reader_that_does_not_read_is_not_waited_for(copied):
     for _ in range(12):
         copied.write(b"x" * 2**20 + b"\n")
         time.sleep(0.01)
-    wait_until(lambda: copied.path.stat().st_blocks * 512 < forwarder.MOST_WAITING_BYTES + 2 * 2**20)
+    wait_until(lambda: copied.path.stat().st_blocks * 512 < forwarder.MAX_WAITING_BYTES + 2 * 2**20)
     seen = bytearray()
     wait_until(lambda: seen.extend(copied.read()) or b"were not passed on" in seen)
 
@@ -460,7 +462,7 @@ def test_a_reader_that_is_gone_harms_nothing(copied):
     copied.write(b"words\n")
     time.sleep(0.2)
     copied.write(b"the last words\n")
-    assert not copied.forwarder.is_over
+    assert not copied.forwarder.is_finished
     assert tail(copied.path) == "words\nthe last words\n"
 
 
@@ -470,7 +472,7 @@ def test_it_ends_when_the_worker_takes_its_file_away(copied):
     """
     copied.write(b"words\n")
     copied.path.unlink()
-    wait_until(lambda: copied.forwarder.is_over)
+    wait_until(lambda: copied.forwarder.is_finished)
     assert copied.read() == b"words\n"
 
 
@@ -492,7 +494,7 @@ def test_on_a_disk_that_fills_up_the_nanny_withdraws(copied, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(forwarder, "reserve", full)
+    monkeypatch.setattr(forwarder, "reserve_space", full)
     copied.write(b"x" * 400_000)
     wait_until(lambda: not copied.is_locked())
 
@@ -505,11 +507,11 @@ def test_where_the_disk_keeps_no_room_nothing_begins(tmp_path, monkeypatch):
     def unable(*_):
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(forwarder, "give_back", unable)
+    monkeypatch.setattr(forwarder, "release_space", unable)
     path = tmp_path / "a.box.stderr"
     path.touch()
     with pytest.raises(OSError, match="not supported"):
-        forwarder.Forwarder(path, 2, os.getpid(), start_ms(os.getpid()))
+        forwarder.Forwarder(path, 2, os.getpid(), process_start_ms(os.getpid()))
 
 
 # ---------------------------------------------------------------------------------- the worker
@@ -518,12 +520,12 @@ def test_where_the_disk_keeps_no_room_nothing_begins(tmp_path, monkeypatch):
 COPYING = """
 import asyncio, fcntl, os, sys
 from pathlib import Path
-from workerdiag.recorder.stderr import copying
+from workerdiag.recorder.stderr import descriptor_copy
 
 async def main(box, mode):
     notes = []
-    copying._PATIENCE_S = 0.5
-    copy = copying.stderr_copy(Path(box), notes.append)
+    descriptor_copy._NANNY_TIMEOUT_S = 0.5
+    copy = descriptor_copy.copy_stderr(Path(box), notes.append)
     path = Path(box + ".stderr")
     if copy is not None:
         if mode != "no nanny":
@@ -612,7 +614,7 @@ def test_a_full_disk_is_noted(tmp_path):
     saved = os.dup(2)
     os.dup2(write, 2)
     try:
-        assert descriptor_copy.stderr_copy(tmp_path / "nowhere" / "a.box", notes.append) is None
+        assert descriptor_copy.copy_stderr(tmp_path / "nowhere" / "a.box", notes.append) is None
     finally:
         os.dup2(saved, 2)
         for each in (read, write, saved):
@@ -630,7 +632,7 @@ def test_a_copy_goes_with_its_box(tmp_path):
     box.close(remove=True)
     assert list(tmp_path.iterdir()) == []
     copy.write_text(ABORT)
-    assert directories.sweep([tmp_path], now=time.time() + directories.KEPT_S + 60) == (copy,)
+    assert directories.sweep([tmp_path], now=time.time() + directories.RETENTION_S + 60) == (copy,)
 
 
 def test_copies_are_made_only_if_asked_for(monkeypatch):
@@ -639,6 +641,6 @@ def test_copies_are_made_only_if_asked_for(monkeypatch):
     """
     import dask.config
 
-    assert not descriptor_copy.is_wanted()
+    assert not descriptor_copy.is_copy_configured()
     with dask.config.set({"workerdiag.recorder.stderr": "copy"}):
-        assert descriptor_copy.is_wanted()
+        assert descriptor_copy.is_copy_configured()

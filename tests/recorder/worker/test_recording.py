@@ -23,7 +23,7 @@ from workerdiag.recorder import environment, internals
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.nanny import nanny_recording
 from workerdiag.recorder.worker import capture, sampler, worker_recording
-from workerdiag.recorder.worker.tasks import EarlierTasks, OtherTasks, Slots, ThreadTasks
+from workerdiag.recorder.worker.tasks import EarlierTasks, OffThreadTasks, TaskSlots, ThreadTasks
 
 
 class Notes:
@@ -68,7 +68,7 @@ def test_a_thread_that_enters_itself_is_noted_with_its_name(notes):
     """
     The key stays what it was for Dask, and is noted as text with the thread it runs on.
     """
-    threads = ThreadTasks(Slots(notes, 2), {})
+    threads = ThreadTasks(TaskSlots(notes, 2), {})
     threads[threading.get_ident()] = ("x", 1)
     assert threads == {threading.get_ident(): ("x", 1)}
     assert notes.running == {0: ("('x', 1)", threading.get_ident(), threading.current_thread().name)}
@@ -80,7 +80,7 @@ def test_of_more_tasks_than_slots_it_is_said_that_there_were_more(notes):
     """
     Dask can run more tasks at once than the box has room for; nobody then takes what is in it for all.
     """
-    threads = ThreadTasks(Slots(notes, 2), {})
+    threads = ThreadTasks(TaskSlots(notes, 2), {})
     for thread in range(5):
         threads[thread] = f"task-{thread}"
     assert (len(notes.running), notes.without_slot) == (2, 3)
@@ -99,7 +99,7 @@ def test_a_key_that_cannot_be_text_fails_no_task(notes):
         def __str__(self):
             raise ValueError
 
-    threads = ThreadTasks(Slots(notes, 1), {})
+    threads = ThreadTasks(TaskSlots(notes, 1), {})
     threads[1] = Key()
     del threads[1]
     assert notes.running == {}
@@ -109,7 +109,7 @@ def test_after_the_stop_nothing_is_noted(notes):
     """
     A stopped recorder leaves Dask's own bookkeeping as it is.
     """
-    slots = Slots(notes, 1)
+    slots = TaskSlots(notes, 1)
     threads = ThreadTasks(slots, {})
     threads[1] = "before"
     slots.stop()
@@ -123,7 +123,7 @@ def test_a_task_that_begins_ends_what_never_said_that_it_ended(notes):
     """
     A method of an actor that raises stays entered until the next one begins, and takes no slot for ever.
     """
-    threads = ThreadTasks(Slots(notes, 1), {})
+    threads = ThreadTasks(TaskSlots(notes, 1), {})
     threads[1] = "raised"
     threads[1] = "next"
     assert (notes.ended, [key for key, *_ in notes.running.values()]) == (["raised"], ["next"])
@@ -135,7 +135,9 @@ def test_only_what_runs_on_no_thread_is_noted_of_all_keys(notes):
     """
     A task on a thread is noted there; here it would be twice.
     """
-    keys = OtherTasks(Slots(notes, 2), {"coroutine": (7, "event loop"), "pooled": (0, "executor pool")}.get)
+    keys = OffThreadTasks(
+        TaskSlots(notes, 2), {"coroutine": (7, "event loop"), "pooled": (0, "executor pool")}.get
+    )
     keys.add("function")
     keys.add("coroutine")
     keys.add("pooled")
@@ -153,7 +155,7 @@ def test_a_key_whose_place_cannot_be_told_fails_no_task(notes):
     """
     Whatever a release has there instead, the task runs, and it is said that not all are known that do.
     """
-    keys = OtherTasks(Slots(notes, 1), lambda _: 1 // 0)
+    keys = OffThreadTasks(TaskSlots(notes, 1), lambda _: 1 // 0)
     keys.add("function")
     keys.discard("function")
     assert (keys, notes.running, notes.without_slot) == (set(), {}, 1)
@@ -182,7 +184,7 @@ def test_where_a_task_runs_is_told_by_what_it_is_and_by_its_executor(run_spec, e
             state=SimpleNamespace(tasks={"x": task}), executors={"default": threads, "pool": object()}
         )
         thread = threading.get_ident() if where == "event loop" else 0
-        assert internals.elsewhere(here, "x") == (where and (thread, where))
+        assert internals.off_thread_location(here, "x") == (where and (thread, where))
 
 
 def test_a_task_from_before_is_noted_until_it_ends(notes):
@@ -190,20 +192,20 @@ def test_a_task_from_before_is_noted_until_it_ends(notes):
     It holds the dictionary that was there before, and may ask for its key in the new one.
     """
     before = {1: "old"}
-    slots = Slots(notes, 2)
+    slots = TaskSlots(notes, 2)
     threads = ThreadTasks(slots, before)
     earlier = EarlierTasks(slots, before)
     assert threads[1] == "old"
     with pytest.raises(KeyError):
         threads[2]
-    earlier.look()
-    earlier.look()
+    earlier.refresh()
+    earlier.refresh()
     assert [key for key, *_ in notes.running.values()] == ["old"]
     before[1] = "newer"
-    earlier.look()
+    earlier.refresh()
     assert (notes.ended, [key for key, *_ in notes.running.values()]) == (["old"], ["newer"])
     before.clear()
-    earlier.look()
+    earlier.refresh()
     assert notes.ended == ["old", "newer"]
 
 
@@ -215,7 +217,7 @@ def test_log_records_are_copied_as_they_are_printed():
     INFO and above, of any of distributed's loggers; and no more after the end.
     """
     lines, seen = [], []
-    copy = capture.LogCopy(lines.append, seen.append)
+    copy = capture.LogCapture(lines.append, seen.append)
     logger = logging.getLogger("distributed.worker.state_machine")
     logging.getLogger("distributed").addHandler(logging.NullHandler())
     copy.attach()
@@ -235,8 +237,8 @@ def test_a_logger_without_handlers_keeps_printing():
     """
     code = """
 import logging
-from workerdiag.recorder.worker.capture import LogCopy
-LogCopy(lambda _: None, lambda _: None).attach()
+from workerdiag.recorder.worker.capture import LogCapture
+LogCapture(lambda _: None, lambda _: None).attach()
 logging.getLogger("tornado.application").error("still here")
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -250,7 +252,7 @@ def test_standard_error_is_copied_by_whole_lines_and_handed_on(monkeypatch):
     original = io.StringIO()
     monkeypatch.setattr(sys, "stderr", original)
     lines = []
-    copy = capture.StderrCopy(lines.append)
+    copy = capture.StderrCapture(lines.append)
     copy.attach()
     sys.stderr.write("one ")
     sys.stderr.writelines(["line\nand ", "more"])
@@ -267,7 +269,7 @@ def test_whoever_took_standard_error_meanwhile_keeps_it(monkeypatch):
     original = io.StringIO()
     monkeypatch.setattr(sys, "stderr", original)
     lines = []
-    copy = capture.StderrCopy(lines.append)
+    copy = capture.StderrCapture(lines.append)
     copy.attach()
     taken = sys.stderr
     monkeypatch.setattr(sys, "stderr", io.StringIO())
@@ -285,7 +287,7 @@ def test_faulthandler_of_others_is_left_alone(tmp_path):
     was_on = faulthandler.is_enabled()
     faulthandler.enable(io.FileIO(tmp_path / "theirs", "wb"))
     try:
-        copy, why_not = capture.fatal_copy(lambda: io.FileIO(tmp_path / "ours", "wb"))
+        copy, why_not = capture.capture_fatal_signals(lambda: io.FileIO(tmp_path / "ours", "wb"))
         assert copy is None
         assert "left alone" in why_not
     finally:
@@ -300,8 +302,8 @@ def test_a_fatal_signal_leaves_stacks_in_the_file_and_a_child_does_not(tmp_path)
     """
     code = f"""
 import ctypes, io, os
-from workerdiag.recorder.worker.capture import fatal_copy
-copy, _ = fatal_copy(lambda: io.FileIO({str(tmp_path / "dump")!r}, "wb"))
+from workerdiag.recorder.worker.capture import capture_fatal_signals
+copy, _ = capture_fatal_signals(lambda: io.FileIO({str(tmp_path / "dump")!r}, "wb"))
 if os.fork() == 0:
     ctypes.string_at(0)
 os.wait()
@@ -350,12 +352,12 @@ def test_a_sample_has_what_is_known(notes):
     What a system or a release does not say is None, and the rest is there.
     """
     looked = threading.Event()
-    running = sampler.Sampler(a_worker(), notes, looked.set)
-    running.start()
+    thread = sampler.Sampler(a_worker(), notes, looked.set)
+    thread.start()
     assert looked.wait(10)
-    running.stop()
-    sampler.join(10)
-    assert not sampler.is_alive()
+    thread.stop()
+    thread.join(10)
+    assert not thread.is_alive()
     sample = notes.samples[0]
     assert (sample["managed_bytes"], sample["spilled_bytes"], sample["memory_limit_bytes"]) == (500, 50, 1000)
     assert sample["thread_count"] >= 2
@@ -391,8 +393,8 @@ def test_without_proc_nothing_is_known_and_nothing_fails(monkeypatch):
     monkeypatch.setattr("pathlib.Path.open", gone)
     monkeypatch.setattr(os, "scandir", gone)
     assert sampler.rss_bytes() is sampler.host_available_bytes() is sampler.open_files() is None
-    assert cgroups.path_lines() == []
-    assert cgroups.own_group() is None
+    assert cgroups.cgroup_lines() == []
+    assert cgroups.find_memory_group() is None
 
 
 V1 = {
@@ -424,8 +426,8 @@ def test_counters_of_the_control_group(tmp_path, monkeypatch, line, folder, file
     if outside:
         (own.parent / list(files)[1]).write_text("1000")
     monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
-    monkeypatch.setattr(cgroups, "path_lines", lambda _: ["1:name=systemd:/x", line])
-    group = cgroups.own_group()
+    monkeypatch.setattr(cgroups, "cgroup_lines", lambda _: ["1:name=systemd:/x", line])
+    group = cgroups.find_memory_group()
     assert (group.version, group.folder) == (1 if folder else 2, own)
     assert group.read() == cgroups.MemoryCounters(500, 1000 if outside else None, 2, 800)
 
@@ -438,8 +440,8 @@ def test_a_part_of_the_hierarchy_may_be_mounted_alone(tmp_path, monkeypatch):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / folder / "memory.usage_in_bytes").write_text("500")
     monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
-    monkeypatch.setattr(cgroups, "path_lines", lambda _: ["5:cpu,memory:/batch/job7/step0"])
-    assert cgroups.own_group().folder == tmp_path / "memory/job7/step0"
+    monkeypatch.setattr(cgroups, "cgroup_lines", lambda _: ["5:cpu,memory:/batch/job7/step0"])
+    assert cgroups.find_memory_group().folder == tmp_path / "memory/job7/step0"
 
 
 def test_who_a_worker_is(monkeypatch):
@@ -447,14 +449,14 @@ def test_who_a_worker_is(monkeypatch):
     Job, pod and container are told where there are such; what is not known is left out.
     """
     container = "0123456789abcdef" * 4
-    monkeypatch.setattr(environment, "path_lines", lambda: [f"0::/kubepods/{container}"])
+    monkeypatch.setattr(environment, "cgroup_lines", lambda: [f"0::/kubepods/{container}"])
     for name in ("PBS_JOBID", "POD_NAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("HOSTNAME", "dask-worker-1")
     here = SimpleNamespace(address="tcp://10.0.0.4:1", name=7, nanny=None, local_directory="/scratch")
-    who = environment.identity_of_worker(here)
+    who = environment.worker_identity(here)
     assert who["container"] == container
     assert (who["job"], who["pod"], who["name"], who["worker"]) == (
         "42",
@@ -482,7 +484,7 @@ def test_a_worker_in_its_users_process_records_and_leaves(tmp_path, monkeypatch)
     ):
         client.register_plugin(worker_recording.RecorderWorker())
         client.register_plugin(worker_recording.RecorderWorker())
-        (report,) = client.run(worker_recording.report).values()
+        (report,) = client.run(worker_recording.recorder_status).values()
         if not report["recording"]:
             pytest.skip(f"this system has no room for boxes: {report['notes']}")
         assert client.submit(sum, [1, 2], key="adds").result() == 3
@@ -503,11 +505,11 @@ def test_a_worker_that_cannot_have_a_box_runs_on():
     here = SimpleNamespace(
         nanny="tcp://10.0.0.4:2", local_directory="/", status=SimpleNamespace(name="running")
     )
-    worker_recording.begin(here, "plugin")
-    assert worker_recording.report(here)["recording"] is False
-    assert worker_recording.report(here)["notes"][0].startswith("no black box")
-    worker_recording.end(here, "plugin")
-    assert internals.recording_of(here) is None
+    worker_recording.start_recording(here, "plugin")
+    assert worker_recording.recorder_status(here)["recording"] is False
+    assert worker_recording.recorder_status(here)["notes"][0].startswith("no black box")
+    worker_recording.stop_recording(here, "plugin")
+    assert internals.get_recording(here) is None
 
 
 @pytest.mark.parametrize("status", ["closing", "closing_gracefully", "closed", "failed", "running"])
@@ -516,10 +518,10 @@ def test_only_a_nanny_that_runs_on_stops_recording(status):
     One that closes has its worker's end yet to tell, also if that has told it meanwhile to close gracefully.
     """
     stopped = []
-    recording = SimpleNamespace(owners={"plugin"}, stop=lambda: stopped.append(status))
+    active = SimpleNamespace(owners={"plugin"}, stop=lambda: stopped.append(status))
     here = SimpleNamespace(status=SimpleNamespace(name=status))
-    internals.set_recording(here, recording)
-    nanny_recording.end(here, "plugin")
+    internals.set_recording(here, active)
+    nanny_recording.stop_recording(here, "plugin")
     assert stopped == (["running"] if status == "running" else [])
 
 
@@ -547,4 +549,4 @@ print(*(set(sys.modules) - before))
     loaded = set(run.stdout.split())
     assert not {name.split(".")[0] for name in loaded} & set("attr attrs cattrs re2 hyperscan".split())
     ours = {name for name in loaded if name.startswith("workerdiag.")}
-    assert all(name.startswith("workerdiag.recorder") for name in ours)
+    assert all(name.startswith(("workerdiag.recorder", "workerdiag.procfs")) for name in ours)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.fake_batch_system import HOST, WORKER, Job, cluster, explained, scene, victim
-from workerdiag.model.evidence import Gap, Identity, LogChunk, Looked
+from support.fake_batch_system import HOST, WORKER, FakeJob, cluster, explain_by, scene, victim
+from workerdiag.model.evidence import Gap, Identity, Inspected, LogChunk
 from workerdiag.sources.batch import log_directory
 from workerdiag.sources.batch.log_directory import LogDirectorySource
 from workerdiag.testing import check_source
@@ -25,7 +25,7 @@ def asking(logs, *, number="17", kind="SLURMCluster", dead=None, **options):
     The source of a cluster with one job, whose output goes to *logs*.
     """
     dead = dead or victim(DIED)
-    known = cluster(kind, Job("w-0", number, log_directory=str(logs) if logs else None, **options))
+    known = cluster(kind, FakeJob("w-0", number, log_directory=str(logs) if logs else None, **options))
     return LogDirectorySource.of(scene(dead, of=known))
 
 
@@ -92,8 +92,8 @@ def test_text_of_a_job_is_not_given_the_workers_name(tmp_path):
     """
     (tmp_path / "dask-worker-17.err").write_text(BORN)
     chunk, looked = asking(tmp_path).collect(budget_s=5)
-    assert chunk.whose == Identity(container="17", host=HOST)
-    assert isinstance(looked, Looked)
+    assert chunk.identity == Identity(container="17", host=HOST)
+    assert isinstance(looked, Inspected)
     assert looked.place == "job output"
 
 
@@ -115,7 +115,7 @@ def test_the_words_of_slurmstepd_are_enough(tmp_path, name, cause):
     (tmp_path / "dask-worker-17.err").write_text(text)
     address = text.partition("Start worker at:")[2].split()[0]
     dead = victim(None, worker=address)
-    diagnosis = explained(asking(tmp_path, dead=dead), dead)
+    diagnosis = explain_by(asking(tmp_path, dead=dead), dead)
     assert diagnosis.outcome == "explained"
     assert diagnosis.top.id == cause
 
@@ -125,7 +125,7 @@ def test_a_job_that_never_gave_a_worker_is_read_too(tmp_path):
     Without a known death the output of jobs in which nobody lives is handed on.
     """
     (tmp_path / "dask-worker-17.err").write_text("slurm_script: line 8: dask-worker: command not found\n")
-    known = cluster("SLURMCluster", Job("w-0", "17", log_directory=str(tmp_path)))
+    known = cluster("SLURMCluster", FakeJob("w-0", "17", log_directory=str(tmp_path)))
     found = texts(LogDirectorySource.of(scene(of=known)))
     assert "command not found" in found["dask-worker-17.err"]
 
@@ -140,7 +140,7 @@ def test_of_long_output_the_end_is_read(tmp_path):
             file.write("x" * 100 + "\n")
         file.write("the end\n")
     (text,) = texts(asking(tmp_path)).values()
-    assert len(text) <= log_directory._MOST_FILE_BYTES
+    assert len(text) <= log_directory._MAX_FILE_BYTES
     assert text.endswith("the end\n")
 
 

@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from support.fake_batch_system import Job, asked, cluster, command, explained, on_path, says, scene, victim
+from support.fake_batch_system import (
+    FakeJob,
+    cluster,
+    commands_run,
+    explain_by,
+    install_answer,
+    install_command,
+    on_path,
+    scene,
+    victim,
+)
 from workerdiag.model.evidence import Event, LogChunk, MemoryReading
 from workerdiag.sources.batch.htcondor import HTCondorSource
 from workerdiag.sources.batch.lsf import LSFSource
@@ -270,8 +280,8 @@ def asking(path, source, answers, *dead):
     The source of a cluster with one job, whose batch system answers so.
     """
     for name, text in answers.items():
-        says(path, name, text)
-    job = Job("w-0", number_of(source, answers))
+        install_answer(path, name, text)
+    job = FakeJob("w-0", number_of(source, answers))
     return source.of(scene(*dead, of=cluster(_KINDS[source][0], job)))
 
 
@@ -281,7 +291,7 @@ def test_the_status_of_pbs_names_the_signal_and_nobody_who_sent_it(path):
     """
     source, answers, cause = SAID["pbs-qdel"]
     dead = died("pbs-qdel")
-    diagnosis = explained(asking(path, source, answers, dead), dead)
+    diagnosis = explain_by(asking(path, source, answers, dead), dead)
 
     assert diagnosis.outcome == "unknown"
     assert cause in [each.id for each in diagnosis.causes]
@@ -294,7 +304,7 @@ def test_what_the_batch_system_did_is_told_by_its_records_alone(path, case):
     """
     source, answers, cause = SAID[case]
     dead = died(case)
-    diagnosis = explained(asking(path, source, answers, dead), dead)
+    diagnosis = explain_by(asking(path, source, answers, dead), dead)
     assert diagnosis.outcome == "explained"
     assert diagnosis.top.id == cause, str(diagnosis)
 
@@ -304,7 +314,7 @@ def test_a_job_in_the_queue_is_why_no_worker_comes(path, case):
     """
     Without a death, jobs that wait are told of.
     """
-    diagnosis = explained(asking(path, *WAITING[case]), None)
+    diagnosis = explain_by(asking(path, *WAITING[case]), None)
     assert diagnosis.top is not None
     assert diagnosis.top.id == "hpc.queued"
 
@@ -318,7 +328,7 @@ def test_every_fact_names_the_victim_and_its_job(path, case):
     number = number_of(source, answers)
     for piece in asking(path, source, answers, died(case)).collect(budget_s=5):
         if isinstance(piece, LogChunk | MemoryReading | Event):
-            assert (piece.whose.worker, piece.whose.container) == ("tcp://10.0.0.4:40331", number)
+            assert (piece.identity.worker, piece.identity.container) == ("tcp://10.0.0.4:40331", number)
 
 
 @pytest.mark.parametrize("case", ["pbs-qdel", "lsf-bkill", "sge-qdel", "condor-removed"])
@@ -353,14 +363,14 @@ def test_to_torque_x_means_xml_and_it_is_asked_again(path):
     """
     plain = pbs("failed", 271, used="1kb", spent="00:00:01", state="C")
     (path / "plain").write_text(plain)
-    command(
+    install_command(
         path,
         "qstat",
         f'echo "qstat $*" >> {path}/asked; [ "$1" = -x ] && echo "<Data><Job/></Data>" || cat {path}/plain',
     )
     pieces = asking(path, PBSSource, {}, victim(DIED)).collect(budget_s=5)
     assert any(isinstance(piece, LogChunk) for piece in pieces)
-    assert asked(path) == ["qstat -x -f 331042", "qstat -f 331042"]
+    assert commands_run(path) == ["qstat -x -f 331042", "qstat -f 331042"]
 
 
 def test_of_a_reused_number_the_run_of_that_time_counts(path):
@@ -383,7 +393,7 @@ def test_what_is_said_of_another_job_is_not_the_victims(path, case):
         name: re.sub(r"331042|881|1201|(?<=jobnumber {4})2", "999", text) for name, text in answers.items()
     }
     for name, text in other.items():
-        says(path, name, text)
+        install_answer(path, name, text)
     kind, number = _KINDS[source]
-    pieces = source.of(scene(died(case), of=cluster(kind, Job("w-0", number)))).collect(budget_s=5)
+    pieces = source.of(scene(died(case), of=cluster(kind, FakeJob("w-0", number)))).collect(budget_s=5)
     assert not any(isinstance(piece, LogChunk | MemoryReading | Event) for piece in pieces)

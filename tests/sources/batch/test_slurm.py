@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from support.fake_batch_system import WORKER, Job, asked, cluster, explained, on_path, says, scene, victim
-from workerdiag.model.evidence import Event, Gap, LogChunk, Looked, MemoryReading
+from support.fake_batch_system import (
+    WORKER,
+    FakeJob,
+    cluster,
+    commands_run,
+    explain_by,
+    install_answer,
+    on_path,
+    scene,
+    victim,
+)
+from workerdiag.model.evidence import Event, Gap, Inspected, LogChunk, MemoryReading
 from workerdiag.sources.batch.slurm import SlurmSource
 
 RECORDINGS = Path(__file__).parents[2] / "recordings" / "slurm"
@@ -39,11 +49,11 @@ def replay(path, name):
     Let ``sacct`` and ``scontrol`` answer as they did; the source, and who died when.
     """
     folder = RECORDINGS / name
-    says(path, "sacct", (folder / "sacct.txt").read_text())
-    says(path, "scontrol", (folder / "scontrol.txt").read_text())
+    install_answer(path, "sacct", (folder / "sacct.txt").read_text())
+    install_answer(path, "scontrol", (folder / "scontrol.txt").read_text())
     facts = json.loads((folder / "death.json").read_text())
     dead = victim(facts["when"]) if facts["worker"] else None
-    known = cluster("SLURMCluster", Job("w-0", facts["job"]))
+    known = cluster("SLURMCluster", FakeJob("w-0", facts["job"]))
     return SlurmSource.of(scene(*((dead,) if dead else ()), of=known)), dead
 
 
@@ -59,7 +69,7 @@ def test_what_slurm_did_is_told_by_its_records_alone(path, name):
     """
     Of each death in a job that ended, Slurm's own records name the cause.
     """
-    diagnosis = explained(*replay(path, name))
+    diagnosis = explain_by(*replay(path, name))
     assert diagnosis.outcome == "explained"
     assert diagnosis.top.id == CAUSES[name]
 
@@ -69,7 +79,7 @@ def test_a_job_that_lives_on_is_not_what_its_worker_died_of(path, name):
     """
     Where the job still runs, no cause of the batch system is suggested.
     """
-    diagnosis = explained(*replay(path, name))
+    diagnosis = explain_by(*replay(path, name))
     assert not any(cause.family == "hpc" and cause.probability > 0.05 for cause in diagnosis.causes)
 
 
@@ -78,7 +88,7 @@ def test_a_job_in_the_queue_is_why_no_worker_comes(path):
     Without a death, jobs that wait are told of, with the reason.
     """
     source, _ = replay(path, "pending")
-    assert explained(source, None).top.id == "hpc.queued"
+    assert explain_by(source, None).top.id == "hpc.queued"
     (chunk,) = chunks(source)
     assert b"Reason=BeginTime" in chunk.data
 
@@ -87,7 +97,7 @@ def test_a_job_whose_script_failed_is_not_called_waiting(path):
     """
     A job that ended at once is no job in the queue.
     """
-    diagnosis = explained(*replay(path, "command-missing"))
+    diagnosis = explain_by(*replay(path, "command-missing"))
     assert "hpc.queued" not in {cause.id for cause in diagnosis.causes if cause.probability > 0.1}
 
 
@@ -97,7 +107,7 @@ def test_memory_asked_for_and_used_belong_to_the_victim(path):
     """
     source, _ = replay(path, "walltime")
     (reading,) = (each for each in source.collect(budget_s=5) if isinstance(each, MemoryReading))
-    assert (reading.whose.worker, reading.whose.container) == (WORKER, "1")
+    assert (reading.identity.worker, reading.identity.container) == (WORKER, "1")
     assert reading.limit_bytes == 573 * 2**20
     assert 50 * 2**20 < reading.rss_bytes < 573 * 2**20
 
@@ -116,8 +126,10 @@ def test_records_are_looked_at_wholly_when_they_are_there(path):
     Absence in the records counts, for they were read.
     """
     source, dead = replay(path, "kill-9")
-    looked = [each for each in source.collect(budget_s=5) if isinstance(each, Looked)]
-    assert [(each.place, each.whose.worker) for each in looked] == [("batch records", dead.whose.worker)]
+    looked = [each for each in source.collect(budget_s=5) if isinstance(each, Inspected)]
+    assert [(each.place, each.identity.worker) for each in looked] == [
+        ("batch records", dead.identity.worker)
+    ]
 
 
 def test_a_cancellation_after_the_death_did_not_cause_it(path):
@@ -126,10 +138,10 @@ def test_a_cancellation_after_the_death_did_not_cause_it(path):
     """
     source, dead = replay(path, "scancel")
     late = victim(dead.when - 15)
-    known = cluster("SLURMCluster", Job("w-0", "2"))
+    known = cluster("SLURMCluster", FakeJob("w-0", "2"))
     source = SlurmSource.of(scene(late, of=known))
     assert chunks(source) == []
-    assert explained(source, late).top is None or explained(source, late).top.family != "hpc"
+    assert explain_by(source, late).top is None or explain_by(source, late).top.family != "hpc"
 
 
 def test_of_a_requeued_job_the_run_that_the_victim_lived_in_counts(path):
@@ -137,7 +149,7 @@ def test_of_a_requeued_job_the_run_that_the_victim_lived_in_counts(path):
     Of several runs under one number only the lines of the one that covers the death are handed on.
     """
     head = "JobID|JobName|State|Start|End"
-    says(
+    install_answer(
         path,
         "sacct",
         f"""{head}
@@ -147,15 +159,15 @@ def test_of_a_requeued_job_the_run_that_the_victim_lived_in_counts(path):
 8.batch|batch|CANCELLED|2026-11-21T08:12:00|2026-11-21T09:12:01
 """,
     )
-    says(path, "scontrol", "slurm_load_jobs error: Invalid job id specified", status=1)
+    install_answer(path, "scontrol", "slurm_load_jobs error: Invalid job id specified", status=1)
     first, second = victim(1795248602.0), victim(1795252322.0, worker="tcp://10.0.0.4:40999")
-    known = cluster("SLURMCluster", Job("w-0", "8"))
+    known = cluster("SLURMCluster", FakeJob("w-0", "8"))
     one, two = chunks(SlurmSource.of(scene(first, second, of=known)))
     assert one.data.decode().splitlines()[1:2] == [
         "8|dask-worker|PREEMPTED|2026-11-21T08:00:00|2026-11-21T08:10:00"
     ]
     assert (b"TIMEOUT" in one.data, b"TIMEOUT" in two.data) == (False, True)
-    assert (one.whose.worker, two.whose.worker) == (WORKER, "tcp://10.0.0.4:40999")
+    assert (one.identity.worker, two.identity.worker) == (WORKER, "tcp://10.0.0.4:40999")
 
 
 def test_a_job_that_began_after_the_death_is_another_one(path):
@@ -164,7 +176,7 @@ def test_a_job_that_began_after_the_death_is_another_one(path):
     """
     source, dead = replay(path, "scancel")
     early = victim(dead.when - 60)
-    source = SlurmSource.of(scene(early, of=cluster("SLURMCluster", Job("w-0", "2"))))
+    source = SlurmSource.of(scene(early, of=cluster("SLURMCluster", FakeJob("w-0", "2"))))
     (gap,) = source.collect(budget_s=5)
     assert (gap.reason, "job 2" in gap.detail) == ("expired", True)
 
@@ -173,11 +185,11 @@ def test_a_job_that_is_being_ended_is_asked_about_again(path, tmp_path):
     """
     Slurm shows COMPLETING until all processes are gone, and only then why.
     """
-    says(path, "sacct", "JobID|JobName|State|Start|End\n")
+    install_answer(path, "sacct", "JobID|JobName|State|Start|End\n")
     once = 'if [ -e {0}/again ]; then echo "JobId=5 JobState=NODE_FAIL Reason=NodeDown"; else touch {0}/again; echo "JobId=5 JobState=COMPLETING Reason=None"; fi'
     (path / "scontrol").write_text("#!/bin/sh\n" + once.format(tmp_path) + "\n")
     (path / "scontrol").chmod(0o755)
-    source = SlurmSource.of(scene(victim(1795248602.0), of=cluster("SLURMCluster", Job("w-0", "5"))))
+    source = SlurmSource.of(scene(victim(1795248602.0), of=cluster("SLURMCluster", FakeJob("w-0", "5"))))
     (chunk,) = chunks(source)
     assert b"NODE_FAIL" in chunk.data
 
@@ -186,11 +198,11 @@ def test_without_accounting_the_controller_is_enough(path):
     """
     A site without slurmdbd is no gap while the controller remembers the job.
     """
-    says(path, "scontrol", (RECORDINGS / "walltime" / "scontrol.txt").read_text())
+    install_answer(path, "scontrol", (RECORDINGS / "walltime" / "scontrol.txt").read_text())
     (path / "sacct").write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n")
     (path / "sacct").chmod(0o755)
     when = json.loads((RECORDINGS / "walltime" / "death.json").read_text())["when"]
-    source = SlurmSource.of(scene(victim(when), of=cluster("SLURMCluster", Job("w-0", "1"))))
+    source = SlurmSource.of(scene(victim(when), of=cluster("SLURMCluster", FakeJob("w-0", "1"))))
     assert b"Reason=TimeLimit" in chunks(source)[0].data
     (gap,) = (each for each in source.collect(budget_s=5) if isinstance(each, Gap))
     assert (gap.reason, "sacct -j 1" in gap.remedy) == ("never-recorded", True)
@@ -200,7 +212,7 @@ def test_a_job_of_an_array_is_known_by_either_number(path):
     """
     Processes know one number of theirs, and the table begins with the other.
     """
-    says(
+    install_answer(
         path,
         "sacct",
         """JobID|State|Start|End|JobIDRaw
@@ -209,7 +221,7 @@ def test_a_job_of_an_array_is_known_by_either_number(path):
 120_4|RUNNING|2026-11-21T08:00:00|Unknown|125
 """,
     )
-    says(path, "scontrol", "")
+    install_answer(path, "scontrol", "")
     (chunk,) = chunks(SlurmSource.of(scene(victim(1795251696.0), SLURM_JOB_ID="124")))
     assert [line.split("|")[0] for line in chunk.data.decode().splitlines()] == [
         "JobID",
@@ -222,9 +234,9 @@ def test_all_jobs_are_asked_about_at_once(path):
     """
     The accounting gets one request, however many jobs there are.
     """
-    says(path, "sacct", "JobID|JobName|State|Start|End\n")
-    says(path, "scontrol", "")
-    jobs = [Job(f"w-{number}", str(100 + number)) for number in range(40)]
+    install_answer(path, "sacct", "JobID|JobName|State|Start|End\n")
+    install_answer(path, "scontrol", "")
+    jobs = [FakeJob(f"w-{number}", str(100 + number)) for number in range(40)]
     list(SlurmSource.of(scene(of=cluster("SLURMCluster", *jobs))).collect(budget_s=5))
-    (command,) = (line for line in asked(path) if line.startswith("sacct"))
+    (command,) = (line for line in commands_run(path) if line.startswith("sacct"))
     assert command.split()[2].count(",") == 15

@@ -11,24 +11,30 @@ import pytest
 from support.fake_batch_system import (
     HOST,
     WORKER,
-    Client,
-    Job,
-    asked,
+    FakeClient,
+    FakeJob,
     cluster,
-    command,
-    explained,
+    commands_run,
+    explain_by,
+    install_answer,
+    install_command,
     on_path,
-    says,
     scene,
     victim,
 )
-from support.hanging_peers import gives_up, hanging, left_running
+from support.hanging_peers import gives_up, hanging_script, still_running
 from workerdiag.model.evidence import Event, Gap, Identity, LogChunk
-from workerdiag.model.scene import Place, Scene
+from workerdiag.model.scene import Location, Scene
 from workerdiag.sources.batch import source as batch_source
 from workerdiag.sources.batch.htcondor import HTCondorSource
-from workerdiag.sources.batch.job_record import Record, duration_s, run_of, seconds, size_bytes
-from workerdiag.sources.batch.jobs import jobs_of
+from workerdiag.sources.batch.job_record import (
+    JobRecord,
+    parse_duration,
+    parse_size,
+    parse_time,
+    run_of_death,
+)
+from workerdiag.sources.batch.jobs import find_jobs
 from workerdiag.sources.batch.lsf import LSFSource
 from workerdiag.sources.batch.oar import OARSource
 from workerdiag.sources.batch.pbs import PBSSource
@@ -78,11 +84,13 @@ def test_a_job_is_known_from_the_environment_that_its_nanny_lives_in(source):
     Each system's own variable, of the victim's own nanny, names the job.
     """
     environment, _ = SOURCES[source]
-    (job,) = jobs_of(scene(victim(DIED), **environment), source.system).known
+    (job,) = find_jobs(scene(victim(DIED), **environment), source.system).known
     assert job.id.startswith("17")
-    assert [each.whose.worker for each in job.victims] == [WORKER]
+    assert [each.identity.worker for each in job.victims] == [WORKER]
     others = [system for system in SYSTEMS if system != source.system]
-    assert [jobs_of(scene(victim(DIED), **environment), system) for system in others] == [None] * len(others)
+    assert [find_jobs(scene(victim(DIED), **environment), system) for system in others] == [None] * len(
+        others
+    )
 
 
 @pytest.mark.parametrize("role", ["neighbour", "scheduler"])
@@ -90,11 +98,11 @@ def test_the_job_of_somebody_else_is_not_the_victims(role):
     """
     Another worker of the same host may be in another job: its job is asked about, the victim's name is not given to it.
     """
-    place = Place(
-        role=role, whose=Identity(nanny="tcp://10.0.0.4:1", host=HOST), environment={"SLURM_JOB_ID": "17"}
+    place = Location(
+        role=role, identity=Identity(nanny="tcp://10.0.0.4:1", host=HOST), environment={"SLURM_JOB_ID": "17"}
     )
-    jobs = jobs_of(Scene(victims=(victim(DIED),), places=(place,)), SLURM)
-    assert [(job.id, job.victims, job.alive) for job in jobs.known] == [("17", (), True)]
+    jobs = find_jobs(Scene(victims=(victim(DIED),), locations=(place,)), SLURM)
+    assert [(job.id, job.victims, job.has_live_processes) for job in jobs.known] == [("17", (), True)]
     assert len(jobs.unmatched) == 1
 
 
@@ -102,15 +110,15 @@ def test_the_job_of_the_client_is_not_the_clusters():
     """
     Who asks from within a job of their own does not ask about that.
     """
-    place = Place(role="client", whose=Identity(host=HOST), environment={"SLURM_JOB_ID": "17"})
-    assert jobs_of(Scene(victims=(victim(DIED),), places=(place,), client=Client()), SLURM) is None
+    place = Location(role="client", identity=Identity(host=HOST), environment={"SLURM_JOB_ID": "17"})
+    assert find_jobs(Scene(victims=(victim(DIED),), locations=(place,), client=FakeClient()), SLURM) is None
 
 
 def test_job_id_is_grid_engines_only_where_grid_engine_is():
     """
     ``JOB_ID`` is a name that anybody may use.
     """
-    assert jobs_of(scene(victim(DIED), JOB_ID="17"), GRID_ENGINE) is None
+    assert find_jobs(scene(victim(DIED), JOB_ID="17"), GRID_ENGINE) is None
 
 
 @pytest.mark.parametrize(
@@ -127,8 +135,8 @@ def test_a_job_is_known_from_the_cluster_object_by_the_workers_name(worker, job)
     """
     A worker, also one of several in a job, belongs to the job of exactly its name.
     """
-    known = cluster("SLURMCluster", Job("SLURMCluster-1", "102"), Job("SLURMCluster-10", "110"))
-    jobs = jobs_of(scene(victim(DIED, name=worker), of=known), SLURM)
+    known = cluster("SLURMCluster", FakeJob("SLURMCluster-1", "102"), FakeJob("SLURMCluster-10", "110"))
+    jobs = find_jobs(scene(victim(DIED, name=worker), of=known), SLURM)
     assert [each.id for each in jobs.known if each.victims] == ([job] if job else [])
 
 
@@ -136,7 +144,7 @@ def test_a_job_is_known_from_a_workers_name_that_holds_its_number():
     """
     HTCondor's workers, and those of older releases of dask-jobqueue, are named after their job.
     """
-    jobs = jobs_of(scene(victim(DIED, name="htcondor--881.0--"), of=cluster("HTCondorCluster")), HTCONDOR)
+    jobs = find_jobs(scene(victim(DIED, name="htcondor--881.0--"), of=cluster("HTCondorCluster")), HTCONDOR)
     assert [each.id for each in jobs.known] == ["881.0"]
 
 
@@ -145,10 +153,13 @@ def test_jobs_without_workers_are_asked_about_before_those_that_have_some():
     While nobody is known to be dead, jobs in which no worker lives come first.
     """
     known = cluster(
-        "SLURMCluster", Job("w-0", "100"), Job("w-1", "101"), living={"tcp://10.0.0.5:1": {"name": "w-0"}}
+        "SLURMCluster",
+        FakeJob("w-0", "100"),
+        FakeJob("w-1", "101"),
+        living={"tcp://10.0.0.5:1": {"name": "w-0"}},
     )
-    jobs = jobs_of(scene(of=known), SLURM)
-    assert [(each.id, each.alive) for each in jobs.known] == [("101", False), ("100", True)]
+    jobs = find_jobs(scene(of=known), SLURM)
+    assert [(each.id, each.has_live_processes) for each in jobs.known] == [("101", False), ("100", True)]
 
 
 @pytest.mark.parametrize(
@@ -159,16 +170,16 @@ def test_what_is_no_job_number_never_reaches_a_command(system, number):
     """
     Only digits, dots and brackets, as each system writes its numbers, go into a command line.
     """
-    assert system.checked(number) is None
+    assert system.valid_job_number(number) is None
 
 
 def test_numbers_of_jobs_are_accepted_as_systems_write_them():
     """
     Arrays and names of servers are parts of a number.
     """
-    assert SLURM.checked("17_3") == "17_3"
-    assert PBS.checked("331042[7].pbs01") == "331042[7].pbs01"
-    assert HTCONDOR.checked("881.0") == "881.0"
+    assert SLURM.valid_job_number("17_3") == "17_3"
+    assert PBS.valid_job_number("331042[7].pbs01") == "331042[7].pbs01"
+    assert HTCONDOR.valid_job_number("881.0") == "881.0"
 
 
 def test_the_dead_of_two_jobs_are_not_mixed_up(path):
@@ -180,12 +191,14 @@ def test_the_dead_of_two_jobs_are_not_mixed_up(path):
         f"{number}|dask-worker|{state}|2026-11-21T08:00:00|2026-11-21T09:01:36"
         for number, state in (("100", "TIMEOUT"), ("101", "PREEMPTED"))
     )
-    says(path, "sacct", f"{head}\n{rows}\n")
-    says(path, "scontrol", "")
+    install_answer(path, "sacct", f"{head}\n{rows}\n")
+    install_answer(path, "scontrol", "")
     dead = (victim(DIED), victim(DIED, name="w-1", worker="tcp://10.0.0.5:40000", nanny="tcp://10.0.0.5:1"))
-    source = SlurmSource.of(scene(*dead, of=cluster("SLURMCluster", Job("w-0", "100"), Job("w-1", "101"))))
+    source = SlurmSource.of(
+        scene(*dead, of=cluster("SLURMCluster", FakeJob("w-0", "100"), FakeJob("w-1", "101")))
+    )
     told = {
-        each.whose.worker: (each.whose.container, b"TIMEOUT" in each.data)
+        each.identity.worker: (each.identity.container, b"TIMEOUT" in each.data)
         for each in source.collect(budget_s=5)
         if isinstance(each, LogChunk)
     }
@@ -196,7 +209,7 @@ def test_a_name_that_a_new_job_took_over_is_settled_by_time(path):
     """
     A cluster object gives the job that replaces a lost one the same name: the victim's is the one that ran then.
     """
-    says(
+    install_answer(
         path,
         "sacct",
         """JobID|JobName|State|Start|End
@@ -204,12 +217,12 @@ def test_a_name_that_a_new_job_took_over_is_settled_by_time(path):
 105|dask-worker|RUNNING|2026-11-21T09:02:30|Unknown
 """,
     )
-    says(path, "scontrol", "")
-    known = cluster("SLURMCluster", Job("w-0", "105"))
-    known._created.append(Job("w-0", "100"))
+    install_answer(path, "scontrol", "")
+    known = cluster("SLURMCluster", FakeJob("w-0", "105"))
+    known._created.append(FakeJob("w-0", "100"))
     source = SlurmSource.of(scene(victim(DIED), of=known))
     (chunk,) = (each for each in source.collect(budget_s=5) if isinstance(each, LogChunk))
-    assert (chunk.whose.container, b"NODE_FAIL" in chunk.data) == ("100", True)
+    assert (chunk.identity.container, b"NODE_FAIL" in chunk.data) == ("100", True)
 
 
 def test_a_forgotten_job_is_found_by_the_output_that_names_the_victim(path):
@@ -220,12 +233,14 @@ def test_a_forgotten_job_is_found_by_the_output_that_names_the_victim(path):
     logs.mkdir()
     (logs / "dask-worker-100.err").write_text("... Start worker at:      tcp://10.0.0.4:4033\n")
     (logs / "dask-worker-104.err").write_text(f"... Start worker at:      {WORKER}\n")
-    says(path, "sacct", "JobID|State|Start|End\n104|NODE_FAIL|2026-11-21T08:00:00|2026-11-21T09:01:36\n")
-    says(path, "scontrol", "")
-    known = cluster("SLURMCluster", Job("w-7", "200", log_directory=str(logs)))
+    install_answer(
+        path, "sacct", "JobID|State|Start|End\n104|NODE_FAIL|2026-11-21T08:00:00|2026-11-21T09:01:36\n"
+    )
+    install_answer(path, "scontrol", "")
+    known = cluster("SLURMCluster", FakeJob("w-7", "200", log_directory=str(logs)))
     source = SlurmSource.of(scene(victim(DIED, name=None), of=known))
     pieces = list(source.collect(budget_s=5))
-    told = [(each.whose.worker, each.whose.container) for each in pieces if isinstance(each, LogChunk)]
+    told = [(each.identity.worker, each.identity.container) for each in pieces if isinstance(each, LogChunk)]
     assert told == [(WORKER, "104")]
 
 
@@ -233,15 +248,15 @@ def test_refused_jobs_are_told_of(path):
     """
     Jobs that the cluster object wanted and that have no number were refused, and where the answer stands is said.
     """
-    says(path, "sacct", "")
-    says(path, "scontrol", "")
-    source = SlurmSource.of(scene(of=cluster("SLURMCluster", Job("w-0", None), Job("w-1", None))))
+    install_answer(path, "sacct", "")
+    install_answer(path, "scontrol", "")
+    source = SlurmSource.of(scene(of=cluster("SLURMCluster", FakeJob("w-0", None), FakeJob("w-1", None))))
     event, gap = source.collect(budget_s=5)
     assert isinstance(event, Event)
     assert (event.fields["state"], event.fields["jobs"]) == ("never-submitted", 2)
     assert (gap.reason, "job_script" in gap.remedy) == ("never-recorded", True)
-    assert asked(path) == []
-    assert explained(source, None).top.id == "hpc.submit-rejected"
+    assert commands_run(path) == []
+    assert explain_by(source, None).top.id == "hpc.submit-rejected"
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -262,7 +277,7 @@ def test_a_job_of_which_nothing_is_kept_is_expired(source, path):
     A system that knows nothing of a job any more leaves a gap that says so.
     """
     for name in SOURCES[source][1]:
-        says(path, name, "")
+        install_answer(path, name, "")
     (gap,) = gaps(source.of(scene(victim(DIED), **SOURCES[source][0])))
     assert (gap.reason, "17" in gap.remedy) == ("expired", True)
 
@@ -281,7 +296,7 @@ def test_why_a_command_failed_is_told(source, path, words, reason):
     Forbidden, unreachable and forgotten are different gaps.
     """
     for name in SOURCES[source][1]:
-        command(path, name, f"echo '{words}' >&2; exit 1")
+        install_command(path, name, f"echo '{words}' >&2; exit 1")
     assert reason in {each.reason for each in gaps(source.of(scene(victim(DIED), **SOURCES[source][0])))}
 
 
@@ -302,7 +317,7 @@ def test_a_batch_system_out_of_order_is_survived(source, how, path):
     Whatever its commands do, a source keeps its budget, raises nothing and gives whose each fact is.
     """
     for name in SOURCES[source][1]:
-        command(path, name, BAD[how])
+        install_command(path, name, BAD[how])
     given = scene(victim(DIED), **SOURCES[source][0])
     check_source(lambda: source.of(given), budget_s=1.0, must_gap=how in ("hangs", "fails", "complains"))
 
@@ -312,13 +327,15 @@ def test_a_silent_command_is_not_asked_again_and_again(path):
     """
     One that does not answer is ended, however many jobs there are, and another one is heard.
     """
-    command(path, "scontrol", hanging(path / "pids"))
-    says(path, "sacct", "JobID|State|Start|End\n101|TIMEOUT|2026-11-21T08:00:00|2026-11-21T09:01:36\n")
-    known = cluster("SLURMCluster", *(Job(f"w-{number}", f"10{number}") for number in range(9)))
+    install_command(path, "scontrol", hanging_script(path / "pids"))
+    install_answer(
+        path, "sacct", "JobID|State|Start|End\n101|TIMEOUT|2026-11-21T08:00:00|2026-11-21T09:01:36\n"
+    )
+    known = cluster("SLURMCluster", *(FakeJob(f"w-{number}", f"10{number}") for number in range(9)))
     pieces = list(SlurmSource.of(scene(of=known)).collect(budget_s=2.0))
     assert any(isinstance(each, LogChunk) for each in pieces)
     assert len((path / "pids").read_text().split()) == 1
-    assert left_running(path / "pids") == []
+    assert still_running(path / "pids") == []
 
 
 def test_a_source_is_made_without_asking_anybody(path):
@@ -327,10 +344,10 @@ def test_a_source_is_made_without_asking_anybody(path):
     """
     for _, names in SOURCES.values():
         for name in names:
-            says(path, name, "")
+            install_answer(path, name, "")
     for source, (environment, _) in SOURCES.items():
         assert source.of(scene(victim(DIED), **environment)) is not None
-    assert asked(path) == []
+    assert commands_run(path) == []
 
 
 def test_only_commands_that_read_are_run(path):
@@ -339,24 +356,24 @@ def test_only_commands_that_read_are_run(path):
     """
     for source, (environment, names) in SOURCES.items():
         for name in names:
-            says(path, name, "")
+            install_answer(path, name, "")
         list(source.of(scene(victim(DIED), **environment)).collect(budget_s=2))
     allowed = ("scontrol show job", "sacct ", "qstat ", "tracejob ", "bjobs ", "bhist ", "qacct ", "oarstat ")
-    assert asked(path)
-    assert all(line.startswith((*allowed, "condor_q ", "condor_history ")) for line in asked(path))
+    assert commands_run(path)
+    assert all(line.startswith((*allowed, "condor_q ", "condor_history ")) for line in commands_run(path))
 
 
 def test_times_are_read_as_batch_systems_write_them():
     """
     ISO, ctime, American, and LSF's without a year.
     """
-    assert seconds("2026-11-21T09:01:36") == DIED
-    assert seconds("Sat Nov 21 09:01:36 2026") == DIED
-    assert seconds("11/21/2026 09:01:36.123") == DIED
+    assert parse_time("2026-11-21T09:01:36") == DIED
+    assert parse_time("Sat Nov 21 09:01:36 2026") == DIED
+    assert parse_time("11/21/2026 09:01:36.123") == DIED
     this = time.gmtime(DIED)
-    assert time.gmtime(seconds("Sat Nov 21 09:01:36"))[1:5] == this[1:5]
-    assert seconds("Sat Nov 21 09:01:36") <= time.time() + 86400
-    assert [seconds(text) for text in ("Unknown", "N/A", "", "None")] == [None] * 4
+    assert time.gmtime(parse_time("Sat Nov 21 09:01:36"))[1:5] == this[1:5]
+    assert parse_time("Sat Nov 21 09:01:36") <= time.time() + 86400
+    assert [parse_time(text) for text in ("Unknown", "N/A", "", "None")] == [None] * 4
 
 
 @pytest.mark.parametrize(
@@ -379,7 +396,7 @@ def test_sizes_are_read_as_batch_systems_write_them(text, size):
     """
     Per-node sizes are the job's; of those per core the whole is not known.
     """
-    assert size_bytes(text) == size
+    assert parse_size(text) == size
 
 
 @pytest.mark.parametrize(
@@ -390,16 +407,16 @@ def test_durations_are_read_as_batch_systems_write_them(text, length):
     """
     Days, hours, minutes and plain seconds.
     """
-    assert duration_s(text) == length
+    assert parse_duration(text) == length
 
 
 def test_a_run_that_ended_hours_before_is_of_another_death():
     """
     Records that do not cover the time of death are not the victim's.
     """
-    old = Record(job="1", text="", started=DIED - 9000, ended=DIED - 7200)
-    assert run_of([old], DIED) is None
-    assert run_of([old], DIED - 8000) is old
+    old = JobRecord(job="1", text="", started=DIED - 9000, ended=DIED - 7200)
+    assert run_of_death([old], DIED) is None
+    assert run_of_death([old], DIED - 8000) is old
 
 
 def test_what_is_handed_on_of_one_record_is_bounded(path):
@@ -407,18 +424,18 @@ def test_what_is_handed_on_of_one_record_is_bounded(path):
     A record of a hundred megabytes does not get through.
     """
     rows = "\n".join(f"17.{step}|FAILED|{'x' * 500}" for step in range(5000))
-    says(path, "sacct", f"JobID|State|Comment\n17|FAILED|x\n{rows}\n")
-    says(path, "scontrol", "")
+    install_answer(path, "sacct", f"JobID|State|Comment\n17|FAILED|x\n{rows}\n")
+    install_answer(path, "scontrol", "")
     source = SlurmSource.of(scene(victim(DIED), SLURM_JOB_ID="17"))
     (chunk,) = (each for each in source.collect(budget_s=5) if isinstance(each, LogChunk))
-    assert len(chunk.data) <= batch_source._MOST_CHARS
+    assert len(chunk.data) <= batch_source._MAX_CHARS
 
 
 def test_nothing_of_the_environment_is_told(path):
     """
     What batch systems keep of a user's environment and command lines does not come back as evidence.
     """
-    says(
+    install_answer(
         path,
         "qstat",
         """Job Id: 17.pbs01
@@ -430,15 +447,19 @@ def test_nothing_of_the_environment_is_told(path):
 """,
     )
     (path / "qstat").rename(path / "pbs")
-    says(path, "sge", "job_number:                 17\nenv_list:                   TERM=NONE,KEY=secret-4\n")
-    command(path, "qstat", '[ "$1" = -j ] && exec sge; exec pbs')
-    says(path, "qacct", "")
+    install_answer(
+        path, "sge", "job_number:                 17\nenv_list:                   TERM=NONE,KEY=secret-4\n"
+    )
+    install_command(path, "qstat", '[ "$1" = -j ] && exec sge; exec pbs')
+    install_answer(path, "qacct", "")
     script = "Command <#!/bin/sh;export KEY=secret-5;dask worker>"
-    says(
+    install_answer(
         path, "bjobs", f"Job <17>, Status <EXIT>, Queue <normal>, {script}\nSat Nov 21 08:01:20: Submitted\n"
     )
-    says(path, "bhist", "")
-    says(path, "oarstat", "Job_Id: 17\n    state = Error\n    command = env KEY=secret-6 dask worker\n")
+    install_answer(path, "bhist", "")
+    install_answer(
+        path, "oarstat", "Job_Id: 17\n    state = Error\n    command = env KEY=secret-6 dask worker\n"
+    )
     for source, (environment, _) in SOURCES.items():
         if source in (PBSSource, LSFSource, GridEngineSource, OARSource):
             pieces = list(source.of(scene(victim(None), **environment)).collect(budget_s=2))

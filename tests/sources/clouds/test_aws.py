@@ -15,24 +15,24 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from support.hanging_peers import gave_up, gives_up
-from support.http_server import Answer, Answering, Asked
+from support.hanging_peers import gives_up, only_timed_out
+from support.http_server import HttpAnswer, HttpRequest, HttpServer
 from support.lost_worker import (
     CLUSTER,
     MACHINE,
     NOW,
     cause_of,
     chunks,
+    evidence_from,
     gaps,
     oom_kill,
     scene,
     text_in,
-    told,
     utc,
     victim,
 )
 from workerdiag.model.evidence import Event, Identity, ProcessExit
-from workerdiag.model.scene import Place, Scene, Victim
+from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook import load_rulebook
 from workerdiag.sources.clouds.ec2 import Ec2Source
@@ -70,18 +70,18 @@ def aws(monkeypatch):
     """
     with ExitStack() as servers:
 
-        def start(**answers: Answer) -> Answering:
-            def answer(asked: Asked) -> Answer:
-                return answers.get(operation(asked), Answer(EMPTY.get(operation(asked), {})))
+        def start(**answers: HttpAnswer) -> HttpServer:
+            def answer(asked: HttpRequest) -> HttpAnswer:
+                return answers.get(operation(asked), HttpAnswer(EMPTY.get(operation(asked), {})))
 
-            server = servers.enter_context(Answering(answer))
+            server = servers.enter_context(HttpServer(answer))
             monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
             return server
 
         yield start
 
 
-def operation(asked: Asked) -> str:
+def operation(asked: HttpRequest) -> str:
     """
     Which one a request is for.
     """
@@ -90,9 +90,9 @@ def operation(asked: Asked) -> str:
     return parse_qs(asked.body.decode()).get("Action", [""])[0]
 
 
-def xml(action: str, inner: str) -> Answer:
+def xml(action: str, inner: str) -> HttpAnswer:
     body = f'<{action}Response xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">{inner}</{action}Response>'
-    return Answer(body, type="text/xml")
+    return HttpAnswer(body, type="text/xml")
 
 
 EMPTY = {
@@ -112,7 +112,7 @@ def instances(
     stopped_s: float = 5,
     address: str = "",
     spot: str = "",
-) -> Answer:
+) -> HttpAnswer:
     """
     One instance; terminated ones have lost their addresses.
     """
@@ -171,10 +171,10 @@ def test_the_state_reason_of_the_workers_instance_names_the_cause(aws, code, cau
     Each documented reason for which a running instance ends is understood.
     """
     aws(DescribeInstances=instances(code))
-    pieces = told(ec2())
+    pieces = evidence_from(ec2())
     assert not gaps(pieces)
     assert cause_of(pieces) == cause
-    assert {each.whose.worker for each in chunks(pieces)} == {ADDRESS}
+    assert {each.identity.worker for each in chunks(pieces)} == {ADDRESS}
 
 
 def test_what_ec2_says_and_what_the_scheduler_saw_is_one_death(aws):
@@ -188,12 +188,12 @@ def test_what_ec2_says_and_what_the_scheduler_saw_is_one_death(aws):
             topic="all",
             fields={"action": "remove-worker", "worker": each.worker, "expected": False},
             when=NOW,
-            whose=each,
+            identity=each,
         )
-        for each in (DEAD.whose, other)
+        for each in (DEAD.identity, other)
     ]
-    findings = diagnose([*removed, *told(ec2())], load_rulebook())
-    causes = {each.whose.worker: each.cause for each in findings.deaths}
+    findings = diagnose([*removed, *evidence_from(ec2())], load_rulebook())
+    causes = {each.identity.worker: each.cause for each in findings.deaths}
     assert causes == {ADDRESS: "cloud.spot-interruption", other.worker: None}
 
 
@@ -202,7 +202,7 @@ def test_tags_of_an_instance_stay_where_they_are(aws):
     Nothing of an instance is told but what a cause may be in.
     """
     aws(DescribeInstances=instances("Client.UserInitiatedShutdown"))
-    assert b"hunter2" not in text_in(told(ec2()))
+    assert b"hunter2" not in text_in(evidence_from(ec2()))
 
 
 def test_only_reading_calls_are_made(aws):
@@ -210,8 +210,8 @@ def test_only_reading_calls_are_made(aws):
     Asking changes nothing.
     """
     server = aws(DescribeInstances=instances("Server.SpotInstanceTermination", spot="sir-1"))
-    told(ec2())
-    operations = {operation(each) for each in server.asked}
+    evidence_from(ec2())
+    operations = {operation(each) for each in server.requests}
     assert "DescribeInstances" in operations
     assert all(each.startswith(("Describe", "Get")) for each in operations)
 
@@ -221,7 +221,7 @@ def test_an_instance_that_was_stopped_after_the_death_is_no_cause(aws):
     ``SpecCluster`` stops the machine of a worker 15 seconds after it was lost; that is a consequence.
     """
     aws(DescribeInstances=instances("Client.UserInitiatedShutdown", stopped_s=-15))
-    assert not chunks(told(ec2()))
+    assert not chunks(evidence_from(ec2()))
 
 
 def test_a_machine_that_ends_with_its_worker_is_no_cause(aws):
@@ -229,7 +229,7 @@ def test_a_machine_that_ends_with_its_worker_is_no_cause(aws):
     dask-cloudprovider's machines shut themselves down when the container has ended.
     """
     aws(DescribeInstances=instances("Client.InstanceInitiatedShutdown", stopped_s=2))
-    assert not chunks(told(ec2()))
+    assert not chunks(evidence_from(ec2()))
 
 
 def test_a_later_instance_with_the_same_address_is_not_the_victims(aws):
@@ -245,7 +245,7 @@ def test_a_later_instance_with_the_same_address_is_not_the_victims(aws):
             state="terminated",
         )
     )
-    found = told(ec2())
+    found = evidence_from(ec2())
     assert not chunks(found)
     assert [each.reason for each in gaps(found)] == ["expired"]
 
@@ -255,9 +255,9 @@ def test_clocks_that_differ_are_set_right_before_anything_is_compared(aws):
     The scheduler's clock is three minutes ahead of ours and of the provider's.
     """
     aws(DescribeInstances=instances("Client.UserInitiatedShutdown", stopped_s=5))
-    ahead = Place(role="scheduler", whose=Identity(host="10.0.0.1"), clock_ahead_s=180.0)
-    assert chunks(told(ec2(victim(ADDRESS, when=NOW + 180.0), places=(ahead,))))
-    assert not chunks(told(ec2(victim(ADDRESS, when=NOW + 160.0), places=(ahead,))))
+    ahead = Location(role="scheduler", identity=Identity(host="10.0.0.1"), clock_ahead_s=180.0)
+    assert chunks(evidence_from(ec2(victim(ADDRESS, when=NOW + 180.0), locations=(ahead,))))
+    assert not chunks(evidence_from(ec2(victim(ADDRESS, when=NOW + 160.0), locations=(ahead,))))
 
 
 def test_a_host_name_of_ec2_is_enough_to_ask(aws):
@@ -266,30 +266,32 @@ def test_a_host_name_of_ec2_is_enough_to_ask(aws):
     """
     host = "i-0a1b2c3d4e5f60718.us-west-2.compute.internal"
     server = aws(DescribeInstances=instances("Server.SpotInstanceTermination", name=""))
-    assert chunks(told(Ec2Source.of(scene(victim(f"tcp://{host}:1234", name=None)))))
-    assert b"Filter.1.Value.1=i-0a1b2c3d4e5f60718" in server.asked[0].body
-    assert "us-west-2" in server.asked[0].headers["Authorization"]
+    assert chunks(evidence_from(Ec2Source.of(scene(victim(f"tcp://{host}:1234", name=None)))))
+    assert b"Filter.1.Value.1=i-0a1b2c3d4e5f60718" in server.requests[0].body
+    assert "us-west-2" in server.requests[0].headers["Authorization"]
 
 
 def test_the_name_of_another_machine_of_ec2_is_enough_to_ask(aws):
     """
     The scheduler's machine tells where this is; the victim is known by its private address.
     """
-    scheduler = Place(
-        role="scheduler", whose=Identity(host="10.0.0.9"), hostname="ip-10-0-0-9.eu-west-1.compute.internal"
+    scheduler = Location(
+        role="scheduler",
+        identity=Identity(host="10.0.0.9"),
+        hostname="ip-10-0-0-9.eu-west-1.compute.internal",
     )
     stopped = instances("Server.SpotInstanceShutdown", name="", state="stopped", address="10.0.1.2")
     server = aws(DescribeInstances=stopped)
-    assert chunks(told(Ec2Source.of(scene(victim(ADDRESS, name=None), places=(scheduler,)))))
-    assert b"Filter.1.Name=private-ip-address&Filter.1.Value.1=10.0.1.2" in server.asked[0].body
+    assert chunks(evidence_from(Ec2Source.of(scene(victim(ADDRESS, name=None), locations=(scheduler,)))))
+    assert b"Filter.1.Name=private-ip-address&Filter.1.Value.1=10.0.1.2" in server.requests[0].body
 
 
 def test_a_machine_that_still_answers_is_not_asked_about():
     """
     Where a nanny survived, the provider has nothing to say that the machine would not say itself.
     """
-    nanny = Place(role="nanny", whose=Identity(host="10.0.1.2"), hostname="ip-10-0-1-2.ec2.internal")
-    assert ec2(places=(nanny,)) is None
+    nanny = Location(role="nanny", identity=Identity(host="10.0.1.2"), hostname="ip-10-0-1-2.ec2.internal")
+    assert ec2(locations=(nanny,)) is None
     assert ec2() is not None
 
 
@@ -319,10 +321,10 @@ def test_the_status_of_the_spot_request_is_asked_as_well(aws, status):
         DescribeInstances=instances("", spot="sir-1"),
         DescribeSpotInstanceRequests=xml("DescribeSpotInstanceRequests", request),
     )
-    assert cause_of(told(ec2())) == "cloud.spot-interruption"
+    assert cause_of(evidence_from(ec2())) == "cloud.spot-interruption"
 
 
-def status_of(inner: str) -> Answer:
+def status_of(inner: str) -> HttpAnswer:
     return xml(
         "DescribeInstanceStatus",
         f"<instanceStatusSet><item><instanceId>i-0a1b2c3d4e5f60718</instanceId>{inner}</item></instanceStatusSet>",
@@ -342,7 +344,7 @@ def test_a_scheduled_event_that_was_due_names_the_provider(aws, code):
     Maintenance, reboots and retirements are announced there.
     """
     aws(DescribeInstances=instances(state="running"), DescribeInstanceStatus=status_of(event(code, 30)))
-    assert cause_of(told(ec2())) == "cloud.maintenance"
+    assert cause_of(evidence_from(ec2())) == "cloud.maintenance"
 
 
 def test_an_event_of_next_week_is_not_told(aws):
@@ -353,7 +355,7 @@ def test_an_event_of_next_week_is_not_told(aws):
         DescribeInstances=instances(state="running"),
         DescribeInstanceStatus=status_of(event("instance-retirement", -7 * 86400)),
     )
-    assert not chunks(told(ec2()))
+    assert not chunks(evidence_from(ec2()))
 
 
 def test_a_failed_check_of_the_host_names_the_provider(aws):
@@ -363,7 +365,7 @@ def test_a_failed_check_of_the_host_names_the_provider(aws):
     failed = f"""<systemStatus><status>impaired</status><details><item><name>reachability</name>
     <status>failed</status><impairedSince>{utc(60)}</impairedSince></item></details></systemStatus>"""
     aws(DescribeInstances=instances(state="running"), DescribeInstanceStatus=status_of(failed))
-    assert cause_of(told(ec2())) == "cloud.maintenance"
+    assert cause_of(evidence_from(ec2())) == "cloud.maintenance"
 
 
 def test_the_console_tells_what_the_kernel_did_then_and_not_before(aws):
@@ -373,7 +375,7 @@ def test_the_console_tells_what_the_kernel_did_then_and_not_before(aws):
     text = "\n".join([oom_kill(1000.0, 11), oom_kill(3580.0, 22), "login: "])
     console = f"<instanceId>i-1</instanceId><output>{base64.b64encode(text.encode()).decode()}</output>"
     aws(DescribeInstances=instances(state="running"), GetConsoleOutput=xml("GetConsoleOutput", console))
-    pieces = told(ec2())
+    pieces = evidence_from(ec2())
     [chunk] = chunks(pieces)
     assert b"process 22" in chunk.data
     assert b"process 11" not in chunk.data
@@ -385,7 +387,7 @@ def test_instances_of_this_cluster_that_never_came_up_are_told_where_nobody_died
     Workers that never arrive have no address, only a reason.
     """
     aws(DescribeInstances=instances("Server.InsufficientInstanceCapacity", launched_s=60))
-    assert cause_of(told(Ec2Source.of(scene(cluster=EC2Cluster())))) == "cloud.no-capacity"
+    assert cause_of(evidence_from(Ec2Source.of(scene(cluster=EC2Cluster())))) == "cloud.no-capacity"
 
 
 def test_nothing_is_asked_of_clusters_elsewhere():
@@ -401,9 +403,9 @@ def test_nothing_is_asked_of_clusters_elsewhere():
 # ----------------------------------------------------------------------------- what goes wrong
 
 
-def refusal(code: str, status: int) -> Answer:
+def refusal(code: str, status: int) -> HttpAnswer:
     body = f"<Response><Errors><Error><Code>{code}</Code><Message>as documented</Message></Error></Errors></Response>"
-    return Answer(body, status=status, type="text/xml")
+    return HttpAnswer(body, status=status, type="text/xml")
 
 
 @pytest.mark.parametrize(
@@ -413,7 +415,7 @@ def refusal(code: str, status: int) -> Answer:
         (refusal("AuthFailure", 401), "forbidden"),
         (refusal("RequestLimitExceeded", 503), "unreachable"),
         (refusal("Unavailable", 503), "unreachable"),
-        (Answer(b"\x00\xff<<garbage", type="text/xml"), "malformed"),
+        (HttpAnswer(b"\x00\xff<<garbage", type="text/xml"), "malformed"),
     ],
 )
 def test_refusals_and_garbage_are_gaps_with_the_command_to_type(aws, answer, reason):
@@ -421,7 +423,7 @@ def test_refusals_and_garbage_are_gaps_with_the_command_to_type(aws, answer, rea
     What could not be asked is said, and how a person would ask.
     """
     aws(DescribeInstances=answer)
-    found = gaps(told(ec2()))
+    found = gaps(evidence_from(ec2()))
     assert found[0].reason == reason
     assert found[0].remedy.startswith("aws ec2 describe-instances --filters 'Name=tag:Dask Cluster")
 
@@ -431,8 +433,8 @@ def test_a_server_that_hangs_is_left_behind(aws):
     """
     The source ends by itself, while the server hangs, and says so once.
     """
-    server = aws(DescribeInstances=Answer(hangs=True))
-    [gap] = told(ec2(), budget_s=2.0)
+    server = aws(DescribeInstances=HttpAnswer(hangs=True))
+    [gap] = evidence_from(ec2(), budget_s=2.0)
     assert gap.reason == "timed-out"
     assert server.is_hanging()
 
@@ -442,8 +444,8 @@ def test_an_answer_of_100_megabytes_and_more_is_left_behind(aws):
     """
     The SDK reads it wholly, however long it takes; it is left behind while it does.
     """
-    server = aws(DescribeInstances=Answer(b"x" * 2**20, times=100, drips=True, type="text/xml"))
-    assert gave_up(told(ec2(), budget_s=2.0))
+    server = aws(DescribeInstances=HttpAnswer(b"x" * 2**20, times=100, drips=True, type="text/xml"))
+    assert only_timed_out(evidence_from(ec2(), budget_s=2.0))
     assert server.is_hanging()
 
 
@@ -452,7 +454,7 @@ def test_nobody_listening_is_a_gap(monkeypatch):
     A closed port is unreachable.
     """
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    assert gaps(told(ec2()))[0].reason == "unreachable"
+    assert gaps(evidence_from(ec2()))[0].reason == "unreachable"
 
 
 def test_without_credentials_the_gap_says_so_once(aws, monkeypatch):
@@ -462,7 +464,7 @@ def test_without_credentials_the_gap_says_so_once(aws, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     aws()
-    [gap] = gaps(told(ec2()))
+    [gap] = gaps(evidence_from(ec2()))
     assert gap.reason == "forbidden"
     assert "credentials" in gap.detail
 
@@ -472,7 +474,7 @@ def test_without_boto3_the_gap_names_the_extra(monkeypatch):
     The SDK is imported where it is used, and missed in words.
     """
     monkeypatch.setitem(sys.modules, "botocore.config", None)
-    [gap] = gaps(told(ec2()))
+    [gap] = gaps(evidence_from(ec2()))
     assert gap.reason == "not-installed"
     assert gap.remedy == "pip install 'workerdiag[aws]'"
 
@@ -548,8 +550,8 @@ def task(
 
 def ecs(aws, *tasks: dict):
     return aws(
-        ListTasks=Answer({"taskArns": [each["taskArn"] for each in tasks]}),
-        DescribeTasks=Answer({"tasks": list(tasks), "failures": []}),
+        ListTasks=HttpAnswer({"taskArns": [each["taskArn"] for each in tasks]}),
+        DescribeTasks=HttpAnswer({"tasks": list(tasks), "failures": []}),
     )
 
 
@@ -578,10 +580,10 @@ def test_the_stop_code_of_the_workers_task_names_the_cause(aws, stopped, cause):
     Each documented reason for which a running task stops is understood.
     """
     ecs(aws, stopped)
-    pieces = told(EcsSource.of(fargate(THIRD)))
+    pieces = evidence_from(EcsSource.of(fargate(THIRD)))
     assert not gaps(pieces)
     assert cause_of(pieces) == cause
-    assert {each.whose.container for each in chunks(pieces)} == {TASK}
+    assert {each.identity.container for each in chunks(pieces)} == {TASK}
 
 
 def test_a_container_killed_for_memory_is_told_as_such(aws):
@@ -591,7 +593,7 @@ def test_a_container_killed_for_memory_is_told_as_such(aws):
     stopped = task(exitCode=137)
     stopped["containers"][0]["reason"] = "OutOfMemoryError: Container killed due to memory usage"
     ecs(aws, stopped)
-    pieces = told(EcsSource.of(fargate(THIRD)))
+    pieces = evidence_from(EcsSource.of(fargate(THIRD)))
     [end] = [each for each in pieces if isinstance(each, ProcessExit)]
     assert (end.signal, end.status) == (9, None)
     assert cause_of(pieces) == "kernel.oom-killer"
@@ -602,7 +604,7 @@ def test_a_task_of_another_address_is_not_the_victims(aws):
     Clusters of ECS are shared; names such as "3" occur in each.
     """
     ecs(aws, task("SpotInterruption", "Your Spot Task was interrupted.", address="10.0.9.9"))
-    pieces = told(EcsSource.of(fargate(THIRD)))
+    pieces = evidence_from(EcsSource.of(fargate(THIRD)))
     assert not chunks(pieces)
     assert [each.reason for each in gaps(pieces)] == ["expired"]
 
@@ -612,9 +614,9 @@ def test_a_task_without_an_address_is_known_by_name_and_definition(aws):
     Both together belong to one worker of one cluster.
     """
     ecs(aws, task("SpotInterruption", "Your Spot Task was interrupted.", address=""))
-    assert chunks(told(EcsSource.of(fargate(THIRD))))
+    assert chunks(evidence_from(EcsSource.of(fargate(THIRD))))
     ecs(aws, task("SpotInterruption", "Your Spot Task was interrupted.", address="", definition="other"))
-    assert not chunks(told(EcsSource.of(fargate(THIRD))))
+    assert not chunks(evidence_from(EcsSource.of(fargate(THIRD))))
 
 
 def test_a_task_that_the_cluster_object_stopped_afterwards_is_no_cause(aws):
@@ -622,7 +624,7 @@ def test_a_task_that_the_cluster_object_stopped_afterwards_is_no_cause(aws):
     It stops the tasks of workers that are lost.
     """
     ecs(aws, task("UserInitiated", "Task stopped by user", stopped_s=-20))
-    assert not chunks(told(EcsSource.of(fargate(THIRD))))
+    assert not chunks(evidence_from(EcsSource.of(fargate(THIRD))))
 
 
 def test_tasks_that_failed_to_start_are_told_where_nobody_died(aws):
@@ -631,7 +633,7 @@ def test_tasks_that_failed_to_start_are_told_where_nobody_died(aws):
     """
     reason = "CannotPullContainerError: failed to resolve ref docker.io/daskdev/dask:nope: not found"
     ecs(aws, task("TaskFailedToStart", reason), task("TaskFailedToStart", "of others", definition="other"))
-    pieces = told(EcsSource.of(fargate()))
+    pieces = evidence_from(EcsSource.of(fargate()))
     assert len(chunks(pieces)) == 1
     assert cause_of(pieces) == "cloud.image-pull"
 
@@ -644,8 +646,8 @@ def test_a_forbidden_listing_is_a_gap_with_the_command(aws):
         "__type": "AccessDeniedException",
         "message": "User is not authorized to perform: ecs:ListTasks",
     }
-    aws(ListTasks=Answer(denied, status=400))
-    [gap] = gaps(told(EcsSource.of(fargate(THIRD))))
+    aws(ListTasks=HttpAnswer(denied, status=400))
+    [gap] = gaps(evidence_from(EcsSource.of(fargate(THIRD))))
     assert gap.reason == "forbidden"
     assert ARN in gap.remedy
 
@@ -655,8 +657,10 @@ def test_a_forbidden_listing_is_a_gap_with_the_command(aws):
 
 def cloudwatch(aws, *starts: dict, lines: tuple[str, ...] = ()):
     return aws(
-        FilterLogEvents=Answer({"events": list(starts)}),
-        GetLogEvents=Answer({"events": [{"timestamp": int(NOW * 1000), "message": each} for each in lines]}),
+        FilterLogEvents=HttpAnswer({"events": list(starts)}),
+        GetLogEvents=HttpAnswer(
+            {"events": [{"timestamp": int(NOW * 1000), "message": each} for each in lines]}
+        ),
     )
 
 
@@ -674,10 +678,10 @@ def test_the_log_of_the_last_container_that_started_at_the_address_is_read(aws):
     """
     old, new = "dask-lab/dask-worker/0ld", f"dask-lab/dask-worker/{TASK}"
     server = cloudwatch(aws, start(old, 5000), start(new, 600), lines=("one", "two"))
-    [chunk] = chunks(told(CloudWatchSource.of(fargate(THIRD))))
+    [chunk] = chunks(evidence_from(CloudWatchSource.of(fargate(THIRD))))
     assert chunk.data == b"one\ntwo\n"
-    assert chunk.whose.container == TASK
-    read = [json.loads(each.body) for each in server.asked if operation(each) == "GetLogEvents"]
+    assert chunk.identity.container == TASK
+    read = [json.loads(each.body) for each in server.requests if operation(each) == "GetLogEvents"]
     assert [each["logStreamName"] for each in read] == [new]
 
 
@@ -686,7 +690,7 @@ def test_a_log_group_that_knows_no_such_worker_is_a_gap(aws):
     Nothing found is not nothing written.
     """
     cloudwatch(aws)
-    [gap] = gaps(told(CloudWatchSource.of(fargate(THIRD))))
+    [gap] = gaps(evidence_from(CloudWatchSource.of(fargate(THIRD))))
     assert gap.reason == "never-recorded"
     assert "dask-ecs" in gap.remedy
 
@@ -696,8 +700,8 @@ def test_a_missing_log_group_is_a_gap_with_the_command(aws):
     Groups are deleted with their clusters, and after their retention.
     """
     missing = {"__type": "ResourceNotFoundException", "message": "The specified log group does not exist."}
-    aws(FilterLogEvents=Answer(missing, status=400))
-    [gap] = gaps(told(CloudWatchSource.of(fargate(THIRD))))
+    aws(FilterLogEvents=HttpAnswer(missing, status=400))
+    [gap] = gaps(evidence_from(CloudWatchSource.of(fargate(THIRD))))
     assert gap.reason == "expired"
     assert "filter-log-events" in gap.remedy
 
@@ -708,6 +712,6 @@ def test_the_other_services_are_left_behind_as_well(aws, kind):
     """
     Neither waits for a server that hangs.
     """
-    server = aws(ListTasks=Answer(hangs=True), FilterLogEvents=Answer(hangs=True))
-    assert gave_up(told(kind.of(fargate(THIRD)), budget_s=2.0))
+    server = aws(ListTasks=HttpAnswer(hangs=True), FilterLogEvents=HttpAnswer(hangs=True))
+    assert only_timed_out(evidence_from(kind.of(fargate(THIRD)), budget_s=2.0))
     assert server.is_hanging()

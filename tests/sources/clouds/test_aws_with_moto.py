@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from support.lost_worker import CLUSTER, MACHINE, chunks, gaps, scene, told, victim
+from support.lost_worker import CLUSTER, MACHINE, chunks, evidence_from, gaps, scene, victim
 from workerdiag.sources.clouds.ec2 import Ec2Source
 from workerdiag.sources.clouds.ecs import EcsSource
 from workerdiag.sources.stores.cloudwatch import CloudWatchSource
@@ -67,7 +67,7 @@ def test_a_terminated_instance_is_found_by_the_tags_of_its_cluster(moto):
         TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
     )
     ec2.terminate_instances(InstanceIds=[made["Instances"][0]["InstanceId"]])
-    pieces = told(Ec2Source.of(scene(victim(ADDRESS, when=time.time()), cluster=EC2Cluster())))
+    pieces = evidence_from(Ec2Source.of(scene(victim(ADDRESS, when=time.time()), cluster=EC2Cluster())))
     assert not gaps(pieces)
     [chunk] = chunks(pieces)
     assert b"Client.UserInitiatedShutdown" in chunk.data
@@ -79,7 +79,9 @@ def test_a_cluster_without_stopped_tasks_leaves_a_gap(moto):
     """
     ecs = boto3.client("ecs", region_name=REGION)
     arn = ecs.create_cluster(clusterName="lab")["cluster"]["clusterArn"]
-    [gap] = gaps(told(EcsSource.of(scene(victim(ADDRESS, when=time.time()), cluster=ECSCluster(arn)))))
+    [gap] = gaps(
+        evidence_from(EcsSource.of(scene(victim(ADDRESS, when=time.time()), cluster=ECSCluster(arn))))
+    )
     assert gap.reason == "expired"
 
 
@@ -96,6 +98,8 @@ def test_the_stream_in_which_a_worker_notes_its_address_is_read(moto):
     events = [{"timestamp": now - 5000 + at, "message": line} for at, line in enumerate(lines)]
     logs.put_log_events(logGroupName="dask-ecs", logStreamName=stream, logEvents=events)
     cluster = ECSCluster("arn:aws:ecs:eu-central-1:123456789012:cluster/lab")
-    [chunk] = chunks(told(CloudWatchSource.of(scene(victim(ADDRESS, when=time.time()), cluster=cluster))))
+    [chunk] = chunks(
+        evidence_from(CloudWatchSource.of(scene(victim(ADDRESS, when=time.time()), cluster=cluster)))
+    )
     assert chunk.data.endswith(b"the last words\n")
-    assert chunk.whose.container == "0123"
+    assert chunk.identity.container == "0123"

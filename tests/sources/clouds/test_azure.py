@@ -16,9 +16,20 @@ from ipaddress import ip_address
 
 import pytest
 
-from support.hanging_peers import gave_up, gives_up
-from support.http_server import Answer, Answering, by_last_part
-from support.lost_worker import CLUSTER, MACHINE, cause_of, chunks, gaps, scene, text_in, told, utc, victim
+from support.hanging_peers import gives_up, only_timed_out
+from support.http_server import HttpAnswer, HttpServer, by_last_path_part
+from support.lost_worker import (
+    CLUSTER,
+    MACHINE,
+    cause_of,
+    chunks,
+    evidence_from,
+    gaps,
+    scene,
+    text_in,
+    utc,
+    victim,
+)
 from workerdiag.model.scene import Victim
 from workerdiag.sources.clouds.azure import AzureSource
 
@@ -85,15 +96,15 @@ def azure(monkeypatch, certificate):
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    missing = Answer({"error": {"code": "ResourceNotFound", "message": "was not found"}}, status=404)
+    missing = HttpAnswer({"error": {"code": "ResourceNotFound", "message": "was not found"}}, status=404)
 
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with ExitStack() as servers:
 
-        def start(**answers: Answer) -> Answering:
-            answer = by_last_part({"values": logged(), **answers}, otherwise=missing)
-            return servers.enter_context(Answering(answer, tls=context))
+        def start(**answers: HttpAnswer) -> HttpServer:
+            answer = by_last_path_part({"values": logged(), **answers}, otherwise=missing)
+            return servers.enter_context(HttpServer(answer, tls=context))
 
         yield start
 
@@ -124,17 +135,17 @@ def health(cause: str, title: str) -> dict:
     )
 
 
-def logged(*entries: dict) -> Answer:
-    return Answer({"value": list(entries)})
+def logged(*entries: dict) -> HttpAnswer:
+    return HttpAnswer({"value": list(entries)})
 
 
-def asked(server: Answering, *victims: Victim, budget_s: float = 15.0) -> list:
+def ask_azure(server: HttpServer, *victims: Victim, budget_s: float = 15.0) -> list:
     """
     What Azure says of the *victims*, through a server.
     """
     found = scene(*victims, cluster=AzureVMCluster())
     assert AzureSource.of(found) is not None
-    return told(AzureSource(found, endpoint=server.url), budget_s)
+    return evidence_from(AzureSource(found, endpoint=server.url), budget_s)
 
 
 @pytest.mark.parametrize(
@@ -156,10 +167,10 @@ def test_an_entry_of_the_activity_log_names_the_cause(azure, event, cause):
     """
     Evictions, the platform's own trouble and the calls of users are told apart.
     """
-    pieces = asked(azure(values=logged(event)), DEAD)
+    pieces = ask_azure(azure(values=logged(event)), DEAD)
     assert not gaps(pieces)
     assert cause_of(pieces) == cause
-    assert {each.whose.worker for each in chunks(pieces)} == {ADDRESS}
+    assert {each.identity.worker for each in chunks(pieces)} == {ADDRESS}
     assert b"hunter2" not in text_in(pieces)
 
 
@@ -168,10 +179,10 @@ def test_only_reading_calls_are_made(azure):
     Asking changes nothing.
     """
     server = azure(values=logged())
-    asked(server, DEAD)
-    assert len(server.asked) == 2
-    assert {each.method for each in server.asked} == {"GET"}
-    assert f"resourceGroupName eq '{GROUP}'" in server.asked[0].query["$filter"][0]
+    ask_azure(server, DEAD)
+    assert len(server.requests) == 2
+    assert {each.method for each in server.requests} == {"GET"}
+    assert f"resourceGroupName eq '{GROUP}'" in server.requests[0].query["$filter"][0]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +198,7 @@ def test_what_followed_or_is_of_others_is_no_cause(azure, of_others):
     """
     Order, time, name and kind of an entry must fit.
     """
-    assert not chunks(asked(azure(values=logged(of_others)), DEAD))
+    assert not chunks(ask_azure(azure(values=logged(of_others)), DEAD))
 
 
 def test_a_deallocated_machine_is_told_with_its_priority(azure):
@@ -205,7 +216,7 @@ def test_a_deallocated_machine_is_told_with_its_priority(azure):
             },
         },
     }
-    pieces = asked(azure(**{MACHINE: Answer(machine)}), DEAD)
+    pieces = ask_azure(azure(**{MACHINE: HttpAnswer(machine)}), DEAD)
     [chunk] = chunks(pieces)
     assert b'"priority": "Spot"' in chunk.data
     assert cause_of(pieces) == "cloud.instance-stopped"
@@ -223,7 +234,7 @@ def test_machines_that_could_not_be_made_are_told_where_nobody_died(azure):
         status={"value": "Failed"},
         properties={"statusMessage": message},
     )
-    assert cause_of(asked(azure(values=logged(failed)))) == "cloud.no-capacity"
+    assert cause_of(ask_azure(azure(values=logged(failed)))) == "cloud.no-capacity"
 
 
 def test_nothing_is_asked_of_clusters_elsewhere():
@@ -236,16 +247,16 @@ def test_nothing_is_asked_of_clusters_elsewhere():
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Answer({"error": {"code": "AuthorizationFailed", "message": "no"}}, status=403), "forbidden"),
-        (Answer({"error": {"code": "ServerBusy", "message": "busy"}}, status=503), "unreachable"),
-        (Answer(b"\x00<garbage"), "malformed"),
+        (HttpAnswer({"error": {"code": "AuthorizationFailed", "message": "no"}}, status=403), "forbidden"),
+        (HttpAnswer({"error": {"code": "ServerBusy", "message": "busy"}}, status=503), "unreachable"),
+        (HttpAnswer(b"\x00<garbage"), "malformed"),
     ],
 )
 def test_refusals_and_garbage_are_gaps_with_the_command_to_type(azure, answer, reason):
     """
     What could not be asked is said, and how a person would ask.
     """
-    found = gaps(asked(azure(values=answer), DEAD))
+    found = gaps(ask_azure(azure(values=answer), DEAD))
     assert found[0].reason == reason
     assert found[0].remedy.startswith(f"az monitor activity-log list --resource-group {GROUP}")
 
@@ -255,8 +266,8 @@ def test_a_server_that_hangs_is_left_behind(azure):
     """
     The source ends by itself, while the server hangs, and says so.
     """
-    server = azure(values=Answer(hangs=True))
-    assert gave_up(asked(server, DEAD, budget_s=2.0))
+    server = azure(values=HttpAnswer(hangs=True))
+    assert only_timed_out(ask_azure(server, DEAD, budget_s=2.0))
     assert server.is_hanging()
 
 
@@ -265,5 +276,5 @@ def test_without_the_sdk_the_gap_names_the_extra(azure, monkeypatch):
     It is imported where it is used, and missed in words.
     """
     monkeypatch.setitem(sys.modules, "azure.mgmt.monitor", None)
-    [gap] = gaps(asked(azure(), DEAD))
+    [gap] = gaps(ask_azure(azure(), DEAD))
     assert (gap.reason, gap.remedy) == ("not-installed", "pip install 'workerdiag[azure]'")

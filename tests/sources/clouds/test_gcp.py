@@ -12,9 +12,20 @@ from contextlib import ExitStack
 
 import pytest
 
-from support.hanging_peers import gave_up, gives_up
-from support.http_server import Answer, Answering, by_last_part
-from support.lost_worker import CLUSTER, MACHINE, cause_of, chunks, gaps, oom_kill, scene, told, utc, victim
+from support.hanging_peers import gives_up, only_timed_out
+from support.http_server import HttpAnswer, HttpServer, by_last_path_part
+from support.lost_worker import (
+    CLUSTER,
+    MACHINE,
+    cause_of,
+    chunks,
+    evidence_from,
+    gaps,
+    oom_kill,
+    scene,
+    utc,
+    victim,
+)
 from workerdiag.model.scene import Victim
 from workerdiag.sources.clouds.gcp import GcpSource
 
@@ -71,7 +82,9 @@ def gcp(monkeypatch, key):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with ExitStack() as servers:
-        yield lambda **answers: servers.enter_context(Answering(by_last_part(answers, otherwise=listed())))
+        yield lambda **answers: servers.enter_context(
+            HttpServer(by_last_path_part(answers, otherwise=listed()))
+        )
 
 
 def operation(kind: str, *, ago_s: float = 5.0, name: str = MACHINE, user: str = "system", **more) -> dict:
@@ -92,17 +105,17 @@ def operation(kind: str, *, ago_s: float = 5.0, name: str = MACHINE, user: str =
     }
 
 
-def listed(*operations: dict) -> Answer:
-    return Answer({"kind": "compute#operationList", "id": "x", "items": list(operations)})
+def listed(*operations: dict) -> HttpAnswer:
+    return HttpAnswer({"kind": "compute#operationList", "id": "x", "items": list(operations)})
 
 
-def asked(server: Answering, *victims: Victim, cluster: object = None, budget_s: float = 15.0) -> list:
+def ask_gcp(server: HttpServer, *victims: Victim, cluster: object = None, budget_s: float = 15.0) -> list:
     """
     What Compute Engine says of the *victims*, through a server.
     """
     found = scene(*victims, cluster=cluster)
     assert GcpSource.of(found) is not None
-    return told(GcpSource(found, endpoint=server.url), budget_s)
+    return evidence_from(GcpSource(found, endpoint=server.url), budget_s)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +135,9 @@ def test_an_operation_that_ended_the_machine_names_the_cause(gcp, kind, user, ca
     System events and the calls of users are told apart by their types.
     """
     server = gcp(operations=listed(operation(kind, user=user)))
-    pieces = asked(server, DEAD, cluster=GCPCluster())
+    pieces = ask_gcp(server, DEAD, cluster=GCPCluster())
     assert cause_of(pieces) == cause
-    assert {each.whose.worker for each in chunks(pieces)} == {ADDRESS}
+    assert {each.identity.worker for each in chunks(pieces)} == {ADDRESS}
 
 
 def test_only_reading_calls_are_made(gcp):
@@ -132,8 +145,8 @@ def test_only_reading_calls_are_made(gcp):
     Asking changes nothing.
     """
     server = gcp(operations=listed(operation("stop")))
-    asked(server, DEAD, cluster=GCPCluster())
-    requests = [each for each in server.asked if each.path.startswith("/compute/")]
+    ask_gcp(server, DEAD, cluster=GCPCluster())
+    requests = [each for each in server.requests if each.path.startswith("/compute/")]
     assert requests
     assert {each.method for each in requests} == {"GET"}
     assert requests[0].query["filter"] == [f'targetLink eq ".*/instances/({MACHINE})"']
@@ -153,7 +166,7 @@ def test_what_followed_or_is_of_others_is_no_cause(gcp, of_others):
     """
     Order, time, name and type of an operation must fit.
     """
-    assert not chunks(asked(gcp(operations=listed(of_others)), DEAD, cluster=GCPCluster()))
+    assert not chunks(ask_gcp(gcp(operations=listed(of_others)), DEAD, cluster=GCPCluster()))
 
 
 def test_the_console_tells_what_the_kernel_did_then(gcp):
@@ -163,11 +176,11 @@ def test_the_console_tells_what_the_kernel_did_then(gcp):
     text = f"{oom_kill(100.0, 11)}\r\ndask kernel: {oom_kill(3590.0, 22)}"
     server = gcp(
         **{
-            MACHINE: Answer({"name": MACHINE, "status": "RUNNING", "lastStartTimestamp": utc(3600)}),
-            "serialPort": Answer({"contents": text, "start": "0", "next": "9"}),
+            MACHINE: HttpAnswer({"name": MACHINE, "status": "RUNNING", "lastStartTimestamp": utc(3600)}),
+            "serialPort": HttpAnswer({"contents": text, "start": "0", "next": "9"}),
         }
     )
-    pieces = asked(server, DEAD, cluster=GCPCluster())
+    pieces = ask_gcp(server, DEAD, cluster=GCPCluster())
     [chunk] = chunks(pieces)
     assert b"process 11" not in chunk.data
     assert cause_of(pieces) == "kernel.oom-killer"
@@ -180,7 +193,7 @@ def test_machines_that_could_not_be_made_are_told_where_nobody_died(gcp):
     code = "ZONE_RESOURCE_POOL_EXHAUSTED"
     message = f"The zone 'projects/{PROJECT}/zones/{ZONE}' does not have enough resources available to fulfill the request."
     failed = operation("insert", error={"errors": [{"code": code, "message": message}]})
-    assert cause_of(asked(gcp(operations=listed(failed)), cluster=GCPCluster())) == "cloud.no-capacity"
+    assert cause_of(ask_gcp(gcp(operations=listed(failed)), cluster=GCPCluster())) == "cloud.no-capacity"
 
 
 def test_an_internal_host_name_is_enough_to_ask(gcp):
@@ -189,7 +202,7 @@ def test_an_internal_host_name_is_enough_to_ask(gcp):
     """
     host = f"vm-7.{ZONE}.c.{PROJECT}.internal"
     server = gcp(operations=listed(operation("compute.instances.preempted", name="vm-7")))
-    assert chunks(asked(server, victim(f"tcp://{host}:1", name=None)))
+    assert chunks(ask_gcp(server, victim(f"tcp://{host}:1", name=None)))
 
 
 def test_nothing_is_asked_of_clusters_elsewhere():
@@ -202,17 +215,17 @@ def test_nothing_is_asked_of_clusters_elsewhere():
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Answer({"error": {"code": 403, "message": "Required permission"}}, status=403), "forbidden"),
-        (Answer({"error": {"code": 404, "message": "The project was not found"}}, status=404), "expired"),
-        (Answer({"error": {"code": 503, "message": "backend"}}, status=503), "unreachable"),
-        (Answer(b"\x00<garbage"), "malformed"),
+        (HttpAnswer({"error": {"code": 403, "message": "Required permission"}}, status=403), "forbidden"),
+        (HttpAnswer({"error": {"code": 404, "message": "The project was not found"}}, status=404), "expired"),
+        (HttpAnswer({"error": {"code": 503, "message": "backend"}}, status=503), "unreachable"),
+        (HttpAnswer(b"\x00<garbage"), "malformed"),
     ],
 )
 def test_refusals_and_garbage_are_gaps_with_the_command_to_type(gcp, answer, reason):
     """
     What could not be asked is said, and how a person would ask.
     """
-    found = gaps(asked(gcp(operations=answer), DEAD, cluster=GCPCluster()))
+    found = gaps(ask_gcp(gcp(operations=answer), DEAD, cluster=GCPCluster()))
     assert found[0].reason == reason
     assert found[0].remedy.startswith(f"gcloud compute operations list --project={PROJECT} --zones={ZONE}")
 
@@ -222,8 +235,8 @@ def test_a_server_that_hangs_is_left_behind(gcp):
     """
     The source ends by itself, while the server hangs, and says so.
     """
-    server = gcp(operations=Answer(hangs=True))
-    assert gave_up(asked(server, DEAD, cluster=GCPCluster(), budget_s=2.0))
+    server = gcp(operations=HttpAnswer(hangs=True))
+    assert only_timed_out(ask_gcp(server, DEAD, cluster=GCPCluster(), budget_s=2.0))
     assert server.is_hanging()
 
 
@@ -232,5 +245,5 @@ def test_without_the_sdk_the_gap_names_the_extra(gcp, monkeypatch):
     It is imported where it is used, and missed in words.
     """
     monkeypatch.setitem(sys.modules, "google.cloud.compute_v1", None)
-    [gap] = gaps(asked(gcp(), DEAD, cluster=GCPCluster()))
+    [gap] = gaps(ask_gcp(gcp(), DEAD, cluster=GCPCluster()))
     assert (gap.reason, gap.remedy) == ("not-installed", "pip install 'workerdiag[gcp]'")

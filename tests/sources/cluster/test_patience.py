@@ -7,54 +7,57 @@ from __future__ import annotations
 import asyncio
 
 from workerdiag.sources.cluster import exit_wait
-from workerdiag.sources.cluster.queries import Record
+from workerdiag.sources.cluster.queries import ServerLogRecord
 
-BEFORE = [Record(0.0, "INFO", "distributed.nanny - INFO - Start Nanny at: 'tcp://10.0.0.4:4001'")]
-TOLD = [*BEFORE, Record(1.0, "INFO", "distributed.nanny - INFO - Worker process 7012 exited with status 3")]
+BEFORE = [ServerLogRecord(0.0, "INFO", "distributed.nanny - INFO - Start Nanny at: 'tcp://10.0.0.4:4001'")]
+TOLD = [
+    *BEFORE,
+    ServerLogRecord(1.0, "INFO", "distributed.nanny - INFO - Worker process 7012 exited with status 3"),
+]
 
 
-def asked(
-    *answers: list[Record], pids: tuple[int, ...] = (7012,), within_s: float = 10.0
-) -> tuple[list[Record], int]:
+def ask_until(
+    *answers: list[ServerLogRecord], pids: tuple[int, ...] = (7012,), within_s: float = 10.0
+) -> tuple[list[ServerLogRecord], int]:
     """
     What comes out, and how many questions that took, when the log reads so each time.
     """
     waiting = list(answers)
     count = 0
 
-    async def read() -> list[Record]:
+    async def read() -> list[ServerLogRecord]:
         nonlocal count
         count += 1
         return waiting.pop(0) if len(waiting) > 1 else waiting[0]
 
-    return list(asyncio.run(exit_wait.when_told(read, pids, within_s=within_s))), count
+    return list(asyncio.run(exit_wait.wait_for_exits(read, pids, within_s=within_s))), count
 
 
 def test_an_exit_that_is_noted_late_is_waited_for():
     """
     KilledWorker can be caught before the nanny knows how the process ended.
     """
-    assert asked(BEFORE, BEFORE, TOLD) == (TOLD, 3)
+    assert ask_until(BEFORE, BEFORE, TOLD) == (TOLD, 3)
 
 
 def test_an_exit_that_is_noted_costs_no_wait():
     """
     One question is enough where the answer is there.
     """
-    assert asked(TOLD) == (TOLD, 1)
+    assert ask_until(TOLD) == (TOLD, 1)
 
 
 def test_without_a_process_to_hear_of_there_is_no_wait():
     """
     Where nobody is known to have died, the log is read once.
     """
-    assert asked(BEFORE, pids=()) == (BEFORE, 1)
+    assert ask_until(BEFORE, pids=()) == (BEFORE, 1)
 
 
 def test_patience_ends_with_the_time_there_is():
     """
     A process that exited with 0 is never noted, and a short budget is kept.
     """
-    records, count = asked(BEFORE, within_s=0.0)
+    records, count = ask_until(BEFORE, within_s=0.0)
 
     assert (records, count) == (BEFORE, 1)

@@ -12,19 +12,19 @@ import pytest
 
 from support.hanging_peers import gives_up
 from workerdiag import explain, load_rulebook
-from workerdiag.model.event_topics import OWN_TOPICS, scheduler_topics
-from workerdiag.model.evidence import Event, Gap, Identity, LogChunk, Looked, MemoryReading
+from workerdiag.model.event_topics import SOURCE_TOPICS, scheduler_topics
+from workerdiag.model.evidence import Event, Gap, Identity, Inspected, LogChunk, MemoryReading
 from workerdiag.model.rules import EventSign
 from workerdiag.model.scene import Victim
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.environment import of_differing, of_settings, of_versions
-from workerdiag.sources.cluster.evidence import flat, of_events, of_workers
-from workerdiag.sources.cluster.logs import of_records, shares_its_log
-from workerdiag.sources.cluster.queries import Record
-from workerdiag.sources.cluster.selection import nannies_to_ask, recently_dead, removals
-from workerdiag.sources.cluster.state import Standing
-from workerdiag.sources.cluster.tasks import task_states
-from workerdiag.sources.scene import vouched
+from workerdiag.sources.cluster.environment import setting_events, version_conflict_events, version_events
+from workerdiag.sources.cluster.evidence import event_evidence, flatten_fields, worker_state_events
+from workerdiag.sources.cluster.logs import records_chunk, shares_log
+from workerdiag.sources.cluster.queries import ServerLogRecord
+from workerdiag.sources.cluster.selection import find_removals, recently_dead, select_nannies
+from workerdiag.sources.cluster.state import ClusterState
+from workerdiag.sources.cluster.tasks import task_state_events
+from workerdiag.sources.scene import without_unknown_nannies
 
 NOW = 1_795_281_103.0
 DEAD, ALIVE, NANNY = "tcp://10.0.0.4:1001", "tcp://10.0.0.4:1002", "tcp://10.0.0.4:9001"
@@ -56,7 +56,7 @@ def standing(workers, *, now=NOW, **counts):
     """
     A cluster of these workers.
     """
-    return Standing(workers=workers, counts=counts, now=now)
+    return ClusterState(workers=workers, counts=counts, now=now)
 
 
 class Scheduler:
@@ -112,14 +112,14 @@ class Client:
         return asyncio.run(asyncio.wait_for(function(), callback_timeout))
 
 
-def asked(client, *about, budget_s=2.0):
+def collect(client, *about, budget_s=2.0):
     """
     The evidence of one round.
     """
     return list(ClusterSource(client, about=about).collect(budget_s=budget_s))
 
 
-def of(kind, evidence):
+def of_kind(kind, evidence):
     """
     The evidence of one kind.
     """
@@ -135,7 +135,7 @@ def test_only_what_is_needed_is_asked():
             "workers": {f"tcp://10.0.1.{n}:1": WELL | {"nanny": f"tcp://10.0.1.{n}:2"} for n in range(200)}
         }
     )
-    asked(client, Identity(worker=DEAD, nanny=NANNY))
+    collect(client, Identity(worker=DEAD, nanny=NANNY))
     names = [name for name, _ in client.scheduler.asked]
     assert set(names) <= {"events", "identity", "broadcast", "logs", "versions", "get_task_prefix_states"}
     nannies, versions = (workers for name, workers in client.scheduler.asked if name == "broadcast")
@@ -150,7 +150,7 @@ def test_the_topics_that_rules_refer_to_are_asked_for():
     book = load_rulebook(packs=False)
     signs = [sign for cause in book.causes for sign in (*cause.signs, *cause.against)]
     topics = {topic for sign in signs if isinstance(sign, EventSign) for topic in sign.topic.split("|")}
-    anyhow = OWN_TOPICS | {"all", "worker", ".*"}
+    anyhow = SOURCE_TOPICS | {"all", "worker", ".*"}
     client = Client()
     explain(client=client, rulebook=book)
     assert topics - anyhow <= set(scheduler_topics(book))
@@ -166,7 +166,7 @@ def test_without_a_python_like_ours_no_code_is_sent():
     """
     client = Client()
     client.run_on_scheduler = lambda *_: pytest.fail("sent code")
-    states = [each.fields for each in of(Event, asked(client)) if each.topic == "task-state"]
+    states = [each.fields for each in of_kind(Event, collect(client)) if each.topic == "task-state"]
     assert states == [{"state": "memory", "count": 3}]
 
 
@@ -175,16 +175,18 @@ def test_each_refusal_is_a_gap_and_the_rest_is_still_asked():
     One handler that is forbidden, or fails, costs its own answer only.
     """
     forbidden = ValueError("The 'logs' handler has been explicitly disallowed in Scheduler")
-    evidence = asked(Client(logs=forbidden, get_task_prefix_states=KeyError("x"), broadcast=OSError("gone")))
-    assert [(each.source, each.reason) for each in of(Gap, evidence)] == [
+    evidence = collect(
+        Client(logs=forbidden, get_task_prefix_states=KeyError("x"), broadcast=OSError("gone"))
+    )
+    assert [(each.source, each.reason) for each in of_kind(Gap, evidence)] == [
         ("scheduler events", "expired"),
         ("scheduler log", "forbidden"),
         ("task states", "unreachable"),
         ("scheduler: worker versions", "unreachable"),
         (f"nanny log of {NANNY}", "unreachable"),
     ]
-    assert all(each.detail and each.remedy for each in of(Gap, evidence))
-    assert {each.place for each in of(Looked, evidence)} == {"scheduler events", "worker states"}
+    assert all(each.detail and each.remedy for each in of_kind(Gap, evidence))
+    assert {each.place for each in of_kind(Inspected, evidence)} == {"scheduler events", "worker states"}
 
 
 @gives_up
@@ -198,7 +200,7 @@ def test_a_scheduler_that_does_not_answer_is_left_alone():
 
     client = Client()
     client.scheduler = SimpleNamespace(versions=never)
-    evidence = asked(client, budget_s=0.5)
+    evidence = collect(client, budget_s=0.5)
     assert [(each.source, each.reason) for each in evidence] == [
         ("scheduler: scheduler versions", "timed-out")
     ]
@@ -210,10 +212,10 @@ def test_a_broken_client_is_a_gap_whatever_it_raises():
     """
     client = Client()
     client.sync = lambda *_, **__: 1 / 0
-    assert [each.reason for each in asked(client)] == ["malformed"]
+    assert [each.reason for each in collect(client)] == ["malformed"]
     client.status = "closed"
-    assert [each.reason for each in asked(client)] == ["unreachable"]
-    assert [each.reason for each in asked(object())] == ["unreachable"]
+    assert [each.reason for each in collect(client)] == ["unreachable"]
+    assert [each.reason for each in collect(object())] == ["unreachable"]
 
 
 def test_a_silent_scheduler_s_local_servers_are_read_in_this_process():
@@ -225,7 +227,7 @@ def test_a_silent_scheduler_s_local_servers_are_read_in_this_process():
     client = Client()
     client.status = "closed"
     client.cluster = SimpleNamespace(workers={0: nanny(), 1: nanny()}, scheduler=object())
-    (chunk,) = of(LogChunk, asked(client))
+    (chunk,) = of_kind(LogChunk, collect(client))
     assert chunk.data.decode() == (
         "1970-01-01 00:00:01,000 - distributed.nanny - INFO - first\n"
         "1970-01-01 00:00:02,000 - distributed.nanny - INFO - second\n"
@@ -239,9 +241,9 @@ def test_a_nanny_log_without_its_usual_level_shows_nothing_by_silence():
     quiet = Client(broadcast=lambda workers, **_: {workers[0]: ((NOW, "WARNING", "x"),)})
     full = Client(broadcast=lambda msg, workers, **_: {workers[0]: ((NOW, "INFO", "x"),) * msg["n"]})
     for client, reason in ((quiet, "never-recorded"), (full, "expired")):
-        evidence = asked(client)
-        assert "nanny log" not in {each.place for each in of(Looked, evidence)}
-        assert reason in [each.reason for each in of(Gap, evidence) if each.source.startswith("nanny")]
+        evidence = collect(client)
+        assert "nanny log" not in {each.place for each in of_kind(Inspected, evidence)}
+        assert reason in [each.reason for each in of_kind(Gap, evidence) if each.source.startswith("nanny")]
 
 
 def test_times_in_logs_are_told_in_utc():
@@ -253,21 +255,23 @@ def test_times_in_logs_are_told_in_utc():
         "distributed.nanny - INFO - no time",
         "INFO of my own format",
     ]
-    chunk = of_records("n", [Record(NOW, "INFO", line) for line in lines], stream="nanny", whose=Identity())
+    chunk = records_chunk(
+        "n", [ServerLogRecord(NOW, "INFO", line) for line in lines], stream="nanny", identity=Identity()
+    )
     assert chunk.data.decode().splitlines() == [
         "2026-11-21 17:11:43,000 - distributed.nanny.memory - INFO - local time",
         "second line",
         "2026-11-21 17:11:43,000 - distributed.nanny - INFO - no time",
         "2026-11-21 17:11:43,000 - distributed.nanny - INFO - INFO of my own format",
     ]
-    assert of_records("n", [], stream="nanny", whose=Identity()) is None
+    assert records_chunk("n", [], stream="nanny", identity=Identity()) is None
 
 
 def test_events_are_flat_and_bounded():
     """
     Collections become text with a count; pickled bytes are left out.
     """
-    fields = flat(
+    fields = flatten_fields(
         {
             "processing-tasks": {f"t-{n:04}" for n in range(500)},
             "keys": ("a", 1),
@@ -279,7 +283,7 @@ def test_events_are_flat_and_bounded():
     assert fields["processing"].split(", ") == [f"t-{n:04}" for n in range(20)]
     assert fields["processing_count"] == 500
     assert (fields["keys"], fields["keys_count"], fields["n"], "b" in fields) == ("a, 1", 2, 1, False)
-    assert flat({"text": "x" * 10**6}).keys() == {"text"}
+    assert flatten_fields({"text": "x" * 10**6}).keys() == {"text"}
 
 
 def test_events_carry_whose_they_are():
@@ -287,22 +291,22 @@ def test_events_carry_whose_they_are():
     By topic, by field, one for each worker of a list; with what else is known of that worker.
     """
     known = {DEAD: Identity(worker=DEAD, nanny=NANNY)}
-    (event, reading) = of_events(
+    (event, reading) = event_evidence(
         "worker-restart-memory", [(NOW, {"worker": DEAD, "pid": 7, "rss": 99})], known
     )
     assert isinstance(reading, MemoryReading)
-    assert (event.whose.pid, event.whose.nanny, reading.rss_bytes) == (7, NANNY, 99)
+    assert (event.identity.pid, event.identity.nanny, reading.rss_bytes) == (7, NANNY, 99)
     late = {"action": "worker-ttl-timed-out", "workers": {DEAD, ALIVE}, "ttl": 300}
-    assert {each.whose.worker for each in of_events("scheduler", [(NOW, late)], {})} == {DEAD, ALIVE}
+    assert {each.identity.worker for each in event_evidence("scheduler", [(NOW, late)], {})} == {DEAD, ALIVE}
     hard = {
         "worker": DEAD,
         "traceback_text": "  File x\n",
         "exception_text": "InvalidTaskState",
         "exception": b"x",
     }
-    (event, chunk) = of_events("worker-fail-hard", [(NOW, hard)], {})
-    assert (chunk.stream, chunk.whose.worker, b"InvalidTaskState" in chunk.data) == ("worker", DEAD, True)
-    (event,) = of_events("mine", [(NOW, "any message")], {})
+    (event, chunk) = event_evidence("worker-fail-hard", [(NOW, hard)], {})
+    assert (chunk.stream, chunk.identity.worker, b"InvalidTaskState" in chunk.data) == ("worker", DEAD, True)
+    (event,) = event_evidence("mine", [(NOW, "any message")], {})
     assert event.fields == {"message": "any message"}
 
 
@@ -315,12 +319,12 @@ def test_workers_that_are_well_are_only_told_of_in_small_clusters():
     workers[addresses[0]]["status"] = "paused"
     workers[addresses[1]]["metrics"] = {"memory": 90}
     workers[addresses[2]]["last_seen"] = NOW - 400
-    told = list(of_workers(standing(workers), known={}))
-    assert [each.whose.worker for each in told] == addresses[:3]
+    told = list(worker_state_events(standing(workers), known={}))
+    assert [each.identity.worker for each in told] == addresses[:3]
     assert told[0].fields["status"] == "paused"
     assert told[1].fields["memory_bytes"] == 90
     assert told[2].fields["seconds_since_heartbeat"] == 400
-    assert len(list(of_workers(standing({ALIVE: WELL}, now=None), known={}))) == 1
+    assert len(list(worker_state_events(standing({ALIVE: WELL}, now=None), known={}))) == 1
 
 
 def test_the_dead_are_those_in_question_then_those_lost_lately():
@@ -334,10 +338,10 @@ def test_the_dead_are_those_in_question_then_those_lost_lately():
         gone("tcp://h:4", NOW - 60, tasks=()),
         gone(),
     ]
-    found = recently_dead(removals(entries), [Identity(worker=DEAD, pid=1)], now=NOW)
+    found = recently_dead(find_removals(entries), [Identity(worker=DEAD, pid=1)], now=NOW)
     assert [each.worker for each in found] == [DEAD, "tcp://h:4", "tcp://h:1", "tcp://h:3"]
     assert found[0].pid == 1
-    assert [each.worker for each in recently_dead(removals(entries), [], now=NOW)] == [
+    assert [each.worker for each in recently_dead(find_removals(entries), [], now=NOW)] == [
         DEAD,
         "tcp://h:4",
         "tcp://h:3",
@@ -351,9 +355,9 @@ def test_nannies_near_the_dead_are_asked_first():
     workers = {f"tcp://10.0.0.{n}:1": WELL | {"nanny": f"tcp://10.0.0.{n}:9"} for n in range(1, 9)}
     workers["tcp://10.0.0.4:2"] = WELL | {"nanny": "tcp://10.0.0.4:8"}
     entries = [gone(), (NOW + 1, {"action": "add-worker", "worker": "tcp://10.0.0.4:2"})]
-    found = nannies_to_ask([Identity(worker=DEAD)], workers, entries)
+    found = select_nannies([Identity(worker=DEAD)], workers, entries)
     assert (found[:2], len(found)) == (["tcp://10.0.0.4:8", "tcp://10.0.0.4:9"], 4)
-    assert nannies_to_ask([Identity(worker=DEAD, nanny=NANNY)], workers, entries) == [NANNY]
+    assert select_nannies([Identity(worker=DEAD, nanny=NANNY)], workers, entries) == [NANNY]
 
 
 def test_only_nannies_on_hosts_of_workers_are_asked():
@@ -364,22 +368,22 @@ def test_only_nannies_on_hosts_of_workers_are_asked():
     anywhere = Identity(worker="tcp://10.9.9.9:1", nanny="tcp://10.9.9.9:22")
     hidden = Identity(worker=DEAD, nanny="tcp://169.254.169.254:80")
 
-    assert nannies_to_ask([anywhere, hidden], workers, [gone()]) == [NANNY]
-    assert nannies_to_ask([anywhere], {}, [gone()]) == []
-    assert nannies_to_ask([Identity(worker=DEAD, nanny=NANNY)], {}, [gone()]) == [NANNY]
+    assert select_nannies([anywhere, hidden], workers, [gone()]) == [NANNY]
+    assert select_nannies([anywhere], {}, [gone()]) == []
+    assert select_nannies([Identity(worker=DEAD, nanny=NANNY)], {}, [gone()]) == [NANNY]
 
 
 def test_a_nanny_counts_only_where_the_scheduler_tells_of_its_host():
     """
     Platforms are asked through nannies as well.
     """
-    told = of_events("all", [gone()], {})
-    known = Victim(whose=Identity(worker=DEAD, nanny=NANNY, host="10.0.0.4"))
-    strange = Victim(whose=Identity(worker="tcp://10.9.9.9:1", nanny="tcp://10.9.9.9:22", host="10.9.9.9"))
+    told = event_evidence("all", [gone()], {})
+    known = Victim(identity=Identity(worker=DEAD, nanny=NANNY, host="10.0.0.4"))
+    strange = Victim(identity=Identity(worker="tcp://10.9.9.9:1", nanny="tcp://10.9.9.9:22", host="10.9.9.9"))
 
-    assert vouched([known, strange], told) == (
+    assert without_unknown_nannies([known, strange], told) == (
         known,
-        Victim(whose=Identity(worker="tcp://10.9.9.9:1", host="10.9.9.9")),
+        Victim(identity=Identity(worker="tcp://10.9.9.9:1", host="10.9.9.9")),
     )
 
 
@@ -387,9 +391,9 @@ def test_a_log_of_several_nannies_is_nobody_s():
     """
     Nannies of one process write to one log, so its lines are told apart by pid alone.
     """
-    assert shares_its_log(NANNY, [], {"tcp://10.0.0.4:9002"})
-    assert not shares_its_log(NANNY, [], {NANNY, "tcp://10.0.0.5:9002", None})
-    assert shares_its_log(NANNY, [Record(NOW, "INFO", "Start Nanny at: 'tcp://10.0.0.4:9003'")], {NANNY})
+    assert shares_log(NANNY, [], {"tcp://10.0.0.4:9002"})
+    assert not shares_log(NANNY, [], {NANNY, "tcp://10.0.0.5:9002", None})
+    assert shares_log(NANNY, [ServerLogRecord(NOW, "INFO", "Start Nanny at: 'tcp://10.0.0.4:9003'")], {NANNY})
 
 
 def test_the_states_of_tasks_are_told_with_the_most_suspicious_example():
@@ -407,7 +411,7 @@ def test_the_states_of_tasks_are_told_with_the_most_suspicious_example():
         "states": {"no-worker": 3, "memory": 0, "forgotten": 9},
         "tasks": [task, task | {"key": "b", "suspicious": 2}],
     }
-    (event,) = task_states(reply)
+    (event,) = task_state_events(reply)
     assert event.fields == {
         "state": "no-worker",
         "count": 3,
@@ -437,7 +441,7 @@ def test_versions_and_settings_of_the_scheduler_come_without_another_question():
         return inside
 
     client.run_on_scheduler = run_on_scheduler
-    events = {each.topic: each.fields for each in of(Event, asked(client))}
+    events = {each.topic: each.fields for each in of_kind(Event, collect(client))}
     assert events["versions"] == {"of": "scheduler", "address": Scheduler.address, **PACKAGES}
     assert events["configuration"] == {
         "of": "scheduler",
@@ -453,7 +457,7 @@ def test_versions_that_differ_are_told_with_who_has_which():
     """
     other = PACKAGES | {"cloudpickle": "3.0.0", "numpy": "1.26.0"}
     inside = {"worker_versions": [(2, PACKAGES), (1, other)], "client_versions": [(1, PACKAGES)]}
-    (event,) = of_differing({"packages": PACKAGES | {"numpy": None}}, inside)
+    (event,) = version_conflict_events({"packages": PACKAGES | {"numpy": None}}, inside)
     assert event.fields == {
         "of": "differing",
         "packages": "cloudpickle, numpy",
@@ -463,7 +467,7 @@ def test_versions_that_differ_are_told_with_who_has_which():
         "months_apart": 0,
     }
     assert not list(
-        of_differing({"packages": PACKAGES | {"numpy": "9"}}, {"worker_versions": [(2, PACKAGES)]})
+        version_conflict_events({"packages": PACKAGES | {"numpy": "9"}}, {"worker_versions": [(2, PACKAGES)]})
     )
 
 
@@ -474,4 +478,8 @@ def test_a_scheduler_that_tells_no_versions_is_no_problem(inside):
     """
     There is nothing to tell then.
     """
-    assert not [*of_differing({}, inside), *of_settings(inside, "x"), *of_versions({"packages": 1}, "x")]
+    assert not [
+        *version_conflict_events({}, inside),
+        *setting_events(inside, "x"),
+        *version_events({"packages": 1}, "x"),
+    ]

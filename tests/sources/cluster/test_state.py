@@ -17,15 +17,25 @@ import cloudpickle
 import pytest
 
 from workerdiag import load_rulebook
-from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, LogChunk, Looked
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, Inspected, LogChunk
 from workerdiag.pipeline import diagnose
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.environment import of_cluster, of_differing, with_versions
-from workerdiag.sources.cluster.evidence import of_events, of_workers
-from workerdiag.sources.cluster.selection import Removal, left_at_once, told_to_close
-from workerdiag.sources.cluster.snapshot import MOST_MEMBERS, _looker, events_of, look_at_topic, look_inside
-from workerdiag.sources.cluster.state import Standing, told
-from workerdiag.sources.cluster.tasks import task_states
+from workerdiag.sources.cluster.environment import (
+    cluster_object_events,
+    version_conflict_events,
+    with_worker_versions,
+)
+from workerdiag.sources.cluster.evidence import event_evidence, worker_state_events
+from workerdiag.sources.cluster.selection import Removal, count_left_at_once, was_asked_to_close
+from workerdiag.sources.cluster.snapshot import (
+    MAX_MEMBERS,
+    _snapshot_function,
+    look_at_topic,
+    snapshot_events,
+    take_snapshot,
+)
+from workerdiag.sources.cluster.state import ClusterState, state_events
+from workerdiag.sources.cluster.tasks import task_state_events
 
 NOW = 1_795_281_103.0
 ONE, TWO = "tcp://10.0.0.4:1001", "tcp://10.0.0.5:1001"
@@ -65,11 +75,11 @@ def judged(standing, *, silent=(), others=()):
     """
     evidence = [
         *others,
-        *told(standing, silent=silent, known={}),
-        *of_workers(standing, silent=silent, known={}),
-        Looked(place="worker states"),
-        Looked(place="task states"),
-        Looked(place="scheduler events"),
+        *state_events(standing, silent=silent, known={}),
+        *worker_state_events(standing, silent=silent, known={}),
+        Inspected(place="worker states"),
+        Inspected(place="task states"),
+        Inspected(place="scheduler events"),
     ]
     return diagnose(evidence, BOOK)
 
@@ -78,7 +88,7 @@ def test_work_without_any_worker_is_a_standstill_for_sure():
     """
     Tasks wait, nobody is there to run them, nobody died: nothing else has to be seen.
     """
-    found = judged(Standing(workers={}, counts={"states": {"queued": 3}}, now=NOW))
+    found = judged(ClusterState(workers={}, counts={"states": {"queued": 3}}, now=NOW))
     assert (found.outcome, found.top.id) == ("explained", "standstill.no-workers")
     assert found.top.probability > 0.95
 
@@ -89,7 +99,7 @@ def test_a_worker_that_closed_on_an_order_is_not_lost(reason, ordered):
     It announced why it closes; the scheduler alone calls that removal unexpected.
     """
     entries = [(NOW, {"action": "closing-worker", "reason": reason}), (NOW, {"action": "remove-worker"})]
-    assert told_to_close(entries) is ordered
+    assert was_asked_to_close(entries) is ordered
 
 
 def test_a_worker_that_left_as_soon_as_it_came_is_counted():
@@ -102,14 +112,14 @@ def test_a_worker_that_left_as_soon_as_it_came_is_counted():
         Removal(worker="tcp://h:1", when=NOW + 60, expected=False, tasks=frozenset()),
         Removal(worker="tcp://h:2", when=NOW + 2.1, expected=True, tasks=frozenset()),
     ]
-    assert left_at_once(entries, lost) == 1
+    assert count_left_at_once(entries, lost) == 1
 
 
 def test_no_worker_and_no_work_is_none():
     """
     An idle cluster that scaled down to nothing is well.
     """
-    found = judged(Standing(workers={}, counts={"states": {"memory": 3}}, now=NOW))
+    found = judged(ClusterState(workers={}, counts={"states": {"memory": 3}}, now=NOW))
     assert not found.causes
 
 
@@ -118,7 +128,7 @@ def test_a_slow_task_is_told_as_what_it_is(gave_up):
     """
     It runs, its worker answers: where somebody gave up waiting that is the answer, else there is no question.
     """
-    standing = Standing(
+    standing = ClusterState(
         workers={ONE: worker(running=[("load", 12.0)])},
         counts={"states": {"processing": 1}, "tasks": [awaited(running_s=12.0)]},
         now=NOW,
@@ -134,7 +144,7 @@ def test_a_task_behind_others_waits_for_its_turn():
     """
     It does not run yet, others do, and nobody is to blame.
     """
-    standing = Standing(
+    standing = ClusterState(
         workers={ONE: worker(running=[("first", 3.0)])},
         counts={"states": {"queued": 1}, "tasks": [awaited("queued", on=None)]},
         now=NOW,
@@ -149,12 +159,16 @@ def test_a_silent_worker_beside_one_that_is_heard_of_lives():
     It is suspected by its heartbeat against the others', told with what is on it, and nobody is said to be dead.
     """
     workers = {ONE: worker(silent_s=15.7), TWO: worker(silent_s=0.2)}
-    standing = Standing(workers=workers, counts={"states": {"processing": 1}, "tasks": [awaited()]}, now=NOW)
+    standing = ClusterState(
+        workers=workers, counts={"states": {"processing": 1}, "tasks": [awaited()]}, now=NOW
+    )
     assert standing.maybe_silent() == [ONE]
     found = judged(standing, silent={ONE}, others=[GAVE_UP])
     assert (found.top.id, found.deaths) == ("standstill.unresponsive", ())
     (said,) = (
-        each.fields for each in of_workers(standing, silent={ONE}, known={}) if each.fields.get("silent")
+        each.fields
+        for each in worker_state_events(standing, silent={ONE}, known={})
+        if each.fields.get("silent")
     )
     assert (said["seconds_since_heartbeat"], said["others_heard_s"], said["assigned"]) == (15.7, 0.2, "load")
 
@@ -164,15 +178,15 @@ def test_a_scheduler_that_heard_nobody_suspects_nobody():
     If all heartbeats are old it was the scheduler that did not listen.
     """
     workers = {ONE: worker(silent_s=15.7), TWO: worker(silent_s=15.2)}
-    assert Standing(workers=workers, counts={}, now=NOW).maybe_silent() == []
+    assert ClusterState(workers=workers, counts={}, now=NOW).maybe_silent() == []
 
 
 def test_a_removed_worker_is_no_silent_one():
     """
     Without the scheduler's clock, or with fresh heartbeats, there is no suspicion.
     """
-    assert Standing(workers={ONE: worker(silent_s=99)}, counts={}, now=None).maybe_silent() == []
-    assert Standing(workers={ONE: worker(silent_s=2)}, counts={}, now=NOW).maybe_silent() == []
+    assert ClusterState(workers={ONE: worker(silent_s=99)}, counts={}, now=None).maybe_silent() == []
+    assert ClusterState(workers={ONE: worker(silent_s=2)}, counts={}, now=NOW).maybe_silent() == []
 
 
 PACKAGES = {"python": "3.12.1.final.0", "dask": "2026.8.0", "distributed": "2026.8.0"}
@@ -185,7 +199,7 @@ def test_releases_far_apart_are_the_answer_where_something_is_wrong(in_trouble, 
     Two years between worker and scheduler explain a failure; without one they are no trouble.
     """
     inside = {"worker_versions": [(1, OLD)], "client_versions": [(1, PACKAGES)]}
-    events = list(of_differing({"packages": PACKAGES}, inside, in_trouble=in_trouble))
+    events = list(version_conflict_events({"packages": PACKAGES}, inside, in_trouble=in_trouble))
     assert events[0].fields["months_apart"] == 24
     found = diagnose(events, BOOK)
     assert (bool(found.top) and found.top.id == "exception.version-mismatch") is sure
@@ -195,7 +209,7 @@ def test_without_a_look_inside_workers_and_we_ourselves_are_compared():
     """
     What workers told of their packages, and the client's own.
     """
-    said = with_versions({}, {ONE: {"packages": OLD}, TWO: None})
+    said = with_worker_versions({}, {ONE: {"packages": OLD}, TWO: None})
     assert said["worker_versions"] == [(1, OLD)]
     assert said["client_versions"][0][1]["distributed"]
 
@@ -205,9 +219,9 @@ def test_the_cluster_object_says_whether_it_scales_by_itself():
     Advice on adaptive scaling is for adaptive clusters.
     """
     cluster = SimpleNamespace(_adaptive=None, worker_spec={})
-    (said,) = of_cluster(SimpleNamespace(cluster=cluster))
+    (said,) = cluster_object_events(SimpleNamespace(cluster=cluster))
     assert (said.fields["adaptive"], said.fields["workers_wanted"]) == (False, 0)
-    assert list(of_cluster(SimpleNamespace())) == []
+    assert list(cluster_object_events(SimpleNamespace())) == []
 
 
 class Scheduler:
@@ -260,7 +274,7 @@ class Client:
         return await found if isawaitable(found) else found
 
 
-def looked(scheduler, *, keys=()):
+def take_look(scheduler, *, keys=()):
     """
     What a look brings, and how many other things the loop could do meanwhile.
     """
@@ -274,7 +288,7 @@ def looked(scheduler, *, keys=()):
 
     async def look():
         beside = asyncio.ensure_future(others())
-        found = await look_inside(Client(scheduler), keys=keys, topics=("scheduler",), records=1000)
+        found = await take_snapshot(Client(scheduler), keys=keys, topics=("scheduler",), records=1000)
         beside.cancel()
         return found
 
@@ -286,7 +300,7 @@ def test_a_big_scheduler_s_loop_goes_on_while_we_look():
     After each few dozen events, records and workers, and each few hundred prefixes, others have their turn.
     """
     events = [(NOW, {"action": "x"})] * 1000
-    found, turns = looked(Scheduler(events=events, prefixes=20_000, workers=1000, records=1000))
+    found, turns = take_look(Scheduler(events=events, prefixes=20_000, workers=1000, records=1000))
     assert turns >= 1000 / 50 + 20_000 / 500 + 1000 / 50 + 1000 / 50
     assert (found["states"], found["whole"], len(found["workers"])) == ({"queued": 20_000}, True, 1000)
     assert len(found["log"]) == 1000
@@ -296,8 +310,8 @@ def test_what_is_counted_in_part_says_at_least():
     """
     More prefixes than are counted leave the count a lower bound, and the event says so.
     """
-    found, _ = looked(Scheduler(prefixes=20_001))
-    (event,) = task_states(found)
+    found, _ = take_look(Scheduler(prefixes=20_001))
+    (event,) = task_state_events(found)
     assert (event.fields["count"], event.fields["counted"]) == (20_000, "at least")
 
 
@@ -307,11 +321,11 @@ def test_a_worker_lost_with_many_tasks_is_not_told_with_all_of_them():
     """
     keys = {f"load-{n}" for n in range(100_000)}
     lost = {"action": "remove-worker", "worker": ONE, "processing-tasks": keys, "expected": False}
-    found, _ = looked(Scheduler(events=[(NOW, lost)]), keys=["load-99999", "other"])
-    ((_, message),) = events_of(found, "all")
-    assert len(message["processing-tasks"]) == MOST_MEMBERS
+    found, _ = take_look(Scheduler(events=[(NOW, lost)]), keys=["load-99999", "other"])
+    ((_, message),) = snapshot_events(found, "all")
+    assert len(message["processing-tasks"]) == MAX_MEMBERS
     assert message["processing-tasks"][0] == "load-99999"
-    (event, *_) = of_events("all", events_of(found, "all"), {})
+    (event, *_) = event_evidence("all", snapshot_events(found, "all"), {})
     assert event.fields["processing_count"] == 100_000
 
 
@@ -321,8 +335,8 @@ def test_what_only_the_scheduler_has_is_brought_by_its_address():
     """
     state = SimpleNamespace(address=ONE, lock=threading.Lock())
     replicated = {"action": "replicate", "workers": [state], "nested": {"tasks": {state.lock}}}
-    found, _ = looked(Scheduler(events=[(NOW, replicated)]))
-    ((_, message),) = events_of(pickle.loads(pickle.dumps(found)), "all")
+    found, _ = take_look(Scheduler(events=[(NOW, replicated)]))
+    ((_, message),) = snapshot_events(pickle.loads(pickle.dumps(found)), "all")
     assert (message["action"], message["workers"]) == ("replicate", [ONE])
 
 
@@ -331,9 +345,9 @@ def test_a_look_makes_no_topic():
     Asking a scheduler for the events of a topic that it does not have would create it.
     """
     scheduler = Scheduler()
-    found, _ = looked(scheduler)
+    found, _ = take_look(scheduler)
     assert (list(scheduler.topics), found["events"]["scheduler"]) == (["all"], [])
-    assert events_of(found, "never-asked") is None
+    assert snapshot_events(found, "never-asked") is None
 
 
 def test_the_look_needs_no_workerdiag_where_it_runs():
@@ -342,7 +356,7 @@ def test_the_look_needs_no_workerdiag_where_it_runs():
     """
     globals_ = [
         argument
-        for opcode, argument, _ in pickletools.genops(cloudpickle.dumps(_looker(), protocol=2))
+        for opcode, argument, _ in pickletools.genops(cloudpickle.dumps(_snapshot_function(), protocol=2))
         if opcode.name == "GLOBAL"
     ]
     assert globals_
@@ -396,9 +410,9 @@ def test_asked_again_it_asks_for_what_was_cut_alone():
     cut = list(first.collect(budget_s=0.3))
     assert "timed-out" in {each.reason for each in cut if isinstance(each, Gap)}
     before = list(scheduler.asked)
-    whole = list(first.again().collect(budget_s=5.0))
+    whole = list(first.next_round().collect(budget_s=5.0))
     assert "timed-out" not in {each.reason for each in whole if isinstance(each, Gap)}
-    assert {"worker states", "task states"} <= {each.place for each in whole if isinstance(each, Looked)}
+    assert {"worker states", "task states"} <= {each.place for each in whole if isinstance(each, Inspected)}
     assert "versions" not in scheduler.asked[len(before) :]
 
 
@@ -419,7 +433,7 @@ def test_a_place_that_did_not_answer_is_not_looked_at(silent):
     From where the scheduler falls silent on, nothing counts as looked at.
     """
     found = list(source(Answers(silent)).collect(budget_s=0.3))
-    looked = {each.place for each in found if isinstance(each, Looked)}
+    looked = {each.place for each in found if isinstance(each, Inspected)}
     assert looked <= {"worker states"}
     assert silent == "events" or not looked
 
@@ -429,7 +443,7 @@ def test_an_empty_topic_was_looked_at():
     A scheduler that tells of no event was asked all the same.
     """
     found = list(source(Answers()).collect(budget_s=5.0))
-    assert "scheduler events" in {each.place for each in found if isinstance(each, Looked)}
+    assert "scheduler events" in {each.place for each in found if isinstance(each, Inspected)}
     assert [each for each in found if isinstance(each, Event) and each.topic == "scheduler-state"]
 
 
@@ -442,7 +456,7 @@ def test_asking_leaves_no_event_and_no_topic_behind():
     ]
     others = {"action": "run-function", "function": b"of a user, before asyncio.threads" + bytes(200)}
     scheduler = Scheduler(events=[(NOW, others), (NOW, ours[0]), (NOW, {"action": "x"}), (NOW, ours[1])])
-    found, _ = looked(scheduler)
+    found, _ = take_look(scheduler)
     told = asyncio.run(look_at_topic(Client(scheduler), "workerdiag-death"))
     assert [message for _, message in scheduler.get_events("all")] == [others, {"action": "x"}]
     assert [message["action"] for _, message, _ in found["events"]["all"]] == ["run-function", "x"]
@@ -455,9 +469,9 @@ def test_all_workers_lost_is_certain_only_where_no_nanny_is_left_to_ask(nannies,
     With a nanny how they ended is the first question; without one only others can say it.
     """
     lost = [Removal(worker=each, when=NOW, expected=False, tasks=frozenset()) for each in (ONE, TWO)]
-    stand = Standing(workers={}, counts={"states": {"no-worker": 1}}, now=NOW, lost=lost, nannies=nannies)
-    (event,) = told(stand, silent=(), known={})
-    found = diagnose([event, Looked(place="worker states")], load_rulebook(packs=False))
+    stand = ClusterState(workers={}, counts={"states": {"no-worker": 1}}, now=NOW, lost=lost, nannies=nannies)
+    (event,) = state_events(stand, silent=(), known={})
+    found = diagnose([event, Inspected(place="worker states")], load_rulebook(packs=False))
     assert (event.fields["lost_unasked"], event.fields["lost_within_s"]) == (2, 0.0)
     assert found.causes[0].id == "standstill.no-workers"
     assert (found.causes[0].probability > 0.9) is sure
@@ -469,8 +483,8 @@ def test_a_scheduler_that_lives_and_missed_its_workers_was_not_lost():
     """
     note = b"2026-11-21 17:11:43,000 - distributed.nanny - INFO - Closing Nanny gracefully at 'tcp://10.0.0.4:4001'."
     note += b" Reason: worker-handle-scheduler-connection-broken\n"
-    whose = Identity(worker=ONE, nanny="tcp://10.0.0.4:4001")
-    log = LogChunk(origin="nanny log", data=note, stream="nanny", whose=whose)
+    identity = Identity(worker=ONE, nanny="tcp://10.0.0.4:4001")
+    log = LogChunk(origin="nanny log", data=note, stream="nanny", identity=identity)
     lost = [
         Removal(worker=each, when=NOW + after, expected=False, tasks=frozenset())
         for each, after in ((ONE, 0.0), (TWO, 1.0))
@@ -478,7 +492,7 @@ def test_a_scheduler_that_lives_and_missed_its_workers_was_not_lost():
     gone = [
         (each.when, {"action": "remove-worker", "worker": each.worker, "expected": False}) for each in lost
     ]
-    stand = Standing(workers={}, counts={"states": {"no-worker": 1}}, now=NOW + 3, lost=lost, nannies=1)
-    evidence = [log, *of_events("all", gone, {ONE: whose}), *told(stand, silent=(), known={})]
+    stand = ClusterState(workers={}, counts={"states": {"no-worker": 1}}, now=NOW + 3, lost=lost, nannies=1)
+    evidence = [log, *event_evidence("all", gone, {ONE: identity}), *state_events(stand, silent=(), known={})]
     found = diagnose(evidence, load_rulebook(packs=False))
     assert {each.id: each.probability for each in found.causes}.get("exit.scheduler-lost", 0.0) < 0.1

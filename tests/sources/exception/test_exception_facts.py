@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerdiag.model.evidence import ExceptionFacts, LogChunk
-from workerdiag.sources.exception import MOST_EXCEPTIONS, exception_facts
+from workerdiag.sources.exception import MAX_EXCEPTIONS, exception_facts
 from workerdiag.sources.exception.pickled import read_pickled
 
 WORKER, NANNY = "tcp://10.0.0.4:34937", "tcp://10.0.0.4:40001"
@@ -94,8 +94,8 @@ def test_a_killed_worker_names_task_and_process():
     (facts,) = facts_of(killed_worker())
     assert facts.type == "distributed.scheduler.KilledWorker"
     assert (facts.task, facts.allowed_failures, facts.limit_bytes) == ("load-1", 3, 2**30)
-    whose = facts.whose
-    assert (whose.worker, whose.pid, whose.nanny, whose.name, whose.host) == (
+    identity = facts.identity
+    assert (identity.worker, identity.pid, identity.nanny, identity.name, identity.host) == (
         WORKER,
         4711,
         NANNY,
@@ -130,7 +130,7 @@ def test_a_pickled_killed_worker_of_another_release_is_read_without_unpickling(m
     (facts,) = facts_of(Exception(data))
     assert facts.type == "distributed.scheduler.KilledWorker"
     assert (facts.task, facts.allowed_failures, facts.limit_bytes) == ("load-1", 3, 2**30)
-    assert (facts.whose.worker, facts.whose.pid, facts.whose.nanny) == (WORKER, 4711, NANNY)
+    assert (facts.identity.worker, facts.identity.pid, facts.identity.nanny) == (WORKER, 4711, NANNY)
     assert WORKER in text_of(Exception(data))
 
 
@@ -161,11 +161,11 @@ def test_the_wording_before_2022_is_understood():
     old = type("KilledWorker", (Exception,), {})
     text = f"('load-1', <WorkerState '{WORKER}', name: 3, status: closed, memory: 0, processing: 1>)"
     (facts,) = facts_of(old(text))
-    assert (facts.task, facts.whose.worker) == ("load-1", WORKER)
+    assert (facts.task, facts.identity.worker) == ("load-1", WORKER)
     (facts,) = facts_of(old(str(killed_worker())))
-    assert (facts.task, facts.whose.worker) == ("load-1", WORKER)
+    assert (facts.task, facts.identity.worker) == ("load-1", WORKER)
     (facts,) = facts_of(old("load-1", WORKER))
-    assert (facts.task, facts.whose.worker) == ("load-1", WORKER)
+    assert (facts.task, facts.identity.worker) == ("load-1", WORKER)
 
 
 def test_cancelled_futures_give_key_and_reason_each():
@@ -217,8 +217,8 @@ def test_circles_and_endless_chains_end():
     for _ in range(10_000):
         last.__context__ = ValueError("x" * 1000)
         last = last.__context__
-    assert len(facts_of(first)) == MOST_EXCEPTIONS
-    assert len(facts_of(ExceptionGroup("many", [ValueError()] * 10_000))) <= MOST_EXCEPTIONS
+    assert len(facts_of(first)) == MAX_EXCEPTIONS
+    assert len(facts_of(ExceptionGroup("many", [ValueError()] * 10_000))) <= MAX_EXCEPTIONS
     assert len(text_of(ValueError("ü" * 10**6))) <= 64 * 1024
 
 

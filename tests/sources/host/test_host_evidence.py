@@ -16,21 +16,21 @@ from attrs import evolve
 
 import workerdiag
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.model.evidence import Event, Gap, Identity, LogChunk, Looked, MemoryReading
-from workerdiag.model.scene import Place, Scene, Victim
+from workerdiag.model.evidence import Event, Gap, Identity, Inspected, LogChunk, MemoryReading
+from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook import load_rulebook
-from workerdiag.sources.host.evidence import of_answer
+from workerdiag.sources.host.evidence import answer_evidence
 from workerdiag.sources.host.gaps import kernel_gap, machine_gap
-from workerdiag.sources.host.kernel_lines import KernelLog, as_text
-from workerdiag.sources.host.locations import ask_places
+from workerdiag.sources.host.kernel_lines import KernelLog, format_lines
+from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.host.respondents import Respondent, Subject, respondents
 from workerdiag.sources.host.source import HostSource
 
 DIED = 1_795_000_000.0
 NANNY = "tcp://10.0.0.7:41001"
 WORKER = Identity(worker="tcp://10.0.0.7:38211", pid=4711, nanny=NANNY, host="10.0.0.7")
-SUBJECT = Subject(whose=WORKER, when=DIED, own=True)
+SUBJECT = Subject(identity=WORKER, when=DIED, own=True)
 #: A memory cgroup kill as Linux 6.1 words it, and as 4.4 did.
 KILL = (
     "python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
@@ -66,7 +66,9 @@ def respondent(*subjects, role="nanny", **known):
     """
     A nanny on the dead worker's machine.
     """
-    place = Place(role=role, whose=Identity(nanny=NANNY, host="10.0.0.7"), hostname="node7", boot_id="b-1")
+    place = Location(
+        role=role, identity=Identity(nanny=NANNY, host="10.0.0.7"), hostname="node7", boot_id="b-1"
+    )
     return Respondent(place=place, subjects=subjects or (SUBJECT,), **known)
 
 
@@ -83,11 +85,11 @@ def answer(lines=(), *, group=None, **parts):
     return {"kernel": kernel, "control_groups": group or {}, "machine": {}} | parts
 
 
-def told(said, *subjects, **known):
+def evidence_in(said, *subjects, **known):
     """
     The evidence in an answer.
     """
-    return list(of_answer(said, respondent(*subjects, **known)))
+    return list(answer_evidence(said, respondent(*subjects, **known)))
 
 
 def events(evidence, topic):
@@ -127,7 +129,7 @@ def test_two_workers_get_a_kill_each():
     """
     Kills close together are told apart by their pids.
     """
-    other = evolve(SUBJECT, whose=evolve(WORKER, worker="tcp://10.0.0.7:5", pid=4800))
+    other = evolve(SUBJECT, identity=evolve(WORKER, worker="tcp://10.0.0.7:5", pid=4800))
     lines = (*kill(4800), *kill(4711, at=DIED + 0.01))
     found = KernelLog(lines=lines).about([SUBJECT, other])
     assert found.own == (kill(4711, at=DIED + 0.01), kill(4800))
@@ -194,12 +196,12 @@ def test_a_worker_without_a_known_pid_is_found_by_the_moment_of_its_end():
     Dask forgets the pids of workers lost before: the nanny's note of that second has it, and with it the kernel's line.
     """
     nameless = Subject(
-        whose=Identity(worker="tcp://10.0.0.7:38000", host="10.0.0.7"), when=DIED - 3, own=False
+        identity=Identity(worker="tcp://10.0.0.7:38000", host="10.0.0.7"), when=DIED - 3, own=False
     )
     ends = [[4711, 15, DIED], [4690, 9, DIED - 2.9]]
     said = answer([*kill(4690, at=DIED - 3), (DIED - 2.8, SEGFAULT.format(tid=4699))], nannies={"ends": ends})
-    chunks = [each for each in told(said, SUBJECT, nameless) if isinstance(each, LogChunk)]
-    assert [each.whose.worker for each in chunks] == ["tcp://10.0.0.7:38000"]
+    chunks = [each for each in evidence_in(said, SUBJECT, nameless) if isinstance(each, LogChunk)]
+    assert [each.identity.worker for each in chunks] == ["tcp://10.0.0.7:38000"]
     assert b"segfault" not in chunks[0].data
 
 
@@ -223,7 +225,7 @@ def test_kernel_lines_are_written_as_dmesg_writes_them():
     """
     Times are in UTC, in the form that people paste too.
     """
-    assert as_text([(0.25, "text")]) == b"1970-01-01T00:00:00,250000+00:00 text\n"
+    assert format_lines([(0.25, "text")]) == b"1970-01-01T00:00:00,250000+00:00 text\n"
 
 
 # ------------------------------------------------------------------------------------- what it means
@@ -252,8 +254,8 @@ def explained(evidence, signal):
     """
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(DIED))
     line = f"{when},500 - distributed.nanny - INFO - Worker process 4711 was killed by signal {signal}\n"
-    nanny = LogChunk(origin="nanny log", data=line.encode(), stream="nanny", whose=Identity(nanny=NANNY))
-    return judged([nanny, Looked(place="nanny log"), *evidence])
+    nanny = LogChunk(origin="nanny log", data=line.encode(), stream="nanny", identity=Identity(nanny=NANNY))
+    return judged([nanny, Inspected(place="nanny log"), *evidence])
 
 
 LIMITED = {"version": 2, "path": "/job7/step0", "memory_limit_bytes": 600_000_000, "limit_of": "/job7"}
@@ -281,9 +283,9 @@ def test_a_kill_for_memory_is_told_from_a_plain_kill(said, cause):
     """
     A SIGKILL is the kernel's where its log or the worker's own group says so, and else it is not.
     """
-    evidence = told(said)
+    evidence = evidence_in(said)
     if "lines" in said["kernel"]:
-        evidence.append(Looked(place="kernel log", whose=WORKER))
+        evidence.append(Inspected(place="kernel log", identity=WORKER))
     findings = explained(evidence, 9)
     assert (findings.outcome, findings.top.id) == ("explained", cause)
     assert findings.top.probability > 0.9
@@ -294,7 +296,7 @@ def test_a_segfault_is_told_with_library_and_address():
     """
     The kernel's line shows in the evidence, and the library in what to do.
     """
-    findings = explained(told(answer([(DIED, SEGFAULT.format(tid=4725))])), 11)
+    findings = explained(evidence_in(answer([(DIED, SEGFAULT.format(tid=4725))])), 11)
     assert findings.top.id == "signal.segfault"
     assert any("segfault at 0 ip" in clue.text for clue in findings.top.evidence)
     assert any("libnetcdf.so.19" in advice.do for advice in findings.top.mitigations)
@@ -304,9 +306,9 @@ def test_the_limit_that_killed_is_told():
     """
     A counted kill under a limit gives the limit as what was in force for this worker.
     """
-    evidence = told(answer(kill(4711), group={**LIMITED, "oom_kill": 1}))
+    evidence = evidence_in(answer(kill(4711), group={**LIMITED, "oom_kill": 1}))
     assert [each for each in evidence if isinstance(each, MemoryReading)] == [
-        MemoryReading(whose=WORKER, limit_bytes=600_000_000)
+        MemoryReading(identity=WORKER, limit_bytes=600_000_000)
     ]
 
 
@@ -315,7 +317,7 @@ def test_a_group_without_a_limit_does_not_convict():
     A kill counted in a login session may have been a browser's: it is told as one in the group.
     """
     said = answer(kernel={"problems": {}}, group={"version": 2, "path": "/user.slice", "oom_kill": 1})
-    (fields,) = events(told(said), "cgroup")
+    (fields,) = events(evidence_in(said), "cgroup")
     assert ("oom_kill" in fields, fields["oom_kill_in_group"]) == (False, 1)
 
 
@@ -325,7 +327,7 @@ def test_a_neighbours_group_is_not_the_workers():
     """
     disk = {"path": "/scratch", "what": "local directory", "size_bytes": 10, "free_bytes": 0}
     said = answer(group={**LIMITED, "oom_kill": 1}, machine={"limits": {"open_files": 1}, "disks": [disk]})
-    evidence = told(said, evolve(SUBJECT, own=False), role="neighbour")
+    evidence = evidence_in(said, evolve(SUBJECT, own=False), role="neighbour")
     assert [events(evidence, topic) for topic in ("cgroup", "limits", "disk")] == [[], [], []]
 
 
@@ -347,7 +349,7 @@ def test_a_full_local_directory_is_named(disk, cause):
     No room or no inodes where the worker writes is an explanation; file systems without a count of inodes are not full.
     """
     said = answer(machine={"disks": [{"path": "/scratch/dask", "what": "local directory", **disk}]})
-    findings = judged(told(said, evolve(SUBJECT, when=None)))
+    findings = judged(evidence_in(said, evolve(SUBJECT, when=None)))
     assert {each.id for each in findings.causes if each.id.startswith("exception.disk")} == ({cause} - {None})
 
 
@@ -357,7 +359,7 @@ def test_a_machine_that_started_after_the_death_is_found_out(uptime_s, restarted
     A machine that runs for a shorter time than the worker is dead was restarted.
     """
     host = {"now": DIED + 120, "uptime_s": uptime_s}
-    (fields,) = events(told(answer(machine={"host": host})), "host")
+    (fields,) = events(evidence_in(answer(machine={"host": host})), "host")
     assert fields["restarted_after_death"] == restarted
 
 
@@ -365,7 +367,9 @@ def test_descriptors_that_run_out_are_told():
     """
     A nanny that has nearly all its descriptors open is about to be refused one.
     """
-    (fields,) = events(told(answer(machine={"limits": {"open_files": 1020, "nofile_soft": 1024}})), "limits")
+    (fields,) = events(
+        evidence_in(answer(machine={"limits": {"open_files": 1020, "nofile_soft": 1024}})), "limits"
+    )
     assert fields["descriptors_left"] == "no"
 
 
@@ -375,8 +379,8 @@ def test_a_core_dump_is_given_to_its_process_alone():
     """
     text = "           PID: {pid} (python3)\n        Signal: 11 (SEGV)\n     Timestamp: Tue 2026-11-17 03:46:40 UTC (2min ago)\n"
     said = answer(machine={"cores": [text.format(pid=4711), text.format(pid=47)]})
-    chunks = [each for each in told(said) if isinstance(each, LogChunk)]
-    assert [(each.whose, b"4711" in each.data) for each in chunks] == [(WORKER, True)]
+    chunks = [each for each in evidence_in(said) if isinstance(each, LogChunk)]
+    assert [(each.identity, b"4711" in each.data) for each in chunks] == [(WORKER, True)]
     assert explained(chunks, 11).top.id == "signal.segfault"
 
 
@@ -387,14 +391,16 @@ def place(role, host, *, nanny=None, boot_id="b-1", ahead=0.0):
     """
     A place that was asked for its whereabouts.
     """
-    return Place(role=role, whose=Identity(nanny=nanny, host=host), boot_id=boot_id, clock_ahead_s=ahead)
+    return Location(
+        role=role, identity=Identity(nanny=nanny, host=host), boot_id=boot_id, clock_ahead_s=ahead
+    )
 
 
-def asked(*places, victim=WORKER):
+def respondents_for(*places, victim=WORKER):
     """
     Who speaks for one dead worker, by role, and whether it is sure to be the same machine.
     """
-    found, left = respondents(Scene(victims=(Victim(whose=victim, when=DIED),), places=places))
+    found, left = respondents(Scene(victims=(Victim(identity=victim, when=DIED),), locations=places))
     return [(each.place.role, each.same_machine, each.subjects[0].own) for each in found], len(left)
 
 
@@ -405,16 +411,16 @@ def test_the_victims_own_nanny_is_asked_before_all_others():
     own_nanny = place("nanny", "10.0.0.7", nanny=NANNY)
     neighbour = place("neighbour", "10.0.0.7", nanny="tcp://10.0.0.7:9")
     scheduler, client = place("scheduler", "10.0.0.7"), place("client", None)
-    assert asked(client, scheduler, neighbour, own_nanny) == ([("nanny", True, True)], 0)
-    assert asked(client, scheduler, neighbour) == ([("neighbour", True, False)], 0)
-    assert asked(client, scheduler) == ([("scheduler", True, False)], 0)
+    assert respondents_for(client, scheduler, neighbour, own_nanny) == ([("nanny", True, True)], 0)
+    assert respondents_for(client, scheduler, neighbour) == ([("neighbour", True, False)], 0)
+    assert respondents_for(client, scheduler) == ([("scheduler", True, False)], 0)
 
 
 def test_a_machine_where_nobody_is_left_is_a_gap():
     """
     With the scheduler elsewhere and no nanny left there, that is said, with what to type.
     """
-    scene = Scene(victims=(Victim(whose=WORKER),), places=(place("scheduler", "10.0.0.1"),))
+    scene = Scene(victims=(Victim(identity=WORKER),), locations=(place("scheduler", "10.0.0.1"),))
     (gap,) = HostSource.of(scene).collect(budget_s=1)
     assert (gap.reason, gap.source) == ("unreachable", "host 10.0.0.7")
     assert "dmesg" in gap.remedy
@@ -426,8 +432,11 @@ def test_a_loopback_address_of_another_machine_is_not_ours():
     """
     victim = evolve(WORKER, host="127.0.0.1", nanny=None)
     here, there = place("client", None, boot_id="b-1"), place("scheduler", "10.0.0.1", boot_id="b-2")
-    assert asked(here, there, victim=victim) == ([], 1)
-    assert asked(here, evolve(there, boot_id="b-1"), victim=victim) == ([("client", True, False)], 0)
+    assert respondents_for(here, there, victim=victim) == ([], 1)
+    assert respondents_for(here, evolve(there, boot_id="b-1"), victim=victim) == (
+        [("client", True, False)],
+        0,
+    )
 
 
 def test_clocks_that_differ_are_compared_before_times_are():
@@ -435,7 +444,7 @@ def test_clocks_that_differ_are_compared_before_times_are():
     The time of death, by the scheduler's clock, is looked for at the same moment by the machine's.
     """
     places = place("scheduler", "10.0.0.1", ahead=30.0), place("nanny", "10.0.0.7", nanny=NANNY, ahead=-200.0)
-    (found,), _ = respondents(Scene(victims=(Victim(whose=WORKER, when=DIED),), places=places))
+    (found,), _ = respondents(Scene(victims=(Victim(identity=WORKER, when=DIED),), locations=places))
     assert found.subjects[0].when == DIED - 230.0
 
 
@@ -445,12 +454,12 @@ def test_without_anybody_dead_and_without_a_cluster_nothing_is_asked():
     """
     assert HostSource.of(Scene()) is None
     assert HostSource.of(Scene(client=object())) is not None
-    assert HostSource.of(Scene(victims=(Victim(whose=WORKER),))) is not None
+    assert HostSource.of(Scene(victims=(Victim(identity=WORKER),))) is not None
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("end", ["stop", "close"])
-@pytest.mark.parametrize("victims", [(), (Victim(whose=WORKER),)])
+@pytest.mark.parametrize("victims", [(), (Victim(identity=WORKER),)])
 def test_an_event_loop_that_has_ended_leaves_no_coroutine_behind(end, victims):
     """
     A client whose loop runs no more is a gap, and nothing is left that was never awaited.
@@ -463,7 +472,7 @@ def test_an_event_loop_that_has_ended_leaves_no_coroutine_behind(end, victims):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = list(HostSource(Scene(client=client)).collect(budget_s=0.2))
-        _, gaps = ask_places(client, victims, within_s=0.1)
+        _, gaps = find_locations(client, victims, within_s=0.1)
         loop.close()
         gc.collect()
 
@@ -499,21 +508,21 @@ def test_a_kernel_log_of_one_of_two_machines_is_no_proof_of_silence():
     Only when the logs of all machines were read wholly may what is not there count.
     """
     read, unread = answer(), answer(kernel={"problems": {}})
-    source = HostSource(Scene(victims=(Victim(whose=WORKER),)))
-    both = list(source._kernel_logs([respondent(), respondent()], [read, unread], []))
-    one = list(source._kernel_logs([respondent()], [read], []))
+    source = HostSource(Scene(victims=(Victim(identity=WORKER),)))
+    both = list(source._kernel_log_evidence([respondent(), respondent()], [read, unread], []))
+    one = list(source._kernel_log_evidence([respondent()], [read], []))
     assert [type(each) for each in both] == [Gap]
-    assert [type(each) for each in one] == [Looked]
+    assert [type(each) for each in one] == [Inspected]
 
 
 def test_a_kill_at_that_moment_is_no_silence_where_a_neighbour_speaks():
     """
     The dead one may have lived in a container of its own, so that its pid was not the kernel's: no claim is made.
     """
-    source = HostSource(Scene(victims=(Victim(whose=WORKER),)))
+    source = HostSource(Scene(victims=(Victim(identity=WORKER),)))
     neighbour = respondent(evolve(SUBJECT, own=False), role="neighbour")
-    assert list(source._kernel_logs([neighbour], [answer(kill(90211))], [])) == []
-    assert len(list(source._kernel_logs([neighbour], [answer(kill(90211, at=DIED - 200))], []))) == 1
+    assert list(source._kernel_log_evidence([neighbour], [answer(kill(90211))], [])) == []
+    assert len(list(source._kernel_log_evidence([neighbour], [answer(kill(90211, at=DIED - 200))], []))) == 1
 
 
 @pytest.mark.parametrize(
@@ -550,7 +559,7 @@ def test_an_answer_that_makes_no_sense_harms_nobody(garbage, monkeypatch):
     Whatever a machine says, the source gives evidence or gaps, and does not raise.
     """
     scene = Scene(
-        victims=(Victim(whose=WORKER, when=DIED),), places=(place("nanny", "10.0.0.7", nanny=NANNY),)
+        victims=(Victim(identity=WORKER, when=DIED),), locations=(place("nanny", "10.0.0.7", nanny=NANNY),)
     )
     source = HostSource.of(scene)
     monkeypatch.setattr(source, "_answers", lambda _: [garbage])
@@ -562,12 +571,12 @@ def test_this_machine_answers_in_this_process():
     For a worker that lived here nobody else is asked, and nothing is left out for want of time.
     """
     victim = Victim(
-        whose=Identity(worker="tcp://127.0.0.1:1", pid=2**22 + 5, host="127.0.0.1"), when=time.time()
+        identity=Identity(worker="tcp://127.0.0.1:1", pid=2**22 + 5, host="127.0.0.1"), when=time.time()
     )
-    from workerdiag.sources.host.locations import ask_places
+    from workerdiag.sources.host.locations import find_locations
 
-    places, gaps = ask_places(None, [victim], within_s=30.0)
-    evidence = list(HostSource.of(Scene(victims=(victim,), places=tuple(places))).collect(budget_s=30.0))
+    places, gaps = find_locations(None, [victim], within_s=30.0)
+    evidence = list(HostSource.of(Scene(victims=(victim,), locations=tuple(places))).collect(budget_s=30.0))
     assert gaps == []
     assert "timed-out" not in {each.reason for each in evidence if isinstance(each, Gap)}
     assert "without the cluster" in evidence[-1].detail
@@ -577,6 +586,6 @@ def test_the_public_explain_takes_the_source(monkeypatch):
     """
     Given by hand, the source is asked like any other.
     """
-    scene = Scene(victims=(Victim(whose=WORKER),), places=(place("scheduler", "10.0.0.1"),))
+    scene = Scene(victims=(Victim(identity=WORKER),), locations=(place("scheduler", "10.0.0.1"),))
     diagnosis = workerdiag.explain(sources=[HostSource(scene)], timeout=2)
     assert [each.source for each in diagnosis.gaps] == ["host 10.0.0.7"]

@@ -20,13 +20,13 @@ from types import SimpleNamespace
 import pytest
 
 import workerdiag.sources.host as package
-from support.hanging_peers import gives_up, hanging, left_running
+from support.hanging_peers import gives_up, hanging_script, still_running
 from workerdiag.model.evidence import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.sources.host import remote_call
-from workerdiag.sources.host.locations import ask_places, is_here
+from workerdiag.sources.host.locations import find_locations, is_this_machine
 from workerdiag.sources.host.probes import control_groups, kernel, location, machine
-from workerdiag.sources.host.remote_call import UnreadableAnswerError, ask_here, ask_through_scheduler
+from workerdiag.sources.host.remote_call import UnreadableAnswerError, probe_here, probe_through_scheduler
 
 PROBES = sorted(
     path for path in (Path(package.__file__).parent / "probes").glob("*.py") if path.stem != "__init__"
@@ -55,7 +55,7 @@ def test_what_is_sent_is_found_by_name_in_any_python_and_answers_in_json():
     """
     The call that another process gets holds no byte code, and runs without workerdiag.
     """
-    call = remote_call._call(remote_call.OF_THE_DEAD, {"since_s": 60, "pids": [1], "budget_s": 1})
+    call = remote_call._call_arguments(remote_call.DEATH_PROBES, {"since_s": 60, "pids": [1], "budget_s": 1})
     sent = call["function"] + call["args"]
     assert b"asyncio.threads" in sent
     assert b"CodeType" not in sent
@@ -64,7 +64,7 @@ def test_what_is_sent_is_found_by_name_in_any_python_and_answers_in_json():
         f"print(asyncio.run(pickle.loads({call['function']!r})(*pickle.loads({call['args']!r}))))"
     )
     said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert json.loads(said.stdout).keys() == set(remote_call.OF_THE_DEAD)
+    assert json.loads(said.stdout).keys() == set(remote_call.DEATH_PROBES)
 
 
 def test_a_probe_that_fails_does_not_take_the_others_along(monkeypatch):
@@ -72,11 +72,11 @@ def test_a_probe_that_fails_does_not_take_the_others_along(monkeypatch):
     What raises is a problem of its own; here, and where the text is sent to.
     """
     monkeypatch.setattr(control_groups, "read", lambda _: 1 / 0)
-    told = ask_here(("control_groups", "location"), {})
+    told = probe_here(("control_groups", "location"), {})
     assert told["control_groups"] == {"problem": "ZeroDivisionError: division by zero"}
     assert told["location"]["pid"] == os.getpid()
     room = {}
-    exec(remote_call._RUN, room)
+    exec(remote_call._PROBE_RUNNER, room)
     sent = {
         "bad": "def read(asked): return 1 / 0",
         "worse": "def",
@@ -188,7 +188,7 @@ def test_the_tightest_limit_above_counts(tmp_path):
             "slurm/memory.max": "9223372036854771712\n",
         },
     )
-    told = control_groups._limit(mount / "slurm/job7/step0", mount, "memory.max")
+    told = control_groups._tightest_limit(mount / "slurm/job7/step0", mount, "memory.max")
     assert told == {"memory_limit_bytes": 500_000_000, "limit_of": "/slurm/job7"}
 
 
@@ -204,8 +204,13 @@ def test_a_group_is_looked_for_in_every_mount_before_the_mounts_themselves(tmp_p
             for number, root in ((35, "/"), (90, "/batch"))
         ),
     }
-    monkeypatch.setattr(control_groups, "_text", lambda path: said.get(str(path), ""))
-    assert control_groups._folder("memory") == (mount / "job7/step0", mount, "/batch/job7/step0", 1)
+    monkeypatch.setattr(control_groups, "_read_text", lambda path: said.get(str(path), ""))
+    assert control_groups._controller_folder("memory") == (
+        mount / "job7/step0",
+        mount,
+        "/batch/job7/step0",
+        1,
+    )
 
 
 # ------------------------------------------------------------------------------------------- kernel log
@@ -266,12 +271,12 @@ def test_a_journal_that_hangs_is_ended(on_path, monkeypatch, tmp_path):
     for name in ("_kmsg", "_klogctl"):
         monkeypatch.setattr(kernel, name, unreadable)
     monkeypatch.setattr(kernel, "SYSTEMD", str(tmp_path))
-    monkeypatch.setattr(kernel, "_FILES", (str(tmp_path / "kern.log"),))
-    command(on_path, "journalctl", hanging(tmp_path / "pids"))
+    monkeypatch.setattr(kernel, "_SYSLOG_FILES", (str(tmp_path / "kern.log"),))
+    command(on_path, "journalctl", hanging_script(tmp_path / "pids"))
     told = kernel.read({"since_s": 60, "budget_s": 1.0})
     assert "lines" not in told
     assert "journalctl" in told["problems"]
-    assert left_running(tmp_path / "pids") == []
+    assert still_running(tmp_path / "pids") == []
 
 
 @linux
@@ -290,7 +295,7 @@ def test_the_file_of_a_syslog_daemon_is_the_last_resort(monkeypatch, tmp_path, s
         f"{then} node7 kernel: [ 9.000000] python[4711]: segfault at 0 ip 0 sp 0 error 4\n"
         f"{then} node7 cron[1]: out of memory\n"
     )
-    monkeypatch.setattr(kernel, "_FILES", (str(log),))
+    monkeypatch.setattr(kernel, "_SYSLOG_FILES", (str(log),))
     told = kernel.read({"since_s": 60})
     assert [text for _, text in told["lines"]] == ["python[4711]: segfault at 0 ip 0 sp 0 error 4"]
     assert told["lines"][0][0] == pytest.approx(now - 5, abs=2)
@@ -302,9 +307,9 @@ def test_of_a_flood_the_latest_is_kept():
     A kernel that writes without end is told of in 256 kB.
     """
     lines = [[float(number), "x" * 1000] for number in range(1000)]
-    kept = kernel._latest(lines)
+    kept = kernel._latest_lines(lines)
     assert kept[-1] == lines[-1]
-    assert sum(len(text) for _, text in kept) <= kernel.MOST_BYTES
+    assert sum(len(text) for _, text in kept) <= kernel.MAX_BYTES
 
 
 # ---------------------------------------------------------------------------------------------- machine
@@ -317,9 +322,11 @@ def test_a_disk_that_hangs_is_left_and_said(monkeypatch, request):
     """
     back = threading.Event()
     request.addfinalizer(back.set)
-    space = machine._space
-    monkeypatch.setattr(machine, "_space", lambda path: back.wait() if str(path) == "/nfs" else space(path))
-    nfs, here = machine._disks([("/nfs", "local directory"), (str(Path.cwd()), "temporary")], 0.3)
+    space = machine._disk_space
+    monkeypatch.setattr(
+        machine, "_disk_space", lambda path: back.wait() if str(path) == "/nfs" else space(path)
+    )
+    nfs, here = machine._disk_facts([("/nfs", "local directory"), (str(Path.cwd()), "temporary")], 0.3)
     assert "no answer" in nfs["problem"]
     assert here["size_bytes"] > 0
 
@@ -328,7 +335,7 @@ def test_a_removed_directory_is_looked_for_further_up(tmp_path):
     """
     A worker's directory goes with it; the file system is still there.
     """
-    assert machine._space(tmp_path / "gone" / "worker-x")["size_bytes"] > 0
+    assert machine._disk_space(tmp_path / "gone" / "worker-x")["size_bytes"] > 0
 
 
 @pytest.mark.parametrize(("ago_s", "is_told"), [(30, True), (90000, False)])
@@ -410,7 +417,7 @@ def test_whatever_comes_back_is_an_answer_or_a_problem(answer, problem):
     """
     Each way in which another process may fail to answer has its own exception, and none else is raised.
     """
-    asked = ask_through_scheduler(client(answer), "tcp://10.0.0.7:1", ("location",), {}, within_s=1)
+    asked = probe_through_scheduler(client(answer), "tcp://10.0.0.7:1", ("location",), {}, within_s=1)
     with pytest.raises(problem):
         asyncio.run(asked)
 
@@ -427,13 +434,15 @@ def test_an_answer_of_a_nanny_is_its_place():
         "cgroups": {"": "/a"},
     }
     answer = {"status": "OK", "result": json.dumps({"location": told})}
-    victim = Victim(whose=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7"))
-    places, gaps = ask_places(client(answer), [victim], within_s=2)
+    victim = Victim(
+        identity=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7")
+    )
+    places, gaps = find_locations(client(answer), [victim], within_s=2)
     assert (sorted(each.role for each in places), gaps) == (["client", "nanny", "scheduler"], [])
     nanny = next(each for each in places if each.role == "nanny")
     assert (nanny.hostname, nanny.environment, nanny.cgroups) == ("node7", {"SLURM_JOB_ID": "5"}, {"": "/a"})
     assert nanny.clock_ahead_s == pytest.approx(100, abs=1)
-    assert nanny.whose.host == "10.0.0.7"
+    assert nanny.identity.host == "10.0.0.7"
 
 
 @gives_up
@@ -441,8 +450,10 @@ def test_silence_is_not_waited_for():
     """
     Nannies and schedulers that do not answer are gaps in time, and this process is told of all the same.
     """
-    victim = Victim(whose=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7"))
-    places, gaps = ask_places(client(None, is_silent=True), [victim], within_s=0.5)
+    victim = Victim(
+        identity=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7")
+    )
+    places, gaps = find_locations(client(None, is_silent=True), [victim], within_s=0.5)
     assert [each.role for each in places] == ["client"]
     assert {each.reason for each in gaps} == {"timed-out"}
 
@@ -452,7 +463,7 @@ def test_a_client_that_is_not_connected_is_not_asked(status):
     """
     Then only this process is told of, and the cluster's own gaps say why.
     """
-    places, gaps = ask_places(client(None, is_silent=True, status=status), [], within_s=1)
+    places, gaps = find_locations(client(None, is_silent=True, status=status), [], within_s=1)
     assert ([each.role for each in places], gaps) == (["client"], [])
 
 
@@ -472,7 +483,7 @@ def test_own_addresses_are_known_without_asking_anybody(host, here):
     """
     Loopback and the machine's own addresses are here; names are not looked up.
     """
-    assert is_here(host) is here
+    assert is_this_machine(host) is here
 
 
 def test_places_and_source_do_not_load_dask():

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from workerdiag.model.evidence import Identity
 from workerdiag.model.scene import Victim
-from workerdiag.sources.kubernetes.attribution import find, find_gone
+from workerdiag.sources.kubernetes.attribution import match_deleted_pods, match_pods
 from workerdiag.sources.kubernetes.describe import describe_events, describe_node, describe_pod
 from workerdiag.sources.kubernetes.events import KubernetesEvent
-from workerdiag.sources.kubernetes.fields import quantity, seconds
+from workerdiag.sources.kubernetes.fields import parse_quantity, parse_timestamp
 from workerdiag.sources.kubernetes.pods import Pod
 
 NOON = 1_795_262_400.0
 STAMP = "2026-11-21T12:00:00Z"
 VICTIM = Victim(
-    whose=Identity(worker="tcp://10.1.0.4:1", host="10.1.0.4", name="lab-default-worker-1"), when=NOON
+    identity=Identity(worker="tcp://10.1.0.4:1", host="10.1.0.4", name="lab-default-worker-1"), when=NOON
 )
 
 
@@ -90,8 +90,8 @@ def test_whatever_a_server_says_can_be_read(raw):
     assert describe_events([KubernetesEvent(raw)], now=NOON)
     describe_node(raw, until=None)
     strange.trouble(since=None)
-    find([VICTIM], [strange], {})
-    find_gone([VICTIM], [KubernetesEvent(raw)], [strange], {}, namespace="dask")
+    match_pods([VICTIM], [strange], {})
+    match_deleted_pods([VICTIM], [KubernetesEvent(raw)], [strange], {}, namespace="dask")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_quantities_are_read_as_kubernetes_means_them(said, size):
     """
     ``Mi`` is 2**20, ``M`` is 10**6.
     """
-    assert quantity(said) == size
+    assert parse_quantity(said) == size
 
 
 @pytest.mark.parametrize(
@@ -180,14 +180,14 @@ def test_times_are_read_in_utc(stamp, when):
     """
     With or without fractions; what has no time zone is no time.
     """
-    assert seconds(stamp) == when
+    assert parse_timestamp(stamp) == when
 
 
 def test_an_end_at_the_time_of_the_death_is_the_victims():
     """
     Pod by address and name, container by what it runs, end by time.
     """
-    (found,) = find([VICTIM], [pod(status=ended())], {})
+    (found,) = match_pods([VICTIM], [pod(status=ended())], {})
     assert (found.name, found.end.exit_code) == ("lab-default-worker-1-7d-x2v8k", 137)
 
 
@@ -196,7 +196,7 @@ def test_an_end_at_another_time_is_another_ones(at):
     """
     Neither an older end nor a later one of the same container is the victim's.
     """
-    assert all(each.end is None for each in find([VICTIM], [pod(status=ended(at=at))], {}))
+    assert all(each.end is None for each in match_pods([VICTIM], [pod(status=ended(at=at))], {}))
 
 
 def test_one_end_is_given_to_one_victim():
@@ -204,10 +204,10 @@ def test_one_end_is_given_to_one_victim():
     Of two victims in one pod the nearer one in time has the end.
     """
     other = Victim(
-        whose=Identity(worker="tcp://10.1.0.4:2", host="10.1.0.4", name="lab-default-worker-1"),
+        identity=Identity(worker="tcp://10.1.0.4:2", host="10.1.0.4", name="lab-default-worker-1"),
         when=NOON - 20,
     )
-    found = find([other, VICTIM], [pod(status=ended())], {})
+    found = match_pods([other, VICTIM], [pod(status=ended())], {})
     assert [each.victim for each in found if each.end is not None] == [VICTIM]
 
 
@@ -215,9 +215,9 @@ def test_an_address_alone_is_not_enough_where_pods_share_it():
     """
     A pod on its node's network has the address of all pods there.
     """
-    nameless = Victim(whose=Identity(worker="tcp://10.1.0.4:1", host="10.1.0.4"), when=NOON)
-    assert find([nameless], [pod(status=ended())], {})
-    assert not find([nameless], [pod(status=ended(), hostNetwork=True)], {})
+    nameless = Victim(identity=Identity(worker="tcp://10.1.0.4:1", host="10.1.0.4"), when=NOON)
+    assert match_pods([nameless], [pod(status=ended())], {})
+    assert not match_pods([nameless], [pod(status=ended(), hostNetwork=True)], {})
 
 
 def test_a_pod_that_was_made_after_the_worker_joined_is_the_next_one():
@@ -225,7 +225,7 @@ def test_a_pod_that_was_made_after_the_worker_joined_is_the_next_one():
     A deployment replaces a pod that still ends; with the host's network both have one address.
     """
     long_there, just_joined = evolve(VICTIM, since=NOON - 55), evolve(VICTIM, since=NOON - 90)
-    assert [each.victim for each in find([long_there, just_joined], [pod(hostNetwork=True)], {})] == [
+    assert [each.victim for each in match_pods([long_there, just_joined], [pod(hostNetwork=True)], {})] == [
         long_there
     ]
 
@@ -238,8 +238,8 @@ def test_a_pod_that_was_evicted_long_before_is_left_aside():
     old = {"name": "lab-default-worker-1-7d-aaaaa", "uid": "u0", "creationTimestamp": "2026-11-21T08:00:00Z"}
     status = {"phase": "Failed", "reason": "Evicted", "podIP": "", "conditions": [condition]}
     left_over = pod(metadata=old, status=status)
-    assert find([VICTIM], [left_over], {}) == []
-    assert [each.uid for each in find([VICTIM], [left_over, pod(status=ended())], {})] == ["u1"]
+    assert match_pods([VICTIM], [left_over], {}) == []
+    assert [each.uid for each in match_pods([VICTIM], [left_over, pod(status=ended())], {})] == ["u1"]
 
 
 def event(reason, at=STAMP, name="lab-default-worker-1-7d-zzzzz", **more):
@@ -253,7 +253,7 @@ def test_a_pod_that_is_gone_is_known_by_its_events():
     """
     An end of a pod of the victim's worker, at its time, tells of the pod although it is gone.
     """
-    (found,) = find_gone([VICTIM], [event("Killing")], [], {}, namespace="dask")
+    (found,) = match_deleted_pods([VICTIM], [event("Killing")], [], {}, namespace="dask")
     assert (found.name, found.pod) == ("lab-default-worker-1-7d-zzzzz", None)
 
 
@@ -270,7 +270,7 @@ def test_events_of_others_and_of_other_times_do_not_count(other):
     """
     Neither a start, nor an hour later, nor a worker whose name only begins alike.
     """
-    assert find_gone([VICTIM], [other], [], {}, namespace="dask") == []
+    assert match_deleted_pods([VICTIM], [other], [], {}, namespace="dask") == []
 
 
 def test_a_healthy_node_is_not_described():

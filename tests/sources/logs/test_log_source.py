@@ -20,9 +20,9 @@ import pytest
 import zstandard
 
 from support.hanging_peers import gives_up
-from workerdiag.model.evidence import Gap, LogChunk, LogText, Looked
+from workerdiag.model.evidence import Gap, Inspected, LogChunk, LogText
 from workerdiag.sources.logs import LogSource
-from workerdiag.sources.logs.inputs import without_secrets
+from workerdiag.sources.logs.inputs import url_without_secrets
 
 LINE = b"2026-11-21 17:11:43,105 - distributed.nanny - INFO - Worker process 23057 exited with status 3\n"
 DEATH = "2026-05-04 11:22:34,000 - distributed.nanny - INFO - Worker process 7 was killed by signal 11"
@@ -37,7 +37,7 @@ def read(*inputs, budget_s=10.0, **options):
     for each in LogSource(inputs, **options).collect(budget_s=budget_s):
         if isinstance(each, LogChunk):
             texts[each.origin] = texts.get(each.origin, b"") + each.data
-        elif isinstance(each, Looked):
+        elif isinstance(each, Inspected):
             places.append(each.place)
         else:
             assert isinstance(each, Gap)
@@ -315,7 +315,7 @@ def test_log_text_brings_its_stream_and_its_worker():
             stream="worker",
         ).collect(budget_s=1)
     )[::2]
-    assert [(each.origin, each.stream, each.whose.worker, each.whose.name) for each in chunks] == [
+    assert [(each.origin, each.stream, each.identity.worker, each.identity.name) for each in chunks] == [
         ("LogText 1", "nanny", "tcp://10.0.0.4:1", None),
         ("LogText 2", "worker", None, "worker-7"),
         ("LogText 3", "worker", None, None),
@@ -366,9 +366,11 @@ def test_names_of_urls_hold_no_secrets():
     """
     Reports are pasted into issues: passwords and signatures must not be in them.
     """
-    assert without_secrets("https://me:pw@host/a.log?X-Sig=abc&v=1") == "https://host/a.log?X-Sig=...&v=..."
-    assert without_secrets("s3://bucket/a.log") == "s3://bucket/a.log"
-    assert without_secrets("/plain/path?x=1") == "/plain/path?x=1"
+    assert (
+        url_without_secrets("https://me:pw@host/a.log?X-Sig=abc&v=1") == "https://host/a.log?X-Sig=...&v=..."
+    )
+    assert url_without_secrets("s3://bucket/a.log") == "s3://bucket/a.log"
+    assert url_without_secrets("/plain/path?x=1") == "/plain/path?x=1"
 
 
 class Endless(io.RawIOBase):

@@ -19,16 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workerdiag
-from support.death_records import NOW, record, told, worker
+from support.death_records import NOW, nanny_report, scheduler_record, worker_address
 from workerdiag.cli import main
-from workerdiag.model.evidence import Event, ExceptionFacts, Executing, Gap, Identity, LogChunk, ProcessExit
-from workerdiag.recorder.box.message import message_in
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, LogChunk, ProcessExit, TasksAtLoss
+from workerdiag.recorder.box.message import death_message
 from workerdiag.recorder.box.writer import BoxWriter
-from workerdiag.recorder.scheduler.journal import Appender
+from workerdiag.recorder.scheduler.journal import Journal
 from workerdiag.sources.logs import LogSource
-from workerdiag.sources.logs.inputs import logs_in
-from workerdiag.sources.recorder.evidence import of_deaths
-from workerdiag.sources.recorder.selection import Death
+from workerdiag.sources.logs.inputs import resolve_logs
+from workerdiag.sources.recorder.evidence import death_evidence
+from workerdiag.sources.recorder.selection import RecordedDeath
 
 HOUR = 3600.0
 
@@ -37,7 +37,7 @@ def found(**box):
     """
     What the finder of a black box tells, of a worker that nobody saw die.
     """
-    said = told(source="orphan", exit={"signal": None, "status": None, "certain": False})
+    said = nanny_report(source="orphan", exit={"signal": None, "status": None, "certain": False})
     return {**said, "box": {**said["box"], "fault": "", **box}}
 
 
@@ -50,10 +50,10 @@ def written(path, *messages):
 
 
 def read(*inputs, facts=(), budget_s=10.0):
-    return list(LogSource(inputs, unbox=message_in, facts=facts).collect(budget_s=budget_s))
+    return list(LogSource(inputs, unbox=death_message, facts=facts).collect(budget_s=budget_s))
 
 
-def of(kind, evidence):
+def of_kind(kind, evidence):
     return [each for each in evidence if isinstance(each, kind)]
 
 
@@ -61,15 +61,17 @@ def dead(evidence):
     """
     Whose deaths are told of, in order.
     """
-    return [each.whose.worker for each in of(Event, evidence) if each.topic == "recorder"]
+    return [each.identity.worker for each in of_kind(Event, evidence) if each.topic == "recorder"]
 
 
 def test_records_in_a_file_tell_what_a_live_scheduler_would(tmp_path):
     """
     The evidence is that of `RecorderSource`, piece by piece.
     """
-    path = written(tmp_path / "deaths.jsonl", record(), told())
-    assert read(path) == list(of_deaths([Death(record=record(), told=told())]))
+    path = written(tmp_path / "deaths.jsonl", scheduler_record(), nanny_report())
+    assert read(path) == list(
+        death_evidence([RecordedDeath(record=scheduler_record(), report=nanny_report())])
+    )
 
 
 def test_what_the_appender_writes_is_found_wherever_it_wrote(tmp_path):
@@ -77,12 +79,12 @@ def test_what_the_appender_writes_is_found_wherever_it_wrote(tmp_path):
     A file, the one that was put aside, and the objects below a URL, in which record and message lie apart.
     """
     for target in (str(tmp_path / "local" / "deaths.jsonl"), "memory://deaths-of-wd"):
-        for message in (record(), told()):
-            appender = Appender(target, pytest.fail)
+        for message in (scheduler_record(), nanny_report()):
+            appender = Journal(target, pytest.fail)
             appender.put(message)
             appender.close()
     (tmp_path / "local" / "deaths.jsonl").rename(tmp_path / "local" / "deaths.jsonl.1")
-    expected = list(of_deaths([Death(record=record(), told=told())]))
+    expected = list(death_evidence([RecordedDeath(record=scheduler_record(), report=nanny_report())]))
     assert read(tmp_path / "local") == expected
     assert read("memory://deaths-of-wd") == expected
     fsspec.filesystem("memory").rm("/deaths-of-wd", recursive=True)
@@ -95,11 +97,11 @@ def test_of_many_batches_the_newest_are_read_first(tmp_path, monkeypatch):
     clock = iter([NOW, NOW + 60, NOW + 30])
     for number in range(3):
         monkeypatch.setattr("workerdiag.recorder.scheduler.journal.time.time", lambda: next(clock))
-        appender = Appender(f"file://{tmp_path}/deaths", pytest.fail)
+        appender = Journal(f"file://{tmp_path}/deaths", pytest.fail)
         monkeypatch.undo()
-        appender.put(record(number))
+        appender.put(scheduler_record(number))
         appender.close()
-    origins = [each.origin for each in logs_in(str(tmp_path / "deaths"), 1)]
+    origins = [each.origin for each in resolve_logs(str(tmp_path / "deaths"), 1)]
     assert [json.loads(Path(each).read_text())["pid"] for each in origins] == [1, 2, 0]
 
 
@@ -107,7 +109,7 @@ def test_a_command_and_a_call_explain_a_file_of_records(tmp_path):
     """
     Both name the segmentation fault, and the task that ran.
     """
-    path = written(tmp_path / "deaths.jsonl", record(), told())
+    path = written(tmp_path / "deaths.jsonl", scheduler_record(), nanny_report())
     diagnosis = workerdiag.explain(logs=str(path))
     assert (diagnosis.top.id, diagnosis.deaths[0].executing) == ("signal.segfault", ("load",))
     ran = CliRunner().invoke(main, ["explain", str(path), "--format", "json"])
@@ -119,22 +121,22 @@ def test_packed_records_are_unpacked(tmp_path):
     As logs are, and whatever the file is called.
     """
     path = tmp_path / "kept"
-    path.write_bytes(gzip.compress(json.dumps(told()).encode()))
-    assert dead(read(path)) == [worker(1)]
+    path.write_bytes(gzip.compress(json.dumps(nanny_report()).encode()))
+    assert dead(read(path)) == [worker_address(1)]
 
 
 def test_lines_that_cannot_be_used_are_named_and_the_rest_is_used(tmp_path):
     """
     Garbage, another schema, a line too long, and a last one that was cut off.
     """
-    good = [json.dumps(record()), json.dumps(told())]
+    good = [json.dumps(scheduler_record()), json.dumps(nanny_report())]
     bad = ["{{{", json.dumps({"schema": 2, "source": "nanny"}), '{"a": "' + "x" * 2**21, good[1][:-40]]
     path = tmp_path / "deaths.jsonl"
     path.write_text("\n".join([good[0], *bad[:3], good[1], bad[3]]))
     evidence = read(path)
-    (gap,) = of(Gap, evidence)
-    assert dead(evidence) == [worker(1)]
-    assert of(ProcessExit, evidence)
+    (gap,) = of_kind(Gap, evidence)
+    assert dead(evidence) == [worker_address(1)]
+    assert of_kind(ProcessExit, evidence)
     assert gap.reason == "malformed"
     assert "4 lines" in gap.detail
     assert "lines 2, 6: no JSON, or torn" in gap.detail
@@ -147,8 +149,8 @@ def test_a_first_line_that_is_cut_off_does_not_hide_the_rest(tmp_path):
     A file whose beginning was lost in its first record still holds records.
     """
     path = tmp_path / "deaths.jsonl"
-    path.write_text(f"{json.dumps(record(3))[:200]}\n{json.dumps(told())}\n")
-    assert dead(read(path)) == [worker(1)]
+    path.write_text(f"{json.dumps(scheduler_record(3))[:200]}\n{json.dumps(nanny_report())}\n")
+    assert dead(read(path)) == [worker_address(1)]
 
 
 def test_other_files_of_json_stay_logs(tmp_path):
@@ -157,7 +159,7 @@ def test_other_files_of_json_stay_logs(tmp_path):
     """
     path = tmp_path / "pod.log"
     path.write_text('{"log": "distributed.nanny - INFO - x", "stream": "stderr"}\n')
-    assert [each.origin for each in of(LogChunk, read(path))] == [str(path)]
+    assert [each.origin for each in of_kind(LogChunk, read(path))] == [str(path)]
 
 
 def test_without_an_exception_it_is_the_last_death_and_those_shortly_before(tmp_path):
@@ -166,31 +168,33 @@ def test_without_an_exception_it_is_the_last_death_and_those_shortly_before(tmp_
     """
     path = written(
         tmp_path / "deaths.jsonl",
-        record(1, when=NOW - 2 * HOUR),
-        record(2, when=NOW - 600),
-        record(3, when=NOW),
-        *(record(number, when=NOW + 2 * HOUR, expected=True) for number in range(4, 9)),
-        record(9, when=NOW + 2 * HOUR, reason="nanny-close"),
-        record(10, when=NOW + 2 * HOUR),
-        told(10, when=NOW + 2 * HOUR, asked=True),
+        scheduler_record(1, when=NOW - 2 * HOUR),
+        scheduler_record(2, when=NOW - 600),
+        scheduler_record(3, when=NOW),
+        *(scheduler_record(number, when=NOW + 2 * HOUR, expected=True) for number in range(4, 9)),
+        scheduler_record(9, when=NOW + 2 * HOUR, reason="nanny-close"),
+        scheduler_record(10, when=NOW + 2 * HOUR),
+        nanny_report(10, when=NOW + 2 * HOUR, asked=True),
     )
-    assert dead(read(path)) == [worker(2), worker(3)]
+    assert dead(read(path)) == [worker_address(2), worker_address(3)]
 
 
 def test_where_all_were_told_to_go_that_is_said(tmp_path):
     """
     A file of scale-downs is not a file without workers.
     """
-    path = written(tmp_path / "deaths.jsonl", record(1, expected=True), record(2, expected=True))
+    path = written(
+        tmp_path / "deaths.jsonl", scheduler_record(1, expected=True), scheduler_record(2, expected=True)
+    )
     diagnosis = workerdiag.explain(logs=path)
-    assert [each.asked for each in diagnosis.deaths] == [True, True]
+    assert [each.stop_requested for each in diagnosis.deaths] == [True, True]
     assert diagnosis.top.id == "exit.scheduler-retired"
 
 
 @pytest.mark.parametrize(
     "facts",
     [
-        ExceptionFacts(type="KilledWorker", text="", whose=Identity(worker=worker(1))),
+        ExceptionFacts(type="KilledWorker", text="", identity=Identity(worker=worker_address(1))),
         ExceptionFacts(type="KilledWorker", text="", task="sum-1"),
     ],
     ids=["worker", "task"],
@@ -201,20 +205,20 @@ def test_an_exception_selects_the_deaths_in_question(tmp_path, facts):
     """
     path = written(
         tmp_path / "deaths.jsonl",
-        record(0, when=NOW - 48 * HOUR, assigned=["sum-1"]),
-        record(1, when=NOW - 2 * HOUR, assigned=["sum-1"]),
-        record(2, when=NOW - 2 * HOUR - 60),
-        record(3, when=NOW),
+        scheduler_record(0, when=NOW - 48 * HOUR, assigned=["sum-1"]),
+        scheduler_record(1, when=NOW - 2 * HOUR, assigned=["sum-1"]),
+        scheduler_record(2, when=NOW - 2 * HOUR - 60),
+        scheduler_record(3, when=NOW),
     )
-    assert dead(read(path, facts=[facts])) == [worker(2), worker(1)]
+    assert dead(read(path, facts=[facts])) == [worker_address(2), worker_address(1)]
 
 
 def test_records_of_other_workers_are_not_put_on_the_one_in_question(tmp_path):
     """
     That they do not tell of it is a gap.
     """
-    path = written(tmp_path / "deaths.jsonl", record(1), told(1))
-    facts = ExceptionFacts(type="KilledWorker", text="", whose=Identity(worker="tcp://10.9.9.9:1"))
+    path = written(tmp_path / "deaths.jsonl", scheduler_record(1), nanny_report(1))
+    facts = ExceptionFacts(type="KilledWorker", text="", identity=Identity(worker="tcp://10.9.9.9:1"))
     (gap,) = read(path, facts=[facts])
     assert (gap.reason, "tcp://10.9.9.9:1" in gap.detail) == ("never-recorded", True)
 
@@ -223,9 +227,15 @@ def test_what_is_told_twice_is_one_death(tmp_path):
     """
     The finder of a box, and the nanny, which knows the exit status and counts, in whatever order.
     """
-    for messages in ((found(), told(), record()), (told(), record(), found())):
+    for messages in (
+        (found(), nanny_report(), scheduler_record()),
+        (nanny_report(), scheduler_record(), found()),
+    ):
         evidence = read(written(tmp_path / "deaths.jsonl", *messages))
-        assert (dead(evidence), [each.signal for each in of(ProcessExit, evidence)]) == ([worker(1)], [11])
+        assert (dead(evidence), [each.signal for each in of_kind(ProcessExit, evidence)]) == (
+            [worker_address(1)],
+            [11],
+        )
 
 
 def test_a_box_that_ended_in_mid_work_looks_like_a_kill(tmp_path):
@@ -251,7 +261,7 @@ def test_a_box_of_a_worker_that_may_have_had_a_last_word_is_no_sign_of_a_kill(tm
     """
     (event,) = [
         each
-        for each in of(Event, read(written(tmp_path / "deaths.jsonl", found(**box))))
+        for each in of_kind(Event, read(written(tmp_path / "deaths.jsonl", found(**box))))
         if each.topic == "recorder" and "told_by" in each.fields
     ]
     assert "ended_suddenly" not in event.fields
@@ -264,15 +274,15 @@ def test_many_records_take_bounded_memory_and_the_newest_are_told(tmp_path):
     path = tmp_path / "deaths.jsonl"
     with path.open("w") as file:
         for number in range(2_000):
-            file.write(json.dumps(told(number, text="x" * 20_000)) + "\n")
+            file.write(json.dumps(nanny_report(number, text="x" * 20_000)) + "\n")
     tracemalloc.start()
     evidence = read(path, budget_s=60)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 40 * 2**20
-    assert dead(evidence)[-1] == worker(1999)
+    assert dead(evidence)[-1] == worker_address(1999)
     assert len(dead(evidence)) == 32
-    assert any("records were let go of" in gap.detail for gap in of(Gap, evidence))
+    assert any("records were let go of" in gap.detail for gap in of_kind(Gap, evidence))
 
 
 _JSON = st.recursive(
@@ -280,7 +290,9 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=8,
 )
-_FIELDS = st.sampled_from(sorted({*record(), *told(), "cgroup", "heard", "gave_up", "changes", "stderr"}))
+_FIELDS = st.sampled_from(
+    sorted({*scheduler_record(), *nanny_report(), "cgroup", "heard", "gave_up", "changes", "stderr"})
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -291,10 +303,13 @@ def test_hostile_records_are_never_an_error(tmp_path_factory, parts):
     """
     keep = ("schema", "source")
     messages = [
-        {**(told() if by_nanny else record()), **{k: v for k, v in more.items() if k not in keep}}
+        {
+            **(nanny_report() if by_nanny else scheduler_record()),
+            **{k: v for k, v in more.items() if k not in keep},
+        }
         for by_nanny, more in parts
     ]
-    path = written(tmp_path_factory.mktemp("records") / "deaths.jsonl", record(), *messages)
+    path = written(tmp_path_factory.mktemp("records") / "deaths.jsonl", scheduler_record(), *messages)
     diagnosis = workerdiag.explain(logs=path)
     assert "workerdiag itself failed" not in diagnosis.summary
     str(diagnosis).encode()
@@ -343,11 +358,11 @@ def test_a_box_on_a_volume_tells_of_its_worker_s_death(tmp_path, named):
     """
     path, pid = left_by_a_dead_process(tmp_path)
     evidence = read(named(path))
-    (exit_,) = of(ProcessExit, evidence)
-    assert (exit_.whose.worker, exit_.whose.pid) == ("tcp://10.0.0.4:1", pid)
+    (exit_,) = of_kind(ProcessExit, evidence)
+    assert (exit_.identity.worker, exit_.identity.pid) == ("tcp://10.0.0.4:1", pid)
     assert (exit_.signal, exit_.status) == (None, None)
-    assert [(each.tasks, each.exact) for each in of(Executing, evidence)] == [(("nap",), True)]
-    assert [each.data for each in of(LogChunk, evidence)] == [b"the last words\n"]
+    assert [(each.tasks, each.exact) for each in of_kind(TasksAtLoss, evidence)] == [(("nap",), True)]
+    assert [each.data for each in of_kind(LogChunk, evidence)] == [b"the last words\n"]
 
 
 def test_a_command_explains_a_folder_of_boxes(tmp_path):
@@ -367,7 +382,7 @@ def test_a_death_that_nobody_saw_is_not_no_death(tmp_path):
     """
     path, pid = left_by_a_dead_process(tmp_path)
     diagnosis = workerdiag.explain(logs=path)
-    assert [each.whose.pid for each in diagnosis.deaths] == [pid]
+    assert [each.identity.pid for each in diagnosis.deaths] == [pid]
     assert diagnosis.outcome != "no-death"
 
 
@@ -396,10 +411,12 @@ def test_what_the_nanny_meant_to_tell_is_read_with_the_box(tmp_path):
     It knows the exit status; both are one death.
     """
     path, pid = left_by_a_dead_process(tmp_path)
-    message = told(pid=pid, worker="tcp://10.0.0.4:1", nanny="tcp://10.0.0.4:2", when=path.stat().st_mtime)
+    message = nanny_report(
+        pid=pid, worker="tcp://10.0.0.4:1", nanny="tcp://10.0.0.4:2", when=path.stat().st_mtime
+    )
     written(path.with_name(path.name + ".death"), with_signal(message, 9))
     for given_ in (path, tmp_path):
-        assert [(each.signal, each.whose.pid) for each in of(ProcessExit, read(given_))] == [(9, pid)]
+        assert [(each.signal, each.identity.pid) for each in of_kind(ProcessExit, read(given_))] == [(9, pid)]
 
 
 def test_a_copied_box_that_was_written_lately_may_be_in_use(tmp_path):
@@ -426,7 +443,7 @@ def test_a_nanny_s_stale_address_does_not_count_where_there_is_a_box(tmp_path):
     """
     The box has the address that the worker had, and it is the one that is asked about.
     """
-    box = {"state": "running", "identity": {"worker": worker(7)}}
-    path = written(tmp_path / "deaths.jsonl", told(1, box=box))
-    facts = ExceptionFacts(type="KilledWorker", text="", whose=Identity(worker=worker(7)))
-    assert dead(read(path, facts=[facts])) == [worker(7)]
+    box = {"state": "running", "identity": {"worker": worker_address(7)}}
+    path = written(tmp_path / "deaths.jsonl", nanny_report(1, box=box))
+    facts = ExceptionFacts(type="KilledWorker", text="", identity=Identity(worker=worker_address(7)))
+    assert dead(read(path, facts=[facts])) == [worker_address(7)]

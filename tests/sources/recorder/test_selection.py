@@ -11,17 +11,17 @@ from types import SimpleNamespace
 import pytest
 from attrs import evolve
 
-from support.death_records import NANNY, NOW, record, told, worker
+from support.death_records import NANNY, NOW, nanny_report, scheduler_record, worker_address
 from workerdiag.correlation.incident import assemble
 from workerdiag.model.evidence import (
     Event,
     ExceptionFacts,
-    Executing,
     Gap,
     Identity,
     LogChunk,
     MemoryReading,
     ProcessExit,
+    TasksAtLoss,
 )
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
@@ -29,10 +29,10 @@ from workerdiag.recorder import messages as recorder_telling
 from workerdiag.recorder import settings as recorder_settings
 from workerdiag.recorder.scheduler import plugin as recorder_scheduler
 from workerdiag.rulebook import load_rulebook
-from workerdiag.scoring import loss_history
+from workerdiag.scoring import loss_history as loss_history_module
 from workerdiag.scoring.blame import blame
-from workerdiag.scoring.loss_history import record_of
-from workerdiag.sources.recorder import TOPIC, RecorderSource, record_lines, selection
+from workerdiag.scoring.loss_history import loss_history
+from workerdiag.sources.recorder import DEATH_TOPIC, RecorderSource, record_lines, selection
 
 RUNNING = {"schema": 1, "source": "scheduler", "recorder": "running"}
 CLOSED = {"schema": 1, "source": "scheduler", "recorder": "closed"}
@@ -63,7 +63,7 @@ class Client:
     async def deaths(self, **arguments):
         self.asked.append(arguments)
         deaths = [
-            {"number": index, "record": each[0], "told": each[1]} for index, each in enumerate(self._deaths)
+            {"number": index, "record": each[0], "report": each[1]} for index, each in enumerate(self._deaths)
         ]
         return {"schema": 1, "now": NOW + 100, "deaths": tuple(deaths), "left_out": 0, "notes": ()}
 
@@ -71,14 +71,14 @@ class Client:
         return asyncio.run(asyncio.wait_for(function(*arguments), callback_timeout))
 
 
-def asked(client, *about, tasks=()):
+def collect(client, *about, tasks=()):
     """
     The evidence of one round.
     """
     return list(RecorderSource(client, about=about, tasks=tasks).collect(budget_s=2.0))
 
 
-def of(kind, evidence):
+def of_kind(kind, evidence):
     """
     The evidence of one kind.
     """
@@ -89,7 +89,7 @@ def fields(evidence, topic="recorder"):
     """
     What the first event of a topic says.
     """
-    return next(each.fields for each in of(Event, evidence) if each.topic == topic)
+    return next(each.fields for each in of_kind(Event, evidence) if each.topic == topic)
 
 
 def test_without_a_recorder_there_is_one_question_and_no_word():
@@ -97,7 +97,7 @@ def test_without_a_recorder_there_is_one_question_and_no_word():
     Who has not installed it is not told that it is not there.
     """
     client = Client(events=())
-    assert asked(client) == []
+    assert collect(client) == []
     assert client.asked == ["workerdiag-death"]
 
 
@@ -106,7 +106,7 @@ def test_a_recorder_that_was_taken_away_is_not_asked():
     Asking for a handler that is not there would leave a warning in the scheduler's log.
     """
     client = Client(events=((NOW, RUNNING), (NOW, CLOSED)))
-    assert asked(client) == []
+    assert collect(client) == []
     assert client.asked == ["workerdiag-death"]
 
 
@@ -117,7 +117,7 @@ def test_a_client_without_a_scheduler_is_not_waited_for(status):
     """
     client = Client()
     client.status = status
-    assert asked(client) == []
+    assert collect(client) == []
     assert client.asked == []
 
 
@@ -125,15 +125,15 @@ def test_a_scheduler_that_fails_is_a_gap():
     """
     What the topic tells is kept.
     """
-    client = Client(events=((NOW, RUNNING), (NOW, told())))
+    client = Client(events=((NOW, RUNNING), (NOW, nanny_report())))
 
     async def failing(**_):
         raise ValueError("the 'workerdiag_deaths' handler has been explicitly disallowed")
 
     client.scheduler.workerdiag_deaths = failing
-    evidence = asked(client)
-    assert [each.reason for each in of(Gap, evidence)] == ["forbidden"]
-    assert of(ProcessExit, evidence)
+    evidence = collect(client)
+    assert [each.reason for each in of_kind(Gap, evidence)] == ["forbidden"]
+    assert of_kind(ProcessExit, evidence)
 
 
 def test_of_two_dumps_the_first_is_of_the_signal_that_came():
@@ -141,40 +141,40 @@ def test_of_two_dumps_the_first_is_of_the_signal_that_came():
     Faulthandler can crash while it walks the stacks of other threads; that is no segfault of the task's.
     """
     nested = "Fatal Python error: Aborted\n\n  File Fatal Python error: Segmentation fault\n"
-    message = told()
-    evidence = asked(Client((record(), {**message, "box": {**message["box"], "fault": nested}})))
-    assert of(LogChunk, evidence)[-1].data == b"Fatal Python error: Aborted\n\n  File "
+    message = nanny_report()
+    evidence = collect(Client((scheduler_record(), {**message, "box": {**message["box"], "fault": nested}})))
+    assert of_kind(LogChunk, evidence)[-1].data == b"Fatal Python error: Aborted\n\n  File "
 
 
 def test_one_death_tells_its_exit_memory_words_and_tasks():
     """
     Each fact is there with whose it is.
     """
-    evidence = asked(Client((record(), told())))
-    (exit_,) = of(ProcessExit, evidence)
-    assert (exit_.signal, exit_.status, exit_.said_by) == (11, None, "flight recorder")
-    (reading,) = of(MemoryReading, evidence)
+    evidence = collect(Client((scheduler_record(), nanny_report())))
+    (exit_,) = of_kind(ProcessExit, evidence)
+    assert (exit_.signal, exit_.status, exit_.reporter) == (11, None, "flight recorder")
+    (reading,) = of_kind(MemoryReading, evidence)
     assert (reading.rss_bytes, reading.limit_bytes) == (90, 100)
-    lines, fault = of(LogChunk, evidence)
+    lines, fault = of_kind(LogChunk, evidence)
     assert b"last words" in lines.data
     assert b"Segmentation fault" in fault.data
-    (tasks,) = of(Executing, evidence)
+    (tasks,) = of_kind(TasksAtLoss, evidence)
     assert (tasks.tasks, tasks.threads, tasks.seconds) == (("load",), ("Dask-0",), (2.0,))
     assert (tasks.exact, tasks.assigned, tasks.crashed) == (True, ("load", "wait"), (True,))
-    whose = {each.whose for each in evidence}
-    assert {(each.worker, each.pid, each.nanny) for each in whose} == {(worker(1), 1, NANNY)}
+    identity = {each.identity for each in evidence}
+    assert {(each.worker, each.pid, each.nanny) for each in identity} == {(worker_address(1), 1, NANNY)}
 
 
 def test_without_a_box_the_last_heartbeat_counts():
     """
     With all threads taken, what else was assigned did not run; with a free one it may have.
     """
-    evidence = asked(Client((record(), None), (record(2, nthreads=2), None)))
-    full, free = of(Executing, evidence)
+    evidence = collect(Client((scheduler_record(), None), (scheduler_record(2, nthreads=2), None)))
+    full, free = of_kind(TasksAtLoss, evidence)
     assert (full.tasks, full.exact, full.maybe_more, full.seconds) == (("load",), False, False, (1.5,))
     assert (free.tasks, free.maybe_more) == (("load",), True)
-    assert of(ProcessExit, evidence) == []
-    assert of(MemoryReading, evidence)[0].rss_bytes == 60
+    assert of_kind(ProcessExit, evidence) == []
+    assert of_kind(MemoryReading, evidence)[0].rss_bytes == 60
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,9 @@ def test_a_box_that_lacks_tasks_is_not_taken_for_exact(box):
     """
     That nothing is in it then says nothing.
     """
-    (tasks,) = of(Executing, asked(Client((record(), told(executing=(), box=box)))))
+    (tasks,) = of_kind(
+        TasksAtLoss, collect(Client((scheduler_record(), nanny_report(executing=(), box=box))))
+    )
     assert (tasks.exact, tasks.tasks) == (False, ("load",))
 
 
@@ -198,22 +200,24 @@ def test_a_long_key_is_completed():
     """
     key = "load-" + "x" * 300
     running = ({"key": key[:200], "clipped": True, "since": NOW},)
-    evidence = asked(Client((record(assigned=(key,)), told(executing=running))))
-    assert of(Executing, evidence)[0].tasks == (key,)
+    evidence = collect(Client((scheduler_record(assigned=(key,)), nanny_report(executing=running))))
+    assert of_kind(TasksAtLoss, evidence)[0].tasks == (key,)
 
 
 def test_an_order_to_stop_is_no_crash():
     """
     A nanny that was told to close ended its worker; for memory, or silence, it was no order.
     """
-    ordered = asked(Client((record(), told(asked=True, nanny_status="closing"))))
-    assert "asked-to-stop" in [each.fields.get("action") for each in of(Event, ordered)]
-    assert diagnose(ordered, load_rulebook()).deaths[0].asked
+    ordered = collect(Client((scheduler_record(), nanny_report(asked=True, nanny_status="closing"))))
+    assert "asked-to-stop" in [each.fields.get("action") for each in of_kind(Event, ordered)]
+    assert diagnose(ordered, load_rulebook()).deaths[0].stop_requested
     for death in (
-        (record(), told(asked=True, memory_terminated=True)),
-        (record(stimulus_id="check-worker-ttl-1"), told(asked=True)),
+        (scheduler_record(), nanny_report(asked=True, memory_terminated=True)),
+        (scheduler_record(stimulus_id="check-worker-ttl-1"), nanny_report(asked=True)),
     ):
-        assert "asked-to-stop" not in [each.fields.get("action") for each in of(Event, asked(Client(death)))]
+        assert "asked-to-stop" not in [
+            each.fields.get("action") for each in of_kind(Event, collect(Client(death)))
+        ]
 
 
 def test_the_nannys_own_kill_for_memory_is_recognised():
@@ -221,8 +225,8 @@ def test_the_nannys_own_kill_for_memory_is_recognised():
     Without a line of the nanny's log, and with the numbers of this very death.
     """
     exit_ = {"signal": 15, "status": None, "certain": True}
-    death = told(exit=exit_, memory_terminated=True, terminate_fraction=0.95)
-    findings = diagnose(asked(Client((record(), death))), load_rulebook())
+    death = nanny_report(exit=exit_, memory_terminated=True, terminate_fraction=0.95)
+    findings = diagnose(collect(Client((scheduler_record(), death))), load_rulebook())
     assert findings.top.id == "nanny.memory-terminate"
     assert (findings.deaths[0].rss_bytes, findings.deaths[0].limit_bytes) == (90, 100)
 
@@ -231,8 +235,10 @@ def test_a_process_that_only_its_nanny_knew_and_stopped_is_no_death():
     """
     Closing a cluster leaves no dead behind.
     """
-    evidence = asked(Client((None, told(asked=True, exit={"signal": None, "status": 0, "certain": True}))))
-    assert of(ProcessExit, evidence) == []
+    evidence = collect(
+        Client((None, nanny_report(asked=True, exit={"signal": None, "status": 0, "certain": True})))
+    )
+    assert of_kind(ProcessExit, evidence) == []
 
 
 @pytest.mark.parametrize(
@@ -251,8 +257,8 @@ def test_a_kernels_kill_counts_for_the_process_that_it_can_be_of(group, exit_sig
     Only a kill in a limited group, of a process that died of SIGKILL, is taken for this one's.
     """
     exit_ = {"signal": exit_signal, "status": None, "certain": True}
-    evidence = asked(Client((record(), told(cgroup=group, exit=exit_))))
-    said = [each.fields for each in of(Event, evidence) if each.topic == "cgroup"]
+    evidence = collect(Client((scheduler_record(), nanny_report(cgroup=group, exit=exit_))))
+    said = [each.fields for each in of_kind(Event, evidence) if each.topic == "cgroup"]
     assert [{name: each[name] for name in each if name.startswith("oom")} for each in said] == (
         [expected] if expected else []
     )
@@ -262,10 +268,12 @@ def test_workers_that_went_together_name_each_other():
     """
     Two that are lost on one host within seconds are told of as such.
     """
-    evidence = asked(Client((record(1), None), (record(2), None), (record(60), None)))
-    said = [each.fields for each in of(Event, evidence) if each.topic == "recorder"]
+    evidence = collect(
+        Client((scheduler_record(1), None), (scheduler_record(2), None), (scheduler_record(60), None))
+    )
+    said = [each.fields for each in of_kind(Event, evidence) if each.topic == "recorder"]
     assert [each["co_victims_count"] for each in said] == [1, 1, 0]
-    assert said[0]["co_victims"] == worker(2)
+    assert said[0]["co_victims"] == worker_address(2)
 
 
 def test_only_what_belongs_to_the_trouble_is_told():
@@ -273,25 +281,33 @@ def test_only_what_belongs_to_the_trouble_is_told():
     Old deaths count if they had the task in question; expected ones if they were asked for.
     """
     deaths = (
-        (record(-5000, assigned=("load",), executing=()), None),
-        (record(-4000, assigned=("other",), executing=()), None),
-        (record(2, expected=True), None),
-        (record(3), None),
+        (scheduler_record(-5000, assigned=("load",), executing=()), None),
+        (scheduler_record(-4000, assigned=("other",), executing=()), None),
+        (scheduler_record(2, expected=True), None),
+        (scheduler_record(3), None),
     )
-    evidence = asked(Client(*deaths), Identity(worker=worker(3)), tasks=["load"])
-    assert [each.whose.worker for each in of(Executing, evidence)] == [worker(-5000), worker(3)]
-    evidence = asked(Client(*deaths), Identity(worker=worker(2)))
-    assert [each.whose.worker for each in of(Executing, evidence)] == [worker(2), worker(3)]
+    evidence = collect(Client(*deaths), Identity(worker=worker_address(3)), tasks=["load"])
+    assert [each.identity.worker for each in of_kind(TasksAtLoss, evidence)] == [
+        worker_address(-5000),
+        worker_address(3),
+    ]
+    evidence = collect(Client(*deaths), Identity(worker=worker_address(2)))
+    assert [each.identity.worker for each in of_kind(TasksAtLoss, evidence)] == [
+        worker_address(2),
+        worker_address(3),
+    ]
 
 
 def test_nannies_alone_tell_through_the_topic():
     """
     Without the plugin on the scheduler, what nannies told is found among its events.
     """
-    brief = record()
-    evidence = asked(Client(events=((NOW, told()), (NOW + 1, told(2)), (NOW, brief), (NOW, CLOSED))))
-    assert [each.whose.pid for each in of(ProcessExit, evidence)] == [1, 2]
-    assert len(of(Executing, evidence)) == 2
+    brief = scheduler_record()
+    evidence = collect(
+        Client(events=((NOW, nanny_report()), (NOW + 1, nanny_report(2)), (NOW, brief), (NOW, CLOSED)))
+    )
+    assert [each.identity.pid for each in of_kind(ProcessExit, evidence)] == [1, 2]
+    assert len(of_kind(TasksAtLoss, evidence)) == 2
 
 
 @pytest.mark.parametrize(
@@ -301,23 +317,26 @@ def test_nannies_alone_tell_through_the_topic():
         ({}, {}),
         ("x", 3),
         ({"worker": 3, "when": "x", "executing": 5, "changes": 7, "heard": []}, {"exit": 3, "box": "x"}),
-        (record(assigned=7, gave_up=(3,), heard=None, nthreads="x"), told(executing=({}, 3), cgroup=1)),
+        (
+            scheduler_record(assigned=7, gave_up=(3,), heard=None, nthreads="x"),
+            nanny_report(executing=({}, 3), cgroup=1),
+        ),
         (None, {"source": "nanny", "box": {"samples": (3,), "lines": 3, "torn": 5}, "executing": ()}),
-        (None, told(exit={"signal": -3, "status": 10**30, "certain": True})),
+        (None, nanny_report(exit={"signal": -3, "status": 10**30, "certain": True})),
     ],
 )
 def test_a_strange_answer_breaks_nothing(death):
     """
     What came over the network may be anything; what is understood of it is told, and judged.
     """
-    diagnose(asked(Client(death)), load_rulebook())
+    diagnose(collect(Client(death)), load_rulebook())
 
 
 def test_every_death_has_its_running_tasks():
     """
     Not only the last one, of which the exception knows.
     """
-    evidence = asked(Client((record(1), told(1)), (record(2), None)))
+    evidence = collect(Client((scheduler_record(1), nanny_report(1)), (scheduler_record(2), None)))
     deaths = diagnose(evidence, load_rulebook()).deaths
     assert [(death.signal, death.executing) for death in deaths] == [(11, ("load",)), (None, ("load",))]
 
@@ -329,8 +348,8 @@ def loss(number, *tasks, assigned=("load", "wait"), **more):
     """
     A worker that was lost with these tasks running.
     """
-    return Executing(
-        whose=Identity(worker=worker(number)),
+    return TasksAtLoss(
+        identity=Identity(worker=worker_address(number)),
         tasks=tasks,
         exact=True,
         assigned=assigned,
@@ -349,7 +368,7 @@ def judged(*losses, task="wait", last=4):
         text="",
         task=task,
         allowed_failures=3,
-        whose=Identity(worker=worker(last)),
+        identity=Identity(worker=worker_address(last)),
     )
     book = load_rulebook()
     crash = next(cause for cause in book.causes if cause.blame == "task")
@@ -403,8 +422,8 @@ def test_workers_of_one_host_that_went_at_once_are_said():
     said = "2 workers of 10.0.0.4 were lost within 5 s of each other"
 
     def on_host(number, *tasks):
-        whose = Identity(worker=worker(number), nanny=f"tcp://10.0.0.4:{number}", host="10.0.0.4")
-        return evolve(loss(number, *tasks), whose=whose)
+        identity = Identity(worker=worker_address(number), nanny=f"tcp://10.0.0.4:{number}", host="10.0.0.4")
+        return evolve(loss(number, *tasks), identity=identity)
 
     assert said in judged(on_host(1, "load"), on_host(2, "other")).reasons
     assert said not in judged(on_host(1, "load"), on_host(2, "load")).reasons
@@ -433,7 +452,7 @@ def test_later_and_expected_losses_do_not_count():
     """
     What came after Dask gave up is of another task of that key; what was announced is not counted.
     """
-    whose = Identity(worker=worker(4))
+    identity = Identity(worker=worker_address(4))
     losses = (
         loss(1, "wait"),
         loss(2, "wait"),
@@ -441,9 +460,13 @@ def test_later_and_expected_losses_do_not_count():
         loss(4, "wait", gave_up=("wait",)),
         loss(5, "load"),
     )
-    found = record_of("wait", whose, 2, losses)
-    assert [each.whose.worker for each in found.losses] == [worker(1), worker(2), worker(4)]
-    assert found.fairly is True
+    found = loss_history("wait", identity, 2, losses)
+    assert [each.identity.worker for each in found.losses] == [
+        worker_address(1),
+        worker_address(2),
+        worker_address(4),
+    ]
+    assert found.fairly_blamed is True
 
 
 def test_a_rulebook_without_causes_blames_nobody():
@@ -458,17 +481,21 @@ def test_the_whole_box_goes_along_for_a_bundle():
     """
     Rules of today look at parts of it; those to come may look at others.
     """
-    [box] = [each for each in of(Event, asked(Client((record(), told())))) if each.topic == "black-box"]
+    [box] = [
+        each
+        for each in of_kind(Event, collect(Client((scheduler_record(), nanny_report()))))
+        if each.topic == "black-box"
+    ]
 
     assert json.loads(box.fields["content"])["lines"] == "distributed.worker - INFO - last words\n"
-    assert box.whose.worker == worker(1)
+    assert box.identity.worker == worker_address(1)
 
 
 def test_both_sides_of_the_layers_say_the_same():
     """
     The recorder runs on clusters, and the source reads what it said there: neither imports the other.
     """
-    assert TOPIC == recorder_settings.TOPIC
+    assert DEATH_TOPIC == recorder_settings.DEATH_TOPIC
     assert record_lines.SCHEMA == recorder_telling.SCHEMA
     assert selection.RECENT_S == recorder_scheduler.RECENT_S
-    assert selection.TOGETHER_S == loss_history.TOGETHER_S
+    assert selection.TOGETHER_S == loss_history_module.TOGETHER_S

@@ -12,11 +12,11 @@ import dask.config
 import pytest
 from attrs import evolve
 
-from support.hanging_peers import gave_up, gives_up, left_running
-from support.http_server import Answer, Answering, by_last_part
-from support.lost_worker import NOW, chunks, gaps, scene, told, victim
-from workerdiag.model.evidence import Identity, Looked
-from workerdiag.model.scene import Place, Victim
+from support.hanging_peers import gives_up, only_timed_out, still_running
+from support.http_server import HttpAnswer, HttpServer, by_last_path_part
+from support.lost_worker import NOW, chunks, evidence_from, gaps, scene, victim
+from workerdiag.model.evidence import Identity, Inspected
+from workerdiag.model.scene import Location, Victim
 from workerdiag.sources.stores.journald import JournalSource
 from workerdiag.sources.stores.loki import LokiSource
 
@@ -34,14 +34,14 @@ def test_the_token_follows_no_redirect_to_another_place(monkeypatch):
     """
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
     monkeypatch.setenv("LOKI_BEARER_TOKEN", "secret")
-    with Answering(lambda _: Answer({"status": "success", "data": []})) as other:
+    with HttpServer(lambda _: HttpAnswer({"status": "success", "data": []})) as other:
         place = (("Location", f"{other.url}/loki/api/v1/labels"),)
-        with Answering(lambda _: Answer(status=302, headers=place)) as first:
+        with HttpServer(lambda _: HttpAnswer(status=302, headers=place)) as first:
             monkeypatch.setenv("LOKI_ADDR", first.url)
-            found = gaps(told(LokiSource.of(scene(DEAD))))
+            found = gaps(evidence_from(LokiSource.of(scene(DEAD))))
 
-    assert first.asked[0].headers["Authorization"] == "Bearer secret"
-    assert not other.asked
+    assert first.requests[0].headers["Authorization"] == "Bearer secret"
+    assert not other.requests
     assert "302" in found[0].detail
 
 
@@ -54,17 +54,17 @@ def loki(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with ExitStack() as servers:
 
-        def start(labels: tuple[str, ...] = ("pod", "node"), **answers: Answer) -> Answering:
-            known = Answer({"status": "success", "data": list(labels)})
-            answer = by_last_part({"labels": known, **answers}, otherwise=streams())
-            server = servers.enter_context(Answering(answer))
+        def start(labels: tuple[str, ...] = ("pod", "node"), **answers: HttpAnswer) -> HttpServer:
+            known = HttpAnswer({"status": "success", "data": list(labels)})
+            answer = by_last_path_part({"labels": known, **answers}, otherwise=streams())
+            server = servers.enter_context(HttpServer(answer))
             monkeypatch.setenv("LOKI_ADDR", server.url)
             return server
 
         yield start
 
 
-def streams(*found: tuple[dict, list[str]]) -> Answer:
+def streams(*found: tuple[dict, list[str]]) -> HttpAnswer:
     """
     The result of a range query; Loki answers the latest line first.
     """
@@ -75,11 +75,11 @@ def streams(*found: tuple[dict, list[str]]) -> Answer:
         }
         for labels, lines in found
     ]
-    return Answer({"status": "success", "data": {"resultType": "streams", "result": result}})
+    return HttpAnswer({"status": "success", "data": {"resultType": "streams", "result": result}})
 
 
-def asked_loki(dead: Victim = DEAD, *, budget_s: float = 10.0) -> list:
-    return told(LokiSource.of(scene(dead)), budget_s)
+def ask_loki(dead: Victim = DEAD, *, budget_s: float = 10.0) -> list:
+    return evidence_from(LokiSource.of(scene(dead)), budget_s)
 
 
 def test_the_streams_of_the_workers_pod_are_its_own(loki):
@@ -87,12 +87,16 @@ def test_the_streams_of_the_workers_pod_are_its_own(loki):
     A label that is the worker's name, or begins with it, says whose the lines are.
     """
     server = loki(query_range=streams(({"pod": f"{POD}-7f9c4", "node": "n1"}, ["first", "second"])))
-    pieces = asked_loki()
+    pieces = ask_loki()
     [chunk] = chunks(pieces)
     assert chunk.data == b"first\nsecond\n"
-    assert (chunk.whose.worker, chunk.whose.container, chunk.whose.pid) == (ADDRESS, f"{POD}-7f9c4", None)
-    assert any(isinstance(each, Looked) for each in pieces)
-    query = server.asked[-1].query
+    assert (chunk.identity.worker, chunk.identity.container, chunk.identity.pid) == (
+        ADDRESS,
+        f"{POD}-7f9c4",
+        None,
+    )
+    assert any(isinstance(each, Inspected) for each in pieces)
+    query = server.requests[-1].query
     assert query["query"] == ['{pod=~"lab-default-worker-0a1b2c(-.*)?"}']
     assert int(query["end"][0]) - int(query["start"][0]) == 960 * 10**9
 
@@ -102,8 +106,8 @@ def test_the_command_that_asks_loki_takes_any_name(loki):
     A worker's name cannot end the quote that it stands in.
     """
     name = """w' "; rm -rf ~ #$(id)"""
-    loki(labels=("host",), query_range=Answer(status=500))
-    [gap] = gaps(asked_loki(victim(ADDRESS, name=name)))
+    loki(labels=("host",), query_range=HttpAnswer(status=500))
+    [gap] = gaps(ask_loki(victim(ADDRESS, name=name)))
     logcli, _, query, selector = shlex.split(gap.remedy)
 
     assert (logcli, query) == ("logcli", "query")
@@ -115,9 +119,9 @@ def test_of_a_hosts_streams_only_lines_that_name_the_worker_are_asked_for(loki):
     Others live there as well, so the lines are not said to be the worker's.
     """
     server = loki(labels=("host",), query_range=streams(({"host": "10.0.0.4"}, [f"lost {ADDRESS}"])))
-    [chunk] = chunks(asked_loki())
-    assert chunk.whose == Identity(host="10.0.0.4")
-    assert server.asked[-1].query["query"][0].endswith(f"|= {json.dumps(ADDRESS)}")
+    [chunk] = chunks(ask_loki())
+    assert chunk.identity == Identity(host="10.0.0.4")
+    assert server.requests[-1].query["query"][0].endswith(f"|= {json.dumps(ADDRESS)}")
 
 
 def test_a_name_that_each_cluster_has_is_not_searched_for(loki):
@@ -125,8 +129,8 @@ def test_a_name_that_each_cluster_has_is_not_searched_for(loki):
     Workers named "0" are everywhere.
     """
     server = loki(labels=("pod", "container"))
-    pieces = asked_loki(victim(ADDRESS, name="0"))
-    assert [each.path.rpartition("/")[2] for each in server.asked] == ["labels"]
+    pieces = ask_loki(victim(ADDRESS, name="0"))
+    assert [each.path.rpartition("/")[2] for each in server.requests] == ["labels"]
     assert gaps(pieces)[0].reason == "never-recorded"
 
 
@@ -145,11 +149,11 @@ def test_loki_is_only_asked_where_its_address_is_known(monkeypatch):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Answer("no org id", status=401), "forbidden"),
-        (Answer("too many outstanding requests", status=429), "unreachable"),
-        (Answer(b"<html>not loki</html>"), "malformed"),
-        (Answer({"some": "json"}), "malformed"),
-        (Answer(b"x" * 2**20, times=100), "malformed"),
+        (HttpAnswer("no org id", status=401), "forbidden"),
+        (HttpAnswer("too many outstanding requests", status=429), "unreachable"),
+        (HttpAnswer(b"<html>not loki</html>"), "malformed"),
+        (HttpAnswer({"some": "json"}), "malformed"),
+        (HttpAnswer(b"x" * 2**20, times=100), "malformed"),
     ],
 )
 def test_refusals_garbage_and_floods_are_gaps_with_the_command_to_type(loki, answer, reason):
@@ -157,7 +161,7 @@ def test_refusals_garbage_and_floods_are_gaps_with_the_command_to_type(loki, ans
     No more than four megabytes are read, whoever answers there.
     """
     server = loki(labels=("pod",), query_range=answer)
-    gap = gaps(asked_loki())[0]
+    gap = gaps(ask_loki())[0]
     assert gap.reason == reason
     assert gap.remedy.startswith(f"logcli --addr={server.url} query")
 
@@ -167,8 +171,8 @@ def test_a_server_that_hangs_is_left_behind(loki):
     """
     The source ends by itself, while the server hangs, and says so.
     """
-    server = loki(labels=("pod",), query_range=Answer(hangs=True))
-    assert gave_up(asked_loki(budget_s=2.0))
+    server = loki(labels=("pod",), query_range=HttpAnswer(hangs=True))
+    assert only_timed_out(ask_loki(budget_s=2.0))
     assert server.is_hanging()
 
 
@@ -178,7 +182,7 @@ def test_nobody_listening_is_a_gap(monkeypatch):
     """
     monkeypatch.setenv("LOKI_ADDR", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    assert gaps(asked_loki())[0].reason == "unreachable"
+    assert gaps(ask_loki())[0].reason == "unreachable"
 
 
 # ---------------------------------------------------------------------------------------- journal
@@ -200,18 +204,18 @@ def journalctl(monkeypatch, tmp_path):
     return install
 
 
-HERE = Place(role="client", whose=Identity(host="10.0.0.4"), hostname="box")
-NANNY = Place(
+HERE = Location(role="client", identity=Identity(host="10.0.0.4"), hostname="box")
+NANNY = Location(
     role="nanny",
-    whose=Identity(host="10.0.0.4"),
+    identity=Identity(host="10.0.0.4"),
     hostname="box",
     cgroups={"": "/system.slice/dask-worker@1.service"},
 )
 KILLED = "2026-11-21T10:02:03.123456+0000 box systemd[1]: dask-worker@1.service: A process of this unit has been killed by the OOM killer."
 
 
-def asked_journal(*places: Place, budget_s: float = 10.0) -> list:
-    return told(JournalSource.of(scene(DEAD, places=places)), budget_s)
+def ask_journal(*places: Location, budget_s: float = 10.0) -> list:
+    return evidence_from(JournalSource.of(scene(DEAD, locations=places)), budget_s)
 
 
 def test_the_unit_of_a_worker_on_this_machine_is_read_around_the_death(journalctl):
@@ -219,9 +223,9 @@ def test_the_unit_of_a_worker_on_this_machine_is_read_around_the_death(journalct
     The unit comes from the control group that its nanny is in.
     """
     arguments = journalctl(f"echo '{KILLED}'")
-    [chunk] = chunks(asked_journal(HERE, NANNY))
+    [chunk] = chunks(ask_journal(HERE, NANNY))
     assert chunk.data.decode().strip() == KILLED
-    assert (chunk.whose.worker, chunk.whose.pid) == (ADDRESS, None)
+    assert (chunk.identity.worker, chunk.identity.pid) == (ADDRESS, None)
     said = arguments.read_text().split()
     assert said[-2:] == ["--unit", "dask-worker@1.service"]
     assert f"--since=@{int(NOW) - 900}" in said
@@ -234,8 +238,8 @@ def test_without_a_unit_the_process_is_asked_for(journalctl):
     """
     arguments = journalctl(f"echo '{KILLED}'")
     outside = evolve(NANNY, cgroups={}, environment={"JOURNAL_STREAM": "8:12345"})
-    [chunk] = chunks(asked_journal(HERE, outside))
-    assert chunk.whose.pid == 77
+    [chunk] = chunks(ask_journal(HERE, outside))
+    assert chunk.identity.pid == 77
     assert arguments.read_text().split()[-1] == "_PID=77"
 
 
@@ -243,15 +247,15 @@ def test_a_worker_that_writes_to_no_journal_is_not_looked_for_there():
     """
     One that was started in a terminal or a container would only be a gap.
     """
-    assert JournalSource.of(scene(DEAD, places=(HERE, evolve(NANNY, cgroups={})))) is None
+    assert JournalSource.of(scene(DEAD, locations=(HERE, evolve(NANNY, cgroups={})))) is None
 
 
 def test_the_journal_of_this_machine_says_nothing_of_workers_elsewhere():
     """
     Its processes have other numbers.
     """
-    elsewhere = Place(role="client", whose=Identity(), hostname="laptop")
-    assert JournalSource.of(scene(DEAD, places=(elsewhere, NANNY))) is None
+    elsewhere = Location(role="client", identity=Identity(), hostname="laptop")
+    assert JournalSource.of(scene(DEAD, locations=(elsewhere, NANNY))) is None
     assert JournalSource.of(scene(DEAD)) is None
 
 
@@ -260,7 +264,7 @@ def test_an_empty_journal_is_a_gap_with_the_command_for_those_who_may(journalctl
     Users see their own lines only.
     """
     journalctl("exit 0")
-    [gap] = gaps(asked_journal(HERE, NANNY))
+    [gap] = gaps(ask_journal(HERE, NANNY))
     assert gap.reason == "never-recorded"
     assert gap.remedy.startswith("sudo journalctl")
 
@@ -270,7 +274,7 @@ def test_a_missing_command_is_a_gap(monkeypatch, tmp_path):
     Not every machine has a journal.
     """
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gaps(asked_journal(HERE, NANNY))[0].reason == "not-installed"
+    assert gaps(ask_journal(HERE, NANNY))[0].reason == "not-installed"
 
 
 @gives_up
@@ -280,5 +284,5 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(journalctl, tmp_
     """
     pids = tmp_path / "pids"
     journalctl(f"sleep 36000 & echo $! >> {pids}; echo $$ >> {pids}; wait")
-    assert gave_up(asked_journal(HERE, NANNY, budget_s=1.0))
-    assert left_running(pids) == []
+    assert only_timed_out(ask_journal(HERE, NANNY, budget_s=1.0))
+    assert still_running(pids) == []

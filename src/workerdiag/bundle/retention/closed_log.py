@@ -10,7 +10,13 @@ from collections.abc import Iterator
 
 from attrs import define, field
 
-from workerdiag.bundle.retention.excerpts import Mark, Piece, beginning, ending, joined
+from workerdiag.bundle.retention.excerpts import (
+    LogExcerpt,
+    MessageSpan,
+    head_excerpt,
+    merge_excerpts,
+    tail_excerpt,
+)
 from workerdiag.bundle.retention.kept_evidence import KeptLog, LogPart
 from workerdiag.model.evidence import LogChunk
 
@@ -25,19 +31,19 @@ SIZES = (
 _MARK_BYTES = 24
 
 
-def _without_text(chunk: LogChunk) -> LogChunk:
-    return LogChunk(origin=chunk.origin, data=b"", stream=chunk.stream, whose=chunk.whose)
+def _empty_chunk(chunk: LogChunk) -> LogChunk:
+    return LogChunk(origin=chunk.origin, data=b"", stream=chunk.stream, identity=chunk.identity)
 
 
 @define
-class SettledText:
+class ClosedLog:
     """
     A log that has passed: what is kept of it, and how that can be made less.
     """
 
-    like: LogChunk = field(converter=_without_text)
+    like: LogChunk = field(converter=_empty_chunk)
     read_bytes: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LogExcerpt, ...]
     #: Messages in which something was found, the most telling ones first; three numbers each.
     marks: array[int]
     #: Places at which text had been left out already.
@@ -52,7 +58,7 @@ class SettledText:
         """
         return sum(len(each.data) for each in self.pieces) + len(self.marks) // 3 * _MARK_BYTES
 
-    def narrow(self) -> bool:
+    def shrink(self) -> bool:
         """
         Keep less of it; False: there is nothing left that could go.
         """
@@ -60,33 +66,37 @@ class SettledText:
             return False
         self._size += 1
         head, tail, about = SIZES[self._size]
-        pieces: list[Piece] = []
+        pieces: list[LogExcerpt] = []
         if self.pieces:
-            pieces += [*self._around(about), beginning(self.pieces[0], head), ending(self.pieces[-1], tail)]
-        self.pieces = tuple(joined(pieces, apart=self.jumps))
+            pieces += [
+                *self._around(about),
+                head_excerpt(self.pieces[0], head),
+                tail_excerpt(self.pieces[-1], tail),
+            ]
+        self.pieces = tuple(merge_excerpts(pieces, apart=self.jumps))
         if not about:
             self.marks = array("q")
         return True
 
-    def kept(self) -> KeptLog:
+    def kept_evidence(self) -> KeptLog:
         """
         The log as it is handed on.
         """
         return KeptLog(
             origin=self.like.origin,
             stream=self.like.stream,
-            whose=self.like.whose,
+            identity=self.like.identity,
             read_bytes=self.read_bytes,
             parts=tuple(LogPart(first_line=each.line, data=each.data) for each in self.pieces),
         )
 
-    def _around(self, most_bytes: int) -> Iterator[Piece]:
+    def _around(self, most_bytes: int) -> Iterator[LogExcerpt]:
         """
         The messages that were marked, up to so many bytes.
         """
         starts = [each.start for each in self.pieces]
         for at in range(0, len(self.marks), 3):
-            mark = Mark(*self.marks[at : at + 3])
+            mark = MessageSpan(*self.marks[at : at + 3])
             holder = self.pieces[max(0, bisect_right(starts, mark.first) - 1)]
             if not holder.start <= mark.first <= mark.last < holder.end:
                 continue

@@ -8,16 +8,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from workerdiag.bundle.retention.closed_log import SettledText
-from workerdiag.bundle.retention.excerpts import Mark
-from workerdiag.bundle.retention.kept_evidence import Kept
-from workerdiag.bundle.retention.open_log import PassingText
-from workerdiag.model.evidence import Event, Evidence, Executing, LogChunk
+from workerdiag.bundle.retention.closed_log import ClosedLog
+from workerdiag.bundle.retention.excerpts import MessageSpan
+from workerdiag.bundle.retention.kept_evidence import KeptEvidence
+from workerdiag.bundle.retention.open_log import OpenLog
+from workerdiag.model.evidence import Event, Evidence, LogChunk, TasksAtLoss
 
 #: What is kept of all log text, and of all other pieces from their start and from their end.
-MOST_TEXT_BYTES = 6 * 2**20
-MOST_PIECES_BYTES = 2**20
-MOST_PIECES = 5_000
+MAX_TEXT_BYTES = 6 * 2**20
+MAX_PIECES_BYTES = 2**20
+MAX_PIECES = 5_000
 #: After text was made less, so much of what it may have is left free.
 _FREE_SHARE = 0.25
 _PIECE_BYTES = 400
@@ -26,7 +26,7 @@ _FIELD_BYTES = 120
 _TEXT_BYTES = 60
 
 
-class Keeper:
+class EvidenceTap:
     """
     What passes by, kept in at most 8 MiB: see `Kept`. One for each call of `explain`.
     """
@@ -37,11 +37,11 @@ class Keeper:
         self._last: deque[tuple[int, int, Evidence]] = deque()
         self._first_bytes = self._last_bytes = self._left_out = 0
         #: Logs that passed, and the last two: of the one before the last more may be found.
-        self._settled: list[tuple[int, SettledText]] = []
-        self._open: list[tuple[int, PassingText]] = []
+        self._settled: list[tuple[int, ClosedLog]] = []
+        self._open: list[tuple[int, OpenLog]] = []
         self._text_bytes = 0
 
-    def passing(self, evidence: Iterable[Evidence]) -> Iterator[Evidence]:
+    def tee(self, evidence: Iterable[Evidence]) -> Iterator[Evidence]:
         """
         The *evidence*, as it is.
         """
@@ -50,92 +50,92 @@ class Keeper:
             self._count += 1
             if not isinstance(piece, LogChunk):
                 origin = None
-                self._keep(piece)
+                self._retain(piece)
             else:
                 if piece.origin != origin:
                     self._settle(all_but=1)
-                    self._open.append((self._count, PassingText(piece)))
+                    self._open.append((self._count, OpenLog(piece)))
                 origin = piece.origin
                 self._open[-1][1].take(piece)
             yield piece
 
-    def matched(self, origin: str, sign: tuple[str, str], first: int, last: int, line: int) -> None:
+    def on_match(self, origin: str, sign: tuple[str, str], first: int, last: int, line: int) -> None:
         """
-        Something was found in a message (`workerdiag.matching.scan.patterns.Witness`).
+        Something was found in a message (`workerdiag.matching.scan.patterns.MatchObserver`).
         """
-        if (text := self._text(origin)) is not None:
-            text.matched(sign, Mark(first, last, line))
+        if (text := self._open_log(origin)) is not None:
+            text.on_match(sign, MessageSpan(first, last, line))
 
-    def reached(self, origin: str, at: int, line: int) -> None:
+    def on_progress(self, origin: str, at: int, line: int) -> None:
         """
         Byte *at* lies in line number *line*.
         """
-        if (text := self._text(origin)) is not None:
-            text.reached(at, line)
+        if (text := self._open_log(origin)) is not None:
+            text.on_progress(at, line)
 
-    def kept(self) -> Kept:
+    def kept_evidence(self) -> KeptEvidence:
         """
         What was kept of all that has passed.
         """
         self._settle(all_but=0)
-        items = [(at, text.kept()) for at, text in self._settled]
+        items = [(at, text.kept_evidence()) for at, text in self._settled]
         pieces = [*self._first, *((at, piece) for at, _, piece in self._last)]
         ordered = sorted([*items, *pieces], key=lambda item: item[0])
-        return Kept(items=tuple(item for _, item in ordered), left_out=tuple(self._notes()))
+        return KeptEvidence(items=tuple(item for _, item in ordered), left_out=tuple(self._notes()))
 
     def _notes(self) -> Iterator[str]:
         if self._left_out:
             yield f"{self._left_out} pieces of evidence were not kept: they were too many or too long"
 
-    def _text(self, origin: str) -> PassingText | None:
+    def _open_log(self, origin: str) -> OpenLog | None:
         return next((text for _, text in reversed(self._open) if text.origin == origin), None)
 
     def _settle(self, *, all_but: int) -> None:
         while len(self._open) > all_but:
             at, passed = self._open.pop(0)
-            text = passed.settled()
+            text = passed.close()
             self._settled.append((at, text))
             self._text_bytes += text.size_bytes
-        if self._text_bytes > MOST_TEXT_BYTES:
-            self._make_room()
+        if self._text_bytes > MAX_TEXT_BYTES:
+            self._shrink_logs()
 
-    def _make_room(self) -> None:
+    def _shrink_logs(self) -> None:
         """
         Keep less of each log, of the largest first, until there is room again.
         """
         texts = [text for _, text in self._settled]
-        while self._text_bytes > (1 - _FREE_SHARE) * MOST_TEXT_BYTES:
+        while self._text_bytes > (1 - _FREE_SHARE) * MAX_TEXT_BYTES:
             texts.sort(key=lambda text: text.size_bytes, reverse=True)
             for text in texts:
                 before = text.size_bytes
-                text.narrow()
+                text.shrink()
                 self._text_bytes += text.size_bytes - before
-                if self._text_bytes <= (1 - _FREE_SHARE) * MOST_TEXT_BYTES:
+                if self._text_bytes <= (1 - _FREE_SHARE) * MAX_TEXT_BYTES:
                     return
 
-    def _keep(self, piece: Evidence) -> None:
-        size = _size(piece)
-        if size > MOST_PIECES_BYTES // 4:
+    def _retain(self, piece: Evidence) -> None:
+        size = _piece_size(piece)
+        if size > MAX_PIECES_BYTES // 4:
             self._left_out += 1
-        elif len(self._first) < MOST_PIECES and self._first_bytes + size <= MOST_PIECES_BYTES:
+        elif len(self._first) < MAX_PIECES and self._first_bytes + size <= MAX_PIECES_BYTES:
             self._first.append((self._count, piece))
             self._first_bytes += size
         else:
             self._last.append((self._count, size, piece))
             self._last_bytes += size
-            while len(self._last) > MOST_PIECES or self._last_bytes > MOST_PIECES_BYTES:
+            while len(self._last) > MAX_PIECES or self._last_bytes > MAX_PIECES_BYTES:
                 self._last_bytes -= self._last.popleft()[1]
                 self._left_out += 1
 
 
-def _size(piece: Evidence) -> int:
+def _piece_size(piece: Evidence) -> int:
     """
     About the bytes that a piece takes.
     """
     if isinstance(piece, Event):
         texts: Iterable[Any] = piece.fields.values()
         size = _PIECE_BYTES + _FIELD_BYTES * len(piece.fields)
-    elif isinstance(piece, Executing):
+    elif isinstance(piece, TasksAtLoss):
         texts = (*piece.tasks, *piece.threads, *piece.assigned, *piece.gave_up)
         size = _PIECE_BYTES + _TEXT_BYTES * len(texts)
     else:

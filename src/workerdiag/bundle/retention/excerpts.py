@@ -14,7 +14,7 @@ _CONTEXT_BYTES = 2 * 1024
 _LINE_BYTES = 8 * 1024
 
 
-class Mark(NamedTuple):
+class MessageSpan(NamedTuple):
     """
     A message that something was found in.
     """
@@ -26,7 +26,7 @@ class Mark(NamedTuple):
     line: int
 
 
-class Piece(NamedTuple):
+class LogExcerpt(NamedTuple):
     """
     Bytes of a log that follow each other.
     """
@@ -44,15 +44,15 @@ class Piece(NamedTuple):
         """
         return self.start + len(self.data)
 
-    def part(self, start: int, end: int) -> Piece:
+    def part(self, start: int, end: int) -> LogExcerpt:
         """
         The bytes from *start* to *end* of the log; both are within the piece.
         """
         low = start - self.start
         line = self.line + self.data.count(b"\n", 0, low)
-        return Piece(start, line, self.data[low : end - self.start])
+        return LogExcerpt(start, line, self.data[low : end - self.start])
 
-    def around(self, mark: Mark, start: int, end: int) -> Piece:
+    def around(self, mark: MessageSpan, start: int, end: int) -> LogExcerpt:
         """
         The message at *mark* with a few lines before and behind it, between *start* and *end*.
 
@@ -61,7 +61,7 @@ class Piece(NamedTuple):
         begin = _lines_before(self.data, mark.first - self.start, start - self.start)
         stop = _lines_behind(self.data, mark.last - self.start, end - self.start)
         line = mark.line - self.data.count(b"\n", begin, mark.first - self.start)
-        return Piece(self.start + begin, line, self.data[begin:stop])
+        return LogExcerpt(self.start + begin, line, self.data[begin:stop])
 
 
 def _lines_before(data: bytes, at: int, floor: int) -> int:
@@ -88,7 +88,7 @@ def _lines_behind(data: bytes, at: int, ceiling: int) -> int:
     return at
 
 
-def beginning(piece: Piece, size: int) -> Piece:
+def head_excerpt(piece: LogExcerpt, size: int) -> LogExcerpt:
     """
     About the first *size* bytes of a piece: whole lines where there are line ends.
     """
@@ -98,7 +98,7 @@ def beginning(piece: Piece, size: int) -> Piece:
     return piece.part(piece.start, piece.start + (newline + 1 if newline >= 0 else size))
 
 
-def ending(piece: Piece, size: int) -> Piece:
+def tail_excerpt(piece: LogExcerpt, size: int) -> LogExcerpt:
     """
     About the last *size* bytes of a piece: whole lines where there are line ends.
     """
@@ -109,7 +109,7 @@ def ending(piece: Piece, size: int) -> Piece:
     return piece.part(piece.start + (newline + 1 if newline >= 0 else from_), piece.end)
 
 
-def joined(pieces: Iterable[Piece], *, apart: Iterable[int] = ()) -> Iterator[Piece]:
+def merge_excerpts(pieces: Iterable[LogExcerpt], *, apart: Iterable[int] = ()) -> Iterator[LogExcerpt]:
     """
     The pieces in the order of the log; those that overlap or follow each other as one.
 
@@ -127,8 +127,8 @@ def joined(pieces: Iterable[Piece], *, apart: Iterable[int] = ()) -> Iterator[Pi
             current.append(each.data[end - each.start :])
         else:
             if current:
-                yield Piece(start, line, b"".join(current))
+                yield LogExcerpt(start, line, b"".join(current))
             current, start, line = [each.data], each.start, each.line
         end = each.end
     if current:
-        yield Piece(start, line, b"".join(current))
+        yield LogExcerpt(start, line, b"".join(current))

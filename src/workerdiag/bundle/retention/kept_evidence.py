@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import NOBODY, Evidence, Identity, LogChunk
+from workerdiag.model.evidence import NO_IDENTITY, Evidence, Identity, LogChunk
 
 
 @frozen(kw_only=True)
@@ -31,7 +31,7 @@ class KeptLog:
 
     origin: str
     stream: str | None = None
-    whose: Identity = NOBODY
+    identity: Identity = NO_IDENTITY
     #: Bytes that were read of it.
     read_bytes: int = 0
     #: In the order of the text; between them lines were left out.
@@ -47,12 +47,12 @@ class KeptLog:
                 origin=self.origin,
                 data=part.data,
                 stream=self.stream,
-                whose=self.whose,
+                identity=self.identity,
                 first_line=None if goes_on else part.first_line,
             )
 
 
-class Kept:
+class KeptEvidence:
     """
     What was kept of all evidence, in the order in which it came.
 
@@ -78,14 +78,14 @@ class Kept:
                 yield item
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _of_a_copy, ()
+        return _empty_copy, ()
 
-    def __copy__(self) -> Kept:
+    def __copy__(self) -> KeptEvidence:
         return self
 
-    def __deepcopy__(self, _: object) -> Kept:
+    def __deepcopy__(self, _: object) -> KeptEvidence:
         return self
 
 
-def _of_a_copy() -> Kept:
-    return Kept(left_out=("the evidence stayed in the process that called explain()",))
+def _empty_copy() -> KeptEvidence:
+    return KeptEvidence(left_out=("the evidence stayed in the process that called explain()",))

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from attrs import define, field
 
-from workerdiag.bundle.retention.closed_log import SIZES, SettledText
-from workerdiag.bundle.retention.excerpts import Mark, Piece, beginning, joined
+from workerdiag.bundle.retention.closed_log import SIZES, ClosedLog
+from workerdiag.bundle.retention.excerpts import LogExcerpt, MessageSpan, head_excerpt, merge_excerpts
 from workerdiag.model.evidence import LogChunk
 
 #: The matcher may find something in the last so many bytes that it was given (it holds back up to
@@ -26,24 +26,24 @@ _STEP_BYTES = 1024 * 1024
 #: Of one sign, so many messages from the start of the log, and as many from its end (as the matcher does).
 _EACH_END = 400
 #: Messages that are remembered of a log that has passed.
-_MOST_MARKS = 1000
+_MAX_MARKS = 1000
 #: A line that the end of a log begins with is looked for in so many bytes more.
 _LINE_BYTES = 8 * 1024
 
 
 @define
-class _Ends:
+class _OutermostMessages:
     """
     The first and the last messages with one sign.
     """
 
-    first: list[Mark] = field(factory=list)
-    last: deque[Mark] = field(factory=lambda: deque(maxlen=_EACH_END))
+    first: list[MessageSpan] = field(factory=list)
+    last: deque[MessageSpan] = field(factory=lambda: deque(maxlen=_EACH_END))
 
-    def add(self, mark: Mark) -> None:
+    def add(self, mark: MessageSpan) -> None:
         (self.first if len(self.first) < _EACH_END else self.last).append(mark)
 
-    def ranked(self) -> Iterator[tuple[int, Mark]]:
+    def ranked(self) -> Iterator[tuple[int, MessageSpan]]:
         """
         Each with its distance from the nearest end: the outermost tell most.
         """
@@ -52,7 +52,7 @@ class _Ends:
             yield min(index, len(both) - 1 - index), mark
 
 
-class PassingText:
+class OpenLog:
     """
     One log, while its chunks pass by.
     """
@@ -63,11 +63,11 @@ class PassingText:
         self._chunks: list[bytes] = []
         #: Where in the log the held chunks begin, and where they end.
         self._base = self._end = 0
-        self._beginning: Piece | None = None
-        self._cut: dict[int, Piece] = {}
+        self._beginning: LogExcerpt | None = None
+        self._cut: dict[int, LogExcerpt] = {}
         self._cut_bytes = 0
-        self._signs: dict[tuple[str, str], _Ends] = {}
-        self._waiting: dict[int, Mark] = {}
+        self._signs: dict[tuple[str, str], _OutermostMessages] = {}
+        self._pending: dict[int, MessageSpan] = {}
         #: A place and the number of the line that it is in; places behind which a known line begins.
         self._known = (0, 1)
         self._jumps: dict[int, int] = {0: 1}
@@ -79,7 +79,7 @@ class PassingText:
         Take the next bytes; let go of those that nothing was found in.
         """
         if self._end - self._base > _UNSETTLED_BYTES + _STEP_BYTES:
-            self._let_go(self._end - _UNSETTLED_BYTES)
+            self._drop_before(self._end - _UNSETTLED_BYTES)
         if chunk.first_line is not None:
             if self._end not in self._jumps:
                 self._starts.append(self._end)
@@ -87,70 +87,70 @@ class PassingText:
         self._chunks.append(chunk.data)
         self._end += len(chunk.data)
 
-    def matched(self, sign: tuple[str, str], mark: Mark) -> None:
+    def on_match(self, sign: tuple[str, str], mark: MessageSpan) -> None:
         """
         Something was found in a message.
         """
-        self._signs.setdefault(sign, _Ends()).add(mark)
-        self._waiting[mark.first] = mark
+        self._signs.setdefault(sign, _OutermostMessages()).add(mark)
+        self._pending[mark.first] = mark
 
-    def reached(self, at: int, line: int) -> None:
+    def on_progress(self, at: int, line: int) -> None:
         """
         Byte *at* lies in line number *line*.
         """
         self._known = (at, line)
 
-    def settled(self) -> SettledText:
+    def close(self) -> ClosedLog:
         """
         The log, after its end.
         """
         runs = list(self._runs(0 if self._base == 0 else self._tail_start()))
         if self._base:
-            self._cut_waiting(self._end)
+            self._cut_excerpts(self._end)
             runs = [*self._cut.values(), *runs] + ([self._beginning] if self._beginning else [])
-        whole = SettledText(
+        whole = ClosedLog(
             like=self._like,
             read_bytes=self._end,
-            pieces=tuple(joined(runs, apart=tuple(self._jumps))),
-            marks=_packed(self._ranked()),
+            pieces=tuple(merge_excerpts(runs, apart=tuple(self._jumps))),
+            marks=_pack_spans(self._ranked()),
             jumps=tuple(self._jumps),
         )
         head, tail, _ = SIZES[0]
         if self._end > head + tail:
-            whole.narrow()
+            whole.shrink()
         return whole
 
-    def _let_go(self, up_to: int) -> None:
+    def _drop_before(self, up_to: int) -> None:
         if self._beginning is None:
-            self._beginning = beginning(next(self._runs(0)), SIZES[0][0])
-        self._cut_waiting(up_to)
+            self._beginning = head_excerpt(next(self._runs(0)), SIZES[0][0])
+        self._cut_excerpts(up_to)
         data = self._data()
         self._chunks = [data[up_to - self._base :]]
         self._base = up_to
 
-    def _cut_waiting(self, up_to: int) -> None:
+    def _cut_excerpts(self, up_to: int) -> None:
         """
         Cut out the messages that begin before *up_to*.
         """
-        due = [mark for mark in self._waiting.values() if mark.first < up_to]
+        due = [mark for mark in self._pending.values() if mark.first < up_to]
         if not due:
             return
-        held = Piece(self._base, 0, self._data())
+        held = LogExcerpt(self._base, 0, self._data())
         for mark in due:
-            del self._waiting[mark.first]
+            del self._pending[mark.first]
             if not self._base <= mark.first <= mark.last < self._end:
                 continue
             about = held.around(mark, *self._run_at(mark.first))
             self._cut[mark.first] = about
             self._cut_bytes += len(about.data)
         if self._cut_bytes > 2 * SIZES[0][2]:
-            self._thin_out()
+            self._drop_inner()
 
-    def _thin_out(self) -> None:
+    def _drop_inner(self) -> None:
         """
         Keep those messages that are at an end of what was found of their sign.
         """
-        kept: dict[int, Piece] = {}
+        excerpts: dict[int, LogExcerpt] = {}
         size = 0
         for mark in self._ranked():
             piece = self._cut.get(mark.first)
@@ -159,10 +159,10 @@ class PassingText:
             size += len(piece.data)
             if size > SIZES[0][2]:
                 break
-            kept[mark.first] = piece
-        self._cut, self._cut_bytes = kept, sum(len(each.data) for each in kept.values())
+            excerpts[mark.first] = piece
+        self._cut, self._cut_bytes = excerpts, sum(len(each.data) for each in excerpts.values())
 
-    def _ranked(self) -> list[Mark]:
+    def _ranked(self) -> list[MessageSpan]:
         """
         The messages, each once, those first that stand at an end for one of their signs.
         """
@@ -183,14 +183,14 @@ class PassingText:
         end = self._starts[place] if place < len(self._starts) else self._end
         return max(self._base, start), min(self._end, end)
 
-    def _runs(self, from_: int) -> Iterator[Piece]:
+    def _runs(self, from_: int) -> Iterator[LogExcerpt]:
         """
         What is held from *from_* on, cut where it jumps.
         """
         starts = sorted({from_, *(jump for jump in self._jumps if from_ < jump < self._end)})
         data = self._data()
         for start, end in zip(starts, (*starts[1:], self._end), strict=True):
-            yield Piece(start, self._line_at(start), data[start - self._base : end - self._base])
+            yield LogExcerpt(start, self._line_at(start), data[start - self._base : end - self._base])
 
     def _tail_start(self) -> int:
         return max(self._base, self._end - SIZES[0][1] - _LINE_BYTES)
@@ -208,5 +208,5 @@ class PassingText:
         return known[1] + between if known[0] <= at else known[1] - between
 
 
-def _packed(marks: list[Mark]) -> array[int]:
-    return array("q", (number for mark in marks[:_MOST_MARKS] for number in mark))
+def _pack_spans(marks: list[MessageSpan]) -> array[int]:
+    return array("q", (number for mark in marks[:_MAX_MARKS] for number in mark))

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from attrs import define
 
 from workerdiag.matching.scan.line_index import LONGEST_LINE
-from workerdiag.matching.scan.records import Record
+from workerdiag.matching.scan.records import LogRecord
 
-#: A header just as distributed writes it since 2022.3.0, with a date that there is: `take_apart` agrees.
+#: A header just as distributed writes it since 2022.3.0, with a date that there is: `parse_line` agrees.
 _DATE = (
     rb"[12]\d{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])"
     rb"|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
@@ -29,7 +29,7 @@ _ONE_LINE = re.compile(rb"%b([ -%%'-~\t]*)\r*\n(?=%b)" % (_HEADER, _HEADER))
 
 
 @define(eq=False)
-class Spot:
+class Candidate:
     """
     A place worth a closer look.
     """
@@ -41,12 +41,12 @@ class Spot:
     #: The whole message at that place, where it is known and was not searched yet.
     message: bytes | None = None
     #: What is there, where somebody looked.
-    record: Record | None = None
+    record: LogRecord | None = None
 
 
-def spots_in(
+def find_candidates(
     data: bytes, begin: int, hits: Iterable[tuple[int, int]], texts_of: Callable[[int], tuple[str, ...]]
-) -> Iterator[Spot]:
+) -> Iterator[Candidate]:
     """
     One spot for each line that is a message, and one for each hit in another.
 
@@ -57,13 +57,13 @@ def spots_in(
         texts_of: The patterns of a literal.
     """
     known: dict[tuple[int, ...], tuple[str, ...]] = {}
-    for at, literals, message in _lines(data, begin, hits):
+    for at, literals, message in _group_by_line(data, begin, hits):
         if literals not in known:
             known[literals] = tuple(dict.fromkeys(text for each in literals for text in texts_of(each)))
-        yield Spot(at, known[literals], message)
+        yield Candidate(at, known[literals], message)
 
 
-def _lines(
+def _group_by_line(
     data: bytes, begin: int, hits: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, tuple[int, ...], bytes | None]]:
     """
@@ -80,14 +80,14 @@ def _lines(
         if literals:
             yield first, tuple(literals), message
         first, literals = begin + at, [literal]
-        start, end, message = _message_at(data, first, unclear)
+        start, end, message = _one_line_message(data, first, unclear)
         unclear = start if message is None else -1
         end -= begin
     if literals:
         yield first, tuple(literals), message
 
 
-def _message_at(data: bytes, at: int, unclear: int) -> tuple[int, int, bytes | None]:
+def _one_line_message(data: bytes, at: int, unclear: int) -> tuple[int, int, bytes | None]:
     """
     Where the line begins and ends that byte *at* is in, and its message.
 

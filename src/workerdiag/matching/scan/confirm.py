@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from workerdiag.matching.scan.patterns import Wanted
-from workerdiag.matching.scan.records import Record
-from workerdiag.matching.text.line_parser import Line
+from workerdiag.matching.scan.patterns import PatternOwner
+from workerdiag.matching.scan.records import LogRecord
+from workerdiag.matching.text.line_parser import ParsedLine
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import NOBODY, Identity, LogChunk
+from workerdiag.model.evidence import NO_IDENTITY, Identity, LogChunk
 from workerdiag.model.numerals import whole
 
 #: How worker.py reports a failed task, in every release.
@@ -20,15 +20,15 @@ QUOTED_CHARS = 600
 
 
 @frozen
-class Place:
+class PatternHit:
     """
     Where a pattern matched: a match in the making, as most are never asked for.
     """
 
     #: Absolute offset, in bytes.
     at: int
-    wanted: Wanted
-    record: Record
+    wanted: PatternOwner
+    record: LogRecord
     groups: dict[str, str | None]
     #: Indices of the first and the last line of the record that it is in.
     first: int
@@ -45,15 +45,15 @@ class Place:
             owner=wanted.owner,
             sign=wanted.sign,
             role=wanted.role,
-            text=_quote(record, first),
+            text=_quoted_text(record, first),
             captures=captures,
             origin=like.origin,
             line=record.numbers[first],
             last_line=record.numbers[self.last],
             message_line=record.numbers[0] if record.header else 0,
-            stream=_stream(record, first, like.stream),
+            stream=_stream_of(record, first, like.stream),
             when=record.lines[first].when or line.when,
-            whose=_whose(captures, line, like.whose),
+            identity=_process_identity(captures, line, like.identity),
             in_task=record.header is not None and record.text[:20].lstrip().lower().startswith(_TASK_FAILED),
         )
 
@@ -64,24 +64,24 @@ class Place:
         return (0, len(self.record.lines) - 1) if self.record.header else (self.first, self.last)
 
 
-def fits(wanted: Wanted, record: Record, first: int, given: str | None) -> bool:
+def is_sign(wanted: PatternOwner, record: LogRecord, first: int, log_stream: str | None) -> bool:
     """
     Whether a pattern that matches is the sign: by what else the message says, and by who wrote it.
     """
     if wanted.unless and record.shows(wanted.unless):
         return False
-    stream = _stream(record, first, given)
+    stream = _stream_of(record, first, log_stream)
     return not wanted.streams or stream is None or stream in wanted.streams
 
 
-def _stream(record: Record, first: int, given: str | None) -> str | None:
+def _stream_of(record: LogRecord, first: int, log_stream: str | None) -> str | None:
     """
     Who wrote it: as its logger or shape tells, else as the caller said.
     """
-    return (record.header and record.header.stream) or record.lines[first].stream or given
+    return (record.header and record.header.stream) or record.lines[first].stream or log_stream
 
 
-def _quote(record: Record, first: int) -> str:
+def _quoted_text(record: LogRecord, first: int) -> str:
     """
     The line in which the pattern begins, and the message's first line if that is another.
     """
@@ -90,9 +90,9 @@ def _quote(record: Record, first: int) -> str:
     return f"{top} … {line}"[:QUOTED_CHARS] if top else line[:QUOTED_CHARS]
 
 
-def _whose(captures: dict[str, str], line: Line, given: Identity) -> Identity:
+def _process_identity(captures: dict[str, str], line: ParsedLine, log_identity: Identity) -> Identity:
     pid = whole(captures.get("pid"))
-    said = Identity(
+    captured = Identity(
         worker=captures.get("worker"),
         pid=line.pid if pid is None else pid,
         nanny=captures.get("nanny"),
@@ -100,4 +100,4 @@ def _whose(captures: dict[str, str], line: Line, given: Identity) -> Identity:
         host=captures.get("host") or line.host,
         container=captures.get("container"),
     )
-    return said if given == NOBODY else said.joined(given)
+    return captured if log_identity == NO_IDENTITY else captured.merged_with(log_identity)

@@ -25,8 +25,8 @@ except ImportError:  # no wheel for this platform
 
 _DIGEST_BYTES = 32
 #: Databases that are kept: of the shipped rules, and of some sets of one's own.
-MOST_KEPT = 8
-_MOST_BYTES = 64 * 2**20
+MAX_DATABASES = 8
+_MAX_BYTES = 64 * 2**20
 
 
 def available() -> bool:
@@ -40,12 +40,12 @@ def database(texts: Sequence[bytes]) -> hyperscan.Database:
     """
     A database that reports the index of each of *texts*, ignoring case, ready to scan.
     """
-    kept = _cache_file(texts)
-    loaded = _loaded(kept)
+    cache_file = _cache_file(texts)
+    loaded = _load(cache_file)
     if loaded is not None:
         return loaded
-    compiled = _compiled(texts)
-    _keep(kept, hyperscan.dumpb(compiled))
+    compiled = _compile_database(texts)
+    _save(cache_file, hyperscan.dumpb(compiled))
     return compiled
 
 
@@ -85,14 +85,14 @@ def _cache_file(texts: Sequence[bytes]) -> Path | None:
     return None
 
 
-def _loaded(kept: Path | None) -> hyperscan.Database | None:
+def _load(cache_file: Path | None) -> hyperscan.Database | None:
     """
     The kept database, if it is there, ours and whole.
     """
-    if kept is None:
+    if cache_file is None:
         return None
     try:
-        content = cache_files.read(kept, most_bytes=_MOST_BYTES)
+        content = cache_files.read(cache_file, most_bytes=_MAX_BYTES)
         digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if hashlib.sha256(data).digest() != digest:
             return None
@@ -103,24 +103,24 @@ def _loaded(kept: Path | None) -> hyperscan.Database | None:
     return loaded
 
 
-def _keep(kept: Path | None, data: bytes) -> None:
-    if kept is None:
+def _save(cache_file: Path | None, data: bytes) -> None:
+    if cache_file is None:
         return
     with contextlib.suppress(OSError):
-        cache_files.write(kept, hashlib.sha256(data).digest() + data)
-        _forget_old(kept.parent)
+        cache_files.write(cache_file, hashlib.sha256(data).digest() + data)
+        _remove_old(cache_file.parent)
 
 
-def _forget_old(folder: Path) -> None:
+def _remove_old(folder: Path) -> None:
     """
     Each set of rules has a file of its own; of those, the newest stay.
     """
     files = sorted(folder.glob("literals-*.hsdb"), key=lambda each: each.stat().st_mtime, reverse=True)
-    for each in files[MOST_KEPT:]:
+    for each in files[MAX_DATABASES:]:
         each.unlink(missing_ok=True)
 
 
-def _compiled(texts: Sequence[bytes]) -> hyperscan.Database:
+def _compile_database(texts: Sequence[bytes]) -> hyperscan.Database:
     compiled = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     compiled.compile(
         expressions=list(texts),

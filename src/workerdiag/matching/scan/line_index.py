@@ -10,19 +10,19 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterator
 
-from workerdiag.matching.scan.work_budget import Work
-from workerdiag.matching.text.line_parser import Line, take_apart
+from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.text.line_parser import ParsedLine, parse_line
 
 #: A line longer than this is not read as one: what stands around a candidate in it is.
 LONGEST_LINE = 8 * 1024
 #: Lines are filed by where they begin, so many bytes to a drawer.
 _DRAWER_BYTES = 2 * 1024
 #: Lines that are short and say the same are taken apart once.
-_SHORT_BYTES, _MOST_SHORT = 256, 4096
+_SHORT_BYTES, _MAX_SHORT = 256, 4096
 #: A line with nothing in it.
-_BLANK = take_apart(b"")
+_BLANK = parse_line(b"")
 
-_Drawers = dict[tuple[str, int], list[int]]
+_StartsByForwarder = dict[tuple[str, int], list[int]]
 
 
 class LineIndex:
@@ -30,14 +30,14 @@ class LineIndex:
     The lines of *data* by where they begin. Each is taken apart at most once.
     """
 
-    def __init__(self, data: bytes, work: Work) -> None:
+    def __init__(self, data: bytes, work: WorkBudget) -> None:
         self.data = data
         self._work = work
         #: Those that were taken apart, but for blank ones, of which there can be very many.
-        self._lines: dict[int, Line] = {}
-        self._short: dict[bytes, Line] = {}
-        self._all: _Drawers = {}
-        self._headers: _Drawers = {}
+        self._lines: dict[int, ParsedLine] = {}
+        self._short: dict[bytes, ParsedLine] = {}
+        self._all: _StartsByForwarder = {}
+        self._headers: _StartsByForwarder = {}
         #: Runs of lines that were taken apart: where each begins, and where its next line would.
         self._from: list[int] = []
         self._to: list[int] = []
@@ -56,7 +56,7 @@ class LineIndex:
             end = len(self.data)
         return (start, end) if end - start <= LONGEST_LINE else None
 
-    def line(self, start: int) -> Line:
+    def line(self, start: int) -> ParsedLine:
         """
         The line that begins at *start*.
         """
@@ -64,49 +64,49 @@ class LineIndex:
             self._run_of(start)
         return self._known(start)
 
-    def _known(self, start: int) -> Line:
+    def _known(self, start: int) -> ParsedLine:
         """
         The line that begins at *start*, which was taken apart.
         """
         return self._lines.get(start, _BLANK)
 
-    def header_before(self, start: int, passed_by: str, floor: int) -> int | None:
+    def header_before(self, start: int, forwarder: str, floor: int) -> int | None:
         """
-        Where the last header of *passed_by* begins, from *floor* to the line at *start*; None: there is none.
+        Where the last header of *forwarder* begins, from *floor* to the line at *start*; None: there is none.
         """
         number = self._run_of(start)
         floor = max(floor, self._barrier(start))
         begun = start
         while True:
             low = self._from[number]
-            found = _last(self._headers, passed_by, max(low, floor), begun)
+            found = _last_start(self._headers, forwarder, max(low, floor), begun)
             if found is not None or low <= floor or not self._can_go_back(number):
                 return found
             begun = low
-            number = self._go_back(number, passed_by, floor)
+            number = self._go_back(number, forwarder, floor)
 
-    def lines_of(self, start: int, passed_by: str, low: int, ceiling: int) -> list[int]:
+    def lines_of(self, start: int, forwarder: str, low: int, ceiling: int) -> list[int]:
         """
-        Where the lines of *passed_by* begin, from *low* to *ceiling* or the first header behind *start*.
+        Where the lines of *forwarder* begin, from *low* to *ceiling* or the first header behind *start*.
 
         The lines from *low* to *start* were looked through with `header_before`.
         """
         number = self._run_of(start)
-        if low == start and self._stands_alone(start, number, passed_by):
+        if low == start and self._stands_alone(start, number, forwarder):
             return [start]
         low = max(low, self._from[number], self._barrier(start))
         begun = start
         while True:
             end = min(self._to[number], ceiling)
-            header = _first(self._headers, passed_by, begun + 1, end)
+            header = _first_start(self._headers, forwarder, begun + 1, end)
             if header is not None:
-                return list(_between(self._all, passed_by, low, header))
+                return list(_starts_between(self._all, forwarder, low, header))
             if end >= ceiling or end >= len(self.data):
-                return list(_between(self._all, passed_by, low, end))
+                return list(_starts_between(self._all, forwarder, low, end))
             begun = end - 1
-            number = self._go_on(number, passed_by, ceiling)
+            number = self._go_on(number, forwarder, ceiling)
 
-    def _stands_alone(self, start: int, number: int, passed_by: str) -> bool:
+    def _stands_alone(self, start: int, number: int, forwarder: str) -> bool:
         """
         Whether a header follows on the line at *start*, as on most messages.
         """
@@ -114,10 +114,10 @@ class LineIndex:
         if behind not in self._lines:
             if behind != self._to[number] or behind >= len(self.data):
                 return False
-            self._to[number] = self._take(behind)
+            self._to[number] = self._parse_at(behind)
             self._merged(number)
         line = self._known(behind)
-        return line.is_header and line.passed_by == passed_by
+        return line.is_header and line.forwarder == forwarder
 
     def _run_of(self, start: int) -> int:
         """
@@ -127,7 +127,7 @@ class LineIndex:
         if number >= 0 and start < self._to[number]:
             return number
         self._from.insert(number + 1, start)
-        self._to.insert(number + 1, self._take(start))
+        self._to.insert(number + 1, self._parse_at(start))
         return self._merged(number + 1)
 
     def _merged(self, number: int) -> int:
@@ -161,7 +161,7 @@ class LineIndex:
         newline = self.data.rfind(b"\n", max(0, start - 1 - LONGEST_LINE), start - 1)
         return None if newline < 0 and start - 1 > LONGEST_LINE else newline + 1
 
-    def _go_back(self, number: int, passed_by: str, floor: int) -> int:
+    def _go_back(self, number: int, forwarder: str, floor: int) -> int:
         """
         Take the lines before a run apart, up to a header, another run or *floor*.
         """
@@ -172,28 +172,28 @@ class LineIndex:
             if start is None:
                 break
             low = start
-            self._take(low)
+            self._parse_at(low)
             line = self._known(low)
-            if line.is_header and line.passed_by == passed_by:
+            if line.is_header and line.forwarder == forwarder:
                 break
         self._from[number] = low
         return self._merged(number)
 
-    def _go_on(self, number: int, passed_by: str, ceiling: int) -> int:
+    def _go_on(self, number: int, forwarder: str, ceiling: int) -> int:
         """
         Take the lines behind a run apart, up to a header, another run or *ceiling*.
         """
         high = self._to[number]
         behind = self._from[number + 1] if number + 1 < len(self._from) else len(self.data)
         while high < min(behind, ceiling):
-            start, high = high, self._take(high)
+            start, high = high, self._parse_at(high)
             line = self._known(start)
-            if line.is_header and line.passed_by == passed_by:
+            if line.is_header and line.forwarder == forwarder:
                 break
         self._to[number] = high
         return self._merged(number)
 
-    def _take(self, start: int) -> int:
+    def _parse_at(self, start: int) -> int:
         """
         Take the line at *start* apart, or only its beginning, and file it; where the next one begins.
         """
@@ -206,27 +206,27 @@ class LineIndex:
                 insort(self._behind_overlong, following)
         raw = self.data[start:end]
         self._work.line_bytes += len(raw)
-        line = self._apart(raw) if raw else _BLANK
+        line = self._parse(raw) if raw else _BLANK
         if raw:
             self._lines[start] = line
-        drawer = (line.passed_by, start // _DRAWER_BYTES)
-        _file(self._all, drawer, start)
+        drawer = (line.forwarder, start // _DRAWER_BYTES)
+        _insert_start(self._all, drawer, start)
         if line.is_header:
-            _file(self._headers, drawer, start)
+            _insert_start(self._headers, drawer, start)
         return following
 
-    def _apart(self, raw: bytes) -> Line:
+    def _parse(self, raw: bytes) -> ParsedLine:
         if len(raw) > _SHORT_BYTES:
-            return take_apart(raw)
+            return parse_line(raw)
         line = self._short.get(raw)
         if line is None:
-            line = take_apart(raw)
-            if len(self._short) < _MOST_SHORT:
+            line = parse_line(raw)
+            if len(self._short) < _MAX_SHORT:
                 self._short[raw] = line
         return line
 
 
-def _file(drawers: _Drawers, drawer: tuple[str, int], start: int) -> None:
+def _insert_start(drawers: _StartsByForwarder, drawer: tuple[str, int], start: int) -> None:
     filed = drawers.setdefault(drawer, [])
     if not filed or filed[-1] < start:
         filed.append(start)
@@ -234,31 +234,31 @@ def _file(drawers: _Drawers, drawer: tuple[str, int], start: int) -> None:
         filed.insert(bisect_right(filed, start), start)
 
 
-def _last(drawers: _Drawers, passed_by: str, low: int, high: int) -> int | None:
+def _last_start(drawers: _StartsByForwarder, forwarder: str, low: int, high: int) -> int | None:
     """
     The last place from *low* to *high*, both included.
     """
     for number in range(high // _DRAWER_BYTES, low // _DRAWER_BYTES - 1, -1):
-        filed = drawers.get((passed_by, number))
+        filed = drawers.get((forwarder, number))
         place = bisect_right(filed, high) if filed else 0
         if filed and place:
             return filed[place - 1] if filed[place - 1] >= low else None
     return None
 
 
-def _first(drawers: _Drawers, passed_by: str, low: int, end: int) -> int | None:
+def _first_start(drawers: _StartsByForwarder, forwarder: str, low: int, end: int) -> int | None:
     """
     The first place from *low* on, before *end*.
     """
-    return next(_between(drawers, passed_by, low, end), None)
+    return next(_starts_between(drawers, forwarder, low, end), None)
 
 
-def _between(drawers: _Drawers, passed_by: str, low: int, end: int) -> Iterator[int]:
+def _starts_between(drawers: _StartsByForwarder, forwarder: str, low: int, end: int) -> Iterator[int]:
     """
     The places from *low* on, before *end*, in order.
     """
     for number in range(low // _DRAWER_BYTES, (end - 1) // _DRAWER_BYTES + 1):
-        filed = drawers.get((passed_by, number), ())
+        filed = drawers.get((forwarder, number), ())
         if filed and low <= filed[0] and filed[-1] < end:
             yield from filed
         else:

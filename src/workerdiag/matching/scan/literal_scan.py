@@ -21,7 +21,7 @@ LONGEST_LITERAL = 256
 #: The text is looked through in pieces of so many bytes; behind the first there may be no time for the next.
 _PIECE_BYTES = 256 * 1024
 #: Scratch spaces that are kept for later scans.
-_MOST_SPARE = 16
+_MAX_SPARE = 16
 
 
 class LiteralScan:
@@ -88,6 +88,6 @@ class LiteralScan:
             self._database = database.database(self.texts)
         scratch = self._spare.pop() if self._spare else database.scratch(self._database)
         self._database.scan(block, match_event_handler=found, scratch=scratch)
-        if len(self._spare) < _MOST_SPARE:
+        if len(self._spare) < _MAX_SPARE:
             self._spare.append(scratch)
         return packed

@@ -13,7 +13,7 @@ from re import _parser as sre_parser  # type: ignore[attr-defined]
 from typing import Any
 
 #: Shorter literals stand in nearly every line and would make stage one useless.
-LEAST_CHARS = 4
+MIN_CHARS = 4
 #: What stands in healthy logs all the time: a literal from here finds far too many places.
 _HEALTHY = """
 yyyy-mm-dd - distributed.core - info - starting established connection to tcp://
@@ -37,14 +37,14 @@ _COMMON_CHARS = 13
 #: Web pages and word processors spell these otherwise (`workerdiag.matching.text.line_parser` undoes it).
 _RESPELT = "'\""
 #: A pattern with more branches than this wants to be written as several signs.
-MOST_BRANCHES = 40
+MAX_BRANCHES = 40
 #: Alternatives inside a fixed text are multiplied out up to so many.
-_MOST_SPELLINGS = 16
+_MAX_SPELLINGS = 16
 
 
 class NoLiteralError(ValueError):
     """
-    A pattern can match texts that have no fixed part of `LEAST_CHARS` characters in common.
+    A pattern can match texts that have no fixed part of `MIN_CHARS` characters in common.
     """
 
 
@@ -59,32 +59,32 @@ def literals(pattern: str) -> tuple[str, ...]:
         tree = sre_parser.parse(pattern, re.IGNORECASE)
     except re.error as problem:
         raise NoLiteralError(f"{problem}") from None
-    best = _cover(tree)
-    if best is None or min(map(len, best)) < LEAST_CHARS:
+    best = _required_texts(tree)
+    if best is None or min(map(len, best)) < MIN_CHARS:
         raise NoLiteralError(
-            f"every alternative needs a fixed text of at least {LEAST_CHARS} characters: {pattern!r}"
+            f"every alternative needs a fixed text of at least {MIN_CHARS} characters: {pattern!r}"
         )
     return tuple(sorted(best))
 
 
-def _cover(items: Any) -> frozenset[str] | None:
+def _required_texts(items: Any) -> frozenset[str] | None:
     """
     The best set of texts, one of which any match must contain; None if there is none.
     """
     options: list[frozenset[str]] = []
     run = frozenset({""})
     for item in items:
-        longer = _joined(run, _exact(item))
+        longer = _concatenations(run, _possible_texts(item))
         if longer is not None:
             run = longer
             continue
-        inner = _inner(*item)
+        inner = _inner_texts(*item)
         options += [run, inner] if inner else [run]
         run = frozenset({""})
-    return max((each for each in (*options, run) if "" not in each), key=_worth, default=None)
+    return max((each for each in (*options, run) if "" not in each), key=_rarity, default=None)
 
 
-def _exact(item: Any) -> frozenset[str] | None:
+def _possible_texts(item: Any) -> frozenset[str] | None:
     """
     All texts that *item* can match, if they are few and fixed.
     """
@@ -97,58 +97,58 @@ def _exact(item: Any) -> frozenset[str] | None:
         ]
         return frozenset(chr(code).lower() for code in chars) if len(chars) == len(value) else None
     if op is sre.SUBPATTERN:
-        return _exact_run(value[-1])
+        return _possible_runs(value[-1])
     if op is sre.BRANCH:
-        branches = [_exact_run(each) for each in value[1]]
+        branches = [_possible_runs(each) for each in value[1]]
         if any(each is None for each in branches):
             return None
         return frozenset[str]().union(*(each for each in branches if each is not None))
     return None
 
 
-def _exact_run(items: Any) -> frozenset[str] | None:
+def _possible_runs(items: Any) -> frozenset[str] | None:
     run: frozenset[str] | None = frozenset({""})
     for item in items:
-        run = _joined(run, _exact(item))
+        run = _concatenations(run, _possible_texts(item))
         if run is None:
             return None
     return run
 
 
-def _joined(run: frozenset[str] | None, more: frozenset[str] | None) -> frozenset[str] | None:
+def _concatenations(run: frozenset[str] | None, more: frozenset[str] | None) -> frozenset[str] | None:
     """
     Every text of *run* followed by every one of *more*; None if unknown or too many.
     """
-    if run is None or more is None or len(run) * len(more) > _MOST_SPELLINGS:
+    if run is None or more is None or len(run) * len(more) > _MAX_SPELLINGS:
         return None
     return frozenset(first + second for first in run for second in more)
 
 
-def _inner(op: Any, value: Any) -> frozenset[str] | None:
+def _inner_texts(op: Any, value: Any) -> frozenset[str] | None:
     if op is sre.SUBPATTERN:
-        return _cover(value[-1])
+        return _required_texts(value[-1])
     if op in (sre.MAX_REPEAT, sre.MIN_REPEAT):
         least, _, body = value
-        return _cover(body) if least > 0 else None
+        return _required_texts(body) if least > 0 else None
     if op is sre.BRANCH:
-        branches = [_cover(each) for each in value[1]]
+        branches = [_required_texts(each) for each in value[1]]
         if any(each is None for each in branches):
             return None
         together = frozenset[str]().union(*(each for each in branches if each))
-        return together if len(together) <= MOST_BRANCHES else None
+        return together if len(together) <= MAX_BRANCHES else None
     return None
 
 
-def _worth(texts: frozenset[str]) -> tuple[bool, bool, int, int]:
+def _rarity(texts: frozenset[str]) -> tuple[bool, bool, int, int]:
     """
     Not of healthy logs; then longer is rarer, up to a point, after which fewer is better.
     """
     shortest = min(map(len, texts))
     healthy = any(each in _HEALTHY for each in texts)
-    return (shortest >= LEAST_CHARS, not healthy, min(12, shortest), -len(texts))
+    return (shortest >= MIN_CHARS, not healthy, min(12, shortest), -len(texts))
 
 
-def stands_in_healthy_logs(pattern: str) -> bool:
+def is_common_in_healthy_logs(pattern: str) -> bool:
     """
     Whether stage one would stop at many lines of every healthy log for *pattern*.
     """

@@ -10,30 +10,34 @@ from itertools import dropwhile
 from attrs import evolve
 
 from workerdiag.matching.regex import BadPatternError, pattern
-from workerdiag.matching.scan.candidates import Spot, spots_in
-from workerdiag.matching.scan.confirm import Place, fits
+from workerdiag.matching.scan.candidates import Candidate, find_candidates
+from workerdiag.matching.scan.confirm import PatternHit, is_sign
 from workerdiag.matching.scan.literal_scan import LONGEST_LITERAL
-from workerdiag.matching.scan.outermost_matches import KEPT_EACH_END, Kept
-from workerdiag.matching.scan.patterns import Patterns, Witness
-from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND, Block, Record
-from workerdiag.matching.scan.saturated_patterns import Plenty
-from workerdiag.matching.scan.work_budget import Work
+from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END, OutermostMatches
+from workerdiag.matching.scan.patterns import MatchObserver, PatternTable
+from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND, LogRecord, LogWindow
+from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
+from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.year_inference import in_year, year_of
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 
 
-class Log:
+class LogScan:
     """
     One log on its way through the matcher.
     """
 
     def __init__(
-        self, matcher: Patterns, like: LogChunk, witness: Witness | None = None, work: Work | None = None
+        self,
+        matcher: PatternTable,
+        like: LogChunk,
+        observer: MatchObserver | None = None,
+        work: WorkBudget | None = None,
     ) -> None:
         self._matcher = matcher
-        self._witness = witness
-        self.work = work or Work()
+        self._witness = observer
+        self.work = work or WorkBudget()
         self.like = evolve(like, data=b"")
         self._data = b""
         #: Absolute offset of the first byte held, and of the first not yet looked at.
@@ -42,8 +46,8 @@ class Log:
         #: An absolute offset and the number of newlines before it.
         self._counted = (0, 0)
         self._seen: set[tuple[int, str, str]] = set()
-        self._kept: dict[tuple[str, str], Kept] = {}
-        self._plenty = Plenty()
+        self._outermost: dict[tuple[str, str], OutermostMatches] = {}
+        self._plenty = SaturatedPatterns()
         #: Places whose time has no year; the log's other lines may tell it.
         self._year_assumed: set[int] = set()
 
@@ -52,30 +56,35 @@ class Log:
         Take the next bytes; look at all that have enough text behind them.
         """
         self._data += data
-        self._look(up_to=self._base + len(self._data) - REACH_AHEAD)
+        self._search_up_to(up_to=self._base + len(self._data) - REACH_AHEAD)
 
     def skip_to(self, line: int) -> None:
         """
         Go on with line number *line*: what lies between was left out.
         """
         end = self._base + len(self._data)
-        self._look(up_to=end)
+        self._search_up_to(up_to=end)
         self._data = b"\n" if end else b""  # so that what follows begins a line
         self._base = end - len(self._data)
         self._counted = (end, line - 1)
 
-    def finished(self, rest: bytes = b"") -> Iterator[Match]:
+    def finish(self, rest: bytes = b"") -> Iterator[Match]:
         """
         Look at all up to *rest*, the last bytes, and give all matches in order.
         """
         self._data += rest
-        self._look(up_to=self._base + len(self._data))
-        kept = [found for each in self._kept.values() for found in (*each.first, *each.last)]
-        kept.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
+        self._search_up_to(up_to=self._base + len(self._data))
+        found_matches = [found for each in self._outermost.values() for found in (*each.first, *each.last)]
+        found_matches.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
         year = next(
-            (year_of(match.when) for at, match in kept if match.when and at not in self._year_assumed), None
+            (
+                year_of(match.when)
+                for at, match in found_matches
+                if match.when and at not in self._year_assumed
+            ),
+            None,
         )
-        for at, match in kept:
+        for at, match in found_matches:
             if at not in self._year_assumed:
                 yield match
             elif year is None:
@@ -83,35 +92,35 @@ class Log:
             else:
                 yield evolve(match, when=in_year(match.when, year))
 
-    def _look(self, *, up_to: int) -> None:
+    def _search_up_to(self, *, up_to: int) -> None:
         if up_to <= self._done:
             return
         if self.work.is_late:
             self.work.late_bytes += up_to - self._done
         else:
-            self._look_closer(up_to)
+            self._search_closely(up_to)
         self._done = up_to
         self._forget(max(0, up_to - self._base - REACH_BEHIND))
 
-    def _look_closer(self, up_to: int) -> None:
-        block = Block(self._data, self._base, self.work)
+    def _search_closely(self, up_to: int) -> None:
+        block = LogWindow(self._data, self._base, self.work)
         self._plenty.begin_block()
         spots, searched = self._spots(up_to)
         self.work.late_bytes += up_to - searched
         up_to = searched
-        asked: tuple[Record, dict[str, None]] | None = None
+        pending: tuple[LogRecord, dict[str, None]] | None = None
         for spot in spots:
             if not (texts := self._plenty.without(spot.texts)):
                 continue
-            if asked is None or spot.message is not None or not block.holds(spot.at):
-                self._try(asked)
-                asked = None
+            if pending is None or spot.message is not None or not block.holds(spot.at):
+                self._try(pending)
+                pending = None
                 place = self._base + spot.at
                 if not self.work.has_time():
-                    self.work.looked_up_to(place)
+                    self.work.count_skipped(place)
                     self.work.late_bytes += up_to - place
                     break
-                if not self.work.may_look(place):
+                if not self.work.may_search(place):
                     continue
                 if spot.message is not None:
                     self._narrow(spot, again=False)
@@ -119,17 +128,17 @@ class Log:
                         spot.record = block.record_at(spot.at)
                         self._try_likely(spot.record, texts)
                     continue
-                asked = block.record_at(spot.at), {}
-            spot.record = asked[0]
-            asked[1].update(dict.fromkeys(texts))
+                pending = block.record_at(spot.at), {}
+            spot.record = pending[0]
+            pending[1].update(dict.fromkeys(texts))
         else:
-            self.work.looked_up_to(up_to)
-        self._try(asked)
+            self.work.count_skipped(up_to)
+        self._try(pending)
         for text, late in self._plenty.spots(spots).items():
             self._try_last(text, late, block)
         self._settle()
 
-    def _spots(self, up_to: int) -> tuple[list[Spot], int]:
+    def _spots(self, up_to: int) -> tuple[list[Candidate], int]:
         """
         The places to look at, in order, and up to where there was time to search for them.
         """
@@ -137,10 +146,10 @@ class Log:
         begin = max(0, done - LONGEST_LITERAL)
         hits, count = self._matcher.candidates(self._data[begin : up_to - self._base], self.work)
         new = dropwhile(lambda hit: begin + hit[0] < done, hits)
-        spots = list(spots_in(self._data, begin, new, self._matcher.texts))
+        spots = list(find_candidates(self._data, begin, new, self._matcher.texts))
         return spots, self._base + begin + count
 
-    def _narrow(self, spot: Spot, *, again: bool) -> None:
+    def _narrow(self, spot: Candidate, *, again: bool) -> None:
         """
         Leave a spot whose message is known only the patterns that match there.
         """
@@ -157,12 +166,12 @@ class Log:
         self._data = self._data[count:]
         self._base += count
         if self._witness is not None:
-            self._witness.reached(self.like.origin, self._base, line)
+            self._witness.on_progress(self.like.origin, self._base, line)
         self._seen = {each for each in self._seen if each[0] >= self._base}
         if (
-            len(self._year_assumed) > 100 * KEPT_EACH_END
+            len(self._year_assumed) > 100 * MATCHES_PER_END
         ):  # a long log with many such lines: keep those that still matter
-            self._year_assumed &= set[int]().union(*(each.places() for each in self._kept.values()))
+            self._year_assumed &= set[int]().union(*(each.places() for each in self._outermost.values()))
 
     def _line_number(self, offset: int) -> int:
         """
@@ -174,35 +183,37 @@ class Log:
         self._counted = (offset, newlines + between if offset >= since else newlines - between)
         return self._counted[1] + 1
 
-    def _try(self, asked: tuple[Record, dict[str, None]] | None) -> None:
+    def _try(self, pending: tuple[LogRecord, dict[str, None]] | None) -> None:
         """
         Look closer at a message, with the patterns whose literals it has.
         """
-        if asked is None:
+        if pending is None:
             return
-        record = asked[0]
-        texts = tuple(text for text in asked[1] if text not in record.tried)
+        record = pending[0]
+        texts = tuple(text for text in pending[1] if text not in record.tried)
         record.tried.update(texts)
         likely = self._matcher.matching(texts, record.text.encode()) if record.text.isascii() else texts
         if len(likely) < len(texts):
             self.work.spend(len(record.text), 0, again=False)
         self._try_likely(record, likely)
 
-    def _try_likely(self, record: Record, texts: Iterable[str]) -> None:
+    def _try_likely(self, record: LogRecord, texts: Iterable[str]) -> None:
         for text in texts:
-            for place in self._run(text, record, again=False):
-                self._kept_of(place).add(place)
-            if all(key in self._kept and self._kept[key].has_plenty for key in self._keys(text)):
+            for place in self._run_pattern(text, record, again=False):
+                self._outermost_of(place).add(place)
+            if all(
+                key in self._outermost and self._outermost[key].has_plenty for key in self._sign_keys(text)
+            ):
                 self._plenty.add(text)
 
-    def _try_last(self, text: str, spots: Sequence[Spot], block: Block) -> None:
+    def _try_last(self, text: str, spots: Sequence[Candidate], block: LogWindow) -> None:
         """
         Look closer at the places of a pattern from the end backwards, no further than needed.
         """
-        counts = dict.fromkeys(self._keys(text), 0)
-        found: list[Place] = []
+        counts = dict.fromkeys(self._sign_keys(text), 0)
+        found: list[PatternHit] = []
         for spot in reversed(spots):
-            if not self.work.has_time() or not self.work.may_look_again(self._done):
+            if not self.work.has_time() or not self.work.may_search_again(self._done):
                 break
             self._narrow(spot, again=True)
             if text not in spot.texts:
@@ -210,26 +221,26 @@ class Log:
             record = spot.record = spot.record or block.record_at(spot.at)
             if text in record.tried:
                 continue
-            for place in self._run(text, record, again=True):
+            for place in self._run_pattern(text, record, again=True):
                 counts[place.wanted.owner, place.wanted.sign] += 1
                 found.append(place)
-            if min(counts.values()) >= KEPT_EACH_END:
+            if min(counts.values()) >= MATCHES_PER_END:
                 break
         for place in sorted(found, key=lambda each: each.at):
-            self._kept_of(place).add(place)
+            self._outermost_of(place).add(place)
 
-    def _kept_of(self, place: Place) -> Kept:
-        return self._kept.setdefault((place.wanted.owner, place.wanted.sign), Kept())
+    def _outermost_of(self, place: PatternHit) -> OutermostMatches:
+        return self._outermost.setdefault((place.wanted.owner, place.wanted.sign), OutermostMatches())
 
-    def _keys(self, text: str) -> list[tuple[str, str]]:
+    def _sign_keys(self, text: str) -> list[tuple[str, str]]:
         return [(each.owner, each.sign) for each in self._matcher.wanted(text)]
 
-    def _run(self, text: str, record: Record, *, again: bool) -> list[Place]:
+    def _run_pattern(self, text: str, record: LogRecord, *, again: bool) -> list[PatternHit]:
         """
         Where a pattern matches in a message; it is run there once.
         """
         record.tried.add(text)
-        places: list[Place] = []
+        places: list[PatternHit] = []
         count = 0
         in_header = self._matcher.wanted(text)[0].in_header
         try:
@@ -242,11 +253,11 @@ class Log:
                 at = record.line_offsets[first] + start - record.text_starts[first]
                 for wanted in self._matcher.wanted(text):
                     key = (at, wanted.owner, wanted.sign)
-                    if key in self._seen or not fits(wanted, record, first, self.like.stream):
+                    if key in self._seen or not is_sign(wanted, record, first, self.like.stream):
                         continue
                     self._seen.add(key)
                     last = 0 if in_header else record.line_at(max(start, end - 1))
-                    places.append(Place(at, wanted, record, found.groupdict(), first, last))
+                    places.append(PatternHit(at, wanted, record, found.groupdict(), first, last))
         except BadPatternError as problem:
             self._matcher.leave_out(text, problem)
         self.work.spend(len(record.text), count, again=again)
@@ -258,17 +269,17 @@ class Log:
         """
         new = [
             (place.at, number, place, ends)
-            for number, kept in enumerate(self._kept.values())
-            for places, ends in ((kept.new_first, kept.first), (kept.new_last, kept.last))
+            for number, outermost in enumerate(self._outermost.values())
+            for places, ends in ((outermost.new_first, outermost.first), (outermost.new_last, outermost.last))
             for place in places
         ]
         for at, _, place, ends in sorted(new, key=lambda each: each[:2]):
             ends.append((at, self._match(place)))
-        for kept in self._kept.values():
-            kept.new_first.clear()
-            kept.new_last.clear()
+        for outermost in self._outermost.values():
+            outermost.new_first.clear()
+            outermost.new_last.clear()
 
-    def _match(self, place: Place) -> Match:
+    def _match(self, place: PatternHit) -> Match:
         record = place.record
         if not record.numbers:
             record.number(self._line_number(record.line_offsets[0]), self._data, self._base)
@@ -278,5 +289,5 @@ class Log:
             first, last = place.lines()
             sign, offsets = (place.wanted.owner, place.wanted.sign), record.line_offsets
             number = record.numbers[first]
-            self._witness.matched(self.like.origin, sign, offsets[first], offsets[last], number)
+            self._witness.on_match(self.like.origin, sign, offsets[first], offsets[last], number)
         return place.match(self.like)

@@ -12,11 +12,11 @@ from attrs import evolve
 
 from workerdiag.matching.scan.literal_scan import LiteralScan
 from workerdiag.matching.scan.literals import NoLiteralError, literals
-from workerdiag.matching.scan.log_scan import Log
-from workerdiag.matching.scan.pattern_group import Together
-from workerdiag.matching.scan.patterns import Wanted, Witness
-from workerdiag.matching.scan.work_budget import Work
-from workerdiag.matching.text.repair import MOST_BYTES, Mended, mended
+from workerdiag.matching.scan.log_scan import LogScan
+from workerdiag.matching.scan.pattern_group import PatternGroups
+from workerdiag.matching.scan.patterns import MatchObserver, PatternOwner
+from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.text.repair import MAX_BYTES, RepairedText, repair_text
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Landmark, Rulebook
@@ -31,8 +31,8 @@ class Matcher:
     """
 
     def __init__(self, book: Rulebook) -> None:
-        self._by_pattern: dict[str, list[Wanted]] = {}
-        for wanted in _wanted(book):
+        self._by_pattern: dict[str, list[PatternOwner]] = {}
+        for wanted in _pattern_owners(book):
             self._by_pattern.setdefault(wanted.pattern, []).append(wanted)
         patterns_of: dict[str, list[str]] = {}
         #: Rules that were left out, and why: one bad rule does not cost the diagnosis.
@@ -45,7 +45,7 @@ class Matcher:
                 self.leave_out(text, problem)
         self._scan = LiteralScan(patterns_of)
         self._patterns_of = tuple(map(tuple, patterns_of.values()))
-        self._together = Together(
+        self._together = PatternGroups(
             {
                 text: frozenset(each.unless for each in signs if each.unless)
                 for text, signs in self._by_pattern.items()
@@ -56,22 +56,25 @@ class Matcher:
         self._in_header = {text for text, signs in self._by_pattern.items() if signs[0].in_header}
 
     def matches(
-        self, chunks: Iterable[LogChunk], witness: Witness | None = None, work: Work | None = None
+        self,
+        chunks: Iterable[LogChunk],
+        observer: MatchObserver | None = None,
+        work: WorkBudget | None = None,
     ) -> Iterator[Match]:
         """
         All matches in the chunks of one log, in the order of the text.
 
         Args:
             chunks: They follow each other; text may have been left out between them.
-            witness: Is told where in the text they are, unless copying had damaged it.
+            observer: Is told where in the text they are, unless copying had damaged it.
             work: Says when time is up, and notes what was done.
         """
-        log: Log | None = None
+        log: LogScan | None = None
         held: list[bytes] = []
         held_bytes, is_excerpt = 0, True
         for chunk in chunks:
-            log = log or Log(self, chunk, witness, work)
-            if held_bytes > MOST_BYTES or chunk.first_line is not None:
+            log = log or LogScan(self, chunk, observer, work)
+            if held_bytes > MAX_BYTES or chunk.first_line is not None:
                 is_excerpt = False
                 log.feed(b"".join(held))
                 held, held_bytes = [], 0
@@ -86,20 +89,20 @@ class Matcher:
         if log is None:
             return
         rest = b"".join(held)
-        whole = mended(rest) if is_excerpt and held_bytes <= MOST_BYTES else None
+        whole = repair_text(rest) if is_excerpt and held_bytes <= MAX_BYTES else None
         if whole is not None:
-            yield from self._of_mended(log, whole)
+            yield from self._repaired_matches(log, whole)
             return
-        yield from log.finished(rest)
+        yield from log.finish(rest)
 
-    def _of_mended(self, given: Log, whole: Mended) -> Iterator[Match]:
+    def _repaired_matches(self, scan: LogScan, repaired: RepairedText) -> Iterator[Match]:
         """
         What the mended text shows, at the lines of the text as it was given.
         """
-        log = Log(self, given.like, work=given.work)
-        for match in log.finished(whole.data):
+        log = LogScan(self, scan.like, work=scan.work)
+        for match in log.finish(repaired.data):
             first, last, top = (
-                whole.lines[min(at, len(whole.lines)) - 1] if at else 0
+                repaired.line_numbers[min(at, len(repaired.line_numbers)) - 1] if at else 0
                 for at in (match.line, match.last_line, match.message_line)
             )
             yield evolve(match, line=first, last_line=last, message_line=top)
@@ -117,7 +120,7 @@ class Matcher:
         """
         self.left_out[f"{owner} {sign}".strip() + f" is left out: {problem}"] = None
 
-    def candidates(self, block: bytes, work: Work) -> tuple[Iterator[tuple[int, int]], int]:
+    def candidates(self, block: bytes, work: WorkBudget) -> tuple[Iterator[tuple[int, int]], int]:
         """
         Places worth a closer look, in order, each with the number of the literal that ends there.
 
@@ -141,28 +144,28 @@ class Matcher:
         headings = (text for text in texts if text in self._in_header)
         return (*headings, *self._together.matching(inside, message))
 
-    def wanted(self, text: str) -> list[Wanted]:
+    def wanted(self, text: str) -> list[PatternOwner]:
         """
         Whose signs the pattern *text* is.
         """
         return self._by_pattern[text]
 
 
-def _wanted(book: Rulebook) -> Iterator[Wanted]:
+def _pattern_owners(book: Rulebook) -> Iterator[PatternOwner]:
     for owner, name, rule in book.log_rules():
         mark = rule if isinstance(rule, Landmark) else None
-        yield Wanted(
+        yield PatternOwner(
             owner=owner,
             sign=name,
             role=mark.role if mark else "sign",
             pattern=rule.pattern,
             unless=rule.unless,
             streams=rule.streams,
-            implied=_implied(mark) if mark else (),
+            implied=_implied_captures(mark) if mark else (),
             in_header=mark.in_header if mark else False,
         )
 
 
-def _implied(landmark: Landmark) -> tuple[tuple[str, str], ...]:
+def _implied_captures(landmark: Landmark) -> tuple[tuple[str, str], ...]:
     pairs = (("signal", landmark.signal), ("status", landmark.status))
     return tuple((key, str(value)) for key, value in pairs if value is not None)

@@ -12,15 +12,15 @@ from typing import Any
 
 from attrs import field, frozen
 
-from workerdiag.matching.regex import Generation, pattern_set
+from workerdiag.matching.regex import ForkGeneration, pattern_set
 
 #: So many times the same patterns are tried one by one.
 _TIMES_APART = 24
 #: Only short messages, and so many patterns, are searched for at once; so many groups of them are known.
-_MOST_CHARS = 2_000
+_MAX_CHARS = 2_000
 _PATTERNS = range(1, 65)
-_MOST_GROUPS = 4096
-_MOST_SETS = 128
+_MAX_GROUPS = 4096
+_MAX_SETS = 128
 _MOST_KNOWN = 1000
 #: What no message shows.
 _NEVER = frozenset({-1})
@@ -62,7 +62,7 @@ class _Group:
         )
 
 
-class Together:
+class PatternGroups:
     """
     Groups of patterns that are tried together. Safe to share between threads.
     """
@@ -77,7 +77,7 @@ class Together:
         self._unless = unless
         self._times: dict[tuple[str, ...], int] = {}
         self._groups: dict[tuple[str, ...], _Group | None] = {}
-        self._made_in = Generation.now
+        self._made_in = ForkGeneration.now
 
     def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
         """
@@ -87,22 +87,22 @@ class Together:
             texts: Patterns.
             message: ASCII text.
         """
-        if len(texts) not in _PATTERNS or len(message) > _MOST_CHARS:
+        if len(texts) not in _PATTERNS or len(message) > _MAX_CHARS:
             return texts
-        if self._made_in != Generation.now:
-            self._made_in, self._groups = Generation.now, {}
+        if self._made_in != ForkGeneration.now:
+            self._made_in, self._groups = ForkGeneration.now, {}
         if texts not in self._groups:
-            self._count(texts)
+            self._count_use(texts)
             return texts
         group = self._groups[texts]
         return group.matching(message) if group is not None else texts
 
-    def _count(self, texts: tuple[str, ...]) -> None:
+    def _count_use(self, texts: tuple[str, ...]) -> None:
         times = self._times.get(texts, 0) + 1
-        if len(self._times) >= _MOST_GROUPS:
+        if len(self._times) >= _MAX_GROUPS:
             self._times.clear()
         self._times[texts] = times
-        if times >= _TIMES_APART and len(self._groups) < _MOST_SETS:
+        if times >= _TIMES_APART and len(self._groups) < _MAX_SETS:
             self._groups[texts] = self._group(texts)
 
     def _group(self, texts: tuple[str, ...]) -> _Group | None:

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from attrs import frozen
 
-from workerdiag.matching.scan.work_budget import Work
+from workerdiag.matching.scan.work_budget import WorkBudget
 
 
 @frozen(kw_only=True)
-class Wanted:
+class PatternOwner:
     """
     A pattern and whose sign it is.
     """
@@ -30,12 +30,12 @@ class Wanted:
     in_header: bool = False
 
 
-class Patterns(Protocol):
+class PatternTable(Protocol):
     """
     What a log needs to know of the matcher.
     """
 
-    def candidates(self, block: bytes, work: Work) -> tuple[Iterator[tuple[int, int]], int]:
+    def candidates(self, block: bytes, work: WorkBudget) -> tuple[Iterator[tuple[int, int]], int]:
         """
         Places worth a closer look, in order, each with the number of the literal that ends there.
 
@@ -52,7 +52,7 @@ class Patterns(Protocol):
         Those of the patterns *texts* that match *message* (ASCII) or its heading, and maybe others.
         """
 
-    def wanted(self, text: str) -> list[Wanted]:
+    def wanted(self, text: str) -> list[PatternOwner]:
         """
         Whose signs the pattern *text* is.
         """
@@ -63,21 +63,21 @@ class Patterns(Protocol):
         """
 
 
-class Witness(Protocol):
+class MatchObserver(Protocol):
     """
     Somebody who wants to know where in a log something was found.
 
     Bytes are counted from 0 over all that was given of the log, lines from 1.
     """
 
-    def matched(self, origin: str, sign: tuple[str, str], first: int, last: int, line: int) -> None:
+    def on_match(self, origin: str, sign: tuple[str, str], first: int, last: int, line: int) -> None:
         """
         A message shows *sign* (whose it is, and its name).
 
         Its first line begins at byte *first* and is number *line*; its last one begins at *last*.
         """
 
-    def reached(self, origin: str, at: int, line: int) -> None:
+    def on_progress(self, origin: str, at: int, line: int) -> None:
         """
         Byte *at* lies in line number *line*.
         """

@@ -4,7 +4,7 @@ Which lines around a place in a log make up one message.
 A message is its header line and what follows up to the next header: a traceback, a
 faulthandler dump, a table. Its bounds depend only on the bytes within fixed distances, so
 they are the same however the log was cut into chunks. Text without headers, and lines that are
-too long, are read by tiles that overlap: so no byte is in more than `MOST_COPIES` messages,
+too long, are read by tiles that overlap: so no byte is in more than `MAX_COPIES` messages,
 whatever the text.
 """
 
@@ -20,8 +20,8 @@ from attrs import define, field
 
 from workerdiag.matching.regex import pattern
 from workerdiag.matching.scan.line_index import LONGEST_LINE, LineIndex
-from workerdiag.matching.scan.work_budget import Work
-from workerdiag.matching.text.line_parser import Line, take_apart
+from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.text.line_parser import ParsedLine, parse_line
 
 #: Bytes looked at before and after the line, or the tile, that a candidate is in.
 BEFORE_BYTES = 8 * 1024
@@ -31,7 +31,7 @@ _TILE_BYTES = 8 * 1024
 #: Of an overlong line, tiles of this size are read, each with as much before and behind it.
 CLIP_BYTES = 4 * 1024
 #: A byte is in the message of its header, in those of so many tiles, or in those of so many clips.
-MOST_COPIES = 1 + -(-(BEFORE_BYTES + _TILE_BYTES + AFTER_BYTES) // _TILE_BYTES)
+MAX_COPIES = 1 + -(-(BEFORE_BYTES + _TILE_BYTES + AFTER_BYTES) // _TILE_BYTES)
 #: Bytes before and after a candidate that its message may reach.
 REACH_BEHIND = BEFORE_BYTES + _TILE_BYTES + 3 * LONGEST_LINE
 REACH_AHEAD = BEFORE_BYTES + _TILE_BYTES + AFTER_BYTES + LONGEST_LINE
@@ -43,18 +43,18 @@ _WOULD_WRITE = re.compile(
 
 
 @define(eq=False)
-class Record:
+class LogRecord:
     """
     One message, with where its lines begin.
     """
 
-    header: Line | None
+    header: ParsedLine | None
     #: Message text, lines joined by newlines.
     text: str
     #: Absolute byte offset of each line, and where its text begins in ``text``. There can be thousands.
     line_offsets: tuple[int, ...]
     text_starts: Sequence[int]
-    lines: tuple[Line, ...]
+    lines: tuple[ParsedLine, ...]
     #: Patterns that were run on it.
     tried: set[str] = field(factory=set)
     _shown: dict[str, bool] = field(factory=dict, init=False)
@@ -108,30 +108,30 @@ class Record:
         self.numbers = tuple(accumulate(between, initial=first))
 
 
-class Block:
+class LogWindow:
     """
     Bytes of a log with enough around them to see whole messages.
     """
 
-    def __init__(self, data: bytes, base: int, work: Work) -> None:
+    def __init__(self, data: bytes, base: int, work: WorkBudget) -> None:
         self.data = data
         #: Absolute offset of the first byte.
         self.base = base
         self._work = work
         self._index = LineIndex(data, work)
-        self._records: dict[tuple[int, str, int | None], Record] = {}
-        self._clips: dict[int, Record] = {}
+        self._records: dict[tuple[int, str, int | None], LogRecord] = {}
+        self._clips: dict[int, LogRecord] = {}
         #: From where to where the message that was asked for last is the answer, and that message.
         self._from = self._to = 0
-        self._last: Record | None = None
+        self._last: LogRecord | None = None
 
-    def record_at(self, offset: int) -> Record:
+    def record_at(self, offset: int) -> LogRecord:
         """
         The message around the byte at *offset* (relative to this block).
         """
         if not self.holds(offset):
             bounds = self._index.bounds(offset)
-            found = self._clip(offset) if bounds is None else (*bounds, self._of_line(bounds[0]))
+            found = self._clip(offset) if bounds is None else (*bounds, self._record_of_line(bounds[0]))
             self._from, self._to, self._last = found
         assert self._last is not None
         return self._last
@@ -142,26 +142,28 @@ class Block:
         """
         return self._from <= offset < self._to
 
-    def _of_line(self, start: int) -> Record:
+    def _record_of_line(self, start: int) -> LogRecord:
         line = self._index.line(start)
-        passed_by = line.passed_by
+        forwarder = line.forwarder
         header = (
             start
             if line.is_header
-            else self._index.header_before(start, passed_by, max(0, start - BEFORE_BYTES))
+            else self._index.header_before(start, forwarder, max(0, start - BEFORE_BYTES))
         )
         if header is not None:
             ceiling = header + BEFORE_BYTES + AFTER_BYTES
-            return self._gathered((-1, passed_by, header), header, header, ceiling)
+            return self._assemble_record((-1, forwarder, header), header, header, ceiling)
         tile = (self.base + start) // _TILE_BYTES
         begin = tile * _TILE_BYTES - self.base
         low = max(0, begin - BEFORE_BYTES)
-        above = self._index.header_before(start, passed_by, low)
+        above = self._index.header_before(start, forwarder, low)
         if above is not None:
             low = above + 1
-        return self._gathered((tile, passed_by, above), start, low, begin + _TILE_BYTES + AFTER_BYTES)
+        return self._assemble_record((tile, forwarder, above), start, low, begin + _TILE_BYTES + AFTER_BYTES)
 
-    def _gathered(self, key: tuple[int, str, int | None], start: int, low: int, ceiling: int) -> Record:
+    def _assemble_record(
+        self, key: tuple[int, str, int | None], start: int, low: int, ceiling: int
+    ) -> LogRecord:
         """
         The lines of one passer from *low* to *ceiling* or its next header, as a message.
         """
@@ -169,14 +171,16 @@ class Block:
             return self._records[key]
         starts = self._index.lines_of(start, key[1], low, ceiling)
         if len(starts) == 1 and (line := self._index.line(starts[0])).is_header:  # as most are
-            record = self._records[key] = Record(line, line.message, (self.base + starts[0],), (0,), (line,))
+            record = self._records[key] = LogRecord(
+                line, line.message, (self.base + starts[0],), (0,), (line,)
+            )
             self._work.gather(len(record.text), 1)
             return record
         lines = [self._index.line(each) for each in starts]
         texts = [line.message for line in lines]
         text = "\n".join(texts)
         self._work.gather(len(text), len(texts))
-        record = self._records[key] = Record(
+        record = self._records[key] = LogRecord(
             header=lines[0] if lines[0].is_header else None,
             text=text,
             line_offsets=tuple(self.base + each for each in starts) if self.base else tuple(starts),
@@ -185,7 +189,7 @@ class Block:
         )
         return record
 
-    def _clip(self, offset: int) -> tuple[int, int, Record]:
+    def _clip(self, offset: int) -> tuple[int, int, LogRecord]:
         """
         Of an overlong line, what stands around *offset*, as a message of its own; and for which places.
         """
@@ -195,9 +199,9 @@ class Block:
         end = self.data.find(b"\n", offset, high)
         end = end if end >= 0 else high
         if start not in self._clips:
-            line = take_apart(self.data[start:end])
+            line = parse_line(self.data[start:end])
             self._work.gather(len(line.text), 1)
-            self._clips[start] = Record(
+            self._clips[start] = LogRecord(
                 header=None,
                 text=line.text,
                 line_offsets=(self.base + start,),

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from workerdiag.matching.scan.candidates import Spot
+from workerdiag.matching.scan.candidates import Candidate
 
 
-class Plenty:
+class SaturatedPatterns:
     """
     The patterns that have matched often enough, and what that leaves to do.
     """
@@ -42,14 +42,14 @@ class Plenty:
             self._fresh[texts] = tuple(each for each in texts if each not in self._texts)
         return self._fresh[texts]
 
-    def spots(self, spots: Iterable[Spot]) -> dict[str, list[Spot]]:
+    def spots(self, spots: Iterable[Candidate]) -> dict[str, list[Candidate]]:
         """
         For each pattern of whose signs there are plenty its spots, in order.
         """
-        alike: dict[tuple[str, ...], list[Spot]] = {}
+        alike: dict[tuple[str, ...], list[Candidate]] = {}
         for spot in spots if self._texts else ():
             alike.setdefault(spot.texts, []).append(spot)
-        found: dict[str, list[Spot]] = {}
+        found: dict[str, list[Candidate]] = {}
         for texts, those in alike.items():
             for text in texts:
                 if text in self._texts:

@@ -33,7 +33,7 @@ def never() -> bool:
 
 
 @define
-class Work:
+class WorkBudget:
     """
     What was done for one log, and what was left undone.
     """
@@ -57,7 +57,7 @@ class Work:
     _skipped_from: int | None = field(default=None, init=False)
     _step: int = field(default=0, init=False)
 
-    def may_look(self, at: int) -> bool:
+    def may_search(self, at: int) -> bool:
         """
         Whether a closer look at byte *at* is within what the text up to there may cost.
         """
@@ -65,10 +65,10 @@ class Work:
         if is_over and self._skipped_from is None:
             self._skipped_from = at
         elif not is_over:
-            self.looked_up_to(at)
+            self.count_skipped(at)
         return not is_over
 
-    def looked_up_to(self, at: int) -> None:
+    def count_skipped(self, at: int) -> None:
         """
         Count what was left out up to byte *at*.
         """
@@ -76,7 +76,7 @@ class Work:
             self.skipped_bytes += max(0, at - self._skipped_from)
             self._skipped_from = None
 
-    def may_look_again(self, end: int) -> bool:
+    def may_search_again(self, end: int) -> bool:
         """
         Whether another look at the end of the text, up to byte *end*, is within what that may cost.
         """

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 
-from workerdiag.errors import clean
+from workerdiag.errors import utf8_safe
 from workerdiag.matching.regex import Pattern, pattern
 
 _TEXT = r'("(?:[^"\\]|\\.)*")'
@@ -25,7 +25,7 @@ _LEVEL = pattern(
 _OF_DASK = pattern(r"\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ")
 
 
-def unwrapped(text: str) -> tuple[str, str] | None:
+def unwrap_json_line(text: str) -> tuple[str, str] | None:
     """
     The line in a JSON object, with its header, and the time that the object gives; None if it is none such.
 
@@ -33,20 +33,20 @@ def unwrapped(text: str) -> tuple[str, str] | None:
     """
     if (found := _MESSAGE.search(text)) is None:
         return None
-    said = found.groupdict()
+    groups = found.groupdict()
     try:
-        inner = clean(str(json.loads(said["text"] or '""'))).rstrip("\n")
+        inner = utf8_safe(str(json.loads(groups["text"] or '""'))).rstrip("\n")
     except ValueError:
         return None
-    logger, level = _value(_LOGGER, text), _value(_LEVEL, text)
+    logger, level = _field_text(_LOGGER, text), _field_text(_LEVEL, text)
     if logger and level:
-        return f"{logger} - {level.upper()} - {inner}", _value(_TIME, text)
-    of_container = said["key"] == "log" and '"stream"' in text
-    if of_container or said["key"] == "textPayload" or _OF_DASK.search(inner[:200]):
-        return inner, _value(_TIME, text)
+        return f"{logger} - {level.upper()} - {inner}", _field_text(_TIME, text)
+    of_container = groups["key"] == "log" and '"stream"' in text
+    if of_container or groups["key"] == "textPayload" or _OF_DASK.search(inner[:200]):
+        return inner, _field_text(_TIME, text)
     return None
 
 
-def _value(key: Pattern, text: str) -> str:
+def _field_text(key: Pattern, text: str) -> str:
     found = key.search(text)
     return (found.groupdict()["value"] or "") if found else ""

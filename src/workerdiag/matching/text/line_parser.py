@@ -14,9 +14,9 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.matching.regex import pattern
-from workerdiag.matching.text.json_lines import unwrapped
+from workerdiag.matching.text.json_lines import unwrap_json_line
 from workerdiag.matching.text.prefixes import without_prefixes
-from workerdiag.matching.text.timestamps import has_no_year, time_of
+from workerdiag.matching.text.timestamps import has_no_year, parse_time
 from workerdiag.model.numerals import whole
 
 #: Only so much of a line is looked at for its header.
@@ -99,7 +99,7 @@ _STREAM_OF_LOGGER = (
 
 
 @frozen(kw_only=True)
-class Line:
+class ParsedLine:
     """
     One line, taken apart.
     """
@@ -117,7 +117,7 @@ class Line:
     #: Whether the text gives no year, so that one was assumed.
     year_assumed: bool = False
     #: Who passed it on: lines of different ones are not of one message.
-    passed_by: str = ""
+    forwarder: str = ""
     host: str | None = None
     pid: int | None = None
 
@@ -129,7 +129,7 @@ class Line:
         return self.text[self.message_at :]
 
 
-def take_apart(raw: bytes) -> Line:
+def parse_line(raw: bytes) -> ParsedLine:
     """
     The parts of one line, given without its line end. Never fails: bad UTF-8 is replaced.
     """
@@ -139,13 +139,13 @@ def take_apart(raw: bytes) -> Line:
     if "&" in text and _ENTITY.search(text):
         text = html.unescape(text)
     if text.startswith('  File "'):  # of a traceback: so many that they are worth their own test
-        return Line(text=text)
-    if usual := _usual(text):
+        return ParsedLine(text=text)
+    if usual := _parse_usual(text):
         return usual
     if "\x1b" in text:
         text = _without_ansi(text)
-    text, passed_by, host, tag, outer_time = without_prefixes(text)
-    if text.lstrip()[:1] in ("{", '"') and (inner := unwrapped(text)) is not None:
+    text, forwarder, host, tag, outer_time = without_prefixes(text)
+    if text.lstrip()[:1] in ("{", '"') and (inner := unwrap_json_line(text)) is not None:
         text, inner_time = inner
         outer_time = inner_time or outer_time
     head = text[:_HEAD_CHARS]
@@ -153,30 +153,30 @@ def take_apart(raw: bytes) -> Line:
         if found := shape.search(head):
             groups = found.groupdict()
             logger = groups["logger"]
-            return Line(
+            return ParsedLine(
                 text=text,
                 message_at=found.end(),
                 is_header=True,
                 logger=logger,
                 level=(groups["level"] or "").upper(),
                 stream=_stream_of_logger(logger or ""),
-                **_when(head[: found.start()], outer_time),
-                passed_by=passed_by,
+                **_line_time(head[: found.start()], outer_time),
+                forwarder=forwarder,
                 host=host,
                 pid=whole(groups.get("pid")) if (logger or "").startswith("distributed.worker") else None,
             )
     stream = "kernel" if tag == "kernel" else _stream_of_shape(head)
-    return Line(
+    return ParsedLine(
         text=text,
         is_header=tag == "kernel" or _OTHER_HEADER.search(head) is not None,
         stream=stream,
-        **_when(head[:40], outer_time),
-        passed_by=passed_by,
+        **_line_time(head[:40], outer_time),
+        forwarder=forwarder,
         host=host,
     )
 
 
-def _usual(text: str) -> Line | None:
+def _parse_usual(text: str) -> ParsedLine | None:
     """
     A line just as distributed writes it since 2022.3.0, of whatever logger: most are, and this is quick.
     """
@@ -188,7 +188,7 @@ def _usual(text: str) -> Line | None:
     when = _usual_time(time)
     if when is None:
         return None
-    return Line(
+    return ParsedLine(
         text=text,
         message_at=len(text) - len(message),
         is_header=True,
@@ -215,15 +215,15 @@ def _names_a_level(head: str) -> bool:
     return any(level in upper for level in _LEVELS)
 
 
-def _when(own: str, outer: str) -> dict[str, Any]:
+def _line_time(own: str, outer: str) -> dict[str, Any]:
     """
     The time that a line gives itself, else that of who passed it on; and whether its year is a guess.
     """
     if ":" not in own and not outer:
         return {}
-    told = time_of(own) if ":" in own else None
-    assumed = has_no_year(outer if told is None else own)
-    return {"when": time_of(outer) if told is None else told, "year_assumed": assumed}
+    own_time = parse_time(own) if ":" in own else None
+    assumed = has_no_year(outer if own_time is None else own)
+    return {"when": parse_time(outer) if own_time is None else own_time, "year_assumed": assumed}
 
 
 def _without_ansi(text: str) -> str:

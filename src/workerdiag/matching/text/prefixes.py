@@ -26,15 +26,15 @@ _SHAPES = (
 _PREFIXES = tuple(map(pattern, _SHAPES))
 #: All at once, to pass over the lines that have none; that is most of them.
 _ANY_PREFIX = pattern("|".join(re.sub(r"\(\?P<\w+>", "(?:", shape) for shape in _SHAPES))
-_MOST_PREFIXES = 4
+_MAX_PREFIXES = 4
 
 
 def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
     """
     The line itself; who passed it on, the host, the program and the time that the prefixes name.
     """
-    passed_by, host, tag, time = "", None, "", ""
-    for _ in range(_MOST_PREFIXES):
+    forwarder, host, tag, time = "", None, "", ""
+    for _ in range(_MAX_PREFIXES):
         head = text[:200]
         if _ANY_PREFIX.search(head) is None:
             break
@@ -46,9 +46,9 @@ def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
             host = groups.get("host") or host
             tag = groups.get("tag") or tag
             time = groups.get("time") or time  # the innermost: of whoever wrote the line
-            passed_by += "".join(groups.get(key) or "" for key in ("who", "host", "tag", "tagpid"))
+            forwarder += "".join(groups.get(key) or "" for key in ("who", "host", "tag", "tagpid"))
             text = text[found.end() :]
             break
         else:
             break
-    return text, passed_by, host, tag, time
+    return text, forwarder, host, tag, time

@@ -9,19 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from workerdiag.matching.text.line_parser import Line, take_apart
-from workerdiag.model.diagnosis import RECOGNISED, Match
+from workerdiag.matching.text.line_parser import ParsedLine, parse_line
+from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import LogChunk
 
 #: Bytes of each log that are looked at, and bytes of a line.
-_MOST_BYTES = 1024 * 1024
+_MAX_BYTES = 1024 * 1024
 _LINE_BYTES = 4 * 1024
 #: Lines of a text without a logger whose shape is looked at.
-_MOST_SHAPES = 60
+_MAX_SHAPES = 60
 #: What the loggers begin with that Dask's processes write to.
 _LOGGER = re.compile(rb"(?:distributed|tornado|dask_?)[\w.]*")
 #: Words that look like loggers, of which so many are tried.
-_MOST_TRIED = 200
+_MAX_TRIED = 200
 
 
 class Recognition:
@@ -33,26 +33,26 @@ class Recognition:
         self._like: LogChunk | None = None
         self._head = bytearray()
 
-    def passing(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
+    def tee(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
         """
         The chunks of the log, as they are.
         """
         for chunk in chunks:
             self._like = self._like or chunk
-            if (missing := _MOST_BYTES - len(self._head)) > 0:
+            if (missing := _MAX_BYTES - len(self._head)) > 0:
                 self._head += chunk.data[:missing]
             yield chunk
 
-    def found(self) -> Iterator[Match]:
+    def matches(self) -> Iterator[Match]:
         """
         One match for each kind of process that writes in the log: its first line.
         """
         head = bytes(self._head)
-        lines = _of_loggers(head) or _of_shapes(head)
+        lines = _lines_by_logger(head) or _lines_by_shape(head)
         for stream, (at, line) in lines.items():
             yield Match(
                 owner="log.recognised",
-                role=RECOGNISED,
+                role=RECOGNITION_ROLE,
                 text=line.message.strip()[:600],
                 origin=self._like.origin if self._like else "",
                 line=head.count(b"\n", 0, at) + 1,
@@ -61,34 +61,34 @@ class Recognition:
             )
 
 
-def _of_loggers(head: bytes) -> dict[str | None, tuple[int, Line]]:
+def _lines_by_logger(head: bytes) -> dict[str | None, tuple[int, ParsedLine]]:
     """
     For each stream, the first line with a header of a logger that Dask's processes have.
     """
-    found: dict[str | None, tuple[int, Line]] = {}
+    found: dict[str | None, tuple[int, ParsedLine]] = {}
     known: set[bytes] = set()
     tried = 0
     for word in _LOGGER.finditer(head):
         if word[0] in known:
             continue
-        line = take_apart(_line_around(head, word.start()))
+        line = parse_line(_line_around(head, word.start()))
         if line.is_header and line.logger:
             known.add(word[0])
             found.setdefault(line.stream, (word.start(), line))
         tried += 1
-        if tried >= _MOST_TRIED:
+        if tried >= _MAX_TRIED:
             break
     return found
 
 
-def _of_shapes(head: bytes) -> dict[str | None, tuple[int, Line]]:
+def _lines_by_shape(head: bytes) -> dict[str | None, tuple[int, ParsedLine]]:
     """
     The same by the shapes of lines that kernels, batch systems and Kubernetes write.
     """
-    found: dict[str | None, tuple[int, Line]] = {}
+    found: dict[str | None, tuple[int, ParsedLine]] = {}
     at = 0
-    for raw in head.split(b"\n", _MOST_SHAPES)[:_MOST_SHAPES]:
-        line = take_apart(raw[:_LINE_BYTES])
+    for raw in head.split(b"\n", _MAX_SHAPES)[:_MAX_SHAPES]:
+        line = parse_line(raw[:_LINE_BYTES])
         if line.stream:
             found.setdefault(line.stream, (at, line))
         at += len(raw) + 1

@@ -11,64 +11,68 @@ import re
 
 from attrs import frozen
 
-from workerdiag.matching.text.line_parser import take_apart
+from workerdiag.matching.text.line_parser import parse_line
 
 #: Excerpts are smaller than this.
-MOST_BYTES = 256 * 1024
+MAX_BYTES = 256 * 1024
 #: Terminals are at least and at most so wide.
 _WIDTHS = range(60, 241)
 #: Widths that terminals have by themselves; a single line of such a width may have been cut there.
 _USUAL_WIDTHS = (80, 100, 120, 132)
 #: How a record of ``get_worker_logs`` begins: level and text (distributed/node.py, ``get_logs``).
 _RECORD = re.compile(rb"""\(['"](?:DEBUG|INFO|WARNING|ERROR|CRITICAL)['"], ['"]""")
-_WRITTEN_END = re.compile(rb'\\n(?!")')
+_ESCAPED_END = re.compile(rb'\\n(?!")')
 _LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 @frozen(kw_only=True)
-class Mended:
+class RepairedText:
     """
     The text as it was written, and which line of the given text each of its lines began in.
     """
 
     data: bytes
     #: Line number, from 1, in the given text, for each line.
-    lines: tuple[int, ...]
+    line_numbers: tuple[int, ...]
 
 
-def mended(data: bytes) -> Mended | None:
+def repair_text(data: bytes) -> RepairedText | None:
     """
     *data* without the damage, or None where there is none to see.
     """
     lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1)]
-    rejoined = _rejoined(lines)
-    separated = _separated(rejoined or lines)
-    recorded = _recorded(separated or rejoined or lines)
+    rejoined = _rejoin_wrapped(lines)
+    separated = _split_escaped_ends(rejoined or lines)
+    recorded = _split_record_tuples(separated or rejoined or lines)
     whole = recorded or separated or rejoined
     if whole is None:
         return None
-    return Mended(data=b"\n".join(line for _, line in whole), lines=tuple(number for number, _ in whole))
+    return RepairedText(
+        data=b"\n".join(line for _, line in whole), line_numbers=tuple(number for number, _ in whole)
+    )
 
 
-def _rejoined(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
+def _rejoin_wrapped(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
     """
     Lines of exactly the greatest width go on in the next one, which begins no message.
     """
-    lengths = [_columns(line) for _, line in lines]
+    lengths = [_line_columns(line) for _, line in lines]
     width = max(lengths, default=0)
     full = [length == width for length in lengths]
-    asked = {index for index, is_full in enumerate(full) if is_full}
+    candidates = {index for index, is_full in enumerate(full) if is_full}
     if width not in _WIDTHS:
         return None
-    if len({lines[index][1] for index in asked}) < 2 and not _was_cut_in_a_word(lines, min(asked), width):
+    if len({lines[index][1] for index in candidates}) < 2 and not _is_cut_in_word(
+        lines, min(candidates), width
+    ):
         return None
     begins = {
-        index: _begins(lines[index][1])
-        for index in asked | {each + 1 for each in asked}
+        index: _begins_message(lines[index][1])
+        for index in candidates | {each + 1 for each in candidates}
         if index < len(lines)
     }
-    cut = sum(not begins.get(each + 1, True) for each in asked)
-    if 2 * cut < len(asked):  # most lines of that width are whole
+    cut = sum(not begins.get(each + 1, True) for each in candidates)
+    if 2 * cut < len(candidates):  # most lines of that width are whole
         return None
     whole: list[tuple[int, bytes]] = []
     goes_on = False
@@ -79,11 +83,11 @@ def _rejoined(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
             whole.append((first, before + text))
         else:
             whole.append((number, text))
-        goes_on = full[index] and not text.endswith(b"  ") and (begun or not _is_row(text))
+        goes_on = full[index] and not text.endswith(b"  ") and (begun or not _is_table_row(text))
     return whole if len(whole) < len(lines) else None
 
 
-def _was_cut_in_a_word(lines: list[tuple[int, bytes]], index: int, width: int) -> bool:
+def _is_cut_in_word(lines: list[tuple[int, bytes]], index: int, width: int) -> bool:
     """
     Whether a terminal cut a line, the only one of its width, in the midst of a word.
     """
@@ -91,19 +95,19 @@ def _was_cut_in_a_word(lines: list[tuple[int, bytes]], index: int, width: int) -
     return width in _USUAL_WIDTHS and lines[index][1].rstrip(b"\r")[-1:].isalnum() and after[:1].islower()
 
 
-def _separated(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
+def _split_escaped_ends(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
     """
     Line ends written as backslash and n become ones, where they are more than the real ones.
 
     The one at the end of a JSON string is no more than a line's own.
     """
-    written = sum(len(_WRITTEN_END.findall(line)) for _, line in lines)
+    written = sum(len(_ESCAPED_END.findall(line)) for _, line in lines)
     if written < 2 or written < len(lines):
         return None
-    return [(number, part) for number, line in lines for part in _WRITTEN_END.split(line)]
+    return [(number, part) for number, line in lines for part in _ESCAPED_END.split(line)]
 
 
-def _recorded(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
+def _split_record_tuples(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
     """
     Records printed one after the other, as ``('INFO', '2026-...')``, become lines of their own.
     """
@@ -112,20 +116,20 @@ def _recorded(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
     return [(number, part) for number, line in lines for part in _RECORD.split(line)]
 
 
-def _begins(line: bytes) -> bool:
+def _begins_message(line: bytes) -> bool:
     """
     Whether a line begins a message, or was passed on by somebody who begins each line.
     """
-    parts = take_apart(line[:1000])
-    return parts.is_header or bool(parts.passed_by) or not line.strip()
+    parts = parse_line(line[:1000])
+    return parts.is_header or bool(parts.forwarder) or not line.strip()
 
 
-def _is_row(text: bytes) -> bool:
+def _is_table_row(text: bytes) -> bool:
     """
     Whether a line is of a table: cells with blanks between them, or a rule.
     """
     return b"  " in text.strip() or not any(char in _LETTERS for char in text)
 
 
-def _columns(line: bytes) -> int:
+def _line_columns(line: bytes) -> int:
     return len(line.rstrip(b"\r").decode("utf-8", errors="replace"))

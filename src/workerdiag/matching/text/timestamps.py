@@ -17,7 +17,7 @@ _MONTHS = {
 }
 
 
-def time_of(text: str) -> float | None:
+def parse_time(text: str) -> float | None:
     """
     Seconds since the epoch, the text's own clock taken for UTC; None if it has no date.
     """

@@ -13,7 +13,7 @@ from attrs import evolve
 from workerdiag.model.diagnosis import Match
 
 
-def in_known_years(matches: Sequence[Match]) -> list[Match]:
+def infer_years(matches: Sequence[Match]) -> list[Match]:
     """
     The *matches*, those of an assumed year in the one that brings them closest to a time that is known.
 
@@ -23,7 +23,7 @@ def in_known_years(matches: Sequence[Match]) -> list[Match]:
     if not known:
         return list(matches)
     years = {year + more for year in set(map(year_of, known)) for more in (-1, 0, 1)}
-    return [_placed(each, known, years) if each.year_assumed else each for each in matches]
+    return [_in_nearest_year(each, known, years) if each.year_assumed else each for each in matches]
 
 
 def year_of(when: float) -> int:
@@ -45,12 +45,12 @@ def in_year(when: float | None, year: int) -> float | None:
         return when
 
 
-def _placed(match: Match, known: Sequence[float], years: set[int]) -> Match:
+def _in_nearest_year(match: Match, known: Sequence[float], years: set[int]) -> Match:
     times = [when for year in sorted(years) if (when := in_year(match.when, year)) is not None]
-    nearest = min(times, key=lambda when: _apart_s(when, known), default=match.when)
+    nearest = min(times, key=lambda when: _nearest_time_s(when, known), default=match.when)
     return evolve(match, when=nearest, year_assumed=False)
 
 
-def _apart_s(when: float, known: Sequence[float]) -> float:
+def _nearest_time_s(when: float, known: Sequence[float]) -> float:
     place = bisect_left(known, when)
     return min(abs(when - each) for each in known[max(0, place - 1) : place + 1])

@@ -10,7 +10,7 @@ from struct import error
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
-from workerdiag.recorder.box.contents import Executing, Finished, Lag, Sample
+from workerdiag.recorder.box.contents import FinishedTask, Lag, RunningTask, Sample
 from workerdiag.recorder.box.layout import (
     CELL_HEAD,
     CELL_OVERHEAD,
@@ -46,7 +46,7 @@ class Cell(NamedTuple):
 TORN = Cell(0, 0, b"")
 
 
-class Line(NamedTuple):
+class LinePiece(NamedTuple):
     """
     A piece of a line.
     """
@@ -58,20 +58,20 @@ class Line(NamedTuple):
     data: bytes
 
 
-def ring(data: bytes, region: Region) -> tuple[list[Cell], int]:
+def ring_cells(data: bytes, region: Region) -> tuple[list[Cell], int]:
     """
     The whole cells of a region in the order they were written, and how many could not be read.
     """
     cells, torn = [], 0
     for index in range(region.cells):
-        cell = _cell(data, region, index, region.cells)
+        cell = _read_cell(data, region, index, region.cells)
         torn += cell is TORN
         if cell and cell is not TORN:
             cells.append(cell)
     return sorted(cells), torn
 
 
-def pairs(data: bytes, region: Region) -> tuple[list[Cell | None], int]:
+def pair_cells(data: bytes, region: Region) -> tuple[list[Cell | None], int]:
     """
     The later whole cell of each pair, None where nothing was written, and how many pairs could not be read.
 
@@ -80,14 +80,14 @@ def pairs(data: bytes, region: Region) -> tuple[list[Cell | None], int]:
     latest: list[Cell | None] = []
     torn = 0
     for index in range(0, region.cells - 1, 2):
-        both = [_cell(data, region, each, 2) for each in (index, index + 1)]
+        both = [_read_cell(data, region, each, 2) for each in (index, index + 1)]
         whole = [each for each in both if each is not None and each is not TORN]
         latest.append(max(whole, default=None))
         torn += TORN in both and not whole
     return latest, torn
 
 
-def _cell(data: bytes, region: Region, index: int, turns: int) -> Cell | None:
+def _read_cell(data: bytes, region: Region, index: int, turns: int) -> Cell | None:
     """
     A cell, None if it was never written, `TORN` if it is not whole.
     """
@@ -105,7 +105,7 @@ def _cell(data: bytes, region: Region, index: int, turns: int) -> Cell | None:
     return Cell(number, flags, raw[CELL_OVERHEAD : CELL_OVERHEAD + length])
 
 
-def said(cells: list[Cell], read: Callable[[Cell], T]) -> Iterator[T | None]:
+def decode_cells(cells: list[Cell], read: Callable[[Cell], T]) -> Iterator[T | None]:
     """
     What each cell says, None for one that has a checksum but no sense.
     """
@@ -119,30 +119,30 @@ def said(cells: list[Cell], read: Callable[[Cell], T]) -> Iterator[T | None]:
 # ---------------------------------------------------------------------------------- payloads
 
 
-def identity(cell: Cell) -> dict[str, str]:
+def decode_identity(cell: Cell) -> dict[str, str]:
     """
     Names and values, each ended by a zero.
     """
-    parts = [_text(each) for each in cell.payload.split(b"\0")]
+    parts = [_decode_utf8(each) for each in cell.payload.split(b"\0")]
     return dict(zip(parts[0:-1:2], parts[1::2], strict=False))
 
 
-def state(cell: Cell) -> tuple[float, str]:
+def decode_state(cell: Cell) -> tuple[float, str]:
     """
     When it was said, and what.
     """
-    when, _ = _finite(*MOMENT.unpack_from(cell.payload))
-    return when, _text(cell.payload[MOMENT.size :])
+    when, _ = _check_finite(*MOMENT.unpack_from(cell.payload))
+    return when, _decode_utf8(cell.payload[MOMENT.size :])
 
 
-def executing(cell: Cell, slot: int) -> Executing:
+def decode_running_task(cell: Cell, slot: int) -> RunningTask:
     """
     The task of a slot that is in use.
     """
     since, monotonic, thread_id, key_bytes, name_bytes = EXECUTING.unpack_from(cell.payload)
-    key, name = _parts(cell.payload[EXECUTING.size :], key_bytes, name_bytes)
-    _finite(since, monotonic)
-    return Executing(
+    key, name = _split_texts(cell.payload[EXECUTING.size :], key_bytes, name_bytes)
+    _check_finite(since, monotonic)
+    return RunningTask(
         slot=slot,
         key=key,
         clipped=bool(cell.flags & CLIPPED),
@@ -153,14 +153,14 @@ def executing(cell: Cell, slot: int) -> Executing:
     )
 
 
-def finished(cell: Cell) -> tuple[int, Finished]:
+def decode_finished_task(cell: Cell) -> tuple[int, FinishedTask]:
     """
     Number of the write that said that the task began, and the task.
     """
     started, ended, took, number, slot, key_bytes, outcome_bytes = FINISHED.unpack_from(cell.payload)
-    key, outcome = _parts(cell.payload[FINISHED.size :], key_bytes, outcome_bytes)
-    _finite(started, ended, took)
-    return number, Finished(
+    key, outcome = _split_texts(cell.payload[FINISHED.size :], key_bytes, outcome_bytes)
+    _check_finite(started, ended, took)
+    return number, FinishedTask(
         slot=slot,
         key=key,
         clipped=bool(cell.flags & CLIPPED),
@@ -171,42 +171,42 @@ def finished(cell: Cell) -> tuple[int, Finished]:
     )
 
 
-def sample(cell: Cell) -> Sample:
+def decode_sample(cell: Cell) -> Sample:
     """
     The numbers this release knows; those of a later one stand behind them.
     """
-    when, monotonic = _finite(*MOMENT.unpack_from(cell.payload))
+    when, monotonic = _check_finite(*MOMENT.unpack_from(cell.payload))
     count = min((len(cell.payload) - MOMENT.size) // NUMBER.size, len(SAMPLE_NUMBERS))
     values = [NUMBER.unpack_from(cell.payload, MOMENT.size + nth * NUMBER.size)[0] for nth in range(count)]
     known = {name: value for name, value in zip(SAMPLE_NUMBERS, values, strict=False) if value != UNKNOWN}
     return Sample(when=when, monotonic_s=monotonic, **known)
 
 
-def lag(cell: Cell) -> Lag:
+def decode_lag(cell: Cell) -> Lag:
     """
     Event loop and GIL.
     """
     when, monotonic, loop_s, gil = LAG.unpack_from(cell.payload)
-    _finite(when, monotonic, loop_s)
+    _check_finite(when, monotonic, loop_s)
     return Lag(when=when, monotonic_s=monotonic, loop_s=loop_s, gil=gil if isfinite(gil) else None)
 
 
-def line(cell: Cell) -> Line:
+def decode_line_piece(cell: Cell) -> LinePiece:
     """
     A piece of a line.
     """
     when, number, piece = LINE.unpack_from(cell.payload)
-    _finite(when)
-    return Line(when, number, piece, not cell.flags & CONTINUED, cell.payload[LINE.size :])
+    _check_finite(when)
+    return LinePiece(when, number, piece, not cell.flags & CONTINUED, cell.payload[LINE.size :])
 
 
-def _parts(data: bytes, first_bytes: int, second_bytes: int) -> tuple[str, str]:
+def _split_texts(data: bytes, first_bytes: int, second_bytes: int) -> tuple[str, str]:
     if first_bytes + second_bytes > len(data):
         raise ValueError("longer than the cell")
-    return _text(data[:first_bytes]), _text(data[first_bytes : first_bytes + second_bytes])
+    return _decode_utf8(data[:first_bytes]), _decode_utf8(data[first_bytes : first_bytes + second_bytes])
 
 
-def _text(data: bytes) -> str:
+def _decode_utf8(data: bytes) -> str:
     """
     The text; a character cut in two at the end is left out.
     """
@@ -214,7 +214,7 @@ def _text(data: bytes) -> str:
     return whole[:-1] if whole.endswith("\ufffd") and not data.endswith("\ufffd".encode()) else whole
 
 
-def _finite(*numbers: float) -> tuple[float, ...]:
+def _check_finite(*numbers: float) -> tuple[float, ...]:
     if not all(map(isfinite, numbers)):
         raise ValueError("not a number")
     return numbers

@@ -9,12 +9,12 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
-#: Shape of `as_plain`.
+#: Shape of `box_to_dict`.
 SCHEMA = 1
 
 
 @frozen(kw_only=True)
-class Executing:
+class RunningTask:
     """
     A task that was running on a thread when the box was last written.
     """
@@ -35,7 +35,7 @@ class Executing:
 
 
 @frozen(kw_only=True)
-class Finished:
+class FinishedTask:
     """
     A task that ended.
     """
@@ -100,9 +100,9 @@ class BlackBox:
     #: What the worker was last about to do; empty if it did not say.
     state: str = ""
     #: Tasks that were running, by slot.
-    executing: tuple[Executing, ...] = ()
+    executing: tuple[RunningTask, ...] = ()
     #: The last tasks that ended, oldest first; as are samples and lags.
-    finished: tuple[Finished, ...] = ()
+    finished: tuple[FinishedTask, ...] = ()
     samples: tuple[Sample, ...] = ()
     lags: tuple[Lag, ...] = ()
     #: The last that was logged or written to standard error.
@@ -116,15 +116,15 @@ class BlackBox:
     written_at: float = 0.0
 
 
-def as_plain(box: BlackBox) -> dict[str, Any]:
+def box_to_dict(box: BlackBox) -> dict[str, Any]:
     """
     The box as dictionaries, lists, text, numbers and None, with ``schema`` for its shape.
     """
-    plain = asdict(box, value_serializer=lambda _, __, value: _plain(value))
+    plain = asdict(box, value_serializer=lambda _, __, value: _json_value(value))
     return {"schema": SCHEMA, **plain}
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return list(value) if isinstance(value, tuple) else value

@@ -12,13 +12,13 @@ from pathlib import Path
 from threading import get_ident
 
 from workerdiag.recorder.box.directories import box_name
-from workerdiag.recorder.box.preallocation import new_file
+from workerdiag.recorder.box.preallocation import preallocate_file
 
 #: Workers of one process (``LocalCluster(processes=False)``) that get a box.
-_MOST_OF_A_PROCESS = 64
+_MAX_BOXES_PER_PROCESS = 64
 
 
-def new_map(
+def create_mapped_box(
     directory: Path, known: Mapping[str, str], size_bytes: int, header: bytes
 ) -> tuple[Path, mmap.mmap]:
     """
@@ -30,7 +30,7 @@ def new_map(
     Raises:
         OSError: As `preallocating.new_file`.
     """
-    path, descriptor = _locked(directory, known, size_bytes, header)
+    path, descriptor = _create_locked_file(directory, known, size_bytes, header)
     try:
         return path, mmap.mmap(descriptor, size_bytes)
     except BaseException:
@@ -40,18 +40,20 @@ def new_map(
         os.close(descriptor)
 
 
-def _locked(directory: Path, known: Mapping[str, str], size_bytes: int, header: bytes) -> tuple[Path, int]:
+def _create_locked_file(
+    directory: Path, known: Mapping[str, str], size_bytes: int, header: bytes
+) -> tuple[Path, int]:
     """
     Path and descriptor of a new file, which nobody sees by its name before it has room, lock and header.
     """
     unfinished = directory / f".{box_name(known)}.{get_ident()}.new"
-    descriptor = new_file(unfinished, size_bytes)
+    descriptor = preallocate_file(unfinished, size_bytes)
     try:
         import fcntl  # Windows has none, and no room to keep either
 
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.pwrite(descriptor, header, 0)
-        return _linked(unfinished, directory, known), descriptor
+        return _link_under_name(unfinished, directory, known), descriptor
     except BaseException:
         os.close(descriptor)
         raise
@@ -59,8 +61,8 @@ def _locked(directory: Path, known: Mapping[str, str], size_bytes: int, header: 
         unfinished.unlink(missing_ok=True)
 
 
-def _linked(unfinished: Path, directory: Path, known: Mapping[str, str]) -> Path:
-    for nth in range(1, _MOST_OF_A_PROCESS + 1):
+def _link_under_name(unfinished: Path, directory: Path, known: Mapping[str, str]) -> Path:
+    for nth in range(1, _MAX_BOXES_PER_PROCESS + 1):
         path = directory / box_name(known, nth)
         try:
             os.link(unfinished, path)  # fails, as a rename does not, if there is one

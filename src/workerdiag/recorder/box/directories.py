@@ -17,22 +17,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from workerdiag.procfs.processes import boot_id, is_running, pid_namespace, start_ms
-from workerdiag.recorder.box.preallocation import KEEPS_ROOM, filesystem_of
+from workerdiag.procfs.processes import boot_id, is_running, pid_namespace, process_start_ms
+from workerdiag.recorder.box.preallocation import PREALLOCATING_FILESYSTEMS, filesystem_type
 
 VARIABLE = "WORKERDIAG_RECORDER_DIRECTORY"
 SETTING = "workerdiag.recorder.directory"
 SUFFIX = ".box"
 _TAKEN = ".taken"
 #: Boxes of the dead are kept so long, and so many of them in a folder.
-KEPT_S = 24 * 3600.0
-MOST_KEPT = 64
+RETENTION_S = 24 * 3600.0
+MAX_RETAINED_BOXES = 64
 #: A box of another machine, whose processes cannot be looked up, is of the dead after so long a silence.
-SILENT_S = 600.0
+SILENCE_S = 600.0
 #: Where temporary files are on a file system that keeps no room, shared memory (man 7 shm_overview) may.
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  only a folder in it that is this user's alone
 #: A folder is not read further than this, whatever else lies there.
-_MOST_ENTRIES = 10_000
+_MAX_ENTRIES = 10_000
 _NAME = re.compile(
     r"(?P<host>[\w.-]{1,64})-(?P<pid>\d{1,10})-(?P<start>\d{1,16})(?:\.(?P<nth>\d{1,3}))?\.box"
 )
@@ -60,7 +60,7 @@ def box_name(identity: Mapping[str, str], nth: int = 1) -> str:
     return f"{host}-{identity.get('pid') or os.getpid()}-{identity.get('started_ms') or 0}{more}{SUFFIX}"
 
 
-def parsed_name(path: Path) -> BoxName | None:
+def parse_box_name(path: Path) -> BoxName | None:
     """
     What the name of a file says, or None if it is no name of a box.
     """
@@ -99,7 +99,7 @@ def configured_directory() -> Path | None:
     return Path(str(named)).expanduser().absolute() if named else None
 
 
-def directories() -> tuple[Path, ...]:
+def box_directories() -> tuple[Path, ...]:
     """
     The folders in which boxes of this user may lie, the likeliest first; they need not exist.
     """
@@ -107,11 +107,11 @@ def directories() -> tuple[Path, ...]:
         return (configured,)
     import tempfile
 
-    name = f"workerdiag-{_user()}"
+    name = f"workerdiag-{_user_id()}"
     return tuple(dict.fromkeys((Path(tempfile.gettempdir(), name), _SHARED_MEMORY / name)))
 
 
-def _user() -> int:
+def _user_id() -> int:
     """
     The number of this user; 0 on Windows, where a folder for temporary files is a user's own.
     """
@@ -126,25 +126,25 @@ def writable_directory(local_directory: str | None = None) -> Path:
         OSError: There is none, or it is in *local_directory*, that of the worker.
     """
     problem: OSError | None = None
-    for each in directories():
+    for each in box_directories():
         try:
-            return _made(each, local_directory)
+            return _ensure_directory(each, local_directory)
         except OSError as why:
             problem = problem or why
     assert problem is not None
     raise problem
 
 
-def _made(directory: Path, local_directory: str | None) -> Path:
+def _ensure_directory(directory: Path, local_directory: str | None) -> Path:
     real = os.path.realpath(directory)
     if local_directory and Path(real).is_relative_to(os.path.realpath(local_directory)):
         raise OSError(f"{directory} is in the worker's local directory, which is deleted with the worker")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if (kind := filesystem_of(directory)) not in KEEPS_ROOM:
+    if (kind := filesystem_type(directory)) not in PREALLOCATING_FILESYSTEMS:
         raise OSError(f"cannot keep room for a black box on {kind or 'this system'} ({directory})")
     if directory != configured_directory():
         about = directory.lstat()
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != _user() or about.st_mode & 0o022:
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != _user_id() or about.st_mode & 0o022:
             raise OSError(f"{directory} is not this user's alone")
     return directory
 
@@ -152,28 +152,28 @@ def _made(directory: Path, local_directory: str | None) -> Path:
 # ------------------------------------------------------------------------------------ finding
 
 
-def boxes(folders: Iterable[Path] | None = None, *, pid: int | None = None) -> tuple[Path, ...]:
+def find_boxes(folders: Iterable[Path] | None = None, *, pid: int | None = None) -> tuple[Path, ...]:
     """
     The boxes in *folders* (default: `directories`), the latest first; only those of *pid*, if given.
 
     Where a pid was used more than once, the process that started last comes first.
     """
     found = []
-    for folder in directories() if folders is None else folders:
-        for path, about in _files(folder):
-            name = parsed_name(path)
+    for folder in box_directories() if folders is None else folders:
+        for path, about in _regular_files(folder):
+            name = parse_box_name(path)
             if name is not None and pid in (None, name.pid):
                 found.append((name.started_ms if pid is not None else about.st_mtime, str(path), path))
     return tuple(path for *_, path in sorted(found, reverse=True))
 
 
-def orphans(folders: Iterable[Path] | None = None) -> tuple[Path, ...]:
+def find_orphans(folders: Iterable[Path] | None = None) -> tuple[Path, ...]:
     """
     The boxes whose processes are gone, the latest first, at most 64. Those that cannot be read are left out.
     """
     found: list[Path] = []
-    for path in boxes(folders):
-        if len(found) < MOST_KEPT and is_orphan(path):
+    for path in find_boxes(folders):
+        if len(found) < MAX_RETAINED_BOXES and is_orphan(path):
             found.append(path)
     return tuple(found)
 
@@ -186,10 +186,10 @@ def is_orphan(path: Path, *, now: float | None = None) -> bool:
     perhaps by a child that survived, pid and start of the process say so. A box of an earlier start of
     the same machine is of the dead; that of another machine is if nothing was written for ten minutes.
     """
-    return _fate(path, time.time() if now is None else now) == "dead"
+    return _writer_state(path, time.time() if now is None else now) == "dead"
 
 
-def _fate(path: Path, now: float) -> str:
+def _writer_state(path: Path, now: float) -> str:
     """
     ``alive``, ``dead``, or ``unreadable``.
     """
@@ -199,21 +199,21 @@ def _fate(path: Path, now: float) -> str:
     try:
         identity = read_identity(path)
         if identity.get("boot_id", "") == boot_id():
-            dead = not _is_locked(path) or _is_gone(identity)
+            dead = not _is_locked(path) or _is_process_gone(identity)
         elif identity.get("host") == socket.gethostname():
             dead = True
         else:
-            dead = read_box(path).written_at < now - SILENT_S
+            dead = read_box(path).written_at < now - SILENCE_S
     except (BadBoxError, OSError):
         return "unreadable"
     return "dead" if dead else "alive"
 
 
-def _is_gone(identity: Mapping[str, str]) -> bool:
+def _is_process_gone(identity: Mapping[str, str]) -> bool:
     """
     Whether no process has this pid and start; False where its pids are not those we see.
     """
-    if identity.get("pid_namespace") != pid_namespace() or start_ms(os.getpid()) is None:
+    if identity.get("pid_namespace") != pid_namespace() or process_start_ms(os.getpid()) is None:
         return False
     pid, started = identity.get("pid", ""), identity.get("started_ms", "")
     if not (_NUMBER.fullmatch(pid) and _NUMBER.fullmatch(started)):
@@ -273,18 +273,20 @@ def sweep(folders: Iterable[Path] | None = None, *, now: float | None = None) ->
     """
     moment = time.time() if now is None else now
     removed: list[Path] = []
-    for folder in directories() if folders is None else folders:
-        files = sorted(_files(folder), key=lambda each: each[1].st_mtime, reverse=True)
-        named = {path for path, _ in files if parsed_name(path)}
+    for folder in box_directories() if folders is None else folders:
+        files = sorted(_regular_files(folder), key=lambda each: each[1].st_mtime, reverse=True)
+        named = {path for path, _ in files if parse_box_name(path)}
         dead = 0
         for path, about in files:
-            is_old = about.st_mtime < moment - KEPT_S
+            is_old = about.st_mtime < moment - RETENTION_S
             if path not in named:
                 goes = is_old and _is_leftover(path)
-            elif is_old or len(named) > MOST_KEPT:
-                fate = _fate(path, moment)
-                dead += fate == "dead"
-                goes = (fate == "dead" and (is_old or dead > MOST_KEPT)) or (fate == "unreadable" and is_old)
+            elif is_old or len(named) > MAX_RETAINED_BOXES:
+                state = _writer_state(path, moment)
+                dead += state == "dead"
+                goes = (state == "dead" and (is_old or dead > MAX_RETAINED_BOXES)) or (
+                    state == "unreadable" and is_old
+                )
             else:
                 continue
             if goes:
@@ -299,23 +301,26 @@ def _is_leftover(path: Path) -> bool:
     """
     name = path.name
     if name.endswith(_TAKEN):
-        return parsed_name(path.with_name(name.removesuffix(_TAKEN))) is not None
+        return parse_box_name(path.with_name(name.removesuffix(_TAKEN))) is not None
     if name.endswith(".new"):
         return name.startswith(".") and SUFFIX in name
     if name.endswith((".fault", ".stderr")):
-        box = path.with_suffix("")
-        return parsed_name(box.with_name(box.name.removesuffix(_TAKEN))) is not None and not box.exists()
+        box_path = path.with_suffix("")
+        return (
+            parse_box_name(box_path.with_name(box_path.name.removesuffix(_TAKEN))) is not None
+            and not box_path.exists()
+        )
     return False
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def _regular_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """
     The regular files in a folder, as many as may be looked at.
 
     Others remove theirs meanwhile; what is gone by the time that it is looked at is passed over.
     """
     with suppress(OSError), os.scandir(folder) as entries:
-        for _, entry in zip(range(_MOST_ENTRIES), entries, strict=False):
+        for _, entry in zip(range(_MAX_ENTRIES), entries, strict=False):
             try:
                 about = entry.stat(follow_symlinks=False)
             except OSError:

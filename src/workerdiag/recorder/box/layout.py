@@ -18,9 +18,9 @@ MAGIC = b"WDIAGBOX"
 MAJOR, MINOR = 1, 0
 
 DEFAULT_BYTES = 256 * 1024
-MOST_BYTES = 4 * 2**20
-MOST_SLOTS = 256
-MOST_REGIONS = 32
+MAX_BYTES = 4 * 2**20
+MAX_SLOTS = 256
+MAX_REGIONS = 32
 
 #: Magic, checksum of all that follows within the header, bytes of the header.
 HEADER_HEAD = Struct("<8sII")
@@ -79,7 +79,7 @@ NUMBER = Struct("<q")
 SAMPLES = 64
 LINE_CELL_BYTES = 256
 LINE_PIECE_BYTES = LINE_CELL_BYTES - CELL_OVERHEAD - LINE.size
-_FEWEST = 16
+_MIN_CELLS = 16
 
 
 class Region(NamedTuple):
@@ -100,7 +100,7 @@ class Region(NamedTuple):
         return self.offset + self.cell_bytes * self.cells
 
 
-def _cell(payload_bytes: int) -> int:
+def _cell_bytes(payload_bytes: int) -> int:
     """
     Bytes of a cell for such a payload: whole lines of a processor's cache.
     """
@@ -110,16 +110,16 @@ def _cell(payload_bytes: int) -> int:
 #: Name, bytes of a cell, number of cells. "identity", "state" and each slot of "running" are pairs, of
 #: which the older is written over, so that one of the two is always whole. The others are rings.
 _FIXED = (
-    ("identity", _cell(IDENTITY_BYTES), 2),
-    ("state", _cell(MOMENT.size + STATE_BYTES), 2),
-    ("samples", _cell(MOMENT.size + NUMBER.size * len(SAMPLE_NUMBERS)), SAMPLES),
-    ("lags", _cell(LAG.size), SAMPLES),
+    ("identity", _cell_bytes(IDENTITY_BYTES), 2),
+    ("state", _cell_bytes(MOMENT.size + STATE_BYTES), 2),
+    ("samples", _cell_bytes(MOMENT.size + NUMBER.size * len(SAMPLE_NUMBERS)), SAMPLES),
+    ("lags", _cell_bytes(LAG.size), SAMPLES),
 )
-_EXECUTING_CELL = _cell(EXECUTING.size + KEY_BYTES + NAME_BYTES)
-_FINISHED_CELL = _cell(FINISHED.size + KEY_BYTES + OUTCOME_BYTES)
+_EXECUTING_CELL = _cell_bytes(EXECUTING.size + KEY_BYTES + NAME_BYTES)
+_FINISHED_CELL = _cell_bytes(FINISHED.size + KEY_BYTES + OUTCOME_BYTES)
 
 
-def planned(size_bytes: int, slots: int) -> tuple[int, dict[str, Region]]:
+def plan_regions(size_bytes: int, slots: int) -> tuple[int, dict[str, Region]]:
     """
     Bytes of the file, and its regions by name, for so many threads.
 
@@ -127,10 +127,10 @@ def planned(size_bytes: int, slots: int) -> tuple[int, dict[str, Region]]:
     larger than asked where it would hold too little to be of use, and never larger than 4 MiB.
     """
     fixed = (*_FIXED, ("running", _EXECUTING_CELL, 2 * slots))
-    taken = HEADER_BYTES + sum(cell * cells for _, cell, cells in fixed)
-    least = taken + _FEWEST * (_FINISHED_CELL + LINE_CELL_BYTES)
-    size_bytes = min(max(size_bytes, least), MOST_BYTES)
-    half = (size_bytes - taken) // 2
+    used_bytes = HEADER_BYTES + sum(cell * cells for _, cell, cells in fixed)
+    least = used_bytes + _MIN_CELLS * (_FINISHED_CELL + LINE_CELL_BYTES)
+    size_bytes = min(max(size_bytes, least), MAX_BYTES)
+    half = (size_bytes - used_bytes) // 2
     growing = (
         ("finished", _FINISHED_CELL, half // _FINISHED_CELL),
         ("lines", LINE_CELL_BYTES, half // LINE_CELL_BYTES),
@@ -175,7 +175,7 @@ def unpack_header(data: bytes) -> tuple[float, dict[str, Region]]:
         major, minor, count, _, created_at = HEADER_BODY.unpack_from(data, HEADER_HEAD.size)
         if major != MAJOR:
             raise ValueError(f"it has format {major}.{minor}, and this release reads {MAJOR}")
-        if count > MOST_REGIONS or not isfinite(created_at):
+        if count > MAX_REGIONS or not isfinite(created_at):
             raise ValueError("its header is damaged")
         start = HEADER_HEAD.size + HEADER_BODY.size
         table = [
@@ -186,12 +186,12 @@ def unpack_header(data: bytes) -> tuple[float, dict[str, Region]]:
     regions = {name.rstrip(b"\0").decode("ascii", "replace"): rest for name, *rest in table}
     made = {name: Region(name, *rest) for name, rest in regions.items()}
     if (
-        not all(_is_sound(each) for each in made.values())
-        or sum(each.end - each.offset for each in made.values()) > MOST_BYTES
+        not all(_is_valid_region(each) for each in made.values())
+        or sum(each.end - each.offset for each in made.values()) > MAX_BYTES
     ):
         raise ValueError("its header is damaged")
     return created_at, made
 
 
-def _is_sound(region: Region) -> bool:
-    return region.offset >= HEADER_BYTES and region.cell_bytes >= CELL_OVERHEAD and region.end <= MOST_BYTES
+def _is_valid_region(region: Region) -> bool:
+    return region.offset >= HEADER_BYTES and region.cell_bytes >= CELL_OVERHEAD and region.end <= MAX_BYTES

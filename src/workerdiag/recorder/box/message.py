@@ -15,14 +15,14 @@ from attrs import evolve
 from workerdiag.procfs.processes import boot_id
 from workerdiag.recorder import messages
 from workerdiag.recorder.box.contents import BlackBox
-from workerdiag.recorder.box.directories import SILENT_S, is_orphan
+from workerdiag.recorder.box.directories import SILENCE_S, is_orphan
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.stderr.last_output import last_stderr
 
 _MAGIC = b"WDIAGBOX"
 
 
-def message_in(place: str, data: bytes, fault: bytes) -> Mapping[str, Any] | None:
+def death_message(place: str, data: bytes, fault: bytes) -> Mapping[str, Any] | None:
     """
     The message of a worker's death, as whoever finds an orphaned box tells it; None if it may still run.
 
@@ -40,23 +40,23 @@ def message_in(place: str, data: bytes, fault: bytes) -> Mapping[str, Any] | Non
     """
     path = Path(place)
     box = evolve(read_box(data), fault=fault.decode("utf-8", "replace"))
-    lies_here = _begins_a_box(path)
-    silent = is_orphan(path) if lies_here else box.written_at < time.time() - SILENT_S
+    lies_here = _is_box_file(path)
+    silent = is_orphan(path) if lies_here else box.written_at < time.time() - SILENCE_S
     if not (silent or _has_ended(box)):
         return None
     facts = {
         "when": box.written_at,
-        "exit": messages.exit_by_dump(box.fault),
-        "stderr": last_stderr(path, box, just_now=False) if lies_here and _is_ours(path, box) else None,
+        "exit": messages.exit_from_dump(box.fault),
+        "stderr": last_stderr(path, box, just_now=False) if lies_here and _is_own_box(path, box) else None,
     }
-    return messages.message("orphan", facts, box)
+    return messages.make_message("orphan", facts, box)
 
 
 def _has_ended(box: BlackBox) -> bool:
     return "Fatal Python error" in box.fault or box.state.startswith("closed")
 
 
-def _is_ours(path: Path, box: BlackBox) -> bool:
+def _is_own_box(path: Path, box: BlackBox) -> bool:
     """
     Whether this user's worker wrote it since this machine started.
 
@@ -65,7 +65,7 @@ def _is_ours(path: Path, box: BlackBox) -> bool:
     return box.identity.get("boot_id") == boot_id() and path.stat().st_uid == os.getuid()
 
 
-def _begins_a_box(path: Path) -> bool:
+def _is_box_file(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC

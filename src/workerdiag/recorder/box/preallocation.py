@@ -14,18 +14,18 @@ from pathlib import Path
 
 #: File systems that write preallocated blocks in place. Those that write elsewhere (btrfs, zfs, f2fs)
 #: or ask a server (nfs, lustre, 9p, fuse) may need room anew for each write of a page.
-KEEPS_ROOM = frozenset({"ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"})
+PREALLOCATING_FILESYSTEMS = frozenset({"ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"})
 
 
-def new_file(path: Path, size_bytes: int) -> int:
+def preallocate_file(path: Path, size_bytes: int) -> int:
     """
     Descriptor of a new file of zeros whose room is taken; only this user may read it.
 
     Raises:
         OSError: No room, no permission, a file of this name, or no way to keep the room.
     """
-    kind = filesystem_of(path.parent)
-    if kind not in KEEPS_ROOM or not hasattr(os, "posix_fallocate"):
+    kind = filesystem_type(path.parent)
+    if kind not in PREALLOCATING_FILESYSTEMS or not hasattr(os, "posix_fallocate"):
         raise OSError(
             errno.ENOTSUP, f"cannot keep room for a black box on {kind or 'this system'}", str(path)
         )
@@ -39,24 +39,26 @@ def new_file(path: Path, size_bytes: int) -> int:
     return descriptor
 
 
-def filesystem_of(folder: Path) -> str:
+def filesystem_type(folder: Path) -> str:
     """
     Kind of the file system that a folder is on, as ``ext4`` (man 5 proc, mountinfo); empty if not known.
     """
     try:
         device = folder.stat().st_dev
         with Path("/proc/self/mountinfo").open(encoding="utf-8", errors="surrogateescape") as file:
-            mounts = list(_mounts(file))
+            mounts = list(_parse_mountinfo(file))
     except (OSError, ValueError):
         return ""
     real = os.path.realpath(folder)
     above = [each for each in mounts if real == each[0] or real.startswith(each[0].rstrip("/") + "/")]
     # The deepest mount has it; of several on one place the last hides the others.
-    fitting = [each for each in above if each[2] == device] or above
-    return max(enumerate(fitting), key=lambda each: (len(each[1][0]), each[0]))[1][1] if fitting else ""
+    same_device = [each for each in above if each[2] == device] or above
+    return (
+        max(enumerate(same_device), key=lambda each: (len(each[1][0]), each[0]))[1][1] if same_device else ""
+    )
 
 
-def _mounts(lines: Iterator[str]) -> Iterator[tuple[str, str, int]]:
+def _parse_mountinfo(lines: Iterator[str]) -> Iterator[tuple[str, str, int]]:
     """
     Place, kind and device number of each mount.
     """
@@ -64,13 +66,13 @@ def _mounts(lines: Iterator[str]) -> Iterator[tuple[str, str, int]]:
         left, _, right = line.partition(" - ")
         fields = left.split()
         major, minor = fields[2].split(":")
-        yield _unescaped(fields[4]), right.split()[0], os.makedev(int(major), int(minor))
+        yield _unescape_mount_path(fields[4]), right.split()[0], os.makedev(int(major), int(minor))
 
 
-def _unescaped(place: str) -> str:
+def _unescape_mount_path(place: str) -> str:
     """
     The place with blanks, tabs, line feeds and backslashes, which the kernel writes as octal numbers.
     """
-    for written, meant in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        place = place.replace(written, meant)
+    for escape, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        place = place.replace(escape, character)
     return place

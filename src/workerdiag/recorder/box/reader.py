@@ -14,19 +14,19 @@ from typing import TypeVar
 
 from workerdiag.errors import BadBoxError
 from workerdiag.recorder.box import cells
-from workerdiag.recorder.box.contents import BlackBox, Executing, Finished
+from workerdiag.recorder.box.contents import BlackBox, FinishedTask, RunningTask
 from workerdiag.recorder.box.directories import fault_path
-from workerdiag.recorder.box.layout import HEADER_BYTES, MOST_BYTES, RUNNING, Region, unpack_header
+from workerdiag.recorder.box.layout import HEADER_BYTES, MAX_BYTES, RUNNING, Region, unpack_header
 
 T = TypeVar("T")
 
 #: What `faulthandler` writes of 100 threads; the beginning of it names the signal.
 _FAULT_BYTES = 128 * 1024
 #: A box that is being written is read again while a part of it cannot be read, at most so often.
-_READINGS = 5
+_MAX_READS = 5
 #: Stands in a line for pieces that were not, or no longer, in the box.
-MISSING = b"[...]"
-_WORDS = {
+MISSING_PIECE = b"[...]"
+_REGION_TITLES = {
     "identity": "the identity",
     "state": "the state",
     "running": "slots of threads",
@@ -48,14 +48,14 @@ def read_box(source: str | os.PathLike[str] | bytes) -> BlackBox:
         BadBoxError: It is no black box, of another format, or cannot be read. Nothing else is raised.
     """
     if isinstance(source, bytes):
-        return _box(source[:MOST_BYTES], name="", fault="")
+        return _decode_box(source[:MAX_BYTES], name="", fault="")
     path = Path(source)
-    fault = _fault(path)
-    box = _box(_content(path, MOST_BYTES), name=str(path), fault=fault)
-    for _ in range(_READINGS - 1):
+    fault = _read_fault(path)
+    box = _decode_box(_read_file(path, MAX_BYTES), name=str(path), fault=fault)
+    for _ in range(_MAX_READS - 1):
         if not box.torn:
             break
-        again = _box(_content(path, MOST_BYTES), name=str(path), fault=fault)
+        again = _decode_box(_read_file(path, MAX_BYTES), name=str(path), fault=fault)
         box = min(box, again, key=lambda each: len(each.torn))
     return box
 
@@ -67,12 +67,12 @@ def read_identity(path: str | os.PathLike[str]) -> Mapping[str, str]:
     Raises:
         BadBoxError: As `read_box`.
     """
-    data = _content(Path(path), HEADER_BYTES + 4 * 4096)
-    _, regions = _header(data, str(path))
-    return _Reading(data, regions).identity()
+    data = _read_file(Path(path), HEADER_BYTES + 4 * 4096)
+    _, regions = _parse_header(data, str(path))
+    return _BoxDecoder(data, regions).identity()
 
 
-def _content(path: Path, most_bytes: int) -> bytes:
+def _read_file(path: Path, most_bytes: int) -> bytes:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise BadBoxError(str(path), "it is no regular file")
@@ -83,7 +83,7 @@ def _content(path: Path, most_bytes: int) -> bytes:
         raise BadBoxError(str(path), why[:1].lower() + why[1:]) from None
 
 
-def _fault(path: Path) -> str:
+def _read_fault(path: Path) -> str:
     """
     What `faulthandler` wrote, if anything.
     """
@@ -97,45 +97,45 @@ def _fault(path: Path) -> str:
         return ""
 
 
-def _header(data: bytes, name: str) -> tuple[float, dict[str, Region]]:
+def _parse_header(data: bytes, name: str) -> tuple[float, dict[str, Region]]:
     try:
         return unpack_header(data)
     except ValueError as problem:
         raise BadBoxError(name, str(problem)) from None
 
 
-def _box(data: bytes, *, name: str, fault: str) -> BlackBox:
-    created_at, regions = _header(data, name)
-    reading = _Reading(data, regions)
-    identity = reading.identity()
-    executing = reading.executing()
-    ended = reading.ring("finished", cells.finished)
-    (said_at, state), *_ = [*reading.pair("state", cells.state), (0.0, "")]
-    samples = reading.ring("samples", cells.sample)
-    lags = reading.ring("lags", cells.lag)
-    lines = reading.ring("lines", cells.line)
-    times = [created_at, said_at, *(each.since for _, each in executing), *(each.ended for _, each in ended)]
+def _decode_box(data: bytes, *, name: str, fault: str) -> BlackBox:
+    created_at, regions = _parse_header(data, name)
+    decoder = _BoxDecoder(data, regions)
+    identity = decoder.identity()
+    executing = decoder.executing()
+    ended = decoder.ring("finished", cells.decode_finished_task)
+    (state_at, state), *_ = [*decoder.pair("state", cells.decode_state), (0.0, "")]
+    samples = decoder.ring("samples", cells.decode_sample)
+    lags = decoder.ring("lags", cells.decode_lag)
+    lines = decoder.ring("lines", cells.decode_line_piece)
+    times = [created_at, state_at, *(each.since for _, each in executing), *(each.ended for _, each in ended)]
     times += [each.when for each in samples] + [each.when for each in lags] + [each.when for each in lines]
     if identity.get("threads_without_slot"):
-        reading.torn.append("tasks on some threads were not recorded, because there were more than slots")
+        decoder.torn.append("tasks on some threads were not recorded, because there were more than slots")
     return BlackBox(
         identity=identity,
         state=state,
-        executing=_still(executing, ended),
+        executing=_still_running(executing, ended),
         finished=tuple(each for _, each in ended),
         samples=tuple(samples),
         lags=tuple(lags),
-        lines=_joined(lines),
+        lines=_join_lines(lines),
         fault=fault,
-        torn=tuple(reading.torn),
+        torn=tuple(decoder.torn),
         created_at=created_at,
         written_at=max(times),
     )
 
 
-def _still(
-    executing: list[tuple[int, Executing]], ended: list[tuple[int, Finished]]
-) -> tuple[Executing, ...]:
+def _still_running(
+    executing: list[tuple[int, RunningTask]], ended: list[tuple[int, FinishedTask]]
+) -> tuple[RunningTask, ...]:
     """
     The tasks that run: a process may be killed after it said that one ended, and before its slot was freed.
     """
@@ -143,27 +143,27 @@ def _still(
     return tuple(each for number, each in executing if (each.slot, number) not in over)
 
 
-def _joined(pieces: list[cells.Line]) -> bytes:
+def _join_lines(pieces: list[cells.LinePiece]) -> bytes:
     """
     Lines in the order they began, each with a line end, and a mark where pieces of it are missing.
     """
     ordered = sorted(pieces, key=lambda each: (each.number, each.piece))
-    return b"".join(_whole(list(line)) for _, line in groupby(ordered, lambda each: each.number))
+    return b"".join(_join_pieces(list(line)) for _, line in groupby(ordered, lambda each: each.number))
 
 
-def _whole(pieces: list[cells.Line]) -> bytes:
+def _join_pieces(pieces: list[cells.LinePiece]) -> bytes:
     before = [-1, *(each.piece for each in pieces)]
     parts = [
-        each.data if each.piece == last + 1 else MISSING + each.data
+        each.data if each.piece == last + 1 else MISSING_PIECE + each.data
         for each, last in zip(pieces, before, strict=False)
     ]
     if not pieces[-1].is_last:
-        parts.append(MISSING)
+        parts.append(MISSING_PIECE)
     line = b"".join(parts)
     return line if line.endswith(b"\n") else line + b"\n"
 
 
-class _Reading:
+class _BoxDecoder:
     """
     One look at the bytes of a box, and what could not be read in it.
     """
@@ -177,21 +177,21 @@ class _Reading:
         """
         Who wrote it.
         """
-        return next(iter(self.pair("identity", cells.identity)), {})
+        return next(iter(self.pair("identity", cells.decode_identity)), {})
 
-    def executing(self) -> list[tuple[int, Executing]]:
+    def executing(self) -> list[tuple[int, RunningTask]]:
         """
         By slot the number of the write and the task, of slots that are in use.
         """
         region = self._regions.get("running")
         if region is None:
             return self._missing("running")
-        latest, torn = cells.pairs(self._data, region)
+        latest, torn = cells.pair_cells(self._data, region)
         used = [(slot, cell) for slot, cell in enumerate(latest) if cell is not None and cell.flags & RUNNING]
         read = [
             (cell.number, task)
             for slot, cell in used
-            for task in cells.said([cell], partial(cells.executing, slot=slot))
+            for task in cells.decode_cells([cell], partial(cells.decode_running_task, slot=slot))
             if task is not None
         ]
         self._note("running", torn + len(used) - len(read), len(latest))
@@ -204,7 +204,7 @@ class _Reading:
         region = self._regions.get(name)
         if region is None:
             return self._missing(name)
-        latest, torn = cells.pairs(self._data, region._replace(cells=min(region.cells, 2)))
+        latest, torn = cells.pair_cells(self._data, region._replace(cells=min(region.cells, 2)))
         return self._read(name, [each for each in latest if each is not None], torn, read)
 
     def ring(self, name: str, read: Callable[[cells.Cell], T]) -> list[T]:
@@ -214,21 +214,21 @@ class _Reading:
         region = self._regions.get(name)
         if region is None:
             return self._missing(name)
-        whole, torn = cells.ring(self._data, region)
+        whole, torn = cells.ring_cells(self._data, region)
         return self._read(name, whole, torn, read)
 
     def _read(
         self, name: str, whole: list[cells.Cell], torn: int, read: Callable[[cells.Cell], T]
     ) -> list[T]:
-        values = [each for each in cells.said(whole, read) if each is not None]
+        values = [each for each in cells.decode_cells(whole, read) if each is not None]
         self._note(name, torn + len(whole) - len(values), self._regions[name].cells)
         return values
 
-    def _note(self, name: str, torn: int, of: int) -> None:
+    def _note(self, name: str, torn: int, total: int) -> None:
         if torn:
-            count = "" if of <= 2 else f": {torn} of {of}"
-            self.torn.append(f"{_WORDS[name]}{count} could not be read")
+            count = "" if total <= 2 else f": {torn} of {total}"
+            self.torn.append(f"{_REGION_TITLES[name]}{count} could not be read")
 
     def _missing(self, name: str) -> list[T]:
-        self.torn.append(f"{_WORDS[name]}: the box has no room for that")
+        self.torn.append(f"{_REGION_TITLES[name]}: the box has no room for that")
         return []

@@ -18,8 +18,8 @@ from pathlib import Path
 from time import monotonic, time
 from zlib import crc32
 
-from workerdiag.procfs.processes import this_process
-from workerdiag.recorder.box.creation import new_map
+from workerdiag.procfs.processes import process_identity
+from workerdiag.recorder.box.creation import create_mapped_box
 from workerdiag.recorder.box.directories import discard, fault_path
 from workerdiag.recorder.box.layout import (
     CELL_HEAD,
@@ -34,8 +34,8 @@ from workerdiag.recorder.box.layout import (
     LAG,
     LINE,
     LINE_PIECE_BYTES,
+    MAX_SLOTS,
     MOMENT,
-    MOST_SLOTS,
     NAME_BYTES,
     NUMBER,
     OUTCOME_BYTES,
@@ -45,7 +45,7 @@ from workerdiag.recorder.box.layout import (
     UNKNOWN,
     Region,
     pack_header,
-    planned,
+    plan_regions,
 )
 
 _PAIR = 2
@@ -53,7 +53,7 @@ _PAIR = 2
 _LINE_HEAD_BYTES, _LINE_TAIL_BYTES = 2048, 6144
 _LINE_GAP = b"\n[...]\n"
 _NAN = float("nan")
-_MOST = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 
 
 class BoxWriter:
@@ -92,13 +92,13 @@ class BoxWriter:
             OSError: The disk is full, read-only or of a kind that cannot keep room. Nothing is left
                 behind; the worker does without.
         """
-        known = {**this_process(), **identity}
-        size_bytes, regions = planned(size_bytes, min(max(slots, 1), MOST_SLOTS))
+        known = {**process_identity(), **identity}
+        size_bytes, regions = plan_regions(size_bytes, min(max(slots, 1), MAX_SLOTS))
         header = pack_header(size_bytes, regions, time())
-        path, memory = new_map(Path(directory), known, size_bytes, header)
+        path, memory = create_mapped_box(Path(directory), known, size_bytes, header)
         writer = cls(path, memory, regions)
         writer.identify(**known)
-        os.register_at_fork(after_in_child=_Leave(writer))
+        os.register_at_fork(after_in_child=_CloseInChild(writer))
         return writer
 
     @property
@@ -134,7 +134,7 @@ class BoxWriter:
         self._identity = {**self._identity, **changes}
         data = b""
         for name, value in self._identity.items():
-            pair = b"%b\0%b\0" % (_clean(name), _clean(value))
+            pair = b"%b\0%b\0" % (_encode_field(name), _encode_field(value))
             if len(data) + len(pair) <= IDENTITY_BYTES:
                 data += pair
         self._note("identity", data)
@@ -143,7 +143,7 @@ class BoxWriter:
         """
         Note what the worker is about to do: ``running``, ``closing: lifetime reached``.
         """
-        self._note("state", MOMENT.pack(time(), monotonic()) + _text(text, STATE_BYTES))
+        self._note("state", MOMENT.pack(time(), monotonic()) + _encode_clipped(text, STATE_BYTES))
 
     def started(self, slot: int, key: str, thread_id: int, thread_name: str) -> None:
         """
@@ -154,7 +154,7 @@ class BoxWriter:
         flags = RUNNING
         if len(data) > KEY_BYTES or len(key) > KEY_BYTES:
             data, flags = data[:KEY_BYTES], RUNNING | CLIPPED
-        name = _text(thread_name, NAME_BYTES)
+        name = _encode_clipped(thread_name, NAME_BYTES)
         try:
             number = self._writes[slot] + 1
             self._running[slot] = (number, data, flags, since, since_monotonic)
@@ -172,9 +172,13 @@ class BoxWriter:
         number, key, flags, since, since_monotonic = running
         self._running[slot] = None
         took = monotonic() - since_monotonic
-        said = _text(outcome, OUTCOME_BYTES)
+        outcome_bytes = _encode_clipped(outcome, OUTCOME_BYTES)
         # First that it ended, then that the slot is free: who reads in between sees the number in both.
-        payload = FINISHED.pack(since, time(), took, number, slot, len(key), len(said)) + key + said
+        payload = (
+            FINISHED.pack(since, time(), took, number, slot, len(key), len(outcome_bytes))
+            + key
+            + outcome_bytes
+        )
         self._note("finished", payload, flags & CLIPPED)
         self._note_slot(slot, number + 1, 0, b"")
 
@@ -190,7 +194,9 @@ class BoxWriter:
         if unknown := numbers.keys() - set(SAMPLE_NUMBERS):
             raise TypeError(f"a black box has no room for {', '.join(sorted(unknown))}")
         values = (numbers.get(name) for name in SAMPLE_NUMBERS)
-        data = b"".join(NUMBER.pack(UNKNOWN if each is None else min(int(each), _MOST)) for each in values)
+        data = b"".join(
+            NUMBER.pack(UNKNOWN if each is None else min(int(each), _MAX_INT64)) for each in values
+        )
         self._note("samples", MOMENT.pack(time(), monotonic()) + data)
 
     def lag(self, loop_s: float, gil: float | None) -> None:
@@ -248,7 +254,7 @@ class BoxWriter:
             self.identify(threads_without_slot="yes")
 
 
-class _Leave:
+class _CloseInChild:
     """
     Takes the box from a forked child, which shares its pages and its lock but is another process.
     """
@@ -261,12 +267,12 @@ class _Leave:
             writer.close(remove=False)
 
 
-def _text(text: str, most_bytes: int) -> bytes:
+def _encode_clipped(text: str, most_bytes: int) -> bytes:
     return text[:most_bytes].encode("utf-8", "replace")[:most_bytes]
 
 
-def _clean(text: str) -> bytes:
+def _encode_field(text: str) -> bytes:
     """
     At most 512 bytes of the text without the zeros that part names from values.
     """
-    return _text(str(text).replace("\0", ""), 512)
+    return _encode_clipped(str(text).replace("\0", ""), 512)

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from workerdiag.recorder.box.directories import discard
-from workerdiag.recorder.settings import TOPIC
+from workerdiag.recorder.settings import DEATH_TOPIC
 
 #: Seconds before each try; a scheduler that is not there by then may be gone for good.
-_WAITS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
-_PATIENCE_S = 5.0
-_MOST_BYTES = 256 * 1024
+_RETRY_DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
+_ATTEMPT_TIMEOUT_S = 5.0
+_MAX_BYTES = 256 * 1024
 
 
 def message_path(box: Path) -> Path:
@@ -31,7 +31,7 @@ def message_path(box: Path) -> Path:
     return box.with_name(box.name + ".death")
 
 
-def keep(box: Path, message: Mapping[str, Any]) -> None:
+def save_message(box: Path, message: Mapping[str, Any]) -> None:
     """
     Keep a message until it is delivered; a disk that is full or read-only keeps none.
     """
@@ -42,19 +42,19 @@ def keep(box: Path, message: Mapping[str, Any]) -> None:
         unfinished.replace(path)
 
 
-def kept(box: Path) -> dict[str, Any] | None:
+def load_message(box: Path) -> dict[str, Any] | None:
     """
     The message that was kept beside a box; None if there is none that can be read.
     """
     try:
         with message_path(box).open("rb") as file:
-            message = json.loads(file.read(_MOST_BYTES))
+            message = json.loads(file.read(_MAX_BYTES))
     except (OSError, ValueError):
         return None
     return message if isinstance(message, dict) else None
 
 
-def forget(box: Path) -> None:
+def discard_delivered(box: Path) -> None:
     """
     Remove a box whose death was told, and all that lies beside it.
     """
@@ -76,21 +76,21 @@ async def deliver(server: Any, message: Mapping[str, Any]) -> bool:
     from distributed.core import rpc
 
     connect: Any = rpc  # without types
-    for wait_s in _WAITS_S:
+    for wait_s in _RETRY_DELAYS_S:
         await asyncio.sleep(wait_s)
         try:
             async with (
-                asyncio.timeout(_PATIENCE_S),
+                asyncio.timeout(_ATTEMPT_TIMEOUT_S),
                 connect(server.scheduler.address, connection_args=server.connection_args) as scheduler,
             ):
-                await scheduler.log_event(topic=TOPIC, msg=dict(message))
+                await scheduler.log_event(topic=DEATH_TOPIC, msg=dict(message))
         except Exception:  # noqa: BLE001, S112  the network raises anything
             continue
         return True
     return False
 
 
-class Claim(contextlib.AbstractContextManager["Claim"]):
+class BoxLock(contextlib.AbstractContextManager["BoxLock"]):
     """
     The right to tell of a box: its lock, which a writer held while it lived and one teller can hold.
 
@@ -103,7 +103,7 @@ class Claim(contextlib.AbstractContextManager["Claim"]):
         self._descriptor = -1
         try:
             self._descriptor = os.open(box, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            self.held = _locked(self._descriptor) and os.fstat(self._descriptor).st_nlink > 0
+            self.held = _try_lock(self._descriptor) and os.fstat(self._descriptor).st_nlink > 0
         except (OSError, AttributeError):  # Windows has no O_NOFOLLOW, and no boxes
             self.close()
 
@@ -120,7 +120,7 @@ class Claim(contextlib.AbstractContextManager["Claim"]):
         self.close()
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     import fcntl
 
     try:

@@ -17,9 +17,9 @@ from typing import Any
 from distributed.diagnostics.plugin import NannyPlugin
 from tornado.ioloop import PeriodicCallback
 
-from workerdiag.procfs.cgroups import own_group
+from workerdiag.procfs.cgroups import find_memory_group
 from workerdiag.recorder import internals, messages
-from workerdiag.recorder.settings import NAME, ORPHANS_AFTER_S
+from workerdiag.recorder.settings import ORPHANS_AFTER_S, PLUGIN_NAME
 from workerdiag.recorder.stderr.watch import StderrWatch
 
 logger = logging.getLogger("distributed.nanny.recorder")
@@ -43,12 +43,12 @@ class NannyRecording:
         self.owners: set[str] = set()
         #: What is not recorded, and why; for a person.
         self.notes: list[str] = []
-        self._group = own_group()
-        self._kills: int | None = None
+        self._group = find_memory_group()
+        self._oom_kills_before: int | None = None
         self._pid: int | None = None
-        self._asked = False
-        self._undo: internals.Undo | None = None
-        self._undo_orders: internals.Undo | None = None
+        self._asked_to_stop = False
+        self._undo_exits: internals.Undo | None = None
+        self._undo_stop_requests: internals.Undo | None = None
         self._stderr = StderrWatch()
         self._ticks = PeriodicCallback(self._tick, _TICK_MS)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -58,74 +58,74 @@ class NannyRecording:
         """
         Whether exits are noticed.
         """
-        return self._undo is not None
+        return self._undo_exits is not None
 
     def start(self) -> None:
         """
         Watch the worker process, and tell of those that nobody told of.
         """
-        self._undo = internals.watch_exits(self._nanny, self._exited)
-        if self._undo is None:
+        self._undo_exits = internals.watch_exits(self._nanny, self._on_exit)
+        if self._undo_exits is None:
             self.notes.append("exit status: this release of distributed does not tell it")
             logger.info("The flight recorder does without: %s", self.notes[-1])
         self._tick()
-        self._nanny.periodic_callbacks[NAME] = self._ticks  # the nanny stops them with its own
+        self._nanny.periodic_callbacks[PLUGIN_NAME] = self._ticks  # the nanny stops them with its own
         self._ticks.start()
-        self._spawn(self._tell_orphans())
+        self._spawn(self._report_orphans())
 
     def stop(self) -> None:
         """
         Watch no more, and leave everything as it was.
         """
-        if self._undo is not None:
-            self._undo()
-            self._undo = None
-        if self._undo_orders is not None:
-            self._undo_orders()
-            self._undo_orders = None
+        if self._undo_exits is not None:
+            self._undo_exits()
+            self._undo_exits = None
+        if self._undo_stop_requests is not None:
+            self._undo_stop_requests()
+            self._undo_stop_requests = None
         self._ticks.stop()
         self._stderr.stop()
-        self._nanny.periodic_callbacks.pop(NAME, None)
+        self._nanny.periodic_callbacks.pop(PLUGIN_NAME, None)
         internals.set_recording(self._nanny, None)
 
     def _tick(self) -> None:
         pid = self._nanny.pid
         if pid is not None and pid != self._pid:
             self._pid = pid
-            self._asked = False
-            self._kills = self._group.read().oom_kills if self._group is not None else None
-        if self._undo_orders is None:
-            self._undo_orders = internals.watch_orders(self._nanny, self._ordered)
-        self._stderr.look(pid)
+            self._asked_to_stop = False
+            self._oom_kills_before = self._group.read().oom_kills if self._group is not None else None
+        if self._undo_stop_requests is None:
+            self._undo_stop_requests = internals.watch_stop_requests(self._nanny, self._on_stop_request)
+        self._stderr.poll(pid)
 
-    def _ordered(self) -> None:
-        self._asked = True
+    def _on_stop_request(self) -> None:
+        self._asked_to_stop = True
 
-    def _exited(self, code: int) -> None:
+    def _on_exit(self, code: int) -> None:
         """
         Note how the worker process ended, at once, and have it told.
         """
         try:
-            self._tell(code)
+            self._report_exit(code)
         except Exception:  # the nanny has a worker to restart
             logger.info("The flight recorder could not note how a worker process ended", exc_info=True)
-        self._stderr.ended()
-        self._pid, self._asked = None, False
+        self._stderr.finish()
+        self._pid, self._asked_to_stop = None, False
 
-    def _tell(self, code: int) -> None:
-        from workerdiag.recorder.nanny.delivery import Claim, forget, keep
+    def _report_exit(self, code: int) -> None:
+        from workerdiag.recorder.nanny.delivery import BoxLock, discard_delivered, save_message
         from workerdiag.recorder.stderr.last_output import last_stderr
 
         facts = self._facts(code)
-        path, box = _box_of(self._pid, facts["nanny"])
+        path, box = _find_box(self._pid, facts["nanny"])
         if path is not None:
             facts["stderr"] = last_stderr(path, box, just_now=True)
-        message = messages.message("nanny", facts, box)
-        claim = None if path is None else Claim(path)
+        message = messages.make_message("nanny", facts, box)
+        claim = None if path is None else BoxLock(path)
         if path is not None and code == 0 and facts["asked"]:
-            forget(path)  # an orderly end, which is not worth a file
+            discard_delivered(path)  # an orderly end, which is not worth a file
         elif path is not None:
-            keep(path, message)
+            save_message(path, message)
         self._spawn(self._deliver(path, claim, message))
 
     def _facts(self, code: int) -> dict[str, Any]:
@@ -138,17 +138,17 @@ class NannyRecording:
             "nanny": nanny.address_safe,
             "host": socket.gethostname(),
             "when": time.time(),
-            "exit": messages.exit_of(code),
+            "exit": messages.exit_from_code(code),
             "nanny_status": nanny.status.name,
-            "asked": self._asked or nanny.status.name == "closing",
+            "asked": self._asked_to_stop or nanny.status.name == "closing",
             "memory_terminated": pid is not None and terminated == pid,
             "memory_limit_bytes": getattr(nanny.memory_manager, "memory_limit", None),
             "terminate_fraction": internals.terminate_fraction(nanny),
             "children_peak_rss_bytes": peak_rss_of_children(),
-            "cgroup": self._counters(),
+            "cgroup": self._cgroup_counters(),
         }
 
-    def _counters(self) -> Mapping[str, Any] | None:
+    def _cgroup_counters(self) -> Mapping[str, Any] | None:
         """
         The control group of nanny and worker, before and after.
         """
@@ -161,26 +161,26 @@ class NannyRecording:
             "current_bytes": now.current_bytes,
             "limit_bytes": now.limit_bytes,
             "peak_bytes": now.peak_bytes,
-            "oom_kills_before": self._kills,
+            "oom_kills_before": self._oom_kills_before,
             "oom_kills_after": now.oom_kills,
         }
 
     async def _deliver(self, path: Path | None, claim: Any, message: Mapping[str, Any]) -> None:
-        from workerdiag.recorder.nanny.delivery import deliver, forget
+        from workerdiag.recorder.nanny.delivery import deliver, discard_delivered
 
         with claim or contextlib.nullcontext():
             if await deliver(self._nanny, message) and path is not None:
-                forget(path)
+                discard_delivered(path)
 
-    async def _tell_orphans(self) -> None:
+    async def _report_orphans(self) -> None:
         """
         Tell of those that nobody told of, once the first worker has had time to start.
         """
         await asyncio.sleep(ORPHANS_AFTER_S)
         if self.recording:
-            from workerdiag.recorder.orphans import tell_orphans
+            from workerdiag.recorder.orphans import report_orphans
 
-            await tell_orphans(self._nanny)
+            await report_orphans(self._nanny)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(work)
@@ -188,15 +188,15 @@ class NannyRecording:
         task.add_done_callback(self._tasks.discard)
 
 
-def _box_of(pid: int | None, nanny: str | None) -> tuple[Path | None, Any]:
+def _find_box(pid: int | None, nanny: str | None) -> tuple[Path | None, Any]:
     """
     Path and content of the black box of a worker process of this nanny that has just ended.
     """
     from workerdiag.errors import BadBoxError
-    from workerdiag.recorder.box.directories import boxes, is_orphan
+    from workerdiag.recorder.box.directories import find_boxes, is_orphan
     from workerdiag.recorder.box.reader import read_box, read_identity
 
-    for path in boxes(pid=pid):
+    for path in find_boxes(pid=pid):
         try:
             identity = read_identity(path)
             if identity.get("nanny") != nanny or identity.get("nanny_pid") != str(os.getpid()):
@@ -221,11 +221,11 @@ def peak_rss_of_children() -> int | None:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _KIB
 
 
-def begin(nanny: Any, owner: str) -> None:
+def start_recording(nanny: Any, owner: str) -> None:
     """
     Record in a nanny, unless that is done already.
     """
-    recording = internals.recording_of(nanny)
+    recording = internals.get_recording(nanny)
     if recording is None:
         recording = NannyRecording(nanny)
         internals.set_recording(nanny, recording)
@@ -233,14 +233,14 @@ def begin(nanny: Any, owner: str) -> None:
     recording.owners.add(owner)
 
 
-def end(nanny: Any, owner: str) -> None:
+def stop_recording(nanny: Any, owner: str) -> None:
     """
     Record no more in a nanny, if nobody else wants it.
 
     A nanny that closes ends its worker after this, and that is still recorded. Its worker, which closes
     as well, may meanwhile have told it to do so gracefully.
     """
-    recording = internals.recording_of(nanny)
+    recording = internals.get_recording(nanny)
     if recording is None or nanny.status.name in ("closing", "closing_gracefully", "closed", "failed"):
         return
     recording.owners.discard(owner)
@@ -248,11 +248,11 @@ def end(nanny: Any, owner: str) -> None:
         recording.stop()
 
 
-def report(dask_worker: Any) -> dict[str, Any]:
+def recorder_status(dask_worker: Any) -> dict[str, Any]:
     """
     What records in a nanny, as plain values; for ``Client.run(nanny=True)``, which passes it by this name.
     """
-    recording = internals.recording_of(dask_worker)
+    recording = internals.get_recording(dask_worker)
     return {
         "recording": bool(recording is not None and recording.recording),
         "notes": list(getattr(recording, "notes", ())),
@@ -264,7 +264,7 @@ class RecorderNanny(NannyPlugin):
     Puts the recorder in nannies; registered by `workerdiag.install`.
     """
 
-    name = NAME
+    name = PLUGIN_NAME
     idempotent = True
 
     def __init__(self, owner: str = "plugin") -> None:
@@ -274,10 +274,10 @@ class RecorderNanny(NannyPlugin):
         """
         Begin, before the nanny starts its first worker or while it has one.
         """
-        begin(nanny, self._owner)
+        start_recording(nanny, self._owner)
 
     def teardown(self, nanny: Any) -> None:
         """
         End, because somebody uninstalls the recorder.
         """
-        end(nanny, self._owner)
+        stop_recording(nanny, self._owner)

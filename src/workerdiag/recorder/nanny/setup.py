@@ -12,19 +12,19 @@ import contextlib
 from typing import Any
 
 from workerdiag.recorder import internals
-from workerdiag.recorder.settings import NAME
+from workerdiag.recorder.settings import PLUGIN_NAME
 
 
-def have_nanny_record(worker: Any, owner: str) -> None:
+def enable_nanny_recorder(worker: Any, owner: str) -> None:
     """
     Ask the nanny of a worker to record, as soon as it answers.
     """
-    recording = internals.recording_of(worker)
+    recording = internals.get_recording(worker)
     if recording is not None:
-        recording.tasks.append(asyncio.ensure_future(_ask(worker, owner)))
+        recording.tasks.append(asyncio.ensure_future(_register_plugin(worker, owner)))
 
 
-async def _ask(worker: Any, owner: str) -> None:
+async def _register_plugin(worker: Any, owner: str) -> None:
     """
     Waits while the nanny starts; one that refuses records nothing.
     """
@@ -38,4 +38,4 @@ async def _ask(worker: Any, owner: str) -> None:
     plugin = pickle.dumps(RecorderNanny(owner))
     with contextlib.suppress(Exception):
         async with connect(worker.nanny, connection_args=worker.connection_args) as nanny:
-            await nanny.plugin_add(plugin=plugin, name=f"{NAME}-{owner}")
+            await nanny.plugin_add(plugin=plugin, name=f"{PLUGIN_NAME}-{owner}")

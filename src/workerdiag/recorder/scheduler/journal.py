@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 #: Lines that wait for the disk; more are dropped.
-_MOST_WAITING = 1000
-_MOST_BATCH = 200
+_MAX_WAITING = 1000
+_MAX_BATCH = 200
 #: A local file gets so long, and then becomes ``<name>.1``.
-MOST_FILE_BYTES = 8 * 2**20
+MAX_FILE_BYTES = 8 * 2**20
 #: In a store each batch is an object of its own, as most stores cannot append.
-MOST_OBJECTS = 1000
+MAX_OBJECTS = 1000
 #: So long lines are collected for one object.
 _COLLECT_S = 2.0
 _CLOSE_S = 5.0
@@ -32,7 +32,7 @@ _CLOSE_S = 5.0
 _RETRY_S = 5.0
 
 
-class Appender:
+class Journal:
     """
     Writes records, from a thread, to a file or below an fsspec URL.
 
@@ -45,7 +45,7 @@ class Appender:
         self._target = target
         self._note = note
         self._remote = "://" in target
-        self._waiting: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
+        self._pending: queue.Queue[bytes | None] = queue.Queue(_MAX_WAITING)
         #: Different for each run; the time comes last, by which readers find the newest.
         self._run_id = f"{uuid.uuid4().hex[:8]}-{int(time.time() * 1000)}"
         self._objects = 0
@@ -58,7 +58,7 @@ class Appender:
         """
         line = json.dumps(message, default=str).encode() + b"\n"
         try:
-            self._waiting.put_nowait(line)
+            self._pending.put_nowait(line)
         except queue.Full:
             self._note(f"some records: {self._target} is too slow for them")
 
@@ -67,7 +67,7 @@ class Appender:
         Write what is waiting, for at most 5 seconds.
         """
         try:
-            self._waiting.put(None, timeout=_CLOSE_S)
+            self._pending.put(None, timeout=_CLOSE_S)
         except queue.Full:
             return
         self._thread.join(_CLOSE_S)
@@ -75,7 +75,7 @@ class Appender:
     def _run(self) -> None:
         ended = False
         while not ended:
-            first = self._waiting.get()
+            first = self._pending.get()
             if self._remote and first is not None:
                 self._linger()
             batch, ended = self._batch(first)
@@ -87,14 +87,14 @@ class Appender:
         Let some more lines come, unless this is the end.
         """
         until = time.monotonic() + _COLLECT_S
-        while time.monotonic() < until and None not in self._waiting.queue:
+        while time.monotonic() < until and None not in self._pending.queue:
             time.sleep(0.05)
 
     def _batch(self, first: bytes | None) -> tuple[bytes, bool]:
         lines = [first]
-        while lines[-1] is not None and len(lines) < _MOST_BATCH:
+        while lines[-1] is not None and len(lines) < _MAX_BATCH:
             try:
-                lines.append(self._waiting.get_nowait())
+                lines.append(self._pending.get_nowait())
             except queue.Empty:
                 break
         return b"".join(line for line in lines if line is not None), lines[-1] is None
@@ -108,26 +108,30 @@ class Appender:
                 if self._remote:
                     self._write_object(data)
                 else:
-                    append(Path(self._target).expanduser(), data)
+                    append_to_file(Path(self._target).expanduser(), data)
             except Exception as problem:  # noqa: BLE001  disks and stores fail in any way
-                self._note(f"appending to {self._shown()}: {type(problem).__name__}: {problem}"[:500])
+                self._note(
+                    f"appending to {self._target_without_password()}: {type(problem).__name__}: {problem}"[
+                        :500
+                    ]
+                )
             else:
                 return
-            if wait_s is not None and self._waiting.empty():
+            if wait_s is not None and self._pending.empty():
                 time.sleep(wait_s)
 
     def _write_object(self, data: bytes) -> None:
         import fsspec
 
-        if self._objects >= MOST_OBJECTS:
-            raise OSError(f"{MOST_OBJECTS} objects were written, and no more are")
+        if self._objects >= MAX_OBJECTS:
+            raise OSError(f"{MAX_OBJECTS} objects were written, and no more are")
         name = f"deaths-{socket.gethostname()}-{os.getpid()}-{self._run_id}-{self._objects:04d}.jsonl"
         filesystem, folder = fsspec.core.url_to_fs(self._target)
         filesystem.makedirs(folder, exist_ok=True)
         filesystem.pipe_file(f"{folder.rstrip('/')}/{name}", data)
         self._objects += 1
 
-    def _shown(self) -> str:
+    def _target_without_password(self) -> str:
         """
         The target without what may be a password.
         """
@@ -135,7 +139,7 @@ class Appender:
         return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else scheme
 
 
-def append(path: Path, data: bytes) -> None:
+def append_to_file(path: Path, data: bytes) -> None:
     """
     Append to a file that only its owner may read; a long one is put aside first, in place of the last such.
 
@@ -143,7 +147,7 @@ def append(path: Path, data: bytes) -> None:
         OSError: The disk is full, or not to be written to.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size + len(data) > MOST_FILE_BYTES:
+    if path.exists() and path.stat().st_size + len(data) > MAX_FILE_BYTES:
         path.replace(path.with_name(f"{path.name}.1"))
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "wb") as file:

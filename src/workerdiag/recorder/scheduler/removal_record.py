@@ -12,18 +12,18 @@ from workerdiag.recorder import internals
 from workerdiag.recorder.messages import SCHEMA
 
 #: Changes of its status that are remembered of a living worker.
-MOST_CHANGES = 10
-_MOST_KEYS = 200
-_MOST_RUNNING = 256
-_MOST_SUSPECTS = 50
+MAX_CHANGES = 10
+_MAX_KEYS = 200
+_MAX_RUNNING = 256
+_MAX_SUSPECTS = 50
 #: Of so many tasks the most suspicious are looked for; more are only counted.
-_MOST_LOOKED_AT = 5000
+_MAX_COUNTED = 5000
 _KEY_CHARS = 500
 _KEYS_CHARS = 16 * 1024
 _REASON_CHARS = 500
 
 
-class Watched:
+class TrackedWorker:
     """
     A living worker: its state, which the scheduler drops before anybody is told of the removal.
 
@@ -40,33 +40,33 @@ class Watched:
         self.changes: list[dict[str, Any]] = []
         self.reason: str | None = None
 
-    def changed(self, when: float, before: object, after: object) -> None:
+    def note_status(self, when: float, before: object, after: object) -> None:
         """
         Note a change of its status.
         """
         self.changes.append({"when": when, "from": str(before)[:50], "to": str(after)[:50]})
-        del self.changes[:-MOST_CHANGES]
+        del self.changes[:-MAX_CHANGES]
 
 
-def record(
-    scheduler: Any, watched: Watched, said: Mapping[str, Any], *, when: float, host: str | None
+def removal_record(
+    scheduler: Any, tracked: TrackedWorker, event: Mapping[str, Any], *, when: float, host: str | None
 ) -> dict[str, Any]:
     """
     The record of one removal, as plain values; docs/fair-blame.md has its fields.
 
     Args:
         scheduler: The scheduler, which has not yet moved the worker's tasks elsewhere.
-        watched: The worker.
-        said: The scheduler's event ``remove-worker`` (scheduler.py, 2024.8.1 to 2026.8.0).
+        tracked: The worker.
+        event: The scheduler's event ``remove-worker`` (scheduler.py, 2024.8.1 to 2026.8.0).
         when: Now, in seconds since the epoch.
         host: Host part of its address.
     """
-    state = watched.state
-    keys: Collection[Any] = said.get("processing-tasks") or ()
-    running = {task.key: seconds for task, seconds in internals.executing(state) if task.key in keys}
-    expected = bool(said.get("expected"))
+    state = tracked.state
+    keys: Collection[Any] = event.get("processing-tasks") or ()
+    running = {task.key: seconds for task, seconds in internals.executing_tasks(state) if task.key in keys}
+    expected = bool(event.get("expected"))
     allowed = internals.allowed_failures(scheduler)
-    suspicions = _suspicions(scheduler, keys)
+    suspicions = _suspicious_counts(scheduler, keys)
     return {
         "schema": SCHEMA,
         "source": "scheduler",
@@ -76,38 +76,41 @@ def record(
         "nanny": state.nanny or None,
         "host": host,
         "when": when,
-        "stimulus_id": str(said.get("stimulus_id"))[:_REASON_CHARS],
+        "stimulus_id": str(event.get("stimulus_id"))[:_REASON_CHARS],
         "expected": expected,
-        "reason": watched.reason,
-        "changes": list(watched.changes),
+        "reason": tracked.reason,
+        "changes": list(tracked.changes),
         "nthreads": state.nthreads,
         "limit_bytes": state.memory_limit or None,
-        "heard": _heard(state, when),
+        "heard": _last_heartbeat(state, when),
         "executing": [
-            {"key": _text(key), "seconds": seconds} for key, seconds in list(running.items())[:_MOST_RUNNING]
+            {"key": _clipped_key(key), "seconds": seconds}
+            for key, seconds in list(running.items())[:_MAX_RUNNING]
         ],
         "seceded": [
-            _text(task.key) for task in list(internals.long_running(state))[:_MOST_KEYS] if task.key in keys
+            _clipped_key(task.key)
+            for task in list(internals.long_running_tasks(state))[:_MAX_KEYS]
+            if task.key in keys
         ],
-        "assigned": _some((*running, *suspicions, *_first(keys))),
+        "assigned": _clipped_keys((*running, *suspicions, *_first_keys(keys))),
         "assigned_count": len(keys),
         "suspicious": [
-            {"key": _text(key), "before": count if expected else count - 1, "after": count}
-            for key, count in list(suspicions.items())[:_MOST_SUSPECTS]
+            {"key": _clipped_key(key), "before": count if expected else count - 1, "after": count}
+            for key, count in list(suspicions.items())[:_MAX_SUSPECTS]
         ],
         "gave_up": [
-            {"key": _text(key), "suspicious": count}
-            for key, count in list(suspicions.items())[:_MOST_SUSPECTS]
+            {"key": _clipped_key(key), "suspicious": count}
+            for key, count in list(suspicions.items())[:_MAX_SUSPECTS]
             if not expected and allowed is not None and count > allowed
         ],
         "allowed_failures": allowed,
-        "lost_results": len(said.get("lost-computed-tasks") or ()),
-        "lost_data": len(said.get("lost-scattered-tasks") or ()),
+        "lost_results": len(event.get("lost-computed-tasks") or ()),
+        "lost_data": len(event.get("lost-scattered-tasks") or ()),
         "workers_left": len(scheduler.workers),
     }
 
 
-def brief(full: Mapping[str, Any]) -> dict[str, Any]:
+def abridged_record(full: Mapping[str, Any]) -> dict[str, Any]:
     """
     The record as it is told to everybody who listens: with few keys of tasks.
     """
@@ -115,54 +118,54 @@ def brief(full: Mapping[str, Any]) -> dict[str, Any]:
     return {**full, **few}
 
 
-def _heard(state: Any, when: float) -> dict[str, Any]:
+def _last_heartbeat(state: Any, when: float) -> dict[str, Any]:
     """
     What its last heartbeat said (``Worker.get_metrics`` in worker.py).
     """
-    said: Mapping[str, Any] = state.metrics or {}
-    spilled = said.get("spilled_bytes")
+    metrics: Mapping[str, Any] = state.metrics or {}
+    spilled = metrics.get("spilled_bytes")
     last = state.last_seen or None
     numbers = {
         "when": last,
         "age_s": None if last is None else max(0.0, round(when - last, 3)),
-        "rss_bytes": said.get("memory"),
-        "managed_bytes": said.get("managed_bytes"),
+        "rss_bytes": metrics.get("memory"),
+        "managed_bytes": metrics.get("managed_bytes"),
         "spilled_bytes": spilled.get("disk") if isinstance(spilled, Mapping) else None,
-        "open_files": said.get("num_fds"),
-        "cpu_percent": said.get("cpu"),
-        "event_loop_s": said.get("event_loop_interval"),
-        "gil": said.get("gil_contention"),
+        "open_files": metrics.get("num_fds"),
+        "cpu_percent": metrics.get("cpu"),
+        "event_loop_s": metrics.get("event_loop_interval"),
+        "gil": metrics.get("gil_contention"),
     }
     return {name: value for name, value in numbers.items() if isinstance(value, int | float)}
 
 
-def _suspicions(scheduler: Any, keys: Collection[Any]) -> dict[Any, int]:
+def _suspicious_counts(scheduler: Any, keys: Collection[Any]) -> dict[Any, int]:
     """
     The most suspicious of the tasks, with how many deaths Dask counts against each by now.
     """
-    tasks = (scheduler.tasks.get(key) for key in _first(keys, _MOST_LOOKED_AT))
-    counted = [(internals.suspicious(task), task.key) for task in tasks if task is not None]
-    most = nlargest(_MOST_KEYS, counted, key=lambda each: each[0])
+    tasks = (scheduler.tasks.get(key) for key in _first_keys(keys, _MAX_COUNTED))
+    counted = [(internals.suspicious_count(task), task.key) for task in tasks if task is not None]
+    most = nlargest(_MAX_KEYS, counted, key=lambda each: each[0])
     return {key: count for count, key in most if count}
 
 
-def _first(keys: Collection[Any], most: int = _MOST_KEYS) -> list[Any]:
+def _first_keys(keys: Collection[Any], most: int = _MAX_KEYS) -> list[Any]:
     return [key for key, _ in zip(keys, range(most), strict=False)]
 
 
-def _some(keys: Iterable[Any]) -> list[str]:
+def _clipped_keys(keys: Iterable[Any]) -> list[str]:
     """
     Each key once, as text, as many as there is room for.
     """
-    kept: list[str] = []
+    clipped: list[str] = []
     left = _KEYS_CHARS
-    for key in dict.fromkeys(map(_text, keys)):
+    for key in dict.fromkeys(map(_clipped_key, keys)):
         left -= len(key)
-        if left < 0 or len(kept) == _MOST_KEYS:
+        if left < 0 or len(clipped) == _MAX_KEYS:
             break
-        kept.append(key)
-    return kept
+        clipped.append(key)
+    return clipped
 
 
-def _text(key: Any) -> str:
+def _clipped_key(key: Any) -> str:
     return str(key)[:_KEY_CHARS]

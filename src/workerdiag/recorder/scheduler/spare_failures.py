@@ -16,16 +16,16 @@ from attrs import define, field
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from workerdiag.recorder import internals
-from workerdiag.recorder.settings import TOPIC
+from workerdiag.recorder.settings import DEATH_TOPIC
 
 logger = logging.getLogger("distributed.scheduler.recorder")
 
 #: Facts about a removal that arrive later than this change nothing any more.
-IN_TIME_S = 300.0
-MOST_REMOVALS = 1000
+LATE_REPORT_S = 300.0
+MAX_REMOVALS = 1000
 #: Reasons with which a worker announces that it was told to stop (``closing-worker``; ``reason`` in
 #: worker.py, nanny.py and scheduler.py, distributed 2024.8.1 to 2026.8.0).
-ORDERED = (
+STOP_REASONS = (
     "signal-",
     "nanny-close",
     "nanny-plugin-",
@@ -37,11 +37,11 @@ ORDERED = (
 #: Stimulus of removals for want of heartbeats; the scheduler then has the nanny stop the worker.
 _UNRESPONSIVE = "check-worker-ttl"
 #: Sources of messages that may say that a platform took a worker.
-_TELLERS = ("nanny", "orphan", "platform")
+_REPORTERS = ("nanny", "orphan", "platform")
 
 
 @define(eq=False)
-class _Removal:
+class _CountedLoss:
     """
     An unexpected removal: the tasks that Dask counted it against.
     """
@@ -75,9 +75,9 @@ class SparePlatformDeaths(SchedulerPlugin):
         self.spared_tasks = 0
         self._scheduler: Any = None
         self._pids: dict[str, int | None] = {}
-        self._ordered: dict[str, str] = {}
-        self._removals: list[_Removal] = []
-        self._failed = False
+        self._stop_reasons: dict[str, str] = {}
+        self._losses: list[_CountedLoss] = []
+        self._has_failed = False
 
     async def start(self, scheduler: Any) -> None:
         """
@@ -91,15 +91,15 @@ class SparePlatformDeaths(SchedulerPlugin):
         """
         End; what was taken back stays so.
         """
-        self._removals.clear()
-        self._ordered.clear()
+        self._losses.clear()
+        self._stop_reasons.clear()
         self._pids.clear()
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """
         Remember its process id, by which nannies know it.
         """
-        self._ordered.pop(worker, None)
+        self._stop_reasons.pop(worker, None)
         self._pids[worker] = getattr(scheduler.workers.get(worker), "pid", None) or None
 
     def log_event(self, topic: str, msg: Any) -> None:
@@ -110,16 +110,16 @@ class SparePlatformDeaths(SchedulerPlugin):
             return
         try:
             if topic == "all" and msg.get("action") == "remove-worker":
-                self._removed(msg)
-            elif topic == TOPIC and msg.get("source") in _TELLERS:
-                self._told(msg)
+                self._on_removal(msg)
+            elif topic == DEATH_TOPIC and msg.get("source") in _REPORTERS:
+                self._on_report(msg)
             elif topic in self._pids and msg.get("action") == "closing-worker":
                 reason = str(msg.get("reason"))
-                if reason.startswith(ORDERED):
-                    self._ordered[topic] = reason
+                if reason.startswith(STOP_REASONS):
+                    self._stop_reasons[topic] = reason
         except Exception:  # a count that stays is no harm
-            if not self._failed:
-                self._failed = True
+            if not self._has_failed:
+                self._has_failed = True
                 logger.warning("Losses of workers may not be spared", exc_info=True)
 
     def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:  # noqa: ARG002  as of any plugin
@@ -127,55 +127,57 @@ class SparePlatformDeaths(SchedulerPlugin):
         Spare the loss at once if the worker itself had announced it.
         """
         self._pids.pop(worker, None)
-        reason = self._ordered.pop(worker, None)
+        reason = self._stop_reasons.pop(worker, None)
         if reason is not None:
-            self._spare((each for each in self._removals if each.worker == worker), reason)
+            self._spare((each for each in self._losses if each.worker == worker), reason)
 
-    def _removed(self, msg: Mapping[str, Any]) -> None:
+    def _on_removal(self, msg: Mapping[str, Any]) -> None:
         if msg.get("expected"):
             return  # Dask counts nothing then
         worker = str(msg.get("worker"))
         now = time.time()
-        tasks = _tasks(self._scheduler, msg.get("processing-tasks") or ())
-        self._removals = [each for each in self._removals if each.when >= now - IN_TIME_S]
+        tasks = _counted_tasks(self._scheduler, msg.get("processing-tasks") or ())
+        self._losses = [each for each in self._losses if each.when >= now - LATE_REPORT_S]
         unresponsive = str(msg.get("stimulus_id")).startswith(_UNRESPONSIVE)
-        self._removals.append(_Removal(worker, self._pids.get(worker), now, tasks, unresponsive))
-        del self._removals[:-MOST_REMOVALS]
+        self._losses.append(_CountedLoss(worker, self._pids.get(worker), now, tasks, unresponsive))
+        del self._losses[:-MAX_REMOVALS]
 
-    def _told(self, msg: Mapping[str, Any]) -> None:
-        why = taken_away(msg)
+    def _on_report(self, msg: Mapping[str, Any]) -> None:
+        why = reason_to_spare(msg)
         if why is None:
             return
         now = time.time()
         worker, pid, host = msg.get("worker"), msg.get("pid"), msg.get("host")
         if worker and worker in self._pids:
-            self._ordered[str(worker)] = why  # told before the scheduler noticed
+            self._stop_reasons[str(worker)] = why  # told before the scheduler noticed
             return
         self._spare(
             (
                 each
-                for each in self._removals
-                if each.when >= now - IN_TIME_S
+                for each in self._losses
+                if each.when >= now - LATE_REPORT_S
                 and (each.worker == worker if worker else (host and f"//{host}:" in each.worker))
                 and (pid is None or each.pid is None or each.pid == pid)
             ),
             why,
         )
 
-    def _spare(self, removals: Iterable[_Removal], why: str) -> None:
+    def _spare(self, removals: Iterable[_CountedLoss], why: str) -> None:
         for each in removals:
             if each.spared or each.unresponsive:
                 continue
             each.spared = True
-            taken_back = sum(internals.forgive(task) for ref in each.tasks if (task := ref()) is not None)
+            uncounted = sum(
+                internals.uncount_failure(task) for ref in each.tasks if (task := ref()) is not None
+            )
             self.spared_losses += 1
-            self.spared_tasks += taken_back
+            self.spared_tasks += uncounted
             logger.info(
-                "The loss of worker %s (%s) does not count against its %d tasks", each.worker, why, taken_back
+                "The loss of worker %s (%s) does not count against its %d tasks", each.worker, why, uncounted
             )
 
 
-def taken_away(msg: Mapping[str, Any]) -> str | None:
+def reason_to_spare(msg: Mapping[str, Any]) -> str | None:
     """
     Why a loss was not the work's doing, where a message says so as a fact; None if it does not.
 
@@ -189,7 +191,7 @@ def taken_away(msg: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _tasks(scheduler: Any, keys: Collection[Any]) -> tuple[weakref.ref[Any], ...]:
+def _counted_tasks(scheduler: Any, keys: Collection[Any]) -> tuple[weakref.ref[Any], ...]:
     """
     The tasks that the removal was counted against and that Dask has not given up on.
     """
@@ -198,5 +200,5 @@ def _tasks(scheduler: Any, keys: Collection[Any]) -> tuple[weakref.ref[Any], ...
     return tuple(
         weakref.ref(task)
         for task in found
-        if task is not None and (allowed is None or internals.suspicious(task) <= allowed)
+        if task is not None and (allowed is None or internals.suspicious_count(task) <= allowed)
     )

@@ -16,24 +16,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 from workerdiag.recorder.box.directories import stderr_path
-from workerdiag.recorder.settings import configured
+from workerdiag.recorder.settings import setting
 from workerdiag.recorder.stderr.location import STDERR
 
 COPY = "copy"
 #: A nanny that records answers within some tenths of a second, one that is first asked to within seconds.
-_PATIENCE_S = 15.0
-_ASK_S = 0.05
-_LOOK_S = 0.5
+_NANNY_TIMEOUT_S = 15.0
+_LOCK_POLL_S = 0.05
+_UNLOCK_POLL_S = 0.5
 
 
-def is_wanted() -> bool:
+def is_copy_configured() -> bool:
     """
     Whether the configuration asks for copies.
     """
-    return bool(configured("stderr") == COPY)
+    return bool(setting("stderr") == COPY)
 
 
-def stderr_copy(box: Path, note: Callable[[str], None]) -> DescriptorCopy | None:
+def copy_stderr(box: Path, note: Callable[[str], None]) -> DescriptorCopy | None:
     """
     What copies this worker's standard error, once its nanny helps; None, and a note, if that cannot be.
 
@@ -72,7 +72,7 @@ class DescriptorCopy:
 
     Args:
         path: Of the file, which is made.
-        note: As of `stderr_copy`.
+        note: As of `copy_stderr`.
 
     Raises:
         OSError: The file cannot be made.
@@ -113,13 +113,13 @@ class DescriptorCopy:
     async def _run(self) -> None:
         waited_s = 0.0
         while not self._is_locked():
-            if waited_s >= _PATIENCE_S:
+            if waited_s >= _NANNY_TIMEOUT_S:
                 return self._give_up("its nanny does not pass it on")
-            waited_s += _ASK_S
-            await asyncio.sleep(_ASK_S)
+            waited_s += _LOCK_POLL_S
+            await asyncio.sleep(_LOCK_POLL_S)
         self._redirect()
         while self._is_locked():  # noqa: ASYNC110  another process gives it back, and nobody is told
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_UNLOCK_POLL_S)
         return self._give_up("its nanny passes it on no more")
 
     def _redirect(self) -> None:

@@ -14,7 +14,7 @@ _KEEP_SIZE = 0x01
 _PUNCH_HOLE = 0x02
 
 
-def reserve(descriptor: int, offset: int, count: int) -> None:
+def reserve_space(descriptor: int, offset: int, count: int) -> None:
     """
     Keep room for *count* bytes from *offset* on, also behind the end of the file, which stays where it is.
 
@@ -24,7 +24,7 @@ def reserve(descriptor: int, offset: int, count: int) -> None:
     _fallocate(descriptor, _KEEP_SIZE, offset, count)
 
 
-def give_back(descriptor: int, offset: int, count: int) -> None:
+def release_space(descriptor: int, offset: int, count: int) -> None:
     """
     Give back the room of *count* bytes from *offset* on; they read as zeros from then on.
 
@@ -35,13 +35,13 @@ def give_back(descriptor: int, offset: int, count: int) -> None:
 
 
 def _fallocate(descriptor: int, mode: int, offset: int, count: int) -> None:
-    if _function()(descriptor, mode, offset, count):
+    if _libc_fallocate()(descriptor, mode, offset, count):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 @cache
-def _function() -> Any:
+def _libc_fallocate() -> Any:
     """
     The C library's function, with offsets of 64 bits.
 

@@ -15,15 +15,15 @@ import time
 from pathlib import Path
 
 from workerdiag.procfs.processes import is_running
-from workerdiag.recorder.stderr.disk_space import give_back, reserve
+from workerdiag.recorder.stderr.disk_space import release_space, reserve_space
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 #: A pipe takes so much at once or not at all (``man 7 pipe``, PIPE_BUF).
 _PIECE_BYTES = 4096
 #: More than this does not wait to be passed on.
-MOST_WAITING_BYTES = 4 * 2**20
+MAX_WAITING_BYTES = 4 * 2**20
 #: So much stays in the file for whoever reads the worker's last words.
-KEPT_BYTES = 64 * 1024
+RETAINED_BYTES = 64 * 1024
 _GIVE_BACK_BYTES = 256 * 1024
 #: Room that is kept ahead, so that on a disk that fills up the worker's writing does not fail.
 _AHEAD_BYTES = 512 * 1024
@@ -31,7 +31,7 @@ _AHEAD_BYTES = 512 * 1024
 _CHECK_S = 1.0
 #: So long the rest may take when the worker has ended.
 _REST_S = 1.0
-_WAIT_S = 0.5
+_JOIN_S = 0.5
 
 
 class Forwarder:
@@ -52,7 +52,7 @@ class Forwarder:
         self._sink = sink
         self._process = (pid, started_ms)
         self._file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._passed = 0
+        self._forwarded = 0
         self._skipped = 0
         self._given_back = 0
         self._reserved = 0
@@ -60,7 +60,7 @@ class Forwarder:
         self._ending = threading.Event()
         self._withdrawn = threading.Event()
         try:
-            self._take()
+            self._claim_file()
         except BaseException:
             os.close(self._file)
             raise
@@ -72,7 +72,7 @@ class Forwarder:
         The worker has ended: pass on the rest. Waits at most half a second for that.
         """
         self._ending.set()
-        self._thread.join(_WAIT_S)
+        self._thread.join(_JOIN_S)
 
     def withdraw(self) -> None:
         """
@@ -81,13 +81,13 @@ class Forwarder:
         self._withdrawn.set()
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """
         Whether there is nothing more to pass on, ever.
         """
         return not self._thread.is_alive()
 
-    def _take(self) -> None:
+    def _claim_file(self) -> None:
         """
         Make sure that this can be done, and give our word for it: the lock.
         """
@@ -96,9 +96,9 @@ class Forwarder:
         about = os.fstat(self._file)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
             raise OSError("it is no file of this user")
-        reserve(self._file, 0, _AHEAD_BYTES)
-        give_back(self._file, 0, _PIECE_BYTES)
-        reserve(self._file, 0, _AHEAD_BYTES)
+        reserve_space(self._file, 0, _AHEAD_BYTES)
+        release_space(self._file, 0, _PIECE_BYTES)
+        reserve_space(self._file, 0, _AHEAD_BYTES)
         self._reserved = _AHEAD_BYTES
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -107,12 +107,12 @@ class Forwarder:
 
         try:
             while not self._has_ended():
-                self._pass_on(time.monotonic() + _LOOK_S)
-                self._keep_room()
+                self._forward(time.monotonic() + _POLL_S)
+                self._reserve_ahead()
                 if self._withdrawn.is_set():
                     fcntl.flock(self._file, fcntl.LOCK_UN)
-                self._ending.wait(_LOOK_S)
-            self._pass_on(time.monotonic() + _REST_S)
+                self._ending.wait(_POLL_S)
+            self._forward(time.monotonic() + _REST_S)
         finally:
             os.close(self._file)
             os.close(self._sink)
@@ -128,27 +128,27 @@ class Forwarder:
         self._next_check = now + _CHECK_S
         return not is_running(*self._process)
 
-    def _pass_on(self, until: float) -> None:
+    def _forward(self, until: float) -> None:
         """
         Pass on what there is, or as much as the sink takes until then.
         """
-        while (waiting := os.fstat(self._file).st_size - self._passed) > 0:
-            if waiting > MOST_WAITING_BYTES:
-                self._skipped += waiting - KEPT_BYTES
-                self._passed += waiting - KEPT_BYTES
+        while (waiting := os.fstat(self._file).st_size - self._forwarded) > 0:
+            if waiting > MAX_WAITING_BYTES:
+                self._skipped += waiting - RETAINED_BYTES
+                self._forwarded += waiting - RETAINED_BYTES
             left_s = until - time.monotonic()
             if left_s <= 0 or not self._is_writable(left_s):
                 return
             if self._skipped:
-                self._say_skipped()
+                self._write_skipped_note()
                 continue
-            data = os.pread(self._file, _PIECE_BYTES, self._passed)
+            data = os.pread(self._file, _PIECE_BYTES, self._forwarded)
             lines = data[: data.rfind(b"\n") + 1] or data
-            self._passed += self._written(lines)
+            self._forwarded += self._write(lines)
 
-    def _say_skipped(self) -> None:
+    def _write_skipped_note(self) -> None:
         note = f"\n[workerdiag: {self._skipped} bytes of a worker's standard error were not passed on]\n"
-        if self._written(note.encode()):
+        if self._write(note.encode()):
             self._skipped = 0
 
     def _is_writable(self, timeout_s: float) -> bool:
@@ -156,30 +156,30 @@ class Forwarder:
         waiting.register(self._sink, select.POLLOUT)
         return bool(waiting.poll(timeout_s * 1000))
 
-    def _written(self, data: bytes) -> int:
+    def _write(self, data: bytes) -> int:
         """
         How many bytes are done with: what nobody can take any more is, too.
         """
         try:
             return os.write(self._sink, data)
         except BlockingIOError:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
             return 0
         except OSError:
             return len(data)
 
-    def _keep_room(self) -> None:
+    def _reserve_ahead(self) -> None:
         """
         Take room ahead of the end of the file, and give back what was passed on.
         """
         try:
             size = os.fstat(self._file).st_size
             if size + _AHEAD_BYTES // 2 > self._reserved:
-                reserve(self._file, size, _AHEAD_BYTES)
+                reserve_space(self._file, size, _AHEAD_BYTES)
                 self._reserved = size + _AHEAD_BYTES
-            done = (self._passed - KEPT_BYTES) // _PIECE_BYTES * _PIECE_BYTES
+            done = (self._forwarded - RETAINED_BYTES) // _PIECE_BYTES * _PIECE_BYTES
             if done - self._given_back >= _GIVE_BACK_BYTES:
-                give_back(self._file, self._given_back, done - self._given_back)
+                release_space(self._file, self._given_back, done - self._given_back)
                 self._given_back = done
         except OSError:
             self.withdraw()

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workerdiag.recorder.box.directories import stderr_path
-from workerdiag.recorder.stderr.line_owner import lines_of, possibly_own, unknown_lines
+from workerdiag.recorder.stderr.line_owner import box_lines, possibly_own_lines, unknown_lines
 from workerdiag.recorder.stderr.tail import tail
 
 if TYPE_CHECKING:
     from workerdiag.recorder.box.contents import BlackBox
 
 #: A message has so much room for it, as JSON.
-MOST_CHARS = 16 * 1024
+MAX_CHARS = 16 * 1024
 #: The file may lie on a network's disk that does not answer.
-_PATIENCE_S = 1.0
+_READ_TIMEOUT_S = 1.0
 #: So many other boxes are looked at for what their workers wrote.
-_MOST_OTHERS = 16
+_MAX_OTHERS = 16
 
 
 def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> Mapping[str, Any] | None:
@@ -42,45 +42,45 @@ def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> Mapping[str, An
     """
     found: list[Mapping[str, Any] | None] = []
     reading = threading.Thread(
-        target=lambda: found.append(_read(path, box, just_now=just_now)),
+        target=lambda: found.append(_read_last_output(path, box, just_now=just_now)),
         name="workerdiag-stderr",
         daemon=True,
     )
     reading.start()
-    reading.join(_PATIENCE_S)
+    reading.join(_READ_TIMEOUT_S)
     return found[0] if found else None
 
 
-def _read(path: Path, box: BlackBox, *, just_now: bool) -> Mapping[str, Any] | None:
-    known = lines_of(box.lines)
+def _read_last_output(path: Path, box: BlackBox, *, just_now: bool) -> Mapping[str, Any] | None:
+    known = box_lines(box.lines)
     if copied := unknown_lines(tail(stderr_path(path)), known):
-        return {"text": _bounded(copied), "from": "copy", "shared": False}
+        return {"text": _last_lines(copied), "from": "copy", "shared": False}
     who = box.identity
     offset = who.get("stderr_offset", "")
     if not (who.get("stderr_path") and who.get("stderr_file") and offset.isdecimal()):
         return None
-    until = None if just_now else min(_where_later_ones_began(path, box), default=None)
+    until = None if just_now else min(_later_offsets(path, box), default=None)
     text = tail(Path(who["stderr_path"]), file=who["stderr_file"], since=int(offset), until=until)
-    if not (lines := possibly_own(text, known, who)):
+    if not (lines := possibly_own_lines(text, known, who)):
         return None
-    others = list(_others(path, box, just_now=just_now))
+    others = list(_other_writers(path, box, just_now=just_now))
     for other in others:
-        known |= lines_of(other.lines)
-    if lines := possibly_own(text, known, who):
+        known |= box_lines(other.lines)
+    if lines := possibly_own_lines(text, known, who):
         where = who["stderr_path"]
-        return {"text": _bounded(lines), "from": "file", "path": where, "shared": bool(others)}
+        return {"text": _last_lines(lines), "from": "file", "path": where, "shared": bool(others)}
     return None
 
 
-def _others(path: Path, box: BlackBox, *, just_now: bool) -> Iterator[BlackBox]:
+def _other_writers(path: Path, box: BlackBox, *, just_now: bool) -> Iterator[BlackBox]:
     """
     Other workers that wrote into the same file while this one lived.
     """
     from workerdiag.errors import BadBoxError
     from workerdiag.recorder.box.reader import read_box
 
-    for other, its in islice(_in_same_file(path, box.identity), _MOST_OTHERS):
-        if not just_now and _is_later(its, box):
+    for other, its in islice(_boxes_of_same_file(path, box.identity), _MAX_OTHERS):
+        if not just_now and _started_later(its, box):
             continue
         try:
             found = read_box(other)
@@ -90,28 +90,28 @@ def _others(path: Path, box: BlackBox, *, just_now: bool) -> Iterator[BlackBox]:
             yield found
 
 
-def _where_later_ones_began(path: Path, box: BlackBox) -> Iterator[int]:
+def _later_offsets(path: Path, box: BlackBox) -> Iterator[int]:
     """
     How long the file was when workers began to write there that started since.
     """
-    for _, its in _in_same_file(path, box.identity):
-        if _is_later(its, box):
-            yield int(_number(its.get("stderr_offset")))
+    for _, its in _boxes_of_same_file(path, box.identity):
+        if _started_later(its, box):
+            yield int(_parsed_float(its.get("stderr_offset")))
 
 
-def _is_later(identity: Mapping[str, str], box: BlackBox) -> bool:
+def _started_later(identity: Mapping[str, str], box: BlackBox) -> bool:
     """
     Whether a process started after the last note in a box: after its end, or within a second before that.
     """
-    return _number(identity.get("started")) > box.written_at
+    return _parsed_float(identity.get("started")) > box.written_at
 
 
-def _in_same_file(path: Path, who: Mapping[str, str]) -> Iterator[tuple[Path, Mapping[str, str]]]:
+def _boxes_of_same_file(path: Path, who: Mapping[str, str]) -> Iterator[tuple[Path, Mapping[str, str]]]:
     from workerdiag.errors import BadBoxError
-    from workerdiag.recorder.box.directories import boxes
+    from workerdiag.recorder.box.directories import find_boxes
     from workerdiag.recorder.box.reader import read_identity
 
-    for other in boxes([path.parent]):
+    for other in find_boxes([path.parent]):
         try:
             its = read_identity(other)
         except BadBoxError:
@@ -120,7 +120,7 @@ def _in_same_file(path: Path, who: Mapping[str, str]) -> Iterator[tuple[Path, Ma
             yield other, its
 
 
-def _number(text: str | None) -> float:
+def _parsed_float(text: str | None) -> float:
     try:
         number = float(text or 0)
     except ValueError:
@@ -128,12 +128,12 @@ def _number(text: str | None) -> float:
     return number if isfinite(number) else 0.0
 
 
-def _bounded(lines: list[str]) -> str:
+def _last_lines(lines: list[str]) -> str:
     """
     The last of the lines that have room; of a single longer one its end.
     """
     text = "\n".join(lines)
-    while len(json.dumps(text)) > MOST_CHARS:
+    while len(json.dumps(text)) > MAX_CHARS:
         text = text[len(text) // 8 + 1 :]
         text = text.partition("\n")[2] or text
     return text

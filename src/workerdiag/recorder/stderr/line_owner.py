@@ -34,10 +34,10 @@ def unknown_lines(text: str, known: Collection[str]) -> list[str]:
     """
     The lines that are not known already, each without what a terminal would overwrite.
     """
-    return [line for line in _split(text) if line.strip() and line not in known]
+    return [line for line in _split_lines(text) if line.strip() and line not in known]
 
 
-def possibly_own(text: str, known: Collection[str], who: Mapping[str, str]) -> list[str]:
+def possibly_own_lines(text: str, known: Collection[str], who: Mapping[str, str]) -> list[str]:
     """
     Of the lines that are not *known*, those that nothing shows to be another's, or to be Dask's log.
 
@@ -49,37 +49,37 @@ def possibly_own(text: str, known: Collection[str], who: Mapping[str, str]) -> l
         known: Lines that some worker's Python is known to have written.
         who: The worker's identity, as its box has it.
     """
-    kept: list[str] = []
-    record, indented = False, False
-    for line in _split(text):
+    own_lines: list[str] = []
+    in_record, indented = False, False
+    for line in _split_lines(text):
         if line in known:
-            record = False
+            in_record = False
         elif _LOGGED.search(line):
-            record, indented = True, False
-        elif record and (_TRACEBACK.match(line) or (indented and _EXCEPTION.match(line))):
+            in_record, indented = True, False
+        elif in_record and (_TRACEBACK.match(line) or (indented and _EXCEPTION.match(line))):
             indented = line[:1].isspace()
         else:
-            record = False
-            if line.strip() and not _names_another(line, who):
-                kept.append(line)
-    return kept
+            in_record = False
+            if line.strip() and not _names_other_process(line, who):
+                own_lines.append(line)
+    return own_lines
 
 
-def lines_of(data: bytes) -> frozenset[str]:
+def box_lines(data: bytes) -> frozenset[str]:
     """
     The lines of a black box, to compare with.
     """
-    return frozenset(_split(data.decode("utf-8", "replace")))
+    return frozenset(_split_lines(data.decode("utf-8", "replace")))
 
 
-def _split(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     r"""
     Lines by ``\n`` and ``\r``; other characters that Python takes for ends of lines are left alone.
     """
     return re.split(r"[\r\n]+", text)
 
 
-def _names_another(line: str, who: Mapping[str, str]) -> bool:
+def _names_other_process(line: str, who: Mapping[str, str]) -> bool:
     """
     Whether a line names a process or an address, and only such as are not the worker's.
     """

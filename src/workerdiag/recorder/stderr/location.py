@@ -12,10 +12,10 @@ from pathlib import Path
 #: The descriptor of standard error (``man 3 stderr``).
 STDERR = 2
 #: An identity in a black box has no room for longer values.
-_MOST_PATH_BYTES = 500
+_MAX_PATH_BYTES = 500
 
 
-def whereabouts() -> Mapping[str, str]:
+def stderr_location() -> Mapping[str, str]:
     """
     ``stderr_path``, ``stderr_file`` (see `file_id`) and ``stderr_offset``, its size in bytes now.
 
@@ -27,7 +27,7 @@ def whereabouts() -> Mapping[str, str]:
         path = str(Path(f"/proc/self/fd/{STDERR}").readlink())
     except OSError:
         return {}
-    if not stat.S_ISREG(about.st_mode) or not about.st_nlink or len(os.fsencode(path)) > _MOST_PATH_BYTES:
+    if not stat.S_ISREG(about.st_mode) or not about.st_nlink or len(os.fsencode(path)) > _MAX_PATH_BYTES:
         return {}
     return {"stderr_path": path, "stderr_file": file_id(about), "stderr_offset": str(about.st_size)}
 

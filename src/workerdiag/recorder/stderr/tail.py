@@ -11,7 +11,7 @@ from pathlib import Path
 from workerdiag.recorder.stderr.location import file_id
 
 #: So much of a file is read.
-MOST_BYTES = 16 * 1024
+MAX_BYTES = 16 * 1024
 #: A pipe that took the file's place must not make us wait (``man 7 fifo``), nor a terminal become ours.
 _FLAGS = (
     os.O_RDONLY
@@ -36,17 +36,17 @@ def tail(path: Path, *, file: str | None = None, since: int = 0, until: int | No
         until: Where to end, in bytes, if there is more by now.
     """
     try:
-        if not _is_the_one(path.lstat(), file):
+        if not _is_expected_file(path.lstat(), file):
             return ""
         descriptor = os.open(path, _FLAGS)
     except (OSError, ValueError):
         return ""
     try:
         about = os.fstat(descriptor)
-        if not _is_the_one(about, file) or about.st_size < since:
+        if not _is_expected_file(about, file) or about.st_size < since:
             return ""
         end = about.st_size if until is None else min(about.st_size, until)
-        begin = max(since, end - MOST_BYTES)
+        begin = max(since, end - MAX_BYTES)
         data = os.pread(descriptor, max(end - begin, 0), begin)
     except OSError:
         return ""
@@ -57,5 +57,5 @@ def tail(path: Path, *, file: str | None = None, since: int = 0, until: int | No
     return data.replace(b"\0", b"").decode("utf-8", "replace")
 
 
-def _is_the_one(about: os.stat_result, file: str | None) -> bool:
+def _is_expected_file(about: os.stat_result, file: str | None) -> bool:
     return stat.S_ISREG(about.st_mode) and file in (None, file_id(about))

@@ -8,14 +8,14 @@ import os
 import time
 from pathlib import Path
 
-from workerdiag.procfs.processes import start_ms
-from workerdiag.recorder.box.directories import boxes, parsed_name, stderr_path
-from workerdiag.recorder.stderr.descriptor_copy import is_wanted
+from workerdiag.procfs.processes import process_start_ms
+from workerdiag.recorder.box.directories import find_boxes, parse_box_name, stderr_path
+from workerdiag.recorder.stderr.descriptor_copy import is_copy_configured
 from workerdiag.recorder.stderr.forwarder import Forwarder
 from workerdiag.recorder.stderr.location import STDERR, file_id
 
 #: A worker makes its box within that time of its start, and a nanny that is asked late finds it at once.
-_PATIENCE_S = 60.0
+_FILE_TIMEOUT_S = 60.0
 
 
 class StderrWatch:
@@ -24,24 +24,24 @@ class StderrWatch:
     """
 
     def __init__(self) -> None:
-        self._wanted = is_wanted()
+        self._is_enabled = is_copy_configured()
         self._pid: int | None = None
         self._until = 0.0
         self._forwarder: Forwarder | None = None
 
-    def look(self, pid: int | None) -> None:
+    def poll(self, pid: int | None) -> None:
         """
         See whether the worker process with this pid has made its file; to be called again and again.
         """
-        if not self._wanted or pid is None:
+        if not self._is_enabled or pid is None:
             return
-        if pid != self._pid or (self._forwarder is not None and self._forwarder.is_over):
-            self.ended()
-            self._pid, self._until = pid, time.monotonic() + _PATIENCE_S
+        if pid != self._pid or (self._forwarder is not None and self._forwarder.is_finished):
+            self.finish()
+            self._pid, self._until = pid, time.monotonic() + _FILE_TIMEOUT_S
         if self._forwarder is None and time.monotonic() < self._until:
-            self._forwarder = _forwarder(pid)
+            self._forwarder = _start_forwarder(pid)
 
-    def ended(self) -> None:
+    def finish(self) -> None:
         """
         The worker process has ended: pass on the rest, for at most half a second.
         """
@@ -53,12 +53,12 @@ class StderrWatch:
         """
         Promise no more; what is written until the worker knows is passed on.
         """
-        forwarder, self._forwarder, self._wanted = self._forwarder, None, False
+        forwarder, self._forwarder, self._is_enabled = self._forwarder, None, False
         if forwarder is not None:
             forwarder.withdraw()
 
 
-def _forwarder(pid: int) -> Forwarder | None:
+def _start_forwarder(pid: int) -> Forwarder | None:
     """
     What passes on the standard error of a worker process; None if it asks for nothing, or it cannot be.
 
@@ -66,9 +66,9 @@ def _forwarder(pid: int) -> Forwarder | None:
     """
     import fcntl
 
-    started_ms = start_ms(pid)
-    for box in boxes(pid=pid):
-        name, path = parsed_name(box), stderr_path(box)
+    started_ms = process_start_ms(pid)
+    for box in find_boxes(pid=pid):
+        name, path = parse_box_name(box), stderr_path(box)
         if name is None or started_ms is None or name.started_ms != started_ms or not path.exists():
             continue
         sink = None

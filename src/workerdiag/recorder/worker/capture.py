@@ -20,14 +20,14 @@ from collections.abc import Callable
 from typing import Any, TextIO, cast
 
 #: Loggers that have handlers in Dask's default configuration, and do not propagate further. Those without
-#: any print to ``sys.stderr`` (``logging.lastResort``), which a handler of ours would end; see `StderrCopy`.
+#: any print to ``sys.stderr`` (``logging.lastResort``), which a handler of ours would end: `StderrCapture`.
 LOGGERS = ("distributed", "tornado.application")
 _FORMAT = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"
 
 Write = Callable[[bytes], None]
 
 
-class LogCopy(logging.Handler):
+class LogCapture(logging.Handler):
     """
     Copies log records, as Dask would print them, to where *write* leads.
 
@@ -35,11 +35,11 @@ class LogCopy(logging.Handler):
         also: Shown each record.
     """
 
-    def __init__(self, write: Write, also: Callable[[logging.LogRecord], None]) -> None:
+    def __init__(self, write: Write, on_record: Callable[[logging.LogRecord], None]) -> None:
         super().__init__(level=logging.INFO)
         self.setFormatter(logging.Formatter(_FORMAT))
         self._write = write
-        self._also = also
+        self._on_record = on_record
         self._pid = os.getpid()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -49,7 +49,7 @@ class LogCopy(logging.Handler):
         with contextlib.suppress(Exception):
             if os.getpid() == self._pid:
                 self._write(self.format(record).encode("utf-8", "replace"))
-                self._also(record)
+                self._on_record(record)
 
     def attach(self) -> None:
         """
@@ -68,7 +68,7 @@ class LogCopy(logging.Handler):
         self.close()
 
 
-class StderrCopy:
+class StderrCapture:
     """
     In the place of ``sys.stderr``: hands everything on, and copies what is written to where *write* leads.
 
@@ -125,7 +125,7 @@ class StderrCopy:
         self._piece.text = rest[-io.DEFAULT_BUFFER_SIZE :]
 
 
-class FatalCopy:
+class FaulthandlerCapture:
     """
     Has faulthandler write the stacks of all threads to a file when a fatal signal comes.
 
@@ -137,7 +137,7 @@ class FatalCopy:
         self._file = file
         self._active = True
         faulthandler.enable(file=file, all_threads=True)
-        os.register_at_fork(after_in_child=_Left(weakref.ref(self)))
+        os.register_at_fork(after_in_child=_DisableInChild(weakref.ref(self)))
 
     def detach(self) -> None:
         """
@@ -156,12 +156,12 @@ class FatalCopy:
             faulthandler.disable()
 
 
-class _Left:
+class _DisableInChild:
     """
     Called in each forked child; what is called there cannot be taken back, and so must not hold on to much.
     """
 
-    def __init__(self, copy: weakref.ref[FatalCopy]) -> None:
+    def __init__(self, copy: weakref.ref[FaulthandlerCapture]) -> None:
         self._copy = copy
 
     def __call__(self) -> None:
@@ -169,13 +169,13 @@ class _Left:
             copy.leave()
 
 
-def fatal_copy(open_file: Callable[[], io.FileIO]) -> tuple[FatalCopy | None, str]:
+def capture_fatal_signals(open_file: Callable[[], io.FileIO]) -> tuple[FaulthandlerCapture | None, str]:
     """
     What watches for fatal signals, or None and the reason why nothing does.
     """
     if faulthandler.is_enabled():
         return None, "faulthandler writes elsewhere already, and is left alone"
     try:
-        return FatalCopy(open_file()), ""
+        return FaulthandlerCapture(open_file()), ""
     except (OSError, ValueError, RuntimeError) as problem:
         return None, f"faulthandler has no file: {problem}"

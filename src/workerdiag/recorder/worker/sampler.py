@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
 
-from workerdiag.procfs.cgroups import own_group
+from workerdiag.procfs.cgroups import find_memory_group
 from workerdiag.recorder import internals
 
 PERIOD_S = 1.0
@@ -21,7 +21,7 @@ _FILES_EVERY = 5
 _KIB = 1024
 
 
-class Notes(Protocol):
+class SampleWriter(Protocol):
     """
     The part of a black box that is written here.
     """
@@ -47,13 +47,13 @@ class Sampler(threading.Thread):
         also: Called once in each round.
     """
 
-    def __init__(self, worker: Any, box: Notes, also: Callable[[], None]) -> None:
+    def __init__(self, worker: Any, box: SampleWriter, on_sample: Callable[[], None]) -> None:
         super().__init__(name="workerdiag recorder", daemon=True)
         self._worker = worker
         self._box = box
-        self._also = also
-        self._over = threading.Event()
-        self._group = own_group()
+        self._on_sample = on_sample
+        self._stopped = threading.Event()
+        self._group = find_memory_group()
         self._loop = LoopProbe(worker.loop)
         self._files: int | None = None
 
@@ -62,23 +62,23 @@ class Sampler(threading.Thread):
         Sample at once, then once a second.
         """
         late_s, rounds = 0.0, 0
-        while not self._over.is_set():
+        while not self._stopped.is_set():
             with contextlib.suppress(Exception):  # a sample is lost, not the worker
-                self._look(rounds, late_s)
+                self._sample_once(rounds, late_s)
             rounds += 1
             asleep = monotonic()
-            self._over.wait(PERIOD_S)
+            self._stopped.wait(PERIOD_S)
             late_s = max(0.0, monotonic() - asleep - PERIOD_S)
 
     def stop(self) -> None:
         """
         Sample no more; returns at once.
         """
-        self._over.set()
+        self._stopped.set()
 
-    def _look(self, rounds: int, late_s: float) -> None:
+    def _sample_once(self, rounds: int, late_s: float) -> None:
         gil = internals.gil_contention(self._worker)
-        self._box.lag(self._loop.lag_s(), _share(late_s) if gil is None else gil)
+        self._box.lag(self._loop.lag_s(), _contention_share(late_s) if gil is None else gil)
         if rounds % _FILES_EVERY == 0:
             self._files = open_files()
         held, spilled = internals.held_bytes(self._worker)
@@ -96,7 +96,7 @@ class Sampler(threading.Thread):
             open_files_limit=open_files_limit(),
             thread_count=threading.active_count(),
         )
-        self._also()
+        self._on_sample()
 
 
 class LoopProbe:
@@ -109,27 +109,27 @@ class LoopProbe:
 
     def __init__(self, loop: Any) -> None:
         self._loop = loop
-        self._asked: float | None = None
+        self._requested_at: float | None = None
         self._lag_s = 0.0
 
     def lag_s(self) -> float:
         """
         Seconds that the answer took last time, or that it is overdue by now; asks again.
         """
-        asked = self._asked
-        if asked is not None:
-            return monotonic() - asked
-        self._asked = monotonic()
-        self._loop.add_callback(self._answer)
+        requested_at = self._requested_at
+        if requested_at is not None:
+            return monotonic() - requested_at
+        self._requested_at = monotonic()
+        self._loop.add_callback(self._on_answer)
         return self._lag_s
 
-    def _answer(self) -> None:
-        if self._asked is not None:
-            self._lag_s = monotonic() - self._asked
-            self._asked = None
+    def _on_answer(self) -> None:
+        if self._requested_at is not None:
+            self._lag_s = monotonic() - self._requested_at
+            self._requested_at = None
 
 
-def _share(late_s: float) -> float:
+def _contention_share(late_s: float) -> float:
     """
     The share of the last period in which we wanted to run and could not.
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 _ENDED = "ended"
 
 
-class Notes(Protocol):
+class TaskWriter(Protocol):
     """
     The part of a black box that tasks are noted in.
     """
@@ -36,7 +36,7 @@ class Notes(Protocol):
         """
 
 
-class Slots:
+class TaskSlots:
     """
     Where in the box each running task stands. Taken and given back by any thread, without a lock.
 
@@ -47,8 +47,8 @@ class Slots:
 
     __slots__ = ("_box", "_free", "_taken")
 
-    def __init__(self, box: Notes, count: int) -> None:
-        self._box: Notes | None = box
+    def __init__(self, box: TaskWriter, count: int) -> None:
+        self._box: TaskWriter | None = box
         self._free = list(range(count - 1, -1, -1))  # pop and append of a list are one step each
         self._taken: dict[Any, int] = {}
 
@@ -67,7 +67,7 @@ class Slots:
             slot = self._taken[holder] = self._free.pop()
             box.started(slot, key if type(key) is str else str(key), thread, name)
         except IndexError:
-            self.miss()
+            self.note_missed()
         except Exception:  # noqa: BLE001, S110  a task must not fail for us, whatever its key
             pass
 
@@ -85,7 +85,7 @@ class Slots:
             pass
         self._free.append(slot)
 
-    def miss(self) -> None:
+    def note_missed(self) -> None:
         """
         Note that a task may run that is not noted.
         """
@@ -112,7 +112,7 @@ class ThreadTasks(dict[int, Any]):
 
     __slots__ = ("_earlier", "_slots")
 
-    def __init__(self, slots: Slots, earlier: dict[int, Any]) -> None:
+    def __init__(self, slots: TaskSlots, earlier: dict[int, Any]) -> None:
         super().__init__()
         self._slots = slots
         self._earlier = earlier
@@ -137,31 +137,31 @@ class EarlierTasks:
         threads: Key of the task by thread; what was ``Worker.active_threads``.
     """
 
-    def __init__(self, slots: Slots, threads: dict[int, Any]) -> None:
+    def __init__(self, slots: TaskSlots, threads: dict[int, Any]) -> None:
         self._slots = slots
         self._threads = threads
         self._known: dict[int, Any] = {}
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """
         Note those that began or ended since the last look.
         """
-        now = dict(self._threads)
+        running = dict(self._threads)
         for thread, key in list(self._known.items()):
-            if now.get(thread) is not key:
+            if running.get(thread) is not key:
                 self._slots.end(("earlier", thread))
                 del self._known[thread]
-        for thread, key in now.items():
+        for thread, key in running.items():
             if thread not in self._known:
                 self._known[thread] = key
-                self._slots.begin(("earlier", thread), key, thread, _name_of(thread))
+                self._slots.begin(("earlier", thread), key, thread, _thread_name(thread))
 
 
-def _name_of(thread: int) -> str:
+def _thread_name(thread: int) -> str:
     return next((each.name for each in enumerate_threads() if each.ident == thread), "")
 
 
-class OtherTasks(set[Any]):
+class OffThreadTasks(set[Any]):
     """
     For the place of ``Worker.active_keys``: keys of all running tasks, of which it notes those on no thread.
 
@@ -171,7 +171,7 @@ class OtherTasks(set[Any]):
 
     __slots__ = ("_slots", "_where")
 
-    def __init__(self, slots: Slots, where: Callable[[Any], tuple[int, str] | None]) -> None:
+    def __init__(self, slots: TaskSlots, where: Callable[[Any], tuple[int, str] | None]) -> None:
         super().__init__()
         self._slots = slots
         self._where = where
@@ -184,7 +184,7 @@ class OtherTasks(set[Any]):
         try:
             place = self._where(key)
         except Exception:  # noqa: BLE001  a task must not fail for us
-            return self._slots.miss()
+            return self._slots.note_missed()
         if place is not None:
             self._slots.begin(("elsewhere", key), key, *place)
         return None

@@ -16,20 +16,20 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from workerdiag.recorder import internals
 from workerdiag.recorder.box.directories import writable_directory
 from workerdiag.recorder.box.writer import BoxWriter
-from workerdiag.recorder.environment import identity_of_worker
-from workerdiag.recorder.settings import NAME, ORPHANS_AFTER_S
-from workerdiag.recorder.stderr.descriptor_copy import is_wanted, stderr_copy
-from workerdiag.recorder.stderr.location import whereabouts
-from workerdiag.recorder.worker.capture import LogCopy, StderrCopy, fatal_copy
+from workerdiag.recorder.environment import worker_identity
+from workerdiag.recorder.settings import ORPHANS_AFTER_S, PLUGIN_NAME
+from workerdiag.recorder.stderr.descriptor_copy import copy_stderr, is_copy_configured
+from workerdiag.recorder.stderr.location import stderr_location
+from workerdiag.recorder.worker.capture import LogCapture, StderrCapture, capture_fatal_signals
 from workerdiag.recorder.worker.sampler import Sampler
-from workerdiag.recorder.worker.tasks import EarlierTasks, OtherTasks, Slots, ThreadTasks
+from workerdiag.recorder.worker.tasks import EarlierTasks, OffThreadTasks, TaskSlots, ThreadTasks
 
 logger = logging.getLogger("distributed.worker.recorder")
 
 #: Threads that run tasks beside those of the default executor: actors, seceded tasks.
-_MORE_SLOTS = 8
+_EXTRA_SLOTS = 8
 #: Ends that somebody asked for (``reason`` in worker.py and scheduler.py, 2024.8.1 to 2026.8.0).
-_ASKED_FOR = {
+_REQUESTED_REASONS = {
     "scheduler-close",
     "scheduler-close-worker",
     "scheduler-remove-worker",
@@ -56,11 +56,11 @@ class WorkerRecording:
         self.box: BoxWriter | None = None
         #: What is going on in the background of the worker, kept so that it can end.
         self.tasks: list[asyncio.Task[Any]] = []
-        self._ends = False
+        self._is_closing = False
         self._reason = ""
         self._undo = contextlib.ExitStack()
         #: Whether the process is there for this worker alone, as it is with a nanny or from the command line.
-        self._alone = threading.current_thread() is threading.main_thread()
+        self._owns_process = threading.current_thread() is threading.main_thread()
 
     def start(self) -> None:
         """
@@ -78,20 +78,20 @@ class WorkerRecording:
                 self._note(f"{part.__name__.strip('_').replace('_', ' ')}: {problem}")
         self.box.state("running")
         if not self._worker.nanny:
-            self.tasks.append(asyncio.ensure_future(self._tell_orphans()))
+            self.tasks.append(asyncio.ensure_future(self._report_orphans()))
 
-    def closing(self) -> None:
+    def begin_closing(self) -> None:
         """
         Record on until the worker has closed, and then throw away what nobody will ask for.
 
         In its user's process that is at once: the event loop may not run on until it has closed.
         """
-        if not self._alone:
+        if not self._owns_process:
             self.stop()
-        elif self.box is not None and not self._ends:
-            self._ends = True
+        elif self.box is not None and not self._is_closing:
+            self._is_closing = True
             self.box.state(f"closing: {self._reason}".rstrip(": "))
-            self.tasks.append(asyncio.ensure_future(self._end()))
+            self.tasks.append(asyncio.ensure_future(self._finish_closing()))
 
     def stop(self, *, remove: bool = True) -> None:
         """
@@ -105,57 +105,57 @@ class WorkerRecording:
 
     def _new_box(self) -> BoxWriter:
         folder = writable_directory(self._worker.local_directory)
-        slots = self._worker.state.nthreads + _MORE_SLOTS
-        identity: dict[str, Any] = {**identity_of_worker(self._worker)}
-        if self._alone:
-            identity |= whereabouts()
+        slots = self._worker.state.nthreads + _EXTRA_SLOTS
+        identity: dict[str, Any] = {**worker_identity(self._worker)}
+        if self._owns_process:
+            identity |= stderr_location()
         return BoxWriter.create(folder, slots=slots, **identity)
 
     def _watch_tasks(self, box: BoxWriter) -> None:
-        slots = Slots(box, box.slots)
+        slots = TaskSlots(box, box.slots)
         worker, earlier = self._worker, getattr(self._worker, "active_threads", {})
-        not_threads = internals.watch_threads(worker, lambda old: ThreadTasks(slots, old))
-        not_others = internals.watch_keys(
-            worker, OtherTasks(slots, lambda key: internals.elsewhere(worker, key))
+        undo_threads = internals.watch_threads(worker, lambda old: ThreadTasks(slots, old))
+        undo_keys = internals.watch_keys(
+            worker, OffThreadTasks(slots, lambda key: internals.off_thread_location(worker, key))
         )
-        if not_threads is None:
+        if undo_threads is None:
             self._note("running tasks: this release of distributed does not say what its threads do")
         else:
-            self._undo.callback(_when_idle, worker, not_threads)
-        if not_others is None:
+            self._undo.callback(_undo_when_idle, worker, undo_threads)
+        if undo_keys is None:
             self._note("running tasks: this release of distributed does not say which run on no thread")
         else:
-            self._undo.callback(not_others)
+            self._undo.callback(undo_keys)
         self._undo.callback(slots.stop)
-        sampler = Sampler(worker, box, EarlierTasks(slots, earlier).look)
+        sampler = Sampler(worker, box, EarlierTasks(slots, earlier).refresh)
         self._undo.callback(sampler.stop)
         sampler.start()
 
     def _copy_words(self, box: BoxWriter) -> None:
-        log = LogCopy(box.line, self._look_at)
+        log = LogCapture(box.line, self._on_log_record)
         log.attach()
         self._undo.callback(log.detach)
-        if self._alone and sys.stderr is not None:
-            errors = StderrCopy(box.line)
+        if self._owns_process and sys.stderr is not None:
+            errors = StderrCapture(box.line)
             errors.attach()
             self._undo.callback(errors.detach)
 
     def _copy_descriptor(self, box: BoxWriter) -> None:
-        if not (self._alone and self._worker.nanny and is_wanted()):
+        if not (self._owns_process and self._worker.nanny and is_copy_configured()):
             return
-        copy = stderr_copy(box.path, self._note)
+        copy = copy_stderr(box.path, self._note)
         if copy is not None:
             copy.attach()
             self._undo.callback(copy.detach)
 
     def _watch_signals(self, box: BoxWriter) -> None:
-        fatal, why_not = fatal_copy(box.open_fault)
+        fatal, why_not = capture_fatal_signals(box.open_fault)
         if fatal is not None:
             self._undo.callback(fatal.detach)
         else:
             self._note(why_not)
 
-    def _look_at(self, record: logging.LogRecord) -> None:
+    def _on_log_record(self, record: logging.LogRecord) -> None:
         """
         Learn from the log why the worker closes, and where it is.
         """
@@ -164,25 +164,25 @@ class WorkerRecording:
             self._reason = reason
             self.box.state(f"closing: {reason}")
 
-    async def _end(self) -> None:
+    async def _finish_closing(self) -> None:
         await self._worker.finished()
         if self.box is None:
             return
         self.box.state(f"closed: {self._reason}".rstrip(": "))
-        orderly = not self._worker.nanny and self._reason in _ASKED_FOR
+        orderly = not self._worker.nanny and self._reason in _REQUESTED_REASONS
         if orderly:
             self.stop()
         # Else the nanny, or the next worker on the host, tells how it ended; the process may yet crash.
 
-    async def _tell_orphans(self) -> None:
+    async def _report_orphans(self) -> None:
         """
         Without a nanny it is the next worker that tells of the last one, once it has had time to start.
         """
         await asyncio.sleep(ORPHANS_AFTER_S)
         if self.box is not None:
-            from workerdiag.recorder.orphans import tell_orphans
+            from workerdiag.recorder.orphans import report_orphans
 
-            await tell_orphans(self._worker)
+            await report_orphans(self._worker)
 
     def _note(self, what: str) -> None:
         self.notes.append(what)
@@ -191,20 +191,20 @@ class WorkerRecording:
             self.box.identify(missing="; ".join(self.notes))
 
 
-def _when_idle(worker: Any, undo: Any) -> None:
+def _undo_when_idle(worker: Any, undo: Any) -> None:
     """
     Call *undo* now, or as soon as no task stands in its way: it then returns True.
     """
     if not undo():
         with contextlib.suppress(RuntimeError):  # the loop is closed, and the worker with it
-            worker.loop.call_later(1.0, _when_idle, worker, undo)
+            worker.loop.call_later(1.0, _undo_when_idle, worker, undo)
 
 
-def begin(worker: Any, owner: str) -> None:
+def start_recording(worker: Any, owner: str) -> None:
     """
     Record in a worker, unless that is done already.
     """
-    recording = internals.recording_of(worker)
+    recording = internals.get_recording(worker)
     if recording is None:
         recording = WorkerRecording(worker)
         internals.set_recording(worker, recording)
@@ -212,26 +212,26 @@ def begin(worker: Any, owner: str) -> None:
     recording.owners.add(owner)
 
 
-def end(worker: Any, owner: str) -> None:
+def stop_recording(worker: Any, owner: str) -> None:
     """
     Record no more in a worker, if nobody else wants it; if it is closing, until it has closed.
     """
-    recording = internals.recording_of(worker)
+    recording = internals.get_recording(worker)
     if recording is None:
         return
     if worker.status.name in ("closing", "closed", "failed"):
-        recording.closing()
+        recording.begin_closing()
         return
     recording.owners.discard(owner)
     if not recording.owners:
         recording.stop()
 
 
-def report(dask_worker: Any) -> dict[str, Any]:
+def recorder_status(dask_worker: Any) -> dict[str, Any]:
     """
     What records in a worker, as plain values; for ``Client.run``.
     """
-    recording = internals.recording_of(dask_worker)
+    recording = internals.get_recording(dask_worker)
     box = getattr(recording, "box", None)
     return {
         "recording": box is not None,
@@ -245,7 +245,7 @@ class RecorderWorker(WorkerPlugin):
     Puts the recorder in workers; registered by `workerdiag.install`.
     """
 
-    name = NAME
+    name = PLUGIN_NAME
     idempotent = True
     #: Called some four times per task; as in `RecorderScheduler`, what does nothing costs next to nothing.
     transition = "".format  # type: ignore[assignment]
@@ -254,10 +254,10 @@ class RecorderWorker(WorkerPlugin):
         """
         Begin, right after the worker has registered.
         """
-        begin(worker, "plugin")
+        start_recording(worker, "plugin")
 
     def teardown(self, worker: Any) -> None:
         """
         End, because the worker closes or somebody uninstalls the recorder.
         """
-        end(worker, "plugin")
+        stop_recording(worker, "plugin")

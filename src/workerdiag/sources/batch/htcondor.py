@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.job_record import Record, percent
+from workerdiag.sources.batch.job_record import JobRecord, percent_used
 from workerdiag.sources.batch.source import BatchSource
 from workerdiag.sources.batch.systems import HTCONDOR
 
@@ -37,59 +37,63 @@ class HTCondorSource(BatchSource):
     )
     system = HTCONDOR
 
-    def _records(self, numbers: Sequence[str]) -> list[Record]:
-        asked = ("-long", "-attributes", _ATTRIBUTES)
-        records = _of(numbers, self._answer("condor_q", *numbers, *asked, fails=True))
+    def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
+        options = ("-long", "-attributes", _ATTRIBUTES)
+        records = _parse_jobs(numbers, self._output_of("condor_q", *numbers, *options, fails=True))
         known = {record.job for record in records}
         if left := [each for each in numbers if each not in known]:
-            said = self._answer("condor_history", *left, *asked, "-limit", str(len(left)), fails=True)
-            records += _of(left, said)
-        self._missing(numbers, records, "condor_history", "-long")
-        return [self._analyzed(each) if each.waiting else each for each in records]
+            output = self._output_of("condor_history", *left, *options, "-limit", str(len(left)), fails=True)
+            records += _parse_jobs(left, output)
+        self._note_missing_jobs(numbers, records, "condor_history", "-long")
+        return [self._with_analysis(each) if each.waiting else each for each in records]
 
-    def _analyzed(self, record: Record) -> Record:
+    def _with_analysis(self, record: JobRecord) -> JobRecord:
         """
         The record of a job that waits, with why it does.
         """
-        why = self._answer("condor_q", "-better-analyze", record.job, fails=True)
+        why = self._output_of("condor_q", "-better-analyze", record.job, fails=True)
         return evolve(record, text=f"{record.text}\n\n{why}")
 
 
-def _of(numbers: Sequence[str], said: str) -> list[Record]:
+def _parse_jobs(numbers: Sequence[str], output: str) -> list[JobRecord]:
     """
     The records of the jobs asked for: a number without a process (``881``) is process 0.
     """
     found = []
-    for block in re.split(r"\n\s*\n", said):
+    for block in re.split(r"\n\s*\n", output):
         fields = dict(re.findall(r"(?m)^(\w+) = (.*)$", block))
         whole = f"{fields.get('ClusterId')}.{fields.get('ProcId', '0')}"
         number = next((each for each in numbers if whole in (each, f"{each}.0")), None)
         if number is not None:
-            found.append(job_record(number, block, fields))
+            found.append(parse_classad(number, block, fields))
     return found
 
 
-def job_record(number: str, text: str, fields: dict[str, str]) -> Record:
+def parse_classad(number: str, text: str, fields: dict[str, str]) -> JobRecord:
     """
     One job by its ClassAd.
     """
     status = fields.get("JobStatus", "")
-    over = status not in (_IDLE, *_RUNNING)
-    limit, used = (_whole(fields.get(each)) for each in ("RequestMemory", "MemoryUsage"))  # MiB
+    is_over = status not in (_IDLE, *_RUNNING)
+    limit, used = (
+        _positive_float_or_none(fields.get(each)) for each in ("RequestMemory", "MemoryUsage")
+    )  # MiB
     allowed = fields.get("AllowedExecuteDuration") or fields.get("AllowedJobDuration") or ""
-    return Record(
+    return JobRecord(
         job=number,
         text=text,
-        started=_whole(fields.get("JobCurrentStartDate") or fields.get("JobStartDate")),
-        ended=_whole(fields.get("EnteredCurrentStatus") or fields.get("CompletionDate")) if over else None,
+        started=_positive_float_or_none(fields.get("JobCurrentStartDate") or fields.get("JobStartDate")),
+        ended=_positive_float_or_none(fields.get("EnteredCurrentStatus") or fields.get("CompletionDate"))
+        if is_over
+        else None,
         cancelled="via condor_rm" in fields.get("RemoveReason", ""),
         holds_late="memory" in fields.get("HoldReason", "").lower(),
         waiting=status == _IDLE and "JobStartDate" not in fields,
         limit_bytes=int(limit * 2**20) if limit else None,
         rss_bytes=int(used * 2**20) if used else None,
-        percent_of_time=percent(fields.get("RemoteWallClockTime", ""), allowed),
+        percent_of_time=percent_used(fields.get("RemoteWallClockTime", ""), allowed),
     )
 
 
-def _whole(text: str | None) -> float | None:
+def _positive_float_or_none(text: str | None) -> float | None:
     return float(text) if text and re.fullmatch(r"\d+(?:\.\d+)?", text) and float(text) else None

@@ -29,7 +29,7 @@ _CTIME = re.compile(r"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.\d+)?(
 
 
 @frozen(kw_only=True)
-class Record:
+class JobRecord:
     """
     One run of one job, in the batch system's own words.
     """
@@ -59,7 +59,7 @@ class Record:
             return True
         return self.ended - missed <= (_CANCELLED_LATE_S if self.cancelled else _ENDED_LATE_S)
 
-    def apart_s(self, missed: float) -> float:
+    def distance_s(self, missed: float) -> float:
         """
         How far *missed* lies outside of this run, in seconds; 0 within it.
         """
@@ -68,7 +68,7 @@ class Record:
         return max(0.0, before, after)
 
 
-def run_of(records: Iterable[Record], missed: float | None) -> Record | None:
+def run_of_death(records: Iterable[JobRecord], missed: float | None) -> JobRecord | None:
     """
     Of the runs of a job (a requeued one has several) the one in which somebody died.
 
@@ -78,11 +78,11 @@ def run_of(records: Iterable[Record], missed: float | None) -> Record | None:
     if missed is None:
         return runs[-1] if runs else None
     begun = [each for each in runs if not each.waiting and (each.started or missed) <= missed + _BEFORE_S]
-    near = min(begun, key=lambda each: each.apart_s(missed), default=None)
-    return near if near is not None and near.apart_s(missed) <= _NEAR_S else None
+    near = min(begun, key=lambda each: each.distance_s(missed), default=None)
+    return near if near is not None and near.distance_s(missed) <= _NEAR_S else None
 
 
-def seconds(text: str) -> float | None:
+def parse_time(text: str) -> float | None:
     """
     Seconds since the epoch of a time in UTC as batch systems write it; None if it is none.
 
@@ -91,20 +91,20 @@ def seconds(text: str) -> float | None:
     if found := _ISO.search(text):
         return float(calendar.timegm((*(int(part) for part in found.groups()), 0, 0, 0)))
     if found := _AMERICAN.search(text):
-        month, day, year, *clock = (int(part) for part in found.groups())
-        return float(calendar.timegm((year, month, day, *clock, 0, 0, 0)))
+        month, day, year, *time_of_day = (int(part) for part in found.groups())
+        return float(calendar.timegm((year, month, day, *time_of_day, 0, 0, 0)))
     found = _CTIME.search(text)
     if found is None or found[1] not in _MONTHS:
         return None
-    month, day, *clock = _MONTHS.index(found[1]) + 1, *(int(found[part]) for part in (2, 3, 4, 5))
+    month, day, *time_of_day = _MONTHS.index(found[1]) + 1, *(int(found[part]) for part in (2, 3, 4, 5))
     tomorrow = time.gmtime(time.time() + 86400)
     year = int(found[6] or tomorrow.tm_year)
     if not found[6] and (month, day) > (tomorrow.tm_mon, tomorrow.tm_mday):
         year -= 1
-    return float(calendar.timegm((year, month, day, *clock, 0, 0, 0)))
+    return float(calendar.timegm((year, month, day, *time_of_day, 0, 0, 0)))
 
 
-def size_bytes(text: str, *, unit: str = "") -> int | None:
+def parse_size(text: str, *, unit: str = "") -> int | None:
     """
     ``364528K``, ``954M``, ``2412340kb``, ``151.734MB`` or ``4G`` in bytes, by powers of 1024.
 
@@ -119,7 +119,7 @@ def size_bytes(text: str, *, unit: str = "") -> int | None:
     return int(float(found[1]) * 1024 ** max(0, power)) or None
 
 
-def percent(used: str, given: str) -> float | None:
+def percent_used(used: str, given: str) -> float | None:
     """
     How much of a time that was given was used; None where either is not said.
 
@@ -127,11 +127,11 @@ def percent(used: str, given: str) -> float | None:
         used: ``01:00:05``, ``1-02:03:04``, or a number of seconds.
         given: The same.
     """
-    spent, whole = duration_s(used), duration_s(given)
+    spent, whole = parse_duration(used), parse_duration(given)
     return None if spent is None or not whole else round(100.0 * spent / whole, 1)
 
 
-def duration_s(text: str) -> float | None:
+def parse_duration(text: str) -> float | None:
     """
     Seconds of ``1-02:03:04``, ``02:03:04``, ``03:04``, ``21s`` or ``20``; None if it is none.
     """

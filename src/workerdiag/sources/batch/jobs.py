@@ -14,16 +14,16 @@ from typing import Any
 
 from attrs import frozen
 
-from workerdiag.model.scene import Place, Scene, Victim
+from workerdiag.model.scene import Location, Scene, Victim
 
 #: So many jobs are asked about.
-MOST_JOBS = 16
+MAX_JOBS = 16
 #: Workers' names of dask-jobqueue before 0.7, and its HTCondor ones: ``dask-worker--7120344--``.
 _ID_IN_NAME = re.compile(r"--(\d[\w.\[\]-]*?)--(?:-?\d+)?$")
 
 
 @frozen(kw_only=True)
-class System:
+class BatchSystem:
     """
     A batch system, as far as its jobs can be recognised.
     """
@@ -34,29 +34,29 @@ class System:
     #: Variables with the number of the job that a process runs in.
     variables: tuple[str, ...]
     #: What a number must look like as a whole before it goes into a command.
-    form: re.Pattern[str]
+    number_pattern: re.Pattern[str]
     #: At least one of these must be set too, where the variable's name is anybody's; empty: none.
-    beside: tuple[str, ...] = ()
+    required_variables: tuple[str, ...] = ()
 
-    def checked(self, number: object) -> str | None:
+    def valid_job_number(self, number: object) -> str | None:
         """
         The number as text, if it can be one of this system's; else None.
         """
         text = str(number or "").strip()
-        return text if len(text) <= 100 and self.form.fullmatch(text) else None
+        return text if len(text) <= 100 and self.number_pattern.fullmatch(text) else None
 
     def job_of(self, environment: Mapping[str, str]) -> str | None:
         """
         The job that a process with this environment runs in; None without one.
         """
-        if self.beside and not any(environment.get(each) for each in self.beside):
+        if self.required_variables and not any(environment.get(each) for each in self.required_variables):
             return None
-        found = (self.checked(environment.get(each)) for each in self.variables)
+        found = (self.valid_job_number(environment.get(each)) for each in self.variables)
         return next((each for each in found if each), None)
 
 
 @frozen(kw_only=True)
-class Job:
+class BatchJob:
     """
     A batch job that is this cluster's.
     """
@@ -65,65 +65,66 @@ class Job:
     #: The dead who ran in it; empty: nobody is known to have.
     victims: tuple[Victim, ...] = ()
     #: Whether they ran in no other; a cluster object gives a new job the name of one that it lost.
-    sure: bool = True
+    is_certain: bool = True
     #: Whether other processes of the cluster live in it.
-    alive: bool = False
+    has_live_processes: bool = False
 
 
 @frozen(kw_only=True)
-class Jobs:
+class BatchJobs:
     """
     The jobs of one cluster in one batch system.
     """
 
     #: Those of the dead first, the latest first.
-    known: tuple[Job, ...] = ()
+    known: tuple[BatchJob, ...] = ()
     #: The dead whose job is not known.
     unmatched: tuple[Victim, ...] = ()
     #: Names of workers whose jobs the cluster object wanted and the batch system never took.
-    refused: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
 
 
-def jobs_of(scene: Scene, system: System) -> Jobs | None:
+def find_jobs(scene: Scene, system: BatchSystem) -> BatchJobs | None:
     """
     What is known of the cluster's jobs without asking anybody; None if *system* has no part in it.
     """
     objects = _job_objects(scene, system)
-    if objects is None and not any(_with_processes(scene, system)):
+    if objects is None and not any(_jobs_with_processes(scene, system)):
         return None
     objects = objects or []
     victims: dict[str, list[Victim]] = {}
     unmatched, ambiguous = [], set()
     for victim in scene.victims:
-        numbers = _numbers_of(victim, scene.places, objects, system)
+        numbers = _job_numbers(victim, scene.locations, objects, system)
         for number in numbers:
             victims.setdefault(number, []).append(victim)
         ambiguous |= set(numbers) if len(numbers) > 1 else set()
         unmatched += [] if numbers else [victim]
     jobs = [
-        Job(id=number, victims=tuple(dead), sure=number not in ambiguous) for number, dead in victims.items()
+        BatchJob(id=number, victims=tuple(dead), is_certain=number not in ambiguous)
+        for number, dead in victims.items()
     ]
     if unmatched or not scene.victims:
-        jobs += _others(scene, objects, system, known=set(victims))
-    return Jobs(
-        known=tuple(jobs[:MOST_JOBS]),
+        jobs += _jobs_without_victims(scene, objects, system, known=set(victims))
+    return BatchJobs(
+        known=tuple(jobs[:MAX_JOBS]),
         unmatched=tuple(unmatched),
-        refused=_refused(scene) if objects else (),
+        rejected=_rejected_jobs(scene) if objects else (),
     )
 
 
-def _job_objects(scene: Scene, system: System) -> list[tuple[str, Any]] | None:
+def _job_objects(scene: Scene, system: BatchSystem) -> list[tuple[str, Any]] | None:
     """
     The cluster object's own jobs with the names of their workers; None if it is of another kind.
     """
     if not scene.cluster_is(*system.clusters):
         return None
-    kept = list(getattr(scene.cluster, "_created", ()))  # also those it has let go of
-    objects = {id(each): each for each in (*_listed(scene), *kept) if hasattr(each, "job_id")}
+    created = list(getattr(scene.cluster, "_created", ()))  # also those it has let go of
+    objects = {id(each): each for each in (*_current_jobs(scene), *created) if hasattr(each, "job_id")}
     return [(str(getattr(each, "name", "")), each) for each in objects.values()]
 
 
-def _listed(scene: Scene) -> list[Any]:
+def _current_jobs(scene: Scene) -> list[Any]:
     """
     The jobs that the cluster object has now, all of which it has tried to submit.
     """
@@ -131,70 +132,75 @@ def _listed(scene: Scene) -> list[Any]:
     return list(listed.values()) if isinstance(listed, Mapping) else []
 
 
-def _refused(scene: Scene) -> tuple[str, ...]:
-    without = (each for each in _listed(scene) if getattr(each, "job_id", "") is None)
+def _rejected_jobs(scene: Scene) -> tuple[str, ...]:
+    without = (each for each in _current_jobs(scene) if getattr(each, "job_id", "") is None)
     return tuple(str(getattr(each, "name", "")) for each in without)
 
 
-def _numbers_of(
-    victim: Victim, places: Iterable[Place], objects: Iterable[tuple[str, Any]], system: System
+def _job_numbers(
+    victim: Victim, places: Iterable[Location], objects: Iterable[tuple[str, Any]], system: BatchSystem
 ) -> list[str]:
     """
     The number of the job that a dead worker ran in, or those that can be it; none if nothing tells.
     """
-    whose = victim.whose
+    identity = victim.identity
     for place in places:
         own = place.role in ("worker", "nanny") and (
-            _equal(place.whose.nanny, whose.nanny) or _equal(place.whose.worker, whose.worker)
+            _equal_and_known(place.identity.nanny, identity.nanny)
+            or _equal_and_known(place.identity.worker, identity.worker)
         )
         if own and (found := system.job_of(place.environment)):
             return [found]
-    if whose.name is None:
+    if identity.name is None:
         return []
-    if said := _ID_IN_NAME.search(whose.name):
-        found = system.checked(said[1])
+    if match := _ID_IN_NAME.search(identity.name):
+        found = system.valid_job_number(match[1])
         return [found] if found else []
-    numbers = (system.checked(each.job_id) for name, each in objects if _is_of(whose.name, name))
+    numbers = (
+        system.valid_job_number(each.job_id)
+        for name, each in objects
+        if _is_worker_of_job(identity.name, name)
+    )
     return list(dict.fromkeys(each for each in numbers if each))
 
 
-def _is_of(worker: str, job: str) -> bool:
+def _is_worker_of_job(worker: str, job: str) -> bool:
     """
     Whether a worker's name is a job's, or that of one of a job's several workers (``<name>-1``).
     """
     return worker == job or re.fullmatch(re.escape(job) + r"-\d+", worker) is not None
 
 
-def _equal(one: str | None, two: str | None) -> bool:
+def _equal_and_known(one: str | None, two: str | None) -> bool:
     return one is not None and one == two
 
 
-def _others(
-    scene: Scene, objects: Iterable[tuple[str, Any]], system: System, *, known: set[str]
-) -> list[Job]:
+def _jobs_without_victims(
+    scene: Scene, objects: Iterable[tuple[str, Any]], system: BatchSystem, *, known: set[str]
+) -> list[BatchJob]:
     """
     Jobs whose dead are not known by name: the latest of those without a living worker, then the others.
     """
-    living = _living_names(scene)
+    living = _live_worker_names(scene)
     empty: list[str] = []
     occupied: list[str] = []
     for name, each in objects:
-        if number := system.checked(getattr(each, "job_id", None)):
-            (occupied if any(_is_of(one, name) for one in living) else empty).append(number)
-    occupied += _with_processes(scene, system)
+        if number := system.valid_job_number(getattr(each, "job_id", None)):
+            (occupied if any(_is_worker_of_job(one, name) for one in living) else empty).append(number)
+    occupied += _jobs_with_processes(scene, system)
     numbers = dict.fromkeys(each for each in [*reversed(empty), *occupied] if each not in known)
-    return [Job(id=each, alive=each in occupied) for each in numbers]
+    return [BatchJob(id=each, has_live_processes=each in occupied) for each in numbers]
 
 
-def _with_processes(scene: Scene, system: System) -> list[str]:
+def _jobs_with_processes(scene: Scene, system: BatchSystem) -> list[str]:
     """
     Jobs that processes of the cluster run in; the client's own is not the cluster's.
     """
-    found = (system.job_of(place.environment) for place in scene.places if place.role != "client")
+    found = (system.job_of(place.environment) for place in scene.locations if place.role != "client")
     return [each for each in found if each]
 
 
-def _living_names(scene: Scene) -> Sequence[str]:
+def _live_worker_names(scene: Scene) -> Sequence[str]:
     """
     Names of the workers that the cluster object knows of, without asking anybody.
     """

@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
+from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms
-from workerdiag.sources.batch.job_logs import directories, files_of, jobs_by_output
-from workerdiag.sources.batch.jobs import Job, Jobs, System, jobs_of
+from workerdiag.sources.batch.job_logs import match_jobs_by_output, output_directories, output_files
+from workerdiag.sources.batch.jobs import BatchJob, BatchJobs, BatchSystem, find_jobs
 from workerdiag.sources.batch.systems import SYSTEMS
 
 #: Of all files together, and of one, so much is read: its end.
-_MOST_BYTES = 4 * 2**20
-_MOST_FILE_BYTES = 512 * 1024
+_MAX_BYTES = 4 * 2**20
+_MAX_FILE_BYTES = 512 * 1024
 #: Without the start of the victim's life in it, so much of an end is of interest.
 _WITHOUT_START_BYTES = 64 * 1024
 #: So many jobs without a known victim are looked at: those that never came, or that ended.
-_MOST_OTHERS = 4
+_MAX_OTHERS = 4
 #: Of the budget, so much is for reading; the rest for ending in time.
 _READING_SHARE = 0.9
 
@@ -44,7 +44,7 @@ class LogDirectorySource:
         permission="reading the files that the jobs' output goes to", cost="at most 4 MiB read from disk"
     )
 
-    def __init__(self, jobs: Jobs, system: System, scene: Scene) -> None:
+    def __init__(self, jobs: BatchJobs, system: BatchSystem, scene: Scene) -> None:
         self._jobs = jobs
         self._system = system
         self._scene = scene
@@ -55,7 +55,7 @@ class LogDirectorySource:
         A source for the batch jobs of *scene*; None if there are none.
         """
         for system in SYSTEMS:
-            if (jobs := jobs_of(scene, system)) is not None:
+            if (jobs := find_jobs(scene, system)) is not None:
                 return cls(jobs, system, scene)
         return None
 
@@ -64,10 +64,10 @@ class LogDirectorySource:
         The output of the dead's jobs, then of those that have no worker, within *budget_s* seconds.
         """
         deadline = time.monotonic() + _READING_SHARE * budget_s
-        jobs = jobs_by_output(self._jobs, self._scene, self._system, within_s=0.4 * budget_s)
+        jobs = match_jobs_by_output(self._jobs, self._scene, self._system, within_s=0.4 * budget_s)
         dead = [job for job in jobs if job.victims]
-        others = [job for job in jobs if not job.victims and not job.alive][:_MOST_OTHERS]
-        left = _MOST_BYTES
+        others = [job for job in jobs if not job.victims and not job.has_live_processes][:_MAX_OTHERS]
+        left = _MAX_BYTES
         for job in dead or others:
             if time.monotonic() > deadline or left <= 0:
                 yield Gap(
@@ -80,21 +80,21 @@ class LogDirectorySource:
             found, gaps = self._files(job)
             yield from gaps
             for path in found:
-                for chunk in self._read(path, job, min(left, _MOST_FILE_BYTES)):
+                for chunk in self._read(path, job, min(left, _MAX_FILE_BYTES)):
                     left -= len(chunk.data) if isinstance(chunk, LogChunk) else 0
                     yield chunk
 
-    def _files(self, job: Job) -> tuple[list[Path], list[Gap]]:
+    def _files(self, job: BatchJob) -> tuple[list[Path], list[Gap]]:
         found: list[Path] = []
-        looked = directories(self._scene)
-        for directory in looked:
+        searched = output_directories(self._scene)
+        for directory in searched:
             try:
-                found += files_of(directory, job.id)
+                found += output_files(directory, job.id)
             except OSError as problem:
                 return [], [self._unreadable(directory, problem)]
         if found:
             return found, []
-        where = ", ".join(map(str, looked)) or "any directory known here"
+        where = ", ".join(map(str, searched)) or "any directory known here"
         gap = Gap(
             source=self.name,
             reason="never-recorded",
@@ -103,7 +103,7 @@ class LogDirectorySource:
         )
         return [], [gap]
 
-    def _read(self, path: Path, job: Job, most: int) -> Iterator[Evidence]:
+    def _read(self, path: Path, job: BatchJob, most: int) -> Iterator[Evidence]:
         try:
             with path.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - most))
@@ -111,15 +111,15 @@ class LogDirectorySource:
         except OSError as problem:
             yield self._unreadable(path, problem)
             return
-        workers = [str(each.whose.worker) for each in job.victims if each.whose.worker]
-        if not job.sure and not any(worker.encode() in data for worker in workers):
+        workers = [str(each.identity.worker) for each in job.victims if each.identity.worker]
+        if not job.is_certain and not any(worker.encode() in data for worker in workers):
             return  # that of another job with the same name
-        data = _of_interest(data, workers)
-        hosts = {each.whose.host for each in job.victims}
-        whose = Identity(container=job.id, host=hosts.pop() if len(hosts) == 1 else None)
+        data = _since_worker_start(data, workers)
+        hosts = {each.identity.host for each in job.victims}
+        identity = Identity(container=job.id, host=hosts.pop() if len(hosts) == 1 else None)
         if data:
-            yield LogChunk(origin=str(path), data=data, whose=whose)
-        yield Looked(place="job output", whose=whose)
+            yield LogChunk(origin=str(path), data=data, identity=identity)
+        yield Inspected(place="job output", identity=identity)
 
     def _unreadable(self, path: Path, problem: OSError) -> Gap:
         denied = isinstance(problem, PermissionError)
@@ -131,7 +131,7 @@ class LogDirectorySource:
         )
 
 
-def _of_interest(data: bytes, workers: Sequence[str]) -> bytes:
+def _since_worker_start(data: bytes, workers: Sequence[str]) -> bytes:
     """
     From the first of *workers* coming to life on; if none does, the end alone.
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.job_record import Record, seconds, size_bytes
-from workerdiag.sources.batch.source import BatchSource, blocks
+from workerdiag.sources.batch.job_record import JobRecord, parse_size, parse_time
+from workerdiag.sources.batch.source import BatchSource, split_blocks
 from workerdiag.sources.batch.systems import LSF
 
 #: The job's script, which may hold secrets.
@@ -36,45 +36,45 @@ class LSFSource(BatchSource):
     )
     system = LSF
 
-    def _records(self, numbers: Sequence[str]) -> list[Record]:
-        records = self._of(numbers, self._answer("bjobs", "-l", *numbers, fails=True))
-        told = {each.job for each in records if each.ended is not None or each.waiting}
-        rest = [number for number in numbers if number not in told]
+    def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
+        records = self._parse_jobs(numbers, self._output_of("bjobs", "-l", *numbers, fails=True))
+        finished = {each.job for each in records if each.ended is not None or each.waiting}
+        rest = [number for number in numbers if number not in finished]
         if rest:  # also of those that run: a requeued job's earlier runs stand there
-            history = self._of(rest, self._answer("bhist", "-l", *rest, fails=bool(records)))
+            history = self._parse_jobs(rest, self._output_of("bhist", "-l", *rest, fails=bool(records)))
             records = [each for each in records if each.job not in {old.job for old in history}] + history
-        self._missing(numbers, records, "bacct", "-l")
+        self._note_missing_jobs(numbers, records, "bacct", "-l")
         return records
 
-    def _of(self, numbers: Sequence[str], said: str) -> list[Record]:
+    def _parse_jobs(self, numbers: Sequence[str], output: str) -> list[JobRecord]:
         records = []
-        for block in blocks(_COMMAND.sub("Command <...>", unwrapped(said)), ["Job <"]):
+        for block in split_blocks(_COMMAND.sub("Command <...>", join_wrapped_lines(output)), ["Job <"]):
             number = block.removeprefix("Job <").partition(">")[0]
             if number in numbers:
-                records.append(job_record(number, block))
+                records.append(parse_job(number, block))
         return records
 
 
-def unwrapped(text: str) -> str:
+def join_wrapped_lines(text: str) -> str:
     """
     The text without the line breaks that LSF puts after 80 columns, in the middle of words.
     """
     return re.sub(r"\n {21}(?=\S)", "", text)
 
 
-def job_record(number: str, text: str) -> Record:
+def parse_job(number: str, text: str) -> JobRecord:
     """
     One job as ``bjobs -l`` and ``bhist -l`` show it.
     """
     started = ended = None
-    for time, what in _TIMED.findall(text):
-        if _STARTED.search(what):
-            started, ended = seconds(time), None
-        elif _ENDED.search(what):
-            ended = seconds(time)
+    for stamp, text_of_event in _TIMED.findall(text):
+        if _STARTED.search(text_of_event):
+            started, ended = parse_time(stamp), None
+        elif _ENDED.search(text_of_event):
+            ended = parse_time(stamp)
     limit = re.search(r"\bMEMLIMIT\s*\n\s*([\d.]+) ([KMGT])", text)
     used = re.search(r"\bMAX MEM: ([\d.]+) ([KMGT])", text)
-    return Record(
+    return JobRecord(
         job=number,
         text=text,
         started=started,
@@ -82,6 +82,6 @@ def job_record(number: str, text: str) -> Record:
         cancelled=_CANCELLED.search(text) is not None,
         holds_late=_LOST.search(text) is not None,
         waiting=re.search(r"Status <(?:PEND|PSUSP)>", text) is not None,
-        limit_bytes=size_bytes(limit[1] + limit[2]) if limit else None,
-        rss_bytes=size_bytes(used[1] + used[2]) if used else None,
+        limit_bytes=parse_size(limit[1] + limit[2]) if limit else None,
+        rss_bytes=parse_size(used[1] + used[2]) if used else None,
     )

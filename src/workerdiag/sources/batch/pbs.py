@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.job_record import Record, percent, seconds, size_bytes
-from workerdiag.sources.batch.source import BatchSource, blocks
+from workerdiag.sources.batch.job_record import JobRecord, parse_size, parse_time, percent_used
+from workerdiag.sources.batch.source import BatchSource, split_blocks
 from workerdiag.sources.batch.systems import PBS
 
 #: The environment of whoever submitted the job, which may hold secrets.
@@ -34,31 +34,33 @@ class PBSSource(BatchSource):
     )
     system = PBS
 
-    def _records(self, numbers: Sequence[str]) -> list[Record]:
+    def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
         records = []
         for number in numbers:
-            said = self._answer("qstat", "-x", "-f", number, fails=True)
-            if "<Data>" in said[:200]:  # to Torque -x means XML
-                said = self._answer("qstat", "-f", number, fails=True)
-            own = re.compile(rf"Job Id: (?:Moab\.)?{re.escape(_short(number))}(?!\d)")
-            found = [server_record(number, each) for each in blocks(said, ["Job Id:"]) if own.match(each)]
-            records += found or self._traced(number)
-        self._missing(numbers, records, "qstat", "-x", "-f")
+            output = self._output_of("qstat", "-x", "-f", number, fails=True)
+            if "<Data>" in output[:200]:  # to Torque -x means XML
+                output = self._output_of("qstat", "-f", number, fails=True)
+            own = re.compile(rf"Job Id: (?:Moab\.)?{re.escape(_number_without_server(number))}(?!\d)")
+            found = [
+                parse_qstat(number, each) for each in split_blocks(output, ["Job Id:"]) if own.match(each)
+            ]
+            records += found or self._trace(number)
+        self._note_missing_jobs(numbers, records, "qstat", "-x", "-f")
         return records
 
-    def _traced(self, number: str) -> list[Record]:
-        said = self._answer("tracejob", "-n", "3", number, fails=True)
-        return [traced_record(number, said)] if _TRACED.search(said) else []
+    def _trace(self, number: str) -> list[JobRecord]:
+        output = self._output_of("tracejob", "-n", "3", number, fails=True)
+        return [parse_tracejob(number, output)] if _TRACED.search(output) else []
 
 
-def _short(number: str) -> str:
+def _number_without_server(number: str) -> str:
     """
     The number without the name of its server.
     """
     return number.removeprefix("Moab.").partition(".")[0]
 
 
-def server_record(number: str, text: str) -> Record:
+def parse_qstat(number: str, text: str) -> JobRecord:
     """
     One job as ``qstat -f`` shows it.
     """
@@ -68,22 +70,22 @@ def server_record(number: str, text: str) -> Record:
     over = fields.get("job_state") in ("F", "C", "X")
     ended = next((fields[each] for each in ("obittime", "comp_time", "mtime") if each in fields), "")
     status = fields.get("exit_status", "")
-    return Record(
+    return JobRecord(
         job=number,
         text=text,
-        started=seconds(fields.get("stime") or fields.get("start_time") or ""),
-        ended=seconds(ended) if over else None,
+        started=parse_time(fields.get("stime") or fields.get("start_time") or ""),
+        ended=parse_time(ended) if over else None,
         cancelled=status in _ENDED_BY_ORDER and "exceeded" not in text,
         waiting=fields.get("job_state") in ("Q", "H", "W"),
-        limit_bytes=size_bytes(fields.get("resource_list.mem", "")),
-        rss_bytes=size_bytes(fields.get("resources_used.mem", "")),
-        percent_of_time=percent(
+        limit_bytes=parse_size(fields.get("resource_list.mem", "")),
+        rss_bytes=parse_size(fields.get("resources_used.mem", "")),
+        percent_of_time=percent_used(
             fields.get("resources_used.walltime", ""), fields.get("resource_list.walltime", "")
         ),
     )
 
 
-def traced_record(number: str, text: str) -> Record:
+def parse_tracejob(number: str, text: str) -> JobRecord:
     """
     One job as the server's logs tell of it.
     """
@@ -91,17 +93,17 @@ def traced_record(number: str, text: str) -> Record:
     for line in text.splitlines():
         for words in times:
             if words in line:
-                times[words] = seconds(line)
-    return Record(
+                times[words] = parse_time(line)
+    return JobRecord(
         job=number,
         text=text,
         started=times["Job Run"],
         ended=times["Exit_status"],
         cancelled="Job deleted" in text or "delete job request" in text,
         waiting=times["Job Run"] is None and "Job Queued" in text,
-        rss_bytes=size_bytes(_after("resources_used.mem=", text)),
+        rss_bytes=parse_size(_word_after("resources_used.mem=", text)),
     )
 
 
-def _after(words: str, text: str) -> str:
+def _word_after(words: str, text: str) -> str:
     return text.partition(words)[2].split(maxsplit=1)[0] if words in text else ""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.job_record import Record, percent, seconds, size_bytes
+from workerdiag.sources.batch.job_record import JobRecord, parse_size, parse_time, percent_used
 from workerdiag.sources.batch.source import BatchSource
 from workerdiag.sources.batch.systems import GRID_ENGINE
 
@@ -31,21 +31,23 @@ class GridEngineSource(BatchSource):
     )
     system = GRID_ENGINE
 
-    def _records(self, numbers: Sequence[str]) -> list[Record]:
+    def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
         records = []
         for number in numbers:
-            said = self._answer("qacct", "-j", number, fails=True)
-            found = [record for block in _RULE.split(said) if (record := accounted(number, block))]
+            output = self._output_of("qacct", "-j", number, fails=True)
+            found = [record for block in _RULE.split(output) if (record := parse_qacct(number, block))]
             if not found:
-                said = self._answer("qstat", "-j", number, fails=True)
+                output = self._output_of("qstat", "-j", number, fails=True)
                 job = number.partition(".")[0]
-                found = [queued(number, said)] if re.search(rf"(?m)^job_number: +{job}$", said) else []
+                found = (
+                    [parse_qstat(number, output)] if re.search(rf"(?m)^job_number: +{job}$", output) else []
+                )
             records += found
-        self._missing(numbers, records, "qacct", "-j")
+        self._note_missing_jobs(numbers, records, "qacct", "-j")
         return records
 
 
-def accounted(number: str, text: str) -> Record | None:
+def parse_qacct(number: str, text: str) -> JobRecord | None:
     """
     One run as ``qacct -j`` shows it; None if the text is of none, or of another job.
     """
@@ -55,23 +57,23 @@ def accounted(number: str, text: str) -> Record | None:
         return None
     wanted = dict(re.findall(r"\b(h_rt|h_vmem|mem_free|m_mem_free)=([\w.:]+)", fields.get("category", "")))
     failed = fields.get("failed", "")
-    by = fields.get("deleted_by", "NONE")
-    return Record(
+    deleted_by = fields.get("deleted_by", "NONE")
+    return JobRecord(
         job=number,
         text=text.strip(),
-        started=seconds(fields.get("start_time", "")),
-        ended=seconds(fields.get("end_time", "")),
-        cancelled=by not in ("NONE", "") or failed.startswith("100"),
+        started=parse_time(fields.get("start_time", "")),
+        ended=parse_time(fields.get("end_time", "")),
+        cancelled=deleted_by not in ("NONE", "") or failed.startswith("100"),
         holds_late=failed.startswith("25 "),
-        limit_bytes=size_bytes(wanted.get("h_vmem", "") or wanted.get("m_mem_free", "")),
-        rss_bytes=size_bytes(fields.get("maxrss", "")),  # Univa's; maxvmem is address space
-        percent_of_time=percent(fields.get("ru_wallclock", ""), wanted.get("h_rt", "")),
+        limit_bytes=parse_size(wanted.get("h_vmem", "") or wanted.get("m_mem_free", "")),
+        rss_bytes=parse_size(fields.get("maxrss", "")),  # Univa's; maxvmem is address space
+        percent_of_time=percent_used(fields.get("ru_wallclock", ""), wanted.get("h_rt", "")),
     )
 
 
-def queued(number: str, text: str) -> Record:
+def parse_qstat(number: str, text: str) -> JobRecord:
     """
     One job that has not ended, as ``qstat -j`` shows it.
     """
     running = re.search(r"(?m)^usage +\d+: ", text) is not None
-    return Record(job=number, text=_PRIVATE.sub("", text), waiting=not running)
+    return JobRecord(job=number, text=_PRIVATE.sub("", text), waiting=not running)

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from attrs import evolve, frozen
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.job_record import Record, percent, seconds, size_bytes
-from workerdiag.sources.batch.source import BatchSource, blocks
+from workerdiag.sources.batch.job_record import JobRecord, parse_size, parse_time, percent_used
+from workerdiag.sources.batch.source import BatchSource, split_blocks
 from workerdiag.sources.batch.systems import SLURM
 
 #: Known to every sacct since 2.6.
@@ -23,11 +23,11 @@ _FIELDS = (
     "JobID,JobName,State,ExitCode,DerivedExitCode,Reason,"
     "Submit,Start,End,Elapsed,Timelimit,ReqMem,MaxRSS,NodeList,JobIDRaw"
 )
-_WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
-_LATE = ("NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY")
+_WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+_LATE_STATES = ("NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY")
 #: A job that is being ended has no other state yet; it is asked about again after so long.
 _ENDING_S = 0.5
-_MOST_TIMES = 4
+_MAX_TIMES = 4
 
 
 class SlurmSource(BatchSource):
@@ -43,51 +43,51 @@ class SlurmSource(BatchSource):
     )
     system = SLURM
 
-    def _records(self, numbers: Sequence[str]) -> list[Record]:
-        shown = [each for number in numbers for each in self._shown(number)]
+    def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
+        from_controller = [each for number in numbers for each in self._controller_record(number)]
         command = ("sacct", "-j", ",".join(numbers), "--duplicates", "--parsable2", f"--format={_FIELDS}")
-        accounted = accounted_runs(self._answer(*command), numbers)
-        self._missing(numbers, (*shown, *accounted), "sacct", "-j")
-        return merged(accounted, shown)
+        from_accounting = parse_sacct(self._output_of(*command), numbers)
+        self._note_missing_jobs(numbers, (*from_controller, *from_accounting), "sacct", "-j")
+        return merge_runs(from_accounting, from_controller)
 
-    def _shown(self, number: str) -> Iterator[Record]:
+    def _controller_record(self, number: str) -> Iterator[JobRecord]:
         """
         The latest run as the controller has it, once it is no more being ended.
         """
-        for _ in range(_MOST_TIMES):
-            said = self._answer("scontrol", "show", "job", number, fails=True)
-            if "JobState=COMPLETING" not in said or self._left_s() < 4 * _ENDING_S:
+        for _ in range(_MAX_TIMES):
+            output = self._output_of("scontrol", "show", "job", number, fails=True)
+            if "JobState=COMPLETING" not in output or self._left_s() < 4 * _ENDING_S:
                 break
             time.sleep(_ENDING_S)
-        for block in blocks(said, ["JobId="])[:1]:
+        for block in split_blocks(output, ["JobId="])[:1]:
             if number.partition("_")[0] in re.findall(r"\b(?:Array)?JobId=(\d+)", block):
-                yield shown_run(number, block)
+                yield parse_scontrol(number, block)
 
 
-def shown_run(number: str, text: str) -> Record:
+def parse_scontrol(number: str, text: str) -> JobRecord:
     """
     One job as ``scontrol show job`` shows it.
     """
     fields = dict(re.findall(r"(\w+)=(\S*)", text))
     state = fields.get("JobState", "")
     running = state in ("RUNNING", "SUSPENDED")
-    waiting = state in _WAITING
+    waiting = state in _WAITING_STATES
     memory = re.search(r"\b(?:TRES|AllocTRES|ReqTRES)=\S*\bmem=([\d.]+\w?)", text)
-    return Record(
+    return JobRecord(
         job=number,
         text=text,
-        started=None if waiting else seconds(fields.get("StartTime", "")),
-        ended=None if waiting or running else seconds(fields.get("EndTime", "")),
+        started=None if waiting else parse_time(fields.get("StartTime", "")),
+        ended=None if waiting or running else parse_time(fields.get("EndTime", "")),
         cancelled=state == "CANCELLED",
-        holds_late=state in _LATE,
+        holds_late=state in _LATE_STATES,
         waiting=waiting,
-        limit_bytes=size_bytes(memory[1], unit="m") if memory else None,
-        percent_of_time=percent(fields.get("RunTime", ""), fields.get("TimeLimit", "")),
+        limit_bytes=parse_size(memory[1], unit="m") if memory else None,
+        percent_of_time=percent_used(fields.get("RunTime", ""), fields.get("TimeLimit", "")),
     )
 
 
 @frozen
-class _Row:
+class _SacctRow:
     """
     One line of sacct.
     """
@@ -117,7 +117,7 @@ class _Row:
         return self.fields.get("State", "").split(" ")[0]
 
 
-def accounted_runs(text: str, numbers: Sequence[str]) -> list[Record]:
+def parse_sacct(text: str, numbers: Sequence[str]) -> list[JobRecord]:
     """
     The runs of the jobs in the table of ``sacct --parsable2``; each keeps the head and its own lines.
     """
@@ -125,39 +125,39 @@ def accounted_runs(text: str, numbers: Sequence[str]) -> list[Record]:
     names = head.split("|")
     if "JobID" not in names:
         return []
-    rows = [_Row(line, dict(zip(names, line.split("|"), strict=False))) for line in lines if "|" in line]
+    rows = [_SacctRow(line, dict(zip(names, line.split("|"), strict=False))) for line in lines if "|" in line]
     records = []
     for number in numbers:
-        runs: list[list[_Row]] = []
+        runs: list[list[_SacctRow]] = []
         for row in rows:
             if number in row.numbers and not row.is_step:
                 runs.append([row])
             elif number in row.numbers and runs:
                 runs[-1].append(row)
-        records += [_accounted_run(number, head, run) for run in runs]
+        records += [_job_record(number, head, run) for run in runs]
     return records
 
 
-def _accounted_run(number: str, head: str, rows: Sequence[_Row]) -> Record:
+def _job_record(number: str, head: str, rows: Sequence[_SacctRow]) -> JobRecord:
     job = rows[0]
     state = job.state
     running = state in ("RUNNING", "SUSPENDED")
-    used = [size_bytes(row.fields.get("MaxRSS", "")) or 0 for row in rows]
-    return Record(
+    used = [parse_size(row.fields.get("MaxRSS", "")) or 0 for row in rows]
+    return JobRecord(
         job=number,
         text="\n".join((head, *(row.line for row in rows))),
-        started=seconds(job.fields.get("Start", "")),
-        ended=None if running else seconds(job.fields.get("End", "")),
+        started=parse_time(job.fields.get("Start", "")),
+        ended=None if running else parse_time(job.fields.get("End", "")),
         cancelled=state == "CANCELLED",
-        holds_late=any(row.state in _LATE for row in rows),
-        waiting=state in _WAITING,
-        limit_bytes=size_bytes(job.fields.get("ReqMem", ""), unit="m"),
+        holds_late=any(row.state in _LATE_STATES for row in rows),
+        waiting=state in _WAITING_STATES,
+        limit_bytes=parse_size(job.fields.get("ReqMem", ""), unit="m"),
         rss_bytes=max(used) or None,
-        percent_of_time=percent(job.fields.get("Elapsed", ""), job.fields.get("Timelimit", "")),
+        percent_of_time=percent_used(job.fields.get("Elapsed", ""), job.fields.get("Timelimit", "")),
     )
 
 
-def merged(accounted: Sequence[Record], shown: Sequence[Record]) -> list[Record]:
+def merge_runs(accounted: Sequence[JobRecord], shown: Sequence[JobRecord]) -> list[JobRecord]:
     """
     The accounting's runs; what the controller shows of one is added to it, or is a run that it lacks.
     """
@@ -180,5 +180,5 @@ def merged(accounted: Sequence[Record], shown: Sequence[Record]) -> list[Record]
     return records
 
 
-def _same_run(one: Record, two: Record) -> bool:
+def _same_run(one: JobRecord, two: JobRecord) -> bool:
     return one.waiting == two.waiting and one.started == two.started

@@ -13,30 +13,30 @@ from typing import ClassVar, Self
 
 from attrs import evolve
 
-from workerdiag.model.evidence import Event, Evidence, Gap, Identity, LogChunk, Looked, MemoryReading
+from workerdiag.model.evidence import Event, Evidence, Gap, Identity, Inspected, LogChunk, MemoryReading
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.batch.job_logs import jobs_by_output
-from workerdiag.sources.batch.job_record import Record, run_of
-from workerdiag.sources.batch.jobs import Jobs, System, jobs_of
-from workerdiag.sources.commands import Said, run, why_not
+from workerdiag.sources.batch.job_logs import match_jobs_by_output
+from workerdiag.sources.batch.job_record import JobRecord, run_of_death
+from workerdiag.sources.batch.jobs import BatchJobs, BatchSystem, find_jobs
+from workerdiag.sources.commands import CommandResult, command_gap, run_command
 
-#: What runs a command: `workerdiag.sources.commands.run`, or one that does so elsewhere.
-Runner = Callable[..., Said]
+#: What runs a command: `workerdiag.sources.commands.run_command`, or one that does so elsewhere.
+CommandRunner = Callable[..., CommandResult]
 
-Plain = str | int | float | bool | None
+PlainValue = str | int | float | bool | None
 
 #: Of the budget, so much is for asking; the rest for ending in time.
 _ASKING_SHARE = 0.9
 #: Of the time that is left, one command may take so much.
 _COMMAND_SHARE = 0.6
 #: A command is not begun with less than this.
-_LEAST_S = 0.05
+_MIN_S = 0.05
 #: How commands word that they know nothing of a job any more.
-_GONE = re.compile(r"(?i)invalid job id|not exist|not found|unknown job|no matching|has finished")
+_UNKNOWN_JOB = re.compile(r"(?i)invalid job id|not exist|not found|unknown job|no matching|has finished")
 #: Of one answer, so much is read: jobs with thousands of steps fit.
-_MOST_ANSWER_BYTES = 2**20
+_MAX_ANSWER_BYTES = 2**20
 #: Of one record, so much is handed on.
-_MOST_CHARS = 64 * 1024
+_MAX_CHARS = 64 * 1024
 
 
 class BatchSource(ABC):
@@ -46,29 +46,31 @@ class BatchSource(ABC):
     Args:
         jobs: Whom to ask about.
         scene: Where the jobs' own output may tell whose they are.
-        runner: Runs a command, as `workerdiag.sources.commands.run` does.
+        runner: Runs a command, as `workerdiag.sources.commands.run_command` does.
     """
 
     name: ClassVar[str]
     terms: ClassVar[Terms]
-    system: ClassVar[System]
+    system: ClassVar[BatchSystem]
 
-    def __init__(self, jobs: Jobs, scene: Scene | None = None, *, runner: Runner = run) -> None:
+    def __init__(
+        self, jobs: BatchJobs, scene: Scene | None = None, *, runner: CommandRunner = run_command
+    ) -> None:
         self._jobs = jobs
         self._scene = scene or Scene()
         self._run = runner
         self._deadline = 0.0
         self._gaps: list[Gap] = []
         #: Of commands beside which there is another one.
-        self._minor: list[Gap] = []
-        self._given_up: set[str] = set()
+        self._fallback_gaps: list[Gap] = []
+        self._failed_commands: set[str] = set()
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
         A source for the jobs of *scene*; None if this batch system has no part in it.
         """
-        jobs = jobs_of(scene, cls.system)
+        jobs = find_jobs(scene, cls.system)
         return None if jobs is None else cls(jobs, scene)
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
@@ -76,33 +78,33 @@ class BatchSource(ABC):
         The records of the dead's jobs, then those of jobs that wait or ended, within *budget_s* seconds.
         """
         self._deadline = time.monotonic() + _ASKING_SHARE * budget_s
-        self._gaps, self._minor = [], []
-        self._given_up = set()
-        yield from self._unsubmitted()
-        jobs = jobs_by_output(self._jobs, self._scene, self.system, within_s=0.3 * budget_s)
+        self._gaps, self._fallback_gaps = [], []
+        self._failed_commands = set()
+        yield from self._rejected_jobs()
+        jobs = match_jobs_by_output(self._jobs, self._scene, self.system, within_s=0.3 * budget_s)
         records = self._records([job.id for job in jobs]) if jobs else []
         for victim in dict.fromkeys(victim for job in jobs for victim in job.victims):
             numbers = [job.id for job in jobs if victim in job.victims]
             runs = [each for each in records if each.job in numbers]
-            record = run_of(runs, victim.when)
+            record = run_of_death(runs, victim.when)
             if record is not None:
-                whose = victim.whose.joined(Identity(container=record.job))
-                yield from self._told(record, whose, victim.when)
+                identity = victim.identity.merged_with(Identity(container=record.job))
+                yield from self._record_evidence(record, identity, victim.when)
             elif runs:
-                self._gaps.append(self._not_of_then(victim, numbers))
+                self._gaps.append(self._other_run_gap(victim, numbers))
         for job in jobs:
-            record = run_of([each for each in records if each.job == job.id], None)
+            record = run_of_death([each for each in records if each.job == job.id], None)
             if record is not None and not job.victims:
-                yield from self._told(record, Identity(container=job.id), None)
+                yield from self._record_evidence(record, Identity(container=job.id), None)
         yield from dict.fromkeys(self._gaps)
 
     @abstractmethod
-    def _records(self, numbers: Sequence[str]) -> list[Record]:
+    def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
         """
         All runs of the jobs under the numbers given, of each the oldest first; gaps are noted by `_answer`.
         """
 
-    def _answer(self, *command: str, fails: bool = False) -> str:
+    def _output_of(self, *command: str, fails: bool = False) -> str:
         """
         What *command* says, within the time that is left; empty, and a gap, if it fails.
 
@@ -112,33 +114,33 @@ class BatchSource(ABC):
             command: With ids that were checked.
             fails: Whether another command may know the same, so that this gap only counts if that fails too.
         """
-        if command[0] in self._given_up:
+        if command[0] in self._failed_commands:
             return ""
-        gaps = self._minor if fails else self._gaps
+        gaps = self._fallback_gaps if fails else self._gaps
         left_s = self._left_s()
         try:
-            if left_s < _LEAST_S:
+            if left_s < _MIN_S:
                 raise TimeoutError(command[0])
-            said = self._run(command, within_s=_COMMAND_SHARE * left_s)
+            result = self._run(command, within_s=_COMMAND_SHARE * left_s)
         except (OSError, ValueError) as problem:  # a TimeoutError is an OSError
-            self._given_up.add(command[0])
-            gaps.append(why_not(self.name, command, problem))
+            self._failed_commands.add(command[0])
+            gaps.append(command_gap(self.name, command, problem))
             return ""
-        if said.status and not said.output:
-            gaps.append(self._refused(command, said))
+        if result.returncode and not result.stdout:
+            gaps.append(self._refused_gap(command, result))
             return ""
-        if len(said.output) > _MOST_ANSWER_BYTES:
-            detail = f"{command[0]} said more than {_MOST_ANSWER_BYTES} bytes; the rest was not read"
+        if len(result.stdout) > _MAX_ANSWER_BYTES:
+            detail = f"{command[0]} said more than {_MAX_ANSWER_BYTES} bytes; the rest was not read"
             gaps.append(Gap(source=self.name, reason="malformed", detail=detail, remedy=shlex.join(command)))
-        return said.output[:_MOST_ANSWER_BYTES].decode("utf-8", errors="replace")
+        return result.stdout[:_MAX_ANSWER_BYTES].decode("utf-8", errors="replace")
 
-    def _refused(self, command: Sequence[str], said: Said) -> Gap:
-        gap = why_not(self.name, command, said)
-        if _GONE.search(said.errors) and said.status != 127:
+    def _refused_gap(self, command: Sequence[str], result: CommandResult) -> Gap:
+        gap = command_gap(self.name, command, result)
+        if _UNKNOWN_JOB.search(result.errors) and result.returncode != 127:
             return evolve(gap, reason="expired")
-        return evolve(gap, reason="never-recorded") if "disabled" in said.errors else gap
+        return evolve(gap, reason="never-recorded") if "disabled" in result.errors else gap
 
-    def _missing(self, numbers: Iterable[str], records: Iterable[Record], *command: str) -> None:
+    def _note_missing_jobs(self, numbers: Iterable[str], records: Iterable[JobRecord], *command: str) -> None:
         """
         Note of which jobs nothing is kept, unless it is known that not everything could be asked.
 
@@ -150,7 +152,7 @@ class BatchSource(ABC):
         known = {each.job for each in records}
         unknown = [each for each in numbers if each not in known]
         if unknown and not self._gaps:
-            self._gaps += self._minor
+            self._gaps += self._fallback_gaps
         for number in unknown if not self._gaps else ():
             detail = f"{self.name} has no record of job {number}"
             remedy = shlex.join((*command, number))
@@ -159,14 +161,14 @@ class BatchSource(ABC):
     def _left_s(self) -> float:
         return self._deadline - time.monotonic()
 
-    def _unsubmitted(self) -> Iterator[Evidence]:
+    def _rejected_jobs(self) -> Iterator[Evidence]:
         """
         That jobs were refused; what was said then only the log of the process with the cluster object has.
         """
-        count = len(self._jobs.refused)
-        for name in self._jobs.refused[:1]:
-            fields: dict[str, Plain] = {"state": "never-submitted", "jobs": count, "system": self.name}
-            yield Event(topic="batch-job", fields=fields, whose=Identity(name=name))
+        count = len(self._jobs.rejected)
+        for name in self._jobs.rejected[:1]:
+            fields: dict[str, PlainValue] = {"state": "never-submitted", "jobs": count, "system": self.name}
+            yield Event(topic="batch-job", fields=fields, identity=Identity(name=name))
             yield Gap(
                 source=self.name,
                 reason="never-recorded",
@@ -174,50 +176,55 @@ class BatchSource(ABC):
                 remedy="print(cluster.job_script())   # submit it by hand: the answer is complete there",
             )
 
-    def _not_of_then(self, victim: Victim, numbers: Sequence[str]) -> Gap:
+    def _other_run_gap(self, victim: Victim, numbers: Sequence[str]) -> Gap:
         return Gap(
             source=self.name,
             reason="expired",
-            detail=f"what is kept of job {', '.join(numbers)} is not of when {victim.whose.worker} died",
+            detail=f"what is kept of job {', '.join(numbers)} is not of when {victim.identity.worker} died",
             remedy="look for the job that ran then, by name and time, in the accounting",
         )
 
-    def _told(self, record: Record, whose: Identity, missed: float | None) -> Iterator[Evidence]:
+    def _record_evidence(
+        self, record: JobRecord, identity: Identity, missed: float | None
+    ) -> Iterator[Evidence]:
         """
         What the record of one run says of somebody who died in it, or of the job alone.
 
         Args:
             record: Of the run.
-            whose: Who died in it, or the job.
+            identity: Who died in it, or the job.
             missed: When that one was found to be gone; None: not known, or nobody.
         """
-        if whose.worker and (record.limit_bytes or record.rss_bytes):
+        if identity.worker and (record.limit_bytes or record.rss_bytes):
             yield MemoryReading(
-                whose=whose, rss_bytes=record.rss_bytes, limit_bytes=record.limit_bytes, when=record.ended
+                identity=identity,
+                rss_bytes=record.rss_bytes,
+                limit_bytes=record.limit_bytes,
+                when=record.ended,
             )
         if record.may_explain(missed):
-            data = record.text[:_MOST_CHARS].encode("utf-8", errors="replace")
-            origin = f"{self.name} job {record.job}" + (f", {whose.worker}" if whose.worker else "")
-            yield LogChunk(origin=origin, data=data, stream="batch", whose=whose)
-            yield from self._shares(record, whose)
-        yield Looked(place="batch records", whose=whose)
+            data = record.text[:_MAX_CHARS].encode("utf-8", errors="replace")
+            origin = f"{self.name} job {record.job}" + (f", {identity.worker}" if identity.worker else "")
+            yield LogChunk(origin=origin, data=data, stream="batch", identity=identity)
+            yield from self._usage_events(record, identity)
+        yield Inspected(place="batch records", identity=identity)
 
-    def _shares(self, record: Record, whose: Identity) -> Iterator[Evidence]:
+    def _usage_events(self, record: JobRecord, identity: Identity) -> Iterator[Evidence]:
         """
         How much of what it was given a run that ended had used.
         """
-        fields: dict[str, Plain] = {"system": self.name, "job": record.job}
+        fields: dict[str, PlainValue] = {"system": self.name, "job": record.job}
         if record.percent_of_time is not None:
             fields["percent_of_time"] = record.percent_of_time
         if record.rss_bytes and record.limit_bytes:
             fields["percent_of_memory"] = round(100.0 * record.rss_bytes / record.limit_bytes, 1)
         if len(fields) > 2 and record.ended is not None:
             yield Event(
-                topic="batch-job", fields={**fields, "state": "ended"}, when=record.ended, whose=whose
+                topic="batch-job", fields={**fields, "state": "ended"}, when=record.ended, identity=identity
             )
 
 
-def blocks(text: str, starts: Iterable[str]) -> list[str]:
+def split_blocks(text: str, starts: Iterable[str]) -> list[str]:
     """
     *text* cut before each line that begins with one of *starts*; what precedes the first is left out.
     """

@@ -11,8 +11,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from workerdiag.model.scene import Scene
-from workerdiag.sources.machine_match import names_around
-from workerdiag.sources.provider import Deadline, needed
+from workerdiag.sources.machine_match import known_machine_names
+from workerdiag.sources.provider import Deadline, import_sdk
 
 #: Private names of instances (Amazon EC2 user guide, "EC2 instance hostname types"): in
 #: us-east-1 ``ip-10-0-1-2.ec2.internal``, elsewhere ``ip-10-0-1-2.eu-west-1.compute.internal``;
@@ -33,13 +33,13 @@ def region_of(scene: Scene) -> str | None:
     stated = getattr(cluster, "region", None) or getattr(cluster, "_region_name", None)
     if stated or arn:
         return str(stated or (arn and arn["region"]))
-    for name in map(EC2_NAME.fullmatch, names_around(scene)):
+    for name in map(EC2_NAME.fullmatch, known_machine_names(scene)):
         if name and (name["region"] or name["first"]):
             return name["region"] or "us-east-1"
     return scene.variable("AWS_REGION") or scene.variable("AWS_DEFAULT_REGION")
 
 
-def client(service: str, region: str | None, deadline: Deadline) -> Any:
+def aws_client(service: str, region: str | None, deadline: Deadline) -> Any:
     """
     A client of boto3 with a session of its own, which asks once and gives up in time.
 
@@ -47,10 +47,10 @@ def client(service: str, region: str | None, deadline: Deadline) -> Any:
         ImportError: boto3 is not installed.
     """
     request_s = deadline.request_s()
-    config = needed("botocore.config").Config(
+    config = import_sdk("botocore.config").Config(
         connect_timeout=request_s, read_timeout=request_s, retries={"total_max_attempts": 1}
     )
-    session = needed("boto3.session").Session()
+    session = import_sdk("boto3.session").Session()
     return session.client(service, region_name=region or session.region_name, config=config)
 
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Evidence, Identity, LogChunk, Looked
+from workerdiag.model.evidence import Evidence, Identity, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.provider import Deadline, Question, answers_to, needed
+from workerdiag.sources.provider import Deadline, ProviderQuery, import_sdk, query_provider
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
 #: end a machine, and the categories in which the platform speaks for itself.
@@ -32,7 +32,7 @@ _BY_A_PERSON = re.compile(
 #: The platform's own words come up to so much later (resource health overview).
 _LATE_S = 600.0
 #: Of the activity log, so many entries are read.
-_MOST_ENTRIES = 500
+_MAX_ENTRIES = 500
 _CLOUD = "https://management.azure.com"
 
 
@@ -65,20 +65,20 @@ class AzureSource:
         """
         cluster = scene.cluster
         known = getattr(cluster, "subscription_id", None) and getattr(cluster, "resource_group", None)
-        lost = machine_match.lost_with_their_machines(scene)
+        lost = machine_match.scene_of_lost_machines(scene)
         return cls(lost) if lost and scene.cluster_is("AzureVMCluster") and known else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
         What the activity log has of the machines, then their power states.
         """
-        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
+        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _questions(self, deadline: Deadline) -> Iterator[Question]:
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         cluster = self._scene.cluster
         credential = getattr(cluster, "credentials", None)
         if not hasattr(credential, "get_token"):
-            credential = needed("azure.identity").DefaultAzureCredential()
+            credential = import_sdk("azure.identity").DefaultAzureCredential()
         request_s = deadline.request_s()
         options = {
             "base_url": self._endpoint,
@@ -88,69 +88,77 @@ class AzureSource:
             "read_timeout": request_s,
         }
         subscription = str(cluster.subscription_id)
-        monitor = needed("azure.mgmt.monitor").MonitorManagementClient(credential, subscription, **options)
-        compute = needed("azure.mgmt.compute").ComputeManagementClient(credential, subscription, **options)
+        monitor = import_sdk("azure.mgmt.monitor").MonitorManagementClient(
+            credential, subscription, **options
+        )
+        compute = import_sdk("azure.mgmt.compute").ComputeManagementClient(
+            credential, subscription, **options
+        )
         group = str(cluster.resource_group)
-        yield Question(
+        yield ProviderQuery(
             what="activityLogs.list",
             remedy=f"az monitor activity-log list --resource-group {shlex.quote(group)} --offset 6h",
-            ask=lambda: self._activity(monitor, group),
+            ask=lambda: self._activity_log(monitor, group),
         )
-        yield Question(
+        yield ProviderQuery(
             what="virtualMachines.get",
             remedy=f"az vm get-instance-view --resource-group {shlex.quote(group)} --name NAME",
-            ask=lambda: self._states(compute, group),
+            ask=lambda: self._power_states(compute, group),
         )
 
-    def _names(self) -> dict[str, Victim]:
+    def _victims_by_machine(self) -> dict[str, Victim]:
         """
         Names of machines, in lower case, each with the worker that lived there.
         """
-        return {each.whose.name.lower(): each for each in self._scene.victims if each.whose.name}
+        return {each.identity.name.lower(): each for each in self._scene.victims if each.identity.name}
 
-    def _activity(self, monitor: Any, group: str) -> Iterator[Evidence]:
-        names = self._names()
+    def _activity_log(self, monitor: Any, group: str) -> Iterator[Evidence]:
+        names = self._victims_by_machine()
         ours = f"dask-{getattr(self._scene.cluster, 'uuid', None)}-".lower()
         since = self._scene.since or time.time() - machine_match.MISSED_S
         until = (self._scene.until or time.time()) + _LATE_S
         condition = (
-            f"eventTimestamp ge '{_utc(since)}' and eventTimestamp le '{_utc(until)}' "
+            f"eventTimestamp ge '{_iso_utc(since)}' and eventTimestamp le '{_iso_utc(until)}' "
             f"and resourceGroupName eq '{group}'"
         )
-        for event in islice(monitor.activity_logs.list(filter=condition), _MOST_ENTRIES):
+        for event in islice(monitor.activity_logs.list(filter=condition), _MAX_ENTRIES):
             target = str(event.resource_id or "").lower().rpartition("/virtualmachines/")[2].split("/")[0]
             victim = names.get(target)
-            if victim is not None and self._matters(event, victim):
-                yield _chunk(event, victim.whose)
-            elif not self._scene.victims and target.startswith(ours) and _value(event.status) == "Failed":
-                yield _chunk(event, Identity(name=target))
+            if victim is not None and self._may_explain_loss(event, victim):
+                yield _activity_chunk(event, victim.identity)
+            elif (
+                not self._scene.victims
+                and target.startswith(ours)
+                and _localized_value(event.status) == "Failed"
+            ):
+                yield _activity_chunk(event, Identity(name=target))
         for victim in names.values():
-            yield Looked(place="Azure activity log", whose=victim.whose)
+            yield Inspected(place="Azure activity log", identity=victim.identity)
 
-    def _matters(self, event: Any, victim: Victim) -> bool:
+    def _may_explain_loss(self, event: Any, victim: Victim) -> bool:
         """
         Whether it is why the worker went, and not what the cluster object did to clean up.
         """
-        operation = _value(event.operation_name)
+        operation = _localized_value(event.operation_name)
         late_s = 0.0 if _BY_A_PERSON.search(operation) else _LATE_S
         missed = machine_match.missed_at(self._scene, victim)
-        happened = machine_match.moment(event.event_timestamp)
-        return bool(_ENDING.search(operation)) and machine_match.came_before(
+        happened = machine_match.to_timestamp(event.event_timestamp)
+        return bool(_ENDING.search(operation)) and machine_match.may_be_reason(
             missed, happened, notice_s=late_s
         )
 
-    def _states(self, compute: Any, group: str) -> Iterator[Evidence]:
+    def _power_states(self, compute: Any, group: str) -> Iterator[Evidence]:
         """
         Machines that were deallocated; what a machine does when its worker has ended says nothing.
         """
-        for victim in self._names().values():
-            name = str(victim.whose.name)
+        for victim in self._victims_by_machine().values():
+            name = str(victim.identity.name)
             try:
                 machine = compute.virtual_machines.get(group, name, expand="instanceView")
-            except needed("azure.core.exceptions").ResourceNotFoundError:
+            except import_sdk("azure.core.exceptions").ResourceNotFoundError:
                 continue
             statuses = machine.instance_view.statuses if machine.instance_view else None
-            told = {
+            description = {
                 "name": name,
                 "priority": machine.priority,
                 "evictionPolicy": machine.eviction_policy,
@@ -159,28 +167,30 @@ class AzureSource:
                 ],
             }
             if any("deallocat" in str(each.code) for each in statuses or ()):
-                data = machine_match.as_json(machine_match.picked(told, *told))
-                yield LogChunk(origin=f"az vm get-instance-view ({name})", data=data, whose=victim.whose)
+                data = machine_match.provider_json(machine_match.pick_keys(description, *description))
+                yield LogChunk(
+                    origin=f"az vm get-instance-view ({name})", data=data, identity=victim.identity
+                )
 
 
-def _utc(seconds: float) -> str:
+def _iso_utc(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _value(localizable: Any) -> str:
+def _localized_value(localizable: Any) -> str:
     return str(getattr(localizable, "value", "") or "")
 
 
-def _chunk(event: Any, whose: Identity) -> LogChunk:
+def _activity_chunk(event: Any, identity: Identity) -> LogChunk:
     """
     An entry as ``az monitor activity-log list`` prints it, without claims and tokens.
     """
-    told = {
+    entry = {
         "eventTimestamp": event.event_timestamp,
-        "operationName": {"value": _value(event.operation_name)},
-        "status": {"value": _value(event.status)},
-        "subStatus": {"value": _value(event.sub_status)},
-        "category": {"value": _value(event.category)},
+        "operationName": {"value": _localized_value(event.operation_name)},
+        "status": {"value": _localized_value(event.status)},
+        "subStatus": {"value": _localized_value(event.sub_status)},
+        "category": {"value": _localized_value(event.category)},
         "caller": event.caller,
         "resourceId": event.resource_id,
         "description": event.description,
@@ -188,6 +198,6 @@ def _chunk(event: Any, whose: Identity) -> LogChunk:
     }
     return LogChunk(
         origin=f"az monitor activity-log list ({event.event_data_id})",
-        data=machine_match.as_json(machine_match.picked(told, *told)),
-        whose=whose,
+        data=machine_match.provider_json(machine_match.pick_keys(entry, *entry)),
+        identity=identity,
     )

@@ -9,13 +9,13 @@ import re
 #: ``printk`` puts the seconds since the start before each line (man 1 dmesg).
 _STAMP = re.compile(r"\[ *(?P<seconds>\d{1,9}\.\d{6})\]")
 #: Only the end of a console is of interest.
-_MOST_CHARACTERS = 256 * 1024
+_MAX_CHARACTERS = 256 * 1024
 #: Around the death; machines take up to a minute from their start to the kernel's.
 _BEFORE_S = 150.0
 _AFTER_S = 90.0
 
 
-def around(console: str, *, started: float | None, missed: float | None) -> bytes:
+def console_excerpt(console: str, *, started: float | None, missed: float | None) -> bytes:
     """
     The lines with a kernel time stamp near the death; empty if there are none, or times are not known.
 
@@ -27,9 +27,9 @@ def around(console: str, *, started: float | None, missed: float | None) -> byte
     if started is None or missed is None:
         return b""
     uptime_s = missed - started
-    kept = []
-    for line in console[-_MOST_CHARACTERS:].splitlines():
+    excerpt = []
+    for line in console[-_MAX_CHARACTERS:].splitlines():
         stamp = _STAMP.search(line)
         if stamp and -_BEFORE_S <= float(stamp["seconds"]) - uptime_s <= _AFTER_S:
-            kept.append(line[stamp.start() :])
-    return "".join(f"{line}\n" for line in kept).encode()
+            excerpt.append(line[stamp.start() :])
+    return "".join(f"{line}\n" for line in excerpt).encode()

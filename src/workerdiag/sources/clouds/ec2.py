@@ -12,12 +12,19 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, Looked
+from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.clouds.aws import EC2_NAME, client, clock_ahead_s, region_of
-from workerdiag.sources.clouds.ec2_machine import RUNS, Machine, chunk, consoles, spot_requests, status_checks
-from workerdiag.sources.provider import Deadline, Question, answers_to
+from workerdiag.sources.clouds.aws import EC2_NAME, aws_client, clock_ahead_s, region_of
+from workerdiag.sources.clouds.ec2_machine import (
+    LIVE_STATES,
+    Ec2Instance,
+    consoles,
+    instance_chunk,
+    spot_requests,
+    status_checks,
+)
+from workerdiag.sources.provider import Deadline, ProviderQuery, query_provider
 
 #: Of the answer to ``DescribeInstances`` (EC2 API reference, version 2016-11-15), what a cause may
 #: be in; never tags or user data.
@@ -33,7 +40,7 @@ _KEYS = (
 )
 _IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 #: Why a machine never came up (StateReason, same reference).
-_NEVER_UP = (
+_LAUNCH_FAILURES = (
     "Server.InsufficientInstanceCapacity",
     "Server.InternalError",
     "Client.InternalError",
@@ -64,22 +71,22 @@ class Ec2Source:
         """
         For an ``EC2Cluster``, and where machines have the private names of EC2.
         """
-        named = scene.victims and any(map(EC2_NAME.fullmatch, machine_match.names_around(scene)))
-        lost = machine_match.lost_with_their_machines(scene)
+        named = scene.victims and any(map(EC2_NAME.fullmatch, machine_match.known_machine_names(scene)))
+        lost = machine_match.scene_of_lost_machines(scene)
         return cls(lost) if lost and (named or scene.cluster_is("EC2Cluster")) else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
         What EC2 still knows of the instances, the reason of their end first.
         """
-        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
+        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _questions(self, deadline: Deadline) -> Iterator[Question]:
-        ec2 = client("ec2", region_of(self._scene), deadline)
-        found: list[Machine] = []
-        yield Question(
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
+        ec2 = aws_client("ec2", region_of(self._scene), deadline)
+        found: list[Ec2Instance] = []
+        yield ProviderQuery(
             what="ec2:DescribeInstances",
-            remedy=f"aws ec2 describe-instances --filters {self._typed_filter()}",
+            remedy=f"aws ec2 describe-instances --filters {self._filter_option()}",
             ask=lambda: self._instances(ec2, found),
         )
         for what, ask, command in (
@@ -87,7 +94,7 @@ class Ec2Source:
             ("DescribeInstanceStatus", status_checks, "describe-instance-status --instance-ids INSTANCE_ID"),
             ("GetConsoleOutput", consoles, "get-console-output --latest --instance-id INSTANCE_ID"),
         ):
-            yield Question(what=f"ec2:{what}", remedy=f"aws ec2 {command}", ask=partial(ask, ec2, found))
+            yield ProviderQuery(what=f"ec2:{what}", remedy=f"aws ec2 {command}", ask=partial(ask, ec2, found))
 
     def _filters(self) -> Iterator[dict[str, Any]]:
         """
@@ -97,17 +104,17 @@ class Ec2Source:
         if cluster and self._scene.cluster_is("EC2Cluster"):
             yield {"Name": "tag:Dask Cluster", "Values": [str(cluster)]}
             return
-        hosts = [_named(host) for host in machine_match.hosts_of(self._scene)]
+        hosts = [_instance_filter(host) for host in machine_match.victim_hosts(self._scene)]
         for key in ("instance-id", "private-ip-address"):
             if values := sorted({value for kind, value in hosts if kind == key}):
                 yield {"Name": key, "Values": values}
 
-    def _typed_filter(self) -> str:
+    def _filter_option(self) -> str:
         return " ".join(
             shlex.quote(f"Name={each['Name']},Values={','.join(each['Values'])}") for each in self._filters()
         )
 
-    def _instances(self, ec2: Any, found: list[Machine]) -> Iterator[Evidence]:
+    def _instances(self, ec2: Any, found: list[Ec2Instance]) -> Iterator[Evidence]:
         answers: list[Mapping[str, Any]] = []
         ahead_s = 0.0
         for each in self._filters():
@@ -115,44 +122,45 @@ class Ec2Source:
             ahead_s = clock_ahead_s(page)
             answers += [one for group in page.get("Reservations", ()) for one in group.get("Instances", ())]
         for victim in self._scene.victims:
-            machine = self._machine_of(victim, answers, ahead_s)
+            machine = self._find_instance(victim, answers, ahead_s)
             if machine is None:
-                yield _forgotten(victim)
+                yield _expired_gap(victim)
             else:
                 found.append(machine)
-                yield from _how_it_ended(machine, self._ends_with_its_worker())
+                yield from _end_evidence(machine, self._ends_with_its_worker())
         if not self._scene.victims:
-            found += self._never_up(answers)
-            yield from (chunk(each.answer, _KEYS, "describe-instances", each) for each in found)
+            found += self._failed_launches(answers)
+            yield from (instance_chunk(each.answer, _KEYS, "describe-instances", each) for each in found)
 
-    def _machine_of(
+    def _find_instance(
         self, victim: Victim, answers: Sequence[Mapping[str, Any]], ahead_s: float
-    ) -> Machine | None:
+    ) -> Ec2Instance | None:
         missed = machine_match.missed_at(self._scene, victim, provider_ahead_s=ahead_s)
         fitting_ones = [
             answer
             for answer in answers
-            if _is_of(answer, victim)
-            and machine_match.can_have_lived_there(
+            if _is_victims_instance(answer, victim)
+            and machine_match.may_be_workers_machine(
                 missed,
-                began=machine_match.moment(answer.get("LaunchTime")),
-                ended=None if answer["State"]["Name"] in RUNS else _changed(answer),
+                began=machine_match.to_timestamp(answer.get("LaunchTime")),
+                ended=None if answer["State"]["Name"] in LIVE_STATES else _state_changed_at(answer),
             )
         ]
         # Several networks may use the same private addresses.
         if len(fitting_ones) != 1:
             return None
-        return Machine(answer=fitting_ones[0], whose=victim.whose, missed=missed)
+        return Ec2Instance(answer=fitting_ones[0], identity=victim.identity, missed=missed)
 
-    def _never_up(self, answers: Sequence[Mapping[str, Any]]) -> list[Machine]:
+    def _failed_launches(self, answers: Sequence[Mapping[str, Any]]) -> list[Ec2Instance]:
         """
         Instances of this cluster that were to become workers lately.
         """
         since = self._scene.since or 0.0
         return [
-            Machine(answer=each, whose=Identity(name=_tag(each, "Name")))
+            Ec2Instance(answer=each, identity=Identity(name=_tag(each, "Name")))
             for each in answers
-            if _reason(each) in _NEVER_UP and (machine_match.moment(each.get("LaunchTime")) or since) >= since
+            if _state_reason(each) in _LAUNCH_FAILURES
+            and (machine_match.to_timestamp(each.get("LaunchTime")) or since) >= since
         ]
 
     def _ends_with_its_worker(self) -> bool:
@@ -162,7 +170,7 @@ class Ec2Source:
         return bool(getattr(self._scene.cluster, "auto_shutdown", False))
 
 
-def _named(host: str) -> tuple[str, str]:
+def _instance_filter(host: str) -> tuple[str, str]:
     """
     By which filter of ``DescribeInstances`` a host is found, and its value there.
     """
@@ -173,30 +181,30 @@ def _named(host: str) -> tuple[str, str]:
     return ("private-ip-address" if _IPV4.fullmatch(address) else "", address)
 
 
-def _is_of(answer: Mapping[str, Any], victim: Victim) -> bool:
+def _is_victims_instance(answer: Mapping[str, Any], victim: Victim) -> bool:
     """
     Whether an instance has the victim's name in its cluster, or its id or an address of it is the host.
     """
-    if victim.whose.name is not None and _tag(answer, "Dask Cluster"):
-        return _tag(answer, "Name") == victim.whose.name
+    if victim.identity.name is not None and _tag(answer, "Dask Cluster"):
+        return _tag(answer, "Name") == victim.identity.name
     own = {answer.get(key) for key in ("InstanceId", "PrivateIpAddress", "PublicIpAddress")}
-    return victim.whose.host is not None and _named(victim.whose.host)[1] in own
+    return victim.identity.host is not None and _instance_filter(victim.identity.host)[1] in own
 
 
 def _tag(answer: Mapping[str, Any], key: str) -> str | None:
     return next((str(each["Value"]) for each in answer.get("Tags", ()) if each["Key"] == key), None)
 
 
-def _reason(answer: Mapping[str, Any]) -> str:
+def _state_reason(answer: Mapping[str, Any]) -> str:
     return str(answer.get("StateReason", {}).get("Code", ""))
 
 
-def _changed(answer: Mapping[str, Any]) -> float | None:
-    return machine_match.moment_in(answer.get("StateTransitionReason"))
+def _state_changed_at(answer: Mapping[str, Any]) -> float | None:
+    return machine_match.timestamp_in(answer.get("StateTransitionReason"))
 
 
-def _forgotten(victim: Victim) -> Gap:
-    who = victim.whose.worker or victim.whose.name
+def _expired_gap(victim: Victim) -> Gap:
+    who = victim.identity.worker or victim.identity.name
     return Gap(
         source=Ec2Source.name,
         reason="expired",
@@ -207,16 +215,18 @@ def _forgotten(victim: Victim) -> Gap:
     )
 
 
-def _how_it_ended(machine: Machine, with_its_worker: bool) -> Iterator[Evidence]:  # noqa: FBT001
+def _end_evidence(machine: Ec2Instance, with_its_worker: bool) -> Iterator[Evidence]:  # noqa: FBT001
     """
     The state reason, unless the machine still runs or was stopped because its worker had died.
     """
-    reason = _reason(machine.answer)
+    reason = _state_reason(machine.answer)
     followed = (
         reason == "Client.InstanceInitiatedShutdown" and with_its_worker
-    ) or not machine_match.came_before(
-        machine.missed, _changed(machine.answer), notice_s=machine_match.NOTICE_S if "Spot" in reason else 0.0
+    ) or not machine_match.may_be_reason(
+        machine.missed,
+        _state_changed_at(machine.answer),
+        notice_s=machine_match.NOTICE_S if "Spot" in reason else 0.0,
     )
-    if machine.answer["State"]["Name"] not in RUNS and not followed:
-        yield chunk(machine.answer, _KEYS, "describe-instances", machine)
-    yield Looked(place="EC2 instance", whose=machine.whose)
+    if machine.answer["State"]["Name"] not in LIVE_STATES and not followed:
+        yield instance_chunk(machine.answer, _KEYS, "describe-instances", machine)
+    yield Inspected(place="EC2 instance", identity=machine.identity)

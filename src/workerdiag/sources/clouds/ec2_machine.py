@@ -14,18 +14,18 @@ from workerdiag.sources import machine_match
 from workerdiag.sources.clouds import console
 
 #: States of an instance that has not ended.
-RUNS = ("pending", "running")
+LIVE_STATES = ("pending", "running")
 _REQUEST_KEYS = ("SpotInstanceRequestId", "InstanceId", "State", "Status", "Fault")
 
 
 @frozen(kw_only=True)
-class Machine:
+class Ec2Instance:
     """
     An instance and the worker that lived there; no worker: of this cluster, never arrived.
     """
 
     answer: Mapping[str, Any]
-    whose: Identity
+    identity: Identity
     missed: float | None = None
 
     @property
@@ -36,46 +36,46 @@ class Machine:
         return str(self.answer["InstanceId"])
 
 
-def spot_requests(ec2: Any, found: Sequence[Machine]) -> Iterator[Evidence]:
+def spot_requests(ec2: Any, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     """
     The status of the requests by which machines were had, where they were taken back about then.
     """
-    asked = {str(each.answer.get("SpotInstanceRequestId") or ""): each for each in found}
-    asked.pop("", None)
-    if not asked:
+    by_request = {str(each.answer.get("SpotInstanceRequestId") or ""): each for each in found}
+    by_request.pop("", None)
+    if not by_request:
         return
-    answer = ec2.describe_spot_instance_requests(SpotInstanceRequestIds=sorted(asked))
+    answer = ec2.describe_spot_instance_requests(SpotInstanceRequestIds=sorted(by_request))
     for request in answer.get("SpotInstanceRequests", ()):
-        machine = asked[request["SpotInstanceRequestId"]]
-        when = machine_match.moment(request.get("Status", {}).get("UpdateTime"))
+        machine = by_request[request["SpotInstanceRequestId"]]
+        when = machine_match.to_timestamp(request.get("Status", {}).get("UpdateTime"))
         lives = request.get("State") == "active" and request.get("Status", {}).get("Code") == "fulfilled"
-        if not lives and machine_match.came_before(machine.missed, when, notice_s=machine_match.NOTICE_S):
-            yield chunk(request, _REQUEST_KEYS, "describe-spot-instance-requests", machine)
+        if not lives and machine_match.may_be_reason(machine.missed, when, notice_s=machine_match.NOTICE_S):
+            yield instance_chunk(request, _REQUEST_KEYS, "describe-spot-instance-requests", machine)
 
 
-def status_checks(ec2: Any, found: Sequence[Machine]) -> Iterator[Evidence]:
+def status_checks(ec2: Any, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     """
     Scheduled events that were due, and failed checks of the hosts below, of machines that still are.
     """
     if not found:
         return
-    asked = {each.id: each for each in found}
-    answer = ec2.describe_instance_status(InstanceIds=sorted(asked), IncludeAllInstances=True)
+    by_id = {each.id: each for each in found}
+    answer = ec2.describe_instance_status(InstanceIds=sorted(by_id), IncludeAllInstances=True)
     for status in answer.get("InstanceStatuses", ()):
-        machine = asked[status["InstanceId"]]
-        begun = [each for each in status.get("Events", ()) if _had_begun(each, machine.missed)]
+        machine = by_id[status["InstanceId"]]
+        begun = [each for each in status.get("Events", ()) if _was_due(each, machine.missed)]
         failed = _failed_check(status.get("SystemStatus", {}), machine.missed)
-        told = {**status, "Events": begun, "SystemStatus": failed}
+        relevant = {**status, "Events": begun, "SystemStatus": failed}
         if begun or failed:
             keys = ("InstanceId", "Events", "SystemStatus", "InstanceState")
-            yield chunk(told, keys, "describe-instance-status", machine)
+            yield instance_chunk(relevant, keys, "describe-instance-status", machine)
 
 
-def _had_begun(event: Mapping[str, Any], missed: float | None) -> bool:
+def _was_due(event: Mapping[str, Any], missed: float | None) -> bool:
     """
     Whether a scheduled event was due when the worker was missed, and not over long before.
     """
-    begins, ends = (machine_match.moment(event.get(key)) for key in ("NotBefore", "NotAfter"))
+    begins, ends = (machine_match.to_timestamp(event.get(key)) for key in ("NotBefore", "NotAfter"))
     if missed is None or begins is None:
         return False
     return begins <= missed + machine_match.SKEW_S and (
@@ -87,34 +87,39 @@ def _failed_check(status: Mapping[str, Any], missed: float | None) -> Mapping[st
     """
     The check of the machine below the instance, if it had failed by then.
     """
-    since = [machine_match.moment(each.get("ImpairedSince")) for each in status.get("Details", ())]
+    since = [machine_match.to_timestamp(each.get("ImpairedSince")) for each in status.get("Details", ())]
     failed = status.get("Status") == "impaired" and any(
-        machine_match.came_before(missed, each) for each in since if each
+        machine_match.may_be_reason(missed, each) for each in since if each
     )
     return status if failed else {}
 
 
-def consoles(ec2: Any, found: Sequence[Machine]) -> Iterator[Evidence]:
+def consoles(ec2: Any, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     """
     What the kernels wrote around the deaths; EC2 keeps it for an hour after the instance.
     """
     for machine in found:
         answer = ec2.get_console_output(InstanceId=machine.id)
         text = str(answer.get("Output", ""))
-        started = machine_match.moment(machine.answer.get("LaunchTime"))
-        if lines := console.around(text, started=started, missed=machine.missed):
+        started = machine_match.to_timestamp(machine.answer.get("LaunchTime"))
+        if lines := console.console_excerpt(text, started=started, missed=machine.missed):
             origin = f"aws ec2 get-console-output --instance-id {machine.id}"
             yield LogChunk(
-                origin=origin, data=lines, stream="kernel", whose=machine_match.without_pid(machine.whose)
+                origin=origin,
+                data=lines,
+                stream="kernel",
+                identity=machine_match.without_pid(machine.identity),
             )
 
 
-def chunk(record: Mapping[str, Any], keys: Iterable[str], command: str, machine: Machine) -> LogChunk:
+def instance_chunk(
+    record: Mapping[str, Any], keys: Iterable[str], command: str, machine: Ec2Instance
+) -> LogChunk:
     """
     Some *keys* of an answer, as ``aws ec2`` prints them.
     """
     return LogChunk(
         origin=f"aws ec2 {command} ({machine.id})",
-        data=machine_match.as_json(machine_match.picked(record, *keys)),
-        whose=machine.whose,
+        data=machine_match.provider_json(machine_match.pick_keys(record, *keys)),
+        identity=machine.identity,
     )

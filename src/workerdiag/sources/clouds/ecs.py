@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
+from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.clouds.aws import client, clock_ahead_s, region_of
+from workerdiag.sources.clouds.aws import aws_client, clock_ahead_s, region_of
 from workerdiag.sources.container_exit import container_exit
-from workerdiag.sources.provider import Deadline, Question, answers_to
+from workerdiag.sources.provider import Deadline, ProviderQuery, query_provider
 
 #: Of the answer to ``DescribeTasks`` (ECS API reference, version 2014-11-13).
 _TASK_KEYS = (
@@ -35,7 +35,7 @@ _TASK_KEYS = (
 _CONTAINER_KEYS = ("name", "lastStatus", "exitCode", "reason", "memory")
 #: ``ListTasks`` and ``DescribeTasks`` take so many at once.
 _PAGE = 100
-_MOST_PAGES = 5
+_MAX_PAGES = 5
 #: The container that dask-cloudprovider gives workers (aws/ecs.py, 2025.9.0).
 _CONTAINER = "dask-worker"
 
@@ -62,18 +62,18 @@ class EcsSource:
         For an ``ECSCluster`` or ``FargateCluster`` that has started.
         """
         known = scene.cluster_is("ECSCluster") and getattr(scene.cluster, "cluster_arn", None)
-        lost = machine_match.lost_with_their_machines(scene)
+        lost = machine_match.scene_of_lost_machines(scene)
         return cls(lost) if lost and known else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
         What ECS still knows of the tasks that stopped.
         """
-        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
+        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _questions(self, deadline: Deadline) -> Iterator[Question]:
-        ecs = client("ecs", region_of(self._scene), deadline)
-        yield Question(
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
+        ecs = aws_client("ecs", region_of(self._scene), deadline)
+        yield ProviderQuery(
             what="ecs:ListTasks, ecs:DescribeTasks",
             remedy=f"aws ecs list-tasks --desired-status STOPPED --cluster {shlex.quote(self._arn)}; "
             f"aws ecs describe-tasks --cluster {shlex.quote(self._arn)} --tasks TASK",
@@ -85,35 +85,35 @@ class EcsSource:
         return str(self._scene.cluster.cluster_arn)
 
     def _tasks(self, ecs: Any) -> Iterator[Evidence]:
-        stopped, ahead_s = _stopped(ecs, self._arn)
+        stopped, ahead_s = _stopped_tasks(ecs, self._arn)
         if not self._scene.victims:
             yield from self._never_started(stopped)
         for victim in self._scene.victims:
             missed = machine_match.missed_at(self._scene, victim, provider_ahead_s=ahead_s)
-            task = next((each for each in stopped if self._is_of(each, victim, missed)), None)
+            task = next((each for each in stopped if self._is_victims_task(each, victim, missed)), None)
             if task is None:
-                yield self._unknown(victim)
+                yield self._expired_gap(victim)
             else:
-                yield from _told(task, victim.whose, missed)
+                yield from _task_evidence(task, victim.identity, missed)
 
-    def _is_of(self, task: Mapping[str, Any], victim: Victim, missed: float | None) -> bool:
+    def _is_victims_task(self, task: Mapping[str, Any], victim: Victim, missed: float | None) -> bool:
         """
         Whether a task had the victim's address, else its name and the definition of its cluster.
         """
-        began = machine_match.moment(task.get("startedAt") or task.get("createdAt"))
-        ended = machine_match.moment(task.get("stoppedAt"))
-        if not machine_match.can_have_lived_there(missed, began=began, ended=ended):
+        began = machine_match.to_timestamp(task.get("startedAt") or task.get("createdAt"))
+        ended = machine_match.to_timestamp(task.get("stoppedAt"))
+        if not machine_match.may_be_workers_machine(missed, began=began, ended=ended):
             return False
-        addresses = _addresses(task)
-        if addresses and victim.whose.host is not None:
-            return victim.whose.host in addresses
+        addresses = _task_addresses(task)
+        if addresses and victim.identity.host is not None:
+            return victim.identity.host in addresses
         definition = getattr(self._scene.cluster, "worker_task_definition_arn", None)
-        name = victim.whose.name
+        name = victim.identity.name
         return (
             definition is not None
             and task.get("taskDefinitionArn") == definition
             and name is not None
-            and name == _name(task)
+            and name == _worker_name(task)
         )
 
     def _never_started(self, stopped: Sequence[Mapping[str, Any]]) -> Iterator[Evidence]:
@@ -124,33 +124,33 @@ class EcsSource:
         definitions = {getattr(self._scene.cluster, name, None) for name in names} - {None}
         since = self._scene.since or 0.0
         for task in stopped:
-            lately = (machine_match.moment(task.get("stoppedAt")) or since) >= since
+            lately = (machine_match.to_timestamp(task.get("stoppedAt")) or since) >= since
             if (
                 task.get("taskDefinitionArn") in definitions
                 and task.get("stopCode") == "TaskFailedToStart"
                 and lately
             ):
-                yield _chunk(task, Identity(container=_id(task)))
+                yield _task_chunk(task, Identity(container=_task_id(task)))
 
-    def _unknown(self, victim: Victim) -> Gap:
+    def _expired_gap(self, victim: Victim) -> Gap:
         return Gap(
             source=self.name,
             reason="expired",
             detail=f"no stopped task of {self._arn} had the address or name of "
-            f"{victim.whose.worker or victim.whose.name}; ECS keeps them for an hour",
+            f"{victim.identity.worker or victim.identity.name}; ECS keeps them for an hour",
             remedy="aws logs filter-log-events --log-group-name dask-ecs "
-            f"--filter-pattern '\"{victim.whose.worker or victim.whose.name}\"'",
+            f"--filter-pattern '\"{victim.identity.worker or victim.identity.name}\"'",
         )
 
 
-def _stopped(ecs: Any, cluster: str) -> tuple[list[Mapping[str, Any]], float]:
+def _stopped_tasks(ecs: Any, cluster: str) -> tuple[list[Mapping[str, Any]], float]:
     """
     The tasks that stopped within the last hour, or are to stop, and how far the clock there is ahead.
     """
     tasks: list[Mapping[str, Any]] = []
     ahead_s = 0.0
     more: dict[str, str] = {}
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         listed = ecs.list_tasks(cluster=cluster, desiredStatus="STOPPED", maxResults=_PAGE, **more)
         ahead_s = clock_ahead_s(listed)
         if listed.get("taskArns"):
@@ -161,26 +161,26 @@ def _stopped(ecs: Any, cluster: str) -> tuple[list[Mapping[str, Any]], float]:
     return tasks, ahead_s
 
 
-def _told(task: Mapping[str, Any], whose: Identity, missed: float | None) -> Iterator[Evidence]:
+def _task_evidence(task: Mapping[str, Any], identity: Identity, missed: float | None) -> Iterator[Evidence]:
     """
     Why the task stopped, unless the cluster object stopped it because its worker was lost.
 
     It is told of the container, not of the worker's process, which may be another than its first.
     """
-    whose = machine_match.without_pid(whose.joined(Identity(container=_id(task))))
-    stopping = machine_match.moment(task.get("stoppingAt") or task.get("stoppedAt"))
+    identity = machine_match.without_pid(identity.merged_with(Identity(container=_task_id(task))))
+    stopping = machine_match.to_timestamp(task.get("stoppingAt") or task.get("stoppedAt"))
     notice_s = machine_match.NOTICE_S if task.get("stopCode") == "SpotInterruption" else 0.0
     asked_for = task.get("stopCode") in ("UserInitiated", "ServiceSchedulerInitiated", "SpotInterruption")
-    if asked_for and not machine_match.came_before(missed, stopping, notice_s=notice_s):
-        yield Looked(place="ECS task", whose=whose)
+    if asked_for and not machine_match.may_be_reason(missed, stopping, notice_s=notice_s):
+        yield Inspected(place="ECS task", identity=identity)
         return
-    yield _chunk(task, whose)
+    yield _task_chunk(task, identity)
     container = _worker_container(task.get("containers", ()))
     code = container.get("exitCode") if container else None
     if isinstance(code, int) and code > 0:
-        when = machine_match.moment(task.get("stoppedAt"))
-        yield container_exit(code, whose=whose, when=when, said_by="ECS")
-    yield Looked(place="ECS task", whose=whose)
+        when = machine_match.to_timestamp(task.get("stoppedAt"))
+        yield container_exit(code, identity=identity, when=when, reporter="ECS")
+    yield Inspected(place="ECS task", identity=identity)
 
 
 def _worker_container(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -193,7 +193,7 @@ def _worker_container(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, A
     return None
 
 
-def _addresses(task: Mapping[str, Any]) -> set[str]:
+def _task_addresses(task: Mapping[str, Any]) -> set[str]:
     """
     Private addresses of a task, which it keeps in the answer after it has stopped.
     """
@@ -203,7 +203,7 @@ def _addresses(task: Mapping[str, Any]) -> set[str]:
     return found | {str(each["privateIpv4Address"]) for each in interfaces if each.get("privateIpv4Address")}
 
 
-def _name(task: Mapping[str, Any]) -> str | None:
+def _worker_name(task: Mapping[str, Any]) -> str | None:
     """
     The name that the worker was given on its command line (``--name``).
     """
@@ -214,13 +214,17 @@ def _name(task: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _id(task: Mapping[str, Any]) -> str:
+def _task_id(task: Mapping[str, Any]) -> str:
     return str(task["taskArn"]).rpartition("/")[2]
 
 
-def _chunk(task: Mapping[str, Any], whose: Identity) -> LogChunk:
-    told = machine_match.picked(task, *_TASK_KEYS)
-    told["containers"] = [machine_match.picked(each, *_CONTAINER_KEYS) for each in task.get("containers", ())]
+def _task_chunk(task: Mapping[str, Any], identity: Identity) -> LogChunk:
+    description = machine_match.pick_keys(task, *_TASK_KEYS)
+    description["containers"] = [
+        machine_match.pick_keys(each, *_CONTAINER_KEYS) for each in task.get("containers", ())
+    ]
     return LogChunk(
-        origin=f"aws ecs describe-tasks ({_id(task)})", data=machine_match.as_json(told), whose=whose
+        origin=f"aws ecs describe-tasks ({_task_id(task)})",
+        data=machine_match.provider_json(description),
+        identity=identity,
     )

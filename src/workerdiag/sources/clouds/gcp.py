@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Evidence, Identity, LogChunk, Looked
+from workerdiag.model.evidence import Evidence, Identity, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
 from workerdiag.sources.clouds import console
-from workerdiag.sources.provider import Deadline, Question, answers_to, needed
+from workerdiag.sources.provider import Deadline, ProviderQuery, import_sdk, query_provider
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
 _INTERNAL = re.compile(
@@ -42,11 +42,11 @@ _BY_THE_GUEST = "compute.instances.guestTerminate"
 #: A failed host is noted down only after the provider has noticed.
 _LATE_S = {"compute.instances.hostError": 600.0, "compute.instances.automaticRestart": 600.0}
 #: Operations are listed on one page of so many.
-_MOST_OPERATIONS = 200
+_MAX_OPERATIONS = 200
 
 
 @frozen
-class _Project:
+class _GcpProject:
     name: str
     #: None: of all zones.
     zone: str | None
@@ -79,29 +79,29 @@ class GcpSource:
         """
         For a ``GCPCluster``, and where hosts have internal names of Compute Engine.
         """
-        lost = machine_match.lost_with_their_machines(scene)
+        lost = machine_match.scene_of_lost_machines(scene)
         return cls(lost) if lost and _project_of(lost) is not None else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
         What was done to the instances, then what their kernels wrote around the deaths.
         """
-        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
+        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _questions(self, deadline: Deadline) -> Iterator[Question]:
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         project = _project_of(self._scene)
         assert project is not None  # `of` has looked
-        compute = needed("google.cloud.compute_v1")
+        compute = import_sdk("google.cloud.compute_v1")
         where = shlex.join(
             [f"--project={project.name}", *([f"--zones={project.zone}"] if project.zone else [])]
         )
-        yield Question(
+        yield ProviderQuery(
             what="compute.zoneOperations.list",
             remedy=f"gcloud compute operations list {where} --filter='targetLink~instances/'",
             ask=lambda: self._operations(compute, project, deadline),
         )
         if project.zone:
-            yield Question(
+            yield ProviderQuery(
                 what="compute.instances.getSerialPortOutput",
                 remedy="gcloud compute instances get-serial-port-output INSTANCE "
                 f"--zone={shlex.quote(project.zone)}",
@@ -111,74 +111,76 @@ class GcpSource:
     def _client_options(self) -> dict[str, Any]:
         return {"client_options": {"api_endpoint": self._endpoint}} if self._endpoint else {}
 
-    def _names(self) -> dict[str, Victim]:
+    def _victims_by_instance(self) -> dict[str, Victim]:
         """
         Names of instances, each with the worker that lived there.
         """
         names: dict[str, Victim] = {}
         for victim in self._scene.victims:
-            name, internal = victim.whose.name or "", _INTERNAL.fullmatch(victim.whose.host or "")
+            name, internal = victim.identity.name or "", _INTERNAL.fullmatch(victim.identity.host or "")
             if self._scene.cluster_is("GCPCluster") and _NAME.fullmatch(name):
                 names.setdefault(name, victim)
             elif internal:
                 names.setdefault(internal["name"], victim)
         return names
 
-    def _operations(self, compute: Any, project: _Project, deadline: Deadline) -> Iterator[Evidence]:
-        names = self._names()
+    def _operations(self, compute: Any, project: _GcpProject, deadline: Deadline) -> Iterator[Evidence]:
+        names = self._victims_by_instance()
         prefix = f"dask-{getattr(self._scene.cluster, 'uuid', None)}-"
         wanted = "|".join(sorted(names)) if names else f"{prefix}.*"
         if not names and (self._scene.victims or not self._scene.cluster_is("GCPCluster")):
             return
-        params = {"filter": f'targetLink eq ".*/instances/({wanted})"', "max_results": _MOST_OPERATIONS}
-        for operation in _listed(compute, project, params, _once(deadline), self._client_options()):
+        params = {"filter": f'targetLink eq ".*/instances/({wanted})"', "max_results": _MAX_OPERATIONS}
+        for operation in _list_operations(
+            compute, project, params, _request_options(deadline), self._client_options()
+        ):
             target = str(operation.target_link).rpartition("/instances/")[2]
             victim = names.get(target)
             if victim is None:
-                yield from self._failed(operation, target)
-            elif self._matters(operation, victim):
-                yield _chunk(operation, victim.whose)
+                yield from self._failed_creation(operation, target)
+            elif self._may_explain_loss(operation, victim):
+                yield _operation_chunk(operation, victim.identity)
         for victim in names.values():
-            yield Looked(place="Compute Engine operations", whose=victim.whose)
+            yield Inspected(place="Compute Engine operations", identity=victim.identity)
 
-    def _matters(self, operation: Any, victim: Victim) -> bool:
+    def _may_explain_loss(self, operation: Any, victim: Victim) -> bool:
         """
         Whether it is why the worker went, and not what followed.
         """
         kind = str(operation.operation_type)
         follows = kind == _BY_THE_GUEST and bool(getattr(self._scene.cluster, "auto_shutdown", False))
-        happened = machine_match.moment(operation.insert_time or operation.start_time)
+        happened = machine_match.to_timestamp(operation.insert_time or operation.start_time)
         missed = machine_match.missed_at(self._scene, victim)
-        in_time = machine_match.came_before(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
+        in_time = machine_match.may_be_reason(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
         return kind in _ENDING and in_time and not follows
 
-    def _failed(self, operation: Any, target: str) -> Iterator[LogChunk]:
+    def _failed_creation(self, operation: Any, target: str) -> Iterator[LogChunk]:
         """
         An instance of this cluster that could not be made lately.
         """
-        when = machine_match.moment(operation.insert_time)
+        when = machine_match.to_timestamp(operation.insert_time)
         lately = when is None or when >= (self._scene.since or 0.0)
         if operation.error.errors and lately and not self._scene.victims:
-            yield _chunk(operation, Identity(name=target))
+            yield _operation_chunk(operation, Identity(name=target))
 
-    def _consoles(self, compute: Any, project: _Project, deadline: Deadline) -> Iterator[Evidence]:
-        names = self._names()
+    def _consoles(self, compute: Any, project: _GcpProject, deadline: Deadline) -> Iterator[Evidence]:
+        names = self._victims_by_instance()
         if not names:
             return
         instances = compute.InstancesClient(transport="rest", **self._client_options())
         for name, victim in names.items():
             which = {"project": project.name, "zone": project.zone, "instance": name}
-            machine = instances.get(**which, **_once(deadline))
-            started = machine_match.moment(machine.last_start_timestamp)
-            output = instances.get_serial_port_output(**which, **_once(deadline))
+            machine = instances.get(**which, **_request_options(deadline))
+            started = machine_match.to_timestamp(machine.last_start_timestamp)
+            output = instances.get_serial_port_output(**which, **_request_options(deadline))
             missed = machine_match.missed_at(self._scene, victim)
-            if lines := console.around(output.contents, started=started, missed=missed):
+            if lines := console.console_excerpt(output.contents, started=started, missed=missed):
                 origin = f"gcloud compute instances get-serial-port-output {name}"
-                whose = machine_match.without_pid(victim.whose)
-                yield LogChunk(origin=origin, data=lines, stream="kernel", whose=whose)
+                identity = machine_match.without_pid(victim.identity)
+                yield LogChunk(origin=origin, data=lines, stream="kernel", identity=identity)
 
 
-def _project_of(scene: Scene) -> _Project | None:
+def _project_of(scene: Scene) -> _GcpProject | None:
     """
     Project and zone of the cluster object, else of the hosts' names.
     """
@@ -187,23 +189,23 @@ def _project_of(scene: Scene) -> _Project | None:
         config = getattr(scene.cluster, "config", None) or {}
         project = options.get("projectid") or config.get("projectid")
         zone = options.get("zone") or config.get("zone")
-        return _Project(str(project), str(zone) if zone else None) if project else None
-    for host in machine_match.hosts_of(scene):
+        return _GcpProject(str(project), str(zone) if zone else None) if project else None
+    for host in machine_match.victim_hosts(scene):
         name = _INTERNAL.fullmatch(host)
         if name:
-            return _Project(name["project"], name["zone"])
+            return _GcpProject(name["project"], name["zone"])
     return None
 
 
-def _once(deadline: Deadline) -> dict[str, Any]:
+def _request_options(deadline: Deadline) -> dict[str, Any]:
     """
     Of a call: that it is not tried again, and gives up in time.
     """
     return {"retry": None, "timeout": deadline.request_s()}
 
 
-def _listed(
-    compute: Any, project: _Project, params: dict[str, Any], once: dict[str, Any], options: dict[str, Any]
+def _list_operations(
+    compute: Any, project: _GcpProject, params: dict[str, Any], once: dict[str, Any], options: dict[str, Any]
 ) -> Sequence[Any]:
     """
     The first page of the operations that fit, the latest first.
@@ -222,12 +224,12 @@ def _listed(
     return sorted(found, key=lambda each: str(each.insert_time), reverse=True)
 
 
-def _chunk(operation: Any, whose: Identity) -> LogChunk:
+def _operation_chunk(operation: Any, identity: Identity) -> LogChunk:
     """
     An operation as ``gcloud compute operations describe`` prints it, without who is charged for it.
     """
     error = "; ".join(f"{each.code}: {each.message}" for each in operation.error.errors)
-    told = {
+    fields = {
         "endTime": operation.end_time,
         "error": error,
         "insertTime": operation.insert_time,
@@ -240,7 +242,7 @@ def _chunk(operation: Any, whose: Identity) -> LogChunk:
         "targetLink": operation.target_link,
         "user": operation.user,
     }
-    text = "".join(f"{key}: {value}\n" for key, value in told.items() if value)
+    text = "".join(f"{key}: {value}\n" for key, value in fields.items() if value)
     return LogChunk(
-        origin=f"gcloud compute operations describe {operation.name}", data=text.encode(), whose=whose
+        origin=f"gcloud compute operations describe {operation.name}", data=text.encode(), identity=identity
     )

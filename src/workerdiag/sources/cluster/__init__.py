@@ -9,8 +9,8 @@ from typing import Any
 
 from workerdiag.model.evidence import Evidence, Identity
 from workerdiag.sources.cluster.asker import Asker
-from workerdiag.sources.cluster.queries import answered
-from workerdiag.sources.cluster.session import Interview
+from workerdiag.sources.cluster.queries import answer_in_time
+from workerdiag.sources.cluster.session import ClusterSession
 
 #: Topics of events that tell of deaths, where nobody says which are wanted.
 TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
@@ -48,38 +48,40 @@ class ClusterSource:
         self._gave_up = gave_up
         self._asker = Asker(client)
 
-    def again(self) -> ClusterSource:
+    def next_round(self) -> ClusterSource:
         """
         The same source, that knows what this one was told so far and asks only for the rest.
         """
         source = ClusterSource(self._client, about=self._about, topics=self._topics, gave_up=self._gave_up)
-        source._asker = self._asker.again()
+        source._asker = self._asker.next_round()
         return source
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
         What the cluster remembers, within *budget_s* seconds; a gap from within the client's own event loop.
         """
-        interview = self._interview(budget_s)
+        session = self._new_session(budget_s)
         try:
-            if interview.can_begin() and not interview.would_block():
-                self._client.sync(interview.ask_all, callback_timeout=budget_s)
+            if session.can_begin() and not session.would_block():
+                self._client.sync(session.ask_all, callback_timeout=budget_s)
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
-            self._asker.break_off(problem)
-        yield from interview.told()
+            self._asker.abort(problem)
+        yield from session.evidence()
 
     async def collect_async(self, *, budget_s: float) -> list[Evidence]:
         """
         The same, from within the client's event loop.
         """
-        interview = self._interview(budget_s)
+        session = self._new_session(budget_s)
         try:
-            if interview.can_begin():
-                await answered(interview.ask_all, within_s=budget_s)
+            if session.can_begin():
+                await answer_in_time(session.ask_all, within_s=budget_s)
         except Exception as problem:  # noqa: BLE001  as above
-            self._asker.break_off(problem)
-        return interview.told()
+            self._asker.abort(problem)
+        return session.evidence()
 
-    def _interview(self, budget_s: float) -> Interview:
-        self._asker.begin(budget_s)
-        return Interview(self._client, self._about, self._asker, topics=self._topics, gave_up=self._gave_up)
+    def _new_session(self, budget_s: float) -> ClusterSession:
+        self._asker.begin_round(budget_s)
+        return ClusterSession(
+            self._client, self._about, self._asker, topics=self._topics, gave_up=self._gave_up
+        )

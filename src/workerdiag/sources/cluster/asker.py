@@ -16,7 +16,7 @@ _SHARE = 0.8
 #: While the client is not connected an answer is unlikely.
 _SHARE_UNCONNECTED = 0.2
 #: Of the budget, so much is for asking; the rest for ending in time.
-_ASKING = 0.9
+_ASKING_SHARE = 0.9
 
 
 class Asker:
@@ -33,22 +33,22 @@ class Asker:
         self._answered = dict(answered or {})
         self._deadline = time.monotonic()
         #: Whether the scheduler answers, as far as is known.
-        self.answers = True
+        self.is_responsive = True
         #: What this round did not get, and why.
         self.gaps: list[Gap] = []
 
-    def again(self) -> Asker:
+    def next_round(self) -> Asker:
         """
         One for the next round.
         """
         return Asker(self._client, self._answered)
 
-    def begin(self, budget_s: float) -> None:
+    def begin_round(self, budget_s: float) -> None:
         """
         A new round, of so many seconds.
         """
-        self._deadline = time.monotonic() + budget_s * _ASKING
-        self.answers = True
+        self._deadline = time.monotonic() + budget_s * _ASKING_SHARE
+        self.is_responsive = True
         self.gaps = []
 
     async def ask(self, what: str, call: Callable[[], Awaitable[Any]], *, place: str) -> Any:
@@ -62,24 +62,26 @@ class Asker:
         """
         if what in self._answered:
             return self._answered[what]
-        if not self.answers:
+        if not self.is_responsive:
             return None
         try:
-            answer = await queries.answered(call, within_s=self.share_s())
+            answer = await queries.answer_in_time(call, within_s=self.request_timeout_s())
         except Exception as problem:  # noqa: BLE001  the scheduler passes on whatever its handlers raise
             status = self.status()
-            self.answers = status == "running" and not isinstance(problem, OSError)  # a TimeoutError is one
-            silent = "" if self.answers else "scheduler: "
-            self.gaps.append(queries.gap(f"{silent}{place}", problem, status=status))
+            self.is_responsive = status == "running" and not isinstance(
+                problem, OSError
+            )  # a TimeoutError is one
+            silent = "" if self.is_responsive else "scheduler: "
+            self.gaps.append(queries.query_gap(f"{silent}{place}", problem, status=status))
             return None
         self._answered[what] = answer
         return answer
 
-    def note(self, problem: BaseException, *, place: str) -> None:
+    def note_failure(self, problem: BaseException, *, place: str) -> None:
         """
         Take down that a question of another kind failed.
         """
-        self.gaps.append(queries.gap(place, problem))
+        self.gaps.append(queries.query_gap(place, problem))
 
     def gap(self, source: str, reason: str, detail: str, remedy: str) -> None:
         """
@@ -87,14 +89,14 @@ class Asker:
         """
         self.gaps.append(Gap(source=source, reason=reason, detail=detail, remedy=remedy))
 
-    def break_off(self, problem: Exception) -> None:
+    def abort(self, problem: Exception) -> None:
         """
         The round could not be brought to its end.
         """
-        self.answers = False
-        self.gaps.append(queries.gap("scheduler", problem, status=self.status()))
+        self.is_responsive = False
+        self.gaps.append(queries.query_gap("scheduler", problem, status=self.status()))
 
-    def share_s(self) -> float:
+    def request_timeout_s(self) -> float:
         """
         Seconds that one question may take now.
         """

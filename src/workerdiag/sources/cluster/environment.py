@@ -28,34 +28,34 @@ SETTINGS = (
 )
 #: Packages that a scheduler may lack, or have otherwise, without harm (``versions.py``).
 _NOT_OF_SCHEDULERS = {"numpy", "pandas"}
-_MOST_NAMES = 40
-_MOST_CHARS = 100
+_MAX_NAMES = 40
+_MAX_CHARS = 100
 
 
-def of_versions(reply: Mapping[str, Any], address: object) -> Iterator[Event]:
+def version_events(reply: Mapping[str, Any], address: object) -> Iterator[Event]:
     """
     The versions of a scheduler, as ``Scheduler.versions`` tells them.
     """
-    packages = _texts(reply.get("packages"))
+    packages = _package_versions(reply.get("packages"))
     if packages:
         yield Event(topic="versions", fields={"of": "scheduler", "address": str(address), **packages})
 
 
-def of_settings(inside: Mapping[str, Any], address: object) -> Iterator[Event]:
+def setting_events(snapshot: Mapping[str, Any], address: object) -> Iterator[Event]:
     """
     The settings that a look inside the scheduler found; times are in seconds where it uses them as such.
     """
-    said = inside.get("settings")
+    settings = snapshot.get("settings")
     known = {
         name: each
-        for name, each in (said.items() if isinstance(said, Mapping) else ())
+        for name, each in (settings.items() if isinstance(settings, Mapping) else ())
         if name in SETTINGS and isinstance(each, str | int | float | bool)
     }
     if known:
         yield Event(topic="configuration", fields={"of": "scheduler", "address": str(address), **known})
 
 
-def of_cluster(client: Any) -> Iterator[Event]:
+def cluster_object_events(client: Any) -> Iterator[Event]:
     """
     What the cluster object of this process says of itself, where there is one.
     """
@@ -71,21 +71,23 @@ def of_cluster(client: Any) -> Iterator[Event]:
     yield Event(topic="cluster", fields=fields)
 
 
-def with_versions(inside: Mapping[str, Any], of_workers: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def with_worker_versions(
+    snapshot: Mapping[str, Any], of_workers: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
     """
-    What a look *inside* brought; without one, the versions that workers told, and our own as the client's.
+    What a look *snapshot* brought; without one, the versions that workers told, and our own as the client's.
     """
-    if inside:
-        return inside
+    if snapshot:
+        return snapshot
     from distributed.versions import get_versions
 
-    said = (of_workers or {}).values()
-    workers = [(1, each.get("packages")) for each in said if isinstance(each, Mapping)]
+    replies = (of_workers or {}).values()
+    workers = [(1, each.get("packages")) for each in replies if isinstance(each, Mapping)]
     return {"worker_versions": workers, "client_versions": [(1, get_versions()["packages"])]}
 
 
-def of_differing(
-    reply: Mapping[str, Any], inside: Mapping[str, Any], *, in_trouble: bool = False
+def version_conflict_events(
+    reply: Mapping[str, Any], snapshot: Mapping[str, Any], *, in_trouble: bool = False
 ) -> Iterator[Event]:
     """
     One event if versions differ between scheduler, workers and clients, with who has which.
@@ -94,17 +96,22 @@ def of_differing(
 
     Args:
         reply: As for `of_versions`.
-        inside: Has ``worker_versions`` and ``client_versions``: how many have which packages.
+        snapshot: Has ``worker_versions`` and ``client_versions``: how many have which packages.
         in_trouble: Whether something is wrong in this cluster: many live well with such differences.
     """
-    told = [("scheduler", 1, _texts(reply.get("packages")))]
+    packages_by_role = [("scheduler", 1, _package_versions(reply.get("packages")))]
     for who in ("client", "worker"):
-        told += [(who, count, _texts(packages)) for count, packages in _kinds(inside.get(f"{who}_versions"))]
-    told = [each for each in told if each[2]]
-    names = sorted({name for _, _, packages in told for name in packages})
-    differing = {name: said for name in names if (said := _differing(name, told))}
+        packages_by_role += [
+            (who, count, _package_versions(packages))
+            for count, packages in _counted_packages(snapshot.get(f"{who}_versions"))
+        ]
+    packages_by_role = [each for each in packages_by_role if each[2]]
+    names = sorted({name for _, _, packages in packages_by_role for name in packages})
+    differing = {
+        name: described for name in names if (described := _describe_versions(name, packages_by_role))
+    }
     if differing:
-        apart = _months_apart([each[2].get("distributed", "") for each in told])
+        apart = _months_apart([each[2].get("distributed", "") for each in packages_by_role])
         fields: dict[str, str | int] = {"of": "differing", "packages": ", ".join(differing), **differing}
         yield Event(topic="versions", fields=fields | {"in_trouble": in_trouble, "months_apart": apart})
 
@@ -118,35 +125,35 @@ def _months_apart(releases: Iterable[str]) -> int:
     return max(months) - min(months) if months else 0
 
 
-def _differing(name: str, told: Iterable[tuple[str, int, Mapping[str, str]]]) -> str:
+def _describe_versions(name: str, packages_by_role: Iterable[tuple[str, int, Mapping[str, str]]]) -> str:
     """
     Who has which version of a package; empty if all have the same.
     """
     has: dict[str, dict[str, int]] = {}
-    for who, count, packages in told:
+    for who, count, packages in packages_by_role:
         if who != "scheduler" or name not in _NOT_OF_SCHEDULERS:
             by_whom = has.setdefault(packages.get(name, "none"), {})
             by_whom[who] = by_whom.get(who, 0) + count
     if len(has) < 2:
         return ""
     return ", ".join(
-        f"{_counted(who, count)} {version}" for version, by in has.items() for who, count in by.items()
+        f"{_counted_role(who, count)} {version}" for version, by in has.items() for who, count in by.items()
     )
 
 
-def _counted(who: str, count: int) -> str:
+def _counted_role(who: str, count: int) -> str:
     return who if count == 1 else f"{count} {who}s"
 
 
-def _kinds(said: object) -> Iterator[tuple[int, object]]:
-    for each in said if isinstance(said, list | tuple) else ():
+def _counted_packages(counts: object) -> Iterator[tuple[int, object]]:
+    for each in counts if isinstance(counts, list | tuple) else ():
         if isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], int):
             yield each[0], each[1]
 
 
-def _texts(packages: object) -> dict[str, str]:
+def _package_versions(packages: object) -> dict[str, str]:
     """
     Name to version of what is installed.
     """
-    pairs = list(packages.items())[:_MOST_NAMES] if isinstance(packages, Mapping) else []
-    return {str(name)[:_MOST_CHARS]: str(each)[:_MOST_CHARS] for name, each in pairs if each is not None}
+    pairs = list(packages.items())[:_MAX_NAMES] if isinstance(packages, Mapping) else []
+    return {str(name)[:_MAX_CHARS]: str(each)[:_MAX_CHARS] for name, each in pairs if each is not None}

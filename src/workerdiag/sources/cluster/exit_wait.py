@@ -11,33 +11,33 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
-from workerdiag.sources.cluster.queries import Record
+from workerdiag.sources.cluster.queries import ServerLogRecord
 
 #: Longest wait. An exit with status 0 is never noted, so this is what such a death costs.
-PATIENCE_S = 0.6
+EXIT_WAIT_S = 0.6
 _POLL_S = 0.1
 
 
-async def when_told(
-    read: Callable[[], Awaitable[Sequence[Record]]], pids: Collection[int], *, within_s: float
-) -> Sequence[Record]:
+async def wait_for_exits(
+    read: Callable[[], Awaitable[Sequence[ServerLogRecord]]], pids: Collection[int], *, within_s: float
+) -> Sequence[ServerLogRecord]:
     """
-    What *read* gives once it tells of the end of all *pids*, or after `PATIENCE_S`.
+    What *read* gives once it tells of the end of all *pids*, or after `EXIT_WAIT_S`.
 
     Args:
         read: Gives the records of a nanny's log.
         pids: Processes that are known to have ended; none: nothing is waited for.
         within_s: Time that there is for all of it.
     """
-    until = time.monotonic() + min(PATIENCE_S, 0.5 * within_s)
+    until = time.monotonic() + min(EXIT_WAIT_S, 0.5 * within_s)
     records = await read()
-    while not tells_of(records, pids) and time.monotonic() < until:
+    while not are_exits_noted(records, pids) and time.monotonic() < until:
         await asyncio.sleep(_POLL_S)
         records = await read()
     return records
 
 
-def tells_of(records: Iterable[Record], pids: Collection[int]) -> bool:
+def are_exits_noted(records: Iterable[ServerLogRecord], pids: Collection[int]) -> bool:
     """
     Whether the end of each of *pids* is noted (``Worker process N was killed by|exited with``).
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-def is_well(fields: Mapping[str, str | int | float | bool | None], *, interval_s: float) -> bool:
+def is_healthy(fields: Mapping[str, str | int | float | bool | None], *, interval_s: float) -> bool:
     """
     Whether a worker runs, has memory left and was heard of lately.
     """

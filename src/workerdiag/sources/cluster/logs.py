@@ -8,9 +8,9 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
+from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
 from workerdiag.sources.addresses import host_of
-from workerdiag.sources.cluster.queries import NANNY_RECORDS, SCHEDULER_RECORDS, Record
+from workerdiag.sources.cluster.queries import NANNY_RECORDS, SCHEDULER_RECORDS, ServerLogRecord
 
 #: Lines of the scheduler that list lost keys can be megabytes.
 _RECORD_CHARS = 16 * 1024
@@ -18,13 +18,13 @@ _ASCTIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
 _LOGGERS = {"nanny": "distributed.nanny", "scheduler": "distributed.scheduler"}
 
 
-def of_log(
+def log_evidence(
     name: str,
-    records: Sequence[Record],
+    records: Sequence[ServerLogRecord],
     *,
     nanny: str | None,
     others: Collection[str | None],
-    without: Collection[Record],
+    without: Collection[ServerLogRecord],
     since: float,
 ) -> list[Evidence]:
     """
@@ -41,9 +41,11 @@ def of_log(
         since: What was before does not matter.
     """
     stream = "nanny" if nanny else "scheduler"
-    shared = nanny is not None and shares_its_log(nanny, records, others)
-    whose = Identity(nanny=None if shared else nanny, host=host_of(nanny))
-    chunk = of_records(name, (each for each in records if each not in without), stream=stream, whose=whose)
+    shared = nanny is not None and shares_log(nanny, records, others)
+    identity = Identity(nanny=None if shared else nanny, host=host_of(nanny))
+    chunk = records_chunk(
+        name, (each for each in records if each not in without), stream=stream, identity=identity
+    )
     evidence: list[Evidence] = [] if chunk is None else [chunk]
     if not any(each.level in ("INFO", "DEBUG") for each in records):
         detail = "its level leaves out INFO, at which exits are told" if records else "it is empty"
@@ -53,24 +55,26 @@ def of_log(
         detail = f"only its last {len(records)} records were read, and what matters may lie before"
         remedy = "give the log of that process: explain(..., logs=[...])"
         return [*evidence, Gap(source=name, reason="expired", detail=detail, remedy=remedy)]
-    return [*evidence, Looked(place=f"{stream} log", whose=whose)]
+    return [*evidence, Inspected(place=f"{stream} log", identity=identity)]
 
 
-def of_records(origin: str, records: Iterable[Record], *, stream: str, whose: Identity) -> LogChunk | None:
+def records_chunk(
+    origin: str, records: Iterable[ServerLogRecord], *, stream: str, identity: Identity
+) -> LogChunk | None:
     """
     Log records as text, one after the other; None without any.
 
     Their times are rewritten in UTC from the time each record carries: a server writes
     its local time and does not say which zone that is, and events carry seconds since the epoch.
     """
-    lines = [_line(record, _LOGGERS[stream]) for record in records]
+    lines = [_format_record(record, _LOGGERS[stream]) for record in records]
     if not lines:
         return None
     data = "\n".join((*lines, "")).encode("utf-8", errors="replace")
-    return LogChunk(origin=origin, data=data, stream=stream, whose=whose)
+    return LogChunk(origin=origin, data=data, stream=stream, identity=identity)
 
 
-def _line(record: Record, logger: str) -> str:
+def _format_record(record: ServerLogRecord, logger: str) -> str:
     moment = datetime.fromtimestamp(record.created, tz=UTC)
     time = f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03d}"
     text = record.text[:_RECORD_CHARS]
@@ -82,7 +86,7 @@ def _line(record: Record, logger: str) -> str:
     return f"{time} - {logger} - {record.level} - {text}"  # distributed.admin.log-format is the user's own
 
 
-def shares_its_log(nanny: str, records: Iterable[Record], others: Collection[str | None]) -> bool:
+def shares_log(nanny: str, records: Iterable[ServerLogRecord], others: Collection[str | None]) -> bool:
     """
     Whether other nannies write to the same log, so that its lines may be about any worker of the host.
 

@@ -10,18 +10,18 @@ from typing import Any
 
 from attrs import frozen
 
-from workerdiag.errors import worded
+from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Gap
 
 #: Records asked of a scheduler's log and of a nanny's log (both keep 10 000).
 SCHEDULER_RECORDS = 1000
 NANNY_RECORDS = 200
 #: Workers that are asked for the same, at most.
-_MOST_ASKED = 5
+_MAX_ASKED = 5
 
 
 @frozen
-class Record:
+class ServerLogRecord:
     """
     One record of a server's log.
     """
@@ -33,7 +33,7 @@ class Record:
     text: str
 
 
-async def answered(call: Callable[[], Awaitable[Any]], *, within_s: float) -> Any:
+async def answer_in_time(call: Callable[[], Awaitable[Any]], *, within_s: float) -> Any:
     """
     What *call* returns, or whatever it raises; on time, also if it cannot be cancelled.
 
@@ -42,7 +42,7 @@ async def answered(call: Callable[[], Awaitable[Any]], *, within_s: float) -> An
         ConnectionError: It was cancelled, as Dask does when a connection pool closes.
     """
     task = asyncio.ensure_future(call())
-    task.add_done_callback(_retrieve)
+    task.add_done_callback(_consume_exception)
     try:
         await asyncio.wait({task}, timeout=within_s)
     finally:
@@ -54,7 +54,7 @@ async def answered(call: Callable[[], Awaitable[Any]], *, within_s: float) -> An
     return task.result()
 
 
-def _retrieve(task: asyncio.Future[Any]) -> None:
+def _consume_exception(task: asyncio.Future[Any]) -> None:
     """
     Look at the exception of a task that nobody waits for, so that asyncio does not log it.
     """
@@ -62,7 +62,7 @@ def _retrieve(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-async def events(client: Any, topic: str) -> list[tuple[float, Any]]:
+async def fetch_events(client: Any, topic: str) -> list[tuple[float, Any]]:
     """
     The events that the scheduler keeps under *topic*, at most 1000, oldest first.
     """
@@ -70,7 +70,7 @@ async def events(client: Any, topic: str) -> list[tuple[float, Any]]:
     return [(float(when), message) for when, message in reply]
 
 
-async def identity(client: Any) -> dict[str, Any]:
+async def fetch_identity(client: Any) -> dict[str, Any]:
     """
     The scheduler's own words about itself and all its workers (some 0.7 kB each).
     """
@@ -81,14 +81,14 @@ async def identity(client: Any) -> dict[str, Any]:
     return dict(reply)
 
 
-async def scheduler_records(client: Any) -> list[Record]:
+async def fetch_scheduler_log(client: Any) -> list[ServerLogRecord]:
     """
     The last records of the scheduler's log, oldest first.
     """
-    return records(await client.scheduler.logs(n=SCHEDULER_RECORDS, timestamps=True))
+    return parse_records(await client.scheduler.logs(n=SCHEDULER_RECORDS, timestamps=True))
 
 
-async def nanny_records(client: Any, nanny: str) -> list[Record]:
+async def fetch_nanny_log(client: Any, nanny: str) -> list[ServerLogRecord]:
     """
     The last records of a nanny's log, oldest first, also while it has no worker.
 
@@ -102,27 +102,29 @@ async def nanny_records(client: Any, nanny: str) -> list[Record]:
     reply = await client.scheduler.broadcast(msg=message, workers=[nanny], on_error="ignore")
     if nanny not in reply:
         raise ConnectionError("the scheduler cannot reach the nanny; it may have ended")
-    return records(reply[nanny])
+    return parse_records(reply[nanny])
 
 
-async def worker_versions(client: Any, workers: Sequence[str]) -> dict[str, Any]:
+async def fetch_worker_versions(client: Any, workers: Sequence[str]) -> dict[str, Any]:
     """
     What some workers say of their packages, by address; those that do not answer are left out.
     """
     reply = await client.scheduler.broadcast(
-        msg={"op": "versions"}, workers=list(workers[:_MOST_ASKED]), on_error="ignore"
+        msg={"op": "versions"}, workers=list(workers[:_MAX_ASKED]), on_error="ignore"
     )
     return dict(reply)
 
 
-def records(reply: Sequence[Any]) -> list[Record]:
+def parse_records(reply: Sequence[Any]) -> list[ServerLogRecord]:
     """
     A server's reply, newest first, as records, oldest first.
     """
-    return [Record(float(created), str(level), str(text)) for created, level, text in reversed(reply)]
+    return [
+        ServerLogRecord(float(created), str(level), str(text)) for created, level, text in reversed(reply)
+    ]
 
 
-def local_records(client: Any) -> Iterator[tuple[str, str | None, list[Record]]]:
+def local_server_logs(client: Any) -> Iterator[tuple[str, str | None, list[ServerLogRecord]]]:
     """
     Logs of a LocalCluster's servers, which live in this process: the scheduler's and each nanny's.
 
@@ -141,24 +143,24 @@ def local_records(client: Any) -> Iterator[tuple[str, str | None, list[Record]]]
     for name, nanny, server, count in servers:
         if callable(getattr(server, "get_logs", None)):
             try:
-                yield name, nanny, records(server.get_logs(n=count, timestamps=True))
+                yield name, nanny, parse_records(server.get_logs(n=count, timestamps=True))
             except Exception:  # noqa: BLE001, S112  its thread may write to the log at this moment
                 continue
 
 
-def gap(place: str, problem: BaseException, *, status: str = "") -> Gap:
+def query_gap(place: str, problem: BaseException, *, status: str = "") -> Gap:
     """
     Why a question was not answered, and what would help.
     """
-    said = worded(problem, most_chars=300)
+    description = describe_error(problem, most_chars=300)
     if status:
-        said += f" (client: {status})"
+        description += f" (client: {status})"
     if isinstance(problem, TimeoutError):
         reason, remedy = "timed-out", 'give it more time: explain(..., timeout="60s")'
-    elif isinstance(problem, PermissionError) or "explicitly disallowed" in said:
+    elif isinstance(problem, PermissionError) or "explicitly disallowed" in description:
         reason, remedy = "forbidden", "allow it in distributed.scheduler.blocked-handlers"
     elif isinstance(problem, OSError | RuntimeError | AttributeError | KeyError):
         reason, remedy = "unreachable", "give the log of that process: explain(..., logs=[...])"
     else:
         reason, remedy = "malformed", "give the log of that process: explain(..., logs=[...])"
-    return Gap(source=place, reason=reason, detail=said, remedy=remedy)
+    return Gap(source=place, reason=reason, detail=description, remedy=remedy)

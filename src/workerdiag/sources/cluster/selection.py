@@ -11,22 +11,22 @@ from attrs import frozen
 
 from workerdiag.model.evidence import Identity
 from workerdiag.sources.addresses import host_of, identity_of
-from workerdiag.sources.cluster.health import heartbeat_interval_s, is_well
+from workerdiag.sources.cluster.health import heartbeat_interval_s, is_healthy
 
 #: A topic that holds so many events may have let go of earlier ones (``low-level-log-length``).
 _FULL_TOPIC = 1000
 #: A worker that goes so soon after it came could not do with what it was sent.
-_AT_ONCE_S = 2.0
+_SHORT_LIFE_S = 2.0
 #: What happened so long before the death, or before now, belongs to it.
 RECENT_S = 900.0
-MOST_DEAD = 8
-MOST_NANNIES = 4
-_MOST_EVENTS = 100
+MAX_DEAD = 8
+MAX_NANNIES = 4
+_MAX_EVENTS = 100
 #: Actions in the topic ``all`` that tell of workers that end (scheduler.py, worker.py; 2024.8.1 to 2026.8.0).
 _ACTIONS = {"remove-worker", "closing-worker", "restart-workers", "retire-workers", "worker-status-change"}
 
 #: Reasons with which a worker announces (``closing-worker`` in worker.py) that it closes on an order.
-_ORDERED = (
+_STOP_REASONS = (
     "client-",
     "nanny-close",
     "nanny-plugin-",
@@ -36,7 +36,7 @@ _ORDERED = (
     "worker-lifetime-reached",
 )
 
-Entries = Sequence[tuple[float, Any]]
+TimedEvents = Sequence[tuple[float, Any]]
 
 
 @frozen(kw_only=True)
@@ -51,7 +51,7 @@ class Removal:
     tasks: frozenset[Any]
 
 
-def removals(entries: Entries) -> list[Removal]:
+def find_removals(entries: TimedEvents) -> list[Removal]:
     """
     The removals among the events of the topic ``all``, newest first.
     """
@@ -68,7 +68,7 @@ def removals(entries: Entries) -> list[Removal]:
     return sorted(found, key=lambda each: each.when, reverse=True)
 
 
-def left_at_once(entries: Entries, gone: Sequence[Removal]) -> int:
+def count_left_at_once(entries: TimedEvents, gone: Sequence[Removal]) -> int:
     """
     How many of the workers that are *gone*, on nobody's order, had only just come.
     """
@@ -78,19 +78,19 @@ def left_at_once(entries: Entries, gone: Sequence[Removal]) -> int:
         if isinstance(message, Mapping) and message.get("action") == "add-worker"
     }
     return sum(
-        not each.expected and 0 <= each.when - came.get(each.worker, float("-inf")) <= _AT_ONCE_S
+        not each.expected and 0 <= each.when - came.get(each.worker, float("-inf")) <= _SHORT_LIFE_S
         for each in gone
     )
 
 
-def told_to_close(entries: Entries) -> bool:
+def was_asked_to_close(entries: TimedEvents) -> bool:
     """
     Whether a worker, by the events of its own topic, announced that it closes on an order.
     """
     return any(
         isinstance(message, Mapping)
         and message.get("action") == "closing-worker"
-        and str(message.get("reason")).startswith(_ORDERED)
+        and str(message.get("reason")).startswith(_STOP_REASONS)
         for _, message in entries
     )
 
@@ -101,54 +101,54 @@ def recently_dead(gone: Sequence[Removal], about: Sequence[Identity], *, now: fl
 
     A worker counts as lost with another one, however long before, if both had the same task.
     """
-    asked = {each.worker for each in about}
-    moment = max((each.when for each in gone if each.worker in asked), default=now)
-    tasks = frozenset().union(*(each.tasks for each in gone if each.worker in asked))
+    in_question = {each.worker for each in about}
+    moment = max((each.when for each in gone if each.worker in in_question), default=now)
+    tasks = frozenset().union(*(each.tasks for each in gone if each.worker in in_question))
     others = [
         each
         for each in gone
-        if each.worker not in asked
+        if each.worker not in in_question
         and (each.when >= moment - RECENT_S or (not each.expected and each.tasks & tasks))
     ]
     others.sort(key=lambda each: (each.expected, -each.when))
-    return [*about, *(identity_of(worker=each.worker) for each in others)][:MOST_DEAD]
+    return [*about, *(identity_of(worker=each.worker) for each in others)][:MAX_DEAD]
 
 
-def last(entries: Entries) -> Entries:
+def last_events(entries: TimedEvents) -> TimedEvents:
     """
     The last events, as many as are worth telling.
     """
-    return entries[-_MOST_EVENTS:]
+    return entries[-_MAX_EVENTS:]
 
 
-def may_lack(entries: Entries, *, since: float) -> bool:
+def may_lack_events(entries: TimedEvents, *, since: float) -> bool:
     """
     Whether events from then on may have been dropped for newer ones.
     """
     return len(entries) >= _FULL_TOPIC and entries[0][0] > since
 
 
-def relevant(entries: Entries, dead: Collection[Identity], *, since: float) -> Entries:
+def relevant_events(entries: TimedEvents, dead: Collection[Identity], *, since: float) -> TimedEvents:
     """
     The last events of ``all`` that tell of ends, since then or of the workers in question.
     """
     addresses = {each.worker for each in dead}
-    kept = [
+    matching = [
         (when, message)
         for when, message in entries
         if isinstance(message, Mapping)
         and message.get("action") in _ACTIONS
         and (when >= since or message.get("worker") in addresses)
     ]
-    return last(kept)
+    return last_events(matching)
 
 
-def recent(entries: Entries, *, since: float) -> Entries:
+def recent_events(entries: TimedEvents, *, since: float) -> TimedEvents:
     """
     The last events since then, without those of graphs that were taken up well.
     """
-    kept = [(when, message) for when, message in entries if when >= since and not _is_routine(message)]
-    return last(kept)
+    matching = [(when, message) for when, message in entries if when >= since and not _is_routine(message)]
+    return last_events(matching)
 
 
 def _is_routine(message: object) -> bool:
@@ -159,8 +159,8 @@ def _is_routine(message: object) -> bool:
     )
 
 
-def nannies_to_ask(
-    dead: Sequence[Identity], workers: Mapping[str, Mapping[str, Any]], entries: Entries
+def select_nannies(
+    dead: Sequence[Identity], workers: Mapping[str, Mapping[str, Any]], entries: TimedEvents
 ) -> list[str]:
     """
     Addresses of at most four nannies: of the dead, else of workers that look like their successors.
@@ -169,9 +169,9 @@ def nannies_to_ask(
     joined after a removal there; then the host's others; then what is not well; then any. One that only an
     exception names is asked where the scheduler knows, or knew, workers on its host.
     """
-    told = [str(message.get("worker")) for _, message in entries if isinstance(message, Mapping)]
-    vouched = {host_of(each) for each in (*workers, *told)} - {None}
-    nannies = dict.fromkeys(each.nanny for each in dead if each.nanny and host_of(each.nanny) in vouched)
+    heard_from = [str(message.get("worker")) for _, message in entries if isinstance(message, Mapping)]
+    known_hosts = {host_of(each) for each in (*workers, *heard_from)} - {None}
+    nannies = dict.fromkeys(each.nanny for each in dead if each.nanny and host_of(each.nanny) in known_hosts)
     unclear = [each for each in dead if each.nanny not in nannies]
     hosts = {host_of(each.worker) for each in unclear}
     joined = {
@@ -179,23 +179,23 @@ def nannies_to_ask(
         for when, message in entries
         if isinstance(message, Mapping) and message.get("action") == "add-worker"
     }
-    first_lost = min((each.when for each in removals(entries)), default=float("inf"))
+    first_lost = min((each.when for each in find_removals(entries)), default=float("inf"))
     interval_s = heartbeat_interval_s(len(workers))
 
     def rank(address: str) -> tuple[bool, bool, bool]:
-        said = workers[address]
+        worker = workers[address]
         fields = {
-            "status": said.get("status"),
-            "memory_bytes": (said.get("metrics") or {}).get("memory"),
-            "limit_bytes": said.get("memory_limit"),
+            "status": worker.get("status"),
+            "memory_bytes": (worker.get("metrics") or {}).get("memory"),
+            "limit_bytes": worker.get("memory_limit"),
         }
         return (
             host_of(address) not in hosts,
             joined.get(address, 0.0) < first_lost,
-            is_well(fields, interval_s=interval_s),
+            is_healthy(fields, interval_s=interval_s),
         )
 
     if unclear or not dead:
         found = (workers[each].get("nanny") for each in sorted(workers, key=rank))
         nannies |= dict.fromkeys(each for each in found if isinstance(each, str))
-    return list(nannies)[:MOST_NANNIES]
+    return list(nannies)[:MAX_NANNIES]

@@ -11,19 +11,19 @@ from typing import Any
 
 from attrs import evolve
 
-from workerdiag.model.evidence import Evidence, Identity, Looked
+from workerdiag.model.evidence import Evidence, Identity, Inspected
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster import environment, logs, queries, selection, snapshot, state, tasks
 from workerdiag.sources.cluster import evidence as words
 from workerdiag.sources.cluster.asker import Asker
-from workerdiag.sources.cluster.nannies import Nannies
+from workerdiag.sources.cluster.nannies import NannyLogs
 from workerdiag.sources.cluster.silence import still_silent
 
 #: A nanny has started a new worker after so long.
 _RESTART_S = 1.5
 
 
-class Interview:
+class ClusterSession:
     """
     What has been answered stays, however the round ends.
 
@@ -49,18 +49,18 @@ class Interview:
         self._about = tuple({each.worker: each for each in about if each.worker}.values())
         self._asker = asker
         self._gave_up = gave_up
-        self._nannies = Nannies(client, asker, self._about)
+        self._nannies = NannyLogs(client, asker, self._about)
         self._evidence: list[Evidence] = []
         #: What one look inside the scheduler brought; empty if there was none.
-        self._inside: Mapping[str, Any] = {}
+        self._snapshot: Mapping[str, Any] = {}
         self._versions: Mapping[str, Any] = {}
         self._workers: dict[str, Mapping[str, Any]] = {}
         self._known = {each.worker: each for each in self._about if each.worker}
         #: Events of the topic ``all``; None: not told.
-        self._entries: selection.Entries | None = None
+        self._all_events: selection.TimedEvents | None = None
         self._dead: list[Identity] = list(self._about)
         #: Workers that announced that they close because they were told to.
-        self._told_to_close: set[str] = set()
+        self._asked_to_close: set[str] = set()
         #: What happened before, by the scheduler's clock, is of other deaths.
         self._since = 0.0
 
@@ -70,75 +70,75 @@ class Interview:
         """
         status = self._asker.status()
         if status in ("closed", "closing", "newly-created") or self._client.scheduler is None:
-            self._asker.answers = False
+            self._asker.is_responsive = False
             remedy = "call explain() while the client is open, or with a new Client of the same scheduler"
             self._asker.gap("scheduler", "unreachable", f"the client is {status}", remedy)
-        return self._asker.answers
+        return self._asker.is_responsive
 
     def would_block(self) -> bool:
         """
         Whether waiting here would stop the event loop that the answers come through; that is a gap.
         """
         if self._client.asynchronous:
-            self._asker.answers = False
+            self._asker.is_responsive = False
             remedy = "await workerdiag.explain(exc, client)"
             self._asker.gap("scheduler", "unreachable", "the client is asynchronous here", remedy)
             return True
         return False
 
-    def told(self) -> list[Evidence]:
+    def evidence(self) -> list[Evidence]:
         """
         All evidence so far; where the scheduler is silent, also from servers in this process.
         """
-        local = [] if self._asker.answers else self._nannies.local_logs(self._of_log)
-        cluster = environment.of_cluster(self._client)
+        local = [] if self._asker.is_responsive else self._nannies.local_logs(self._log_evidence)
+        cluster = environment.cluster_object_events(self._client)
         return [*self._evidence, *self._asker.gaps, *local, *cluster]
 
     async def ask_all(self) -> None:
         """
         Every question, until the scheduler falls silent or the time is up.
         """
-        await self._look()
+        await self._take_snapshot()
         for each in self._about:
             await self._ask_own_topic(each)
-        self._entries = await self._events("all")
+        self._all_events = await self._events("all")
         await self._ask_workers("workers")
-        self._choose()
+        self._select_dead()
         for each in self._dead[len(self._about) :]:
             await self._ask_own_topic(each)
-        nannies = await self._choose_nannies() if self._asker.answers else []
+        nannies = await self._select_nannies() if self._asker.is_responsive else []
         answers = self._nannies.asking(nannies)
         await self._ask_topics()
         await self._ask_scheduler_log()
         await self._ask_states()
-        self._evidence += self._nannies.told(nannies, await answers, self._of_log)
+        self._evidence += self._nannies.evidence(nannies, await answers, self._log_evidence)
 
-    async def _look(self) -> None:
+    async def _take_snapshot(self) -> None:
         """
         One look inside for everything, where the scheduler can run what we send it.
         """
         ask = self._asker.ask
-        versions = partial(tasks.versions, self._client)
+        versions = partial(tasks.fetch_versions, self._client)
         self._versions = await ask("versions", versions, place="scheduler versions") or {}
-        if self._versions and tasks.same_python(self._versions):
-            look = partial(
-                snapshot.look_inside,
+        if self._versions and tasks.has_same_python(self._versions):
+            take = partial(
+                snapshot.take_snapshot,
                 self._client,
                 keys=tasks.wanted_keys(self._client),
                 topics=[*self._topics, *map(str, self._known)],
                 records=queries.SCHEDULER_RECORDS,
             )
-            self._inside = await ask("inside", look, place="task states") or {}
+            self._snapshot = await ask("inside", take, place="task states") or {}
 
-    async def _events(self, topic: str) -> selection.Entries | None:
+    async def _events(self, topic: str) -> selection.TimedEvents | None:
         """
         The events of a topic; None if they were not told.
         """
-        found = snapshot.events_of(self._inside, topic)
+        found = snapshot.snapshot_events(self._snapshot, topic)
         if found is not None:
             return found
-        call = partial(queries.events, self._client, topic)
-        answer: selection.Entries | None = await self._asker.ask(
+        call = partial(queries.fetch_events, self._client, topic)
+        answer: selection.TimedEvents | None = await self._asker.ask(
             f"events {topic}", call, place="scheduler events"
         )
         return answer
@@ -146,11 +146,11 @@ class Interview:
     async def _ask_own_topic(self, dead: Identity) -> None:
         topic = str(dead.worker)
         entries = await self._events(topic)
-        if selection.told_to_close(entries or ()):
-            self._told_to_close.add(topic)
+        if selection.was_asked_to_close(entries or ()):
+            self._asked_to_close.add(topic)
         if entries:
-            self._tell(topic, selection.last(entries))
-            self._evidence.append(Looked(place="scheduler events", whose=dead))
+            self._add_events(topic, selection.last_events(entries))
+            self._evidence.append(Inspected(place="scheduler events", identity=dead))
         elif entries is not None:
             detail = f"the scheduler has no events of {topic}; it forgets them an hour after the removal"
             self._asker.gap("scheduler events", "expired", detail, "install the flight recorder beforehand")
@@ -159,49 +159,51 @@ class Interview:
         """
         What the scheduler says of its workers; nothing changes where it says nothing.
         """
-        if what == "workers" and "workers" in self._inside:
-            found: Mapping[str, Any] | None = self._inside["workers"]
+        if what == "workers" and "workers" in self._snapshot:
+            found: Mapping[str, Any] | None = self._snapshot["workers"]
         else:
-            call = partial(queries.identity, self._client)
+            call = partial(queries.fetch_identity, self._client)
             answer = await self._asker.ask(what, call, place="worker states")
             found = answer.get("workers") or {} if answer is not None else None
         if found is None:
             return
         self._workers = dict(found)
-        self._evidence.append(Looked(place="worker states"))
-        for address, said in self._workers.items():
-            whose = identity_of(
-                worker=address, pid=said.get("pid"), nanny=said.get("nanny"), name=said.get("name")
+        self._evidence.append(Inspected(place="worker states"))
+        for address, worker in self._workers.items():
+            identity = identity_of(
+                worker=address, pid=worker.get("pid"), nanny=worker.get("nanny"), name=worker.get("name")
             )
-            self._known[address] = whose.joined(self._known.get(address, whose))
+            self._known[address] = identity.merged_with(self._known.get(address, identity))
 
-    def _choose(self) -> None:
+    def _select_dead(self) -> None:
         """
         The dead to ask about, and from when on events are of interest.
         """
-        entries = self._entries or ()
-        heard = [said.get("last_seen") for said in self._workers.values()]
-        moments = [*(float(each) for each in heard if each), *(when for when, _ in entries[-1:])]
+        entries = self._all_events or ()
+        last_seen = [worker.get("last_seen") for worker in self._workers.values()]
+        moments = [*(float(each) for each in last_seen if each), *(when for when, _ in entries[-1:])]
         now = max(moments, default=0.0)  # the scheduler's clock, as of the last thing it noted down
-        gone = selection.removals(entries)
-        asked = {each.worker for each in self._about}
+        gone = selection.find_removals(entries)
+        in_question = {each.worker for each in self._about}
         self._dead = selection.recently_dead(gone, self._about, now=now)
-        self._since = min([now, *(each.when for each in gone if each.worker in asked)]) - selection.RECENT_S
+        self._since = (
+            min([now, *(each.when for each in gone if each.worker in in_question)]) - selection.RECENT_S
+        )
 
-    async def _choose_nannies(self) -> list[str]:
+    async def _select_nannies(self) -> list[str]:
         """
         Addresses of the nannies to ask over the network; those in this process are read at once.
         """
         await self._nannies.wait_for_local()
-        if local := self._nannies.local_logs(self._of_log, only_nannies=True):
+        if local := self._nannies.local_logs(self._log_evidence, only_nannies=True):
             self._evidence += local
             return []
-        entries = self._entries or ()
-        nannies = selection.nannies_to_ask(self._dead, self._workers, entries)
+        entries = self._all_events or ()
+        nannies = selection.select_nannies(self._dead, self._workers, entries)
         if not nannies and self._dead:  # a nanny is known by its worker, which may be on its way back
-            await asyncio.sleep(min(_RESTART_S, 0.5 * self._asker.share_s()))
+            await asyncio.sleep(min(_RESTART_S, 0.5 * self._asker.request_timeout_s()))
             await self._ask_workers("workers again")
-            nannies = selection.nannies_to_ask(self._dead, self._workers, entries)
+            nannies = selection.select_nannies(self._dead, self._workers, entries)
         if not nannies and (self._workers or self._dead):
             what = f"worker {self._dead[0].worker}" if self._dead else "any worker"
             remedy = "start workers with a nanny (that is the default; not --no-nanny)"
@@ -209,91 +211,97 @@ class Interview:
         return nannies
 
     async def _ask_topics(self) -> None:
-        entries = self._entries or ()
-        self._tell("all", selection.relevant(entries, self._dead, since=self._since))
-        complete = self._entries is not None
+        entries = self._all_events or ()
+        self._add_events("all", selection.relevant_events(entries, self._dead, since=self._since))
+        complete = self._all_events is not None
         for topic in self._topics:
             found = await self._events(topic)
             complete = complete and found is not None
-            self._tell(topic, selection.recent(found or (), since=self._since))
-        if selection.may_lack(entries, since=self._since):
+            self._add_events(topic, selection.recent_events(found or (), since=self._since))
+        if selection.may_lack_events(entries, since=self._since):
             detail = (
                 f"the scheduler keeps no more than the last {len(entries)} events, and earlier ones matter"
             )
             remedy = "set distributed.admin.low-level-log-length beforehand, or install the flight recorder"
             self._asker.gap("scheduler events", "expired", detail, remedy)
         elif complete:
-            self._evidence.append(Looked(place="scheduler events"))
+            self._evidence.append(Inspected(place="scheduler events"))
 
     async def _ask_scheduler_log(self) -> None:
-        records = queries.records(self._inside["log"]) if self._inside.get("log") is not None else None
+        records = (
+            queries.parse_records(self._snapshot["log"]) if self._snapshot.get("log") is not None else None
+        )
         if records is None:
-            call = partial(queries.scheduler_records, self._client)
+            call = partial(queries.fetch_scheduler_log, self._client)
             records = await self._asker.ask("log", call, place="scheduler log")
         if records is not None:
-            self._evidence += self._of_log("scheduler log", records, None)
+            self._evidence += self._log_evidence("scheduler log", records, None)
 
     async def _ask_states(self) -> None:
         """
         Of tasks and of workers; with a look inside come the scheduler's clock, versions and settings.
         """
-        counts: Mapping[str, Any] | None = self._inside or None
+        counts: Mapping[str, Any] | None = self._snapshot or None
         if counts is None:
-            call = partial(tasks.counted, self._client)
+            call = partial(tasks.count_states, self._client)
             counts = await self._asker.ask("task states", call, place="task states")
         lost = [
-            evolve(each, expected=each.expected or each.worker in self._told_to_close)
-            for each in selection.removals(self._entries or ())
+            evolve(each, expected=each.expected or each.worker in self._asked_to_close)
+            for each in selection.find_removals(self._all_events or ())
             if each.when >= self._since
         ]
-        stand = state.Standing(
+        stand = state.ClusterState(
             workers=self._workers,
             counts=counts or {},
             now=self._now(),
             lost=lost,
-            left_at_once=selection.left_at_once(self._entries or (), lost),
+            left_at_once=selection.count_left_at_once(self._all_events or (), lost),
             nannies=self._nannies.found,
             pending=tasks.pending_count(self._client),
             gave_up=self._gave_up,
         )
         silent = await still_silent(self._client, self._asker, stand)
         if counts is not None:
-            self._evidence += [*tasks.task_states(counts), Looked(place="task states")]
-        self._evidence += words.of_workers(stand, silent=silent, known=self._known)
+            self._evidence += [*tasks.task_state_events(counts), Inspected(place="task states")]
+        self._evidence += words.worker_state_events(stand, silent=silent, known=self._known)
         if counts is not None or self._workers:
-            self._evidence += state.told(stand, silent=silent, known=self._known)
-        await self._tell_surroundings(in_trouble=bool(self._about) or stand.in_trouble)
+            self._evidence += state.state_events(stand, silent=silent, known=self._known)
+        await self._add_environment(in_trouble=bool(self._about) or stand.in_trouble)
 
     def _now(self) -> float | None:
-        heard = [said["last_seen"] for said in self._workers.values() if said.get("last_seen")]
-        now: float | None = self._inside.get("now") or (max(heard) if len(heard) > 1 else None)
+        last_seen = [worker["last_seen"] for worker in self._workers.values() if worker.get("last_seen")]
+        now: float | None = self._snapshot.get("now") or (max(last_seen) if len(last_seen) > 1 else None)
         return now
 
-    async def _tell_surroundings(self, *, in_trouble: bool) -> None:
+    async def _add_environment(self, *, in_trouble: bool) -> None:
         address = getattr(self._client.scheduler, "address", None)
         of_workers = None
-        if in_trouble and self._versions and not self._inside and self._workers:
-            call = partial(queries.worker_versions, self._client, list(self._workers))
+        if in_trouble and self._versions and not self._snapshot and self._workers:
+            call = partial(queries.fetch_worker_versions, self._client, list(self._workers))
             of_workers = await self._asker.ask("worker versions", call, place="worker versions")
-        self._evidence += environment.of_versions(self._versions, address)
-        self._evidence += environment.of_settings(self._inside, address)
-        self._evidence += environment.of_differing(
-            self._versions, environment.with_versions(self._inside, of_workers), in_trouble=in_trouble
+        self._evidence += environment.version_events(self._versions, address)
+        self._evidence += environment.setting_events(self._snapshot, address)
+        self._evidence += environment.version_conflict_events(
+            self._versions,
+            environment.with_worker_versions(self._snapshot, of_workers),
+            in_trouble=in_trouble,
         )
 
-    def _of_log(
+    def _log_evidence(
         self,
         name: str,
-        records: Sequence[queries.Record],
+        records: Sequence[queries.ServerLogRecord],
         nanny: str | None,
         others: Collection[str] = (),
-        without: Collection[queries.Record] = (),
+        without: Collection[queries.ServerLogRecord] = (),
     ) -> list[Evidence]:
-        self._nannies.has_read(name)
-        known = {said.get("nanny") for said in self._workers.values()} | {each.nanny for each in self._dead}
-        return logs.of_log(
+        self._nannies.mark_read(name)
+        known = {worker.get("nanny") for worker in self._workers.values()} | {
+            each.nanny for each in self._dead
+        }
+        return logs.log_evidence(
             name, records, nanny=nanny, others={*others, *known}, without=without, since=self._since
         )
 
-    def _tell(self, topic: str, entries: selection.Entries) -> None:
-        self._evidence += words.of_events(topic, entries, self._known)
+    def _add_events(self, topic: str, entries: selection.TimedEvents) -> None:
+        self._evidence += words.event_evidence(topic, entries, self._known)

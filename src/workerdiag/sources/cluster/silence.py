@@ -11,24 +11,24 @@ from typing import Any
 
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.asker import Asker
-from workerdiag.sources.cluster.state import Standing
+from workerdiag.sources.cluster.state import ClusterState
 
 #: A worker that has not been heard of in this time, either, is silent.
 _LISTENING_S = 1.2
 
 
-async def still_silent(client: Any, asker: Asker, standing: Standing) -> frozenset[str]:
+async def still_silent(client: Any, asker: Asker, state: ClusterState) -> frozenset[str]:
     """
     Workers that seem silent and are not heard of now, either: what a busy scheduler had queued has come in.
     """
-    suspected = standing.maybe_silent()
+    suspected = state.maybe_silent()
     if not suspected:
         return frozenset()
-    await asyncio.sleep(min(_LISTENING_S, 0.4 * asker.share_s()))
-    answer = await asker.ask("workers later", partial(queries.identity, client), place="worker states")
+    await asyncio.sleep(min(_LISTENING_S, 0.4 * asker.request_timeout_s()))
+    answer = await asker.ask("workers later", partial(queries.fetch_identity, client), place="worker states")
     later: Mapping[str, Mapping[str, Any]] = (answer or {}).get("workers") or {}
     return frozenset(
         each
         for each in suspected
-        if each in later and later[each].get("last_seen") == standing.workers[each].get("last_seen")
+        if each in later and later[each].get("last_seen") == state.workers[each].get("last_seen")
     )

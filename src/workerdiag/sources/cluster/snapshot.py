@@ -15,13 +15,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from workerdiag.sources.cluster.environment import SETTINGS
-from workerdiag.sources.cluster.snapshot_readers import of_states, of_versions, of_workers
+from workerdiag.sources.cluster.snapshot_readers import states_reader, versions_reader, workers_reader
 
 #: Members of one collection in an event that are brought.
-MOST_MEMBERS = 100
+MAX_MEMBERS = 100
 
 
-class Members(list[Any]):
+class TruncatedList(list[Any]):
     """
     The first members of a collection that has more.
     """
@@ -32,7 +32,7 @@ class Members(list[Any]):
         self.whole = whole
 
 
-async def look_inside(
+async def take_snapshot(
     client: Any, *, keys: Collection[Any], topics: Collection[str], records: int
 ) -> dict[str, Any]:
     """
@@ -49,9 +49,9 @@ async def look_inside(
         "topics": list(topics),
         "records": records,
         "settings": SETTINGS,
-        "most_members": MOST_MEMBERS,
+        "most_members": MAX_MEMBERS,
     }
-    return dict(await client.run_on_scheduler(_looker(), wanted))
+    return dict(await client.run_on_scheduler(_snapshot_function(), wanted))
 
 
 async def look_at_topic(client: Any, topic: str) -> list[tuple[float, Any]]:
@@ -61,30 +61,30 @@ async def look_at_topic(client: Any, topic: str) -> list[tuple[float, Any]]:
     return [(float(when), message) for when, message in await client.run_on_scheduler(_topic_looker(), topic)]
 
 
-def events_of(inside: Mapping[str, Any], topic: str) -> list[tuple[float, Any]] | None:
+def snapshot_events(snapshot: Mapping[str, Any], topic: str) -> list[tuple[float, Any]] | None:
     """
     The events of a topic; None if the look did not bring them.
     """
-    found = inside.get("events", {}).get(topic)
+    found = snapshot.get("events", {}).get(topic)
     if found is None:
         return None
-    return [(float(when), _restored(message, counts)) for when, message, counts in found]
+    return [(float(when), _restore_counts(message, counts)) for when, message, counts in found]
 
 
-def _restored(message: Any, counts: Mapping[str, int]) -> Any:
+def _restore_counts(message: Any, counts: Mapping[str, int]) -> Any:
     if not counts:
         return message
-    return {key: Members(each, counts[key]) if key in counts else each for key, each in message.items()}
+    return {key: TruncatedList(each, counts[key]) if key in counts else each for key, each in message.items()}
 
 
-def _looker() -> Callable[..., Any]:
+def _snapshot_function() -> Callable[..., Any]:
     """
     The function that looks: nested, as all that it calls, so that the scheduler needs no workerdiag.
     """
-    forget, events, log = _forgetter(), _of_events(), _of_log()
-    states, workers, versions = of_states(), of_workers(), of_versions()
+    forget, events, log = _forgetter(), _events_function(), _log_function()
+    states, workers, versions = states_reader(), workers_reader(), versions_reader()
 
-    async def workerdiag_looks(wanted: dict[str, Any], dask_scheduler: Any = None) -> dict[str, Any]:
+    async def workerdiag_snapshot(wanted: dict[str, Any], dask_scheduler: Any = None) -> dict[str, Any]:
         from time import time
 
         forget(dask_scheduler)
@@ -97,7 +97,7 @@ def _looker() -> Callable[..., Any]:
             **await versions(dask_scheduler, wanted["settings"]),
         }
 
-    return workerdiag_looks
+    return workerdiag_snapshot
 
 
 def _topic_looker() -> Callable[..., Any]:
@@ -143,7 +143,7 @@ def _forgetter() -> Callable[..., None]:
     return forget
 
 
-def _cutter() -> Callable[..., Any]:
+def _truncate_function() -> Callable[..., Any]:
     def sendable(value: Any) -> Any:
         """
         The value, with the address or name of each thing in it that only the scheduler has.
@@ -167,19 +167,19 @@ def _cutter() -> Callable[..., Any]:
 
         if not isinstance(message, dict):
             return message, {}
-        kept, counts = dict(message), {}
+        truncated, counts = dict(message), {}
         for name, each in message.items():
             if isinstance(each, set | frozenset | list | tuple | dict) and len(each) > most:
                 named = [] if isinstance(each, list | tuple) else [key for key in keys if key in each]
-                kept[name] = list(dict.fromkeys([*named, *islice(each, most)]))[:most]
+                truncated[name] = list(dict.fromkeys([*named, *islice(each, most)]))[:most]
                 counts[name] = len(each)
-        return sendable(kept), counts
+        return sendable(truncated), counts
 
     return cut
 
 
-def _of_events() -> Callable[..., Any]:
-    cut = _cutter()
+def _events_function() -> Callable[..., Any]:
+    cut = _truncate_function()
 
     async def of_topic(scheduler: Any, topic: str, wanted: dict[str, Any]) -> list[Any]:
         from asyncio import sleep
@@ -208,7 +208,7 @@ def _of_events() -> Callable[..., Any]:
     return events
 
 
-def _of_log() -> Callable[..., Any]:
+def _log_function() -> Callable[..., Any]:
     async def log(scheduler: Any, records: int) -> list[Any] | None:
         """
         Its last records, newest first, as its handler ``logs`` gives them; None if it keeps none.

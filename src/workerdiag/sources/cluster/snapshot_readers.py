@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 
-def of_states() -> Callable[..., Any]:
+def states_reader() -> Callable[..., Any]:
     """
     Of tasks: ``states`` (how many are in each), ``whole`` (whether all were counted), ``tasks`` (some).
     """
-    told = _of_task()
+    describe = _task_reader()
 
     async def states(scheduler: Any, keys: list[Any]) -> dict[str, Any]:
         from asyncio import sleep
@@ -27,32 +27,32 @@ def of_states() -> Callable[..., Any]:
                 counts[state] = counts.get(state, 0) + count
             if number % 500 == 499:
                 await sleep(0)
-        tasks = [told(scheduler.tasks[key], awaited=True) for key in keys if key in scheduler.tasks]
+        tasks = [describe(scheduler.tasks[key], awaited=True) for key in keys if key in scheduler.tasks]
         others = [*islice(getattr(scheduler, "unrunnable", ()), 20)]
         others += islice(getattr(scheduler, "queued", ()), 5)
         for worker in islice(scheduler.workers.values(), 200):
             others += islice(worker.processing, 2)
         await sleep(0)
-        tasks += [told(each, awaited=False) for each in others]
+        tasks += [describe(each, awaited=False) for each in others]
         return {"states": counts, "whole": len(prefixes) <= 20_000, "tasks": tasks}
 
     return states
 
 
-def _of_task() -> Callable[..., Any]:
+def _task_reader() -> Callable[..., Any]:
     def restrictions(task: Any) -> str:
         from itertools import islice
 
         parts = []
         for name in ("worker", "host", "resource"):
-            asked = getattr(task, f"{name}_restrictions", None)
-            if isinstance(asked, dict):
-                asked = [f"{each}={amount}" for each, amount in islice(asked.items(), 5)]
-            if asked:
-                parts.append(f"{name} " + ", ".join(sorted(map(str, islice(asked, 5)))))
+            required = getattr(task, f"{name}_restrictions", None)
+            if isinstance(required, dict):
+                required = [f"{each}={amount}" for each, amount in islice(required.items(), 5)]
+            if required:
+                parts.append(f"{name} " + ", ".join(sorted(map(str, islice(required, 5)))))
         return "; ".join(parts)[:500]
 
-    def told(task: Any, *, awaited: bool) -> dict[str, Any]:
+    def describe(task: Any, *, awaited: bool) -> dict[str, Any]:
         blamed = getattr(task, "exception_blame", None)
         worker = task.processing_on
         return {
@@ -66,15 +66,15 @@ def _of_task() -> Callable[..., Any]:
             "running_s": worker.executing.get(task) if worker is not None else None,
         }
 
-    return told
+    return describe
 
 
-def of_workers() -> Callable[..., Any]:
+def workers_reader() -> Callable[..., Any]:
     """
     Of each worker by address: what its identity says, its pid, and what ran there at its last heartbeat.
     """
 
-    def told(each: Any) -> dict[str, Any]:
+    def describe(each: Any) -> dict[str, Any]:
         from itertools import islice
 
         return {
@@ -96,7 +96,7 @@ def of_workers() -> Callable[..., Any]:
 
         found = {}
         for number, each in enumerate(list(scheduler.workers.values())):
-            found[each.address] = told(each)
+            found[each.address] = describe(each)
             if number % 50 == 49:
                 await sleep(0)
         return found
@@ -104,7 +104,7 @@ def of_workers() -> Callable[..., Any]:
     return workers
 
 
-def of_versions() -> Callable[..., Any]:
+def versions_reader() -> Callable[..., Any]:
     """
     ``settings``, ``worker_versions`` and ``client_versions``, the latter without clients of a diagnosis.
     """

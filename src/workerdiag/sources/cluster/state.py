@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import NOBODY, Event, Identity
+from workerdiag.model.evidence import NO_IDENTITY, Event, Identity
 from workerdiag.sources.cluster.health import heartbeat_interval_s
 from workerdiag.sources.cluster.selection import Removal
 
@@ -17,12 +17,12 @@ from workerdiag.sources.cluster.selection import Removal
 _SILENT_S = 5.0
 _SILENT_INTERVALS = 6
 #: Tasks that the client waits for, of which each is told.
-_MOST_AWAITED = 5
+_MAX_AWAITED = 5
 _WAITING = ("queued", "no-worker", "waiting")
 
 
 @frozen(kw_only=True)
-class Standing:
+class ClusterState:
     """
     What the scheduler says of now.
     """
@@ -50,7 +50,7 @@ class Standing:
         """
         Seconds since each worker was heard of.
         """
-        seen = {address: said.get("last_seen") for address, said in self.workers.items()}
+        seen = {address: worker.get("last_seen") for address, worker in self.workers.items()}
         now = self.now
         if now is None:
             return {}
@@ -68,7 +68,7 @@ class Standing:
         return max(counted, self.pending)
 
     @property
-    def lost_unasked(self) -> int:
+    def unexpected_losses(self) -> int:
         """
         Workers that went without anybody's order.
         """
@@ -87,9 +87,9 @@ class Standing:
         """
         Whether something is wrong that the client knows of or that the scheduler noted.
         """
-        return self.gave_up or self.lost_unasked > 0 or (not self.workers and self.waiting > 0)
+        return self.gave_up or self.unexpected_losses > 0 or (not self.workers and self.waiting > 0)
 
-    def others_heard_s(self, address: str) -> float | None:
+    def others_heartbeat_age_s(self, address: str) -> float | None:
         """
         How old the freshest heartbeat of the other workers is; None without others.
         """
@@ -103,35 +103,38 @@ class Standing:
         return [
             address
             for address, age in self.ages_s.items()
-            if age >= least_s and ((other := self.others_heard_s(address)) is None or other <= 0.5 * age)
+            if age >= least_s
+            and ((other := self.others_heartbeat_age_s(address)) is None or other <= 0.5 * age)
         ]
 
 
-def told(standing: Standing, *, silent: Collection[str], known: Mapping[str, Identity]) -> Iterator[Event]:
+def state_events(
+    state: ClusterState, *, silent: Collection[str], known: Mapping[str, Identity]
+) -> Iterator[Event]:
     """
     The cluster as a whole, and the tasks that the client waits for.
 
     Args:
-        standing: What the scheduler says.
+        state: What the scheduler says.
         silent: Workers that answer nobody.
         known: What is known of a worker, by address.
     """
-    running = sum(said.get("status") == "running" for said in standing.workers.values())
+    running = sum(worker.get("status") == "running" for worker in state.workers.values())
     yield Event(
         topic="scheduler-state",
         fields={
-            "workers": len(standing.workers),
+            "workers": len(state.workers),
             "running_workers": running,
-            "waiting_tasks": standing.waiting,
-            "lost_unasked": standing.lost_unasked,
-            "lost_within_s": standing.lost_within_s,
-            "nannies": standing.nannies,
-            "left_at_once": standing.left_at_once,
+            "waiting_tasks": state.waiting,
+            "lost_unasked": state.unexpected_losses,
+            "lost_within_s": state.lost_within_s,
+            "nannies": state.nannies,
+            "left_at_once": state.left_at_once,
         },  # without a time: it is of no one death, also not of the last
     )
-    awaited = [each for each in standing.counts.get("tasks", ()) if each.get("awaited")]
+    awaited = [each for each in state.counts.get("tasks", ()) if each.get("awaited")]
     unfinished = [each for each in awaited if each["state"] in ("processing", *_WAITING)]
-    for each in unfinished[:_MOST_AWAITED]:
+    for each in unfinished[:_MAX_AWAITED]:
         address = each.get("worker")
         yield Event(
             topic="awaited-task",
@@ -139,42 +142,42 @@ def told(standing: Standing, *, silent: Collection[str], known: Mapping[str, Ide
                 "key": each["key"],
                 "state": each["state"],
                 "worker": address,
-                "runs": _what_runs(each, standing.workers),
-                "running_s": _running_s(each, standing),
-                "heard_s": _rounded(standing.ages_s.get(str(address))),
-                "caller": "gave-up" if standing.gave_up else "waits",
+                "runs": _what_runs(each, state.workers),
+                "running_s": _running_s(each, state),
+                "heard_s": _round_or_none(state.ages_s.get(str(address))),
+                "caller": "gave-up" if state.gave_up else "waits",
                 "worker_answers": None if address is None else address not in silent,
             },
-            when=standing.now,
-            whose=known.get(str(address), NOBODY),
+            when=state.now,
+            identity=known.get(str(address), NO_IDENTITY),
         )
 
 
 def _what_runs(task: Mapping[str, Any], workers: Mapping[str, Mapping[str, Any]]) -> str:
     if task.get("running_s") is not None:
         return "itself"
-    return "others" if any(said.get("executing") for said in workers.values()) else "nothing"
+    return "others" if any(worker.get("executing") for worker in workers.values()) else "nothing"
 
 
-def _running_s(task: Mapping[str, Any], standing: Standing) -> float | None:
+def _running_s(task: Mapping[str, Any], standing: ClusterState) -> float | None:
     """
     For how long a task runs now: until the last heartbeat, and since.
     """
     ran_s = task.get("running_s")
     if not isinstance(ran_s, int | float):
         return None
-    return _rounded(ran_s + standing.ages_s.get(str(task.get("worker")), 0.0))
+    return _round_or_none(ran_s + standing.ages_s.get(str(task.get("worker")), 0.0))
 
 
-def executing_in_words(said: Mapping[str, Any]) -> str | None:
+def describe_executing(worker: Mapping[str, Any]) -> str | None:
     """
     What ran on a worker at its last heartbeat, and for how long then; None without a look inside.
     """
-    listed = said.get("executing")
+    listed = worker.get("executing")
     if not isinstance(listed, list | tuple):
         return None
     return ", ".join(f"{key} for {ran_s:.1f} s" for key, ran_s in listed) or "nothing yet"
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round_or_none(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)

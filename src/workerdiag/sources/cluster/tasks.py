@@ -11,7 +11,7 @@ from typing import Any
 from workerdiag.model.evidence import Event
 
 #: Keys that the client waits for, looked up one by one.
-MOST_KEYS = 50
+MAX_KEYS = 50
 
 
 def wanted_keys(client: Any) -> list[Any]:
@@ -22,7 +22,7 @@ def wanted_keys(client: Any) -> list[Any]:
     states = {key: getattr(state, "status", "") for key, state in futures}
     failed = [key for key, status in states.items() if status == "error"]
     waiting = [key for key, status in states.items() if status == "pending"]
-    return [*failed, *waiting][:MOST_KEYS]
+    return [*failed, *waiting][:MAX_KEYS]
 
 
 def pending_count(client: Any) -> int:
@@ -33,7 +33,7 @@ def pending_count(client: Any) -> int:
     return sum(getattr(each, "status", "") == "pending" for each in futures)
 
 
-async def versions(client: Any) -> dict[str, Any]:
+async def fetch_versions(client: Any) -> dict[str, Any]:
     """
     What the scheduler says of its own Python, system and packages.
     """
@@ -41,7 +41,7 @@ async def versions(client: Any) -> dict[str, Any]:
     return {**reply, "python": str(reply["host"]["python"])}
 
 
-def same_python(reply: Mapping[str, Any]) -> bool:
+def has_same_python(reply: Mapping[str, Any]) -> bool:
     """
     Whether a scheduler of these `versions` runs our release of Python: byte code of another can crash it.
     """
@@ -49,7 +49,7 @@ def same_python(reply: Mapping[str, Any]) -> bool:
     return version[:2] == [str(part) for part in sys.version_info[:2]]
 
 
-async def counted(client: Any) -> dict[str, Any]:
+async def count_states(client: Any) -> dict[str, Any]:
     """
     The same without running anything there: only how many tasks are in each (ordinary) state.
     """
@@ -60,7 +60,7 @@ async def counted(client: Any) -> dict[str, Any]:
     return {"states": states}
 
 
-def task_states(reply: Mapping[str, Any]) -> Iterator[Event]:
+def task_state_events(reply: Mapping[str, Any]) -> Iterator[Event]:
     """
     One event for each state that tasks are in, with the most suspicious task as its example.
     """
@@ -76,12 +76,12 @@ def task_states(reply: Mapping[str, Any]) -> Iterator[Event]:
             fields |= {
                 "key": example["key"],
                 "suspicious": int(example["suspicious"]),
-                "restrictions": _most_usual([task["restrictions"] for task in tasks]),
+                "restrictions": _most_common([task["restrictions"] for task in tasks]),
                 "exception_blame": example["exception_blame"],
             }
         yield Event(topic="task-state", fields=fields)
 
 
-def _most_usual(texts: Collection[str]) -> str | None:
+def _most_common(texts: Collection[str]) -> str | None:
     stated = [text for text in texts if text]
     return max(stated, key=stated.count) if stated else None

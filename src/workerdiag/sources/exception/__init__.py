@@ -10,19 +10,24 @@ from collections.abc import Iterator
 from functools import partial
 
 from workerdiag import foreign
-from workerdiag.errors import said_by
+from workerdiag.errors import error_text
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.sources.exception import slots
-from workerdiag.sources.exception.reader import Link, Reading, read, read_class
+from workerdiag.sources.exception.reader import (
+    ExceptionLink,
+    ExceptionReport,
+    read_exception,
+    read_exception_class,
+)
 
 #: Of what hangs on one exception (causes, contexts, members of groups), so many are told of.
-MOST_EXCEPTIONS = 30
+MAX_EXCEPTIONS = 30
 #: Of all the texts and tracebacks together, so many bytes.
 _CHUNK_BYTES = 64 * 1024
 #: One exception may take so much of the time that is left: what hangs on it may say more.
 _SHARE = 0.5
 #: With less time than this no more code of exceptions is run.
-_LEAST_S = 0.005
+_MIN_S = 0.005
 
 
 def exception_facts(exc: BaseException, *, budget_s: float = 2.0) -> list[Evidence]:
@@ -38,25 +43,25 @@ def exception_facts(exc: BaseException, *, budget_s: float = 2.0) -> list[Eviden
         and tracebacks, at most 64 KiB, the caught one last, as Python prints them.
     """
     deadline = time.monotonic() + budget_s
-    readings: list[Reading] = []
+    readings: list[ExceptionReport] = []
     gaps: list[Gap] = []
-    for link in _related(exc, readings):
+    for link in _linked_exceptions(exc, readings):
         try:
-            readings.append(_read(link, deadline))
-        except foreign.NOT_TOLD as problem:
-            gaps.append(_gap(link.exc, problem))
-            readings.append(read_class(link))
-    chunk = _chunk([each.printed for each in readings if each.printed])
+            readings.append(_read_in_thread(link, deadline))
+        except foreign.CALL_FAILURES as problem:
+            gaps.append(_unreadable_gap(link.exc, problem))
+            readings.append(read_exception_class(link))
+    chunk = _texts_chunk([each.printed for each in readings if each.printed])
     return [*(each.facts for each in readings), *gaps, *([chunk] if chunk.data else [])]
 
 
-def _related(exc: BaseException, readings: list[Reading]) -> Iterator[Link]:
+def _linked_exceptions(exc: BaseException, readings: list[ExceptionReport]) -> Iterator[ExceptionLink]:
     """
     The exception and what hangs on it, nearest first, each once; *readings* grows meanwhile.
     """
     seen = {id(exc)}
-    waiting = deque([Link(relation="raised", exc=exc)])
-    for _ in range(MOST_EXCEPTIONS):
+    waiting = deque([ExceptionLink(relation="raised", exc=exc)])
+    for _ in range(MAX_EXCEPTIONS):
         if not waiting:
             return
         yield waiting.popleft()
@@ -66,29 +71,31 @@ def _related(exc: BaseException, readings: list[Reading]) -> Iterator[Link]:
                 waiting.append(link)
 
 
-def _read(link: Link, deadline: float) -> Reading:
+def _read_in_thread(link: ExceptionLink, deadline: float) -> ExceptionReport:
     left_s = deadline - time.monotonic()
-    if left_s < _LEAST_S:
+    if left_s < _MIN_S:
         raise TimeoutError("no time was left for it")
-    return foreign.told_by("workerdiag-exception", partial(read, link), within_s=_SHARE * left_s)
+    return foreign.call_in_time(
+        "workerdiag-exception", partial(read_exception, link), within_s=_SHARE * left_s
+    )
 
 
-def _gap(exc: BaseException, problem: Exception) -> Gap:
+def _unreadable_gap(exc: BaseException, problem: Exception) -> Gap:
     return Gap(
         source="exception",
         reason="timed-out" if isinstance(problem, TimeoutError) else "malformed",
-        detail=f"{slots.type_name(exc)} could not be read: {said_by(problem)}"[:500],
+        detail=f"{slots.type_name(exc)} could not be read: {error_text(problem)}"[:500],
         remedy="give the text that Python prints for it as workerdiag.LogText(text)",
     )
 
 
-def _chunk(texts: list[str]) -> LogChunk:
-    kept: list[bytes] = []
+def _texts_chunk(texts: list[str]) -> LogChunk:
+    parts: list[bytes] = []
     left = _CHUNK_BYTES
     for text in texts:  # the nearest matter most
         data = text.encode("utf-8", errors="replace")[:left]
-        kept.append(data)
+        parts.append(data)
         left -= len(data) + 1
         if left <= 0:
             break
-    return LogChunk(origin="exception", data=b"\n".join(reversed(kept)), stream="client")
+    return LogChunk(origin="exception", data=b"\n".join(reversed(parts)), stream="client")

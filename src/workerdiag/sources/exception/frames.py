@@ -14,17 +14,17 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 #: Of one traceback, the innermost frames are printed; of one that has more than this, the outermost of it.
-_MOST_FRAMES = 40
-_MOST_DEPTH = 20_000
+_MAX_FRAMES = 40
+_MAX_DEPTH = 20_000
 #: A frame may name any file as its source; what no source can be is not read.
-_MOST_SOURCE_BYTES = 4 * 2**20
+_MAX_SOURCE_BYTES = 4 * 2**20
 
 
 def printed_frames(raised_at: TracebackType | None) -> str:
     """
     The innermost frames; empty if they cannot be printed.
     """
-    walked = deque(islice(_walked(raised_at), _MOST_DEPTH), maxlen=_MOST_FRAMES)
+    walked = deque(islice(_walk(raised_at), _MAX_DEPTH), maxlen=_MAX_FRAMES)
     try:
         plain = all(_is_source(frame.f_code.co_filename) for frame, _ in walked)
         frames = traceback.StackSummary.extract(iter(walked)) if plain else _without_lines(walked)
@@ -33,7 +33,7 @@ def printed_frames(raised_at: TracebackType | None) -> str:
         return ""
 
 
-def _walked(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+def _walk(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
     while raised_at is not None:
         yield raised_at.tb_frame, raised_at.tb_lineno
         raised_at = raised_at.tb_next
@@ -54,4 +54,4 @@ def _is_source(file: str) -> bool:
         found = Path(file).stat()
     except (OSError, ValueError):  # it is not there: ``<stdin>``, or a path of another machine
         return True
-    return stat.S_ISREG(found.st_mode) and found.st_size <= _MOST_SOURCE_BYTES
+    return stat.S_ISREG(found.st_mode) and found.st_size <= _MAX_SOURCE_BYTES

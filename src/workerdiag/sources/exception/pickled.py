@@ -15,14 +15,14 @@ from itertools import pairwise
 from attrs import field, frozen
 
 #: An exception is small; what follows so many opcodes is data it carries.
-_MOST_OPCODES = 5000
-MOST_BYTES = 2**20
+_MAX_OPCODES = 5000
+MAX_BYTES = 2**20
 #: Opcodes that keep a value for later, or get it back, by number.
-_KEEPS = {"PUT", "BINPUT", "LONG_BINPUT"}
-_GETS = {"GET", "BINGET", "LONG_BINGET"}
+_PUT_OPCODES = {"PUT", "BINPUT", "LONG_BINPUT"}
+_GET_OPCODES = {"GET", "BINGET", "LONG_BINGET"}
 #: Opcodes between the name of an attribute and its value.
-_SILENT = {"MEMOIZE", "FRAME", "MARK", *_KEEPS}
-_EMPTY = {"EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "EMPTY_TUPLE"}
+_SKIPPED_OPCODES = {"MEMOIZE", "FRAME", "MARK", *_PUT_OPCODES}
+_EMPTY_OPCODES = {"EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "EMPTY_TUPLE"}
 _Value = str | int | float | None
 
 
@@ -46,7 +46,7 @@ def read_pickled(data: bytes) -> PickledException | None:
     """
     if not data.startswith(b"\x80"):  # protocols 2 and later; cloudpickle writes 4 or 5
         return None
-    values = _plain_values(data[:MOST_BYTES])
+    values = _plain_values(data[:MAX_BYTES])
     if values[:1] == ["tblib.pickling_support"]:  # its function that rebuilds, then the class
         values = values[2:]
     if len(values) < 2 or not isinstance(values[0], str) or not isinstance(values[1], str):
@@ -70,31 +70,31 @@ def _plain_values(data: bytes) -> list[_Value]:
     Text and numbers in the order in which they are put on the stack; None for anything else.
     """
     values: list[_Value] = []
-    kept: dict[int, _Value] = {}
+    memo: dict[int, _Value] = {}
     last: _Value = None
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
-            if count >= _MOST_OPCODES:
+            if count >= _MAX_OPCODES:
                 break
             if opcode.name == "MEMOIZE":
-                kept[len(kept)] = last
-            elif opcode.name in _KEEPS:
-                kept[int(argument or 0)] = last
+                memo[len(memo)] = last
+            elif opcode.name in _PUT_OPCODES:
+                memo[int(argument or 0)] = last
             elif opcode.name == "GLOBAL":  # protocol 2: module and name in one
                 values += [*str(argument).split(" ", 1)]
-            elif opcode.name in _GETS:
-                last = kept.get(int(argument or 0))
+            elif opcode.name in _GET_OPCODES:
+                last = memo.get(int(argument or 0))
                 values.append(last)
-            elif opcode.name not in _SILENT:
-                last = _value(opcode.name, argument)
-                if last is not None or opcode.name in _EMPTY | {"NONE"}:
+            elif opcode.name not in _SKIPPED_OPCODES:
+                last = _plain_value(opcode.name, argument)
+                if last is not None or opcode.name in _EMPTY_OPCODES | {"NONE"}:
                     values.append(last)
     except Exception:  # noqa: BLE001  genops raises what it likes on bytes that are no pickle, or cut off
         return values
     return values
 
 
-def _value(opcode: str, argument: object) -> _Value:
+def _plain_value(opcode: str, argument: object) -> _Value:
     if opcode in ("PROTO", "FRAME"):
         return None
     return argument if isinstance(argument, str | int | float) else None

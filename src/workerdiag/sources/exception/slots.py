@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from workerdiag.errors import clean
+from workerdiag.errors import utf8_safe
 
-_MOST_CHARS = 300
+_MAX_CHARS = 300
 _EXCEPTION = vars(BaseException)
 _CLASS = vars(type)
 
@@ -80,7 +80,7 @@ def type_name(exc: BaseException) -> str:
     Its class as Python prints it: ``ValueError``, ``distributed.scheduler.KilledWorker``.
     """
     module, name = _module(type(exc)), _CLASS["__qualname__"].__get__(type(exc))
-    return clean(name if module == "builtins" else f"{module}.{name}")[:_MOST_CHARS]
+    return utf8_safe(name if module == "builtins" else f"{module}.{name}")[:_MAX_CHARS]
 
 
 def _module(cls: type) -> str:

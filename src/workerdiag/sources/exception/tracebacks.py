@@ -29,7 +29,7 @@ _TASK_RUNNERS = {
 _FETCHERS = {"result", "_result", "gather", "_gather"}
 #: Functions of distributed/client.py that raise what a function outside of tasks raised.
 _RUNNERS = {"run", "_run", "run_on_scheduler", "_run_on_scheduler"}
-_MOST_FRAMES = 5000
+_MAX_FRAMES = 5000
 
 
 def raised_in_task(exc: BaseException) -> bool:
@@ -44,17 +44,19 @@ def raised_in_task(exc: BaseException) -> bool:
     (``admin.traceback.shorten``), and tracebacks that somebody removed.
     """
     frames = list(_frames(exc))
-    if any(frame.f_code.co_name in _TASK_RUNNERS.get(_file(frame), ()) for frame in frames):
+    if any(frame.f_code.co_name in _TASK_RUNNERS.get(_short_path(frame), ()) for frame in frames):
         return True
-    carried = next((index for index, frame in enumerate(frames) if _is_carried(frame)), None)
-    if carried is not None:
-        before = frames[carried - 1] if carried else None
-        by_run = before is not None and _file(before) == _CLIENT and before.f_code.co_name in _RUNNERS
-        by_server = _file(frames[carried]) == "distributed/core.py"  # a handler failed, not a task
+    first_rebuilt = next((index for index, frame in enumerate(frames) if _is_rebuilt_frame(frame)), None)
+    if first_rebuilt is not None:
+        before = frames[first_rebuilt - 1] if first_rebuilt else None
+        by_run = before is not None and _short_path(before) == _CLIENT and before.f_code.co_name in _RUNNERS
+        by_server = (
+            _short_path(frames[first_rebuilt]) == "distributed/core.py"
+        )  # a handler failed, not a task
         return not by_run and not by_server
     last = frames[-1] if frames else None
-    fetched = last is not None and _file(last) == _CLIENT and last.f_code.co_name in _FETCHERS
-    return fetched and not _is_of_dask(exc)
+    fetched = last is not None and _short_path(last) == _CLIENT and last.f_code.co_name in _FETCHERS
+    return fetched and not _is_client_error(exc)
 
 
 _CLIENT = "distributed/client.py"
@@ -62,30 +64,30 @@ _CLIENT = "distributed/client.py"
 
 def _frames(exc: BaseException) -> Iterator[FrameType]:
     traceback = slots.traceback_of(exc)
-    for _ in range(_MOST_FRAMES):
+    for _ in range(_MAX_FRAMES):
         if traceback is None:
             return
         yield traceback.tb_frame
         traceback = traceback.tb_next
 
 
-def _file(frame: FrameType) -> str:
+def _short_path(frame: FrameType) -> str:
     """
     The last two parts of the file's path: ``distributed/client.py``.
     """
     return "/".join(frame.f_code.co_filename.replace("\\", "/").rsplit("/", 2)[-2:])
 
 
-def _is_carried(frame: FrameType) -> bool:
+def _is_rebuilt_frame(frame: FrameType) -> bool:
     """
     Whether tblib rebuilt the frame: all its frames run the statement ``raise __traceback_maker``.
     """
     return "__traceback_maker" in frame.f_code.co_names
 
 
-def _is_of_dask(exc: BaseException) -> bool:
+def _is_client_error(exc: BaseException) -> bool:
     """
     Whether a client raises such errors of its own accord: cancelled, timed out, killed, disconnected.
     """
-    theirs = ("distributed", "asyncio", "concurrent", "tornado")
-    return isinstance(exc, TimeoutError) or not slots.packages_of(exc).isdisjoint(theirs)
+    packages = ("distributed", "asyncio", "concurrent", "tornado")
+    return isinstance(exc, TimeoutError) or not slots.packages_of(exc).isdisjoint(packages)

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import evolve
 
 from workerdiag.model.evidence import Event, Evidence, Identity, LogChunk, MemoryReading
-from workerdiag.sources.host.kernel_lines import KernelLog, Told, as_text, tells_of_a_kill
+from workerdiag.sources.host.kernel_lines import AttributedLines, KernelLog, format_lines, has_oom_kill
 from workerdiag.sources.host.respondents import Respondent, Subject
 
 _Fields = dict[str, str | int | float | bool | None]
@@ -20,7 +20,7 @@ _Fields = dict[str, str | int | float | bool | None]
 FULL_BYTES = 4 * 2**20
 FULL_SHARE = 0.001
 #: A process that has so many of its descriptors open is about to be refused one.
-NEARLY_ALL = 0.95
+NEARLY_ALL_SHARE = 0.95
 #: Clocks are compared to within so many seconds.
 SKEW_S = 10.0
 #: A nanny notes the end of its worker within so many seconds of the scheduler.
@@ -33,7 +33,7 @@ _GROUP_FIELDS = tuple(
 )
 
 
-def of_answer(answer: Mapping[str, Any], respondent: Respondent) -> Iterator[Evidence]:
+def answer_evidence(answer: Mapping[str, Any], respondent: Respondent) -> Iterator[Evidence]:
     """
     The evidence in what one machine answered, the most telling first.
 
@@ -41,34 +41,34 @@ def of_answer(answer: Mapping[str, Any], respondent: Respondent) -> Iterator[Evi
         answer: By probe, what it read.
         respondent: Who answered, and of whom.
     """
-    respondent = evolve(respondent, subjects=with_noted_pids(respondent.subjects, _ends(answer)))
+    respondent = evolve(respondent, subjects=with_noted_pids(respondent.subjects, _noted_exits(answer)))
     log = kernel_log(answer)
-    told = log.about(respondent.subjects) if log is not None else Told(own=(), common=())
-    yield from _of_kernel(told, respondent)
+    attributed = log.about(respondent.subjects) if log is not None else AttributedLines(own=(), common=())
+    yield from _kernel_chunks(attributed, respondent)
     group = answer.get("control_groups", {})
-    whole = log is not None and log.comparable and reaches_back(answer)
+    is_complete = log is not None and log.comparable and covers_deaths(answer)
     for index, subject in enumerate(respondent.subjects):
         if subject.own and group.get("version"):
-            lines = told.own[index] if log is not None else ()
-            silent = whole and not lines and subject.pid is not None
-            yield from _of_group(group, subject, killed=tells_of_a_kill(lines), silent=silent)
+            lines = attributed.own[index] if log is not None else ()
+            silent = is_complete and not lines and subject.pid is not None
+            yield from _cgroup_events(group, subject, killed=has_oom_kill(lines), silent=silent)
     if respondent.same_machine:
-        yield from _of_machine(answer.get("machine", {}), respondent)
+        yield from _machine_events(answer.get("machine", {}), respondent)
 
 
 def kernel_log(answer: Mapping[str, Any]) -> KernelLog | None:
     """
     The kernel log in an answer; None if it could not be read.
     """
-    said = answer.get("kernel", {})
-    if "lines" not in said:
+    section = answer.get("kernel", {})
+    if "lines" not in section:
         return None
     return KernelLog(
-        lines=tuple((float(when), str(text)) for when, text in said["lines"]),
-        comparable=bool(said.get("comparable")),
+        lines=tuple((float(when), str(text)) for when, text in section["lines"]),
+        comparable=bool(section.get("comparable")),
         group=str(answer.get("control_groups", {}).get("path", "")),
-        drift_s=float(said.get("drift_s", 0.0)),
-        signals={pid: signal for pid, signal, _ in reversed(_ends(answer))},
+        drift_s=float(section.get("drift_s", 0.0)),
+        signals={pid: signal for pid, signal, _ in reversed(_noted_exits(answer))},
     )
 
 
@@ -86,49 +86,53 @@ def with_noted_pids(
     """
     The dead, those without a process id with that of the end noted at the moment when they died.
     """
-    taken = {each.whose.pid for each in subjects}
+    used_pids = {each.identity.pid for each in subjects}
     found = []
     for each in subjects:
         near = [
             (abs(when - each.when), pid)
             for pid, _, when in ends
-            if each.whose.pid is None and each.when is not None and pid not in taken
+            if each.identity.pid is None and each.when is not None and pid not in used_pids
         ]
         apart, pid = min(near, default=(inf, 0))
         if apart <= NOTED_S:
-            taken.add(pid)
+            used_pids.add(pid)
         found.append(evolve(each, noted_pid=pid if apart <= NOTED_S else None))
     return tuple(found)
 
 
-def _ends(answer: Mapping[str, Any]) -> list[tuple[int, int, float]]:
+def _noted_exits(answer: Mapping[str, Any]) -> list[tuple[int, int, float]]:
     """
     Process id, signal and time of the ends that nannies noted, the latest first.
     """
-    said = answer.get("nannies", {}).get("ends", ())
-    return [(int(pid), int(signal), float(when)) for pid, signal, when in said]
+    exits = answer.get("nannies", {}).get("ends", ())
+    return [(int(pid), int(signal), float(when)) for pid, signal, when in exits]
 
 
-def reaches_back(answer: Mapping[str, Any]) -> bool:
+def covers_deaths(answer: Mapping[str, Any]) -> bool:
     """
     Whether the kernel log was read from before the deaths until now.
     """
     return bool(answer.get("kernel", {}).get("whole"))
 
 
-def _of_kernel(told: Told, respondent: Respondent) -> Iterator[Evidence]:
+def _kernel_chunks(attributed: AttributedLines, respondent: Respondent) -> Iterator[Evidence]:
     origin = f"kernel log of {respondent.title}"
-    for subject, lines in zip(respondent.subjects, told.own, strict=False):
+    for subject, lines in zip(respondent.subjects, attributed.own, strict=False):
         if lines:
-            of = subject.pid or subject.whose.worker or subject.whose.name
-            data = as_text(lines)
-            yield LogChunk(origin=f"{origin}, process {of}", data=data, stream="kernel", whose=subject.whose)
-    if told.common and respondent.same_machine:
-        whose = Identity(host=respondent.subjects[0].whose.host)
-        yield LogChunk(origin=origin, data=as_text(told.common), stream="kernel", whose=whose)
+            of = subject.pid or subject.identity.worker or subject.identity.name
+            data = format_lines(lines)
+            yield LogChunk(
+                origin=f"{origin}, process {of}", data=data, stream="kernel", identity=subject.identity
+            )
+    if attributed.common and respondent.same_machine:
+        identity = Identity(host=respondent.subjects[0].identity.host)
+        yield LogChunk(
+            origin=origin, data=format_lines(attributed.common), stream="kernel", identity=identity
+        )
 
 
-def _of_group(
+def _cgroup_events(
     group: Mapping[str, Any], subject: Subject, *, killed: bool, silent: bool
 ) -> Iterator[Evidence]:
     """
@@ -144,64 +148,64 @@ def _of_group(
     if isinstance(count, int):
         own = count == 0 or killed or (limit is not None and not is_root and not silent)
         fields["oom_kill" if own else "oom_kill_of_others" if silent else "oom_kill_in_group"] = count
-    yield Event(topic="cgroup", fields=fields, whose=subject.whose)
+    yield Event(topic="cgroup", fields=fields, identity=subject.identity)
     if isinstance(limit, int) and fields.get("oom_kill"):
-        yield MemoryReading(whose=subject.whose, limit_bytes=limit)
+        yield MemoryReading(identity=subject.identity, limit_bytes=limit)
 
 
-def _of_machine(told: Mapping[str, Any], respondent: Respondent) -> Iterator[Evidence]:
-    for text in told.get("cores", ()):
+def _machine_events(machine: Mapping[str, Any], respondent: Respondent) -> Iterator[Evidence]:
+    for text in machine.get("cores", ()):
         for subject in respondent.subjects:
             if f"PID: {subject.pid} " in text:
                 origin = f"coredumpctl info {subject.pid}"
-                yield LogChunk(origin=origin, data=text.encode(), whose=subject.whose)
+                yield LogChunk(origin=origin, data=text.encode(), identity=subject.identity)
     for subject in respondent.subjects:
-        listens = told.get("listening", {}).get(subject.whose.nanny)
+        listens = machine.get("listening", {}).get(subject.identity.nanny)
         if listens in ("yes", "no"):
-            yield Event(topic="nanny-state", fields={"listening": listens}, whose=subject.whose)
-        if told.get("host"):
-            yield _of_host(told["host"], respondent, subject)
-        if subject.own and told.get("limits"):
-            yield Event(topic="limits", fields=_limits(told["limits"]), whose=subject.whose)
-        for disk in told.get("disks", ()):
+            yield Event(topic="nanny-state", fields={"listening": listens}, identity=subject.identity)
+        if machine.get("host"):
+            yield _host_event(machine["host"], respondent, subject)
+        if subject.own and machine.get("limits"):
+            yield Event(topic="limits", fields=_limit_fields(machine["limits"]), identity=subject.identity)
+        for disk in machine.get("disks", ()):
             if subject.own or disk.get("what") != "local directory":
-                yield Event(topic="disk", fields=_disk(disk), whose=subject.whose)
+                yield Event(topic="disk", fields=_disk_fields(disk), identity=subject.identity)
 
 
-def _of_host(said: Mapping[str, Any], respondent: Respondent, subject: Subject) -> Event:
+def _host_event(host: Mapping[str, Any], respondent: Respondent, subject: Subject) -> Event:
     fields: _Fields = {"hostname": respondent.place.hostname, "boot_id": respondent.place.boot_id}
-    fields |= {name: said[name] for name in ("uptime_s", "suspended_s", "cpus", "full_avg10") if name in said}
-    total, available = said.get("MemTotal"), said.get("MemAvailable")
+    fields |= {name: host[name] for name in ("uptime_s", "suspended_s", "cpus", "full_avg10") if name in host}
+    total, available = host.get("MemTotal"), host.get("MemAvailable")
     if total and available is not None:
         fields |= {"total_bytes": total, "available_bytes": available}
         fields["available_percent"] = round(100 * available / total, 1)
-    if subject.when is not None and "uptime_s" in said and "now" in said:
-        started = float(said["now"]) - float(said["uptime_s"])
+    if subject.when is not None and "uptime_s" in host and "now" in host:
+        started = float(host["now"]) - float(host["uptime_s"])
         fields["restarted_after_death"] = "yes" if started > subject.when - SKEW_S else "no"
-    return Event(topic="host", fields=fields, whose=subject.whose)
+    return Event(topic="host", fields=fields, identity=subject.identity)
 
 
-def _limits(said: Mapping[str, Any]) -> _Fields:
+def _limit_fields(limits: Mapping[str, Any]) -> _Fields:
     """
     The limits that are finite; for processor time also that it is not.
     """
-    fields: _Fields = {name: value for name, value in said.items() if value is not None}
-    if "cpu_soft" in said:
-        fields["cpu_limited"] = "no" if said["cpu_soft"] is None and said["cpu_hard"] is None else "yes"
-    opened, most = said.get("open_files"), said.get("nofile_soft")
+    fields: _Fields = {name: value for name, value in limits.items() if value is not None}
+    if "cpu_soft" in limits:
+        fields["cpu_limited"] = "no" if limits["cpu_soft"] is None and limits["cpu_hard"] is None else "yes"
+    opened, most = limits.get("open_files"), limits.get("nofile_soft")
     if isinstance(opened, int) and isinstance(most, int) and most:
         fields["open_files_share"] = round(opened / most, 3)
-        fields["descriptors_left"] = "no" if opened >= NEARLY_ALL * most else "yes"
+        fields["descriptors_left"] = "no" if opened >= NEARLY_ALL_SHARE * most else "yes"
     return fields
 
 
-def _disk(said: Mapping[str, Any]) -> _Fields:
-    fields: _Fields = {name: said[name] for name in ("what", "path", "problem", "read_only") if name in said}
-    size, free = said.get("size_bytes"), said.get("free_bytes")
+def _disk_fields(disk: Mapping[str, Any]) -> _Fields:
+    fields: _Fields = {name: disk[name] for name in ("what", "path", "problem", "read_only") if name in disk}
+    size, free = disk.get("size_bytes"), disk.get("free_bytes")
     if isinstance(size, int) and isinstance(free, int) and size:
         fields |= {"size_bytes": size, "free_bytes": free}
         fields["full"] = "yes" if free < FULL_BYTES or free < FULL_SHARE * size else "no"
-    inodes, left = said.get("inodes"), said.get("free_inodes")
+    inodes, left = disk.get("inodes"), disk.get("free_inodes")
     if isinstance(inodes, int) and isinstance(left, int) and inodes:
         fields |= {"free_inodes": left, "inodes_full": "yes" if left == 0 else "no"}
     return fields

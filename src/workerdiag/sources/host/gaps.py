@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workerdiag.errors import worded
+from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Gap
 from workerdiag.sources.host.remote_call import UnreadableAnswerError
 from workerdiag.sources.host.respondents import Respondent
@@ -28,11 +28,11 @@ def machine_gap(title: str, problem: BaseException) -> Gap:
         reason, remedy = "forbidden", "take run out of distributed.nanny.blocked-handlers"
     elif isinstance(problem, UnreadableAnswerError | ValueError):
         reason = "malformed"
-    said = worded(problem, most_chars=300)
-    return Gap(source=f"host {title}", reason=reason, detail=said, remedy=remedy)
+    description = describe_error(problem, most_chars=300)
+    return Gap(source=f"host {title}", reason=reason, detail=description, remedy=remedy)
 
 
-def unsure_gap(title: str) -> Gap:
+def uncertain_machine_gap(title: str) -> Gap:
     """
     That only what names the very process could be used, as each machine has that address.
     """
@@ -48,15 +48,15 @@ def kernel_gap(answer: Mapping[str, Any], respondent: Respondent) -> Gap | None:
     """
     Why the kernel log of a machine was not, or not wholly, read; None if it was.
     """
-    said = answer.get("kernel", {})
-    if said.get("whole"):
+    section = answer.get("kernel", {})
+    if section.get("whole"):
         return None
     source = f"kernel log of {respondent.title}"
     by_hand = f"on {respondent.title}: journalctl -k --since '1 hour ago'"
-    if "lines" in said:
-        detail = f"{said.get('told_by')} does not reach back to the death"
+    if "lines" in section:
+        detail = f"{section.get('told_by')} does not reach back to the death"
         return Gap(source=source, reason="expired", detail=detail, remedy=by_hand)
-    problems = said.get("problems") or {"probe": said.get("problem", "no answer")}
+    problems = section.get("problems") or {"probe": section.get("problem", "no answer")}
     detail = "; ".join(f"{name}: {problem}" for name, problem in dict(problems).items())[:500]
     if "ermission" in detail or "not permitted" in detail:
         remedy = f"on {respondent.title}: sudo dmesg -T | grep -iE 'killed process|segfault'"

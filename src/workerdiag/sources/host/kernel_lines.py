@@ -28,15 +28,15 @@ NOTICED_S = 2.0
 #: The lines of one kill are written within so many seconds.
 TOGETHER_S = 2.0
 
-_BEGINS = re.compile(r"invoked oom-killer", re.IGNORECASE)
-_OF_KILL = re.compile(
+_OOM_BEGINNING = re.compile(r"invoked oom-killer", re.IGNORECASE)
+_OOM_LINE = re.compile(
     r"invoked oom-killer|oom-kill:|out of memory|killed process|oom_reaper:|killed as a result of limit"
     r"|memory\.oom\.group|memory: usage",
     re.IGNORECASE,
 )
-_KILLED = re.compile(r"(?:kill(?:ed)? process |,pid=|reaped process )(\d+)", re.IGNORECASE)
+_KILLED_PID = re.compile(r"(?:kill(?:ed)? process |,pid=|reaped process )(\d+)", re.IGNORECASE)
 _GROUP = re.compile(r"(?:task_memcg=|oom_memcg=|Tasks? in )(/[^\s,]*)")
-_OF_CRASH = re.compile(
+_CRASH_LINE = re.compile(
     r"\[(?P<thread>\d+)\]:? (?:segfault at|general protection|trap |bus error|unhandled signal)"
     r"|unexpected fatal signal"
 )
@@ -49,7 +49,7 @@ KernelLine = tuple[float, str]
 
 
 @frozen(kw_only=True)
-class Told:
+class AttributedLines:
     """
     What a kernel log tells of the dead of one machine.
     """
@@ -76,7 +76,7 @@ class KernelLog:
     #: The signals that ended processes, by pid, as their nanny noted them; 0 for an exit of their own.
     signals: Mapping[int, int] = field(factory=dict, hash=False)
 
-    def about(self, subjects: Sequence[Subject]) -> Told:
+    def about(self, subjects: Sequence[Subject]) -> AttributedLines:
         """
         The lines that are about *subjects* or their machine; those about other processes are left out.
         """
@@ -84,17 +84,17 @@ class KernelLog:
         common: list[KernelLine] = []
         crashes: dict[int, KernelLine] = {}
         for block in self._blocks():
-            killed = self._killed(block, subjects)
-            if _OF_CRASH.search(block[0][1]):
-                for index in self._may_have_crashed(block[0], subjects):
-                    crashes[index] = _nearest(crashes.get(index), block[0], subjects[index].when)
+            killed = self._victim_of_kill(block, subjects)
+            if _CRASH_LINE.search(block[0][1]):
+                for index in self._crash_candidates(block[0], subjects):
+                    crashes[index] = _nearest_line(crashes.get(index), block[0], subjects[index].when)
             elif killed is not None:
                 own[killed] += block
-            elif not _OF_KILL.search(block[0][1]) and _may_lead_to(block[0][0], subjects):
+            elif not _OOM_LINE.search(block[0][1]) and _may_lead_to(block[0][0], subjects):
                 common += block
         for index, line in crashes.items():
             own[index].append(line)
-        return Told(own=tuple(tuple(each) for each in own), common=tuple(common))
+        return AttributedLines(own=tuple(tuple(each) for each in own), common=tuple(common))
 
     def leaves_doubt(self, subjects: Sequence[Subject]) -> bool:
         """
@@ -102,7 +102,7 @@ class KernelLog:
 
         That process may live in another pid namespace than the dead one: the pids say nothing then.
         """
-        kills = [block[-1][0] for block in self._blocks() if _OF_KILL.search(block[0][1])]
+        kills = [block[-1][0] for block in self._blocks() if _OOM_LINE.search(block[0][1])]
         others = [each for each in subjects if not each.own]
         return any(self._near(when, others) for when in kills)
 
@@ -112,8 +112,8 @@ class KernelLog:
         """
         block: list[KernelLine] = []
         for line in self.lines:
-            of_kill = _OF_KILL.search(line[1]) is not None
-            if block and (_BEGINS.search(line[1]) or line[0] - block[-1][0] > TOGETHER_S):
+            of_kill = _OOM_LINE.search(line[1]) is not None
+            if block and (_OOM_BEGINNING.search(line[1]) or line[0] - block[-1][0] > TOGETHER_S):
                 yield block
                 block = []
             if of_kill:
@@ -123,29 +123,29 @@ class KernelLog:
         if block:
             yield block
 
-    def _killed(self, block: Sequence[KernelLine], subjects: Sequence[Subject]) -> int | None:
+    def _victim_of_kill(self, block: Sequence[KernelLine], subjects: Sequence[Subject]) -> int | None:
         """
         Which of the dead an OOM kill was of; None for that of another process, and for other lines.
         """
-        if not _OF_KILL.search(block[0][1]):
+        if not _OOM_LINE.search(block[0][1]):
             return None
-        text, when = _text(block), block[-1][0]
-        pids = {int(pid) for pid in _KILLED.findall(text)}
+        text, when = _joined_text(block), block[-1][0]
+        pids = {int(pid) for pid in _KILLED_PID.findall(text)}
         near = self._near(when, subjects, within_s=NAMELESS_S)
         if self.comparable:
             for index, each in enumerate(subjects):
                 if each.pid in pids and (each.when is None or abs(each.when - when) <= BEFORE_S):
                     return index
             near = [index for index in near if subjects[index].pid is None]
-        return near[0] if near and _PYTHON.search(text) and self._fits(text) else None
+        return near[0] if near and _PYTHON.search(text) and self._may_be_in_group(text) else None
 
-    def _may_have_crashed(self, line: KernelLine, subjects: Sequence[Subject]) -> Iterator[int]:
+    def _crash_candidates(self, line: KernelLine, subjects: Sequence[Subject]) -> Iterator[int]:
         """
         Whose thread it may be that crashed: the signal fits, and threads are numbered after their process.
 
         A process is noticed to be gone when its core has been written, which may take a while.
         """
-        found = _OF_CRASH.search(line[1])
+        found = _CRASH_LINE.search(line[1])
         thread = found["thread"] if found else None
         signal = next((number for word, number in _SIGNALS.items() if word in line[1]), SIGSEGV)
         for index, each in enumerate(subjects):
@@ -167,7 +167,7 @@ class KernelLog:
         ]
         return [index for seconds, index in sorted(apart) if seconds <= within_s + self.drift_s]
 
-    def _fits(self, text: str) -> bool:
+    def _may_be_in_group(self, text: str) -> bool:
         """
         Whether a kill was in our group, so far as both know it by the same path.
         """
@@ -176,21 +176,21 @@ class KernelLog:
         return not known or not named or any(_is_within(each, self.group) for each in named)
 
 
-def as_text(lines: Iterable[KernelLine]) -> bytes:
+def format_lines(lines: Iterable[KernelLine]) -> bytes:
     """
     The lines as ``dmesg --time-format=iso`` prints them, in UTC.
     """
-    return "".join(f"{_iso(when)} {text}\n" for when, text in lines).encode("utf-8", errors="replace")
+    return "".join(f"{_iso_time(when)} {text}\n" for when, text in lines).encode("utf-8", errors="replace")
 
 
-def tells_of_a_kill(lines: Iterable[KernelLine]) -> bool:
+def has_oom_kill(lines: Iterable[KernelLine]) -> bool:
     """
     Whether one of them says that the kernel killed for want of memory.
     """
-    return any(_KILLED.search(text) for _, text in lines)
+    return any(_KILLED_PID.search(text) for _, text in lines)
 
 
-def _nearest(one: KernelLine | None, two: KernelLine, when: float | None) -> KernelLine:
+def _nearest_line(one: KernelLine | None, two: KernelLine, when: float | None) -> KernelLine:
     return two if one is None or when is None else min(one, two, key=lambda line: abs(line[0] - when))
 
 
@@ -198,7 +198,7 @@ def _may_lead_to(when: float, subjects: Sequence[Subject]) -> bool:
     return any(each.when is not None and -AFTER_S <= each.when - when <= BEFORE_S for each in subjects)
 
 
-def _text(block: Iterable[KernelLine]) -> str:
+def _joined_text(block: Iterable[KernelLine]) -> str:
     return "\n".join(text for _, text in block)
 
 
@@ -206,7 +206,7 @@ def _is_within(path: str, group: str) -> bool:
     return path == group or path.startswith(group.rstrip("/") + "/")
 
 
-def _iso(when: float) -> str:
+def _iso_time(when: float) -> str:
     microseconds = round(when * 1e6)
     return (
         time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(microseconds // 1_000_000))

@@ -14,21 +14,21 @@ from ipaddress import ip_address
 from typing import Any
 
 from workerdiag.model.evidence import Gap, Identity
-from workerdiag.model.scene import Place, Victim
+from workerdiag.model.scene import Location, Victim
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.host.remote_call import (
-    WHEREABOUTS,
-    ask_here,
-    ask_scheduler,
-    ask_through_scheduler,
-    each_answered,
-    wait_in_loop,
+    LOCATION_PROBES,
+    gather_answers,
+    probe_here,
+    probe_scheduler,
+    probe_through_scheduler,
+    run_in_client_loop,
 )
 
-SOURCE = "location"
+SOURCE_NAME = "location"
 #: So many nannies are asked.
-MOST_NANNIES = 4
+MAX_NANNIES = 4
 #: A nanny of which the scheduler has no worker now may be gone: it is not waited for longer.
 UNREGISTERED_S = 1.0
 #: Of the time given, so much is for asking; the rest for ending in time.
@@ -36,7 +36,9 @@ _ASKING_SHARE = 0.9
 _FORBIDDEN_REMEDY = "take run (nanny) and run_function (scheduler) out of distributed.*.blocked-handlers"
 
 
-def ask_places(client: Any, victims: Sequence[Victim], *, within_s: float) -> tuple[list[Place], list[Gap]]:
+def find_locations(
+    client: Any, victims: Sequence[Victim], *, within_s: float
+) -> tuple[list[Location], list[Gap]]:
     """
     What surviving processes say of the machines, containers and jobs of *victims*.
 
@@ -51,17 +53,17 @@ def ask_places(client: Any, victims: Sequence[Victim], *, within_s: float) -> tu
     Returns:
         The places, and gaps for those that did not answer.
     """
-    inquiry = _Inquiry(client, victims, within_s=within_s)
-    inquiry.ask_here()
+    inquiry = _LocationInquiry(client, victims, within_s=within_s)
+    inquiry.probe_here()
     if inquiry.is_open():
         try:
-            wait_in_loop(client, inquiry.ask_others, within_s=within_s)
+            run_in_client_loop(client, inquiry.ask_others, within_s=within_s)
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
-            inquiry.gaps.append(_gap("scheduler", problem))
-    return list(inquiry.places), list(inquiry.gaps)
+            inquiry.gaps.append(_location_gap("scheduler", problem))
+    return list(inquiry.locations), list(inquiry.gaps)
 
 
-def is_here(host: str | None) -> bool:
+def is_this_machine(host: str | None) -> bool:
     """
     Whether *host*, a name or an address as Dask writes it, is this machine.
     """
@@ -81,7 +83,7 @@ def is_loopback(host: str | None) -> bool:
     return host is not None and (host in ("localhost", "::1") or host.startswith("127."))
 
 
-def nannies_here() -> dict[str, Any]:
+def local_nannies() -> dict[str, Any]:
     """
     The nannies that live in this process (those of a LocalCluster), by address.
     """
@@ -89,7 +91,7 @@ def nannies_here() -> dict[str, Any]:
     return {str(each.address_safe): each for each in list(nannies) if getattr(each, "address_safe", None)}
 
 
-class _Inquiry:
+class _LocationInquiry:
     """
     One round of questions; what has been answered stays, however it ends.
     """
@@ -98,9 +100,9 @@ class _Inquiry:
         self._client = client
         self._victims = victims
         self._deadline = time.monotonic() + within_s * _ASKING_SHARE
-        self.places: list[Place] = []
+        self.locations: list[Location] = []
         self.gaps: list[Gap] = []
-        self._registered: set[str] = set()
+        self._registered_nannies: set[str] = set()
 
     def is_open(self) -> bool:
         """
@@ -108,65 +110,73 @@ class _Inquiry:
         """
         return getattr(self._client, "status", None) == "running"
 
-    def ask_here(self) -> None:
+    def probe_here(self) -> None:
         """
         Take down what this process says, for itself and the nannies and the scheduler that live in it.
         """
-        told = ask_here(WHEREABOUTS, {})["location"]
-        hosts = [each.whose.host for each in self._victims if is_here(each.whose.host)]
-        whose = Identity(pid=os.getpid(), host=next(iter(hosts), None))
-        self.places.append(_place("client", whose, told, ahead_s=0.0))
-        for nanny in sorted(self._nannies() & nannies_here().keys()):
-            whose = Identity(pid=os.getpid(), nanny=nanny, host=host_of(nanny))
-            self.places.append(_place("nanny", whose, told, ahead_s=0.0))
+        location = probe_here(LOCATION_PROBES, {})["location"]
+        hosts = [each.identity.host for each in self._victims if is_this_machine(each.identity.host)]
+        identity = Identity(pid=os.getpid(), host=next(iter(hosts), None))
+        self.locations.append(_make_location("client", identity, location, ahead_s=0.0))
+        for nanny in sorted(self._nannies() & local_nannies().keys()):
+            identity = Identity(pid=os.getpid(), nanny=nanny, host=host_of(nanny))
+            self.locations.append(_make_location("nanny", identity, location, ahead_s=0.0))
         if self._scheduler_is_here():
-            whose = Identity(pid=os.getpid(), host=host_of(self._scheduler_address()))
-            self.places.append(_place("scheduler", whose, told, ahead_s=0.0))
+            identity = Identity(pid=os.getpid(), host=host_of(self._scheduler_address()))
+            self.locations.append(_make_location("scheduler", identity, location, ahead_s=0.0))
 
     async def ask_others(self) -> None:
         """
         Nannies and scheduler in other processes, all at once.
         """
         wanted = await self._others()
-        calls = [partial(self._timed, role, whose) for role, whose in wanted]
-        for (role, whose), answer in zip(wanted, await each_answered(calls), strict=True):
+        calls = [partial(self._ask_with_clock, role, identity) for role, identity in wanted]
+        for (role, identity), answer in zip(wanted, await gather_answers(calls), strict=True):
             if isinstance(answer, BaseException):
-                self.gaps.append(_gap(f"{role} {whose.nanny or whose.host or ''}".strip(), answer))
-        self._forget_vain_gaps()
+                self.gaps.append(
+                    _location_gap(f"{role} {identity.nanny or identity.host or ''}".strip(), answer)
+                )
+        self._drop_covered_gaps()
 
-    async def _timed(self, role: str, whose: Identity) -> dict[str, Any]:
+    async def _ask_with_clock(self, role: str, identity: Identity) -> dict[str, Any]:
         began = time.time()
         within_s = max(0.05, self._deadline - time.monotonic())
-        if role == "nanny" and whose.nanny not in self._registered:
+        if role == "nanny" and identity.nanny not in self._registered_nannies:
             within_s = min(UNREGISTERED_S, within_s)
         if role == "scheduler":
-            answer = await ask_scheduler(self._client, WHEREABOUTS, {}, within_s=within_s)
+            answer = await probe_scheduler(self._client, LOCATION_PROBES, {}, within_s=within_s)
         else:
-            address = str(whose.nanny)
-            answer = await ask_through_scheduler(self._client, address, WHEREABOUTS, {}, within_s=within_s)
-        told: dict[str, Any] = answer.get("location", {})
-        middle = (began + time.time()) / 2
-        ahead_s = round(float(told["now"]) - middle, 3) if "now" in told else None
-        self.places.append(_place(role, whose, told, ahead_s=ahead_s))
-        return told
+            address = str(identity.nanny)
+            answer = await probe_through_scheduler(
+                self._client, address, LOCATION_PROBES, {}, within_s=within_s
+            )
+        location: dict[str, Any] = answer.get("location", {})
+        midpoint = (began + time.time()) / 2
+        ahead_s = round(float(location["now"]) - midpoint, 3) if "now" in location else None
+        self.locations.append(_make_location(role, identity, location, ahead_s=ahead_s))
+        return location
 
     async def _others(self) -> list[tuple[str, Identity]]:
         """
         Whom to ask: the victims' nannies, a neighbour for each host of which none may be left, the scheduler.
         """
-        asked = {place.whose.nanny for place in self.places if place.whose.nanny}
-        gone = [each for each in self._victims if each.whose.nanny not in asked]
+        answered = {place.identity.nanny for place in self.locations if place.identity.nanny}
+        gone = [each for each in self._victims if each.identity.nanny not in answered]
         wanted: list[tuple[str, Identity]] = []
         if not self._scheduler_is_here():
             wanted.append(("scheduler", Identity(host=host_of(self._scheduler_address()))))
         if not gone:
             return wanted
         workers = await self._workers()
-        alive = self._registered = {str(said["nanny"]) for said in workers.values() if said.get("nanny")}
-        nannies = list(dict.fromkeys(each.whose.nanny for each in gone if each.whose.nanny))[:MOST_NANNIES]
+        alive = self._registered_nannies = {
+            str(worker["nanny"]) for worker in workers.values() if worker.get("nanny")
+        }
+        nannies = list(dict.fromkeys(each.identity.nanny for each in gone if each.identity.nanny))[
+            :MAX_NANNIES
+        ]
         wanted += [("nanny", Identity(nanny=each, host=host_of(each))) for each in nannies]
-        without = {each.whose.host for each in gone if each.whose.nanny not in alive} - {None}
-        for host in sorted(str(each) for each in without)[:MOST_NANNIES]:
+        without = {each.identity.host for each in gone if each.identity.nanny not in alive} - {None}
+        for host in sorted(str(each) for each in without)[:MAX_NANNIES]:
             neighbour = next((each for each in sorted(alive - {*nannies}) if host_of(each) == host), None)
             if neighbour is not None:
                 wanted.append(("neighbour", Identity(nanny=neighbour, host=host)))
@@ -178,22 +188,24 @@ class _Inquiry:
         """
         within_s = max(0.05, 0.5 * (self._deadline - time.monotonic()))
         try:
-            said = await queries.answered(partial(queries.identity, self._client), within_s=within_s)
+            identity = await queries.answer_in_time(
+                partial(queries.fetch_identity, self._client), within_s=within_s
+            )
         except Exception as problem:  # noqa: BLE001  the scheduler passes on whatever its handlers raise
-            self.gaps.append(_gap("scheduler", problem))
+            self.gaps.append(_location_gap("scheduler", problem))
             return {}
-        return dict(said.get("workers") or {})
+        return dict(identity.get("workers") or {})
 
-    def _forget_vain_gaps(self) -> None:
+    def _drop_covered_gaps(self) -> None:
         """
         That a nanny is gone is no gap where a neighbour speaks for its machine.
         """
-        hosts = {place.whose.host for place in self.places if place.role == "neighbour"}
-        vain = {f"{SOURCE}: nanny {each}" for each in self._nannies() if host_of(each) in hosts}
+        hosts = {place.identity.host for place in self.locations if place.role == "neighbour"}
+        vain = {f"{SOURCE_NAME}: nanny {each}" for each in self._nannies() if host_of(each) in hosts}
         self.gaps = [each for each in self.gaps if each.source not in vain]
 
     def _nannies(self) -> set[str]:
-        return {each.whose.nanny for each in self._victims if each.whose.nanny}
+        return {each.identity.nanny for each in self._victims if each.identity.nanny}
 
     def _scheduler_address(self) -> str | None:
         return getattr(getattr(self._client, "scheduler", None), "address", None)
@@ -205,25 +217,27 @@ class _Inquiry:
         return address is not None and any(getattr(each, "_address", None) == address for each in schedulers)
 
 
-def _place(role: str, whose: Identity, told: Mapping[str, Any], *, ahead_s: float | None) -> Place:
-    return Place(
+def _make_location(
+    role: str, identity: Identity, location: Mapping[str, Any], *, ahead_s: float | None
+) -> Location:
+    return Location(
         role=role,
-        whose=whose,
-        hostname=str(told.get("hostname", "")),
-        boot_id=str(told.get("boot_id", "")),
-        environment=dict(_texts(told.get("environment"))),
-        cgroups=dict(_texts(told.get("cgroups"))),
+        identity=identity,
+        hostname=str(location.get("hostname", "")),
+        boot_id=str(location.get("boot_id", "")),
+        environment=dict(_text_items(location.get("environment"))),
+        cgroups=dict(_text_items(location.get("cgroups"))),
         clock_ahead_s=ahead_s,
     )
 
 
-def _texts(said: Any) -> Iterator[tuple[str, str]]:
-    for name, value in said.items() if isinstance(said, dict) else ():
+def _text_items(items: Any) -> Iterator[tuple[str, str]]:
+    for name, value in items.items() if isinstance(items, dict) else ():
         yield str(name)[:100], str(value)[:1000]
 
 
-def _gap(place: str, problem: BaseException) -> Gap:
-    found = queries.gap(f"{SOURCE}: {place}", problem)
+def _location_gap(place: str, problem: BaseException) -> Gap:
+    found = queries.query_gap(f"{SOURCE_NAME}: {place}", problem)
     if found.reason == "forbidden":
         return Gap(source=found.source, reason="forbidden", detail=found.detail, remedy=_FORBIDDEN_REMEDY)
     return found

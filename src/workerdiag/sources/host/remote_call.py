@@ -19,18 +19,18 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
-from workerdiag.errors import worded
-from workerdiag.sources.cluster.queries import answered
+from workerdiag.errors import describe_error
+from workerdiag.sources.cluster.queries import answer_in_time
 
 #: Names of the modules in ``probes``.
-WHEREABOUTS = ("location",)
-OF_THE_DEAD = ("kernel", "control_groups", "nannies", "machine")
-OF_THE_LIVING = ("control_groups", "machine")
+LOCATION_PROBES = ("location",)
+DEATH_PROBES = ("kernel", "control_groups", "nannies", "machine")
+LIVE_PROBES = ("control_groups", "machine")
 #: One machine says some kB, with a full kernel log 256 kB.
-MOST_CHARS = 2**20
+MAX_CHARS = 2**20
 
 #: Runs where it is sent: each text in a room of its own, and none that fails takes the others along.
-_RUN = """
+_PROBE_RUNNER = """
 def answer(texts, asked):
     import json
     told = {}
@@ -51,21 +51,21 @@ class UnreadableAnswerError(ValueError):
     """
 
 
-def ask_here(probes: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
+def probe_here(probes: Sequence[str], request: dict[str, Any]) -> dict[str, Any]:
     """
     What this process and its machine know: by probe, what it read, or its ``problem``.
     """
-    told: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     for name in probes:
         try:
-            told[name] = import_module(f"{__package__}.probes.{name}").read(asked)
+            answers[name] = import_module(f"{__package__}.probes.{name}").read(request)
         except Exception as problem:  # noqa: BLE001  one that fails does not take the others along
-            told[name] = {"problem": worded(problem, most_chars=300)}
-    return told
+            answers[name] = {"problem": describe_error(problem, most_chars=300)}
+    return answers
 
 
-async def ask_through_scheduler(
-    client: Any, address: str, probes: Sequence[str], asked: dict[str, Any], *, within_s: float
+async def probe_through_scheduler(
+    client: Any, address: str, probes: Sequence[str], request: dict[str, Any], *, within_s: float
 ) -> dict[str, Any]:
     """
     The same of a nanny or a worker, by its address; the scheduler passes it on.
@@ -79,29 +79,31 @@ async def ask_through_scheduler(
         TimeoutError: It does not answer in time.
         UnreadableAnswerError: It says something else.
     """
-    message = {"op": "run", **_call(probes, asked)}
+    message = {"op": "run", **_call_arguments(probes, request)}
 
     async def call() -> Any:
         return await client.scheduler.broadcast(msg=message, workers=[address], on_error="return_pickle")
 
-    reply = await answered(call, within_s=within_s)
-    return _understood(reply.get(address))
+    reply = await answer_in_time(call, within_s=within_s)
+    return _parse_reply(reply.get(address))
 
 
-async def ask_scheduler(
-    client: Any, probes: Sequence[str], asked: dict[str, Any], *, within_s: float
+async def probe_scheduler(
+    client: Any, probes: Sequence[str], request: dict[str, Any], *, within_s: float
 ) -> dict[str, Any]:
     """
     The same of the scheduler's process; raises alike.
     """
 
     async def call() -> Any:
-        return await client.scheduler.run_function(**_call(probes, asked))
+        return await client.scheduler.run_function(**_call_arguments(probes, request))
 
-    return _understood(await answered(call, within_s=within_s))
+    return _parse_reply(await answer_in_time(call, within_s=within_s))
 
 
-def wait_in_loop(client: Any, call: Callable[[], Coroutine[Any, Any, object]], *, within_s: float) -> None:
+def run_in_client_loop(
+    client: Any, call: Callable[[], Coroutine[Any, Any, object]], *, within_s: float
+) -> None:
     """
     Run *call* on the client's event loop and wait for it here, in another thread, at most so long.
 
@@ -142,7 +144,7 @@ def _cancel(tasks: Sequence[asyncio.Task[object]]) -> None:
         task.cancel()
 
 
-async def each_answered(
+async def gather_answers(
     calls: Sequence[Callable[[], Awaitable[dict[str, Any]]]],
 ) -> list[dict[str, Any] | BaseException]:
     """
@@ -151,37 +153,41 @@ async def each_answered(
     return await asyncio.gather(*(call() for call in calls), return_exceptions=True)
 
 
-def _call(probes: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
+def _call_arguments(probes: Sequence[str], request: dict[str, Any]) -> dict[str, Any]:
     """
     Arguments of the handler ``run``: everything in them is found by name in any release of Python.
     """
-    room = {"texts": {name: _text(name) for name in probes}, "asked": asked, "run": _RUN}
-    arguments = (builtins.eval, "exec(run, globals()) or answer(texts, asked)", room)
+    namespace = {
+        "texts": {name: _probe_source(name) for name in probes},
+        "asked": request,
+        "run": _PROBE_RUNNER,
+    }
+    arguments = (builtins.eval, "exec(run, globals()) or answer(texts, asked)", namespace)
     return {"function": pickle.dumps(asyncio.to_thread), "args": pickle.dumps(arguments), "wait": True}
 
 
 @cache
-def _text(probe: str) -> str:
+def _probe_source(probe: str) -> str:
     return inspect.getsource(import_module(f"{__package__}.probes.{probe}"))
 
 
-def _understood(reply: Any) -> dict[str, Any]:
+def _parse_reply(reply: Any) -> dict[str, Any]:
     if isinstance(reply, bytes):  # an exception of the scheduler's, pickled
         reply = pickle.loads(reply)  # noqa: S301  from the scheduler, which Dask trusts alike
     if isinstance(reply, Exception):
-        raise _problem(str(reply))
+        raise _remote_error(str(reply))
     if not isinstance(reply, dict):
         raise UnreadableAnswerError(f"an answer of type {type(reply).__name__}")
     if reply.get("status") != "OK":
-        raise _problem(str(reply.get("text") or reply.get("exception_text") or reply.get("exception")))
+        raise _remote_error(str(reply.get("text") or reply.get("exception_text") or reply.get("exception")))
     text = reply.get("result")
-    if not isinstance(text, str) or len(text) > MOST_CHARS:
+    if not isinstance(text, str) or len(text) > MAX_CHARS:
         raise UnreadableAnswerError(f"a result of type {type(text).__name__}")
-    told = json.loads(text)
-    return {str(name): part for name, part in dict(told).items() if isinstance(part, dict)}
+    answers = json.loads(text)
+    return {str(name): part for name, part in dict(answers).items() if isinstance(part, dict)}
 
 
-def _problem(text: str) -> Exception:
+def _remote_error(text: str) -> Exception:
     if "explicitly disallowed" in text or "not allowed" in text:
         return PermissionError(text[:300])
     return ConnectionError(text[:300])

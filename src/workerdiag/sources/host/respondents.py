@@ -10,19 +10,19 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.model.evidence import Identity
-from workerdiag.model.scene import Place, Scene, Victim
-from workerdiag.sources.host.locations import is_here, is_loopback, nannies_here
+from workerdiag.model.scene import Location, Scene, Victim
+from workerdiag.sources.host.locations import is_loopback, is_this_machine, local_nannies
 from workerdiag.sources.host.remote_call import (
-    OF_THE_DEAD,
-    OF_THE_LIVING,
-    ask_here,
-    ask_scheduler,
-    ask_through_scheduler,
+    DEATH_PROBES,
+    LIVE_PROBES,
+    probe_here,
+    probe_scheduler,
+    probe_through_scheduler,
 )
 from workerdiag.sources.machine_match import scheduler_ahead_s
 
 #: So many processes are asked; each costs its machine some 30 ms of one core.
-MOST_RESPONDENTS = 4
+MAX_RESPONDENTS = 4
 
 
 @frozen(kw_only=True)
@@ -31,7 +31,7 @@ class Subject:
     A worker that a certain process is asked about, as that process can speak of it.
     """
 
-    whose: Identity
+    identity: Identity
     #: When it died, by the clock of the machine that is asked; None if that is not known, or it lives.
     when: float | None
     #: Whether who is asked was its nanny: then its control group, limits and directory were the same.
@@ -44,7 +44,7 @@ class Subject:
         """
         Its process id, whoever knew it.
         """
-        return self.whose.pid if self.whose.pid is not None else self.noted_pid
+        return self.identity.pid if self.identity.pid is not None else self.noted_pid
 
 
 @frozen(kw_only=True)
@@ -53,64 +53,68 @@ class Respondent:
     A process that is asked, and whom it is asked about.
     """
 
-    place: Place
+    place: Location
     subjects: tuple[Subject, ...]
     #: Whether it is sure that the machine is the one where they died.
     same_machine: bool = True
     #: Whether they are dead at all.
-    of_the_dead: bool = True
+    is_about_dead: bool = True
 
     @property
     def title(self) -> str:
         """
         What reports call the machine.
         """
-        return self.place.whose.host or self.place.hostname or "this machine"
+        return self.place.identity.host or self.place.hostname or "this machine"
 
     @property
     def is_this_process(self) -> bool:
         """
         Whether nobody else has to be asked.
         """
-        here = self.place.whose
-        return here.pid == os.getpid() and (here.nanny is None or here.nanny in nannies_here())
+        here = self.place.identity
+        return here.pid == os.getpid() and (here.nanny is None or here.nanny in local_nannies())
 
-    def ask_here(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def probe_here(self, request: dict[str, Any]) -> dict[str, Any]:
         """
         What this process can say.
         """
-        return ask_here(self._probes, asked)
+        return probe_here(self._probes, request)
 
-    async def ask(self, client: Any, asked: dict[str, Any], *, within_s: float) -> dict[str, Any]:
+    async def ask(self, client: Any, request: dict[str, Any], *, within_s: float) -> dict[str, Any]:
         """
-        What another process says, asked through Dask; raises as `ask_through_scheduler`.
+        What another process says, asked through Dask; raises as `probe_through_scheduler`.
         """
         if self.place.role == "scheduler":
-            return await ask_scheduler(client, self._probes, asked, within_s=within_s)
-        address = str(self.place.whose.nanny)
-        return await ask_through_scheduler(client, address, self._probes, asked, within_s=within_s)
+            return await probe_scheduler(client, self._probes, request, within_s=within_s)
+        address = str(self.place.identity.nanny)
+        return await probe_through_scheduler(client, address, self._probes, request, within_s=within_s)
 
     @property
     def _probes(self) -> tuple[str, ...]:
-        return OF_THE_DEAD if self.of_the_dead else OF_THE_LIVING
+        return DEATH_PROBES if self.is_about_dead else LIVE_PROBES
 
 
 def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
     """
     Whom to ask, the closest to the latest dead first, and the dead of whom nobody can speak.
     """
-    spoken_for: dict[int, tuple[Place, list[Subject]]] = {}
+    spoken_for: dict[int, tuple[Location, list[Subject]]] = {}
     sure: dict[int, bool] = {}
     left: list[Victim] = []
     for victim in scene.victims:
-        place = _place_for(victim, scene)
-        if place is None or (len(spoken_for) >= MOST_RESPONDENTS and id(place) not in spoken_for):
+        place = _location_for(victim, scene)
+        if place is None or (len(spoken_for) >= MAX_RESPONDENTS and id(place) not in spoken_for):
             left.append(victim)
             continue
-        own = place.role == "nanny" and place.whose.nanny == victim.whose.nanny
-        subject = Subject(whose=victim.whose, when=_on_clock_of(place, victim.when, scene), own=own)
+        own = place.role == "nanny" and place.identity.nanny == victim.identity.nanny
+        subject = Subject(
+            identity=victim.identity, when=_on_respondents_clock(place, victim.when, scene), own=own
+        )
         spoken_for.setdefault(id(place), (place, []))[1].append(subject)
-        sure[id(place)] = place.role != "client" or not is_loopback(victim.whose.host) or _shares_boot(scene)
+        sure[id(place)] = (
+            place.role != "client" or not is_loopback(victim.identity.host) or _shares_boot(scene)
+        )
     found = [
         Respondent(place=place, subjects=tuple(subjects), same_machine=sure[key])
         for key, (place, subjects) in spoken_for.items()
@@ -118,35 +122,37 @@ def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
     return found, left
 
 
-def _place_for(victim: Victim, scene: Scene) -> Place | None:
-    host = victim.whose.host
-    for place in scene.places:
-        if place.whose.nanny is not None and place.whose.nanny == victim.whose.nanny:
+def _location_for(victim: Victim, scene: Scene) -> Location | None:
+    host = victim.identity.host
+    for place in scene.locations:
+        if place.identity.nanny is not None and place.identity.nanny == victim.identity.nanny:
             return place
     for role in ("neighbour", "nanny", "scheduler"):
-        for place in scene.places:
-            if place.role == role and host is not None and host in (place.whose.host, place.hostname):
+        for place in scene.locations:
+            if place.role == role and host is not None and host in (place.identity.host, place.hostname):
                 return place
-    for place in scene.places:
-        if place.role == "client" and is_here(host) and not _is_elsewhere(host, place, scene):
+    for place in scene.locations:
+        if place.role == "client" and is_this_machine(host) and not _is_elsewhere(host, place, scene):
             return place
     return None
 
 
-def _is_elsewhere(host: str | None, here: Place, scene: Scene) -> bool:
+def _is_elsewhere(host: str | None, here: Location, scene: Scene) -> bool:
     """
     Whether a loopback address is one of the scheduler's machine, which is not this one.
     """
-    boots = {each.boot_id for each in scene.places if each.role == "scheduler" and each.boot_id}
+    boots = {each.boot_id for each in scene.locations if each.role == "scheduler" and each.boot_id}
     return is_loopback(host) and bool(boots) and here.boot_id not in boots
 
 
 def _shares_boot(scene: Scene) -> bool:
-    boots = [each.boot_id for each in scene.places if each.role in ("scheduler", "client") and each.boot_id]
+    boots = [
+        each.boot_id for each in scene.locations if each.role in ("scheduler", "client") and each.boot_id
+    ]
     return len(boots) > 1 and len(set(boots)) == 1
 
 
-def _on_clock_of(place: Place, when: float | None, scene: Scene) -> float | None:
+def _on_respondents_clock(place: Location, when: float | None, scene: Scene) -> float | None:
     """
     A time by the scheduler's clock as the clock of *place* showed it.
     """

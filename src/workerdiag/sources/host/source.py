@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Self
 
-from workerdiag.model.evidence import Evidence, Gap, LogChunk, Looked
+from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
-from workerdiag.sources.host.evidence import is_doubtful, of_answer
-from workerdiag.sources.host.gaps import kernel_gap, machine_gap, unsure_gap
-from workerdiag.sources.host.live_workers import of_the_living
-from workerdiag.sources.host.remote_call import each_answered, wait_in_loop
+from workerdiag.sources.host.evidence import answer_evidence, is_doubtful
+from workerdiag.sources.host.gaps import kernel_gap, machine_gap, uncertain_machine_gap
+from workerdiag.sources.host.live_workers import live_respondents
+from workerdiag.sources.host.remote_call import gather_answers, run_in_client_loop
 from workerdiag.sources.host.respondents import Respondent, respondents
-from workerdiag.sources.runner import safely
+from workerdiag.sources.runner import gap_on_error
 
 #: Of the budget, so much is for asking; the rest for ending in time.
 _ASKING_SHARE = 0.85
@@ -67,60 +67,60 @@ class HostSource:
         What the machines say, and a gap for each that cannot be asked.
         """
         self._deadline = time.monotonic() + _ASKING_SHARE * budget_s
-        asked, left = respondents(self._scene) if self._scene.victims else (self._living(), [])
-        answers = self._answers(asked)
-        told: set[tuple[str, bytes]] = set()  # two nannies of one machine tell the same of it
-        for each, answer in zip(asked, answers, strict=True):
+        targets, left = respondents(self._scene) if self._scene.victims else (self._live_respondents(), [])
+        answers = self._answers(targets)
+        yielded: set[tuple[str, bytes]] = set()  # two nannies of one machine tell the same of it
+        for each, answer in zip(targets, answers, strict=True):
             if isinstance(answer, dict):
-                for piece in safely(f"host {each.title}", partial(of_answer, answer, each)):
-                    if not isinstance(piece, LogChunk) or (piece.origin, piece.data) not in told:
+                for piece in gap_on_error(f"host {each.title}", partial(answer_evidence, answer, each)):
+                    if not isinstance(piece, LogChunk) or (piece.origin, piece.data) not in yielded:
                         yield piece
                     if isinstance(piece, LogChunk):
-                        told.add((piece.origin, piece.data))
-        yield from safely(self.name, partial(self._kernel_logs, asked, answers, left))
-        yield from self._gaps(asked, answers, left)
+                        yielded.add((piece.origin, piece.data))
+        yield from gap_on_error(self.name, partial(self._kernel_log_evidence, targets, answers, left))
+        yield from self._gaps(targets, answers, left)
 
-    def _living(self) -> list[Respondent]:
+    def _live_respondents(self) -> list[Respondent]:
         """
         Nannies of workers that live, paused ones first; none if the scheduler does not tell of them in time.
         """
         found: list[Respondent] = []
 
         async def ask() -> None:
-            found.extend(await of_the_living(self._scene, within_s=0.4 * self._left_s()))
+            found.extend(await live_respondents(self._scene, within_s=0.4 * self._left_s()))
 
         try:
-            wait_in_loop(self._scene.client, ask, within_s=0.5 * self._left_s())
+            run_in_client_loop(self._scene.client, ask, within_s=0.5 * self._left_s())
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
             self._problem = machine_gap("this cluster", problem)
         return found
 
-    def _answers(self, asked: Sequence[Respondent]) -> list[dict[str, Any] | BaseException]:
+    def _answers(self, targets: Sequence[Respondent]) -> list[dict[str, Any] | BaseException]:
         """
         What each said, or why it did not; those in this process are asked last, as they take our time.
         """
         found: dict[int, dict[str, Any] | BaseException] = {}
-        remote = [index for index, each in enumerate(asked) if not each.is_this_process]
+        remote = [index for index, each in enumerate(targets) if not each.is_this_process]
 
         async def ask_all() -> None:
-            calls = [partial(self._ask, asked[index]) for index in remote]
-            found.update(zip(remote, await each_answered(calls), strict=True))
+            calls = [partial(self._ask, targets[index]) for index in remote]
+            found.update(zip(remote, await gather_answers(calls), strict=True))
 
         if remote:
             try:
-                wait_in_loop(self._scene.client, ask_all, within_s=self._left_s())
+                run_in_client_loop(self._scene.client, ask_all, within_s=self._left_s())
             except Exception as problem:  # noqa: BLE001  a closing client raises anything
                 found |= {index: problem for index in remote if index not in found}
-        for index, each in enumerate(asked):
+        for index, each in enumerate(targets):
             if index not in found:
-                found[index] = each.ask_here(self._asked_of(each))
-        return [found[index] for index in range(len(asked))]
+                found[index] = each.probe_here(self._probe_request(each))
+        return [found[index] for index in range(len(targets))]
 
     async def _ask(self, respondent: Respondent) -> dict[str, Any]:
         within_s = min(_ANSWER_S, 0.9 * self._left_s())
-        return await respondent.ask(self._scene.client, self._asked_of(respondent), within_s=within_s)
+        return await respondent.ask(self._scene.client, self._probe_request(respondent), within_s=within_s)
 
-    def _asked_of(self, respondent: Respondent) -> dict[str, Any]:
+    def _probe_request(self, respondent: Respondent) -> dict[str, Any]:
         """
         The argument of the probes, see ``probes``.
         """
@@ -133,41 +133,41 @@ class HostSource:
             "budget_s": max(0.1, min(1.0, 0.3 * self._left_s())),
             "pids": [each.pid for each in respondent.subjects if each.pid is not None],
             "addresses": [
-                each.whose.nanny for each in respondent.subjects if each.whose.nanny and not each.own
+                each.identity.nanny for each in respondent.subjects if each.identity.nanny and not each.own
             ],
-            "nannies": [each.whose.nanny for each in respondent.subjects if each.own],
+            "nannies": [each.identity.nanny for each in respondent.subjects if each.own],
         }
 
-    def _kernel_logs(
-        self, asked: Sequence[Respondent], answers: Sequence[Any], left: Sequence[Victim]
+    def _kernel_log_evidence(
+        self, targets: Sequence[Respondent], answers: Sequence[Any], left: Sequence[Victim]
     ) -> Iterator[Evidence]:
         """
         Whether what the kernel does not say may count: if all kernel logs were read wholly.
         """
         pairs = [
             (each, answer)
-            for each, answer in zip(asked, answers, strict=True)
-            if isinstance(answer, dict) and each.of_the_dead
+            for each, answer in zip(targets, answers, strict=True)
+            if isinstance(answer, dict) and each.is_about_dead
         ]
         gaps = [found for each, answer in pairs if (found := kernel_gap(answer, each)) is not None]
         yield from gaps
-        sure = bool(pairs) and len(pairs) == len(asked) and all(each.same_machine for each in asked)
+        sure = bool(pairs) and len(pairs) == len(targets) and all(each.same_machine for each in targets)
         if sure and not left and not gaps and not any(is_doubtful(answer, each) for each, answer in pairs):
-            for each in asked:
+            for each in targets:
                 for subject in each.subjects:
-                    yield Looked(place="kernel log", whose=subject.whose)
+                    yield Inspected(place="kernel log", identity=subject.identity)
 
     def _gaps(
-        self, asked: Sequence[Respondent], answers: Sequence[Any], left: Sequence[Victim]
+        self, targets: Sequence[Respondent], answers: Sequence[Any], left: Sequence[Victim]
     ) -> Iterator[Gap]:
         if self._problem is not None:
             yield self._problem
-        for each, answer in zip(asked, answers, strict=True):
+        for each, answer in zip(targets, answers, strict=True):
             if isinstance(answer, BaseException):
                 yield machine_gap(each.title, answer)
             elif not each.same_machine:
-                yield unsure_gap(each.title)
-        for host in dict.fromkeys(str(each.whose.host or each.whose.worker) for each in left):
+                yield uncertain_machine_gap(each.title)
+        for host in dict.fromkeys(str(each.identity.host or each.identity.worker) for each in left):
             yield machine_gap(
                 host, ConnectionError("no nanny or scheduler that could tell of it is left there")
             )

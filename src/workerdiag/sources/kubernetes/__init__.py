@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterator
 from typing import ClassVar
 
-from workerdiag.errors import worded
+from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.scene import Scene, Terms
-from workerdiag.sources.kubernetes.api import SOURCE
-from workerdiag.sources.kubernetes.target import Target, target_of
+from workerdiag.sources.kubernetes.api import SOURCE_NAME
+from workerdiag.sources.kubernetes.target import KubernetesTarget, target_of
 
 #: Of the budget, so much is for asking, and so much for both; the rest for ending in time.
 _ASKING_SHARE = 0.85
@@ -30,7 +30,7 @@ class KubernetesSource:
         target: Whom to ask about; `of` works it out.
     """
 
-    name: ClassVar[str] = SOURCE
+    name: ClassVar[str] = SOURCE_NAME
     terms: ClassVar[Terms] = Terms(
         lasts_s=300.0,
         permission="get and list pods, events; get pods/log, nodes",
@@ -38,7 +38,7 @@ class KubernetesSource:
         cost="five to thirty small requests to the API server, four at a time, at most 4 MiB",
     )
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: KubernetesTarget) -> None:
         self._target = target
 
     @classmethod
@@ -55,18 +55,20 @@ class KubernetesSource:
         """
         began = time.monotonic()
         answers: queue.SimpleQueue[Evidence | None] = queue.SimpleQueue()
-        asking = threading.Thread(
+        thread = threading.Thread(
             target=self._ask,
             args=(answers, began + _ASKING_SHARE * budget_s),
             name="workerdiag-kubernetes-loop",
             daemon=True,  # an abandoned look-up of a host name may hang for long
         )
-        asking.start()
+        thread.start()
         while True:
             try:
                 piece = answers.get(timeout=max(0.001, began + _WAITING_SHARE * budget_s - time.monotonic()))
             except queue.Empty:
-                yield _gap("timed-out", "the API server did not answer in time", "kubectl get --raw /readyz")
+                yield _source_gap(
+                    "timed-out", "the API server did not answer in time", "kubectl get --raw /readyz"
+                )
                 return
             if piece is None:
                 return
@@ -74,23 +76,25 @@ class KubernetesSource:
 
     def _ask(self, answers: queue.SimpleQueue[Evidence | None], deadline: float) -> None:
         try:
-            asyncio.run(self._inquire(answers, deadline))
+            asyncio.run(self._run_session(answers, deadline))
         except TimeoutError:
             answers.put(
-                _gap("timed-out", "the time was up before all was asked", "give it more time: timeout='60s'")
+                _source_gap(
+                    "timed-out", "the time was up before all was asked", "give it more time: timeout='60s'"
+                )
             )
         except Exception as problem:  # noqa: BLE001  a source never raises
-            detail = f"the answers could not be read: {worded(problem)}"
-            answers.put(_gap("malformed", detail[:500], "kubectl version"))
+            detail = f"the answers could not be read: {describe_error(problem)}"
+            answers.put(_source_gap("malformed", detail[:500], "kubectl version"))
         finally:
             answers.put(None)
 
-    async def _inquire(self, answers: queue.SimpleQueue[Evidence | None], deadline: float) -> None:
-        from workerdiag.sources.kubernetes.session import Inquiry
+    async def _run_session(self, answers: queue.SimpleQueue[Evidence | None], deadline: float) -> None:
+        from workerdiag.sources.kubernetes.session import KubernetesSession
 
         async with asyncio.timeout(deadline - time.monotonic()):
-            await Inquiry(self._target, answers.put, deadline=deadline).ask_all()
+            await KubernetesSession(self._target, answers.put, deadline=deadline).ask_all()
 
 
-def _gap(reason: str, detail: str, remedy: str) -> Gap:
-    return Gap(source=SOURCE, reason=reason, detail=detail, remedy=remedy)
+def _source_gap(reason: str, detail: str, remedy: str) -> Gap:
+    return Gap(source=SOURCE_NAME, reason=reason, detail=detail, remedy=remedy)

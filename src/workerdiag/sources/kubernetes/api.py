@@ -17,12 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from workerdiag.model.evidence import Gap
-from workerdiag.sources.kubernetes.api_errors import Refusal, typed, why_failed, why_refused
+from workerdiag.sources.kubernetes.api_errors import (
+    ApiFailure,
+    connection_failure,
+    http_failure,
+    kubectl_command,
+)
 
-SOURCE = "Kubernetes"
+SOURCE_NAME = "Kubernetes"
 #: What all answers together may hold, and one.
-MOST_BYTES = 4 * 2**20
-MOST_ANSWER_BYTES = 2 * 2**20
+MAX_BYTES = 4 * 2**20
+MAX_ANSWER_BYTES = 2 * 2**20
 #: Of the time for the round, one answer may take so much.
 _REQUEST_SHARE = 0.5
 #: Requests that wait for an answer at the same time.
@@ -33,13 +38,13 @@ _LOG_S = 3.0
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-class NotAnsweredError(Exception):
+class UnansweredError(Exception):
     """
     A question was not answered; the gap is noted already.
     """
 
 
-class Api:
+class KubernetesApi:
     """
     The API server, for one round of questions.
 
@@ -52,8 +57,8 @@ class Api:
         self._note = note
         self._deadline = deadline
         self._request_s = max(0.1, _REQUEST_SHARE * (deadline - time.monotonic()))
-        self._noted: set[tuple[str, str]] = set()
-        self._bytes_left = MOST_BYTES
+        self._noted_gaps: set[tuple[str, str]] = set()
+        self._bytes_left = MAX_BYTES
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._api: Any = None
         #: How far its clock is ahead of ours, in seconds; None before the first answer.
@@ -70,7 +75,7 @@ class Api:
             from kr8s.asyncio import api
         except ImportError:
             detail, remedy = "kr8s is not installed", "pip install 'workerdiag[kubernetes]'"
-            raise self._unanswered("", Refusal("not-installed", detail, remedy)) from None
+            raise self._unanswered("", ApiFailure("not-installed", detail, remedy)) from None
         try:
             async with asyncio.timeout(self._request_s):
                 with warnings.catch_warnings():
@@ -79,7 +84,7 @@ class Api:
                     self._api = await api()
                 self._api.timeout = self._request_s
         except Exception as problem:  # noqa: BLE001  kr8s, httpx and credential plug-ins raise whatever they like
-            raise self._unanswered("", why_failed(problem)) from None
+            raise self._unanswered("", connection_failure(problem)) from None
 
     @property
     def namespace(self) -> str:
@@ -107,7 +112,7 @@ class Api:
         items = answer.get("items") if answer else None
         if not isinstance(items, list):
             raise self._unanswered(
-                kind, Refusal("malformed", f"the list of {kind} has no items", "kubectl version")
+                kind, ApiFailure("malformed", f"the list of {kind} has no items", "kubectl version")
             )
         more = answer.get("metadata") if answer else None
         complete = not (isinstance(more, dict) and more.get("continue"))
@@ -137,26 +142,26 @@ class Api:
             detail = "the node that has the log did not answer in time"
             raise self._unanswered(
                 "pods/log",
-                Refusal("timed-out", detail, shlex.join(["kubectl", "-n", namespace, "logs", pod])),
+                ApiFailure("timed-out", detail, shlex.join(["kubectl", "-n", namespace, "logs", pod])),
             ) from None
         return body if status == 200 else b""
 
     async def _object(
         self, kind: str, verb: str, namespace: str, path: str, params: Mapping[str, str]
     ) -> dict[str, Any] | None:
-        status, body, cut = await self._get(kind, verb, namespace, path, params, MOST_ANSWER_BYTES)
+        status, body, cut = await self._get(kind, verb, namespace, path, params, MAX_ANSWER_BYTES)
         if status == 404:
             return None
         if cut:
             detail = f"the answer to {verb} {kind} is longer than {len(body)} bytes"
-            raise self._unanswered(kind, Refusal("malformed", detail, typed(path, namespace)))
+            raise self._unanswered(kind, ApiFailure("malformed", detail, kubectl_command(path, namespace)))
         try:
             answer = json.loads(body)
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
             detail = f"the answer to {verb} {kind} is not an object of JSON"
-            raise self._unanswered(kind, Refusal("malformed", detail, typed(path, namespace)))
+            raise self._unanswered(kind, ApiFailure("malformed", detail, kubectl_command(path, namespace)))
         return answer
 
     async def _get(
@@ -169,18 +174,18 @@ class Api:
             async with self._turn, asyncio.timeout(min(self._request_s, self._deadline - time.monotonic())):
                 status, body, cut = await self._read(namespace, path, params, most_bytes)
         except Exception as problem:  # noqa: BLE001  as in open()
-            raise self._unanswered(kind, why_failed(problem)) from None
+            raise self._unanswered(kind, connection_failure(problem)) from None
         no_such_log = status == 400 and kind == "pods/log"  # no such container, or not yet
         if status in (200, 404) or no_such_log:
             return status, body, cut
         raise self._unanswered(
-            kind, why_refused(status, body, verb=verb, kind=kind, namespace=namespace, path=path)
+            kind, http_failure(status, body, verb=verb, kind=kind, namespace=namespace, path=path)
         )
 
     async def _read(
         self, namespace: str, path: str, params: Mapping[str, str], most_bytes: int
     ) -> tuple[int, bytes, bool]:
-        asked = self._api.call_api(
+        call = self._api.call_api(
             "GET",
             version="v1",
             namespace=namespace or None,
@@ -192,7 +197,7 @@ class Api:
         )
         most_bytes = min(most_bytes, self._bytes_left)
         body = bytearray()
-        async with asked as response:
+        async with call as response:
             self._compare_clocks(response.headers.get("date"))
             async for block in response.aiter_bytes():
                 body += block
@@ -210,12 +215,12 @@ class Api:
         if self.ahead_s is None:
             self.ahead_s = theirs - time.time()
 
-    def _unanswered(self, kind: str, why: Refusal) -> NotAnsweredError:
+    def _unanswered(self, kind: str, why: ApiFailure) -> UnansweredError:
         """
         Note the gap, each reason once for each kind.
         """
-        if (kind, why.reason) not in self._noted:
-            self._noted.add((kind, why.reason))
-            name = f"{SOURCE} {kind}".strip()
+        if (kind, why.reason) not in self._noted_gaps:
+            self._noted_gaps.add((kind, why.reason))
+            name = f"{SOURCE_NAME} {kind}".strip()
             self._note(Gap(source=name, reason=why.reason, detail=why.detail[:500], remedy=why.remedy))
-        return NotAnsweredError(why.detail)
+        return UnansweredError(why.detail)

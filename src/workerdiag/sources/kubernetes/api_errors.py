@@ -10,7 +10,7 @@ import shlex
 
 from attrs import frozen
 
-from workerdiag.errors import said_by
+from workerdiag.errors import error_text
 
 _USER = re.compile(r'User "([^"\s]{1,200})"')
 #: Kinds without a namespace, which only a ``clusterrole`` can allow to read.
@@ -18,7 +18,7 @@ _CLUSTER_WIDE = ("nodes",)
 
 
 @frozen
-class Refusal:
+class ApiFailure:
     """
     A question that was not answered.
     """
@@ -30,24 +30,24 @@ class Refusal:
     remedy: str
 
 
-def why_failed(problem: Exception) -> Refusal:
+def connection_failure(problem: Exception) -> ApiFailure:
     """
     Why there was no answer at all, by what kr8s or its HTTP client raised.
     """
     name = type(problem).__name__
-    detail = f"{name}: {said_by(problem)}"[:500].rstrip(": ")
+    detail = f"{name}: {error_text(problem)}"[:500].rstrip(": ")
     if isinstance(problem, TimeoutError) or "Timeout" in name:
-        return Refusal("timed-out", detail, "kubectl get --raw /readyz")
+        return ApiFailure("timed-out", detail, "kubectl get --raw /readyz")
     if isinstance(problem, ValueError) and "credentials" in detail:
         detail = "no kubeconfig and no service account of a pod were found here"
-        return Refusal("forbidden", detail, "kubectl config current-context")
+        return ApiFailure("forbidden", detail, "kubectl config current-context")
     response = getattr(problem, "response", None)
     if getattr(response, "status_code", None) in (401, 403):
-        return Refusal("forbidden", detail, "kubectl auth can-i list pods")
-    return Refusal("unreachable", detail, "kubectl cluster-info")
+        return ApiFailure("forbidden", detail, "kubectl auth can-i list pods")
+    return ApiFailure("unreachable", detail, "kubectl cluster-info")
 
 
-def why_refused(status: int, body: bytes, *, verb: str, kind: str, namespace: str, path: str) -> Refusal:
+def http_failure(status: int, body: bytes, *, verb: str, kind: str, namespace: str, path: str) -> ApiFailure:
     """
     Why the server said no, with the command that would allow it.
 
@@ -59,16 +59,16 @@ def why_refused(status: int, body: bytes, *, verb: str, kind: str, namespace: st
         namespace: Empty for objects that are in none.
         path: What was asked for, below the namespace.
     """
-    message = _message(body) or f"{verb} {kind}: HTTP status {status}"
+    message = _status_message(body) or f"{verb} {kind}: HTTP status {status}"
     if status == 401:
-        return Refusal("forbidden", f"not logged in: {message}", "kubectl auth can-i list pods")
+        return ApiFailure("forbidden", f"not logged in: {message}", "kubectl auth can-i list pods")
     if status == 403:
         user = _USER.search(message)
-        return Refusal("forbidden", message, _grant(kind, namespace, user[1] if user else "ME"))
-    return Refusal("unreachable", message, typed(path, namespace))
+        return ApiFailure("forbidden", message, _grant_command(kind, namespace, user[1] if user else "ME"))
+    return ApiFailure("unreachable", message, kubectl_command(path, namespace))
 
 
-def typed(path: str, namespace: str) -> str:
+def kubectl_command(path: str, namespace: str) -> str:
     """
     What a person would type to ask the same.
     """
@@ -78,15 +78,15 @@ def typed(path: str, namespace: str) -> str:
     return f"kubectl {scope}get {shlex.quote(path)}"
 
 
-def _message(body: bytes) -> str:
+def _status_message(body: bytes) -> str:
     try:
-        said = json.loads(body)
+        status = json.loads(body)
     except ValueError:
         return ""
-    return str(said.get("message", ""))[:500] if isinstance(said, dict) else ""
+    return str(status.get("message", ""))[:500] if isinstance(status, dict) else ""
 
 
-def _grant(kind: str, namespace: str, user: str) -> str:
+def _grant_command(kind: str, namespace: str, user: str) -> str:
     """
     The command by which somebody with the right to do so lets *user* read that kind.
     """

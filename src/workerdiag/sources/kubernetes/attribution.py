@@ -22,7 +22,7 @@ SKEW_S = 3.0
 #: Times of containers are whole seconds, rounded down.
 SECOND_S = 1.0
 #: Events by which a pod that is gone is known to have ended.
-ENDING = (
+END_REASONS = (
     "Killing",
     "Evicted",
     "Preempted",
@@ -36,7 +36,7 @@ _SUFFIX = re.compile(r"-[a-z0-9]{1,10}-[a-z0-9]{5}")
 
 
 @frozen(kw_only=True)
-class Found:
+class VictimPod:
     """
     A victim, the pod it ran in, and how its container ended.
     """
@@ -50,19 +50,19 @@ class Found:
     #: None: its container did not end, or not yet, or that is not told any more.
     end: Termination | None = None
     #: Whether its container has ended since in a way that is not told any more.
-    forgotten: bool = False
+    is_end_expired: bool = False
 
     @property
-    def whose(self) -> Identity:
+    def identity(self) -> Identity:
         """
         The victim, without its process id: what ends with a container is its first process.
         """
-        known = self.victim.whose
+        known = self.victim.identity
         container = Identity(container=f"{self.namespace}/{self.name}")
-        return (evolve(known, pid=None) if known.worker else known).joined(container)
+        return (evolve(known, pid=None) if known.worker else known).merged_with(container)
 
 
-def find(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Victim, str]) -> list[Found]:
+def match_pods(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Victim, str]) -> list[VictimPod]:
     """
     The victims whose pod is among *pods*, each with the end of its container if that is told.
 
@@ -71,20 +71,22 @@ def find(victims: Sequence[Victim], pods: Sequence[Pod], own: Mapping[Victim, st
         pods: Of any cluster.
         own: Pods that nannies say their workers ran in.
     """
-    pairs = [(victim, pod) for victim in victims for pod in pods if is_of(pod, victim, own.get(victim))]
-    ends = _ends(pairs)
-    found: dict[Victim, Found] = {}
+    pairs = [
+        (victim, pod) for victim in victims for pod in pods if is_victims_pod(pod, victim, own.get(victim))
+    ]
+    ends = _assign_terminations(pairs)
+    found: dict[Victim, VictimPod] = {}
     for victim, pod in sorted(pairs, key=lambda pair: _rank(pair[0], pair[1], ends)):
         end = ends.get((victim, pod.uid))
-        if victim not in found and (end is not None or _was_there(pod, victim)):
-            found[victim] = Found(
+        if victim not in found and (end is not None or _existed_then(pod, victim)):
+            found[victim] = VictimPod(
                 victim=victim,
                 namespace=pod.namespace,
                 name=pod.name,
                 uid=pod.uid,
                 pod=pod,
                 end=end,
-                forgotten=end is None and _began_after(pod, victim),
+                is_end_expired=end is None and _started_after(pod, victim),
             )
     return list(found.values())
 
@@ -96,69 +98,69 @@ def _rank(
     Lower for a pod that is likelier the victim's: one that ended then, has its address, is not left over.
     """
     known_end = (victim, pod.uid) in ends
-    return not known_end, victim.whose.host not in pod.addresses, pod.failed
+    return not known_end, victim.identity.host not in pod.addresses, pod.failed
 
 
-def find_gone(
+def match_deleted_pods(
     victims: Iterable[Victim],
     events: Sequence[KubernetesEvent],
     there: Iterable[Pod],
     own: Mapping[Victim, str],
     *,
     namespace: str,
-) -> list[Found]:
+) -> list[VictimPod]:
     """
     The victims whose pod is gone, and whose end its events tell.
     """
     uids = {pod.uid for pod in there}
     ending = [
-        each for each in events if each.kind == "Pod" and each.reason in ENDING and each.uid not in uids
+        each for each in events if each.kind == "Pod" and each.reason in END_REASONS and each.uid not in uids
     ]
     found = []
     for victim in victims:
-        fitting = [each for each in ending if _named_for(each.name, victim, own.get(victim))]
-        nearest = min(fitting, key=lambda each: _apart_s(each.last, victim.when), default=None)
-        if nearest is not None and _ended_then(nearest, victim):
-            found.append(Found(victim=victim, namespace=namespace, name=nearest.name, uid=nearest.uid))
+        fitting = [each for each in ending if _is_named_for(each.name, victim, own.get(victim))]
+        nearest = min(fitting, key=lambda each: _seconds_apart(each.last, victim.when), default=None)
+        if nearest is not None and _ended_near(nearest, victim):
+            found.append(VictimPod(victim=victim, namespace=namespace, name=nearest.name, uid=nearest.uid))
     return found
 
 
-def is_of(pod: Pod, victim: Victim, own: str | None) -> bool:
+def is_victims_pod(pod: Pod, victim: Victim, own: str | None) -> bool:
     """
     Whether the victim ran in *pod*, so far as names and addresses tell.
     """
     if own is not None:
         return pod.name == own
-    whose, named = victim.whose, pod.worker_name
-    if whose.name and named and named != whose.name:
+    identity, named = victim.identity, pod.worker_name
+    if identity.name and named and named != identity.name:
         return False
-    here = whose.host in pod.addresses
-    if pod.addresses and whose.host and _is_ip(whose.host) and not here:
+    here = identity.host in pod.addresses
+    if pod.addresses and identity.host and _is_ip_address(identity.host) and not here:
         return False
-    if _named_for(pod.name, victim, None) or (whose.name and named == whose.name):
+    if _is_named_for(pod.name, victim, None) or (identity.name and named == identity.name):
         return True
     return here and not pod.shares_its_address and bool(pod.container)
 
 
-def _named_for(pod: str, victim: Victim, own: str | None) -> bool:
+def _is_named_for(pod: str, victim: Victim, own: str | None) -> bool:
     if own is not None:
         return pod == own
-    name = victim.whose.name
+    name = victim.identity.name
     return bool(name) and (
         pod == name or (pod.startswith(name or "") and bool(_SUFFIX.fullmatch(pod[len(name or "") :])))
     )
 
 
-def _ends(pairs: Iterable[tuple[Victim, Pod]]) -> dict[tuple[Victim, str], Termination]:
+def _assign_terminations(pairs: Iterable[tuple[Victim, Pod]]) -> dict[tuple[Victim, str], Termination]:
     """
     Each end to the one victim that is nearest to it in time, and each victim to one end.
     """
     fitting = sorted(
         (
-            (_apart_s(end.finished, victim.when), number, victim, pod, end)
+            (_seconds_apart(end.finished, victim.when), number, victim, pod, end)
             for number, (victim, pod) in enumerate(pairs)
             for end in pod.terminations
-            if _may_be(end, pod, victim)
+            if _may_be_victims_end(end, pod, victim)
         ),
         key=lambda each: each[:2],
     )
@@ -171,7 +173,7 @@ def _ends(pairs: Iterable[tuple[Victim, Pod]]) -> dict[tuple[Victim, str], Termi
     return ends
 
 
-def _may_be(end: Termination, pod: Pod, victim: Victim) -> bool:
+def _may_be_victims_end(end: Termination, pod: Pod, victim: Victim) -> bool:
     """
     Whether a victim that was found gone at its time may have gone in this *end*.
     """
@@ -181,20 +183,20 @@ def _may_be(end: Termination, pod: Pod, victim: Victim) -> bool:
         return False
     if end.started is not None and end.started > victim.when + SKEW_S:
         return False
-    next_run = _run_after(end, pod)
+    next_run = _next_run_started(end, pod)
     if next_run is not None and next_run < victim.when - SKEW_S:
         return False  # it lived in the next run of the container
     return end.finished > victim.when - SILENT_S
 
 
-def _run_after(end: Termination, pod: Pod) -> float | None:
+def _next_run_started(end: Termination, pod: Pod) -> float | None:
     if not end.earlier:
         return None
     current = next((each.started for each in pod.terminations if not each.earlier), None)
     return current if current is not None else pod.running_since
 
 
-def _was_there(pod: Pod, victim: Victim) -> bool:
+def _existed_then(pod: Pod, victim: Victim) -> bool:
     """
     Whether the pod was there when the victim joined and died, and had not failed long before.
 
@@ -208,10 +210,10 @@ def _was_there(pod: Pod, victim: Victim) -> bool:
         return False
     if pod.created is not None and pod.created > victim.when:
         return False
-    return not _began_after(pod, victim) or pod.restarts > 0
+    return not _started_after(pod, victim) or pod.restarts > 0
 
 
-def _began_after(pod: Pod, victim: Victim) -> bool:
+def _started_after(pod: Pod, victim: Victim) -> bool:
     """
     Whether what runs in the pod, or ran there last, began when the victim was dead.
     """
@@ -221,15 +223,15 @@ def _began_after(pod: Pod, victim: Victim) -> bool:
     return began is not None and victim.when is not None and began > victim.when - SECOND_S
 
 
-def _ended_then(event: KubernetesEvent, victim: Victim) -> bool:
+def _ended_near(event: KubernetesEvent, victim: Victim) -> bool:
     if victim.when is None or event.last is None:
         return True
     return -SILENT_S < event.last - victim.when < 30.0
 
 
-def _apart_s(one: float | None, two: float | None) -> float:
+def _seconds_apart(one: float | None, two: float | None) -> float:
     return abs(one - two) if one is not None and two is not None else 0.0
 
 
-def _is_ip(host: str) -> bool:
+def _is_ip_address(host: str) -> bool:
     return ":" in host or host.replace(".", "").isdigit()

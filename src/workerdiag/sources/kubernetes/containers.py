@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from workerdiag.sources.kubernetes.fields import parts, text
+from workerdiag.sources.kubernetes.fields import mappings_at, text_at
 
 #: Variables that hold a worker's name: of the operator and of Dask Gateway.
 WORKER_NAME_VARIABLES = ("DASK_WORKER_NAME", "DASK_GATEWAY_WORKER_NAME")
@@ -31,8 +31,8 @@ def dask_container(containers: Sequence[dict[str, Any]], *, default: str) -> dic
     choices = (
         [each for each in containers if _RUNS_DASK.search(" ".join(command_words(each)))],
         [each for each in containers if _variables(each).intersection(_DASK_VARIABLES)],
-        [each for each in containers if text(each, "name") in _USUAL_NAMES],
-        [each for each in containers if text(each, "name") == default],
+        [each for each in containers if text_at(each, "name") in _USUAL_NAMES],
+        [each for each in containers if text_at(each, "name") == default],
         containers,
     )
     first = next((found for found in choices if found), [])
@@ -48,4 +48,4 @@ def command_words(container: object) -> list[str]:
 
 
 def _variables(container: object) -> set[str]:
-    return {text(each, "name") for each in parts(container, "env")}
+    return {text_at(each, "name") for each in mappings_at(container, "env")}

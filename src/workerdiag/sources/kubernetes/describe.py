@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from workerdiag.sources.kubernetes.events import KubernetesEvent
-from workerdiag.sources.kubernetes.fields import part, parts, seconds, text
+from workerdiag.sources.kubernetes.fields import mapping_at, mappings_at, parse_timestamp, text_at
 from workerdiag.sources.kubernetes.pods import Pod, Termination
 
 #: A message of a container may hold the end of its log.
@@ -42,7 +42,7 @@ def describe_pod(pod: Pod, end: Termination | None, *, all_ends: bool = False) -
         end: The end of the container to tell of; others are left out, as of other processes.
         all_ends: Tell of what is there, with the init containers that failed.
     """
-    return "\n".join(_pod(pod, end, all_ends=all_ends)) + "\n"
+    return "\n".join(_pod_lines(pod, end, all_ends=all_ends)) + "\n"
 
 
 def describe_events(events: Iterable[KubernetesEvent], *, now: float) -> str:
@@ -51,9 +51,9 @@ def describe_events(events: Iterable[KubernetesEvent], *, now: float) -> str:
     """
     lines = ["LAST SEEN   TYPE      REASON                    OBJECT       MESSAGE"]
     for event in sorted(events, key=lambda each: each.last or 0.0):
-        age = _age(now - event.last) if event.last is not None else "<unknown>"
+        age = _format_age(now - event.last) if event.last is not None else "<unknown>"
         about = f"{event.kind.lower()}/{event.name}"
-        kind = text(event.raw, "type")
+        kind = text_at(event.raw, "type")
         message = " ".join(event.message.split())
         lines.append(f"{age:<11} {kind:<9} {event.reason:<25} {about:<12} {message}")
     return "\n".join(lines) + "\n"
@@ -67,113 +67,123 @@ def describe_node(node: dict[str, Any], *, until: float | None) -> str:
         node: As the API server has it.
         until: What came to be later says nothing of the death, seconds since the epoch; None: not known.
     """
-    bad = [each for each in parts(part(node, "status"), "conditions") if _is_bad(each, until)]
-    taints = [each for each in parts(part(node, "spec"), "taints") if _tells(each, until)]
+    bad = [
+        each
+        for each in mappings_at(mapping_at(node, "status"), "conditions")
+        if _is_bad_condition(each, until)
+    ]
+    taints = [
+        each for each in mappings_at(mapping_at(node, "spec"), "taints") if _is_trouble_taint(each, until)
+    ]
     if not bad and not taints:
         return ""
-    lines = [f"Name:               {text(part(node, 'metadata'), 'name')}"]
-    lines += [f"Taints:             {_taint(each)}" for each in taints]
+    lines = [f"Name:               {text_at(mapping_at(node, 'metadata'), 'name')}"]
+    lines += [f"Taints:             {_format_taint(each)}" for each in taints]
     lines += [
         "Conditions:",
         "  Type             Status  LastHeartbeatTime   LastTransitionTime   Reason   Message",
     ]
     for each in bad:
-        times = [_long(seconds(text(each, key))) for key in ("lastHeartbeatTime", "lastTransitionTime")]
-        said = [text(each, key) for key in ("type", "status")]
-        lines.append("   ".join(["", *said, *times, text(each, "reason"), text(each, "message")]))
+        times = [
+            _format_time(parse_timestamp(text_at(each, key)))
+            for key in ("lastHeartbeatTime", "lastTransitionTime")
+        ]
+        values = [text_at(each, key) for key in ("type", "status")]
+        lines.append("   ".join(["", *values, *times, text_at(each, "reason"), text_at(each, "message")]))
     return "\n".join(lines) + "\n"
 
 
-def _pod(pod: Pod, end: Termination | None, *, all_ends: bool) -> Iterator[str]:
+def _pod_lines(pod: Pod, end: Termination | None, *, all_ends: bool) -> Iterator[str]:
     status = pod.status
-    deleted = text(part(pod.raw, "metadata"), "deletionTimestamp")
+    deleted = text_at(mapping_at(pod.raw, "metadata"), "deletionTimestamp")
     yield f"Name:         {pod.name}"
     yield f"Namespace:    {pod.namespace}"
     yield f"Node:         {pod.node or '<none>'}"
-    yield f"Start Time:   {_long(seconds(text(status, 'startTime')))}"
-    phase = text(status, "phase") or "Unknown"
+    yield f"Start Time:   {_format_time(parse_timestamp(text_at(status, 'startTime')))}"
+    phase = text_at(status, "phase") or "Unknown"
     yield f"Status:       {'Terminating' if deleted else phase}"
     for key in ("reason", "message"):
-        if said := text(status, key):
-            yield f"{key.capitalize() + ':':<13} {said}"
-    yield f"IP:           {text(status, 'podIP')}"
+        if value := text_at(status, key):
+            yield f"{key.capitalize() + ':':<13} {value}"
+    yield f"IP:           {text_at(status, 'podIP')}"
     if all_ends:
-        yield from _init_containers(pod)
+        yield from _init_container_lines(pod)
     yield "Containers:"
-    yield from _container(pod, end, all_ends=all_ends)
-    yield from _conditions(parts(status, "conditions"))
+    yield from _container_lines(pod, end, all_ends=all_ends)
+    yield from _condition_lines(mappings_at(status, "conditions"))
 
 
-def _init_containers(pod: Pod) -> Iterator[str]:
+def _init_container_lines(pod: Pod) -> Iterator[str]:
     failing = [
         each
-        for each in parts(pod.status, "initContainerStatuses")
-        if part(each, "state", "waiting") or part(each, "state", "terminated").get("exitCode")
+        for each in mappings_at(pod.status, "initContainerStatuses")
+        if mapping_at(each, "state", "waiting") or mapping_at(each, "state", "terminated").get("exitCode")
     ]
     if failing:
         yield "Init Containers:"
     for each in failing:
-        yield f"  {text(each, 'name')}:"
-        yield f"    Image:          {text(each, 'image')}"
+        yield f"  {text_at(each, 'name')}:"
+        yield f"    Image:          {text_at(each, 'image')}"
         for title, key in (("State", "state"), ("Last State", "lastState")):
-            yield from _state(title, part(each, key))
+            yield from _state_lines(title, mapping_at(each, key))
 
 
-def _container(pod: Pod, end: Termination | None, *, all_ends: bool) -> Iterator[str]:
+def _container_lines(pod: Pod, end: Termination | None, *, all_ends: bool) -> Iterator[str]:
     status = pod.container_status
     yield f"  {pod.container_name or '<unknown>'}:"
-    yield f"    Image:          {text(status, 'image') or text(pod.container, 'image')}"
+    yield f"    Image:          {text_at(status, 'image') or text_at(pod.container, 'image')}"
     if all_ends:
         for title, key in (("State", "state"), ("Last State", "lastState")):
-            yield from _state(title, part(status, key))
+            yield from _state_lines(title, mapping_at(status, key))
     elif end is None:
-        yield from _state(
-            "State", {key: said for key, said in part(status, "state").items() if key == "running"}
+        yield from _state_lines(
+            "State",
+            {key: details for key, details in mapping_at(status, "state").items() if key == "running"},
         )
     else:
-        yield from _terminated("Last State" if end.earlier else "State", end)
+        yield from _termination_lines("Last State" if end.earlier else "State", end)
     yield f"    Restart Count:  {status.get('restartCount', 0)}"
     for title, key in (("Limits", "limits"), ("Requests", "requests")):
-        asked = part(pod.container, "resources", key)
-        if asked:
+        amounts = mapping_at(pod.container, "resources", key)
+        if amounts:
             yield f"    {title}:"
-            yield from (f"      {name}:  {amount}" for name, amount in sorted(asked.items()))
+            yield from (f"      {name}:  {amount}" for name, amount in sorted(amounts.items()))
 
 
-def _state(title: str, state: dict[str, Any]) -> Iterator[str]:
-    if waiting := part(state, "waiting"):
+def _state_lines(title: str, state: dict[str, Any]) -> Iterator[str]:
+    if waiting := mapping_at(state, "waiting"):
         yield f"    {title + ':':<15} Waiting"
-        yield f"      Reason:       {text(waiting, 'reason')}"
-        if said := text(waiting, "message"):
-            yield f"      Message:      {said[-_MESSAGE_CHARS:]}"
-    elif running := part(state, "running"):
+        yield f"      Reason:       {text_at(waiting, 'reason')}"
+        if message := text_at(waiting, "message"):
+            yield f"      Message:      {message[-_MESSAGE_CHARS:]}"
+    elif running := mapping_at(state, "running"):
         yield f"    {title + ':':<15} Running"
-        yield f"      Started:      {_long(seconds(text(running, 'startedAt')))}"
-    elif said_of := part(state, "terminated"):
-        code = said_of.get("exitCode")
-        yield from _terminated(
+        yield f"      Started:      {_format_time(parse_timestamp(text_at(running, 'startedAt')))}"
+    elif terminated := mapping_at(state, "terminated"):
+        code = terminated.get("exitCode")
+        yield from _termination_lines(
             title,
             Termination(
-                reason=text(said_of, "reason"),
-                message=text(said_of, "message"),
+                reason=text_at(terminated, "reason"),
+                message=text_at(terminated, "message"),
                 exit_code=code if isinstance(code, int) else 0,
-                started=seconds(text(said_of, "startedAt")),
-                finished=seconds(text(said_of, "finishedAt")),
+                started=parse_timestamp(text_at(terminated, "startedAt")),
+                finished=parse_timestamp(text_at(terminated, "finishedAt")),
             ),
         )
 
 
-def _terminated(title: str, end: Termination) -> Iterator[str]:
+def _termination_lines(title: str, end: Termination) -> Iterator[str]:
     yield f"    {title + ':':<15} Terminated"
     yield f"      Reason:       {end.reason}"
     if end.message:
         yield f"      Message:      {end.message[-_MESSAGE_CHARS:]}"
     yield f"      Exit Code:    {end.exit_code}"
-    yield f"      Started:      {_long(end.started)}"
-    yield f"      Finished:     {_long(end.finished)}"
+    yield f"      Started:      {_format_time(end.started)}"
+    yield f"      Finished:     {_format_time(end.finished)}"
 
 
-def _conditions(conditions: list[dict[str, Any]]) -> Iterator[str]:
+def _condition_lines(conditions: list[dict[str, Any]]) -> Iterator[str]:
     """
     The table, then what it leaves out of those that say why, as ``kubectl get pod -o yaml`` has it.
     """
@@ -181,42 +191,47 @@ def _conditions(conditions: list[dict[str, Any]]) -> Iterator[str]:
         yield "Conditions:"
         yield "  Type              Status"
     for each in conditions:
-        yield f"  {text(each, 'type'):<17} {text(each, 'status')} "
+        yield f"  {text_at(each, 'type'):<17} {text_at(each, 'status')} "
     for each in conditions:
-        disrupted = text(each, "type") == "DisruptionTarget"
-        if (text(each, "status") == "True") != disrupted or text(each, "reason") in ("", *_PLAIN_REASONS):
+        disrupted = text_at(each, "type") == "DisruptionTarget"
+        if (text_at(each, "status") == "True") != disrupted or text_at(each, "reason") in (
+            "",
+            *_PLAIN_REASONS,
+        ):
             continue
         for key in ("message", "reason", "type"):
-            yield f"    {key}: {text(each, key)}"
+            yield f"    {key}: {text_at(each, key)}"
 
 
-def _is_bad(condition: dict[str, Any], until: float | None) -> bool:
+def _is_bad_condition(condition: dict[str, Any], until: float | None) -> bool:
     """
     Whether a node's condition is bad, and came to be so in time.
     """
-    is_true = text(condition, "status") == "True"
-    bad = not is_true if text(condition, "type") == "Ready" else is_true
-    return bad and _came_by(text(condition, "lastTransitionTime"), until)
+    is_true = text_at(condition, "status") == "True"
+    bad = not is_true if text_at(condition, "type") == "Ready" else is_true
+    return bad and _began_by(text_at(condition, "lastTransitionTime"), until)
 
 
-def _tells(taint: dict[str, Any], until: float | None) -> bool:
+def _is_trouble_taint(taint: dict[str, Any], until: float | None) -> bool:
     """
     Whether a taint is of trouble or of a node that is to go: others say whom the node is meant for.
     """
-    return text(taint, "key").startswith(_TAINTS_OF_TROUBLE) and _came_by(text(taint, "timeAdded"), until)
+    return text_at(taint, "key").startswith(_TAINTS_OF_TROUBLE) and _began_by(
+        text_at(taint, "timeAdded"), until
+    )
 
 
-def _came_by(stamp: str, until: float | None) -> bool:
-    came = seconds(stamp)
+def _began_by(stamp: str, until: float | None) -> bool:
+    came = parse_timestamp(stamp)
     return came is None or until is None or came <= until
 
 
-def _taint(taint: dict[str, Any]) -> str:
-    key, value = text(taint, "key"), text(taint, "value")
-    return f"{f'{key}={value}' if value else key}:{text(taint, 'effect')}"
+def _format_taint(taint: dict[str, Any]) -> str:
+    key, value = text_at(taint, "key"), text_at(taint, "value")
+    return f"{f'{key}={value}' if value else key}:{text_at(taint, 'effect')}"
 
 
-def _long(when: float | None) -> str:
+def _format_time(when: float | None) -> str:
     """
     ``Sat, 21 Nov 2026 08:17:48 +0000``.
     """
@@ -225,7 +240,7 @@ def _long(when: float | None) -> str:
     return datetime.fromtimestamp(when, tz=UTC).strftime("%a, %d %b %Y %H:%M:%S %z")
 
 
-def _age(elapsed_s: float) -> str:
+def _format_age(elapsed_s: float) -> str:
     """
     ``57s``, ``4m``, ``3h``, as short as kubectl has it.
     """

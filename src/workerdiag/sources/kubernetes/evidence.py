@@ -7,11 +7,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked, MemoryReading
+from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk, MemoryReading
 from workerdiag.model.scene import Victim
 from workerdiag.sources.container_exit import container_exit
-from workerdiag.sources.kubernetes.api import SOURCE
-from workerdiag.sources.kubernetes.attribution import Found
+from workerdiag.sources.kubernetes.api import SOURCE_NAME
+from workerdiag.sources.kubernetes.attribution import VictimPod
 from workerdiag.sources.kubernetes.describe import describe_events, describe_pod
 from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.pods import Pod, Termination
@@ -20,31 +20,38 @@ from workerdiag.sources.kubernetes.pods import Pod, Termination
 _SAME_MOMENT_S = 5.0
 _KILLS_FOR_MEMORY = ("SystemOOM", "OOMKilling")
 #: Events of a node that say that all is well, or that a kubelet was started.
-_WELL = ("Starting", "Registered", "NodeHasSufficient", "NodeHasNo", "NodeAllocatable", "InvalidDisk")
+_HARMLESS_REASONS = (
+    "Starting",
+    "Registered",
+    "NodeHasSufficient",
+    "NodeHasNo",
+    "NodeAllocatable",
+    "InvalidDisk",
+)
 
 
-def of_container(found: Found) -> Iterator[Evidence]:
+def container_evidence(found: VictimPod) -> Iterator[Evidence]:
     """
     How the victim's container ended, and under which limit.
     """
     end, pod = found.end, found.pod
-    if end is not None and _is_of_the_worker(end, found.victim):
-        yield container_exit(end.exit_code, whose=found.whose, when=end.finished, said_by="Kubernetes")
+    if end is not None and _is_workers_exit(end, found.victim):
+        yield container_exit(end.exit_code, identity=found.identity, when=end.finished, reporter="Kubernetes")
     if end is not None and pod is not None and end.reason == "OOMKilled" and pod.memory_limit_bytes:
-        yield MemoryReading(whose=found.whose, limit_bytes=pod.memory_limit_bytes, when=end.finished)
-    if pod is not None and found.forgotten:
+        yield MemoryReading(identity=found.identity, limit_bytes=pod.memory_limit_bytes, when=end.finished)
+    if pod is not None and found.is_end_expired:
         yield Gap(
-            source=f"{SOURCE} container status",
+            source=f"{SOURCE_NAME} container status",
             reason="expired",
             detail=f"{pod.container_name} of {pod.name} was started again since: only its last end is kept",
             remedy=f"{logs_command(pod)} --previous",
         )
     elif pod is not None and pod.container_status:
-        yield Looked(place="Kubernetes container status", whose=found.whose)
+        yield Inspected(place="Kubernetes container status", identity=found.identity)
 
 
-def of_pod(
-    found: Found, among: Sequence[Found], listed: Sequence[KubernetesEvent] | None, *, now: float
+def pod_evidence(
+    found: VictimPod, among: Sequence[VictimPod], listed: Sequence[KubernetesEvent] | None, *, now: float
 ) -> Iterator[Evidence]:
     """
     The victim's pod as kubectl describes it, with those of its events that are of this death.
@@ -56,29 +63,35 @@ def of_pod(
         now: Seconds since the epoch, by the API server's clock.
     """
     rivals = [each for each in among if each.uid == found.uid]
-    mine = [each for each in listed or () if _is_about(each, found) and _nearest(each, rivals) is found]
-    said = "" if found.pod is None else describe_pod(found.pod, found.end)
-    said += describe_events(mine, now=now) if mine else ""
-    of = f"  # {found.victim.whose.worker}" if len(rivals) > 1 else ""
-    yield from text_of(f"kubectl -n {found.namespace} describe pod {found.name}{of}", said, found.whose)
+    mine = [
+        each
+        for each in listed or ()
+        if _is_event_of_pod(each, found) and _nearest_victim(each, rivals) is found
+    ]
+    description = "" if found.pod is None else describe_pod(found.pod, found.end)
+    description += describe_events(mine, now=now) if mine else ""
+    of = f"  # {found.victim.identity.worker}" if len(rivals) > 1 else ""
+    yield from text_chunks(
+        f"kubectl -n {found.namespace} describe pod {found.name}{of}", description, found.identity
+    )
     if listed:
-        yield Looked(place="Kubernetes events", whose=found.whose)
+        yield Inspected(place="Kubernetes events", identity=found.identity)
 
 
-def of_node_events(events: Sequence[KubernetesEvent], found: Found, *, now: float) -> str:
+def describe_node_events(events: Sequence[KubernetesEvent], found: VictimPod, *, now: float) -> str:
     """
     Those of a node's events that may be of this death, as ``kubectl get events`` has them.
     """
-    told = [each for each in events if _is_near(each, found)]
-    return describe_events(told, now=now) if told else ""
+    relevant = [each for each in events if _may_concern(each, found)]
+    return describe_events(relevant, now=now) if relevant else ""
 
 
-def text_of(origin: str, said: str, whose: Identity) -> Iterator[LogChunk]:
+def text_chunks(origin: str, text: str, identity: Identity) -> Iterator[LogChunk]:
     """
     One text of Kubernetes; nothing where it is empty.
     """
-    if said:
-        yield LogChunk(origin=origin, data=said.encode(), stream="kubernetes", whose=whose)
+    if text:
+        yield LogChunk(origin=origin, data=text.encode(), stream="kubernetes", identity=identity)
 
 
 def logs_command(pod: Pod) -> str:
@@ -88,18 +101,18 @@ def logs_command(pod: Pod) -> str:
     return shlex.join(["kubectl", "-n", pod.namespace, "logs", pod.name, "-c", pod.container_name])
 
 
-def whose_pod(pod: Pod) -> Identity:
+def pod_identity(pod: Pod) -> Identity:
     """
     A pod of which no worker is known.
     """
     return Identity(container=f"{pod.namespace}/{pod.name}")
 
 
-def whose_log(found: Found) -> Identity:
+def log_identity(found: VictimPod) -> Identity:
     """
     Whose the container's log is: the victim's, or where it runs on, of all workers that come and go there.
     """
-    known = found.whose
+    known = found.identity
     return (
         known
         if found.end is not None
@@ -107,14 +120,14 @@ def whose_log(found: Found) -> Identity:
     )
 
 
-def _is_of_the_worker(end: Termination, victim: Victim) -> bool:
+def _is_workers_exit(end: Termination, victim: Victim) -> bool:
     """
     Whether the container's exit is the worker's: with a nanny only a kill, which takes all processes alike.
     """
-    return victim.whose.nanny is None or end.exit_code == 137
+    return victim.identity.nanny is None or end.exit_code == 137
 
 
-def _is_about(event: KubernetesEvent, found: Found) -> bool:
+def _is_event_of_pod(event: KubernetesEvent, found: VictimPod) -> bool:
     if (
         event.kind != "Pod"
         or event.name != found.name
@@ -125,7 +138,7 @@ def _is_about(event: KubernetesEvent, found: Found) -> bool:
     return not container or event.container in ("", container)
 
 
-def _nearest(event: KubernetesEvent, rivals: Sequence[Found]) -> Found:
+def _nearest_victim(event: KubernetesEvent, rivals: Sequence[VictimPod]) -> VictimPod:
     """
     Of several deaths in one pod, the one that an event is nearest to.
     """
@@ -135,11 +148,11 @@ def _nearest(event: KubernetesEvent, rivals: Sequence[Found]) -> Found:
     return min(rivals, key=lambda each: abs(last - each.victim.when) if each.victim.when else 0.0)
 
 
-def _is_near(event: KubernetesEvent, found: Found) -> bool:
+def _may_concern(event: KubernetesEvent, found: VictimPod) -> bool:
     """
     Whether a node's event may be of this death: a kill for memory only in the same moment.
     """
     if event.reason not in _KILLS_FOR_MEMORY:
-        return not event.reason.startswith(_WELL)
+        return not event.reason.startswith(_HARMLESS_REASONS)
     when = found.end.finished if found.end is not None else found.victim.when
     return when is None or event.last is None or abs(event.last - when) <= _SAME_MOMENT_S

@@ -14,7 +14,7 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "m": 1e-3} | {
 }
 
 
-def part(value: object, *keys: str) -> dict[str, Any]:
+def mapping_at(value: object, *keys: str) -> dict[str, Any]:
     """
     The mapping below *keys*; empty where there is none.
     """
@@ -23,7 +23,7 @@ def part(value: object, *keys: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def parts(value: object, key: str) -> list[dict[str, Any]]:
+def mappings_at(value: object, key: str) -> list[dict[str, Any]]:
     """
     The mappings in the list under *key*; empty where there is none.
     """
@@ -31,7 +31,7 @@ def parts(value: object, key: str) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def text(value: object, key: str) -> str:
+def text_at(value: object, key: str) -> str:
     """
     The text under *key*; empty where there is none.
     """
@@ -39,7 +39,7 @@ def text(value: object, key: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def seconds(stamp: str) -> float | None:
+def parse_timestamp(stamp: str) -> float | None:
     """
     Seconds since the epoch of a time such as ``2026-11-21T08:17:48Z``.
     """
@@ -50,11 +50,11 @@ def seconds(stamp: str) -> float | None:
         return None
 
 
-def quantity(said: object) -> int | None:
+def parse_quantity(amount: object) -> int | None:
     """
     An amount such as ``350Mi`` in bytes; None if it is none.
     """
-    found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,6})?)([A-Za-z]{0,2})", str(said))
+    found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,6})?)([A-Za-z]{0,2})", str(amount))
     if not found or found[2] not in _UNITS:
         return None
     return int(float(found[1]) * _UNITS[found[2]])

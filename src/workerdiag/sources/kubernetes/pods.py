@@ -10,7 +10,13 @@ from typing import Any
 from attrs import field, frozen
 
 from workerdiag.sources.kubernetes.containers import WORKER_NAME_VARIABLES, command_words, dask_container
-from workerdiag.sources.kubernetes.fields import part, parts, quantity, seconds, text
+from workerdiag.sources.kubernetes.fields import (
+    mapping_at,
+    mappings_at,
+    parse_quantity,
+    parse_timestamp,
+    text_at,
+)
 
 #: Annotation: of which container kubectl shows the log (Kubernetes documentation, "Well-Known Labels").
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -47,64 +53,64 @@ class Pod:
         """
         Its name.
         """
-        return text(part(self.raw, "metadata"), "name")
+        return text_at(mapping_at(self.raw, "metadata"), "name")
 
     @property
     def namespace(self) -> str:
         """
         Its namespace.
         """
-        return text(part(self.raw, "metadata"), "namespace")
+        return text_at(mapping_at(self.raw, "metadata"), "namespace")
 
     @property
     def uid(self) -> str:
         """
         What no other pod of that name has.
         """
-        return text(part(self.raw, "metadata"), "uid")
+        return text_at(mapping_at(self.raw, "metadata"), "uid")
 
     @property
     def labels(self) -> dict[str, Any]:
         """
         Its labels.
         """
-        return part(self.raw, "metadata", "labels")
+        return mapping_at(self.raw, "metadata", "labels")
 
     @property
     def created(self) -> float | None:
         """
         When it was created, seconds since the epoch.
         """
-        return seconds(text(part(self.raw, "metadata"), "creationTimestamp"))
+        return parse_timestamp(text_at(mapping_at(self.raw, "metadata"), "creationTimestamp"))
 
     @property
     def spec(self) -> dict[str, Any]:
         """
         What was asked for.
         """
-        return part(self.raw, "spec")
+        return mapping_at(self.raw, "spec")
 
     @property
     def status(self) -> dict[str, Any]:
         """
         What has become of it.
         """
-        return part(self.raw, "status")
+        return mapping_at(self.raw, "status")
 
     @property
     def node(self) -> str:
         """
         The node it was given to; empty before.
         """
-        return text(self.spec, "nodeName")
+        return text_at(self.spec, "nodeName")
 
     @property
     def addresses(self) -> frozenset[str]:
         """
         Its IP addresses.
         """
-        listed = [text(each, "ip") for each in parts(self.status, "podIPs")]
-        return frozenset({text(self.status, "podIP"), *listed} - {""})
+        listed = [text_at(each, "ip") for each in mappings_at(self.status, "podIPs")]
+        return frozenset({text_at(self.status, "podIP"), *listed} - {""})
 
     @property
     def shares_its_address(self) -> bool:
@@ -118,8 +124,8 @@ class Pod:
         """
         Seconds between being asked to stop and SIGKILL; 30 unless the pod says otherwise (core/v1).
         """
-        said = self.spec.get("terminationGracePeriodSeconds")
-        return float(said) if isinstance(said, int) else 30.0
+        grace = self.spec.get("terminationGracePeriodSeconds")
+        return float(grace) if isinstance(grace, int) else 30.0
 
     @property
     def worker_name(self) -> str:
@@ -131,26 +137,28 @@ class Pod:
         given = words[words.index("--name") + 1 : words.index("--name") + 2] if "--name" in words else []
         if given and "$" not in given[0]:
             return given[0]
-        for variable in parts(container, "env"):
-            if text(variable, "name") in WORKER_NAME_VARIABLES:
-                of_pod = text(part(variable, "valueFrom", "fieldRef"), "fieldPath") == "metadata.name"
-                return self.name if of_pod else text(variable, "value")
-        return text(self.labels, "dask.org/worker-name")
+        for variable in mappings_at(container, "env"):
+            if text_at(variable, "name") in WORKER_NAME_VARIABLES:
+                of_pod = (
+                    text_at(mapping_at(variable, "valueFrom", "fieldRef"), "fieldPath") == "metadata.name"
+                )
+                return self.name if of_pod else text_at(variable, "value")
+        return text_at(self.labels, "dask.org/worker-name")
 
     @property
     def container(self) -> dict[str, Any]:
         """
         What is asked for of the container that runs Dask; empty where that is not clear.
         """
-        default = text(part(self.raw, "metadata", "annotations"), _DEFAULT_CONTAINER)
-        return dask_container(parts(self.spec, "containers"), default=default)
+        default = text_at(mapping_at(self.raw, "metadata", "annotations"), _DEFAULT_CONTAINER)
+        return dask_container(mappings_at(self.spec, "containers"), default=default)
 
     @property
     def container_name(self) -> str:
         """
         The name of that container; empty where it is not clear which one it is.
         """
-        return text(self.container, "name")
+        return text_at(self.container, "name")
 
     @property
     def container_status(self) -> dict[str, Any]:
@@ -160,8 +168,8 @@ class Pod:
         return next(
             (
                 each
-                for each in parts(self.status, "containerStatuses")
-                if self.container_name and text(each, "name") == self.container_name
+                for each in mappings_at(self.status, "containerStatuses")
+                if self.container_name and text_at(each, "name") == self.container_name
             ),
             {},
         )
@@ -171,7 +179,7 @@ class Pod:
         """
         When that container was started, if it runs; seconds since the epoch.
         """
-        return seconds(text(part(self.container_status, "state", "running"), "startedAt"))
+        return parse_timestamp(text_at(mapping_at(self.container_status, "state", "running"), "startedAt"))
 
     @property
     def terminations(self) -> tuple[Termination, ...]:
@@ -182,15 +190,15 @@ class Pod:
 
     def _terminations(self) -> Iterator[Termination]:
         for key in ("state", "lastState"):
-            said = part(self.container_status, key, "terminated")
-            code = said.get("exitCode")
+            terminated = mapping_at(self.container_status, key, "terminated")
+            code = terminated.get("exitCode")
             if isinstance(code, int) and not isinstance(code, bool):
                 yield Termination(
-                    reason=text(said, "reason"),
-                    message=text(said, "message"),
+                    reason=text_at(terminated, "reason"),
+                    message=text_at(terminated, "message"),
                     exit_code=code,
-                    started=seconds(text(said, "startedAt")),
-                    finished=seconds(text(said, "finishedAt")),
+                    started=parse_timestamp(text_at(terminated, "startedAt")),
+                    finished=parse_timestamp(text_at(terminated, "finishedAt")),
                     earlier=key == "lastState",
                 )
 
@@ -199,8 +207,8 @@ class Pod:
         """
         How often that container was started again.
         """
-        said = self.container_status.get("restartCount")
-        return said if isinstance(said, int) else 0
+        count = self.container_status.get("restartCount")
+        return count if isinstance(count, int) else 0
 
     @property
     def failed(self) -> bool:
@@ -214,8 +222,8 @@ class Pod:
         """
         When its status last changed, so far as that is told; seconds since the epoch.
         """
-        conditions = parts(self.status, "conditions")
-        times = [seconds(text(each, "lastTransitionTime")) for each in conditions]
+        conditions = mappings_at(self.status, "conditions")
+        times = [parse_timestamp(text_at(each, "lastTransitionTime")) for each in conditions]
         times += [each.finished for each in self.terminations]
         return max((each for each in times if each is not None), default=None)
 
@@ -224,8 +232,8 @@ class Pod:
         """
         What that container may use, in bytes; None without a limit.
         """
-        said = part(self.container, "resources", "limits").get("memory")
-        return quantity(said) if said is not None else None
+        limit = mapping_at(self.container, "resources", "limits").get("memory")
+        return parse_quantity(limit) if limit is not None else None
 
     def trouble(self, *, since: float | None) -> str:
         """
@@ -235,9 +243,12 @@ class Pod:
             since: A container that was started again before then is well; seconds since the epoch.
         """
         if self.failed:
-            return text(self.status, "reason") or "Failed"
-        for each in (*parts(self.status, "containerStatuses"), *parts(self.status, "initContainerStatuses")):
-            waiting = text(part(each, "state", "waiting"), "reason")
+            return text_at(self.status, "reason") or "Failed"
+        for each in (
+            *mappings_at(self.status, "containerStatuses"),
+            *mappings_at(self.status, "initContainerStatuses"),
+        ):
+            waiting = text_at(mapping_at(each, "state", "waiting"), "reason")
             if waiting not in ("", "ContainerCreating", "PodInitializing"):
                 return waiting
         for end in self.terminations:

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from workerdiag.model.scene import Victim
-from workerdiag.sources.kubernetes.api import Api
-from workerdiag.sources.kubernetes.attribution import Found, find, find_gone
+from workerdiag.sources.kubernetes.api import KubernetesApi
+from workerdiag.sources.kubernetes.attribution import VictimPod, match_deleted_pods, match_pods
 from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.pods import Pod
-from workerdiag.sources.kubernetes.target import Target, name_or_none
+from workerdiag.sources.kubernetes.target import KubernetesTarget, name_or_none
 
 #: A cluster of so many pods is listed whole; of a larger one only the pods in question.
-_MOST_PODS = 60
+_MAX_PODS = 60
 #: A difference of clocks that is smaller cannot be told: HTTP has whole seconds.
-_LEAST_APART_S = 2.0
+_MIN_APART_S = 2.0
 
 
-class Search:
+class PodSearch:
     """
     Pods that were listed so far, and whose they are.
 
@@ -32,7 +32,7 @@ class Search:
         target: Whom to look for.
     """
 
-    def __init__(self, api: Api, target: Target) -> None:
+    def __init__(self, api: KubernetesApi, target: KubernetesTarget) -> None:
         self._api = api
         self._target = target
         self._pods: dict[str, Pod] = {}
@@ -50,7 +50,7 @@ class Search:
         """
         The dead, with times by the API server's clock.
         """
-        return tuple(map(self._by_their_clock, self._target.victims))
+        return tuple(map(self._on_api_clock, self._target.victims))
 
     async def list_pods(self) -> None:
         """
@@ -59,14 +59,18 @@ class Search:
         Raises:
             NotAnsweredError: A question was not answered; what the others brought is kept.
         """
-        if self._target.labels and await self._take_all(labels=self._target.labels):
+        if self._target.labels and await self._add_matching_pods(labels=self._target.labels):
             return
-        hosts = sorted({each.whose.host for each in self._target.victims if each.whose.host})
-        asked = [self._take_all(fields=f"status.podIP={each}") for each in hosts if _is_of_a_pod(each)]
+        hosts = sorted({each.identity.host for each in self._target.victims if each.identity.host})
+        requests = [
+            self._add_matching_pods(fields=f"status.podIP={each}")
+            for each in hosts
+            if _may_be_pod_address(each)
+        ]
         unwell = "status.phase!=Running,status.phase!=Succeeded"
-        asked.append(self._take_all(labels=self._target.labels, fields=unwell))
-        asked += [self._take(each) for each in self.names()]
-        for answer in await asyncio.gather(*asked, return_exceptions=True):
+        requests.append(self._add_matching_pods(labels=self._target.labels, fields=unwell))
+        requests += [self._add_pod(each) for each in self.names()]
+        for answer in await asyncio.gather(*requests, return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
 
@@ -74,35 +78,35 @@ class Search:
         """
         Names that may be those of the victims' pods.
         """
-        named = {name_or_none(each.whose.name) for each in self._target.victims}
+        named = {name_or_none(each.identity.name) for each in self._target.victims}
         return sorted({each for each in (*named, *self._target.pods.values()) if each})
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[VictimPod]:
         """
         The victims whose pod was listed.
         """
-        return find(self.victims, self.pods, self._own())
+        return match_pods(self.victims, self.pods, self._own_pods())
 
-    def gone(self, found: Sequence[Found], events: Sequence[KubernetesEvent]) -> list[Found]:
+    def gone(self, found: Sequence[VictimPod], events: Sequence[KubernetesEvent]) -> list[VictimPod]:
         """
         Those of the other victims whose pod is gone, but has left events.
         """
         known = {each.victim for each in found}
         left = [each for each in self.victims if each not in known]
-        return find_gone(left, events, self.pods, self._own(), namespace=self.namespace)
+        return match_deleted_pods(left, events, self.pods, self._own_pods(), namespace=self.namespace)
 
-    def shifted(self, when: float | None) -> float | None:
+    def to_api_clock(self, when: float | None) -> float | None:
         """
         A time of the scheduler's by the API server's clock, if these are known to differ.
         """
         apart_s = (self._api.ahead_s or 0.0) - self._target.scheduler_ahead_s
-        return when if when is None or abs(apart_s) < _LEAST_APART_S else when + apart_s
+        return when if when is None or abs(apart_s) < _MIN_APART_S else when + apart_s
 
-    def in_time(self, event: KubernetesEvent) -> bool:
+    def is_in_window(self, event: KubernetesEvent) -> bool:
         """
         Whether an event is of the time of interest.
         """
-        since, until = self.shifted(self._target.since), self.shifted(self._target.until)
+        since, until = self.to_api_clock(self._target.since), self.to_api_clock(self._target.until)
         last, first = event.last, event.first
         if last is None or first is None:
             return True
@@ -114,27 +118,27 @@ class Search:
         """
         return time.time() + (self._api.ahead_s or 0.0)
 
-    def _by_their_clock(self, victim: Victim) -> Victim:
-        return evolve(victim, when=self.shifted(victim.when), since=self.shifted(victim.since))
+    def _on_api_clock(self, victim: Victim) -> Victim:
+        return evolve(victim, when=self.to_api_clock(victim.when), since=self.to_api_clock(victim.since))
 
-    def _own(self) -> dict[Victim, str]:
-        return {self._by_their_clock(victim): pod for victim, pod in self._target.pods.items()}
+    def _own_pods(self) -> dict[Victim, str]:
+        return {self._on_api_clock(victim): pod for victim, pod in self._target.pods.items()}
 
-    async def _take_all(self, *, labels: str = "", fields: str = "") -> bool:
+    async def _add_matching_pods(self, *, labels: str = "", fields: str = "") -> bool:
         items, complete = await self._api.items(
-            "pods", namespace=self.namespace, labels=labels, fields=fields, most=_MOST_PODS
+            "pods", namespace=self.namespace, labels=labels, fields=fields, most=_MAX_PODS
         )
         self._pods |= {pod.uid: pod for pod in map(Pod, items)}
         return complete
 
-    async def _take(self, name: str) -> bool:
+    async def _add_pod(self, name: str) -> bool:
         item = await self._api.item("pods", name, namespace=self.namespace)
         if item is not None:
             self._pods[Pod(item).uid] = Pod(item)
         return item is not None
 
 
-def _is_of_a_pod(host: str) -> bool:
+def _may_be_pod_address(host: str) -> bool:
     """
     Whether a host may be a pod's address: not this machine's own, and without a selector's signs.
     """

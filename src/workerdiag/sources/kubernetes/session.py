@@ -10,20 +10,20 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
+from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
 from workerdiag.sources.kubernetes import evidence
-from workerdiag.sources.kubernetes.api import SOURCE, Api, NotAnsweredError
-from workerdiag.sources.kubernetes.attribution import ENDING, Found
+from workerdiag.sources.kubernetes.api import SOURCE_NAME, KubernetesApi, UnansweredError
+from workerdiag.sources.kubernetes.attribution import END_REASONS, VictimPod
 from workerdiag.sources.kubernetes.describe import describe_node
 from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.pods import Pod
-from workerdiag.sources.kubernetes.search import Search
-from workerdiag.sources.kubernetes.target import Target, name_or_none
-from workerdiag.sources.kubernetes.unhealthy import of_owners, of_unwell, unwell
+from workerdiag.sources.kubernetes.search import PodSearch
+from workerdiag.sources.kubernetes.target import KubernetesTarget, name_or_none
+from workerdiag.sources.kubernetes.unhealthy import owner_evidence, unhealthy_evidence, unhealthy_pods
 
 #: So many events of a namespace are listed at once; of more, only those in question.
-_MOST_EVENTS = 300
-_MOST_NODES = 3
+_MAX_EVENTS = 300
+_MAX_NODES = 3
 #: Of a container's log, its end: so many lines and bytes, from so long before the death.
 _LOG_LINES = 300
 _LOG_BYTES = 256 * 1024
@@ -36,7 +36,7 @@ _FRESH_S = 10.0
 _EVENTS_S = 3600.0
 
 
-class Inquiry:
+class KubernetesSession:
     """
     A round of questions; what has been answered is handed on at once, however it ends.
 
@@ -46,12 +46,14 @@ class Inquiry:
         deadline: Of the round, by ``time.monotonic()``.
     """
 
-    def __init__(self, target: Target, tell: Callable[[Evidence], None], *, deadline: float) -> None:
+    def __init__(
+        self, target: KubernetesTarget, emit: Callable[[Evidence], None], *, deadline: float
+    ) -> None:
         self._target = target
-        self._tell = tell
+        self._emit = emit
         self._deadline = deadline
-        self._api = Api(tell, deadline=deadline)
-        self._search: Search
+        self._api = KubernetesApi(emit, deadline=deadline)
+        self._search: PodSearch
 
     async def ask_all(self) -> None:
         """
@@ -59,35 +61,35 @@ class Inquiry:
         """
         try:
             await self._api.open()
-        except NotAnsweredError:
+        except UnansweredError:
             return  # the gap is told
-        self._search = Search(self._api, self._target)
-        pods_known = await self._answered(self._search.list_pods())
+        self._search = PodSearch(self._api, self._target)
+        pods_known = await self._is_answered(self._search.list_pods())
         found = self._search.found()
         if any(self._is_fresh(each) for each in found) and self._left_s() > 2 * _KUBELET_S:
             await asyncio.sleep(_KUBELET_S)
-            await self._answered(self._search.list_pods())
+            await self._is_answered(self._search.list_pods())
             found = self._search.found()
         for each in found:
-            self._tell_all(evidence.of_container(each))
+            self._emit_all(evidence.container_evidence(each))
         listed: list[KubernetesEvent] | None = None
         try:
             listed = await self._events()
         finally:  # also when the time is up
             found += self._search.gone(found, listed or ())
             for each in found:
-                self._tell_all(evidence.of_pod(each, found, listed, now=self._search.now()))
-        self._tell_what_is_missing(found, listed, complete=pods_known and listed is not None)
+                self._emit_all(evidence.pod_evidence(each, found, listed, now=self._search.now()))
+        self._emit_missing_pods(found, listed, complete=pods_known and listed is not None)
         await asyncio.gather(
-            *(self._answered(self._ask_log(each)) for each in found),
-            *(self._answered(self._ask_log_of_unwell(each)) for each in self._unwell()),
+            *(self._is_answered(self._ask_log(each)) for each in found),
+            *(self._is_answered(self._ask_log_of_unhealthy(each)) for each in self._unhealthy()),
             *(self._ask_node(name, mine) for name, mine in self._nodes(found, listed or ()).items()),
         )
 
-    async def _answered(self, question: Awaitable[None]) -> bool:
+    async def _is_answered(self, question: Awaitable[None]) -> bool:
         try:
             await question
-        except NotAnsweredError:
+        except UnansweredError:
             return False
         return True
 
@@ -101,14 +103,14 @@ class Inquiry:
             items, complete = await self._list_events()
             if not complete:
                 items += await self._events_in_question()
-        except NotAnsweredError:
+        except UnansweredError:
             return None
         unique = {event.key: event for event in map(KubernetesEvent, items)}
-        return [each for each in unique.values() if self._search.in_time(each)]
+        return [each for each in unique.values() if self._search.is_in_window(each)]
 
     async def _list_events(self, fields: str = "", namespace: str = "") -> tuple[list[dict[str, Any]], bool]:
         return await self._api.items(
-            "events", namespace=namespace or self._search.namespace, fields=fields, most=_MOST_EVENTS
+            "events", namespace=namespace or self._search.namespace, fields=fields, most=_MAX_EVENTS
         )
 
     async def _events_in_question(self) -> list[dict[str, Any]]:
@@ -116,74 +118,80 @@ class Inquiry:
         Of the pods that were found or are unwell, and of ends of pods, which are fewer than starts.
         """
         found = {each.name for each in self._search.found()}
-        names = sorted({*self._search.names(), *found, *(each.name for each in self._unwell())})
+        names = sorted({*self._search.names(), *found, *(each.name for each in self._unhealthy())})
         fields = [f"involvedObject.kind=Pod,involvedObject.name={each}" for each in names]
-        fields += [f"reason={each}" for each in (*ENDING, "FailedCreate")]
+        fields += [f"reason={each}" for each in (*END_REASONS, "FailedCreate")]
         answers = await asyncio.gather(*map(self._list_events, fields), return_exceptions=True)
         return [item for answer in answers if not isinstance(answer, BaseException) for item in answer[0]]
 
     # --------------------------------------------------------------------- nodes and logs
 
-    def _nodes(self, found: Iterable[Found], listed: Sequence[KubernetesEvent]) -> dict[str, list[Found]]:
+    def _nodes(
+        self, found: Iterable[VictimPod], listed: Sequence[KubernetesEvent]
+    ) -> dict[str, list[VictimPod]]:
         """
         The nodes of the pods, also of those that are gone, and whose they were.
         """
-        nodes: dict[str, list[Found]] = {}
+        nodes: dict[str, list[VictimPod]] = {}
         for each in found:
             events = (event.node for event in listed if event.uid == each.uid)
             name = each.pod.node if each.pod is not None else next(filter(None, events), "")
-            if name_or_none(name) and (name in nodes or len(nodes) < _MOST_NODES):
+            if name_or_none(name) and (name in nodes or len(nodes) < _MAX_NODES):
                 nodes.setdefault(name, []).append(each)
         return nodes
 
-    async def _ask_node(self, name: str, found: Sequence[Found]) -> None:
+    async def _ask_node(self, name: str, found: Sequence[VictimPod]) -> None:
         await asyncio.gather(
-            self._answered(self._ask_conditions(name, found)),
-            self._answered(self._ask_node_events(name, found)),
+            self._is_answered(self._ask_conditions(name, found)),
+            self._is_answered(self._ask_node_events(name, found)),
         )
 
-    async def _ask_conditions(self, name: str, found: Sequence[Found]) -> None:
+    async def _ask_conditions(self, name: str, found: Sequence[VictimPod]) -> None:
         node = await self._api.item("nodes", name)
-        until = self._search.shifted(self._target.until)
-        said = f'Error from server (NotFound): nodes "{name}" not found\n'
+        until = self._search.to_api_clock(self._target.until)
+        description = f'Error from server (NotFound): nodes "{name}" not found\n'
         if node is not None:
-            said = describe_node(node, until=until)
+            description = describe_node(node, until=until)
         for each in found:
-            self._tell_all(evidence.text_of(f"kubectl describe node {name}", said, each.whose))
-            self._tell(Looked(place="Kubernetes node", whose=each.whose))
+            self._emit_all(evidence.text_chunks(f"kubectl describe node {name}", description, each.identity))
+            self._emit(Inspected(place="Kubernetes node", identity=each.identity))
 
-    async def _ask_node_events(self, name: str, found: Sequence[Found]) -> None:
+    async def _ask_node_events(self, name: str, found: Sequence[VictimPod]) -> None:
         fields = f"involvedObject.kind=Node,involvedObject.name={name}"
         items, _ = await self._list_events(fields, "default")
-        events = [each for each in map(KubernetesEvent, items) if self._search.in_time(each)]
+        events = [each for each in map(KubernetesEvent, items) if self._search.is_in_window(each)]
         for each in found:
-            said = evidence.of_node_events(events, each, now=self._search.now())
-            self._tell_all(
-                evidence.text_of(f"kubectl get events --field-selector {fields}", said, each.whose)
+            description = evidence.describe_node_events(events, each, now=self._search.now())
+            self._emit_all(
+                evidence.text_chunks(
+                    f"kubectl get events --field-selector {fields}", description, each.identity
+                )
             )
 
-    async def _ask_log(self, found: Found) -> None:
+    async def _ask_log(self, found: VictimPod) -> None:
         """
         The end of what a victim's container wrote, or of its run before it was started again.
         """
         pod, end = found.pod, found.end
-        if pod is None or found.forgotten or (end is None and pod.running_since is None):
+        if pod is None or found.is_end_expired or (end is None and pod.running_since is None):
             return
         params = {}
         if end is None and found.victim.when is not None:
             params["sinceSeconds"] = str(max(1, int(self._search.now() - found.victim.when + _LOG_BEFORE_S)))
         previous = end is not None and end.earlier
-        await self._read_log(pod, evidence.whose_log(found), params, previous=previous)
+        await self._read_log(pod, evidence.log_identity(found), params, previous=previous)
 
-    async def _ask_log_of_unwell(self, pod: Pod) -> None:
+    async def _ask_log_of_unhealthy(self, pod: Pod) -> None:
         """
         The last words of a container in which no worker came to be.
         """
         if pod.terminations:
-            whose = evidence.whose_pod(pod)
-            await self._read_log(pod, whose, {}, previous=pod.running_since is not None)
+            identity = evidence.pod_identity(pod)
+            await self._read_log(pod, identity, {}, previous=pod.running_since is not None)
 
-    async def _read_log(self, pod: Pod, whose: Identity, params: dict[str, str], *, previous: bool) -> None:
+    async def _read_log(
+        self, pod: Pod, identity: Identity, params: dict[str, str], *, previous: bool
+    ) -> None:
         if not pod.container_name:
             return
         params |= {"container": pod.container_name, "tailLines": str(_LOG_LINES)}
@@ -191,27 +199,27 @@ class Inquiry:
         data = await self._api.log(pod.name, namespace=pod.namespace, params=params, most_bytes=_LOG_BYTES)
         if data:
             origin = evidence.logs_command(pod) + (" --previous" if previous else "")
-            self._tell(LogChunk(origin=origin, data=data, whose=whose))
+            self._emit(LogChunk(origin=origin, data=data, identity=identity))
 
     # --------------------------------------------------------------------------- telling
 
-    def _tell_all(self, pieces: Iterable[Evidence]) -> None:
+    def _emit_all(self, pieces: Iterable[Evidence]) -> None:
         for piece in pieces:
-            self._tell(piece)
+            self._emit(piece)
 
-    def _tell_what_is_missing(
-        self, found: Sequence[Found], listed: Sequence[KubernetesEvent] | None, *, complete: bool
+    def _emit_missing_pods(
+        self, found: Sequence[VictimPod], listed: Sequence[KubernetesEvent] | None, *, complete: bool
     ) -> None:
         """
         Without victims, the cluster's pods that are unwell; else the victims of whom no pod is left.
         """
         if not self._target.victims:
-            self._tell_unwell(listed or ())
+            self._emit_unhealthy(listed or ())
             return
         with_pod = {each.victim for each in found if each.pod is not None}
         without = [each for each in self._search.victims if each not in with_pod]
         if without and complete:
-            named = ", ".join(each.whose.name or each.whose.worker or "?" for each in without[:3])
+            named = ", ".join(each.identity.name or each.identity.worker or "?" for each in without[:3])
             where = f"in namespace {self._search.namespace}"
             detail = f"no pod {where} is that of {named}: it is gone, and its status with it"
             now = self._search.now()
@@ -221,7 +229,7 @@ class Inquiry:
                 "pods", "expired", detail, "keep the pods' logs and events elsewhere" if old else events
             )
 
-    def _tell_unwell(self, listed: Sequence[KubernetesEvent]) -> None:
+    def _emit_unhealthy(self, listed: Sequence[KubernetesEvent]) -> None:
         if not self._target.labels:
             detail = "nobody is known to have died, and which pods are this cluster's is not known either"
             self._gap(
@@ -229,25 +237,25 @@ class Inquiry:
             )
             return
         pods, now = self._search.pods, self._search.now()
-        self._tell_all(of_unwell(self._unwell(), listed, now=now))
+        self._emit_all(unhealthy_evidence(self._unhealthy(), listed, now=now))
         cluster, namespace = self._target.cluster, self._search.namespace
-        self._tell_all(of_owners(cluster, pods, listed, namespace=namespace, now=now))
+        self._emit_all(owner_evidence(cluster, pods, listed, namespace=namespace, now=now))
 
-    def _unwell(self) -> list[Pod]:
+    def _unhealthy(self) -> list[Pod]:
         """
         Of the cluster's pods, where nobody is known to have died.
         """
         if self._target.victims or not self._target.labels:
             return []
-        return unwell(self._search.pods, since=self._search.shifted(self._target.since))
+        return unhealthy_pods(self._search.pods, since=self._search.to_api_clock(self._target.since))
 
     def _gap(self, place: str, reason: str, detail: str, remedy: str) -> None:
-        self._tell(Gap(source=f"{SOURCE} {place}", reason=reason, detail=detail, remedy=remedy))
+        self._emit(Gap(source=f"{SOURCE_NAME} {place}", reason=reason, detail=detail, remedy=remedy))
 
     def _left_s(self) -> float:
         return self._deadline - time.monotonic()
 
-    def _is_fresh(self, found: Found) -> bool:
+    def _is_fresh(self, found: VictimPod) -> bool:
         """
         Whether the end is so fresh that the kubelet may yet tell of it.
         """

@@ -16,7 +16,7 @@ import re
 from attrs import field, frozen
 
 from workerdiag.model.evidence import Identity
-from workerdiag.model.scene import Place, Scene, Victim
+from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.machine_match import scheduler_ahead_s
 
 #: Names that Kubernetes allows (RFC 1123); nothing else gets into a request.
@@ -30,7 +30,7 @@ _KUBELET_GROUP = "kubepods"
 
 
 @frozen(kw_only=True)
-class Target:
+class KubernetesTarget:
     """
     The cluster and the dead that Kubernetes is asked about.
     """
@@ -51,27 +51,27 @@ class Target:
     until: float | None = None
 
 
-def target_of(scene: Scene) -> Target | None:
+def target_of(scene: Scene) -> KubernetesTarget | None:
     """
     Whom to ask about; None where nothing points to Kubernetes.
     """
     address = _service_address(scene)
     object_ = scene.cluster if scene.cluster_is("dask_kubernetes", "KubeCluster", "HelmCluster") else None
-    if object_ is None and address is None and not _in_pods(scene):
+    if object_ is None and address is None and not _ran_in_pods(scene):
         return None
-    cluster, labels = _cluster(object_, address, scene)
+    cluster, labels = _cluster_and_labels(object_, address, scene)
     namespaces = [
         getattr(object_, "namespace", None),
         *(scene.variable(each) for each in _NAMESPACES),
         (scene.variable(_GATEWAY) or "").rpartition(".")[0],
         address and address["namespace"],
     ]
-    return Target(
+    return KubernetesTarget(
         victims=scene.victims,
         namespace=next((each for each in map(name_or_none, namespaces) if each), None),
         labels=labels,
         cluster=cluster,
-        pods={each: pod for each in scene.victims if (pod := _own_pod(each.whose, scene.places))},
+        pods={each: pod for each in scene.victims if (pod := _own_pod(each.identity, scene.locations))},
         scheduler_ahead_s=scheduler_ahead_s(scene),
         since=scene.since,
         until=scene.until,
@@ -85,15 +85,15 @@ def name_or_none(name: object) -> str | None:
     return name if isinstance(name, str) and _NAME.fullmatch(name) else None
 
 
-def _in_pods(scene: Scene) -> bool:
+def _ran_in_pods(scene: Scene) -> bool:
     """
     Whether the dead lived in pods; where nobody who was near them is left, whether we do.
     """
-    near = [each for each in scene.places if each.role in ("worker", "nanny", "neighbour")]
+    near = [each for each in scene.locations if each.role in ("worker", "nanny", "neighbour")]
     return any(
         each.environment.get("KUBERNETES_SERVICE_HOST")
         or any(_KUBELET_GROUP in path for path in each.cgroups.values())
-        for each in near or scene.places
+        for each in near or scene.locations
     )
 
 
@@ -102,15 +102,15 @@ def _service_address(scene: Scene) -> re.Match[str] | None:
     An address of the scheduler that names a service of Kubernetes.
     """
     scheduler = getattr(scene.client, "scheduler", None)
-    said = (getattr(scheduler, "address", None), scene.variable("DASK_SCHEDULER_ADDRESS"))
-    for address in said:
+    addresses = (getattr(scheduler, "address", None), scene.variable("DASK_SCHEDULER_ADDRESS"))
+    for address in addresses:
         found = _SERVICE.search(address) if isinstance(address, str) else None
         if found and (found["svc"] or found["service"].endswith("-scheduler")):
             return found
     return None
 
 
-def _cluster(object_: object, address: re.Match[str] | None, scene: Scene) -> tuple[str, str]:
+def _cluster_and_labels(object_: object, address: re.Match[str] | None, scene: Scene) -> tuple[str, str]:
     """
     The operator's name of the cluster, and the selector of its pods.
     """
@@ -125,18 +125,18 @@ def _cluster(object_: object, address: re.Match[str] | None, scene: Scene) -> tu
     return (cluster, f"dask.org/cluster-name={cluster}") if cluster else ("", "")
 
 
-def _own_pod(whose: Identity, places: tuple[Place, ...]) -> str | None:
+def _own_pod(identity: Identity, places: tuple[Location, ...]) -> str | None:
     """
     The pod that a victim's nanny, or who else speaks of the same process, says it runs in.
     """
     for place in places:
-        if place.role not in ("worker", "nanny") or not _speaks_of(place.whose, whose):
+        if place.role not in ("worker", "nanny") or not _is_same_process(place.identity, identity):
             continue
-        said = [*(place.environment.get(each) for each in _PODS), place.environment.get("HOSTNAME")]
-        return next((each for each in map(name_or_none, [*said, place.hostname]) if each), None)
+        names = [*(place.environment.get(each) for each in _PODS), place.environment.get("HOSTNAME")]
+        return next((each for each in map(name_or_none, [*names, place.hostname]) if each), None)
     return None
 
 
-def _speaks_of(speaker: Identity, whose: Identity) -> bool:
-    same_nanny = speaker.nanny is not None and speaker.nanny == whose.nanny
-    return same_nanny or (speaker.worker is not None and speaker.worker == whose.worker)
+def _is_same_process(speaker: Identity, identity: Identity) -> bool:
+    same_nanny = speaker.nanny is not None and speaker.nanny == identity.nanny
+    return same_nanny or (speaker.worker is not None and speaker.worker == identity.worker)

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from workerdiag.model.evidence import Evidence, Identity
 from workerdiag.sources.kubernetes.describe import describe_events, describe_pod
 from workerdiag.sources.kubernetes.events import KubernetesEvent
-from workerdiag.sources.kubernetes.evidence import text_of, whose_pod
+from workerdiag.sources.kubernetes.evidence import pod_identity, text_chunks
 from workerdiag.sources.kubernetes.pods import Pod
 
 #: So many are told of; the others are like them.
 _MOST = 3
 
 
-def unwell(pods: Iterable[Pod], *, since: float | None) -> list[Pod]:
+def unhealthy_pods(pods: Iterable[Pod], *, since: float | None) -> list[Pod]:
     """
     The latest pod of each kind of trouble, at most three.
 
@@ -31,7 +31,9 @@ def unwell(pods: Iterable[Pod], *, since: float | None) -> list[Pod]:
     return list(found.values())[:_MOST]
 
 
-def of_unwell(pods: Iterable[Pod], listed: Sequence[KubernetesEvent], *, now: float) -> Iterator[Evidence]:
+def unhealthy_evidence(
+    pods: Iterable[Pod], listed: Sequence[KubernetesEvent], *, now: float
+) -> Iterator[Evidence]:
     """
     The pods as kubectl describes them, with their events.
 
@@ -42,12 +44,14 @@ def of_unwell(pods: Iterable[Pod], listed: Sequence[KubernetesEvent], *, now: fl
     """
     for pod in pods:
         mine = [each for each in listed if each.uid == pod.uid]
-        said = describe_pod(pod, None, all_ends=True) + (describe_events(mine, now=now) if mine else "")
+        description = describe_pod(pod, None, all_ends=True) + (
+            describe_events(mine, now=now) if mine else ""
+        )
         origin = f"kubectl -n {pod.namespace} describe pod {pod.name}"
-        yield from text_of(origin, said, whose_pod(pod))
+        yield from text_chunks(origin, description, pod_identity(pod))
 
 
-def of_owners(
+def owner_evidence(
     cluster: str, pods: Iterable[Pod], listed: Iterable[KubernetesEvent], *, namespace: str, now: float
 ) -> Iterator[Evidence]:
     """
@@ -69,12 +73,12 @@ def of_owners(
     mine = [
         each
         for each in listed
-        if cluster and each.kind != "Pod" and _is_one_of(each.name, cluster, beginnings)
+        if cluster and each.kind != "Pod" and _is_owner(each.name, cluster, beginnings)
     ]
     if mine:
-        whose = Identity(container=f"{namespace}/{cluster}")  # what would have been made
-        yield from text_of(f"kubectl -n {namespace} get events", describe_events(mine, now=now), whose)
+        identity = Identity(container=f"{namespace}/{cluster}")  # what would have been made
+        yield from text_chunks(f"kubectl -n {namespace} get events", describe_events(mine, now=now), identity)
 
 
-def _is_one_of(name: str, cluster: str, beginnings: Iterable[str]) -> bool:
+def _is_owner(name: str, cluster: str, beginnings: Iterable[str]) -> bool:
     return name == cluster or any(name == each or name.startswith(f"{each}-") for each in beginnings)

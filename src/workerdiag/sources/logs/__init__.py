@@ -8,14 +8,22 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from workerdiag.model.evidence import Evidence, Gap, LogChunk, Looked
+from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.sources.logs.decompress import BLOCK_BYTES
-from workerdiag.sources.logs.gaps import counted_bytes, timed_out, unread
-from workerdiag.sources.logs.inputs import LogInput, OneLog, kind_of, name_of
-from workerdiag.sources.logs.pieces import STALLED, Block, Openers, Recorded, Told, Unbox, Unbundle
-from workerdiag.sources.logs.reader import Names, Reader
-from workerdiag.sources.recorder.records import Records
-from workerdiag.sources.recorder.selection import in_question
+from workerdiag.sources.logs.gaps import format_byte_count, timeout_gap, unread_gap
+from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_kind, input_name
+from workerdiag.sources.logs.pieces import (
+    STALLED,
+    BundlePiece,
+    ContainerOpeners,
+    LogBlock,
+    RecordBatch,
+    Unbox,
+    Unbundle,
+)
+from workerdiag.sources.logs.reader import InputReader, LogNames
+from workerdiag.sources.recorder.records import RecordCollection
+from workerdiag.sources.recorder.selection import workers_and_tasks_in_question
 
 __all__ = ["LogInput", "LogSource", "Unbox", "Unbundle"]
 
@@ -25,7 +33,7 @@ class LogSource:
     The logs a caller names: paths, globs, folders, fsspec URLs, ``-``, open files, `LogText`.
 
     Each log comes as `LogChunk` pieces of about 1 MiB, in order, one log after the other, and
-    `Looked` (place ``log <origin>``) after its end. What is packed is unpacked (gzip, zstd,
+    `Inspected` (place ``log <origin>``) after its end. What is packed is unpacked (gzip, zstd,
     bzip2, xz, told by content); UTF-16 and UTF-32 with a byte order mark become UTF-8. An input
     that cannot be read, or not wholly, is a `Gap`; the others are still used.
 
@@ -57,8 +65,8 @@ class LogSource:
     ) -> None:
         self._inputs = tuple(inputs)
         self._stream = stream
-        self._openers = Openers(unbundle=unbundle, unbox=unbox)
-        self._asked = in_question(facts)
+        self._openers = ContainerOpeners(unbundle=unbundle, unbox=unbox)
+        self._in_question = workers_and_tasks_in_question(facts)
         #: Logs, bundles, boxes and files of records of which anything could be read, counted by `collect`.
         self.readable_count = 0
         #: What could not be read, or not wholly; gaps that a bundle tells of are not among it.
@@ -70,14 +78,14 @@ class LogSource:
         """
         self.readable_count = 0
         self.unread = []
-        workers, tasks = self._asked
-        records = Records([each.worker for each in workers if each.worker], tasks)
+        workers, tasks = self._in_question
+        records = RecordCollection([each.worker for each in workers if each.worker], tasks)
         for piece in self._pieces(budget_s):
-            if isinstance(piece, Recorded):
+            if isinstance(piece, RecordBatch):
                 for record in piece.records:
                     records.add(record)
                 continue
-            if isinstance(piece, Told):
+            if isinstance(piece, BundlePiece):
                 yield piece.piece
                 continue
             if isinstance(piece, Gap):
@@ -85,35 +93,35 @@ class LogSource:
             yield piece
         yield from records.evidence()
 
-    def _pieces(self, budget_s: float) -> Iterator[Evidence | Told | Recorded]:
+    def _pieces(self, budget_s: float) -> Iterator[Evidence | BundlePiece | RecordBatch]:
         deadline = time.monotonic() + budget_s
-        names = Names()
+        names = LogNames()
         numbers: Counter[str] = Counter()
         for index, given in enumerate(self._inputs):
             if time.monotonic() >= deadline:
-                yield unread(self._inputs[index:])
+                yield unread_gap(self._inputs[index:])
                 return
-            kind = kind_of(given)
+            kind = input_kind(given)
             numbers[kind] += 1
-            reader = Reader(given, numbers[kind], names, deadline, self._openers)
+            reader = InputReader(given, numbers[kind], names, deadline, self._openers)
             try:
-                yield from self._received(reader, given, len(self._inputs) - index)
+                yield from self._received_pieces(reader, given, len(self._inputs) - index)
             finally:
                 reader.stop.set()
 
-    def _received(
-        self, reader: Reader, given: LogInput, inputs_left: int
-    ) -> Iterator[Evidence | Told | Recorded]:
+    def _received_pieces(
+        self, reader: InputReader, given: LogInput, inputs_left: int
+    ) -> Iterator[Evidence | BundlePiece | RecordBatch]:
         """
         What *reader* reads, in chunks of about 1 MiB, until it is done or time is up.
         """
-        chunk: _Chunk | None = None
+        chunk: _ChunkBuilder | None = None
         while True:
             piece = reader.next_piece(inputs_left)
-            if isinstance(piece, Block):
+            if isinstance(piece, LogBlock):
                 if chunk is None or chunk.log is not piece.log:
                     self.readable_count += 1
-                    chunk = _Chunk(piece.log, self._stream)
+                    chunk = _ChunkBuilder(piece.log, self._stream)
                 yield from chunk.add(piece.data)
                 continue
             if chunk is not None:
@@ -121,21 +129,21 @@ class LogSource:
             if piece is None:
                 return
             if piece is STALLED:
-                name, count = (chunk.log.origin, chunk.count) if chunk else (name_of(given), 0)
-                yield timed_out(name, f"no more came in time, {counted_bytes(count)} were read")
+                name, count = (chunk.log.origin, chunk.count) if chunk else (input_name(given), 0)
+                yield timeout_gap(name, f"no more came in time, {format_byte_count(count)} were read")
                 return
-            if isinstance(piece, Told | Recorded):
+            if isinstance(piece, BundlePiece | RecordBatch):
                 self.readable_count += piece.is_first
-            if isinstance(piece, Gap | Looked | Told | Recorded):
+            if isinstance(piece, Gap | Inspected | BundlePiece | RecordBatch):
                 yield piece
 
 
-class _Chunk:
+class _ChunkBuilder:
     """
     Blocks of one log, joined until they are worth handing on.
     """
 
-    def __init__(self, log: OneLog, stream: str | None) -> None:
+    def __init__(self, log: LogHandle, stream: str | None) -> None:
         self.log = log
         self.count = 0
         self._stream = log.stream or stream
@@ -150,4 +158,4 @@ class _Chunk:
     def rest(self) -> Iterator[LogChunk]:
         if self._data:
             data, self._data = bytes(self._data), bytearray()
-            yield LogChunk(origin=self.log.origin, data=data, stream=self._stream, whose=self.log.whose)
+            yield LogChunk(origin=self.log.origin, data=data, stream=self._stream, identity=self.log.identity)

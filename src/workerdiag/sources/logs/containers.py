@@ -13,11 +13,11 @@ from workerdiag.errors import UnreadableInputError
 _ZIP = b"PK\x03\x04"
 _IS_ZIP = ("looks binary (a zip archive)", "unpack it and give the files in it")
 #: Larger than any death bundle.
-_MOST_ZIP_BYTES = 32 * 2**20
+_MAX_ZIP_BYTES = 32 * 2**20
 #: How a black box begins, and the most that one has (docs/black-box.md).
 _BOX = b"WDIAGBOX"
 _IS_BOX = ("looks binary (a black box of a worker)", "workerdiag blackbox prints it")
-_MOST_BOX_BYTES = 4 * 2**20
+_MAX_BOX_BYTES = 4 * 2**20
 #: So many bytes tell what a file is.
 HEAD_BYTES = len(_BOX)
 
@@ -51,9 +51,9 @@ def check_container(name: str, first: bytes, blocks: Iterator[bytes]) -> None:
         BlackBoxFileError: It is a black box.
     """
     if first.startswith(_ZIP):
-        raise ZipArchiveError(name, *_IS_ZIP, data=_all(first, blocks, _MOST_ZIP_BYTES))
+        raise ZipArchiveError(name, *_IS_ZIP, data=_read_all(first, blocks, _MAX_ZIP_BYTES))
     if is_black_box(first):
-        raise BlackBoxFileError(name, *_IS_BOX, data=_all(first, blocks, _MOST_BOX_BYTES))
+        raise BlackBoxFileError(name, *_IS_BOX, data=_read_all(first, blocks, _MAX_BOX_BYTES))
 
 
 def is_black_box(head: bytes) -> bool:
@@ -63,7 +63,7 @@ def is_black_box(head: bytes) -> bool:
     return head.startswith(_BOX)
 
 
-def _all(first: bytes, blocks: Iterator[bytes], most_bytes: int) -> bytes:
+def _read_all(first: bytes, blocks: Iterator[bytes], most_bytes: int) -> bytes:
     """
     All that there is; nothing if it is more than that.
     """

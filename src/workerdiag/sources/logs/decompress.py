@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, Protocol
 
-from workerdiag.errors import UnreadableInputError, said_by
+from workerdiag.errors import UnreadableInputError, error_text
 from workerdiag.sources.logs.containers import HEAD_BYTES, check_container
 from workerdiag.sources.logs.encodings import encoding_of, narrowed, reencoded
 
@@ -35,8 +35,8 @@ _GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ
 #: Control bytes that no log has; ``\b``, tab, line ends, form feed and escape do occur.
 _CONTROL = bytes({*range(1, 32), 127} - set(b"\b\t\n\r\f\x1b"))
 #: Share of them (or of single NULs) from which on it is not text. Random bytes have a tenth.
-_MOST_CONTROL = 0.02
-_LOOKED_AT_BYTES = 64 * 1024
+_MAX_CONTROL = 0.02
+_SAMPLED_BYTES = 64 * 1024
 
 
 class Readable(Protocol):
@@ -50,7 +50,7 @@ class Readable(Protocol):
         """
 
 
-def text_of(name: str, file: Readable) -> Iterator[bytes]:
+def decoded_blocks(name: str, file: Readable) -> Iterator[bytes]:
     """
     The text of a file, block by block: unpacked if it is packed, as UTF-8 if it has a BOM.
 
@@ -60,7 +60,7 @@ def text_of(name: str, file: Readable) -> Iterator[bytes]:
         ImportError: The package that unpacks it is not there.
         OSError: The file could not be read on.
     """
-    blocks = _unpacked(name, _WithHead(file))
+    blocks = _unpack(name, _PeekableFile(file))
     first = next(blocks, b"")
     if len(first) < HEAD_BYTES:  # a pipe may give byte by byte
         first += next(blocks, b"")
@@ -75,7 +75,7 @@ def text_of(name: str, file: Readable) -> Iterator[bytes]:
     yield from map(narrowed, blocks)
 
 
-class _WithHead:
+class _PeekableFile:
     """
     A file whose first bytes can be looked at and are still there afterwards.
     """
@@ -88,27 +88,27 @@ class _WithHead:
 
     def read(self, size: int = BLOCK_BYTES) -> bytes:
         if self.head:
-            taken, self.head = self.head[:size], self.head[size:]
-            return taken
+            first, self.head = self.head[:size], self.head[size:]
+            return first
         return self._file.read(BLOCK_BYTES if size < 0 else size) or b""
 
 
-def _unpacked(name: str, file: _WithHead) -> Iterator[bytes]:
-    kinds: tuple[tuple[bytes, str, Callable[[_WithHead], Iterator[bytes]]], ...] = (
-        (_GZIP, "gzip", lambda file: _inflated(file, _Gunzip)),
-        (_BZIP2, "bzip2", lambda file: _inflated(file, bz2.BZ2Decompressor)),
-        (_XZ, "xz", lambda file: _inflated(file, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES))),
+def _unpack(name: str, file: _PeekableFile) -> Iterator[bytes]:
+    kinds: tuple[tuple[bytes, str, Callable[[_PeekableFile], Iterator[bytes]]], ...] = (
+        (_GZIP, "gzip", lambda file: _decompress(file, _Gunzip)),
+        (_BZIP2, "bzip2", lambda file: _decompress(file, bz2.BZ2Decompressor)),
+        (_XZ, "xz", lambda file: _decompress(file, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES))),
         (_ZSTD, "zstd", _unzstd),
     )
     for magic, kind, unpack in kinds:
         if file.head.startswith(magic):
-            yield from _guarded(name, kind, unpack(file))
+            yield from _translate_errors(name, kind, unpack(file))
             return
     while block := file.read():
         yield block
 
 
-def _guarded(name: str, kind: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
+def _translate_errors(name: str, kind: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
     """
     The blocks; an error in the packed data says so, one in reading the file passes.
     """
@@ -119,7 +119,7 @@ def _guarded(name: str, kind: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
     except Exception as problem:
         if isinstance(problem, OSError) and problem.errno is not None:
             raise
-        why = f"broken or cut off {kind} data: {said_by(problem)}"
+        why = f"broken or cut off {kind} data: {error_text(problem)}"
         raise UnreadableInputError(name, why, "copy or download it again, or unpack it by hand") from problem
 
 
@@ -147,7 +147,7 @@ class _Gunzip:
         return self._unpacker.unused_data
 
 
-def _inflated(file: _WithHead, new: Callable[[], Any]) -> Iterator[bytes]:
+def _decompress(file: _PeekableFile, new: Callable[[], Any]) -> Iterator[bytes]:
     """
     What *new* objects with the interface of `bz2.BZ2Decompressor` unpack, one after the other.
     """
@@ -169,17 +169,17 @@ def _inflated(file: _WithHead, new: Callable[[], Any]) -> Iterator[bytes]:
             ended = not data  # what is held back may still come out
 
 
-def _unzstd(file: _WithHead) -> Iterator[bytes]:
+def _unzstd(file: _PeekableFile) -> Iterator[bytes]:
     try:
         from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python 3.14
     except ImportError:
         yield from _unzstd_by_package(file)
         return
     options = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
-    yield from _inflated(file, lambda: zstd.ZstdDecompressor(options=options))
+    yield from _decompress(file, lambda: zstd.ZstdDecompressor(options=options))
 
 
-def _unzstd_by_package(file: _WithHead) -> Iterator[bytes]:
+def _unzstd_by_package(file: _PeekableFile) -> Iterator[bytes]:
     try:
         import zstandard
     except ImportError as problem:
@@ -198,16 +198,16 @@ def _unzstd_by_package(file: _WithHead) -> Iterator[bytes]:
 
 
 def _check_text(name: str, first: bytes) -> None:
-    if kind := _archive(first):
+    if kind := _archive_kind(first):
         raise UnreadableInputError(name, f"looks binary ({kind})", "unpack it and give the files in it")
-    head = first[:_LOOKED_AT_BYTES]
+    head = first[:_SAMPLED_BYTES]
     # A log that was cut while somebody wrote to it begins with one long run of NULs: that is text.
     runs = len(re.findall(rb"\x00+", head))
     text = head.replace(b"\0", b"")
     odd = runs + len(text) - len(text.translate(None, _CONTROL))
-    if head and odd > (max(2, _MOST_CONTROL * len(text)) if text else 0):
+    if head and odd > (max(2, _MAX_CONTROL * len(text)) if text else 0):
         raise UnreadableInputError(name, "looks binary", "give the log itself, as text")
 
 
-def _archive(first: bytes) -> str:
+def _archive_kind(first: bytes) -> str:
     return "a tar archive" if first[257:262] == b"ustar" else ""

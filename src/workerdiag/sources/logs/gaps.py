@@ -6,60 +6,64 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workerdiag.errors import UnreadableInputError, said_by, worded
+from workerdiag.errors import UnreadableInputError, describe_error, error_text
 from workerdiag.model.evidence import Gap
-from workerdiag.sources.logs.inputs import name_of
+from workerdiag.sources.logs.inputs import input_name
 
 _MORE_TIME = 'give it more time: explain(..., timeout="60s"), or --timeout 60s'
 #: Of inputs that time did not suffice for, a gap names so many.
-_NAMED = 5
+_MAX_NAMED = 5
 
 
-def gap_of(name: str, problem: BaseException, count: int) -> Gap:
+def log_gap(name: str, problem: BaseException, count: int) -> Gap:
     """
     Why a log could not be read on after *count* bytes.
     """
-    reason, detail, remedy = _why(problem)
-    read = f"; {counted_bytes(count)} were read" if count else ""
+    reason, detail, remedy = _explain_problem(problem)
+    read = f"; {format_byte_count(count)} were read" if count else ""
     return Gap(source=f"log {name}", reason=reason, detail=f"{detail}{read}"[:500], remedy=remedy[:300])
 
 
-def _why(problem: BaseException) -> tuple[str, str, str]:
+def _explain_problem(problem: BaseException) -> tuple[str, str, str]:
     """
     Reason, detail and remedy.
     """
-    said = said_by(problem) or type(problem).__name__
+    description = error_text(problem) or type(problem).__name__
     if isinstance(problem, UnreadableInputError):
         return "malformed", problem.why, problem.remedy
     if isinstance(problem, ImportError):
-        return "not-installed", "a package that is needed to read it is not installed", said
+        return "not-installed", "a package that is needed to read it is not installed", description
     if isinstance(problem, FileNotFoundError):
-        return "unreachable", "there is no such file" if problem.errno else said, "check the path or pattern"
+        return (
+            "unreachable",
+            "there is no such file" if problem.errno else description,
+            "check the path or pattern",
+        )
     if isinstance(problem, PermissionError):
-        return "forbidden", said, "run this as somebody who may read it"
+        return "forbidden", description, "run this as somebody who may read it"
     if isinstance(problem, UnicodeDecodeError):
-        return "malformed", said, "open it in binary mode, or give its path"
-    return "unreachable", worded(problem), "check that it can be opened"
+        return "malformed", description, "open it in binary mode, or give its path"
+    return "unreachable", describe_error(problem), "check that it can be opened"
 
 
-def timed_out(name: str, detail: str) -> Gap:
+def timeout_gap(name: str, detail: str) -> Gap:
     """
     A log that time did not suffice for, wholly.
     """
     return Gap(source=f"log {name}", reason="timed-out", detail=detail, remedy=_MORE_TIME)
 
 
-def unread(given: Sequence[object]) -> Gap:
+def unread_gap(given: Sequence[object]) -> Gap:
     """
     Inputs that time did not suffice for at all.
     """
-    names = [name_of(each) for each in given[:_NAMED]]
-    more = f" and {len(given) - _NAMED} more" if len(given) > _NAMED else ""
+    names = [input_name(each) for each in given[:_MAX_NAMED]]
+    more = f" and {len(given) - _MAX_NAMED} more" if len(given) > _MAX_NAMED else ""
     detail = f"no time was left for {', '.join(names)}{more}"
     return Gap(source="logs", reason="timed-out", detail=detail, remedy=_MORE_TIME)
 
 
-def empty(name: str) -> Gap:
+def empty_gap(name: str) -> Gap:
     """
     A log in which there is nothing.
     """
@@ -67,24 +71,24 @@ def empty(name: str) -> Gap:
     return Gap(source=f"log {name}", reason="never-recorded", detail="it is empty", remedy=remedy)
 
 
-def unusable(name: str, why: str, remedy: str) -> Gap:
+def unusable_gap(name: str, why: str, remedy: str) -> Gap:
     """
     A death bundle or a black box that cannot be read.
     """
     return Gap(source=f"log {name}", reason="malformed", detail=why[:500], remedy=remedy)
 
 
-def still_in_use(names: Sequence[str]) -> Gap:
+def in_use_gap(names: Sequence[str]) -> Gap:
     """
     Black boxes that tell of no death, as far as can be known.
     """
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    detail = f"still in use, as far as can be seen from here: {', '.join(names[:_NAMED])}{more}"
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    detail = f"still in use, as far as can be seen from here: {', '.join(names[:_MAX_NAMED])}{more}"
     remedy = "ask again when the worker has ended; on another machine than its own, ten minutes later"
     return Gap(source="black boxes", reason="never-recorded", detail=detail[:500], remedy=remedy)
 
 
-def counted_bytes(count: int) -> str:
+def format_byte_count(count: int) -> str:
     """
     ``1,234 bytes``.
     """

@@ -18,16 +18,16 @@ from urllib.parse import urlsplit, urlunsplit
 from attrs import frozen
 
 from workerdiag.errors import UnreadableInputError
-from workerdiag.model.evidence import NOBODY, Identity, LogText
+from workerdiag.model.evidence import NO_IDENTITY, Identity, LogText
 from workerdiag.sources.logs.containers import is_black_box
-from workerdiag.sources.logs.decompress import BLOCK_BYTES, text_of
-from workerdiag.sources.logs.open_files import OpenFile, Stdin, encoded
-from workerdiag.sources.recorder.record_lines import begins_records
+from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
+from workerdiag.sources.logs.open_files import OpenFile, Stdin, encode_text
+from workerdiag.sources.recorder.record_lines import is_record_file
 
 LogInput = str | os.PathLike[str] | IO[str] | IO[bytes] | LogText
 
 #: Of one folder or glob, so many files.
-MOST_FILES = 1000
+MAX_FILES = 1000
 _GLOB = re.compile(r"[*?\[]")
 #: Names that logs go by: worker.log.1.gz, slurm-12.out, job.e123, stderr, dmesg ...
 _LOG_NAME = re.compile(
@@ -49,7 +49,7 @@ _COMPANION = re.compile(r"\.box\.(?!death$)")
 
 
 @frozen(kw_only=True)
-class OneLog:
+class LogHandle:
     """
     One log, not opened yet.
     """
@@ -61,12 +61,12 @@ class OneLog:
     #: What tells that two are the same log; None: no two are.
     key: str | None = None
     stream: str | None = None
-    whose: Identity = NOBODY
+    identity: Identity = NO_IDENTITY
     #: Of a black box, what faulthandler wrote beside it; empty if nothing.
     fault: Callable[[], bytes] = bytes
 
 
-def logs_in(given: LogInput, number: int) -> list[OneLog]:
+def resolve_logs(given: LogInput, number: int) -> list[LogHandle]:
     """
     The logs that one input stands for; *number* counts the inputs of its kind, from 1.
 
@@ -82,20 +82,20 @@ def logs_in(given: LogInput, number: int) -> list[OneLog]:
         ImportError: The package for a URL's protocol is not there.
     """
     if isinstance(given, LogText):
-        return [_of_text(given, number)]
+        return [_text_log(given, number)]
     if given in ("-", sys.stdin, getattr(sys.stdin, "buffer", None)):
-        return [OneLog(origin="<stdin>", key="-", blocks=lambda: text_of("<stdin>", Stdin()))]
+        return [LogHandle(origin="<stdin>", key="-", blocks=lambda: decoded_blocks("<stdin>", Stdin()))]
     if isinstance(given, str | os.PathLike):
         place = os.fspath(given)
-        return _of_url(place) if "://" in place else _of_path(place)
+        return _url_logs(place) if "://" in place else _path_logs(place)
     if hasattr(given, "read"):
-        return [_of_file(given, number)]
+        return [_file_log(given, number)]
     raise UnreadableInputError(
         repr(given)[:100], f"is a {type(given).__name__}", "give a path, a URL, an open file or a LogText"
     )
 
 
-def kind_of(given: LogInput) -> str:
+def input_kind(given: LogInput) -> str:
     """
     What inputs of its kind are called where they have no name of their own.
     """
@@ -104,17 +104,17 @@ def kind_of(given: LogInput) -> str:
     return "path" if isinstance(given, str | os.PathLike) else "file"
 
 
-def name_of(given: object) -> str:
+def input_name(given: object) -> str:
     """
     What to call an input before it has been looked up.
     """
     if isinstance(given, str | Path):
-        return without_secrets(str(given))[:300]
+        return url_without_secrets(str(given))[:300]
     name = given.name if isinstance(given, io.IOBase) and hasattr(given, "name") else None
     return name[:300] if isinstance(name, str) and name else f"<{type(given).__name__}>"
 
 
-def without_secrets(place: str) -> str:
+def url_without_secrets(place: str) -> str:
     """
     A URL without password and without the values of its query (signed URLs are keys).
     """
@@ -129,64 +129,66 @@ def without_secrets(place: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, query, ""))
 
 
-def _of_text(given: LogText, number: int) -> OneLog:
+def _text_log(given: LogText, number: int) -> LogHandle:
     def blocks() -> Iterator[bytes]:
         for at in range(0, len(given.text), BLOCK_BYTES):
-            yield encoded(given.text[at : at + BLOCK_BYTES])
+            yield encode_text(given.text[at : at + BLOCK_BYTES])
 
     worker = given.worker
-    whose = NOBODY if not worker else Identity(worker=worker) if "://" in worker else Identity(name=worker)
-    return OneLog(origin=f"LogText {number}", blocks=blocks, stream=given.stream, whose=whose)
+    identity = (
+        NO_IDENTITY if not worker else Identity(worker=worker) if "://" in worker else Identity(name=worker)
+    )
+    return LogHandle(origin=f"LogText {number}", blocks=blocks, stream=given.stream, identity=identity)
 
 
-def _of_file(file: Any, number: int) -> OneLog:
+def _file_log(file: Any, number: int) -> LogHandle:
     name = getattr(file, "name", None)
     origin = name if isinstance(name, str) and name else f"<file {number}>"
-    return OneLog(origin=origin, blocks=lambda: text_of(origin, OpenFile(file)))
+    return LogHandle(origin=origin, blocks=lambda: decoded_blocks(origin, OpenFile(file)))
 
 
-def _of_path(place: str) -> list[OneLog]:
+def _path_logs(place: str) -> list[LogHandle]:
     if "\n" in place:
         raise UnreadableInputError(
             f"{place[:60]!r}...", "is text, not a path", "wrap it: workerdiag.LogText(text)"
         )
     place = os.path.expanduser(place)  # noqa: PTH111  a Path would drop what a glob needs
     if Path(place).is_dir():
-        return [_of_local(path) for path in _logs_in_folder(Path(place))]
+        return [_local_log(path) for path in _logs_in_folder(Path(place))]
     if _GLOB.search(place) and not os.path.lexists(place):
         found = (path for path in map(Path, glob.iglob(place, recursive=True)) if path.is_file())  # noqa: PTH207
-        files = sorted(path for path, _ in zip(found, range(MOST_FILES), strict=False))
+        files = sorted(path for path, _ in zip(found, range(MAX_FILES), strict=False))
         if not files:
             raise FileNotFoundError("no file matches")
-        return [_of_local(path) for path in files]
-    told = Path(place + _DEATH)
-    beside = [_of_local(told)] if place.endswith(".box") and told.is_file() else []
-    return [_of_local(Path(place)), *beside]
+        return [_local_log(path) for path in files]
+    death_message = Path(place + _DEATH)
+    companions = [_local_log(death_message)] if place.endswith(".box") and death_message.is_file() else []
+    return [_local_log(Path(place)), *companions]
 
 
-def _of_local(path: Path) -> OneLog:
+def _local_log(path: Path) -> LogHandle:
     def blocks() -> Iterator[bytes]:
         with path.open("rb", buffering=0) as file:
-            yield from text_of(str(path), file)
+            yield from decoded_blocks(str(path), file)
 
     def fault() -> bytes:
         with suppress(OSError), path.with_name(path.name + _FAULT).open("rb") as file:
             return file.read(_FAULT_BYTES)
         return b""
 
-    return OneLog(origin=str(path), key=os.path.realpath(path), blocks=blocks, fault=fault)
+    return LogHandle(origin=str(path), key=os.path.realpath(path), blocks=blocks, fault=fault)
 
 
 def _logs_in_folder(folder: Path) -> list[Path]:
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
-    files = sorted(files, key=lambda path: _in_order(path.name))[:MOST_FILES]
+    files = sorted(files, key=lambda path: _sort_key(path.name))[:MAX_FILES]
     logs = [path for path in files if _is_named_like_a_log(path.name) or _has_log_lines(path)]
     if not logs:
         raise FileNotFoundError("no file in that folder looks like a log; name the files themselves")
     return logs
 
 
-def _in_order(name: str) -> tuple[int, int, str]:
+def _sort_key(name: str) -> tuple[int, int, str]:
     """
     By name, but batches of records by their age, the newest first: time may not do for all of them.
     """
@@ -205,27 +207,27 @@ def _has_log_lines(path: Path) -> bool:
             head = file.read(_SNIFFED_BYTES)
     except OSError:
         return False
-    return is_black_box(head) or begins_records(head) or _LOG_TEXT.search(head) is not None
+    return is_black_box(head) or is_record_file(head) or _LOG_TEXT.search(head) is not None
 
 
-def _of_url(place: str) -> list[OneLog]:
+def _url_logs(place: str) -> list[LogHandle]:
     from fsspec.core import url_to_fs
 
     system, path = url_to_fs(place)
     if place.startswith(("http://", "https://")):  # has no folders, and may have "?" anywhere
-        return [_of_remote(system, path, place)]
+        return [_remote_log(system, path, place)]
     if _GLOB.search(path):
         paths = sorted(system.glob(path))
         if not paths:
             raise FileNotFoundError("nothing matches")
     elif system.isdir(path):
-        found = sorted(system.ls(path, detail=False), key=lambda each: _in_order(_last_part(each)))
-        paths = [each for each in found if _is_named_like_a_log(_last_part(each))]
+        found = sorted(system.ls(path, detail=False), key=lambda each: _sort_key(_base_name(each)))
+        paths = [each for each in found if _is_named_like_a_log(_base_name(each))]
         if not paths:
             raise FileNotFoundError("no file in that folder is named like a log; name the files themselves")
     else:
-        return [_of_remote(system, path, place)]
-    return [_of_remote(system, each, system.unstrip_protocol(each)) for each in paths[:MOST_FILES]]
+        return [_remote_log(system, path, place)]
+    return [_remote_log(system, each, system.unstrip_protocol(each)) for each in paths[:MAX_FILES]]
 
 
 def _is_named_like_a_log(name: str) -> bool:
@@ -233,20 +235,20 @@ def _is_named_like_a_log(name: str) -> bool:
     return bool(found) and not _COMPANION.search(name)
 
 
-def _last_part(path: str) -> str:
+def _base_name(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-def _of_remote(system: Any, path: str, place: str) -> OneLog:
-    origin = without_secrets(place)
+def _remote_log(system: Any, path: str, place: str) -> LogHandle:
+    origin = url_without_secrets(place)
 
     def blocks() -> Iterator[bytes]:
         with system.open(path, "rb") as file:
-            yield from text_of(origin, file)
+            yield from decoded_blocks(origin, file)
 
     def fault() -> bytes:
         with suppress(Exception), system.open(path + _FAULT, "rb") as file:  # it is mostly not there
             return bytes(file.read(_FAULT_BYTES))
         return b""
 
-    return OneLog(origin=origin, key=place, blocks=blocks, fault=fault)
+    return LogHandle(origin=origin, key=place, blocks=blocks, fault=fault)

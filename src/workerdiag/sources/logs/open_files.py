@@ -43,10 +43,10 @@ class OpenFile:
         At most *size* bytes or characters, as UTF-8; none at the end.
         """
         data: bytes | str | None = self._read(size)
-        return encoded(data) if isinstance(data, str) else bytes(data or b"")
+        return encode_text(data) if isinstance(data, str) else bytes(data or b"")
 
 
-def encoded(text: str) -> bytes:
+def encode_text(text: str) -> bytes:
     """
     Text as UTF-8; bytes that were none when they were read are themselves again.
     """

@@ -9,9 +9,9 @@ from typing import Any
 
 from attrs import frozen
 
-from workerdiag.model.evidence import Evidence, Gap, Looked
-from workerdiag.sources.logs.inputs import OneLog
-from workerdiag.sources.recorder.record_lines import Record
+from workerdiag.model.evidence import Evidence, Gap, Inspected
+from workerdiag.sources.logs.inputs import LogHandle
+from workerdiag.sources.recorder.record_lines import ParsedRecord
 
 #: Name and bytes of a zip archive to the evidence in it; None: it is no death bundle.
 Unbundle = Callable[[str, bytes], Sequence[Evidence] | None]
@@ -21,7 +21,7 @@ Unbox = Callable[[str, bytes, bytes], Mapping[str, Any] | None]
 
 
 @frozen(kw_only=True)
-class Openers:
+class ContainerOpeners:
     """
     What makes something of files that are no logs; None: nothing does.
     """
@@ -31,17 +31,17 @@ class Openers:
 
 
 @frozen(eq=False)
-class Block:
+class LogBlock:
     """
     The next bytes of a log.
     """
 
-    log: OneLog
+    log: LogHandle
     data: bytes
 
 
 @frozen(eq=False)
-class Told:
+class BundlePiece:
     """
     A piece of evidence out of a bundle.
     """
@@ -51,22 +51,22 @@ class Told:
 
 
 @frozen(eq=False)
-class Recorded:
+class RecordBatch:
     """
     Records of deaths, out of one file.
     """
 
-    records: tuple[Record, ...]
+    records: tuple[ParsedRecord, ...]
     is_first: bool
 
 
-Piece = Block | Told | Recorded | Gap | Looked
+ReaderPiece = LogBlock | BundlePiece | RecordBatch | Gap | Inspected
 
 
-class Signal:
+class ReaderSignal:
     """
     Said by a reader in place of a piece.
     """
 
 
-STALLED = Signal()
+STALLED = ReaderSignal()

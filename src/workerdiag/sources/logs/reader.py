@@ -14,35 +14,45 @@ from attrs import evolve
 
 from workerdiag import foreign
 from workerdiag.errors import BadBoxError, BundleError
-from workerdiag.model.evidence import Gap, LogChunk, Looked
+from workerdiag.model.evidence import Gap, Inspected, LogChunk
 from workerdiag.sources.logs.containers import BlackBoxFileError, ZipArchiveError
 from workerdiag.sources.logs.gaps import (
-    counted_bytes,
-    empty,
-    gap_of,
-    still_in_use,
-    timed_out,
-    unread,
-    unusable,
+    empty_gap,
+    format_byte_count,
+    in_use_gap,
+    log_gap,
+    timeout_gap,
+    unread_gap,
+    unusable_gap,
 )
-from workerdiag.sources.logs.inputs import LogInput, OneLog, logs_in, name_of
-from workerdiag.sources.logs.pieces import STALLED, Block, Openers, Piece, Recorded, Signal, Told
-from workerdiag.sources.recorder.record_lines import HEAD_BYTES, Record, RecordLines, begins_records
+from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_name, resolve_logs
+from workerdiag.sources.logs.pieces import (
+    STALLED,
+    BundlePiece,
+    ContainerOpeners,
+    LogBlock,
+    ReaderPiece,
+    ReaderSignal,
+    RecordBatch,
+)
+from workerdiag.sources.recorder.record_lines import HEAD_BYTES, ParsedRecord, RecordParser, is_record_file
 
 #: An input that gives nothing for so long is left alone, if others wait.
 _STALL_S = 1.0
 #: How long a reader may take to notice that time is up.
 _GRACE_S = 0.05
 #: Blocks read ahead, at most a MiB each.
-_AHEAD = 4
+_READ_AHEAD = 4
 
 
-class Reader:
+class InputReader:
     """
     Reads one input in a thread, from now on, until it is told to `stop`.
     """
 
-    def __init__(self, given: LogInput, number: int, names: Names, deadline: float, openers: Openers) -> None:
+    def __init__(
+        self, given: LogInput, number: int, names: LogNames, deadline: float, openers: ContainerOpeners
+    ) -> None:
         self.stop = threading.Event()
         self._given = given
         self._number = number
@@ -50,14 +60,14 @@ class Reader:
         self._deadline = deadline
         self._openers = openers
         self._in_use: list[str] = []
-        self._pieces: queue.Queue[Piece | None] = queue.Queue(maxsize=_AHEAD)
+        self._pieces: queue.Queue[ReaderPiece | None] = queue.Queue(maxsize=_READ_AHEAD)
         try:
-            foreign.start("workerdiag-log", self._run)
+            foreign.start_thread("workerdiag-log", self._run)
         except RuntimeError as problem:
-            self._pieces.put(gap_of(name_of(given), problem, 0))
+            self._pieces.put(log_gap(input_name(given), problem, 0))
             self._pieces.put(None)
 
-    def next_piece(self, inputs_left: int) -> Piece | Signal | None:
+    def next_piece(self, inputs_left: int) -> ReaderPiece | ReaderSignal | None:
         """
         The next piece; None after the last one, `STALLED` if none comes in time.
         """
@@ -75,10 +85,10 @@ class Reader:
                 if not self._put(piece):
                     return
         except BaseException as problem:  # noqa: BLE001  an input may be of a class that raises anything
-            self._put(gap_of(name_of(self._given), problem, 0))
+            self._put(log_gap(input_name(self._given), problem, 0))
         self._put(None)
 
-    def _put(self, piece: Piece | None) -> bool:
+    def _put(self, piece: ReaderPiece | None) -> bool:
         while not self.stop.is_set():
             try:
                 self._pieces.put(piece, timeout=0.1)
@@ -87,105 +97,109 @@ class Reader:
             return True
         return False
 
-    def _read(self) -> Iterator[Piece]:
+    def _read(self) -> Iterator[ReaderPiece]:
         try:
-            logs = logs_in(self._given, self._number)
+            logs = resolve_logs(self._given, self._number)
         except Exception as problem:  # noqa: BLE001  fsspec and its backends raise anything
-            yield gap_of(name_of(self._given), problem, 0)
+            yield log_gap(input_name(self._given), problem, 0)
             return
         for index, log in enumerate(logs):
             if time.monotonic() >= self._deadline:
-                yield unread([each.origin for each in logs[index:]])
+                yield unread_gap([each.origin for each in logs[index:]])
                 break
-            named = self._names.named(log)
+            named = self._names.claim(log)
             if named is not None:
                 yield from self._read_log(named)
         if self._in_use:
-            yield still_in_use(self._in_use)
+            yield in_use_gap(self._in_use)
 
-    def _read_log(self, log: OneLog) -> Iterator[Piece]:
+    def _read_log(self, log: LogHandle) -> Iterator[ReaderPiece]:
         try:
-            yield from self._text(log)
+            yield from self._read_text(log)
         except ZipArchiveError as archive:
-            yield from self._unbundled(log, archive)
+            yield from self._read_bundle(log, archive)
         except BlackBoxFileError as box:
-            yield self._unboxed(log, box)
+            yield self._read_box(log, box)
 
-    def _text(self, log: OneLog) -> Iterator[Piece]:
+    def _read_text(self, log: LogHandle) -> Iterator[ReaderPiece]:
         """
         The text of a log, or the records in it, and whether that is all.
         """
         count = 0
-        lines: RecordLines | None = None
+        lines: RecordParser | None = None
         broken: Gap | None = None
         try:
-            for data in _with_head(log.blocks()):
-                if not count and begins_records(data):
-                    lines = RecordLines()
+            for data in _with_sniffable_head(log.blocks()):
+                if not count and is_record_file(data):
+                    lines = RecordParser()
                 if lines is not None:
-                    yield from _recorded(lines.take(data), is_first=not count)
+                    yield from _record_batch(lines.take(data), is_first=not count)
                 else:
-                    yield Block(log, data)
+                    yield LogBlock(log, data)
                 count += len(data)
                 if time.monotonic() >= self._deadline:
-                    broken = timed_out(log.origin, f"stopped after {counted_bytes(count)}")
+                    broken = timeout_gap(log.origin, f"stopped after {format_byte_count(count)}")
                     break
         except (ZipArchiveError, BlackBoxFileError, GeneratorExit):
             raise
         except BaseException as problem:  # noqa: BLE001  as above, and files of foreign classes
-            broken = gap_of(log.origin, problem, count)
+            broken = log_gap(log.origin, problem, count)
         if lines is not None:
-            yield from _recorded(lines.end(), is_first=False)
+            yield from _record_batch(lines.end(), is_first=False)
             broken = broken or lines.gap(log.origin)
         if broken is not None:
             yield broken
         elif lines is None:
-            yield Looked(place=f"log {log.origin}", whose=log.whose) if count else empty(log.origin)
+            yield (
+                Inspected(place=f"log {log.origin}", identity=log.identity)
+                if count
+                else empty_gap(log.origin)
+            )
 
-    def _unbundled(self, log: OneLog, archive: ZipArchiveError) -> Iterator[Piece]:
+    def _read_bundle(self, log: LogHandle, archive: ZipArchiveError) -> Iterator[ReaderPiece]:
         """
         The evidence of a death bundle; its logs keep their names, unless these are taken.
         """
-        unbundle, told = self._openers.unbundle, None
+        unbundle, pieces = self._openers.unbundle, None
         if unbundle is not None and archive.data:
             try:
-                told = unbundle(log.origin, archive.data)
+                pieces = unbundle(log.origin, archive.data)
             except BundleError as problem:
-                yield unusable(log.origin, problem.why, problem.remedy)
+                yield unusable_gap(log.origin, problem.why, problem.remedy)
                 return
             except Exception as problem:  # noqa: BLE001  a file that anybody may have made
-                yield gap_of(log.origin, problem, 0)
+                yield log_gap(log.origin, problem, 0)
                 return
-        if told is None:
-            yield gap_of(log.origin, archive, 0)
+        if pieces is None:
+            yield log_gap(log.origin, archive, 0)
             return
         names: dict[str, str] = {}
-        for index, piece in enumerate(told):
+        for index, piece in enumerate(pieces):
             if isinstance(piece, LogChunk):
                 if piece.origin not in names:
-                    names[piece.origin] = self._names.free(piece.origin)
+                    names[piece.origin] = self._names.free_name(piece.origin)
                 piece = evolve(piece, origin=names[piece.origin])  # noqa: PLW2901  the same under another name
-            yield Told(piece, is_first=index == 0)
+            yield BundlePiece(piece, is_first=index == 0)
 
-    def _unboxed(self, log: OneLog, box: BlackBoxFileError) -> Piece:
+    def _read_box(self, log: LogHandle, box: BlackBoxFileError) -> ReaderPiece:
         """
         What a black box tells of its worker's death.
         """
         if self._openers.unbox is None or not box.data:
-            return gap_of(log.origin, box, 0)
+            return log_gap(log.origin, box, 0)
         try:
-            said = self._openers.unbox(log.key or log.origin, box.data, log.fault())
+            message = self._openers.unbox(log.key or log.origin, box.data, log.fault())
         except BadBoxError as problem:
-            return unusable(log.origin, problem.why, "copy it again, or use the version that wrote it")
+            return unusable_gap(log.origin, problem.why, "copy it again, or use the version that wrote it")
         except Exception as problem:  # noqa: BLE001  a file that anybody may have made
-            return gap_of(log.origin, problem, 0)
-        if said is None:
+            return log_gap(log.origin, problem, 0)
+        if message is None:
             self._in_use.append(log.origin)
-            return Recorded((), is_first=False)
-        return Recorded((Record(said, len(box.data)),), is_first=True)
+            return RecordBatch((), is_first=False)
+        return RecordBatch((ParsedRecord(message, len(box.data)),), is_first=True)
 
 
-def _with_head(blocks: Iterator[bytes]) -> Iterator[bytes]:
+def _with_sniffable_head(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """
     The blocks that are not empty; the first has enough to tell records by, where it may hold some.
     """
@@ -199,16 +213,16 @@ def _with_head(blocks: Iterator[bytes]) -> Iterator[bytes]:
     yield from (data for data in blocks if data)
 
 
-def _recorded(records: Iterator[Record], *, is_first: bool) -> Iterator[Recorded]:
+def _record_batch(records: Iterator[ParsedRecord], *, is_first: bool) -> Iterator[RecordBatch]:
     """
     Records as one piece, if there are any.
     """
     found = tuple(records)
     if found or is_first:
-        yield Recorded(found, is_first=is_first)
+        yield RecordBatch(found, is_first=is_first)
 
 
-class Names:
+class LogNames:
     """
     Which logs were read already, and which names are taken: chunks of one name are of one log.
     """
@@ -217,16 +231,16 @@ class Names:
         self._keys: set[str] = set()
         self._taken: Counter[str] = Counter()
 
-    def named(self, log: OneLog) -> OneLog | None:
+    def claim(self, log: LogHandle) -> LogHandle | None:
         """
         The log under a name of its own; None if it was read before.
         """
         if log.key is not None and log.key in self._keys:
             return None
         self._keys.add(log.key or "")
-        return evolve(log, origin=self.free(log.origin))
+        return evolve(log, origin=self.free_name(log.origin))
 
-    def free(self, origin: str) -> str:
+    def free_name(self, origin: str) -> str:
         """
         The name *origin*, with a number behind it if it is taken; it is taken then.
         """

@@ -9,17 +9,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from workerdiag.model.evidence import Evidence, Gap, Identity
-from workerdiag.sources.recorder.evidence import of_deaths
-from workerdiag.sources.recorder.selection import Deaths, chosen, deaths_of_events, has_ring
+from workerdiag.sources.recorder.evidence import death_evidence
+from workerdiag.sources.recorder.selection import (
+    RecordedDeaths,
+    deaths_from_messages,
+    has_ring,
+    select_recent,
+)
 
-#: The scheduler's topic that deaths are told under (`workerdiag.recorder.settings.TOPIC`).
-TOPIC = "workerdiag-death"
+#: The scheduler's topic that deaths are told under (`workerdiag.recorder.settings.DEATH_TOPIC`).
+DEATH_TOPIC = "workerdiag-death"
 #: Of the time there is, the first question may take so much, as all that come after depend on it.
 _SHARE = 0.5
 #: A nanny that has not told after so long may have died with its worker.
 _WAIT_S = 1.0
-_MOST_DEATHS = 32
-_MOST_BYTES = 2**20
+_MAX_DEATHS = 32
+_MAX_BYTES = 2**20
 
 
 class RecorderSource:
@@ -47,12 +52,12 @@ class RecorderSource:
         """
         if not self._is_open() or self._client.asynchronous:
             return
-        from workerdiag.sources.cluster.queries import gap  # asyncio is not for those who read files
+        from workerdiag.sources.cluster.queries import query_gap  # asyncio is not for those who read files
 
         try:
             evidence = self._client.sync(self._ask, budget_s, callback_timeout=budget_s)
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
-            evidence = [gap(self.name, problem)]
+            evidence = [query_gap(self.name, problem)]
         yield from evidence
 
     async def collect_async(self, *, budget_s: float) -> list[Evidence]:
@@ -68,20 +73,20 @@ class RecorderSource:
         return self._client.status == "running" and self._client.scheduler is not None
 
     async def _ask(self, budget_s: float) -> list[Evidence]:
-        from workerdiag.sources.cluster.queries import answered, gap
+        from workerdiag.sources.cluster.queries import answer_in_time, query_gap
 
         until = time.monotonic() + budget_s
         try:
-            entries = await answered(self._entries, within_s=_SHARE * budget_s)
+            entries = await answer_in_time(self._entries, within_s=_SHARE * budget_s)
         except Exception:  # noqa: BLE001  a scheduler that is silent is the cluster source's gap
             return []
         if not entries:
             return []
         try:
-            deaths = await self._of_ring(until) if has_ring(entries) else None
+            deaths = await self._ask_ring(until) if has_ring(entries) else None
         except Exception as problem:  # noqa: BLE001  it passes on whatever its handlers raise
-            return [*self._told(deaths_of_events(entries)), gap(self.name, problem)]
-        return self._told(deaths_of_events(entries) if deaths is None else deaths)
+            return [*self._evidence_of(deaths_from_messages(entries)), query_gap(self.name, problem)]
+        return self._evidence_of(deaths_from_messages(entries) if deaths is None else deaths)
 
     async def _entries(self) -> list[tuple[float, Any]]:
         """
@@ -89,32 +94,34 @@ class RecorderSource:
         """
         from workerdiag.sources.cluster import queries, snapshot, tasks
 
-        if tasks.same_python(await tasks.versions(self._client)):
+        if tasks.has_same_python(await tasks.fetch_versions(self._client)):
             try:
-                return await snapshot.look_at_topic(self._client, TOPIC)
+                return await snapshot.look_at_topic(self._client, DEATH_TOPIC)
             except Exception:  # noqa: BLE001, S110  it may be forbidden to run anything there
                 pass
-        return await queries.events(self._client, TOPIC)
+        return await queries.fetch_events(self._client, DEATH_TOPIC)
 
-    async def _of_ring(self, until: float) -> Deaths:
-        from workerdiag.sources.cluster.queries import answered
+    async def _ask_ring(self, until: float) -> RecordedDeaths:
+        from workerdiag.sources.cluster.queries import answer_in_time
 
         left_s = 0.9 * max(0.0, until - time.monotonic())
-        reply: Mapping[str, Any] = await answered(
+        reply: Mapping[str, Any] = await answer_in_time(
             lambda: self._client.scheduler.workerdiag_deaths(
                 about=list(self._about),
                 tasks=list(self._tasks),
-                most=_MOST_DEATHS,
-                most_bytes=_MOST_BYTES,
+                most=_MAX_DEATHS,
+                most_bytes=_MAX_BYTES,
                 wait_s=min(_WAIT_S, 0.5 * left_s),
             ),
             within_s=left_s,
         )
-        return Deaths(deaths=tuple(reply["deaths"]), now=float(reply["now"]), left_out=int(reply["left_out"]))
+        return RecordedDeaths(
+            deaths=tuple(reply["deaths"]), now=float(reply["now"]), left_out=int(reply["left_out"])
+        )
 
-    def _told(self, deaths: Deaths) -> list[Evidence]:
-        told = chosen(deaths, about=self._about, tasks=self._tasks)
-        found: list[Evidence] = list(of_deaths(told))
+    def _evidence_of(self, deaths: RecordedDeaths) -> list[Evidence]:
+        selected = select_recent(deaths, about=self._about, tasks=self._tasks)
+        found: list[Evidence] = list(death_evidence(selected))
         if deaths.left_out:
             detail = f"{deaths.left_out} more deaths are recorded, too many to tell of at once"
             remedy = "give the exception: explain(exc, client)"

@@ -7,56 +7,72 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from workerdiag.model.evidence import Executing, Identity
-from workerdiag.sources.recorder.selection import Death
+from workerdiag.model.evidence import Identity, TasksAtLoss
+from workerdiag.sources.recorder.selection import RecordedDeath
 
-_MOST_KEYS = 500
+_MAX_KEYS = 500
 #: With these words a worker or the reader of its box says that it may lack running tasks
 #: (`workerdiag.recorder.worker.worker_recording`, `workerdiag.recorder.box.reader`).
-_NOT_WHOLE = ("running tasks", "watch tasks", "tasks on some threads", "slots of threads")
+_INCOMPLETE_NOTES = ("running tasks", "watch tasks", "tasks on some threads", "slots of threads")
 
 
-def executing(death: Death, whose: Identity) -> Executing | None:
+def executing_evidence(death: RecordedDeath, identity: Identity) -> TasksAtLoss | None:
     """
     The tasks that were on the worker; None where neither scheduler nor black box knows.
 
     A task that ran at the last heartbeat and was not finished when the worker was lost still ran then. What
     else was assigned may have begun since, unless all threads had a task already.
     """
-    record, told = death.record, death.told
-    assigned = [str(each) for each in _list(record.get("assigned"))][:_MOST_KEYS]
-    boxed = [each for each in _list(told.get("executing")) if isinstance(each, Mapping) and each.get("key")]
-    exact = "executing" in told and _is_whole(told.get("box"))
+    record, report = death.record, death.report
+    assigned = [str(each) for each in _list_or_empty(record.get("assigned"))][:_MAX_KEYS]
+    from_box = [
+        each
+        for each in _list_or_empty(report.get("executing"))
+        if isinstance(each, Mapping) and each.get("key")
+    ]
+    exact = "executing" in report and _is_complete(report.get("box"))
     if not record and not exact:
         return None
-    heard = [each for each in _list(record.get("executing")) if isinstance(each, Mapping) and each.get("key")]
-    known = [*assigned, *(str(each["key"]) for each in heard)]
-    tasks = [_whole(each, known) for each in boxed] if exact else [str(each["key"]) for each in heard]
-    moment = _moment(told, boxed) if exact else None
-    return Executing(
-        whose=whose,
-        tasks=tuple(tasks),
-        threads=tuple(str(each.get("thread") or "")[:100] for each in boxed) if exact else ("",) * len(tasks),
-        seconds=tuple(_since(each, moment) for each in boxed)
+    from_heartbeat = [
+        each
+        for each in _list_or_empty(record.get("executing"))
+        if isinstance(each, Mapping) and each.get("key")
+    ]
+    known = [*assigned, *(str(each["key"]) for each in from_heartbeat)]
+    tasks = (
+        [_full_key(each, known) for each in from_box]
         if exact
-        else tuple(_now(each, record) for each in heard),
-        crashed=tuple(_truth(each.get("crashed")) for each in boxed) if exact else (None,) * len(tasks),
+        else [str(each["key"]) for each in from_heartbeat]
+    )
+    moment = _end_time(report, from_box) if exact else None
+    return TasksAtLoss(
+        identity=identity,
+        tasks=tuple(tasks),
+        threads=tuple(str(each.get("thread") or "")[:100] for each in from_box)
+        if exact
+        else ("",) * len(tasks),
+        seconds=tuple(_running_s(each, moment) for each in from_box)
+        if exact
+        else tuple(_running_s_by_heartbeat(each, record) for each in from_heartbeat),
+        crashed=tuple(_bool_or_none(each.get("crashed")) for each in from_box)
+        if exact
+        else (None,) * len(tasks),
         exact=exact,
-        maybe_more=not exact and not _all_threads_taken(record, tasks),
+        maybe_more=not exact and not _are_all_threads_busy(record, tasks),
         assigned=tuple(dict.fromkeys([*tasks, *assigned])),
-        assigned_count=_count(record.get("assigned_count")),
+        assigned_count=_count_or_none(record.get("assigned_count")),
         counted=bool(record) and record.get("expected") is not True,
         gave_up=tuple(
             str(each["key"])
-            for each in _list(record.get("gave_up"))
+            for each in _list_or_empty(record.get("gave_up"))
             if isinstance(each, Mapping) and "key" in each
         ),
-        allowed_failures=_count(record.get("allowed_failures")),
+        allowed_failures=_count_or_none(record.get("allowed_failures")),
         when=death.when or None,
     )
 
 
-def _is_whole(box: object) -> bool:
+def _is_complete(box: object) -> bool:
     """
     Whether a box, as far as there is one, has all running tasks (`workerdiag.recorder`: ``worker``, ``box``).
     """
@@ -64,11 +80,11 @@ def _is_whole(box: object) -> bool:
         return True  # it was too long to be passed on; the tasks are those that it had
     identity = box.get("identity")
     missing = str(identity.get("missing", "")) if isinstance(identity, Mapping) else ""
-    noted = [missing, *map(str, _list(box.get("torn")))]
-    return not any(word in each for each in noted for word in _NOT_WHOLE)
+    noted = [missing, *map(str, _list_or_empty(box.get("torn")))]
+    return not any(word in each for each in noted for word in _INCOMPLETE_NOTES)
 
 
-def _whole(task: Mapping[str, Any], known: Collection[str]) -> str:
+def _full_key(task: Mapping[str, Any], known: Collection[str]) -> str:
     """
     The key of a task; one that had no room in the box is completed where that can be only one.
     """
@@ -79,48 +95,48 @@ def _whole(task: Mapping[str, Any], known: Collection[str]) -> str:
     return begun[0] if len(begun) == 1 else key
 
 
-def _moment(told: Mapping[str, Any], boxed: list[Mapping[str, Any]]) -> float | None:
+def _end_time(report: Mapping[str, Any], boxed: list[Mapping[str, Any]]) -> float | None:
     """
     When the process ended, by the clock of its own machine: that of its box and its nanny.
     """
-    box = told.get("box")
-    written = _number(box.get("written_at")) if isinstance(box, Mapping) else None
-    noticed = _number(told.get("when")) if told.get("source") == "nanny" else None
-    begun = [since for each in boxed if (since := _number(each.get("since"))) is not None]
-    return max([each for each in (written, noticed) if each is not None] + begun, default=None)
+    box = report.get("box")
+    written = _float_or_none(box.get("written_at")) if isinstance(box, Mapping) else None
+    noticed_at = _float_or_none(report.get("when")) if report.get("source") == "nanny" else None
+    begun = [since for each in boxed if (since := _float_or_none(each.get("since"))) is not None]
+    return max([each for each in (written, noticed_at) if each is not None] + begun, default=None)
 
 
-def _since(task: Mapping[str, Any], moment: float | None) -> float | None:
-    since = _number(task.get("since"))
+def _running_s(task: Mapping[str, Any], moment: float | None) -> float | None:
+    since = _float_or_none(task.get("since"))
     return None if since is None or moment is None else max(0.0, round(moment - since, 3))
 
 
-def _now(task: Mapping[str, Any], record: Mapping[str, Any]) -> float | None:
+def _running_s_by_heartbeat(task: Mapping[str, Any], record: Mapping[str, Any]) -> float | None:
     """
     For how long a task had run when the worker was lost: until the heartbeat, and since.
     """
-    heard, seconds = record.get("heard"), _number(task.get("seconds"))
-    age = _number(heard.get("age_s")) if isinstance(heard, Mapping) else None
+    heartbeat, seconds = record.get("heard"), _float_or_none(task.get("seconds"))
+    age = _float_or_none(heartbeat.get("age_s")) if isinstance(heartbeat, Mapping) else None
     return None if seconds is None else round(seconds + (age or 0.0), 3)
 
 
-def _all_threads_taken(record: Mapping[str, Any], tasks: list[str]) -> bool:
-    seceded = {str(each) for each in _list(record.get("seceded"))}
-    threads = _count(record.get("nthreads"))
+def _are_all_threads_busy(record: Mapping[str, Any], tasks: list[str]) -> bool:
+    seceded = {str(each) for each in _list_or_empty(record.get("seceded"))}
+    threads = _count_or_none(record.get("nthreads"))
     return threads is not None and len([each for each in tasks if each not in seceded]) >= threads
 
 
-def _truth(value: object) -> bool | None:
+def _bool_or_none(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _list(value: object) -> list[Any]:
+def _list_or_empty(value: object) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-def _number(value: object) -> float | None:
+def _float_or_none(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _count(value: object) -> int | None:
+def _count_or_none(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

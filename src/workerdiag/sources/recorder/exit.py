@@ -8,69 +8,73 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from workerdiag.model.evidence import Event, Identity, ProcessExit
-from workerdiag.model.stop_reasons import was_asked
-from workerdiag.sources.recorder.selection import Death
+from workerdiag.model.stop_reasons import is_stop_request
+from workerdiag.sources.recorder.selection import RecordedDeath
 
-SAID_BY = "flight recorder"
+REPORTER = "flight recorder"
 _REASON_CHARS = 200
 
 
-def ending(death: Death, whose: Identity) -> Iterator[Event | ProcessExit]:
+def exit_evidence(death: RecordedDeath, identity: Identity) -> Iterator[Event | ProcessExit]:
     """
     The order to end, if there was one, and the end as far as anybody was told.
     """
-    if death.told.get("source") == "orphan" and not death.record:
-        yield _left_behind(death, whose)
+    if death.report.get("source") == "orphan" and not death.record:
+        yield _orphan_exit(death, identity)
         return
-    if death.was_ordered:
-        said = death.told.get("nanny_status")
-        yield _order(death, whose, "nanny_status", said if isinstance(said, str) else None)
-    yield from _exit(death, whose)
+    if death.was_asked_to_stop:
+        status = death.report.get("nanny_status")
+        yield _stop_request(death, identity, "nanny_status", status if isinstance(status, str) else None)
+    yield from _process_exit(death, identity)
 
 
-def _left_behind(death: Death, whose: Identity) -> Event | ProcessExit:
+def _orphan_exit(death: RecordedDeath, identity: Identity) -> Event | ProcessExit:
     """
     The end of a process of which nothing but its black box is left: nobody was told how it ended.
     """
-    box = death.told.get("box")
+    box = death.report.get("box")
     state = str(box.get("state")) if isinstance(box, Mapping) else ""
     stage, _, reason = state.partition(": ")
-    if stage in ("closing", "closed") and was_asked(reason):
-        return _order(death, whose, "reason", reason)
-    signal = _small(_exit_told(death).get("signal"))
+    if stage in ("closing", "closed") and is_stop_request(reason):
+        return _stop_request(death, identity, "reason", reason)
+    signal = _exit_number_or_none(_exit_fields(death).get("signal"))
     by = "faulthandler's dump" if signal is not None else "its black box"
-    return ProcessExit(whose=whose, signal=signal, when=death.when or None, said_by=f"{SAID_BY} ({by})")
+    return ProcessExit(
+        identity=identity, signal=signal, when=death.when or None, reporter=f"{REPORTER} ({by})"
+    )
 
 
-def _order(death: Death, whose: Identity, name: str, said: str | None) -> Event:
+def _stop_request(death: RecordedDeath, identity: Identity, name: str, reason: str | None) -> Event:
     """
     That somebody had told the worker to stop, or its nanny to stop it or to close.
     """
-    fields = {"action": "asked-to-stop", name: said[:_REASON_CHARS] if said else None}
-    return Event(topic="recorder", fields=fields, when=death.when or None, whose=whose)
+    fields = {"action": "asked-to-stop", name: reason[:_REASON_CHARS] if reason else None}
+    return Event(topic="recorder", fields=fields, when=death.when or None, identity=identity)
 
 
-def _exit(death: Death, whose: Identity) -> Iterator[ProcessExit]:
+def _process_exit(death: RecordedDeath, identity: Identity) -> Iterator[ProcessExit]:
     """
     How the process ended. A process that nobody but its nanny knew, and that was told to stop, is no death.
     """
-    exit_ = _exit_told(death)
-    signal, status = _small(exit_.get("signal")), _small(exit_.get("status"))
-    by_dump = death.told.get("source") == "orphan" and signal is not None
+    exit_ = _exit_fields(death)
+    signal, status = _exit_number_or_none(exit_.get("signal")), _exit_number_or_none(exit_.get("status"))
+    by_dump = death.report.get("source") == "orphan" and signal is not None
     if (signal is None and status is None) or not (exit_.get("certain") is True or by_dump):
         return
-    if not death.record and death.told.get("asked") is True:
+    if not death.record and death.report.get("asked") is True:
         return
-    said_by = f"{SAID_BY} (faulthandler's dump)" if by_dump and not exit_.get("certain") else SAID_BY
-    yield ProcessExit(whose=whose, signal=signal, status=status, when=death.when or None, said_by=said_by)
+    said_by = f"{REPORTER} (faulthandler's dump)" if by_dump and not exit_.get("certain") else REPORTER
+    yield ProcessExit(
+        identity=identity, signal=signal, status=status, when=death.when or None, reporter=said_by
+    )
 
 
-def _exit_told(death: Death) -> Mapping[str, Any]:
-    said = death.told.get("exit")
-    return said if isinstance(said, Mapping) else {}
+def _exit_fields(death: RecordedDeath) -> Mapping[str, Any]:
+    exit_ = death.report.get("exit")
+    return exit_ if isinstance(exit_, Mapping) else {}
 
 
-def _small(value: object) -> int | None:
+def _exit_number_or_none(value: object) -> int | None:
     """
     A signal or an exit status; Windows has statuses of 32 bits.
     """

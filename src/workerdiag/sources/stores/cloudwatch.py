@@ -12,22 +12,22 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
+from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.clouds.aws import client, region_of
-from workerdiag.sources.provider import Deadline, Question, answers_to
+from workerdiag.sources.clouds.aws import aws_client, region_of
+from workerdiag.sources.provider import Deadline, ProviderQuery, query_provider
 
 #: A worker notes down so when it has its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
-_START = "Start worker at: {address:>26}"
+_START_LINE = "Start worker at: {address:>26}"
 #: Workers are not searched for further back than this.
 _LIFE_S = 7 * 86400.0
-_MOST_PAGES = 3
+_MAX_PAGES = 3
 #: Of the log, from so long before the death to so long after it; at most so many lines and bytes.
 _BEFORE_S = 900.0
 _AFTER_S = 60.0
-_MOST_LINES = 5000
-_MOST_BYTES = 2**20
+_MAX_LINES = 5000
+_MAX_BYTES = 2**20
 _ADDRESS = re.compile(r"(?:tcp|tls|ucx|ws|wss)://[\w.\[\]:-]+")
 
 
@@ -59,29 +59,31 @@ class CloudWatchSource:
         """
         What the containers of the dead wrote last.
         """
-        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
+        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
-    def _questions(self, deadline: Deadline) -> Iterator[Question]:
-        logs = client("logs", region_of(self._scene), deadline)
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
+        logs = aws_client("logs", region_of(self._scene), deadline)
         group = str(self._scene.cluster.cloudwatch_logs_group)
         for victim in self._scene.victims:
-            address = victim.whose.worker or ""
+            address = victim.identity.worker or ""
             if _ADDRESS.fullmatch(address):
-                yield Question(
+                yield ProviderQuery(
                     what="logs:FilterLogEvents, logs:GetLogEvents",
                     remedy=f"aws logs filter-log-events --log-group-name {shlex.quote(group)} "
-                    f"--filter-pattern '\"{_START.format(address=address)}\"'",
-                    ask=partial(_told, logs, group, victim, machine_match.missed_at(self._scene, victim)),
+                    f"--filter-pattern '\"{_START_LINE.format(address=address)}\"'",
+                    ask=partial(
+                        _stream_evidence, logs, group, victim, machine_match.missed_at(self._scene, victim)
+                    ),
                 )
 
 
-def _told(logs: Any, group: str, victim: Victim, missed: float | None) -> Iterator[Evidence]:
-    started = _start(logs, group, str(victim.whose.worker), missed)
+def _stream_evidence(logs: Any, group: str, victim: Victim, missed: float | None) -> Iterator[Evidence]:
+    started = _find_start(logs, group, str(victim.identity.worker), missed)
     if started is None:
         yield Gap(
             source=CloudWatchSource.name,
             reason="never-recorded",
-            detail=f"no stream of {group} says that a worker started at {victim.whose.worker}",
+            detail=f"no stream of {group} says that a worker started at {victim.identity.worker}",
             remedy=f"aws logs describe-log-streams --log-group-name {shlex.quote(group)} "
             "--order-by LastEventTime --descending",
         )
@@ -94,25 +96,25 @@ def _told(logs: Any, group: str, victim: Victim, missed: float | None) -> Iterat
             "endTime": int((missed + _AFTER_S) * 1000),
         }
     answer = logs.get_log_events(
-        logGroupName=group, logStreamName=stream, limit=_MOST_LINES, startFromHead=False, **params
+        logGroupName=group, logStreamName=stream, limit=_MAX_LINES, startFromHead=False, **params
     )
-    text = "".join(f"{each['message']}\n" for each in answer.get("events", ())).encode()[-_MOST_BYTES:]
+    text = "".join(f"{each['message']}\n" for each in answer.get("events", ())).encode()[-_MAX_BYTES:]
     task = Identity(container=stream.rpartition("/")[2])
-    whose = machine_match.without_pid(victim.whose.joined(task))
-    yield LogChunk(origin=f"aws logs get-log-events {group} {stream}", data=text, whose=whose)
-    yield Looked(place="worker log", whose=whose)
+    identity = machine_match.without_pid(victim.identity.merged_with(task))
+    yield LogChunk(origin=f"aws logs get-log-events {group} {stream}", data=text, identity=identity)
+    yield Inspected(place="worker log", identity=identity)
 
 
-def _start(logs: Any, group: str, address: str, missed: float | None) -> Mapping[str, Any] | None:
+def _find_start(logs: Any, group: str, address: str, missed: float | None) -> Mapping[str, Any] | None:
     """
     The last time before the death that a worker started at this address, for addresses are used again.
     """
-    params: dict[str, Any] = {"filterPattern": f'"{_START.format(address=address)}"'}
+    params: dict[str, Any] = {"filterPattern": f'"{_START_LINE.format(address=address)}"'}
     if missed is not None:
         params["startTime"] = int((missed - _LIFE_S) * 1000)
         params["endTime"] = int((missed + machine_match.SKEW_S) * 1000)
     found: Mapping[str, Any] | None = None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = logs.filter_log_events(logGroupName=group, **params)
         for event in page.get("events", ()):
             if found is None or event["timestamp"] >= found["timestamp"]:

@@ -11,8 +11,8 @@ from typing import ClassVar, Self
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Evidence, Gap, LogChunk, Looked
-from workerdiag.model.scene import Place, Scene, Terms, Victim
+from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
+from workerdiag.model.scene import Location, Scene, Terms, Victim
 from workerdiag.sources import commands, machine_match
 
 #: Of the budget, so much is for the commands; the rest for ending in time.
@@ -20,7 +20,7 @@ _COMMAND_SHARE = 0.8
 #: From so long before the death to so long after it, in whole seconds.
 _BEFORE_S = 900
 _AFTER_S = 60
-_MOST_LINES = 5000
+_MAX_LINES = 5000
 #: The unit is the last part of the control group that is one (man 7 systemd.unit).
 _UNIT = re.compile(r"(?:^|/)(?P<unit>[\w@:.\\-]+\.(?:service|scope))(?=/|$)")
 #: Of the user's manager, not of the service.
@@ -48,23 +48,25 @@ class JournalSource:
         """
         Where a worker died on this machine that was in a unit of systemd, or wrote to the journal.
         """
-        here = tuple((each, match) for each in scene.victims if (match := _match_of(scene, each)))
+        here = tuple((each, match) for each in scene.victims if (match := _journal_match(scene, each)))
         return cls(scene, here) if here else None
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
         What the journal has from a quarter of an hour before the deaths to a minute after.
         """
-        asked: set[tuple[str, int]] = set()
+        queried: set[tuple[str, int]] = set()
         for victim, match in self._here:
             missed = int(machine_match.missed_at(self._scene, victim) or self._scene.until or 0)
-            if (match, missed) in asked:
+            if (match, missed) in queried:
                 continue
-            asked.add((match, missed))
-            yield from _told(victim, match, missed, within_s=_COMMAND_SHARE * budget_s / len(self._here))
+            queried.add((match, missed))
+            yield from _unit_evidence(
+                victim, match, missed, within_s=_COMMAND_SHARE * budget_s / len(self._here)
+            )
 
 
-def _told(victim: Victim, match: str, missed: int, *, within_s: float) -> Iterator[Evidence]:
+def _unit_evidence(victim: Victim, match: str, missed: int, *, within_s: float) -> Iterator[Evidence]:
     selection = ["--unit", match] if not match.startswith("_PID=") else [match]
     command = [
         "journalctl",
@@ -72,30 +74,32 @@ def _told(victim: Victim, match: str, missed: int, *, within_s: float) -> Iterat
         "--quiet",
         "--output=short-iso-precise",
         "--utc",
-        f"--lines={_MOST_LINES}",
+        f"--lines={_MAX_LINES}",
         f"--since=@{missed - _BEFORE_S}",
         f"--until=@{missed + _AFTER_S}",
         *selection,
     ]
     try:
-        said = commands.run(command, within_s=within_s)
+        result = commands.run_command(command, within_s=within_s)
     except (OSError, TimeoutError) as problem:
-        yield commands.why_not(JournalSource.name, command, problem)
+        yield commands.command_gap(JournalSource.name, command, problem)
         return
-    if said.status != 0:
-        yield commands.why_not(JournalSource.name, command, said)
-    elif said.output.strip():
+    if result.returncode != 0:
+        yield commands.command_gap(JournalSource.name, command, result)
+    elif result.stdout.strip():
         yield LogChunk(
             origin=" ".join(["journalctl", *selection]),
-            data=said.output,
-            whose=machine_match.without_pid(victim.whose) if selection[0] == "--unit" else victim.whose,
+            data=result.stdout,
+            identity=machine_match.without_pid(victim.identity)
+            if selection[0] == "--unit"
+            else victim.identity,
         )
-        yield Looked(place="journal", whose=victim.whose)
+        yield Inspected(place="journal", identity=victim.identity)
     else:
-        yield _empty(command)
+        yield _empty_journal_gap(command)
 
 
-def _empty(command: list[str]) -> Gap:
+def _empty_journal_gap(command: list[str]) -> Gap:
     return Gap(
         source=JournalSource.name,
         reason="never-recorded",
@@ -104,16 +108,16 @@ def _empty(command: list[str]) -> Gap:
     )
 
 
-def _match_of(scene: Scene, victim: Victim) -> str | None:
+def _journal_match(scene: Scene, victim: Victim) -> str | None:
     """
     The unit that the victim ran in, else its process; None if it did not live here, or wrote to no journal.
     """
-    here = next((each for each in scene.places if each.role == "client"), None)
-    if here is None or not _same_machine(here, victim):
+    here = next((each for each in scene.locations if each.role == "client"), None)
+    if here is None or not _lived_here(here, victim):
         return None
-    pid = victim.whose.pid
-    for place in scene.nearest(victim.whose):
-        if place.role in ("worker", "nanny") and place.whose.nanny == victim.whose.nanny:
+    pid = victim.identity.pid
+    for place in scene.nearest(victim.identity):
+        if place.role in ("worker", "nanny") and place.identity.nanny == victim.identity.nanny:
             for group in place.cgroups.values():
                 units = [each for each in _UNIT.findall(group) if not _MANAGER.fullmatch(each)]
                 if units:
@@ -123,8 +127,8 @@ def _match_of(scene: Scene, victim: Victim) -> str | None:
     return None
 
 
-def _same_machine(here: Place, victim: Victim) -> bool:
-    host = victim.whose.host
+def _lived_here(here: Location, victim: Victim) -> bool:
+    host = victim.identity.host
     return host is not None and (
-        host in ("localhost", "::1", here.hostname, here.whose.host) or host.startswith("127.")
+        host in ("localhost", "::1", here.hostname, here.identity.host) or host.startswith("127.")
     )

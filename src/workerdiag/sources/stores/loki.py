@@ -19,10 +19,10 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, Looked
+from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.provider import Deadline, Question, answers_to
+from workerdiag.sources.provider import Deadline, ProviderQuery, query_provider
 
 #: Labels that hold the name of a pod, task or job, of whichever agent (promtail, Alloy, Fluent Bit,
 #: the Docker driver, OpenTelemetry), the commonest first.
@@ -32,11 +32,11 @@ _BEFORE_S = 900.0
 _AFTER_S = 60.0
 #: Names that may stand in a selector as they are.
 _PLAIN = re.compile(r"[\w.:-]+")
-_MOST_LINES = 5000
-_MOST_BYTES = 4 * 2**20
+_MAX_LINES = 5000
+_MAX_BYTES = 4 * 2**20
 
 
-def _configured() -> object:
+def _configured_url() -> object:
     """
     What Dask's configuration says, where it is loaded; loading it takes longer than all else here.
     """
@@ -68,7 +68,7 @@ class LokiSource:
         """
         Where an address of Loki is configured and somebody died.
         """
-        url = _configured() or os.environ.get("LOKI_ADDR")
+        url = _configured_url() or os.environ.get("LOKI_ADDR")
         known = isinstance(url, str) and urlsplit(url).scheme in ("http", "https")
         return cls(scene, str(url).rstrip("/")) if known and scene.victims else None
 
@@ -76,40 +76,40 @@ class LokiSource:
         """
         What Loki keeps of the dead.
         """
-        yield from answers_to(self.name, self.terms.extra, self._questions, budget_s=budget_s)
+        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
     @property
-    def _typed(self) -> str:
+    def _address_option(self) -> str:
         return shlex.quote(f"--addr={self._url}")
 
-    def _questions(self, deadline: Deadline) -> Iterator[Question]:
-        api = _Loki(self._url, deadline)
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
+        api = _LokiApi(self._url, deadline)
         labels: list[str] = []
-        yield Question(
+        yield ProviderQuery(
             what="/loki/api/v1/labels",
-            remedy=f"logcli {self._typed} labels",
-            ask=partial(_known_labels, api, labels),
+            remedy=f"logcli {self._address_option} labels",
+            ask=partial(_fetch_labels, api, labels),
         )
         for victim in self._scene.victims:
             missed = machine_match.missed_at(self._scene, victim) or self._scene.until or time.time()
-            yield Question(
+            yield ProviderQuery(
                 what="/loki/api/v1/query_range",
-                remedy=f"logcli {self._typed} query {_typed_query(victim)}",
-                ask=partial(_told, api, labels, victim, missed),
+                remedy=f"logcli {self._address_option} query {_query_argument(victim)}",
+                ask=partial(_worker_evidence, api, labels, victim, missed),
             )
 
 
-def _typed_query(victim: Victim) -> str:
+def _query_argument(victim: Victim) -> str:
     """
     A selector by the victim's name as a shell takes it.
     """
-    name = victim.whose.name or ""
+    name = victim.identity.name or ""
     if _PLAIN.fullmatch(name) or not name:
         return shlex.quote(f'{{pod=~"{name}.*"}}')
     return shlex.quote(f"{{pod={json.dumps(name, ensure_ascii=False)}}}")
 
 
-class _SameHost(HTTPRedirectHandler):
+class _SameHostRedirects(HTTPRedirectHandler):
     """
     Follows no redirect to another place: the token and the tenant are for this one.
     """
@@ -124,7 +124,7 @@ class _SameHost(HTTPRedirectHandler):
 
 
 @frozen
-class _Loki:
+class _LokiApi:
     """
     The HTTP interface (Loki HTTP API, v1), asked for so many bytes and no more.
     """
@@ -135,13 +135,13 @@ class _Loki:
     def get(self, path: str, **params: str | int) -> Any:
         request = Request(f"{self.url}{path}?{urlencode(params)}", headers=dict(_headers()))  # noqa: S310  http or https
         try:
-            with build_opener(_SameHost).open(request, timeout=self.deadline.request_s()) as answer:
-                body = answer.read(_MOST_BYTES + 1)
+            with build_opener(_SameHostRedirects).open(request, timeout=self.deadline.request_s()) as answer:
+                body = answer.read(_MAX_BYTES + 1)
         except HTTPError as refused:
             detail = refused.read(300).decode("utf-8", errors="replace")
             raise OSError(f"HTTP status {refused.code}: {detail}") from None
-        if len(body) > _MOST_BYTES:
-            raise ValueError(f"the answer is longer than {_MOST_BYTES} bytes")
+        if len(body) > _MAX_BYTES:
+            raise ValueError(f"the answer is longer than {_MAX_BYTES} bytes")
         answered = json.loads(body)
         if not isinstance(answered, dict) or answered.get("status") != "success":
             raise ValueError("this is no answer of Loki")
@@ -155,53 +155,56 @@ def _headers() -> Iterator[tuple[str, str]]:
         yield "X-Scope-OrgID", tenant
 
 
-def _known_labels(api: _Loki, labels: list[str]) -> Iterator[Evidence]:
+def _fetch_labels(api: _LokiApi, labels: list[str]) -> Iterator[Evidence]:
     labels += api.get("/loki/api/v1/labels")
     yield from ()
 
 
-def _told(api: _Loki, labels: Sequence[str], victim: Victim, missed: float) -> Iterator[Evidence]:
+def _worker_evidence(
+    api: _LokiApi, labels: Sequence[str], victim: Victim, missed: float
+) -> Iterator[Evidence]:
     """
     The streams of the worker's own, else those lines of its host that name it.
     """
     window: dict[str, str | int] = {
         "start": int((missed - _BEFORE_S) * 1e9),
         "end": int((missed + _AFTER_S) * 1e9),
-        "limit": _MOST_LINES,
+        "limit": _MAX_LINES,
         "direction": "backward",
     }
-    for selector, own in _selectors(labels, victim.whose):
+    for selector, own in _selectors(labels, victim.identity):
         streams = api.get("/loki/api/v1/query_range", query=selector, **window)["result"]
-        chunks = [_chunk(each, victim.whose, own=own) for each in streams]
+        chunks = [_stream_chunk(each, victim.identity, own=own) for each in streams]
         if chunks:
             yield from chunks
             if own:
-                yield Looked(place="worker log", whose=victim.whose)
+                yield Inspected(place="worker log", identity=victim.identity)
             return
     yield Gap(
         source=LokiSource.name,
         reason="never-recorded",
-        detail=f"no stream is labelled with the name or host of {victim.whose.worker or victim.whose.name}",
+        detail="no stream is labelled with the name or host of "
+        f"{victim.identity.worker or victim.identity.name}",
         remedy=f"logcli {shlex.quote(f'--addr={api.url}')} series '{{}}'",
     )
 
 
-def _selectors(labels: Sequence[str], whose: Identity) -> Iterator[tuple[str, bool]]:
+def _selectors(labels: Sequence[str], identity: Identity) -> Iterator[tuple[str, bool]]:
     """
     Queries to try, each with whether its streams are the worker's own.
     """
-    for known in (whose.container, whose.name):
+    for known in (identity.container, identity.name):
         for label in _OWN_LABELS:
             # Names such as "0" are given in each cluster.
             if known and len(known) > 3 and _PLAIN.fullmatch(known) and label in labels:
                 yield f'{{{label}=~"{known.replace(".", "[.]")}(-.*)?"}}', True
     for label in _HOST_LABELS:
-        if whose.host and whose.worker and _PLAIN.fullmatch(whose.host) and label in labels:
-            line = json.dumps(whose.worker)
-            yield f'{{{label}=~"{whose.host.replace(".", "[.]")}(:.*|[.].*)?"}} |= {line}', False
+        if identity.host and identity.worker and _PLAIN.fullmatch(identity.host) and label in labels:
+            line = json.dumps(identity.worker)
+            yield f'{{{label}=~"{identity.host.replace(".", "[.]")}(:.*|[.].*)?"}} |= {line}', False
 
 
-def _chunk(stream: Mapping[str, Any], victim: Identity, *, own: bool) -> LogChunk:
+def _stream_chunk(stream: Mapping[str, Any], victim: Identity, *, own: bool) -> LogChunk:
     """
     The lines of one stream, the oldest first.
     """
@@ -209,10 +212,10 @@ def _chunk(stream: Mapping[str, Any], victim: Identity, *, own: bool) -> LogChun
     lines = sorted((int(at), str(line)) for at, line, *_ in stream["values"])
     data = "".join(f"{line}\n" for _, line in lines).encode()
     pod = next((labels[each] for each in _OWN_LABELS[:4] if each in labels), None)
-    whose = (
-        machine_match.without_pid(victim.joined(Identity(container=pod)))
+    identity = (
+        machine_match.without_pid(victim.merged_with(Identity(container=pod)))
         if own
         else Identity(host=victim.host)
     )
     name = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())[:6])
-    return LogChunk(origin=f"loki {{{name}}}"[:200], data=data, whose=whose)
+    return LogChunk(origin=f"loki {{{name}}}"[:200], data=data, identity=identity)

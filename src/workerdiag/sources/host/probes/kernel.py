@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Line = tuple[float, str]
 
 #: What is handed over at most, the latest; one OOM kill is some 2 kB of it.
-MOST_BYTES = 256 * 1024
+MAX_BYTES = 256 * 1024
 #: Of a log file, so much of its end is read.
 TAIL_BYTES = 2 * 1024 * 1024
 #: The pid namespace that a machine starts with: PROC_PID_INIT_INO in include/linux/proc_ns.h.
@@ -30,7 +30,7 @@ FIRST_PID_NAMESPACE = "pid:[4026531836]"
 #: Linux, at least 4.4: mm/oom_kill.c, mm/memcontrol.c, arch/x86/mm/fault.c, arch/x86/kernel/traps.c,
 #: kernel/signal.c, kernel/hung_task.c, kernel/watchdog.c, kernel/power, kernel/cgroup/pids.c,
 #: kernel/time/posix-cpu-timers.c, mm/memory-failure.c, block, fs; and the NVIDIA driver's "NVRM: Xid".
-TELLING = re.compile(
+TROUBLE = re.compile(
     r"invoked oom-killer|oom-kill:|out of memory|killed process|oom_reaper:|killed as a result of limit"
     r"|memory\.oom\.group|memory: usage|fork rejected by pids"
     r"|segfault at|general protection|traps: |unexpected fatal signal|unhandled signal|bus error|divide error"
@@ -46,10 +46,10 @@ _READ_ALL, _SIZE_BUFFER = 3, 10  # SYSLOG_ACTION_*
 DRIFT = 5e-5
 _STAMPED = re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\](?:\[ *[TC]\d+\])? (.*)$")
 SYSTEMD = "/run/systemd/system"
-_FILES = ("/var/log/kern.log", "/var/log/messages", "/var/log/syslog")
+_SYSLOG_FILES = ("/var/log/kern.log", "/var/log/messages", "/var/log/syslog")
 
 
-def read(asked: dict[str, Any]) -> dict[str, Any]:
+def read(request: dict[str, Any]) -> dict[str, Any]:
     """
     Lines of the kernel log since ``asked["since_s"]`` seconds ago that tell of trouble.
 
@@ -59,41 +59,43 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
         whether the kernel's pids are those seen here; ``problems``: why places
         could not be read, by their names.
     """
-    since = time.time() - float(asked.get("since_s", 600.0))
-    until = time.monotonic() + float(asked.get("budget_s", 1.0))
+    since = time.time() - float(request.get("since_s", 600.0))
+    until = time.monotonic() + float(request.get("budget_s", 1.0))
     problems: dict[str, str] = {}
-    told: dict[str, Any] = {
-        "comparable": _link("/proc/self/ns/pid") == FIRST_PID_NAMESPACE,
+    facts: dict[str, Any] = {
+        "comparable": _read_link("/proc/self/ns/pid") == FIRST_PID_NAMESPACE,
         "problems": problems,
     }
     for name, reader in (
         ("/dev/kmsg", _kmsg),
         ("dmesg", _klogctl),
         ("journalctl", _journal),
-        ("files", _files),
+        ("files", _syslog_files),
     ):
         try:
             lines, reaches_back = reader(since, until)
         except Exception as problem:  # noqa: BLE001  the next place may be readable
             problems[name] = type(problem).__name__ + ": " + str(problem)
             continue
-        kept = [[when, text] for when, text in lines if when >= since and TELLING.search(text)]
-        drift_s = DRIFT * (time.time() - _started()) if name in ("/dev/kmsg", "dmesg") else 0.0
-        told.update(told_by=name, whole=reaches_back, lines=_latest(kept), drift_s=round(drift_s, 1))
+        trouble = [[when, text] for when, text in lines if when >= since and TROUBLE.search(text)]
+        drift_s = DRIFT * (time.time() - _kernel_clock_zero()) if name in ("/dev/kmsg", "dmesg") else 0.0
+        facts.update(
+            told_by=name, whole=reaches_back, lines=_latest_lines(trouble), drift_s=round(drift_s, 1)
+        )
         break
-    return told
+    return facts
 
 
-def _latest(lines: list[Any]) -> list[Any]:
+def _latest_lines(lines: list[Any]) -> list[Any]:
     size = 0
     for index in range(len(lines) - 1, -1, -1):
         size += len(lines[index][1]) + 40
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             return lines[index + 1 :]
     return lines
 
 
-def _started() -> float:
+def _kernel_clock_zero() -> float:
     """
     When the clock of the kernel's log was at 0; both stand still while the machine is suspended.
     """
@@ -101,7 +103,7 @@ def _started() -> float:
 
 
 def _kmsg(since: float, until: float) -> tuple[list[Line], bool]:
-    started = _started()
+    started = _kernel_clock_zero()
     lines: list[Line] = []
     reaches_back = False
     file = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
@@ -138,7 +140,7 @@ def _klogctl(since: float, until: float) -> tuple[list[Line], bool]:  # noqa: AR
         raise OSError(number, os.strerror(number))
     if not size or not length:
         raise OSError(errno.ENOSYS, "the kernel's buffer is hidden here")  # as gVisor and others do
-    started = _started()
+    started = _kernel_clock_zero()
     lines: list[Line] = []
     for line in buffer.raw[:length].decode("utf-8", "replace").splitlines():
         found = _STAMPED.match(line)
@@ -152,7 +154,7 @@ def _journal(since: float, until: float) -> tuple[list[Line], bool]:
     if program is None:
         raise FileNotFoundError("no such command")
     options = ["-k", "-q", "--no-pager", "-o", "short-unix", "-n", "10000", "--since", "@" + str(int(since))]
-    status, output, errors = _said([program, *options], until)
+    status, output, errors = _run_command([program, *options], until)
     if status != 0 or not Path(SYSTEMD).is_dir():
         raise PermissionError(errors.strip()[:300] or "no journal of this machine may be read")
     lines: list[Line] = []
@@ -162,13 +164,13 @@ def _journal(since: float, until: float) -> tuple[list[Line], bool]:
         if text:
             lines.append((float(when), text))
     if not lines:  # whoever may not read the kernel's part gets an empty answer
-        status, output, _ = _said([program, *options[:5], "-n", "1"], until)
+        status, output, _ = _run_command([program, *options[:5], "-n", "1"], until)
         if not output.strip():
             raise PermissionError("the journal's part of the kernel is empty, or may not be read")
     return lines, True
 
 
-def _said(command: list[str], until: float) -> tuple[int, str, str]:
+def _run_command(command: list[str], until: float) -> tuple[int, str, str]:
     """
     Exit status, output and errors of a command that is killed when time is up.
     """
@@ -188,9 +190,9 @@ def _said(command: list[str], until: float) -> tuple[int, str, str]:
     return status, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
 
-def _files(since: float, until: float) -> tuple[list[Line], bool]:  # noqa: ARG001  2 MiB are read in milliseconds
+def _syslog_files(since: float, until: float) -> tuple[list[Line], bool]:  # noqa: ARG001  2 MiB are read in milliseconds
     refused = None
-    for path in _FILES:
+    for path in _SYSLOG_FILES:
         try:
             size = Path(path).stat().st_size
             with Path(path).open("rb") as file:
@@ -221,7 +223,7 @@ def _syslog_time(line: str) -> float | None:
     return when if when < time.time() + 86400 else when - 365 * 86400.0
 
 
-def _link(path: str) -> str:
+def _read_link(path: str) -> str:
     try:
         return os.readlink(path)  # noqa: PTH115  newer than Python 3.8
     except OSError:

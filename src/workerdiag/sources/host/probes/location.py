@@ -48,28 +48,28 @@ NAMES = frozenset(
     """.split()
 )
 #: A name is short; what is longer is something else.
-MOST_CHARS = 300
+MAX_CHARS = 300
 #: What one process is a member of: a dozen controllers of version 1, and version 2.
-MOST_GROUPS = 40
+MAX_GROUPS = 40
 
 
-def read(asked: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001  as every probe
+def read(request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001  as every probe
     """
-    Names and numbers of this machine, this process and its job; *asked* is not needed.
+    Names and numbers of this machine, this process and its job; *request* is not needed.
     """
     return {
         "now": time.time(),
         "pid": os.getpid(),
         "hostname": socket.gethostname(),
         "platform": sys.platform,
-        "boot_id": _text("/proc/sys/kernel/random/boot_id").strip(),
+        "boot_id": _read_text("/proc/sys/kernel/random/boot_id").strip(),
         "environment": {name: os.environ[name] for name in sorted(NAMES) if _is_a_name(os.environ.get(name))},
-        "cgroups": dict(_groups(_text("/proc/self/cgroup"))),
+        "cgroups": dict(_groups(_read_text("/proc/self/cgroup"))),
     }
 
 
 def _is_a_name(value: str | None) -> bool:
-    return value is not None and 0 < len(value) <= MOST_CHARS and value.isprintable()
+    return value is not None and 0 < len(value) <= MAX_CHARS and value.isprintable()
 
 
 def _groups(text: str) -> list[tuple[str, str]]:
@@ -77,13 +77,13 @@ def _groups(text: str) -> list[tuple[str, str]]:
     Controller and path of each group, ``man 7 cgroups``; the controller is empty for version 2.
     """
     found = []
-    for line in text.splitlines()[:MOST_GROUPS]:
+    for line in text.splitlines()[:MAX_GROUPS]:
         _, controllers, path = line.split(":", 2)
         found += [(each, path) for each in controllers.split(",")]
     return found
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         with Path(path).open(encoding="utf-8", errors="replace") as file:
             return file.read(64 * 1024)

@@ -21,51 +21,51 @@ from typing import Any
 DISK_S = 0.3
 #: What one core dump's description may take.
 CORE_CHARS = 16 * 1024
-MOST_CORES = 4
+MAX_CORES = 4
 #: A port of one's own machine answers at once, or nobody is there.
 PORT_S = 0.1
-MOST_ADDRESSES = 4
+MAX_ADDRESSES = 4
 #: Limits of a process that workers inherit, by the names of ``man 2 getrlimit``.
 LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "STACK")
 
 
-def read(asked: dict[str, Any]) -> dict[str, Any]:
+def read(request: dict[str, Any]) -> dict[str, Any]:
     """
     What the machine says of itself, and ``coredumpctl`` of ``asked["pids"]``.
 
     Args:
-        asked: ``pids``; ``addresses``: of servers on this machine that may be gone;
+        request: ``pids``; ``addresses``: of servers on this machine that may be gone;
             ``since_s``: how old a core dump may be; ``nannies``: addresses of nannies in this
             process whose directories count.
     """
-    until = time.monotonic() + float(asked.get("budget_s", 1.0))
+    until = time.monotonic() + float(request.get("budget_s", 1.0))
     return {
-        "host": _host(),
-        "limits": _limits(),
-        "disks": _disks(_directories(asked), min(DISK_S, float(asked.get("budget_s", 1.0)))),
-        "cores": _cores(asked, until),
-        "listening": {each: _listens(each) for each in list(asked.get("addresses", ()))[:MOST_ADDRESSES]},
+        "host": _host_facts(),
+        "limits": _process_limits(),
+        "disks": _disk_facts(_worker_directories(request), min(DISK_S, float(request.get("budget_s", 1.0)))),
+        "cores": _core_dumps(request, until),
+        "listening": {each: _listens(each) for each in list(request.get("addresses", ()))[:MAX_ADDRESSES]},
     }
 
 
-def _host() -> dict[str, Any]:
-    told: dict[str, Any] = {"now": time.time(), "cpus": os.cpu_count()}
+def _host_facts() -> dict[str, Any]:
+    facts: dict[str, Any] = {"now": time.time(), "cpus": os.cpu_count()}
     if hasattr(time, "CLOCK_BOOTTIME"):
         uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
-        told["uptime_s"] = round(uptime, 1)
-        told["suspended_s"] = max(0.0, round(uptime - time.clock_gettime(time.CLOCK_MONOTONIC), 1))
-    sizes = dict(line.split(":", 1) for line in _text("/proc/meminfo").splitlines() if ":" in line)
+        facts["uptime_s"] = round(uptime, 1)
+        facts["suspended_s"] = max(0.0, round(uptime - time.clock_gettime(time.CLOCK_MONOTONIC), 1))
+    sizes = dict(line.split(":", 1) for line in _read_text("/proc/meminfo").splitlines() if ":" in line)
     for name in ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree"):
         size = sizes.get(name, "").split()
         if size:
-            told[name] = int(size[0]) * 1024
-    pressure = re.search(r"full avg10=([\d.]+)", _text("/proc/pressure/memory"))
+            facts[name] = int(size[0]) * 1024
+    pressure = re.search(r"full avg10=([\d.]+)", _read_text("/proc/pressure/memory"))
     if pressure:
-        told["full_avg10"] = float(pressure.group(1))
-    return told
+        facts["full_avg10"] = float(pressure.group(1))
+    return facts
 
 
-def _limits() -> dict[str, Any]:
+def _process_limits() -> dict[str, Any]:
     """
     Soft and hard limits; None stands for unlimited.
     """
@@ -73,22 +73,22 @@ def _limits() -> dict[str, Any]:
         import resource
     except ImportError:  # Windows
         return {}
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for name in LIMITS:
         both = resource.getrlimit(getattr(resource, "RLIMIT_" + name))
         soft, hard = (None if each == resource.RLIM_INFINITY else each for each in both)
-        told[name.lower() + "_soft"], told[name.lower() + "_hard"] = soft, hard
+        facts[name.lower() + "_soft"], facts[name.lower() + "_hard"] = soft, hard
     with contextlib.suppress(OSError):
-        told["open_files"] = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    told["core_pattern"] = _text("/proc/sys/kernel/core_pattern").strip()[:300]
-    return told
+        facts["open_files"] = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    facts["core_pattern"] = _read_text("/proc/sys/kernel/core_pattern").strip()[:300]
+    return facts
 
 
-def _directories(asked: dict[str, Any]) -> list[tuple[str, str]]:
+def _worker_directories(request: dict[str, Any]) -> list[tuple[str, str]]:
     """
     Where workers write, and what that is: the directories of nannies in this process, and the usual ones.
     """
-    wanted = set(asked.get("nannies", ()))
+    wanted = set(request.get("nannies", ()))
     nannies = getattr(getattr(sys.modules.get("distributed.nanny"), "Nanny", None), "_instances", ())
     found = [
         (str(getattr(nanny, "local_directory", "")), "local directory")
@@ -99,50 +99,50 @@ def _directories(asked: dict[str, Any]) -> list[tuple[str, str]]:
     return [*found, (temporary, "temporary"), ("/dev/shm", "shared memory")]  # noqa: S108  as above
 
 
-def _disks(places: list[tuple[str, str]], seconds: float) -> list[dict[str, Any]]:
+def _disk_facts(places: list[tuple[str, str]], seconds: float) -> list[dict[str, Any]]:
     """
     The room on each, asked at once; one that hangs is left behind.
     """
-    told = [{"path": path, "what": what} for path, what in places]
-    threads = [threading.Thread(target=_fill, args=(each,), daemon=True) for each in told]
+    facts = [{"path": path, "what": what} for path, what in places]
+    threads = [threading.Thread(target=_measure_disk, args=(each,), daemon=True) for each in facts]
     for thread in threads:
         thread.start()
     until = time.monotonic() + seconds
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
     silent = {"problem": "no answer within " + str(seconds) + " s"}
-    return [dict(each, **({} if len(each) > 2 else silent)) for each in told]
+    return [dict(each, **({} if len(each) > 2 else silent)) for each in facts]
 
 
-def _fill(told: dict[str, Any]) -> None:
+def _measure_disk(facts: dict[str, Any]) -> None:
     try:
-        told.update(_space(Path(told["path"])))
+        facts.update(_disk_space(Path(facts["path"])))
     except Exception as problem:  # noqa: BLE001  nobody else would see it in this thread
-        told["problem"] = getattr(problem, "strerror", None) or str(problem)
+        facts["problem"] = getattr(problem, "strerror", None) or str(problem)
 
 
-def _space(path: Path) -> dict[str, Any]:
+def _disk_space(path: Path) -> dict[str, Any]:
     there = next(each for each in [path, *path.parents] if each.exists())  # the worker's own goes with it
-    said = os.statvfs(str(there))
+    status = os.statvfs(str(there))
     return {
-        "size_bytes": said.f_frsize * said.f_blocks,
-        "free_bytes": said.f_frsize * said.f_bavail,
-        "inodes": said.f_files,
-        "free_inodes": said.f_favail,
-        "read_only": bool(said.f_flag & os.ST_RDONLY),
+        "size_bytes": status.f_frsize * status.f_blocks,
+        "free_bytes": status.f_frsize * status.f_bavail,
+        "inodes": status.f_files,
+        "free_inodes": status.f_favail,
+        "read_only": bool(status.f_flag & os.ST_RDONLY),
     }
 
 
-def _cores(asked: dict[str, Any], until: float) -> list[str]:
+def _core_dumps(request: dict[str, Any], until: float) -> list[str]:
     """
     What systemd-coredump keeps of the processes in question, ``man 1 coredumpctl``.
     """
     program = shutil.which("coredumpctl")
     found = []
-    for pid in list(asked.get("pids", ()))[:MOST_CORES] if program else ():
+    for pid in list(request.get("pids", ()))[:MAX_CORES] if program else ():
         environment = dict(os.environ, LC_ALL="C", TZ="UTC")
         try:
-            said = subprocess.run(  # noqa: S603  a fixed command and a number
+            result = subprocess.run(  # noqa: S603  a fixed command and a number
                 [str(program), "info", "--no-pager", str(int(pid))],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -152,8 +152,8 @@ def _cores(asked: dict[str, Any], until: float) -> list[str]:
             )
         except (OSError, subprocess.TimeoutExpired):
             break
-        text = said.stdout.decode("utf-8", "replace")[:CORE_CHARS]
-        if said.returncode == 0 and _is_recent(text, float(asked.get("since_s", 600.0))):
+        text = result.stdout.decode("utf-8", "replace")[:CORE_CHARS]
+        if result.returncode == 0 and _is_recent(text, float(request.get("since_s", 600.0))):
             found.append(text)
     return found
 
@@ -182,7 +182,7 @@ def _listens(address: str) -> str:
     return "yes"
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         with Path(path).open(encoding="utf-8", errors="replace") as file:
             return file.read(64 * 1024)

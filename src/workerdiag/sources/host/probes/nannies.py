@@ -10,25 +10,25 @@ import time
 from typing import Any
 
 #: The latest records of the nannies' log that are looked at, and the ends in them that are told.
-MOST_RECORDS = 1000
-MOST_ENDS = 100
+MAX_RECORDS = 1000
+MAX_ENDS = 100
 #: distributed/nanny.py and distributed/process.py, 2024.8.1 to 2026.8.0.
 _ENDED = re.compile(r"Worker process (\d+) (?:was killed by signal (\d+)|exited with status \d+)")
 
 
-def read(asked: dict[str, Any]) -> dict[str, Any]:
+def read(request: dict[str, Any]) -> dict[str, Any]:
     """
     The ends noted since ``asked["since_s"]`` seconds ago, the latest first.
 
     Returns:
         ``ends``: pid, signal (0 for an exit of its own) and time, by this machine's clock, of each.
     """
-    since = time.time() - float(asked.get("since_s", 600.0))
+    since = time.time() - float(request.get("since_s", 600.0))
     ends: list[list[float]] = []
     nannies = getattr(getattr(sys.modules.get("distributed.nanny"), "Nanny", None), "_instances", ())
     for nanny in list(nannies)[:1]:  # all nannies of one process have the same log
-        for when, _, text in nanny.get_logs(n=MOST_RECORDS, timestamps=True):
+        for when, _, text in nanny.get_logs(n=MAX_RECORDS, timestamps=True):
             found = _ENDED.search(str(text))
             if found and when >= since:
                 ends.append([int(found.group(1)), int(found.group(2) or 0), float(when)])
-    return {"ends": ends[:MOST_ENDS]}
+    return {"ends": ends[:MAX_ENDS]}
