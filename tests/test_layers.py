@@ -36,7 +36,7 @@ MAY_IMPORT = table(
         "sources": "model errors foreign",
         "matching": "model errors",
         "correlation": "model errors",
-        "scoring": "model errors redaction correlation",
+        "scoring": "model errors redaction",
         "rendering": "model errors redaction",
         "pipeline": "model errors matching correlation scoring",
         "recorder": "model errors procfs",

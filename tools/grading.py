@@ -14,9 +14,10 @@ from attrs import define, frozen
 
 from workerdiag.authoring.incidents import KnownIncident, evidence_of
 from workerdiag.correlation.clock_sync import synchronize_clocks
-from workerdiag.correlation.incident import Case, assemble
+from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import match
 from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.model.incident import Case
 from workerdiag.model.rules import GRADES, Rulebook
 from workerdiag.scoring.distribution import CauseScore
 from workerdiag.scoring.evaluate import evaluate_cases

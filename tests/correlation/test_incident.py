@@ -8,15 +8,15 @@ import pytest
 
 from workerdiag import LogText, explain
 from workerdiag.correlation.incident import assemble
-from workerdiag.correlation.process_end import ProcessEnd
-from workerdiag.correlation.stop_requests import StopRequests
 from workerdiag.matching.match import match
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk, ProcessExit
+from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook import load_rulebook
+from workerdiag.scoring.stop_requests import StopRequests
 
 BOOK = load_rulebook()
 MATCHER = Matcher(BOOK)

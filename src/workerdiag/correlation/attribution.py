@@ -9,10 +9,10 @@ from collections.abc import Container, Iterable, Sequence
 
 from workerdiag.correlation.end_index import EndsByName
 from workerdiag.correlation.log_reader import NEAR_LINES, NEAR_S
-from workerdiag.correlation.process_end import ProcessEnd
-from workerdiag.correlation.process_lifetimes import Lifetimes, addresses
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity
+from workerdiag.model.lifetimes import Lifetimes
+from workerdiag.model.process_end import ProcessEnd
 
 #: Signs count for a death from so long before it until so long after.
 BEFORE_S = 300.0
@@ -130,19 +130,6 @@ def _has_name(end: ProcessEnd) -> bool:
     return all(identity.worker is not None for identity in (end.identity, *end.aliases))
 
 
-def may_describe(sign: Match, end: ProcessEnd, lifetimes: Lifetimes) -> bool:
-    """
-    Whether a line of the kernel, which names another pid or none, may tell of this end.
-
-    It tells of no orderly one, and of none whose process spoke afterwards.
-    """
-    if sign.stream != "kernel" or end.has_pid(sign.identity.pid):
-        return True
-    if end.deregistered or (end.stop_requested and not end.crashed):
-        return False
-    return not lifetimes.outlived(addresses(end), sign, end.when)
-
-
 def _death_of(
     sign: Match,
     ends: Sequence[ProcessEnd],
@@ -167,7 +154,7 @@ def _death_of(
         if end.when is not None
         and -AFTER_S <= end.when - sign.when <= BEFORE_S
         and not end.conflicts_with(sign.identity)
-        and may_describe(sign, end, lifetimes)
+        and lifetimes.may_describe(sign, end)
     ]
     return min(timed)[3] if timed else None
 

@@ -5,10 +5,9 @@ Ends by their names and times, so that of many thousands only those are compared
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Generic, Protocol, TypeVar
 
-from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.model.evidence import Identity
+from workerdiag.model.process_end import ProcessEnd
 
 #: Ends that are told within so many seconds of each other are compared.
 _BUCKET_S = 4.0
@@ -16,37 +15,6 @@ _BUCKET_S = 4.0
 _MAX_BUCKETS = 64
 #: Of those that nothing but the time tells apart, so many are compared.
 _MAX_COMPARED = 400
-
-
-class _HasIdentity(Protocol):
-    @property
-    def identity(self) -> Identity: ...
-
-
-_P = TypeVar("_P", bound=_HasIdentity)
-
-
-class EvidenceByName(Generic[_P]):
-    """
-    Evidence by the address and pid of the worker that it is about.
-    """
-
-    def __init__(self, pieces: Iterable[_P]) -> None:
-        self._named: dict[str | int, dict[int, _P]] = {}
-        for number, piece in enumerate(pieces):
-            for name in (piece.identity.worker, piece.identity.pid):
-                if name is not None:
-                    self._named.setdefault(name, {})[number] = piece
-
-    def __call__(self, end: ProcessEnd) -> list[_P]:
-        """
-        What names the process that ended, in the order of the evidence.
-        """
-        found: dict[int, _P] = {}
-        for identity in (end.identity, *end.aliases):
-            for name in (identity.worker, identity.pid):
-                found |= self._named.get(name, {}) if name is not None else {}
-        return [found[number] for number in sorted(found)]
 
 
 class EndsByName:

@@ -5,9 +5,9 @@ What exits and caught exceptions add to the ends that logs and events tell of, o
 from __future__ import annotations
 
 from workerdiag.correlation.end_index import EndsByName
-from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity, ProcessExit
+from workerdiag.model.process_end import ProcessEnd
 
 #: Of ends whose worker nobody names, the last so many are compared.
 _MAX_NAMELESS = 400

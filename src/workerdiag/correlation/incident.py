@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from attrs import field, frozen
-
 from workerdiag.correlation.attribution import attribute_signs, is_foreign_process
-from workerdiag.correlation.end_index import EndsByName, EvidenceByName
+from workerdiag.correlation.end_index import EndsByName
 from workerdiag.correlation.end_registry import EndRegistry
 from workerdiag.correlation.merge import (
     enrich_identities,
@@ -22,9 +20,7 @@ from workerdiag.correlation.merge import (
     without_foreign_processes,
     without_idle_nannies,
 )
-from workerdiag.correlation.process_end import ProcessEnd
-from workerdiag.correlation.process_lifetimes import Lifetimes
-from workerdiag.correlation.stop_requests import REGISTRATIONS, split_orders
+from workerdiag.correlation.stop_requests import split_orders
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import (
     Evidence,
@@ -36,54 +32,14 @@ from workerdiag.model.evidence import (
     ProcessExit,
     TasksAtLoss,
 )
+from workerdiag.model.incident import Case, Incident
+from workerdiag.model.landmark_ids import REGISTRATIONS
+from workerdiag.model.lifetimes import Lifetimes
 
 #: Roles of marks that show nobody looked at the log for ends.
 _NOT_INSPECTING = ("error", "deployment", RECOGNITION_ROLE)
 #: What tells that a worker was lost.
 _LOSSES = ("death", "ended", "removal", "vanished", "restart", "blame")
-
-
-@frozen(kw_only=True)
-class Case:
-    """
-    One death with the signs that are its own, or (without a death) what is left over.
-    """
-
-    end: ProcessEnd | None
-    signs: tuple[Match, ...] = ()
-
-
-@frozen(kw_only=True)
-class Incident:
-    """
-    Everything seen, sorted by the death it belongs to.
-    """
-
-    #: In the order in which they died.
-    cases: tuple[Case, ...]
-    #: Signs that no death claims; they count for every one.
-    unassigned_signs: tuple[Match, ...]
-    #: All landmarks, of whomever.
-    marks: tuple[Match, ...]
-    exceptions: tuple[ExceptionFacts, ...] = ()
-    readings: tuple[MemoryReading, ...] = ()
-    #: What was running on workers that were lost, oldest first.
-    tasks_at_loss: tuple[TasksAtLoss, ...] = ()
-    #: Places that were looked at, so that absence counts there.
-    inspected: frozenset[str] = field(default=frozenset())
-    #: Reports of ends for which no time was left.
-    left_out: int = 0
-    #: When workers spoke.
-    lifetimes: Lifetimes = field(factory=lambda: Lifetimes(()), repr=False, eq=False)
-    #: The same by the names of the processes that they are about.
-    exceptions_of: EvidenceByName[ExceptionFacts] = field(init=False, repr=False, eq=False)
-    readings_of: EvidenceByName[MemoryReading] = field(init=False, repr=False, eq=False)
-    tasks_at_loss_of: EvidenceByName[TasksAtLoss] = field(init=False, repr=False, eq=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "exceptions_of", EvidenceByName(self.exceptions))
-        object.__setattr__(self, "readings_of", EvidenceByName(self.readings))
-        object.__setattr__(self, "tasks_at_loss_of", EvidenceByName(self.tasks_at_loss))
 
 
 def assemble(

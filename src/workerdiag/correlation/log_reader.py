@@ -9,11 +9,12 @@ from functools import partial
 from itertools import pairwise
 from math import inf
 
-from workerdiag.correlation.process_end import ProcessEnd
-from workerdiag.correlation.stop_requests import RETIREMENT, may_retire
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import NO_IDENTITY, Identity
+from workerdiag.model.landmark_ids import RETIREMENT, STILL_ALIVE
 from workerdiag.model.numerals import decimal
+from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.stop_orders import may_retire
 from workerdiag.model.stop_reasons import is_stop_request
 
 #: Messages of one process's end are at most so far apart in one log.
@@ -34,7 +35,6 @@ GOODBYE_LINES = 3
 _SIGKILL = "9"
 #: What a nanny sends to a process that does not close as asked: SIGKILL; SIGTERM in old releases.
 _KILLS_OF_A_NANNY = (_SIGKILL, "15")
-STILL_ALIVE = "nanny.still-alive"
 #: What a nanny says once of each of its processes (nanny.py, ``WorkerProcess.kill``), with no name in it.
 _ONCE_PER_PROCESS = (STILL_ALIVE, "nanny.asked-to-close", "nanny.asked-by-code", "nanny.closing-by-itself")
 #: Marks that are orders to processes named elsewhere, not the end of one.

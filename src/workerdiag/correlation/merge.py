@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from attrs import evolve
 
 from workerdiag.correlation.end_index import EndCandidates
-from workerdiag.correlation.log_reader import STILL_ALIVE, LogReader, ends_from_events
-from workerdiag.correlation.process_end import ProcessEnd
-from workerdiag.correlation.process_lifetimes import Lifetimes, addresses
+from workerdiag.correlation.log_reader import LogReader, ends_from_events
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence, Identity
+from workerdiag.model.landmark_ids import STILL_ALIVE
+from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.numerals import decimal
+from workerdiag.model.process_end import ProcessEnd
 
 #: Two observers of one death write within so many seconds of each other.
 SAME_MOMENT_S = 3.0
@@ -224,7 +225,7 @@ def _outlived(other: ProcessEnd, kernels: ProcessEnd, lifetimes: Lifetimes) -> b
     """
     if not _is_kernel_only(kernels) or _is_kernel_only(other):
         return False
-    return all(lifetimes.outlived(addresses(other), line, other.when) for line in kernels.marks)
+    return all(lifetimes.outlived(other.addresses, line, other.when) for line in kernels.marks)
 
 
 def _is_service_only(end: ProcessEnd) -> bool:

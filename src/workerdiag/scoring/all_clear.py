@@ -10,10 +10,10 @@ from math import inf
 
 from attrs import frozen
 
-from workerdiag.correlation.incident import Incident
-from workerdiag.correlation.stop_requests import REGISTRATIONS
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Gap
+from workerdiag.model.incident import Incident
+from workerdiag.model.landmark_ids import REGISTRATIONS
 from workerdiag.model.numerals import decimal
 from workerdiag.model.rules import EVERYDAY_ENDS, Rulebook
 

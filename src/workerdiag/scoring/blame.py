@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workerdiag.correlation.incident import Incident
 from workerdiag.model.diagnosis import Blame, Decision, RankedCause
 from workerdiag.model.evidence import NO_IDENTITY, ExceptionFacts
+from workerdiag.model.incident import Incident
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.scoring.findings import unfinished_tasks
 from workerdiag.scoring.limits import MemoryNumbers

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
 
-from workerdiag.correlation.incident import Incident
 from workerdiag.model.deployment import Deployment, as_deployment
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
+from workerdiag.model.incident import Incident
 from workerdiag.model.numerals import whole
 from workerdiag.redaction.secrets import redact_text
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
-from workerdiag.correlation.incident import Case, Incident
 from workerdiag.model.diagnosis import Death, Findings, Match, RankedCause
 from workerdiag.model.evidence import Gap
+from workerdiag.model.incident import Case, Incident
 from workerdiag.model.rules import Rulebook
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import mitigations

@@ -14,8 +14,8 @@ from math import exp, log
 
 from attrs import field, frozen
 
-from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.model.diagnosis import Match
+from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import (
     EVERYDAY_ENDS,
     FREQUENCIES,

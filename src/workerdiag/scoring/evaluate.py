@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import frozen
 
-from workerdiag.correlation.incident import Case, Incident
 from workerdiag.model.evidence import Identity
+from workerdiag.model.incident import Case, Incident
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.scoring.distribution import (
     CauseScore,

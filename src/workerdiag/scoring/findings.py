@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workerdiag.correlation.incident import Incident
-from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.model.diagnosis import Clue, Death, Match
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
+from workerdiag.model.incident import Incident
+from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import AbsentSign, Cause
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.crash_site import frame_texts, frames_of

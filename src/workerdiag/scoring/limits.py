@@ -12,11 +12,11 @@ from math import ceil, inf
 
 from attrs import field, frozen
 
-from workerdiag.correlation.incident import Incident
-from workerdiag.correlation.process_end import ProcessEnd
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import MemoryReading
+from workerdiag.model.incident import Incident
 from workerdiag.model.numerals import whole
+from workerdiag.model.process_end import ProcessEnd
 
 #: Head-room on top of what was used, as autoscalers recommend (krr, Dr. Elephant: peak + 25 %).
 HEADROOM = 1.25

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from attrs import evolve
 
-from workerdiag.correlation.incident import Incident
 from workerdiag.model.diagnosis import NextStep, RankedCause
+from workerdiag.model.incident import Incident
 from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.advice import applicable_advice

@@ -7,20 +7,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from workerdiag.correlation.attribution import may_describe
-from workerdiag.correlation.incident import Case, Incident
-from workerdiag.correlation.log_reader import STILL_ALIVE
-from workerdiag.correlation.process_end import ProcessEnd
-from workerdiag.correlation.process_lifetimes import addresses
-from workerdiag.correlation.stop_requests import (
-    REGISTRATIONS,
-    RETIREMENT,
-    StopRequests,
-    is_in_force,
-    restarted,
-)
 from workerdiag.model.diagnosis import Match
+from workerdiag.model.incident import Case, Incident
+from workerdiag.model.landmark_ids import REGISTRATIONS, RETIREMENT, STILL_ALIVE
+from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Cause, ExitSign, LogSign, Rulebook, Sign
+from workerdiag.model.stop_orders import restarted_workers
+from workerdiag.scoring.stop_requests import StopRequests, is_in_force
 
 #: What asks a process to stop comes before its end; between two logs, clocks allow for this much.
 ORDER_SLACK_S = 2.0
@@ -98,7 +91,7 @@ class Relevance:
         if cause.ends == "standstill" and _is_of_another_that_lives(match, end):
             return False
         if cause.ends in ("killed", "crashed"):
-            return may_describe(match, end, self._lifetimes) and not self._ended_otherwise(match, cause, end)
+            return self._lifetimes.may_describe(match, end) and not self._ended_otherwise(match, cause, end)
         return cause.ends != "stopped" or self._may_have_stopped(match, end)
 
     def _is_request_without_end(self, match: Match) -> bool:
@@ -112,8 +105,8 @@ class Relevance:
             return True  # it is what this process was told
         if self._stop_requests.is_for_other_worker(order, end) or not is_in_force(order, end):
             return False
-        if workers := restarted(order):
-            return not workers.isdisjoint(addresses(end))
+        if workers := restarted_workers(order):
+            return not workers.isdisjoint(end.addresses)
         if not end.stop_requested:
             if self._is_after_death(order, end):
                 return False

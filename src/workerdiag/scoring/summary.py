@@ -9,8 +9,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from workerdiag.correlation.incident import Incident
 from workerdiag.model.diagnosis import Blame, Death, Match, RankedCause
+from workerdiag.model.incident import Incident
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import failed_tasks

@@ -1,8 +1,5 @@
 """
 The end of one worker process, so far as known.
-
-`workerdiag.correlation.log_reader` makes ends of what logs and events tell;
-`workerdiag.correlation.incident` joins those that are one process.
 """
 
 from __future__ import annotations
@@ -54,6 +51,14 @@ class ProcessEnd:
         Whether a signal ended it that comes of a fault inside a process, and that nobody sends to stop one.
         """
         return self.signal in _FAULTS
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """
+        The addresses of the worker that ended.
+        """
+        names = (identity.worker for identity in (self.identity, *self.aliases))
+        return tuple(dict.fromkeys(each for each in names if each is not None))
 
     def same_process(self, identity: Identity) -> bool:
         """

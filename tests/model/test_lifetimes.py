@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerdiag import Diagnosis, LogText, explain
-from workerdiag.correlation.process_lifetimes import SLACK_S, Lifetimes
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity
+from workerdiag.model.lifetimes import SLACK_S, Lifetimes
 
 WORKER = "tcp://10.0.0.4:40001"
 #: When the worker joined and when it was lost.

@@ -8,12 +8,12 @@ is of another process of that machine.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import inf
 
-from workerdiag.correlation.process_end import ProcessEnd
-from workerdiag.correlation.stop_requests import REGISTRATIONS
 from workerdiag.model.diagnosis import Match
+from workerdiag.model.landmark_ids import REGISTRATIONS
+from workerdiag.model.process_end import ProcessEnd
 
 #: The kernel's clock and those of Dask's processes differ by no more than this, where nothing tells.
 SLACK_S = 2.0
@@ -68,6 +68,18 @@ class Lifetimes:
             return False
         return any(self._spoke_after(worker, when + SLACK_S, until) for worker in workers)
 
+    def may_describe(self, sign: Match, end: ProcessEnd) -> bool:
+        """
+        Whether *sign* may tell of *end*; False only for a kernel's line, which names another pid or none.
+
+        The kernel tells of no orderly end, and of none whose process spoke afterwards.
+        """
+        if sign.stream != "kernel" or end.has_pid(sign.identity.pid):
+            return True
+        if end.deregistered or (end.stop_requested and not end.crashed):
+            return False
+        return not self.outlived(end.addresses, sign, end.when)
+
     def _spoke_after(self, worker: str, since: float, until: float | None) -> bool:
         """
         Whether the process that had the address then, or the first one to have it, spoke later.
@@ -78,14 +90,6 @@ class Lifetimes:
         last = min(following, inf if until is None else until + SLACK_S)
         place = bisect_right(spoke, since)
         return place < len(spoke) and spoke[place] < last
-
-
-def addresses(end: ProcessEnd) -> Sequence[str]:
-    """
-    The addresses of the worker that ended.
-    """
-    names = (identity.worker for identity in (end.identity, *end.aliases))
-    return tuple(dict.fromkeys(each for each in names if each is not None))
 
 
 def _may_be_in_zone(apart_s: float) -> bool:

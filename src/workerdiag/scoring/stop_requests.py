@@ -1,0 +1,111 @@
+"""
+Whom an order to stop is for: the workers that it lists, of those that were there when it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.landmark_ids import REGISTRATIONS, RETIREMENT
+from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.stop_orders import may_retire
+
+#: A worker says that it begins a little before the scheduler says that it has it.
+_JOIN_SLACK_S = 5.0
+
+#: An order works for so long, in seconds; a worker that retires hands over its data first.
+ORDER_S = 300.0
+#: The same in lines of one log, where nothing has a time.
+ORDER_LINES = 400
+
+
+class StopRequests:
+    """
+    What the landmarks of an incident tell of retirements, and of when workers joined.
+
+    Args:
+        marks: The landmarks by their id.
+    """
+
+    def __init__(self, marks: Mapping[str, Sequence[Match]]) -> None:
+        self._joined: dict[str, list[Match]] = {}
+        for each in (mark for owner in REGISTRATIONS for mark in marks.get(owner, ())):
+            self._joined.setdefault(each.identity.worker or "", []).append(each)
+        self._retirements: dict[tuple[str, int], list[Match]] = {}
+        for each in marks.get(RETIREMENT, ()):
+            self._retirements.setdefault((each.origin, each.line), []).append(each)
+        self._kept: dict[str, list[Match]] = {}
+        for each in marks.get("scheduler.could-not-retire", ()):
+            self._kept.setdefault(each.identity.worker or "", []).append(each)
+
+    def had_joined(self, match: Match) -> bool:
+        """
+        Whether the worker that *match* names had registered before, in the same log.
+        """
+        joined = self._joined.get(match.identity.worker or "", ())
+        return any(each.origin == match.origin and each.line < match.line for each in joined)
+
+    def has_joined_between(self, worker: str, end: ProcessEnd, match: Match) -> bool:
+        """
+        Whether a worker of the same address joined after *end* and before *match*.
+        """
+        joined = self._joined.get(worker, ())
+        return any(_is_after(each, end) and not _is_older(match, each) for each in joined)
+
+    def is_for_other_worker(self, sign: Match, end: ProcessEnd) -> bool:
+        """
+        Whether a sign of a stop was not meant for the worker that ended.
+
+        It names another one, stands in an order to others, or was there before this one joined.
+        """
+        worker = end.identity.worker
+        if sign.identity.worker and worker and sign.identity.worker != worker:
+            return True
+        joined = self._joined.get(worker, ()) if worker else ()
+        if any(_is_older(sign, each) for each in joined if not _is_after(each, end)):
+            return True
+        there = self._retirements.get((sign.origin, sign.line), ())
+        if there and self._stayed(worker, sign, end):
+            return True
+        return any(not may_retire(each, end.identity) for each in there)
+
+    def _stayed(self, worker: str | None, order: Match, end: ProcessEnd) -> bool:
+        """
+        Whether the scheduler said between the order and the end that it could not retire the worker.
+        """
+        last = end.last_line(order.origin) or inf
+        return any(
+            each.origin == order.origin and order.line <= each.line < last
+            for each in self._kept.get(worker or "", ())
+        )
+
+
+def is_in_force(order: Match, end: ProcessEnd) -> bool:
+    """
+    Whether *order* was given so shortly before *end* that it can have brought it about.
+    """
+    times = [mark.when for mark in end.marks if mark.when is not None]
+    if order.when is not None and times:
+        return min(times) - order.when <= ORDER_S
+    lines = [mark.line for mark in end.marks if mark.line and mark.origin == order.origin]
+    return not lines or not order.line or min(lines) - order.line <= ORDER_LINES
+
+
+def _is_older(sign: Match, joined: Match) -> bool:
+    """
+    Whether *sign* was there before a worker had joined: lines of one log are in order, clocks are not exact.
+    """
+    if sign.line and sign.origin == joined.origin:
+        return sign.line < joined.line
+    return sign.when is not None and joined.when is not None and sign.when < joined.when - _JOIN_SLACK_S
+
+
+def _is_after(joined: Match, end: ProcessEnd) -> bool:
+    """
+    Whether a worker joined after *end*: one of the same address, which fixed ports give again.
+    """
+    if last := end.last_line(joined.origin):
+        return joined.line > last
+    return joined.when is not None and end.when is not None and joined.when > end.when
