@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from workerdiag.wire.same_death import DeathIdentity, is_better_report, is_known_death
+
 MAX_DEATHS = 1000
 MAX_BYTES = 16 * 2**20
 #: What nannies tell is at most 64 KiB; of what is longer the box is let go.
 _MAX_MESSAGE_BYTES = 128 * 1024
-#: Scheduler and nanny notice one death within so many seconds of each other, whatever their clocks.
-_SAME_DEATH_S = 60.0
 
 
 class DeathEntry:
@@ -27,15 +27,17 @@ class DeathEntry:
         number: Counted from 1 by this scheduler.
         record: What the scheduler noted (`recorder.scheduler.removal_record`); None: it never knew that
             worker.
-        told: What the nanny told, or who found the box; None: nobody did.
+        report: What the nanny told, or who found the box; None: nobody did.
+        identities: Those in record and report.
     """
 
-    __slots__ = ("number", "record", "report", "size_bytes")
+    __slots__ = ("identities", "number", "record", "report", "size_bytes")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.record: Mapping[str, Any] | None = None
         self.report: Mapping[str, Any] | None = None
+        self.identities: tuple[DeathIdentity, ...] = ()
         self.size_bytes = 0
 
     def __getitem__(self, name: str) -> Any:
@@ -68,29 +70,15 @@ class DeathEntry:
             report = {name: value for name, value in report.items() if name != "box"}
         return {"number": self.number, "record": self.record, "report": report}
 
-    def update_size(self) -> int:
+    def refresh(self) -> int:
         """
-        Measure it again; how many bytes it has more than before.
+        Update identities and size; returns the growth in bytes.
         """
+        parts = [each for each in (self.record, self.report) if each is not None]
+        self.identities = tuple(map(DeathIdentity.from_message, parts))
         before = self.size_bytes
         self.size_bytes = json_size(self.to_dict())
         return self.size_bytes - before
-
-    def is_same_death(self, message: Mapping[str, Any], *, at_any_time: bool) -> bool:
-        """
-        Whether a message tells of this very process.
-
-        A nanny may not yet have learned the address of a worker that dies right after its start; it then
-        gives the one before. Its own address and the process id are one process's all the same.
-        """
-        pid = message.get("pid")
-        same_pid = pid is not None and pid == self["pid"]
-        if not _equal_and_known(message.get("worker"), self["worker"]):
-            is_same = same_pid and _equal_and_known(message.get("nanny"), self["nanny"])
-        else:
-            is_same = same_pid or pid is None or self["pid"] is None
-        is_near = abs(_float_or_zero(message.get("when")) - _float_or_zero(self["when"])) <= _SAME_DEATH_S
-        return is_same and (is_near or (at_any_time and same_pid))
 
 
 class DeathRing:
@@ -135,8 +123,13 @@ class DeathRing:
         """
         Keep what the scheduler noted of a death, with what was told of it before, if that came first.
         """
+        new = DeathIdentity.from_message(record)
         entry = next(
-            (each for each in self._newest_first() if each.record is None and _is_message_for(each, record)),
+            (
+                each
+                for each in self._newest_first()
+                if each.record is None and is_known_death(each.identities, new)
+            ),
             None,
         )
         entry = entry or self._new()
@@ -153,8 +146,9 @@ class DeathRing:
             message = {name: value for name, value in message.items() if name != "box"}
             if json_size(message) > _MAX_MESSAGE_BYTES:
                 return None
-        found = next((each for each in self._newest_first() if _is_message_for(each, message)), None)
-        if found is not None and found.report is not None and not _is_better_report(message, found.report):
+        new = DeathIdentity.from_message(message)
+        found = next((each for each in self._newest_first() if is_known_death(each.identities, new)), None)
+        if found is not None and found.report is not None and not is_better_report(message, found.report):
             return None
         entry = found or self._new()
         entry.report = message
@@ -170,7 +164,7 @@ class DeathRing:
         return entry
 
     def _enforce_limits(self, entry: DeathEntry) -> None:
-        self._bytes += entry.update_size()
+        self._bytes += entry.refresh()
         while len(self._entries) > self._most:
             self._drop_oldest()
         while self._bytes > self._most_bytes and self._first_with_box <= self._count:
@@ -183,7 +177,7 @@ class DeathRing:
         entry = self._entries.get(number)
         if entry is not None and entry.report is not None:
             entry.report = entry.to_dict(box=False)["report"]
-            self._bytes += entry.update_size()
+            self._bytes += entry.refresh()
 
     def _drop_oldest(self) -> None:
         oldest = self._entries.pop(next(iter(self._entries)))
@@ -203,28 +197,8 @@ def _with_valid_tasks(message: Mapping[str, Any]) -> dict[str, Any]:
     return valid
 
 
-def _is_message_for(entry: DeathEntry, message: Mapping[str, Any]) -> bool:
-    found_later = message.get("source") == "orphan" or bool(message.get("late"))
-    return entry.is_same_death(message, at_any_time=found_later)
-
-
-def _is_better_report(message: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """
-    A nanny knows the exit status; whoever finds a box later does not.
-    """
-    return message.get("source") == "nanny" and other.get("source") != "nanny"
-
-
 def json_size(value: Any) -> int:
     """
     Bytes as JSON; characters that are not ASCII count six.
     """
     return len(json.dumps(value, default=str))
-
-
-def _equal_and_known(one: object, other: object) -> bool:
-    return bool(one) and one == other
-
-
-def _float_or_zero(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from workerdiag.model.evidence import Evidence, ExceptionFacts, Identity
 from workerdiag.model.stop_reasons import is_stop_request
+from workerdiag.wire.same_death import DeathIdentity, is_better_report, is_known_death
 
 #: Deaths so long before the one in question belong to it.
 RECENT_S = 900.0
@@ -18,8 +19,6 @@ RECENT_S = 900.0
 _SAME_CLUSTER_S, _AFTER_S = 24 * 3600.0, 60.0
 #: Workers of one host that go within so many seconds go together.
 TOGETHER_S = 5.0
-#: A nanny's event and the scheduler's are of one death if they are no further apart.
-_SAME_DEATH_S = 60.0
 
 #: The scheduler has the nanny stop a worker that it removes for want of heartbeats (scheduler.py).
 _UNRESPONSIVE = "check-worker-ttl"
@@ -135,7 +134,7 @@ def deaths_from_messages(entries: Sequence[tuple[float, Any]]) -> RecordedDeaths
         if same is None:
             same = {"record": None, "report": None}
             deaths.append(same)
-        if same[part] is None or message.get("source") == "nanny":  # who knows the exit status
+        if same[part] is None or is_better_report(message, same[part]):
             same[part] = {"when": when, **message}
     return RecordedDeaths(deaths=tuple(deaths), now=max((when for when, _ in entries), default=None))
 
@@ -147,18 +146,7 @@ def _is_known_death(death: Mapping[str, Any], part: str, message: Mapping[str, A
     if part == "record" and death["record"] is not None:
         return False
     parts = [each for each in (death["record"], death["report"]) if each is not None]
-    return any(_is_same_death(each, message) for each in parts)
-
-
-def _is_same_death(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """
-    Whether two of the worker, its nanny and its pid are the same, at about the same time.
-    """
-    pids = {each["pid"] for each in (one, other) if isinstance(each.get("pid"), int)}
-    names = [name for name in ("worker", "nanny", "pid") if one.get(name) and one[name] == other.get(name)]
-    apart_s = abs(_float_or_zero(one.get("when")) - _float_or_zero(other.get("when")))
-    # The nanny may have another worker's address yet.
-    return len(pids) < 2 and len(names) > 1 and apart_s <= _SAME_DEATH_S
+    return is_known_death([*map(DeathIdentity.from_message, parts)], DeathIdentity.from_message(message))
 
 
 def select_recent(
@@ -233,10 +221,6 @@ def _sorted_deaths(deaths: RecordedDeaths) -> list[RecordedDeath]:
         if isinstance(each, Mapping)
     ]
     return sorted(all_, key=lambda each: each.when)
-
-
-def _float_or_zero(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _mapping_or_empty(value: object) -> Mapping[str, Any]:

@@ -1,0 +1,3 @@
+"""
+What the recorder and the readers of its messages agree on.
+"""

@@ -1,0 +1,121 @@
+"""
+The one rule for whether two of the recorder's messages describe the same death.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from attrs import frozen
+
+#: Largest distance of messages about the same pid: clocks differ, and a death may be noticed late.
+_SAME_PID_S = 600.0
+#: The same without a pid: another process may soon have the address.
+_SAME_ADDRESS_S = 60.0
+#: What is more is no time.
+_MAX_TIME_S = 1e15
+
+
+@frozen(kw_only=True)
+class DeathIdentity:
+    """
+    The parts of a message that identify a death. None: unknown.
+    """
+
+    #: Address; a nanny may still have that of the worker before.
+    worker: str | None = None
+    pid: int | None = None
+    #: Address.
+    nanny: str | None = None
+    boot_id: str | None = None
+    #: Name of the machine by its own account.
+    host: str | None = None
+    #: Seconds since the epoch, by the clock of whoever noticed it.
+    noticed_at: float | None = None
+    #: The message is of a box found later, or was delivered late: its time says little.
+    found_later: bool = False
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> DeathIdentity:
+        """
+        The identity in a record or report, whatever its values are.
+        """
+        source = message.get("source")
+        return cls(
+            worker=_text_or_none(message.get("worker")),
+            pid=_pid_or_none(message.get("pid")),
+            nanny=_text_or_none(message.get("nanny")),
+            boot_id=_text_or_none(message.get("boot_id")),
+            # The scheduler knows the host by the worker's address, not by its name.
+            host=None if source == "scheduler" else _text_or_none(message.get("host")),
+            noticed_at=_time_or_none(message.get("when")),
+            found_later=source == "orphan" or bool(message.get("late")),
+        )
+
+    def conflicts_with(self, other: DeathIdentity) -> bool:
+        """
+        Whether the two are certainly different processes.
+        """
+        return (
+            _differ(self.pid, other.pid)
+            or _differ(self.boot_id, other.boot_id)
+            or _differ(self.host, other.host)
+        )
+
+
+def same_death(one: DeathIdentity, other: DeathIdentity) -> bool:
+    """
+    Whether both describe the end of one process.
+
+    Either the worker's address is equal, or pid and nanny are: a nanny may not yet have the address of a
+    worker that dies right after its start. A pid alone is not enough, since each container has a pid 7.
+    """
+    if one.conflicts_with(other):
+        return False
+    same_pid = _are_equal(one.pid, other.pid)
+    if not _are_equal(one.worker, other.worker) and not (same_pid and _are_equal(one.nanny, other.nanny)):
+        return False
+    if one.noticed_at is None or other.noticed_at is None:
+        return True
+    if same_pid and (one.found_later or other.found_later):
+        return True
+    return abs(one.noticed_at - other.noticed_at) <= (_SAME_PID_S if same_pid else _SAME_ADDRESS_S)
+
+
+def is_known_death(known: Collection[DeathIdentity], new: DeathIdentity) -> bool:
+    """
+    Whether *new* is the death that all of *known* describe, of which each may know another part.
+    """
+    return any(same_death(each, new) for each in known) and not any(
+        each.conflicts_with(new) for each in known
+    )
+
+
+def is_better_report(report: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """
+    Whether *report* replaces *other*: a nanny knows the exit status, whoever finds a box later does not.
+    """
+    return report.get("source") == "nanny" and other.get("source") != "nanny"
+
+
+def _are_equal(one: object, other: object) -> bool:
+    return one is not None and one == other
+
+
+def _differ(one: object, other: object) -> bool:
+    return one is not None and other is not None and one != other
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _pid_or_none(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _time_or_none(value: object) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < _MAX_TIME_S:
+        return None  # not a number either
+    return float(value)
