@@ -29,8 +29,9 @@ from calibration_page import (
 from grading import graded, supporting, tellable
 
 import workerdiag
-from workerdiag.authoring.incidents import KnownIncident, explain_logs, findings_answer, read_incidents
+from workerdiag.authoring.incidents import KnownIncident, explain_logs, read_incidents
 from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.model.diagnosis import findings_answer
 from workerdiag.model.rules import Rulebook
 
 ROOT = Path(__file__).parents[1]

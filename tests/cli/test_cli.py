@@ -152,7 +152,7 @@ def test_a_death_nobody_can_explain_is_status_1():
         (["worker.log", "--timeout", "soon"], "'soon' is not a duration"),
         (["worker.log", "--timeout", "0"], "not more than zero"),
         (["worker.log", "--timeout", "-3s"], "not more than zero"),
-        (["worker.log", "--timeout", "nan"], "not more than zero"),
+        (["worker.log", "--timeout", "nan"], "'nan' is not a duration"),
         (["worker.log", "--knowledge", "nowhere"], "nowhere"),
         (["worker.log", "--wrong"], "--wrong"),
         (["--scheduler", "nonsense"], "nonsense"),

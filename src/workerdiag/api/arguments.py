@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +20,7 @@ from workerdiag import foreign
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import Gap, LogText
 from workerdiag.model.rules import Rulebook
+from workerdiag.units import parse_duration
 
 #: Seconds without a number: what `explain` takes by itself.
 _DEFAULT_S = 10.0
@@ -75,20 +75,12 @@ def parse_timeout(timeout: str | float) -> float:
         TypeError: It is text and no duration.
     """
     if isinstance(timeout, str):
-        timeout = _parse_duration(timeout)
+        try:
+            timeout = parse_duration(timeout)
+        except ValueError as problem:
+            raise TypeError(f'timeout must be seconds or text like "10s": {problem}') from None
     limited = float(min(max(timeout, 0.0), _MAX_S))
     return _DEFAULT_S if isnan(limited) else limited
-
-
-def _parse_duration(timeout: str) -> float:
-    if plain := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*s?\s*", timeout):  # spares importing dask
-        return float(plain[1])
-    from dask.utils import parse_timedelta
-
-    try:
-        return float(parse_timedelta(timeout))
-    except Exception:  # noqa: BLE001  it raises what its arithmetic does
-        raise TypeError(f'timeout must be seconds or text like "10s", got {timeout[:100]!r}') from None
 
 
 def read_arguments(client: Any, logs: Any, sources: Any, *, within_s: float) -> ExplainArguments:

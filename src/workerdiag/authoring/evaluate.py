@@ -15,7 +15,6 @@ from attrs import frozen
 from workerdiag.authoring.incidents import (
     KnownIncident,
     explain_logs,
-    findings_answer,
     read_incidents,
     text_files,
     unknown_expectations,
@@ -23,7 +22,7 @@ from workerdiag.authoring.incidents import (
 from workerdiag.authoring.lint import check_examples, signs_without_lookalikes
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.model.diagnosis import Findings, RankedCause
+from workerdiag.model.diagnosis import Findings, RankedCause, findings_answer
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import EventSign, Rulebook
 from workerdiag.pipeline import diagnose

@@ -106,13 +106,6 @@ def explain_logs(logs: Sequence[Path], book: Rulebook, matcher: Matcher) -> Find
     return diagnose(evidence_of(logs), book, matcher=matcher)
 
 
-def findings_answer(findings: Findings) -> str:
-    """
-    What *findings* name: the id of the likeliest cause, else the outcome.
-    """
-    return findings.top.id if findings.outcome == "explained" and findings.top else findings.outcome
-
-
 def unknown_expectations(incidents: Iterable[KnownIncident], book: Rulebook) -> Iterator[str]:
     """
     What incidents expect and nobody can answer, each with the incident's name.

@@ -11,7 +11,8 @@ from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, MemoryReading, ProcessExit
 from workerdiag.redaction.objects import redact_object
 from workerdiag.rendering.report import TimelineMoment
-from workerdiag.rendering.wording import clip, exit_text, format_size, identity_text, one_line
+from workerdiag.rendering.wording import clip, exit_text, identity_text, one_line
+from workerdiag.units import format_bytes
 
 #: Moments that a report has room for.
 MAX_MOMENTS = 40
@@ -54,9 +55,9 @@ def _moments_of_evidence(items: Iterable[Evidence | KeptLog]) -> Iterator[Timeli
                 when, piece.reporter or "exit", f"{identity_text(piece.identity)}: ended{_exit_suffix(piece)}"
             )
         elif isinstance(piece, MemoryReading) and piece.rss_bytes is not None:
-            limit = f" of {format_size(piece.limit_bytes)}" if piece.limit_bytes else ""
+            limit = f" of {format_bytes(piece.limit_bytes)}" if piece.limit_bytes else ""
             yield _clipped_moment(
-                when, "memory", f"{identity_text(piece.identity)}: {format_size(piece.rss_bytes)}{limit}"
+                when, "memory", f"{identity_text(piece.identity)}: {format_bytes(piece.rss_bytes)}{limit}"
             )
         elif isinstance(piece, ExceptionFacts):
             yield _clipped_moment(when, "exception", f"{piece.type}: {piece.text}")

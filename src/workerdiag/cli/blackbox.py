@@ -93,7 +93,8 @@ def _list_lines(read: list[tuple[Path, BlackBox]]) -> Iterator[str]:
     Each box in two lines, or where there would be boxes.
     """
     from workerdiag.recorder.box.directories import box_directories, is_orphan
-    from workerdiag.rendering.wording import format_time, one_line, printable
+    from workerdiag.rendering.wording import one_line, printable
+    from workerdiag.units import format_time
 
     if not read:
         yield f"No black boxes in {' or '.join(printable(str(each)) for each in box_directories())}."
@@ -109,7 +110,8 @@ def _box_lines(path: Path, box: BlackBox) -> Iterator[str]:
     """
     One box, for a terminal.
     """
-    from workerdiag.rendering.wording import format_time, printable
+    from workerdiag.rendering.wording import printable
+    from workerdiag.units import format_time
 
     yield printable(f"Black box {path}")
     yield from _field_lines("Worker", _worker_text(box))
@@ -144,7 +146,7 @@ def _worker_text(box: BlackBox) -> str:
 
 
 def _executing_text(task: RunningTask, until: float) -> str:
-    from workerdiag.rendering.wording import format_time
+    from workerdiag.units import format_time
 
     for_s = max(until - task.since, 0)
     thread = task.thread_name or task.thread_id
@@ -152,7 +154,7 @@ def _executing_text(task: RunningTask, until: float) -> str:
 
 
 def _finished_text(task: FinishedTask) -> str:
-    from workerdiag.rendering.wording import format_time
+    from workerdiag.units import format_time
 
     return f"{format_time(task.ended)[11:]} {task.outcome} after {task.duration_s:.3f} s: {_key_text(task)}"
 
@@ -162,7 +164,7 @@ def _key_text(task: RunningTask | FinishedTask) -> str:
 
 
 def _sample_text(sample: Sample) -> str:
-    from workerdiag.rendering.wording import format_size, format_time
+    from workerdiag.units import format_bytes, format_time
 
     sizes = {
         "process": sample.process_rss_bytes,
@@ -174,7 +176,7 @@ def _sample_text(sample: Sample) -> str:
         "host free": sample.host_available_bytes,
     }
     known = " ".join(
-        f"{name.strip()} {format_size(value)}" for name, value in sizes.items() if value is not None
+        f"{name.strip()} {format_bytes(value)}" for name, value in sizes.items() if value is not None
     )
     kills = f" OOM kills {sample.cgroup_oom_kills}" if sample.cgroup_oom_kills is not None else ""
     files = f" files {sample.open_files}" if sample.open_files is not None else ""

@@ -15,6 +15,7 @@ from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableErr
 from workerdiag.cli.terminal import is_colored, text_width, warn
 from workerdiag.model.evidence import STREAMS, Evidence, Gap
 from workerdiag.sources.budget import Budget
+from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
     from workerdiag.model.diagnosis import Findings
@@ -27,14 +28,9 @@ def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str) -> 
     A duration in seconds, more than zero, written as Dask writes durations.
     """
     try:
-        seconds = float(value.removesuffix("s"))
+        seconds = parse_duration(value)
     except ValueError:
-        from dask.utils import parse_timedelta
-
-        try:
-            seconds = float(parse_timedelta(value))
-        except (ValueError, KeyError):
-            raise click.BadParameter(f'{value!r} is not a duration like "10s"', ctx, param) from None
+        raise click.BadParameter(f'{value!r} is not a duration like "10s"', ctx, param) from None
     if not 0 < seconds < float("inf"):
         raise click.BadParameter(f"{value!r} is not more than zero seconds", ctx, param)
     return seconds

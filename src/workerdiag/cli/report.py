@@ -40,12 +40,13 @@ def report(bundle: str) -> int:
 
     Exit status: 0 a report; 2 bad usage, or no bundle.
     """
+    from workerdiag.model.diagnosis import findings_answer
     from workerdiag.rendering.report import render_report
 
     found = _open_bundle(bundle)
     again = _diagnose_again(found)
     findings = found.findings or again
-    changed = again if _findings_answer(again) != _findings_answer(findings) else None
+    changed = again if findings_answer(again) != findings_answer(findings) else None
     click.echo(render_report(findings, _report_extras(found, findings, changed)).rstrip("\n"))
     return EXIT_OK
 
@@ -77,10 +78,6 @@ def _diagnose_again(bundle: Bundle) -> Findings:
     from workerdiag.rulebook import load_rulebook
 
     return diagnose(bundle.evidence(), load_rulebook(), version=__version__)
-
-
-def _findings_answer(findings: Findings) -> str:
-    return findings.top.id if findings.outcome == "explained" and findings.top else findings.outcome
 
 
 def _report_extras(bundle: Bundle, findings: Findings, again: Findings | None) -> ReportExtras:

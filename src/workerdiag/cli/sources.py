@@ -13,6 +13,7 @@ from workerdiag.cli.errors import SafeCommand
 from workerdiag.cli.terminal import text_width
 from workerdiag.model.evidence import Gap
 from workerdiag.model.scene import Terms
+from workerdiag.units import format_duration
 
 
 @click.command(cls=SafeCommand, examples=("workerdiag sources",))
@@ -36,7 +37,9 @@ def _source_lines(terms: Terms | Gap) -> list[str]:
         properties = {"cannot be asked": f"{terms.detail}; {terms.remedy}"}
     else:
         properties = {
-            "lasts": _duration_text(terms.lasts_s),
+            "lasts": "as long as the place keeps it"
+            if isinf(terms.lasts_s)
+            else f"about {format_duration(terms.lasts_s)}",
             "permission": terms.permission or "none",
             "extra": f"pip install 'workerdiag[{terms.extra}]'" if terms.extra else "none",
             "cost": terms.cost,
@@ -49,16 +52,3 @@ def _source_lines(terms: Terms | Gap) -> list[str]:
             width=text_width(), initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
         ).wrap(text)
     ]
-
-
-def _duration_text(seconds: float) -> str:
-    """
-    As a person would say it, of the largest unit that fits at least once.
-    """
-    if isinf(seconds):
-        return "as long as the place keeps it"
-    for unit, size_s in (("day", 86_400), ("hour", 3600), ("minute", 60)):
-        if seconds >= size_s:
-            count = round(seconds / size_s)
-            return f"about {count} {unit}{'' if count == 1 else 's'}"
-    return f"about {seconds:.0f} seconds"

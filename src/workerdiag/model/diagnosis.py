@@ -26,6 +26,9 @@ OUTCOMES = ("explained", "no-death", "unknown", "no-evidence")
 #: Role of a match that only says whose log it is.
 RECOGNITION_ROLE = "recognised"
 
+#: Below this probability a cause is no ground for a verdict or a decision.
+SURE_ENOUGH = 0.5
+
 _probability = and_(ge(0.0), le(1.0))
 
 
@@ -211,3 +214,10 @@ class Findings:
         The likeliest cause, or None.
         """
         return self.causes[0] if self.causes else None
+
+
+def findings_answer(findings: Findings) -> str:
+    """
+    The id of the likeliest cause if there is one, else the outcome.
+    """
+    return findings.top.id if findings.outcome == "explained" and findings.top else findings.outcome

@@ -66,7 +66,7 @@ class Identity:
         """
         Whether the hosts differ; a name (syslog has one) and an IP (addresses do) may be one host.
         """
-        if self.host is None or other.host is None or _is_ip(self.host) != _is_ip(other.host):
+        if self.host is None or other.host is None or is_ip_address(self.host) != is_ip_address(other.host):
             return False
         return self.host != other.host
 
@@ -93,7 +93,10 @@ class Identity:
         )
 
 
-def _is_ip(host: str) -> bool:
+def is_ip_address(host: str) -> bool:
+    """
+    Whether *host* is an IP address and not a name.
+    """
     return ":" in host or host.replace(".", "").isdigit()
 
 

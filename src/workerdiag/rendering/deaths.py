@@ -9,16 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from workerdiag.model.diagnosis import Death, Findings
-from workerdiag.rendering.wording import (
-    clip,
-    exit_text,
-    format_percent,
-    format_size,
-    format_time,
-    identity_text,
-    one_line,
-    pluralize,
-)
+from workerdiag.rendering.wording import clip, exit_text, format_percent, identity_text, one_line, pluralize
+from workerdiag.units import format_bytes, format_time
 
 #: Lines of deaths that one report shows.
 MAX_DEATHS = 10
@@ -58,13 +50,13 @@ def memory_line(deaths: Sequence[Death]) -> str:
     seen = [each for each in deaths if each.rss_bytes is not None]
     if not seen:
         limits = sorted({each.limit_bytes for each in deaths if each.limit_bytes is not None})
-        return f"Memory limit of a worker: {format_size(limits[-1])}" if limits else ""
+        return f"Memory limit of a worker: {format_bytes(limits[-1])}" if limits else ""
     most = max(seen, key=lambda death: death.rss_bytes or 0)
-    text = f"Memory at death: {format_size(most.rss_bytes or 0)}"
+    text = f"Memory at death: {format_bytes(most.rss_bytes or 0)}"
     if not most.limit_bytes:
         return text
     return (
-        f"{text} of {format_size(most.limit_bytes)} allowed ({(most.rss_bytes or 0) / most.limit_bytes:.0%})"
+        f"{text} of {format_bytes(most.limit_bytes)} allowed ({(most.rss_bytes or 0) / most.limit_bytes:.0%})"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from workerdiag.model.diagnosis import Advice, Blame, Clue, Findings, NextStep, RankedCause
+from workerdiag.model.diagnosis import SURE_ENOUGH, Advice, Blame, Clue, Findings, NextStep, RankedCause
 from workerdiag.model.evidence import Gap
 from workerdiag.model.rules import GRADES
 from workerdiag.rendering.deaths import crash_line, death_lines, memory_line
@@ -20,15 +20,12 @@ from workerdiag.rendering.wording import (
     certainty_text,
     clip,
     format_percent,
-    format_size,
-    format_time,
     one_line,
     pluralize,
     printable_object,
 )
+from workerdiag.units import format_bytes, format_time
 
-#: Below this chance of a cause nobody is blamed for it, whoever the rule says (`scoring.blame`).
-SURE_ENOUGH = 0.5
 #: Candidates less likely than this are not worth a line.
 MIN_CHANCE = 0.01
 #: What one report shows of each kind; the JSON form has everything.
@@ -274,9 +271,9 @@ def _decision_items(findings: Findings) -> list[Item]:
     )
     lines = [memory_line(findings.deaths)]
     if decision.needs_memory_bytes is not None:
-        lines.append(f"Memory a worker needs: {format_size(decision.needs_memory_bytes)}")
+        lines.append(f"Memory a worker needs: {format_bytes(decision.needs_memory_bytes)}")
     if decision.needs_memory_lower_bound_bytes is not None:
-        wanted = format_size(decision.needs_memory_lower_bound_bytes)
+        wanted = format_bytes(decision.needs_memory_lower_bound_bytes)
         lines.append(f"Memory a worker needs: more than {wanted}, how much more is not known")
     lines += [f"{label}: {words[not answer]}" for label, answer, words in answers if answer is not None]
     return [Item(text=line) for line in lines if line]

@@ -13,7 +13,8 @@ from workerdiag.model.diagnosis import Findings
 from workerdiag.redaction.objects import redact_object
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.markdown import escape, render_markdown
-from workerdiag.rendering.wording import clip, format_percent, format_size, format_time, one_line, printable
+from workerdiag.rendering.wording import clip, format_percent, one_line, printable
+from workerdiag.units import format_bytes, format_time
 
 T = TypeVar("T")
 
@@ -128,7 +129,7 @@ def _extra_sections(extras: ReportExtras) -> Iterator[tuple[str, list[str]]]:
     yield "Timeline", [_moment_row(each) for each in extras.moments]
     yield "Configuration", list(_name_value_rows(redact_object(extras.configuration).items()))
     log_sizes = (
-        (name, f"{format_size(read)}, {format_size(part)} of it kept") for name, read, part in extras.logs
+        (name, f"{format_bytes(read)}, {format_bytes(part)} of it kept") for name, read, part in extras.logs
     )
     yield "Logs that were read", list(_name_value_rows(log_sizes))
     yield "Not in this report", [f"- {escape(_safe_text(each))}" for each in extras.missing[:_MAX_ROWS]]

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from operator import is_
 from typing import Any, TypeVar, cast
 
@@ -150,26 +149,6 @@ def certainty_text(chance: float) -> str:
     A chance from 0 to 1 in words.
     """
     return next(words for least, words in _CERTAINTIES if chance >= least)
-
-
-def format_size(count_bytes: int) -> str:
-    """
-    Bytes in the unit Dask writes memory in: ``3.82 GiB``.
-    """
-    for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(count_bytes) >= factor:
-            return f"{count_bytes / factor:.2f} {unit}"
-    return f"{count_bytes} B"
-
-
-def format_time(when: float | None) -> str:
-    """
-    Seconds since the epoch as ``2026-11-21 10:02:03``, without a zone (none is known); empty if not known.
-    """
-    try:
-        return "" if when is None else datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return ""
 
 
 def identity_text(identity: Identity) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workerdiag.model.diagnosis import Blame, Decision, RankedCause
+from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Decision, RankedCause
 from workerdiag.model.evidence import NO_IDENTITY, ExceptionFacts
 from workerdiag.model.incident import Incident
 from workerdiag.model.rules import Cause, Rulebook
@@ -20,9 +20,7 @@ from workerdiag.scoring.loss_history import (
     thread_sentences,
 )
 
-#: Below this chance a cause is no ground for a verdict or a decision.
-SURE_ENOUGH = 0.5
-#: Below this one it does not clear a task.
+#: Below this probability a cause does not clear a task.
 CERTAIN = 0.9
 _MAX_THREADS = 4
 

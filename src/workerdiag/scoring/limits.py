@@ -6,7 +6,6 @@ How much would have been enough is not among them: who was stopped at a limit wa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from math import ceil, inf
 
@@ -17,6 +16,7 @@ from workerdiag.model.evidence import MemoryReading
 from workerdiag.model.incident import Incident
 from workerdiag.model.numerals import whole
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.units import format_bytes, format_limit, parse_bytes
 
 #: Head-room on top of what was used, as autoscalers recommend (krr, Dr. Elephant: peak + 25 %).
 HEADROOM = 1.25
@@ -28,18 +28,6 @@ _STEPS = ((2**30, 2**26), (2**32, 2**29), (2**34, 2**30), (2**36, 2**31), (inf, 
 _GROWTH_S = 60.0
 _MIN_GROWTH_S = 0.5
 _MIN_GROWTH_BYTES = 2**24
-
-_UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
-_UNITS |= {
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-    "k": 2**10,
-    "m": 2**20,
-    "g": 2**30,
-    "t": 2**40,
-}
 
 
 @frozen(kw_only=True)
@@ -139,34 +127,3 @@ def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:
         if end - begin >= _MIN_GROWTH_S and most - least >= _MIN_GROWTH_BYTES:
             found.append(int((most - least) / (end - begin)))
     return max(found, default=None)
-
-
-def parse_bytes(text: str) -> int | None:
-    """
-    ``416.95 MiB``, ``8G`` or ``123`` in bytes; None if it is not a size.
-    """
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([a-zA-Z]{0,3})\s*", text[:40])
-    if not found:
-        return None
-    unit = found.group(2).lower()
-    if unit and unit not in _UNITS:
-        return None
-    return int(float(found.group(1)) * _UNITS.get(unit, 1))
-
-
-def format_limit(count: int) -> str:
-    """
-    Bytes as one types a limit: ``640 MiB``, ``1.5 GiB``.
-    """
-    unit, size = ("GiB", 2**30) if count >= 2**30 else ("MiB", 2**20)
-    return f"{count / size:g} {unit}"
-
-
-def format_bytes(count: int) -> str:
-    """
-    Bytes as Dask writes them: ``1.50 GiB``.
-    """
-    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("kiB", 2**10)):
-        if count >= size * 0.9:
-            return f"{count / size:.2f} {unit}"
-    return f"{count} B"

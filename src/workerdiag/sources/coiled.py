@@ -19,7 +19,7 @@ from attrs import field, frozen
 from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.provider import Deadline, ProviderQuery, query_provider
+from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource
 
 #: How coiled names what has a state (coiled/v2/states.py, 1.135.6).
 _KINDS = {
@@ -54,7 +54,7 @@ class _CoiledWorker:
 
 
 @frozen
-class CoiledSource:
+class CoiledSource(ProviderSource):
     """
     State changes, with reasons, of the dead workers and their instances, and both kinds of logs.
     """
@@ -76,13 +76,10 @@ class CoiledSource:
         known = scene.cluster_is("coiled") and getattr(scene.cluster, "cluster_id", None)
         return cls(scene) if known else None
 
-    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What Coiled says of the dead, their states first.
         """
-        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
-
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         name = shlex.quote(str(self._scene.cluster.name))
         found: list[_CoiledWorker] = []
         yield ProviderQuery(

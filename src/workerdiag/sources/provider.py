@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from attrs import define, field, frozen
 
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import Evidence, Gap
+from workerdiag.model.scene import Terms
 from workerdiag.sources.runner import collect_all
 
 #: Of the budget, so much is for asking; the rest for ending in time.
@@ -119,6 +120,23 @@ def query_provider(
     deadline = Deadline(asking_s)
     source = _QuerySource(name, lambda: _run_queries(name, extra, partial(questions, deadline)))
     yield from collect_all([source], budget_s=asking_s)
+
+
+class ProviderSource(Protocol):
+    """
+    A source whose evidence comes from one provider's queries.
+    """
+
+    name: ClassVar[str]
+    terms: ClassVar[Terms]
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        Run the queries in turn, within *budget_s* seconds.
+        """
+        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
+
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]: ...
 
 
 @define

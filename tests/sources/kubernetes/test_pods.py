@@ -14,8 +14,9 @@ from workerdiag.model.scene import Victim
 from workerdiag.sources.kubernetes.attribution import match_deleted_pods, match_pods
 from workerdiag.sources.kubernetes.describe import describe_events, describe_node, describe_pod
 from workerdiag.sources.kubernetes.events import KubernetesEvent
-from workerdiag.sources.kubernetes.fields import parse_quantity, parse_timestamp
+from workerdiag.sources.kubernetes.fields import parse_quantity
 from workerdiag.sources.kubernetes.pods import Pod
+from workerdiag.units import parse_timestamp
 
 NOON = 1_795_262_400.0
 STAMP = "2026-11-21T12:00:00Z"

@@ -17,7 +17,7 @@ from attrs import field, frozen
 from workerdiag.model.evidence import Evidence, Identity, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.provider import Deadline, ProviderQuery, import_sdk, query_provider
+from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource, import_sdk
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
 #: end a machine, and the categories in which the platform speaks for itself.
@@ -37,7 +37,7 @@ _CLOUD = "https://management.azure.com"
 
 
 @frozen
-class AzureSource:
+class AzureSource(ProviderSource):
     """
     Activity log (evicted, deallocated, deleted, host trouble) and state of the dead workers' machines.
 
@@ -68,13 +68,10 @@ class AzureSource:
         lost = machine_match.scene_of_lost_machines(scene)
         return cls(lost) if lost and scene.cluster_is("AzureVMCluster") and known else None
 
-    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What the activity log has of the machines, then their power states.
         """
-        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
-
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         cluster = self._scene.cluster
         credential = getattr(cluster, "credentials", None)
         if not hasattr(credential, "get_token"):

@@ -24,7 +24,7 @@ from workerdiag.sources.clouds.ec2_machine import (
     spot_requests,
     status_checks,
 )
-from workerdiag.sources.provider import Deadline, ProviderQuery, query_provider
+from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource
 
 #: Of the answer to ``DescribeInstances`` (EC2 API reference, version 2016-11-15), what a cause may
 #: be in; never tags or user data.
@@ -50,7 +50,7 @@ _LAUNCH_FAILURES = (
 
 
 @frozen
-class Ec2Source:
+class Ec2Source(ProviderSource):
     """
     State, state reason, spot request, scheduled events and console of the dead workers' instances.
     """
@@ -75,13 +75,10 @@ class Ec2Source:
         lost = machine_match.scene_of_lost_machines(scene)
         return cls(lost) if lost and (named or scene.cluster_is("EC2Cluster")) else None
 
-    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What EC2 still knows of the instances, the reason of their end first.
         """
-        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
-
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         ec2 = aws_client("ec2", region_of(self._scene), deadline)
         found: list[Ec2Instance] = []
         yield ProviderQuery(

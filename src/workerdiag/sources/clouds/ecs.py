@@ -15,7 +15,7 @@ from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
 from workerdiag.sources.clouds.aws import aws_client, clock_ahead_s, region_of
 from workerdiag.sources.container_exit import container_exit
-from workerdiag.sources.provider import Deadline, ProviderQuery, query_provider
+from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource
 
 #: Of the answer to ``DescribeTasks`` (ECS API reference, version 2014-11-13).
 _TASK_KEYS = (
@@ -41,7 +41,7 @@ _CONTAINER = "dask-worker"
 
 
 @frozen
-class EcsSource:
+class EcsSource(ProviderSource):
     """
     Stop code, stop reason and container exits of the dead workers' tasks; ECS keeps them for an hour.
     """
@@ -65,13 +65,10 @@ class EcsSource:
         lost = machine_match.scene_of_lost_machines(scene)
         return cls(lost) if lost and known else None
 
-    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What ECS still knows of the tasks that stopped.
         """
-        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
-
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         ecs = aws_client("ecs", region_of(self._scene), deadline)
         yield ProviderQuery(
             what="ecs:ListTasks, ecs:DescribeTasks",

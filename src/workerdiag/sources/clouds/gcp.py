@@ -15,7 +15,7 @@ from workerdiag.model.evidence import Evidence, Identity, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
 from workerdiag.sources.clouds import console
-from workerdiag.sources.provider import Deadline, ProviderQuery, import_sdk, query_provider
+from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource, import_sdk
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
 _INTERNAL = re.compile(
@@ -53,7 +53,7 @@ class _GcpProject:
 
 
 @frozen
-class GcpSource:
+class GcpSource(ProviderSource):
     """
     Operations on the instances of the dead (preempted, host error, stopped, deleted), and their consoles.
 
@@ -82,13 +82,10 @@ class GcpSource:
         lost = machine_match.scene_of_lost_machines(scene)
         return cls(lost) if lost and _project_of(lost) is not None else None
 
-    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What was done to the instances, then what their kernels wrote around the deaths.
         """
-        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
-
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         project = _project_of(self._scene)
         assert project is not None  # `of` has looked
         compute = import_sdk("google.cloud.compute_v1")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.evidence import Identity, is_ip_address
 from workerdiag.model.scene import Victim
 from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.pods import Pod, Termination
@@ -135,7 +135,7 @@ def is_victims_pod(pod: Pod, victim: Victim, own: str | None) -> bool:
     if identity.name and named and named != identity.name:
         return False
     here = identity.host in pod.addresses
-    if pod.addresses and identity.host and _is_ip_address(identity.host) and not here:
+    if pod.addresses and identity.host and is_ip_address(identity.host) and not here:
         return False
     if _is_named_for(pod.name, victim, None) or (identity.name and named == identity.name):
         return True
@@ -231,7 +231,3 @@ def _ended_near(event: KubernetesEvent, victim: Victim) -> bool:
 
 def _seconds_apart(one: float | None, two: float | None) -> float:
     return abs(one - two) if one is not None and two is not None else 0.0
-
-
-def _is_ip_address(host: str) -> bool:
-    return ":" in host or host.replace(".", "").isdigit()

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from workerdiag.sources.kubernetes.events import KubernetesEvent
-from workerdiag.sources.kubernetes.fields import mapping_at, mappings_at, parse_timestamp, text_at
+from workerdiag.sources.kubernetes.fields import mapping_at, mappings_at, text_at
 from workerdiag.sources.kubernetes.pods import Pod, Termination
+from workerdiag.units import parse_timestamp
 
 #: A message of a container may hold the end of its log.
 _MESSAGE_CHARS = 1000

@@ -10,7 +10,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from workerdiag.sources.kubernetes.fields import mapping_at, parse_timestamp, text_at
+from workerdiag.sources.kubernetes.fields import mapping_at, text_at
+from workerdiag.units import parse_timestamp
 
 
 @frozen

@@ -5,7 +5,6 @@ Reading what the API server says (JSON of core/v1) without trust in its form.
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import Any
 
 #: ``resource.Quantity`` of apimachinery.
@@ -37,17 +36,6 @@ def text_at(value: object, key: str) -> str:
     """
     found = value.get(key) if isinstance(value, dict) else None
     return found if isinstance(found, str) else ""
-
-
-def parse_timestamp(stamp: str) -> float | None:
-    """
-    Seconds since the epoch of a time such as ``2026-11-21T08:17:48Z``.
-    """
-    try:
-        when = datetime.fromisoformat(stamp)
-        return when.timestamp() if when.tzinfo else None
-    except (ValueError, OverflowError):
-        return None
 
 
 def parse_quantity(amount: object) -> int | None:

@@ -14,9 +14,9 @@ from workerdiag.sources.kubernetes.fields import (
     mapping_at,
     mappings_at,
     parse_quantity,
-    parse_timestamp,
     text_at,
 )
+from workerdiag.units import parse_timestamp
 
 #: Annotation: of which container kubectl shows the log (Kubernetes documentation, "Well-Known Labels").
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"

@@ -16,7 +16,7 @@ from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChu
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
 from workerdiag.sources.clouds.aws import aws_client, region_of
-from workerdiag.sources.provider import Deadline, ProviderQuery, query_provider
+from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource
 
 #: A worker notes down so when it has its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
 _START_LINE = "Start worker at: {address:>26}"
@@ -32,7 +32,7 @@ _ADDRESS = re.compile(r"(?:tcp|tls|ucx|ws|wss)://[\w.\[\]:-]+")
 
 
 @frozen
-class CloudWatchSource:
+class CloudWatchSource(ProviderSource):
     """
     The end of the log streams of the dead workers' containers.
     """
@@ -55,13 +55,10 @@ class CloudWatchSource:
         known = scene.cluster_is("ECSCluster") and getattr(scene.cluster, "cloudwatch_logs_group", None)
         return cls(scene) if known and scene.victims else None
 
-    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What the containers of the dead wrote last.
         """
-        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
-
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         logs = aws_client("logs", region_of(self._scene), deadline)
         group = str(self._scene.cluster.cloudwatch_logs_group)
         for victim in self._scene.victims:

@@ -22,7 +22,7 @@ from attrs import field, frozen
 from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.provider import Deadline, ProviderQuery, query_provider
+from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource
 
 #: Labels that hold the name of a pod, task or job, of whichever agent (promtail, Alloy, Fluent Bit,
 #: the Docker driver, OpenTelemetry), the commonest first.
@@ -45,7 +45,7 @@ def _configured_url() -> object:
 
 
 @frozen
-class LokiSource:
+class LokiSource(ProviderSource):
     """
     The end of the streams whose labels name a dead worker, and what its host's streams say of it.
 
@@ -72,17 +72,14 @@ class LokiSource:
         known = isinstance(url, str) and urlsplit(url).scheme in ("http", "https")
         return cls(scene, str(url).rstrip("/")) if known and scene.victims else None
 
-    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        """
-        What Loki keeps of the dead.
-        """
-        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
-
     @property
     def _address_option(self) -> str:
         return shlex.quote(f"--addr={self._url}")
 
     def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
+        """
+        What Loki keeps of the dead.
+        """
         api = _LokiApi(self._url, deadline)
         labels: list[str] = []
         yield ProviderQuery(
