@@ -392,8 +392,8 @@ def test_a_worker_that_joins_after_a_death_takes_no_order_from_it(line, others):
     worker = Identity(worker="tcp://10.0.0.4:4002")
     joined = Match(owner="scheduler.register-worker", origin="log", line=line, identity=worker)
     order = Match(owner="exit.scheduler-retired", sign="retired", origin="log", line=1)
-    end = ProcessEnd(identity=worker)
-    end.attach(Match(owner="scheduler.remove-worker", role="removal", origin="log", line=2, last_line=2))
+    removal = Match(owner="scheduler.remove-worker", role="removal", origin="log", line=2, last_line=2)
+    end = ProcessEnd(identity=worker, marks=(removal,))
     assert StopRequests({"scheduler.register-worker": [joined]}).is_for_other_worker(order, end) is others
 
 

@@ -7,11 +7,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Sequence
 
+from attrs import frozen
+
+from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.correlation.end_index import EndsByName
 from workerdiag.correlation.log_reader import NEAR_LINES, NEAR_S
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity
 from workerdiag.model.lifetimes import Lifetimes
+from workerdiag.model.name_index import NameIndex
 from workerdiag.model.process_end import ProcessEnd
 
 #: Signs count for a death from so long before it until so long after.
@@ -25,13 +29,23 @@ PID_AFTER_S = 600.0
 KERNEL_APART_S = 26 * 3600.0
 
 
-def attribute_signs(
-    signs: Iterable[Match], ends: Sequence[ProcessEnd], lifetimes: Lifetimes
-) -> tuple[dict[int, list[Match]], list[Match]]:
+@frozen(kw_only=True)
+class Attribution:
     """
-    Each sign to the death it belongs to; those of none are loose, those of another day left out.
+    The death of each sign.
     """
-    assigned: dict[int, list[Match]] = {}
+
+    #: The signs of each death, in the order of the deaths.
+    assigned: tuple[tuple[Match, ...], ...]
+    #: Signs that belong to no death.
+    unassigned: tuple[Match, ...]
+
+
+def attribute_signs(signs: Iterable[Match], ends: Sequence[ProcessEnd], lifetimes: Lifetimes) -> Attribution:
+    """
+    Assign each sign to a death; leave out the kernel's signs of another day.
+    """
+    assigned: list[list[Match]] = [[] for _ in ends]
     unassigned: list[Match] = []
     index = _EndIndex(ends)
     times = sorted(end.when for end in ends if end.when is not None)
@@ -40,14 +54,14 @@ def attribute_signs(
     for sign in signs:
         if _is_from_another_day(sign, times, is_timed=len(times) == len(ends)):
             continue
-        end = _death_of(sign, ends, index, has, lifetimes)
-        if end is None:
+        number = _death_of(sign, ends, index, has, lifetimes)
+        if number is None:
             unassigned.append(sign)
-        else:
-            assigned.setdefault(id(end), []).append(sign)
-            if sign.stream == "kernel":
-                has.add((id(end), sign.owner, sign.sign))
-    return assigned, unassigned
+            continue
+        assigned[number].append(sign)
+        if sign.stream == "kernel":
+            has.add((number, sign.owner, sign.sign))
+    return Attribution(assigned=tuple(map(tuple, assigned)), unassigned=tuple(unassigned))
 
 
 def is_foreign_process(match: Match, strangers: EndsByName, ends: EndsByName) -> bool:
@@ -59,11 +73,11 @@ def is_foreign_process(match: Match, strangers: EndsByName, ends: EndsByName) ->
     )
 
 
-def _names_process(match: Match, end: ProcessEnd) -> bool:
+def _names_process(match: Match, end: ProcessEnd | EndBuilder) -> bool:
     """
     Whether *match* names the process that ended here, and not an earlier or later one of its pid.
     """
-    if not end.same_process(match.identity):
+    if not any(each.same_process(match.identity) for each in end.identities):
         return False
     if match.identity.worker is not None or match.when is None or end.when is None:
         return True
@@ -87,47 +101,41 @@ class _EndIndex:
     """
 
     def __init__(self, ends: Sequence[ProcessEnd]) -> None:
-        self._named: dict[str | int, dict[int, ProcessEnd]] = {}
-        self._by_log: dict[tuple[str, bool], list[tuple[int, int, ProcessEnd]]] = {}
+        self._names: NameIndex[int] = NameIndex()
+        self._by_log: dict[tuple[str, bool], list[tuple[int, int]]] = {}
         self._ends = ends
-        self._by_message = {(mark.origin, mark.line): end for end in ends for mark in end.marks if mark.line}
+        self._by_message: dict[tuple[str, int], int] = {}
         for number, end in enumerate(ends):
-            for identity in (end.identity, *end.aliases):
-                for name in (identity.worker, identity.pid):
-                    if name is not None:
-                        self._named.setdefault(name, {})[number] = end
+            self._names.add(number, number, *end.identities)
+            self._by_message |= {(mark.origin, mark.line): number for mark in end.marks if mark.line}
 
-    def with_name(self, identity: Identity) -> list[ProcessEnd]:
+    def with_name(self, identity: Identity) -> list[int]:
         """
-        Those that may share a name with *identity*, in their order.
+        The numbers of those that may share a name with *identity*, in order.
         """
-        found = {**self._named.get(identity.worker or "", {}), **self._named.get(identity.pid or 0, {})}
-        return [found[number] for number in sorted(found)]
+        return self._names.find(identity)
 
-    def with_message(self, sign: Match) -> ProcessEnd | None:
+    def with_message(self, sign: Match) -> int | None:
         """
-        The one of which the very message tells that shows *sign*.
+        The number of the one that is reported by the very message that shows *sign*.
         """
         return self._by_message.get((sign.origin, sign.line))
 
-    def in_log(self, origin: str, *, nameless: bool) -> list[tuple[int, int, ProcessEnd]]:
+    def in_log(self, origin: str, *, nameless: bool) -> list[tuple[int, int]]:
         """
-        Those that a log tells of, by their last lines; *nameless*: that may be of any worker.
+        Last lines and numbers of those that a log tells of; *nameless*: that may be of any worker.
         """
         if (origin, nameless) not in self._by_log:
             self._by_log[origin, nameless] = sorted(
-                (
-                    (end.last_line(origin), number, end)
-                    for number, end in enumerate(self._ends)
-                    if end.last_line(origin) and not (nameless and _has_name(end))
-                ),
-                key=lambda each: each[:2],
+                (end.last_line(origin), number)
+                for number, end in enumerate(self._ends)
+                if end.last_line(origin) and not (nameless and _has_name(end))
             )
         return self._by_log[origin, nameless]
 
 
 def _has_name(end: ProcessEnd) -> bool:
-    return all(identity.worker is not None for identity in (end.identity, *end.aliases))
+    return all(identity.worker is not None for identity in end.identities)
 
 
 def _death_of(
@@ -136,41 +144,44 @@ def _death_of(
     index: _EndIndex,
     has: Container[tuple[int, str, str]],
     lifetimes: Lifetimes,
-) -> ProcessEnd | None:
-    for end in index.with_name(sign.identity):
-        if _names_process(sign, end):
-            return end
+) -> int | None:
+    for number in index.with_name(sign.identity):
+        if _names_process(sign, ends[number]):
+            return number
     marked = index.with_message(sign)
-    if marked is not None and not marked.conflicts_with(sign.identity):
+    if marked is not None and not ends[marked].conflicts_with(sign.identity):
         return marked
     if sign.line and index.in_log(sign.origin, nameless=False):
         # an end whose worker is known is of no other worker's sign
-        return _next_in_log(sign, index.in_log(sign.origin, nameless=sign.identity.worker is not None))
+        in_log = index.in_log(sign.origin, nameless=sign.identity.worker is not None)
+        return _next_in_log(sign, in_log, ends)
     if sign.when is None:
         return None
     timed = [
-        ((id(end), sign.owner, sign.sign) in has, abs(end.when - sign.when), number, end)
+        ((number, sign.owner, sign.sign) in has, abs(end.when - sign.when), number)
         for number, end in enumerate(ends)
         if end.when is not None
         and -AFTER_S <= end.when - sign.when <= BEFORE_S
         and not end.conflicts_with(sign.identity)
         and lifetimes.may_describe(sign, end)
     ]
-    return min(timed)[3] if timed else None
+    return min(timed)[2] if timed else None
 
 
-def _next_in_log(sign: Match, ends_in_log: Sequence[tuple[int, int, ProcessEnd]]) -> ProcessEnd | None:
+def _next_in_log(
+    sign: Match, ends_in_log: Sequence[tuple[int, int]], ends: Sequence[ProcessEnd]
+) -> int | None:
     """
     The first end of this log that is told at or after the sign; close behind one, that one.
     """
-    place = bisect_left(ends_in_log, sign.line, key=lambda each: each[0])
-    ahead = (ends_in_log[each][2] for each in range(place, len(ends_in_log)))
-    after = next((end for end in ahead if not end.conflicts_with(sign.identity)), None)
-    if after is not None and not _is_too_far(sign, after):
-        return after
-    behind = (ends_in_log[each][2] for each in range(place - 1, -1, -1))
-    before = next((end for end in behind if not end.conflicts_with(sign.identity)), None)
-    return before if before is not None and not _is_too_far(sign, before) else None
+    place = bisect_left(ends_in_log, (sign.line,))
+    ahead, behind = range(place, len(ends_in_log)), range(place - 1, -1, -1)
+    for side in (ahead, behind):
+        fitting = (number for _, number in map(ends_in_log.__getitem__, side))
+        nearest = next((each for each in fitting if not ends[each].conflicts_with(sign.identity)), None)
+        if nearest is not None and not _is_too_far(sign, ends[nearest]):
+            return nearest
+    return None
 
 
 def _is_too_far(sign: Match, end: ProcessEnd) -> bool:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.model.evidence import Identity
-from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.name_index import NameIndex
 
 #: Ends that are told within so many seconds of each other are compared.
 _BUCKET_S = 4.0
@@ -22,35 +23,25 @@ class EndsByName:
     Ends by the address and pid of their workers, in the order in which they came.
     """
 
-    def __init__(self, ends: Iterable[ProcessEnd] = ()) -> None:
-        self._ends: list[ProcessEnd] = []
-        self._number: dict[int, int] = {}
-        self._named: dict[str | int, dict[int, ProcessEnd]] = {}
+    def __init__(self, ends: Iterable[EndBuilder] = ()) -> None:
+        self._numbers: dict[EndBuilder, int] = {}
+        self._names: NameIndex[EndBuilder] = NameIndex()
         for end in ends:
             self.add(end)
 
-    def add(self, end: ProcessEnd) -> int:
+    def add(self, end: EndBuilder) -> int:
         """
         Take up an end, or what became known of it since; its number.
         """
-        number = self._number.setdefault(id(end), len(self._ends))
-        if number == len(self._ends):
-            self._ends.append(end)
-        for identity in (end.identity, *end.aliases):
-            for name in (identity.worker, identity.pid):
-                if name is not None:
-                    self._named.setdefault(name, {})[number] = end
+        number = self._numbers.setdefault(end, len(self._numbers))
+        self._names.add(number, end, *end.identities)
         return number
 
-    def with_name(self, *identities: Identity) -> list[ProcessEnd]:
+    def with_name(self, *identities: Identity) -> list[EndBuilder]:
         """
         Those that share a name with one of them.
         """
-        found: dict[int, ProcessEnd] = {}
-        for identity in identities:
-            found |= self._named.get(identity.worker or "", {})
-            found |= self._named.get(identity.pid, {}) if identity.pid is not None else {}
-        return [found[number] for number in sorted(found) if any(map(found[number].same_process, identities))]
+        return self._names.find(*identities)
 
 
 class EndCandidates:
@@ -61,10 +52,10 @@ class EndCandidates:
     def __init__(self) -> None:
         self._names = EndsByName()
         self._timed: set[int] = set()
-        self._at: dict[int, dict[int, ProcessEnd]] = {}
-        self._timeless: dict[int, ProcessEnd] = {}
+        self._at: dict[int, dict[int, EndBuilder]] = {}
+        self._timeless: dict[int, EndBuilder] = {}
 
-    def add(self, end: ProcessEnd, span: tuple[float, float]) -> None:
+    def add(self, end: EndBuilder, span: tuple[float, float]) -> None:
         """
         Take up an end that is told from the first to the last time of *span*.
         """
@@ -84,30 +75,30 @@ class EndCandidates:
         """
         return len(self._timed)
 
-    def of(self, end: ProcessEnd, span: tuple[float, float], taken: set[int]) -> list[ProcessEnd]:
+    def of(self, end: EndBuilder, span: tuple[float, float], taken: set[EndBuilder]) -> list[EndBuilder]:
         """
         Those that *end* may be: of its name, of its time, or where a time is missing.
         """
-        found: dict[int, ProcessEnd] = {}
-        for each in self._names.with_name(end.identity, *end.aliases):
+        found: dict[int, EndBuilder] = {}
+        for each in self._names.with_name(*end.identities):
             found[self._names.add(each)] = each
         near = self._ends_near(span) if end.when is not None else self._any()
         compared = 0
         for number, each in near:
-            if number not in found and id(each) not in taken:
+            if number not in found and each not in taken:
                 found[number] = each
                 compared += 1
                 if compared >= _MAX_COMPARED:
                     break
-        return [found[number] for number in sorted(found) if id(found[number]) not in taken]
+        return [found[number] for number in sorted(found) if found[number] not in taken]
 
-    def _ends_near(self, span: tuple[float, float]) -> Iterator[tuple[int, ProcessEnd]]:
+    def _ends_near(self, span: tuple[float, float]) -> Iterator[tuple[int, EndBuilder]]:
         for bucket in _time_buckets(span):
             for near in (bucket, bucket - 1, bucket + 1):
                 yield from self._at.get(near, {}).items()
         yield from self._timeless.items()
 
-    def _any(self) -> Iterator[tuple[int, ProcessEnd]]:
+    def _any(self) -> Iterator[tuple[int, EndBuilder]]:
         yield from self._timeless.items()
         for filed in self._at.values():
             yield from filed.items()

@@ -4,10 +4,10 @@ What exits and caught exceptions add to the ends that logs and events tell of, o
 
 from __future__ import annotations
 
+from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.correlation.end_index import EndsByName
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Identity, ProcessExit
-from workerdiag.model.process_end import ProcessEnd
 
 #: Of ends whose worker nobody names, the last so many are compared.
 _MAX_NAMELESS = 400
@@ -18,7 +18,7 @@ class EndRegistry:
     Ends that are learnt more of.
     """
 
-    def __init__(self, ends: list[ProcessEnd]) -> None:
+    def __init__(self, ends: list[EndBuilder]) -> None:
         self.ends = ends
         self._names = EndsByName(ends)
         self._nameless = [end for end in ends if end.identity.worker is None]
@@ -29,11 +29,11 @@ class EndRegistry:
         """
         end = next(iter(self._names.with_name(exit_.identity)), None)
         if end is None:
-            end = self._add_end(ProcessEnd(identity=exit_.identity, when=exit_.when, lost=True))
+            end = self._add_end(EndBuilder(identity=exit_.identity, when=exit_.when, lost=True))
         is_exit_known = exit_.signal is not None or exit_.status is not None
         if is_exit_known and not end.exit_known:
             end.signal, end.status = exit_.signal, exit_.status
-            end.attach(_exit_mark(exit_))
+            end.marks.append(_exit_mark(exit_))
         end.reporters[exit_.reporter] = None
 
     def add_blame(self, identity: Identity, mark: Match | None) -> None:
@@ -48,21 +48,21 @@ class EndRegistry:
         elif identity.worker is None and self.ends:
             end = self.ends[-1]
         else:
-            end = self._add_end(ProcessEnd(lost=True))
+            end = self._add_end(EndBuilder(lost=True))
         end.identity = end.identity.merged_with(identity)
         self._names.add(end)
         end.reporters["exception"] = None
         if mark is not None:
-            end.attach(mark)
+            end.marks.append(mark)
 
-    def _add_end(self, end: ProcessEnd) -> ProcessEnd:
+    def _add_end(self, end: EndBuilder) -> EndBuilder:
         self.ends.append(end)
         self._names.add(end)
         if end.identity.worker is None:
             self._nameless.append(end)
         return end
 
-    def _nameless_for(self, identity: Identity) -> list[ProcessEnd]:
+    def _nameless_for(self, identity: Identity) -> list[EndBuilder]:
         """
         Ends that may be that worker's, those that nobody asked for last.
         """

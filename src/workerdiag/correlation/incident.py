@@ -82,12 +82,12 @@ def assemble(
             left_out += 1
         else:
             add_report()
-    ends.sort(key=lambda end: (end.when is None, end.when or 0.0))
+    deaths = [end.build() for end in sorted(ends, key=lambda end: (end.when is None, end.when or 0.0))]
     to_many, signs = split_orders(signs, marks)
-    owned, unassigned_signs = attribute_signs(signs, ends, lifetimes)
+    attribution = attribute_signs(signs, deaths, lifetimes)
     return Incident(
-        cases=tuple(Case(end=end, signs=tuple(owned.get(id(end), ()))) for end in ends),
-        unassigned_signs=(*to_many, *unassigned_signs),
+        cases=tuple(Case(end=end, signs=own) for end, own in zip(deaths, attribution.assigned, strict=True)),
+        unassigned_signs=(*to_many, *attribution.unassigned),
         marks=tuple(marks),
         exceptions=exceptions,
         readings=tuple(piece for piece in rest if isinstance(piece, MemoryReading)),

@@ -9,11 +9,11 @@ from functools import partial
 from itertools import pairwise
 from math import inf
 
+from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import NO_IDENTITY, Identity
 from workerdiag.model.landmark_ids import RETIREMENT, STILL_ALIVE
 from workerdiag.model.numerals import decimal
-from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.stop_orders import may_retire
 from workerdiag.model.stop_reasons import is_stop_request
 
@@ -47,15 +47,15 @@ class LogReader:
     """
 
     def __init__(self) -> None:
-        self.ends: list[ProcessEnd] = []
-        self._open: list[ProcessEnd] = []
+        self.ends: list[EndBuilder] = []
+        self._open: list[EndBuilder] = []
         self._stop_requests: list[Match] = []
         self._last_goodbye: Match | None = None
         self._informative = False
         #: Addresses of the nannies that write here; those of one process share a log.
         self._nannies: set[str] = set()
         #: Deaths after which a nanny starts its worker again: it was not closing.
-        self._restarted: set[int] = set()
+        self._restarted: frozenset[Match] = frozenset()
         #: How many nannies have said that they restart their workers, of those that have not started since.
         self._restarts = 0
         #: The worker that said last that it starts, until something is told of its end.
@@ -63,7 +63,7 @@ class LogReader:
         #: Lines in which workers joined; names are used again, and orders from before are for others.
         self._joined: dict[str, int] = {}
 
-    def read(self, marks: Iterable[Match]) -> list[ProcessEnd]:
+    def read(self, marks: Iterable[Match]) -> list[EndBuilder]:
         """
         The ends that the landmarks of one log tell of, in its order.
         """
@@ -79,7 +79,7 @@ class LogReader:
         }
         marks = list(marks)
         ends = [each for each in marks if each.role in ("death", "restart")]
-        self._restarted = {id(one) for one, two in pairwise(ends) if _is_restart_after(one, two)}
+        self._restarted = frozenset(one for one, two in pairwise(ends) if _is_restart_after(one, two))
         for mark in marks:
             if nanny := mark.captures.get("nanny"):
                 self._nannies.add(nanny)
@@ -155,7 +155,7 @@ class LogReader:
         self._worker = None
 
     def _mark_restarted(self, mark: Match) -> None:
-        over: ProcessEnd | None = None
+        over: EndBuilder | None = None
         for end in reversed(self.ends[-MAX_AT_ONCE:]):
             if not end.restarted and _is_near_end(end, mark):
                 over = over or end
@@ -173,7 +173,7 @@ class LogReader:
         if self._informative:  # only status 0 is passed over in silence (nanny.py, mark_stopped)
             end.status = 0
 
-    def _open_for(self, mark: Match) -> ProcessEnd:
+    def _open_for(self, mark: Match) -> EndBuilder:
         ends = self._open[::-1]
         if mark.owner == STILL_ALIVE:
             ends.sort(key=partial(_wait_mismatch_s, mark))
@@ -188,7 +188,7 @@ class LogReader:
         self._open.append(end)
         return end
 
-    def _of_other(self, end: ProcessEnd, mark: Match) -> bool:
+    def _of_other(self, end: EndBuilder, mark: Match) -> bool:
         """
         Whether a death is not that of the worker that was asked to close before, but of another nanny's.
 
@@ -200,7 +200,7 @@ class LogReader:
         if known or _is_being_killed(end):
             return False
         latest = end.marks[-1].when if end.marks else None
-        if id(mark) in self._restarted:
+        if mark in self._restarted:
             return True
         late = latest is not None and mark.when is not None and mark.when - latest > CLOSING_S
         return late or mark.captures.get("signal") == _SIGKILL
@@ -213,8 +213,8 @@ class LogReader:
         orders = [each for each in self._stop_requests if each.line > since and _request_covers(each, mark)]
         return (each for each in orders if each.owner != RETIREMENT or may_retire(each, mark.identity))
 
-    def _new_end(self, mark: Match) -> ProcessEnd:
-        end = ProcessEnd(
+    def _new_end(self, mark: Match) -> EndBuilder:
+        end = EndBuilder(
             identity=self._identity_in(mark), stop_requested=any(True for _ in self._stop_requests_for(mark))
         )
         self.ends.append(end)
@@ -229,11 +229,11 @@ class LogReader:
         return Identity(worker=self._worker, nanny=next(iter(self._nannies)))
 
 
-def _is_being_killed(end: ProcessEnd) -> bool:
+def _is_being_killed(end: EndBuilder) -> bool:
     return any(each.owner == STILL_ALIVE for each in end.marks)
 
 
-def _wait_mismatch_s(patience: Match, end: ProcessEnd) -> float:
+def _wait_mismatch_s(patience: Match, end: EndBuilder) -> float:
     """
     Seconds between when *end* was asked for and when a nanny that lost patience says that it began to wait.
     """
@@ -244,7 +244,7 @@ def _wait_mismatch_s(patience: Match, end: ProcessEnd) -> float:
     return abs(patience.when - waited_s - min(times))
 
 
-def _is_repeat(end: ProcessEnd, mark: Match) -> bool:
+def _is_repeat(end: EndBuilder, mark: Match) -> bool:
     """
     Whether *mark* is said once of each process, names none, and was said of this one.
     """
@@ -261,16 +261,16 @@ def _is_restart_after(one: Match, two: Match) -> bool:
     return two.line - one.line <= GOODBYE_LINES
 
 
-def ends_from_events(marks: Iterable[Match]) -> list[ProcessEnd]:
+def ends_from_events(marks: Iterable[Match]) -> list[EndBuilder]:
     """
     The ends that the scheduler's events tell of, one for each worker address.
     """
-    ends: dict[str, ProcessEnd] = {}
+    ends: dict[str, EndBuilder] = {}
     for mark in marks:
         worker = mark.identity.worker or mark.captures.get("worker")
         if not worker or mark.role not in ("removal", "closing", "ended", "stop"):
             continue
-        end = ends.setdefault(worker, ProcessEnd(identity=Identity(worker=worker)))
+        end = ends.setdefault(worker, EndBuilder(identity=Identity(worker=worker)))
         end.learn_from(mark, reporters="scheduler events")
         reason = mark.captures.get("reason", "")
         if mark.role == "removal":
@@ -283,7 +283,7 @@ def ends_from_events(marks: Iterable[Match]) -> list[ProcessEnd]:
     return [end for end in ends.values() if any(mark.role != "closing" for mark in end.marks)]
 
 
-def _is_near_end(end: ProcessEnd, mark: Match) -> bool:
+def _is_near_end(end: EndBuilder, mark: Match) -> bool:
     latest = end.marks[-1] if end.marks else None
     if latest is None:
         return True

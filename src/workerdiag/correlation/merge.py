@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve
 
+from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.correlation.end_index import EndCandidates
 from workerdiag.correlation.log_reader import LogReader, ends_from_events
 from workerdiag.model.diagnosis import Match
@@ -15,7 +16,7 @@ from workerdiag.model.evidence import Evidence, Identity
 from workerdiag.model.landmark_ids import STILL_ALIVE
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.numerals import decimal
-from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.process_end import worker_addresses
 
 #: Two observers of one death write within so many seconds of each other.
 SAME_MOMENT_S = 3.0
@@ -55,7 +56,7 @@ def _enrich_identity(mark: Match, named: Sequence[tuple[Identity, float]]) -> Ma
     return mark
 
 
-def process_ends(marks: Iterable[Match]) -> list[list[ProcessEnd]]:
+def process_ends(marks: Iterable[Match]) -> list[list[EndBuilder]]:
     """
     The ends of each log, of the closest observers first, and those of the events.
     """
@@ -83,16 +84,16 @@ def _log_observer(mark: Match) -> str:
 
 
 def merge_ends(
-    groups: Iterable[list[ProcessEnd]], lifetimes: Lifetimes, out_of_time: Callable[[], bool]
-) -> tuple[list[ProcessEnd], int]:
+    groups: Iterable[list[EndBuilder]], lifetimes: Lifetimes, out_of_time: Callable[[], bool]
+) -> tuple[list[EndBuilder], int]:
     """
     One end for each process, what logs tell of the same one absorbed; and how many were left out.
     """
-    whole: list[ProcessEnd] = []
+    whole: list[EndBuilder] = []
     known = EndCandidates()
     left_out = 0
     for group in groups:
-        taken: set[int] = set()
+        taken: set[EndBuilder] = set()
         timed = 0
         for end in group:
             if left_out or out_of_time():
@@ -106,12 +107,12 @@ def merge_ends(
             else:
                 same.absorb(end)
             known.add(same, _time_span(same))
-            taken.add(id(same))
+            taken.add(same)
             timed += same.when is not None
     return whole, left_out
 
 
-def without_foreign_processes(ends: list[ProcessEnd]) -> tuple[list[ProcessEnd], list[ProcessEnd]]:
+def without_foreign_processes(ends: list[EndBuilder]) -> tuple[list[EndBuilder], list[EndBuilder]]:
     """
     Without processes that only the kernel speaks of, where Dask tells of other ones; and these.
 
@@ -121,11 +122,10 @@ def without_foreign_processes(ends: list[ProcessEnd]) -> tuple[list[ProcessEnd],
     ours = [end for end in ends if not _is_kernel_only(end)]
     if not any((end.lost or end.deregistered) and (end.identity.pid or end.identity.worker) for end in ours):
         return ends, []
-    known = set(map(id, ours))
-    return ours, [end for end in ends if id(end) not in known]
+    return ours, [end for end in ends if _is_kernel_only(end)]
 
 
-def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
+def without_idle_nannies(ends: list[EndBuilder]) -> list[EndBuilder]:
     """
     Without nannies that closed with no worker below them, where workers were lost: theirs had died before.
 
@@ -135,15 +135,15 @@ def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
     return ends_of_workers if any(end.lost for end in ends_of_workers) else ends
 
 
-def _is_idle_nanny(end: ProcessEnd) -> bool:
+def _is_idle_nanny(end: EndBuilder) -> bool:
     if end.lost or end.exit_known or end.identity.worker is not None or not end.marks:
         return False
     return all(mark.role == "stop" and mark.identity.nanny is not None for mark in end.marks)
 
 
 def _find_same_process(
-    end: ProcessEnd, others: Sequence[ProcessEnd], lifetimes: Lifetimes, *, no_times: bool
-) -> ProcessEnd | None:
+    end: EndBuilder, others: Sequence[EndBuilder], lifetimes: Lifetimes, *, no_times: bool
+) -> EndBuilder | None:
     for other in others:
         if other.identity.same_process(end.identity) and _end_distance_s(end, other) <= SAME_PROCESS_S:
             return other
@@ -161,7 +161,7 @@ def _find_same_process(
     return None
 
 
-def _is_complementary(end: ProcessEnd, other: ProcessEnd) -> bool:
+def _is_complementary(end: EndBuilder, other: EndBuilder) -> bool:
     """
     Whether one knows the exit and the other does not, or both tell of the same signal.
     """
@@ -172,7 +172,7 @@ def _is_complementary(end: ProcessEnd, other: ProcessEnd) -> bool:
     return end.exit_known or other.exit_known
 
 
-def _may_be_one(end: ProcessEnd, other: ProcessEnd, lifetimes: Lifetimes) -> bool:
+def _may_be_one(end: EndBuilder, other: EndBuilder, lifetimes: Lifetimes) -> bool:
     """
     Nothing contradicts it; a container's pids are not the kernel's, so these may differ.
     """
@@ -191,7 +191,7 @@ def _may_be_one(end: ProcessEnd, other: ProcessEnd, lifetimes: Lifetimes) -> boo
     return kernel and end.signal == other.signal and not one.conflicts_with(two)
 
 
-def _end_distance_s(one: ProcessEnd, two: ProcessEnd) -> float:
+def _end_distance_s(one: EndBuilder, two: EndBuilder) -> float:
     """
     Seconds between the two, each from the first to the last that is told of it.
 
@@ -203,7 +203,7 @@ def _end_distance_s(one: ProcessEnd, two: ProcessEnd) -> float:
     return max(0.0, one_from - two_to, two_from - one_to)
 
 
-def _time_span(end: ProcessEnd) -> tuple[float, float]:
+def _time_span(end: EndBuilder) -> tuple[float, float]:
     times = [end.when or 0.0]
     for each in end.marks if end.stop_requested else ():
         if each.when is not None:
@@ -212,23 +212,24 @@ def _time_span(end: ProcessEnd) -> tuple[float, float]:
     return min(times), max(times)
 
 
-def _is_kernel_only(end: ProcessEnd) -> bool:
+def _is_kernel_only(end: EndBuilder) -> bool:
     """
     Whether only the kernel tells of it.
     """
     return _KERNEL in end.reporters and len(end.reporters) == 1
 
 
-def _outlived(other: ProcessEnd, kernels: ProcessEnd, lifetimes: Lifetimes) -> bool:
+def _outlived(other: EndBuilder, kernels: EndBuilder, lifetimes: Lifetimes) -> bool:
     """
     Whether one spoke after all that the kernel tells of the other.
     """
     if not _is_kernel_only(kernels) or _is_kernel_only(other):
         return False
-    return all(lifetimes.outlived(other.addresses, line, other.when) for line in kernels.marks)
+    addresses = worker_addresses(*other.identities)
+    return all(lifetimes.outlived(addresses, line, other.when) for line in kernels.marks)
 
 
-def _is_service_only(end: ProcessEnd) -> bool:
+def _is_service_only(end: EndBuilder) -> bool:
     """
     Whether only who started the process says how it ended.
     """

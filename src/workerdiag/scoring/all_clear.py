@@ -122,11 +122,11 @@ def _inspected_places_of_cluster(incident: Incident) -> frozenset[str]:
 def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
     ends = [case.end for case in incident.cases if case.end]
     requested = {
-        id(mark) for end in ends if end.stop_requested and end.signal not in _CRASHES for mark in end.marks
+        mark for end in ends if end.stop_requested and end.signal not in _CRASHES for mark in end.marks
     }
     for each in incident.marks:
         is_trouble = each.role in ("trouble", "blame")
-        strayed = each.role in ("death", "ended") and id(each) not in requested
+        strayed = each.role in ("death", "ended") and each not in requested
         broken = each.role == "disconnect" and not closing.is_noise(each)
         if (is_trouble or strayed or broken) and not each.in_task:
             yield each

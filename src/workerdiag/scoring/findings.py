@@ -88,7 +88,7 @@ def death_of_end(
         signal=end.signal,
         status=end.status,
         stop_requested=end.stop_requested,
-        reporters=tuple(end.reporters),
+        reporters=end.reporters,
         reason=end.reason,
         assigned=assigned_tasks(end.marks) or _assigned_at_loss(end, incident),
         executing=_executing_tasks(end, incident),
@@ -135,7 +135,8 @@ def _executing_tasks(end: ProcessEnd, incident: Incident) -> tuple[str, ...] | N
     worker = end.identity.worker
     if worker is None:
         return None
-    killed = next((each for each in incident.exceptions_of(end) if each.identity.worker == worker), None)
+    raised = incident.exceptions_by_name.find(*end.identities)
+    killed = next((each for each in raised if each.identity.worker == worker), None)
     if killed is None or killed.executing is None:
         return None
     return unfinished_tasks(killed, incident) or None
@@ -160,4 +161,5 @@ def _assigned_at_loss(end: ProcessEnd, incident: Incident) -> tuple[str, ...]:
 
 
 def _tasks_at_loss(end: ProcessEnd, incident: Incident) -> list[TasksAtLoss]:
-    return [each for each in incident.tasks_at_loss_of(end) if not end.conflicts_with(each.identity)]
+    losses = incident.tasks_at_loss_by_name.find(*end.identities)
+    return [each for each in losses if not end.conflicts_with(each.identity)]

@@ -86,10 +86,10 @@ def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | N
     captured = [mark.captures for mark in end.marks]
     rss = next((size for captures in reversed(captured) if (size := _captured_rss(captures))), None)
     limit = next((size for captures in captured if (size := parse_bytes(captures.get("limit", "")))), None)
-    for reading in incident.readings_of(end):
+    for reading in incident.readings_by_name.find(*end.identities):
         if reading.identity.same_process(end.identity):
             rss, limit = rss or reading.rss_bytes, limit or reading.limit_bytes
-    for facts in incident.exceptions_of(end):
+    for facts in incident.exceptions_by_name.find(*end.identities):
         if facts.identity.same_process(end.identity):
             limit = limit or facts.limit_bytes
     return rss, limit

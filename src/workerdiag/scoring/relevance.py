@@ -57,8 +57,8 @@ class Relevance:
         self._against = {(cause.id, sign.name) for cause in book.causes for sign in cause.against}
         self._ended: dict[str, list[ProcessEnd]] = {}
         for end in (case.end for case in incident.cases if case.end is not None):
-            for worker in {identity.worker for identity in (end.identity, *end.aliases)} - {None}:
-                self._ended.setdefault(str(worker), []).append(end)
+            for worker in end.addresses:
+                self._ended.setdefault(worker, []).append(end)
 
     def of(self, case: Case) -> list[Match]:
         """
