@@ -34,7 +34,6 @@ from workerdiag.model.evidence import (
     Gap,
     Identity,
     LogChunk,
-    LogLine,
     MemoryReading,
     ProcessExit,
 )
@@ -50,7 +49,7 @@ _GRACE = 1.1
 _GRACE_S = 0.25
 _FLOOD_BYTES = 100 * 2**20
 #: Evidence that has to say whose it is.
-_WITH_IDENTITY = (LogChunk, LogLine, Event, ProcessExit, MemoryReading)
+_WITH_IDENTITY = (LogChunk, Event, ProcessExit, MemoryReading)
 
 
 def example_scene(*, worker: str = "tcp://10.0.0.4:40331", client: Any = None, **environment: str) -> Scene:
@@ -146,10 +145,7 @@ def _piece_problems(piece: object) -> Iterator[str]:
     elif isinstance(piece, Gap):
         if not piece.detail or not piece.remedy:
             yield f"a Gap ({piece.reason}) does not say what was tried (detail) and what would help (remedy)"
-    elif (
-        isinstance(piece, LogChunk | LogLine | Event | ProcessExit | MemoryReading)
-        and piece.identity == NO_IDENTITY
-    ):
+    elif isinstance(piece, _WITH_IDENTITY) and piece.identity == NO_IDENTITY:
         yield f"a {type(piece).__name__} does not say whose it is"
     if isinstance(piece, LogChunk) and (not piece.origin or not isinstance(piece.data, bytes)):
         yield "a LogChunk has no origin under which a person would find it, or no bytes"

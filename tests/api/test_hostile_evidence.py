@@ -25,7 +25,6 @@ from workerdiag.model.evidence import (
     Identity,
     Inspected,
     LogChunk,
-    LogLine,
     MemoryReading,
     ProcessExit,
     TasksAtLoss,
@@ -82,7 +81,6 @@ ANY_KEYS = st.lists(ANY_TEXT, max_size=3).map(tuple)
 ANY_PIECE = st.one_of(
     st.builds(LogChunk, origin=ANY_TEXT, data=st.binary(max_size=200), identity=ANY_WHOSE),
     st.builds(LogChunk, origin=ANY_TEXT, data=st.just(KILLED.encode()), identity=ANY_WHOSE),
-    st.builds(LogLine, origin=ANY_TEXT, line=st.just(1), last_line=st.just(1), text=ANY_TEXT, when=ANY_WHEN),
     st.builds(
         Event,
         topic=st.one_of(st.sampled_from(["all", "worker-state", "task-state"]), ANY_TEXT),

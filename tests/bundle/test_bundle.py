@@ -38,7 +38,6 @@ from workerdiag.model.evidence import (
     Identity,
     Inspected,
     LogChunk,
-    LogLine,
     MemoryReading,
     ProcessExit,
     TasksAtLoss,
@@ -342,7 +341,6 @@ pieces = st.one_of(
     st.builds(ExceptionFacts, type=st.text(), text=st.text(), executing=st.none() | st.tuples(st.text())),
     st.builds(Gap, source=st.text(), reason=st.sampled_from(GAP_REASONS), detail=st.text()),
     st.builds(Inspected, place=st.text(), identity=identities),
-    st.builds(LogLine, origin=st.text(), line=st.integers(1, 9), last_line=st.integers(1, 9), text=st.text()),
 )
 
 

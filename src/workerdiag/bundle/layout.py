@@ -14,8 +14,6 @@ DIAGNOSIS = "diagnosis.json"
 EVIDENCE = "evidence.json"
 VERSIONS = "versions.json"
 CONFIGURATION = "configuration.json"
-#: In the order in which they are written, so that of a cut off file the best is there; logs follow.
-FILES = (MANIFEST, DIAGNOSIS, EVIDENCE, VERSIONS, CONFIGURATION)
 LOG = "logs/{number:04}.txt"
 
 #: Value of ``kind`` for a log in ``evidence.json``; every other one is the name of an evidence class.

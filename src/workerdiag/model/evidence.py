@@ -137,26 +137,6 @@ class LogChunk:
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
-class LogLine:
-    """
-    One logged message: its header line and the lines that continue it.
-    """
-
-    origin: str
-    #: First and last line, counted from 1, in *origin*.
-    line: int
-    last_line: int
-    #: The message without time, logger and level; lines joined by ``\n``, clipped.
-    text: str
-    stream: str | None = None
-    logger: str | None = None
-    level: str | None = None
-    #: Seconds since the epoch as the text has it (no time zone known); None if not said.
-    when: float | None = None
-    identity: Identity = NO_IDENTITY
-
-
-@frozen(kw_only=True, field_transformer=normalize_fields)
 class Event:
     """
     A record that a scheduler, a platform or an operating system keeps of its own accord.
@@ -253,9 +233,8 @@ class TasksAtLoss:
     exact: bool = False
     #: Whether more of those assigned may have run, because they can have begun since that heartbeat.
     maybe_more: bool = False
-    #: Keys of the tasks that were assigned to it, running or not, as far as they were noted, and how many.
+    #: Keys of the tasks that were assigned to it, running or not, as far as they were noted.
     assigned: tuple[str, ...] = ()
-    assigned_count: int | None = None
     #: Whether Dask counts this loss against the tasks assigned (``suspicious``).
     counted: bool = True
     #: Tasks that Dask gave up on with this loss (``KilledWorker``), and how many losses it allows.
@@ -289,9 +268,7 @@ class Inspected:
     identity: Identity = NO_IDENTITY
 
 
-Evidence = (
-    LogChunk | LogLine | Event | ProcessExit | MemoryReading | ExceptionFacts | TasksAtLoss | Gap | Inspected
-)
+Evidence = LogChunk | Event | ProcessExit | MemoryReading | ExceptionFacts | TasksAtLoss | Gap | Inspected
 
 
 class EvidenceSource(Protocol):

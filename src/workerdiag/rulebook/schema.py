@@ -31,7 +31,6 @@ SIGN_KINDS: Mapping[str, type[Any]] = {
     "absent": AbsentSign,
     "together": TogetherSign,
 }
-_KIND_OF = {cls: kind for kind, cls in SIGN_KINDS.items()}
 KIND_OF = {cls: kind for kind, cls in SIGN_KINDS.items()}
 #: TOML tables are named in the singular, as TOML files usually have them.
 FIELD_OF_TABLE = {

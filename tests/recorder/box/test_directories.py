@@ -16,7 +16,6 @@ import pytest
 from workerdiag.procfs import processes
 from workerdiag.recorder.box import directories, preallocation
 from workerdiag.recorder.box.directories import BoxName
-from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.box.writer import BoxWriter
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a black box needs Linux")
@@ -265,17 +264,13 @@ def test_what_cannot_be_read_is_no_orphan(tmp_path):
 # -------------------------------------------------------------------------- reporting, removing
 
 
-def test_of_several_who_claim_a_box_one_gets_it(tmp_path):
+def test_a_reported_box_goes_with_its_companions(tmp_path):
     """
-    A death is reported once, also by two nannies that start together.
+    Nothing is left of a box that was discarded.
     """
     dead = box_of_the_dead(tmp_path)
     directories.fault_path(dead).write_text("Fatal")
-    taken = directories.claim(dead)
-    assert directories.claim(dead) is None
-    assert read_box(taken).fault == "Fatal"
-    assert directories.find_boxes([tmp_path]) == ()
-    directories.discard(taken)
+    directories.discard(dead)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -293,10 +288,9 @@ def test_old_boxes_of_the_dead_are_removed(tmp_path, writer):
     damaged = aged(_made(tmp_path / "host-1-1.box"), DAY_S + 60)
     lost = aged(_made(tmp_path / "host-2-1.box.fault"), DAY_S + 60)
     unfinished = aged(_made(tmp_path / ".host-3-1.box.1.new"), DAY_S + 60)
-    taken = aged(_made(tmp_path / "host-4-1.box.taken"), DAY_S + 60)
     foreign = aged(_made(tmp_path / "notes.txt"), DAY_S + 60)
     aged(writer.path, DAY_S * 9)
-    assert set(directories.sweep([tmp_path])) == {old, damaged, lost, unfinished, taken}
+    assert set(directories.sweep([tmp_path])) == {old, damaged, lost, unfinished}
     left = {fresh, directories.fault_path(fresh), writer.path, foreign}
     assert set(tmp_path.iterdir()) == left
 

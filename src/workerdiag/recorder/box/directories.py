@@ -23,7 +23,6 @@ from workerdiag.recorder.box.preallocation import PREALLOCATING_FILESYSTEMS, fil
 VARIABLE = "WORKERDIAG_RECORDER_DIRECTORY"
 SETTING = "workerdiag.recorder.directory"
 SUFFIX = ".box"
-_TAKEN = ".taken"
 #: Boxes of the dead are kept so long, and so many of them in a folder.
 RETENTION_S = 24 * 3600.0
 MAX_RETAINED_BOXES = 64
@@ -240,22 +239,6 @@ def _is_locked(path: Path) -> bool:
 # ----------------------------------------------------------------------------------- removing
 
 
-def claim(path: Path) -> Path | None:
-    """
-    Take a box for oneself, so that of several who found it one reports it; its new path.
-
-    None if another was faster. It is found no more, and removed within a day if it is not discarded.
-    """
-    taken = path.with_name(path.name + _TAKEN)
-    try:
-        path.rename(taken)
-    except OSError:
-        return None
-    with suppress(OSError):
-        fault_path(path).rename(fault_path(taken))
-    return taken
-
-
 def discard(path: Path) -> None:
     """
     Remove a box that was reported, with its companion; what cannot be removed stays.
@@ -297,19 +280,14 @@ def sweep(folders: Iterable[Path] | None = None, *, now: float | None = None) ->
 
 def _is_leftover(path: Path) -> bool:
     """
-    Whether a file is a companion without its box, a box that was never finished, or one that was claimed.
+    Whether a file is a companion without its box, or a box that was never finished.
     """
     name = path.name
-    if name.endswith(_TAKEN):
-        return parse_box_name(path.with_name(name.removesuffix(_TAKEN))) is not None
     if name.endswith(".new"):
         return name.startswith(".") and SUFFIX in name
     if name.endswith((".fault", ".stderr")):
         box_path = path.with_suffix("")
-        return (
-            parse_box_name(box_path.with_name(box_path.name.removesuffix(_TAKEN))) is not None
-            and not box_path.exists()
-        )
+        return parse_box_name(box_path) is not None and not box_path.exists()
     return False
 
 

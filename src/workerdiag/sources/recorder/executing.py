@@ -60,7 +60,6 @@ def executing_evidence(death: RecordedDeath, identity: Identity) -> TasksAtLoss 
         exact=exact,
         maybe_more=not exact and not _are_all_threads_busy(record, tasks),
         assigned=tuple(dict.fromkeys([*tasks, *assigned])),
-        assigned_count=_count_or_none(record.get("assigned_count")),
         counted=bool(record) and record.get("expected") is not True,
         gave_up=tuple(
             str(each["key"])
