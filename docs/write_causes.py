@@ -15,7 +15,8 @@ from itertools import groupby
 from pathlib import Path
 
 import workerdiag
-from workerdiag.model.rules import Cause, LogSign, NextLook
+from workerdiag.model.rules import Cause, NextLook
+from workerdiag.model.signs import LogSign
 from workerdiag.scoring.advice import fill_text
 
 FOLDER = Path(__file__).parent / "causes"

@@ -18,7 +18,8 @@ import workerdiag
 from workerdiag.authoring.evaluate import incident_problems
 from workerdiag.authoring.incidents import explain_logs, read_incidents
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.model.rules import EventSign, Rulebook
+from workerdiag.model.rules import Rulebook
+from workerdiag.model.signs import EventSign
 
 CASES = Path(__file__).parent / "cases"
 

@@ -18,7 +18,8 @@ from template_match import TemplateMatch, fillings, templates_with
 from vocabulary import Utterance, Vocabulary
 
 from workerdiag.matching.regex import pattern
-from workerdiag.model.rules import EventSign, ExceptionSign, Landmark, LandmarkSign, LogSign
+from workerdiag.model.rules import Landmark
+from workerdiag.model.signs import EventSign, ExceptionSign, LandmarkSign, LogSign
 
 if TYPE_CHECKING:
     from templates import Template

@@ -18,7 +18,8 @@ from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import match
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.incident import Case
-from workerdiag.model.rules import GRADES, Rulebook
+from workerdiag.model.rules import Rulebook
+from workerdiag.model.signs import GRADES
 from workerdiag.scoring.distribution import CauseScore
 from workerdiag.scoring.evaluate import evaluate_cases
 

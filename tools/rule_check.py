@@ -13,7 +13,8 @@ from own_topics import topics_of_ours
 from ranges import Claim, claim
 from template_match import TemplateMatch
 
-from workerdiag.model.rules import EventSign, ExceptionSign, Landmark, LandmarkSign, LogSign, Rulebook
+from workerdiag.model.rules import Landmark, Rulebook
+from workerdiag.model.signs import EventSign, ExceptionSign, LandmarkSign, LogSign
 
 if TYPE_CHECKING:
     from vocabulary import Utterance, Vocabulary

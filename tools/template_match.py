@@ -21,7 +21,8 @@ from fixed_text import LEAST_LETTERS, fixed_runs
 from workerdiag.matching.regex import pattern
 from workerdiag.matching.scan.literals import literals
 from workerdiag.matching.text.line_parser import parse_line
-from workerdiag.model.rules import Landmark, LogSign
+from workerdiag.model.rules import Landmark
+from workerdiag.model.signs import LogSign
 
 if TYPE_CHECKING:
     from templates import Template

@@ -10,7 +10,8 @@ import pytest
 from attrs import evolve
 
 from workerdiag.authoring.lockfile import lock_problems, lock_text, revision_problems
-from workerdiag.model.rules import Cause, Landmark, LogSign, Rulebook
+from workerdiag.model.rules import Cause, Landmark, Rulebook
+from workerdiag.model.signs import LogSign
 from workerdiag.rulebook import read_folder, shipped_folder
 
 SIGN = LogSign(name="said", pattern="the house fell", grade="strong", seen=("the house fell",))

@@ -19,7 +19,7 @@ from support.sample_rule import RULE as GOOD
 from workerdiag.authoring.lint import check_examples, lint, signs_without_lookalikes
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.scan.literals import literals
-from workerdiag.model.rules import LogSign
+from workerdiag.model.signs import LogSign
 from workerdiag.rulebook import (
     compile_rulebook,
     compiled,

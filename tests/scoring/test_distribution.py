@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from workerdiag import LogText, explain
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.rules import CAUSE_ENDS, EVERYDAY_ENDS, FREQUENCIES, GRADES, LONE_GRADES, Cause, LogSign
+from workerdiag.model.rules import CAUSE_ENDS, EVERYDAY_ENDS, FREQUENCIES, LONE_GRADES, Cause
+from workerdiag.model.signs import GRADES, LogSign
 from workerdiag.scoring.distribution import MAX_ODDS, CauseScore, Distribution, distribution, weighted_mean
 from workerdiag.scoring.weights import SignEvidence, fact_weights
 

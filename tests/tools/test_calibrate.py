@@ -22,7 +22,8 @@ from grading import Counted, explained_by, graded, tellable
 
 from workerdiag.authoring.incidents import read_incidents
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.model.rules import Cause, LogSign, Rulebook
+from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.signs import LogSign
 
 ROOT = Path(__file__).parents[2]
 

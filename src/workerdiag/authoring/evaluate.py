@@ -24,7 +24,8 @@ from workerdiag.errors import RuleFileError
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Findings, RankedCause, findings_answer
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.rules import EventSign, Rulebook
+from workerdiag.model.rules import Rulebook
+from workerdiag.model.signs import EventSign
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook import load_rulebook, quiet_lines, read_folder, shipped_folder
 

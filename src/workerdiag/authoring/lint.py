@@ -20,15 +20,8 @@ from workerdiag.model.mitigation import (
     STACK_CAPTURE,
     Mitigation,
 )
-from workerdiag.model.rules import (
-    AbsentSign,
-    Cause,
-    LandmarkSign,
-    LogSign,
-    Rulebook,
-    Sign,
-    TogetherSign,
-)
+from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.signs import AbsentSign, LandmarkSign, LogSign, Sign, TogetherSign
 
 #: What is seen where workers never start: the consequence of every cause that keeps them from it.
 NO_WORKERS_CAUSE = "standstill.no-workers"

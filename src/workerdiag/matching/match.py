@@ -19,7 +19,8 @@ from workerdiag.matching.text.recognition import Recognition
 from workerdiag.matching.text.year_inference import infer_years
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
-from workerdiag.model.rules import Cause, EventSign, ExceptionSign, LandmarkSign, Rulebook, Sign
+from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.signs import EventSign, ExceptionSign, LandmarkSign, Sign
 
 _S = TypeVar("_S", bound=EventSign | ExceptionSign | LandmarkSign)
 _Signs = list[tuple[Cause, _S]]

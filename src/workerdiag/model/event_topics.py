@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 
-from workerdiag.model.rules import EventSign, Rulebook
+from workerdiag.model.rules import Rulebook
+from workerdiag.model.signs import EventSign
 
 #: Topics under which sources tell what they find; no scheduler has them.
 SOURCE_TOPICS = frozenset(

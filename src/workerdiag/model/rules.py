@@ -1,5 +1,5 @@
 """
-What is known about the ways a worker dies: causes, their signs, and the landmarks of a log.
+What is known about the ways a worker dies: causes and the landmarks of a log.
 
 Pure data. ``workerdiag.rulebook`` makes these objects from ``knowledge/``.
 """
@@ -12,18 +12,7 @@ from attrs import field, frozen
 from attrs.validators import ge, in_, matches_re
 
 from workerdiag.model.mitigation import Mitigation
-
-#: How much one sign speaks for a cause: the likelihood ratio of each grade, that is how
-#: many times likelier the sign is when the cause is real than when it is not.
-#: Judgements, each checked: docs/calibration.md has the ratio that was measured on labelled
-#: incidents, with its interval, and docs/what-the-numbers-mean.md says where they differ and why.
-GRADES: Mapping[str, float] = {
-    "decisive": 10000.0,  # the producer says so in as many words
-    "strong": 4000.0,  # hardly ever seen otherwise
-    "moderate": 700.0,  # the usual reading, with rivals
-    "weak": 15.0,  # fits, and fits others as well
-    "hint": 3.0,  # by itself nothing
-}
+from workerdiag.model.signs import LogSign, Sign
 
 #: Ends that every run comes to: a script that is done stops its workers, and connections close.
 EVERYDAY_ENDS = ("stopped", "disconnected")
@@ -82,141 +71,6 @@ LANDMARK_ROLES = (
     "deployment",
     "note",
 )
-
-_name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
-_grade = in_(tuple(GRADES))
-
-
-@frozen(kw_only=True)
-class LogSign:
-    """
-    A message in a log. The pattern is RE2, searched in one whole message, case-insensitive.
-    """
-
-    name: str = field(validator=_name)
-    pattern: str
-    grade: str = field(validator=_grade)
-    #: A message that also matches this is not the sign (RE2 has no look-around).
-    unless: str | None = None
-    #: Streams the message must be from; empty: any.
-    streams: tuple[str, ...] = ()
-    #: Signs of one event share it and count once, the strongest of them. Default: the name.
-    event: str = ""
-    #: Whether it is the sign only of a ``worker``, captured, that had not registered before in the same log.
-    of_strangers: bool = False
-    #: Releases of distributed in which it is worded so: first one with it, first one without.
-    introduced: str = ""
-    removed: str = ""
-    #: Whole log lines that show the sign, and lines that look alike and do not.
-    seen: tuple[str, ...] = ()
-    lookalikes: tuple[str, ...] = ()
-
-
-@frozen(kw_only=True)
-class LandmarkSign:
-    """
-    A landmark (``knowledge/landmarks``) whose captures fit, e.g. a stop for a given reason.
-    """
-
-    name: str = field(validator=_name)
-    landmark: str
-    grade: str = field(validator=_grade)
-    #: Capture name to RE2 pattern, which must match the whole captured text.
-    where: Mapping[str, str] = field(factory=dict, hash=False)
-    event: str = ""
-    #: Releases of distributed that show it so, where they are not all that the landmark is for.
-    introduced: str = ""
-    removed: str = ""
-
-
-@frozen(kw_only=True)
-class ExitSign:
-    """
-    The exit of the dead process, whoever reported it.
-    """
-
-    name: str = field(validator=_name)
-    grade: str = field(validator=_grade)
-    signals: tuple[int, ...] = ()
-    statuses: tuple[int, ...] = ()
-    #: Any exit status that is not listed elsewhere and is not zero.
-    any_failure: bool = False
-    event: str = ""
-
-
-@frozen(kw_only=True)
-class EventSign:
-    """
-    An event of the scheduler, the platform or the operating system.
-    """
-
-    name: str = field(validator=_name)
-    #: RE2, must match the whole topic; ``worker`` stands for any worker's address.
-    topic: str
-    grade: str = field(validator=_grade)
-    #: Field to RE2 pattern, which must match the whole value.
-    where: Mapping[str, str] = field(factory=dict, hash=False)
-    #: Field to the least number that counts.
-    at_least: Mapping[str, float] = field(factory=dict, hash=False)
-    event: str = ""
-    #: Releases of distributed that show it: first one that does, first one that does not.
-    introduced: str = ""
-    removed: str = ""
-
-
-@frozen(kw_only=True)
-class ExceptionSign:
-    """
-    The exception that the caller caught, or one it carries.
-    """
-
-    name: str = field(validator=_name)
-    grade: str = field(validator=_grade)
-    #: Names of types, with or without module.
-    types: tuple[str, ...] = ()
-    #: RE2, searched in the text.
-    pattern: str | None = None
-    #: True: only raised in a task; False: only not; None: either.
-    from_task: bool | None = None
-    event: str = ""
-    #: Releases of distributed that show it: first one that does, first one that does not.
-    introduced: str = ""
-    removed: str = ""
-
-
-@frozen(kw_only=True)
-class AbsentSign:
-    """
-    Something that would have been there, was looked for, and is not.
-    """
-
-    name: str = field(validator=_name)
-    #: Landmarks, none of which was seen for this death.
-    landmarks: tuple[str, ...]
-    grade: str = field(validator=_grade)
-    #: The place that must have been looked at: ``nanny log``, ``scheduler events``, ...
-    inspected: str
-    event: str = ""
-
-
-@frozen(kw_only=True)
-class TogetherSign:
-    """
-    Several signs or landmarks close together, which say more than each of them alone.
-    """
-
-    name: str = field(validator=_name)
-    #: Names of signs of the same cause, or ids of landmarks; one named twice must be there twice.
-    signs: tuple[str, ...]
-    grade: str = field(validator=_grade)
-    #: How far apart in one log, at most; 0: anywhere, also in different logs.
-    within_lines: int = field(default=200, validator=ge(0))
-    #: Whether they must come in the order given.
-    in_order: bool = False
-    event: str = ""
-
-
-Sign = LogSign | LandmarkSign | ExitSign | EventSign | ExceptionSign | AbsentSign | TogetherSign
 
 
 @frozen(kw_only=True)

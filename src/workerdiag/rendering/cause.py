@@ -9,16 +9,8 @@ from collections.abc import Iterator, Mapping
 from attrs import fields
 
 from workerdiag.model.mitigation import Mitigation
-from workerdiag.model.rules import (
-    AbsentSign,
-    Cause,
-    EventSign,
-    ExceptionSign,
-    ExitSign,
-    LandmarkSign,
-    LogSign,
-    Sign,
-)
+from workerdiag.model.rules import Cause
+from workerdiag.model.signs import AbsentSign, EventSign, ExceptionSign, ExitSign, LandmarkSign, LogSign, Sign
 from workerdiag.rendering.parts import Item, Outline, Section
 from workerdiag.rendering.text import render_outline
 from workerdiag.rendering.wording import VERDICT_TEXTS, clip, one_line, printable

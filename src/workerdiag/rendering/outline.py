@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from workerdiag.model.diagnosis import SURE_ENOUGH, Advice, Blame, Clue, Findings, NextStep, RankedCause
 from workerdiag.model.evidence import Gap
-from workerdiag.model.rules import GRADES
+from workerdiag.model.signs import GRADES
 from workerdiag.rendering.deaths import crash_line, death_lines, memory_line
 from workerdiag.rendering.parts import Item, Outline, Section
 from workerdiag.rendering.wording import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workerdiag.model.rules import (
+from workerdiag.model.signs import (
     AbsentSign,
     EventSign,
     ExceptionSign,

@@ -12,7 +12,8 @@ from attrs import fields
 
 from workerdiag.errors import error_text
 from workerdiag.model.mitigation import Mitigation
-from workerdiag.model.rules import Cause, Landmark, Sign
+from workerdiag.model.rules import Cause, Landmark
+from workerdiag.model.signs import Sign
 from workerdiag.rulebook.advice import SharedAdvice
 from workerdiag.rulebook.schema import FIELD_OF_TABLE, KIND_OF, SIGN_KINDS
 

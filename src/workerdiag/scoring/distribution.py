@@ -16,19 +16,8 @@ from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import (
-    EVERYDAY_ENDS,
-    FREQUENCIES,
-    GRADES,
-    LONE_GRADES,
-    AbsentSign,
-    Cause,
-    ExitSign,
-    LogSign,
-    Rulebook,
-    Sign,
-    TogetherSign,
-)
+from workerdiag.model.rules import EVERYDAY_ENDS, FREQUENCIES, LONE_GRADES, Cause, Rulebook
+from workerdiag.model.signs import GRADES, AbsentSign, ExitSign, LogSign, Sign, TogetherSign
 from workerdiag.scoring.weights import SignEvidence, fact_weights
 
 #: However much is seen, some doubt stays: all causes together get no better odds than this against unknown.

@@ -10,7 +10,8 @@ from workerdiag.model.diagnosis import Clue, Death, Match
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import AbsentSign, Cause
+from workerdiag.model.rules import Cause
+from workerdiag.model.signs import AbsentSign
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.crash_site import frame_texts, frames_of
 from workerdiag.scoring.limits import reading_of

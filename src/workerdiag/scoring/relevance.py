@@ -11,7 +11,8 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.landmark_ids import REGISTRATIONS, RETIREMENT, STILL_ALIVE
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import Cause, ExitSign, LogSign, Rulebook, Sign
+from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.signs import ExitSign, LogSign, Sign
 from workerdiag.model.stop_orders import restarted_workers
 from workerdiag.scoring.stop_requests import StopRequests, is_in_force
 

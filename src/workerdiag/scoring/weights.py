@@ -12,7 +12,8 @@ from math import log
 from attrs import frozen
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.rules import GRADES, LONE_GRADES, ExitSign, Sign, TogetherSign
+from workerdiag.model.rules import LONE_GRADES
+from workerdiag.model.signs import GRADES, ExitSign, Sign, TogetherSign
 
 #: Signs of this event tell how a process ended.
 EXIT_EVENT = "exit"

@@ -19,7 +19,8 @@ from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.rules import Cause, Landmark, LogSign, Rulebook
+from workerdiag.model.rules import Cause, Landmark, Rulebook
+from workerdiag.model.signs import LogSign
 
 BOOK = Rulebook(
     schema=1,

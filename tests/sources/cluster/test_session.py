@@ -14,8 +14,8 @@ from support.hanging_peers import gives_up
 from workerdiag import explain, load_rulebook
 from workerdiag.model.event_topics import SOURCE_TOPICS, scheduler_topics
 from workerdiag.model.evidence import Event, Gap, Identity, Inspected, LogChunk, MemoryReading
-from workerdiag.model.rules import EventSign
 from workerdiag.model.scene import Victim
+from workerdiag.model.signs import EventSign
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.environment import setting_events, version_conflict_events, version_events
 from workerdiag.sources.cluster.evidence import event_evidence, flatten_fields, worker_state_events
