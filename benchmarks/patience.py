@@ -21,7 +21,8 @@ from unittest.mock import patch
 from rows import Row, publish, seconds, timed
 from silent_peers import environment, makers, silent_client, silent_port
 
-from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, Identity, LogText
+from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogText
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Victim
 from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.host.probes import kernel, machine

@@ -18,7 +18,8 @@ from typing import Any
 
 from attrs import evolve
 
-from workerdiag.model.evidence import EvidenceSource, Identity
+from workerdiag.model.evidence import EvidenceSource
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene
 from workerdiag.sources.batch.htcondor import HTCondorSource
 from workerdiag.sources.batch.log_directory import LogDirectorySource

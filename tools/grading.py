@@ -2,7 +2,7 @@
 How much a sign of each grade really speaks for its cause, on incidents whose cause is known.
 
 In how many incidents of a cause a sign of that grade counted for it, against how many of the other
-incidents: their ratio is what the grade claims to be (`workerdiag.model.rules.GRADES`).
+incidents: their ratio is what the grade claims to be (`workerdiag.model.signs.GRADES`).
 """
 
 from __future__ import annotations

@@ -27,16 +27,15 @@ from pathlib import Path
 from typing import Any
 
 from workerdiag.model.evidence import (
-    NO_IDENTITY,
     Event,
     Evidence,
     EvidenceSource,
     Gap,
-    Identity,
     LogChunk,
     MemoryReading,
     ProcessExit,
 )
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.scene import Location, Scene, Terms, Victim
 
 #: How a `hostile_server` may behave.

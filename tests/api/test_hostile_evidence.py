@@ -22,13 +22,13 @@ from workerdiag.model.evidence import (
     Event,
     ExceptionFacts,
     Gap,
-    Identity,
     Inspected,
     LogChunk,
     MemoryReading,
     ProcessExit,
     TasksAtLoss,
 )
+from workerdiag.model.identity import Identity
 
 KILLED = "distributed.nanny - INFO - Worker process 7 was killed by signal 11\n"
 GOOD = LogText(KILLED)

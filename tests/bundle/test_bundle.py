@@ -35,13 +35,13 @@ from workerdiag.model.evidence import (
     Event,
     ExceptionFacts,
     Gap,
-    Identity,
     Inspected,
     LogChunk,
     MemoryReading,
     ProcessExit,
     TasksAtLoss,
 )
+from workerdiag.model.identity import Identity
 from workerdiag.redaction.anonymize import Anonymizer
 from workerdiag.rendering.report import MAX_CHARS
 

@@ -10,7 +10,8 @@ import pytest
 
 from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import match
-from workerdiag.model.evidence import Event, Evidence, Identity, LogChunk, ProcessExit
+from workerdiag.model.evidence import Event, Evidence, LogChunk, ProcessExit
+from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook import load_rulebook

@@ -11,7 +11,8 @@ from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import match
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk, ProcessExit
+from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk, ProcessExit
+from workerdiag.model.identity import Identity
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.pipeline import diagnose

@@ -11,7 +11,8 @@ from support.simulated_cluster import SimulatedCluster
 from workerdiag import Diagnosis, LogText, explain, load_rulebook
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Findings
-from workerdiag.model.evidence import Event, Evidence, Identity, Inspected, LogChunk
+from workerdiag.model.evidence import Event, Evidence, Inspected, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.pipeline import diagnose
 
 BOOK = load_rulebook(packs=False)

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import asdict, evolve
 from distributed import Client
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.exception import exception_facts

@@ -14,7 +14,8 @@ import pytest
 from distributed import Client
 
 import workerdiag
-from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk, ProcessExit
+from workerdiag.model.evidence import Evidence, Gap, LogChunk, ProcessExit
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.kubernetes import KubernetesSource
 

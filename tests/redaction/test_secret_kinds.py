@@ -11,7 +11,8 @@ import pytest
 import workerdiag
 from support.sample_secrets import HARMLESS, KINDS
 from workerdiag import LogText
-from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, TasksAtLoss
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, TasksAtLoss
+from workerdiag.model.identity import Identity
 from workerdiag.redaction.secrets import redact_text
 
 #: Of a secret not even so many characters in a row may be shown.

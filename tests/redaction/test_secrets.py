@@ -26,7 +26,8 @@ from workerdiag.bundle.retention.kept_evidence import KeptEvidence, KeptLog, Log
 from workerdiag.bundle.writer import write_bundle
 from workerdiag.cli import main
 from workerdiag.model.diagnosis import Findings
-from workerdiag.model.evidence import Event, Evidence, Identity, LogChunk
+from workerdiag.model.evidence import Event, Evidence, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.redaction.objects import redact_object
 from workerdiag.redaction.secrets import HIDDEN, redact_text

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from support.findings import HOSTILE, dead, explained, hostile, nanny_kill, no_death, unknown
 from workerdiag.model.diagnosis import Advice, Blame, Clue, Findings, NextStep
-from workerdiag.model.evidence import Gap, Identity
+from workerdiag.model.evidence import Gap
+from workerdiag.model.identity import Identity
 from workerdiag.rendering.text import render_text
 from workerdiag.rendering.wording import format_percent, printable, printable_object
 

@@ -17,7 +17,8 @@ from workerdiag import LogText
 from workerdiag.correlation.incident import assemble
 from workerdiag.errors import RuleFileError
 from workerdiag.model.deployment import DEPLOYMENTS
-from workerdiag.model.evidence import Event, ExceptionFacts, Identity
+from workerdiag.model.evidence import Event, ExceptionFacts
+from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.scene import Location, Scene
 from workerdiag.pipeline import diagnose

@@ -10,7 +10,8 @@ import pytest
 
 from workerdiag.correlation.incident import assemble
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import ExceptionFacts, Identity, MemoryReading
+from workerdiag.model.evidence import ExceptionFacts, MemoryReading
+from workerdiag.model.identity import Identity
 from workerdiag.model.mitigation import MEMORY_PLACEHOLDERS
 from workerdiag.rulebook import load_rulebook
 from workerdiag.scoring.advice import mitigations

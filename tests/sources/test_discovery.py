@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from workerdiag import load_rulebook
-from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, Inspected, LogChunk
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Inspected, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.pipeline import diagnose
 from workerdiag.sources import discovery
 from workerdiag.sources import registry as room

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from workerdiag.cli import main
-from workerdiag.model.evidence import Gap, Identity
+from workerdiag.model.evidence import Gap
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Terms, most_perishable_first
 from workerdiag.sources import registry as room
 from workerdiag.sources.registry import applicable_sources

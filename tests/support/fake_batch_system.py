@@ -12,7 +12,8 @@ from typing import Any
 from attrs import define
 
 from workerdiag import explain
-from workerdiag.model.evidence import Event, Evidence, Identity
+from workerdiag.model.evidence import Event, Evidence
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 
 WORKER = "tcp://10.0.0.4:40331"

@@ -16,7 +16,8 @@ from workerdiag.model.diagnosis import (
     NextStep,
     RankedCause,
 )
-from workerdiag.model.evidence import Gap, Identity
+from workerdiag.model.evidence import Gap
+from workerdiag.model.identity import Identity
 
 #: 2026-11-21 10:02:03 UTC.
 NOON_ISH = 1795255323.0

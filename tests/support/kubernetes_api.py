@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "kubernetes"

@@ -12,7 +12,8 @@ from typing import Any
 
 from attrs import frozen
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, LogChunk
+from workerdiag.model.evidence import Evidence, Gap, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.scene import Scene, Victim
 from workerdiag.pipeline import diagnose

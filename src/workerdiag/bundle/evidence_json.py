@@ -14,7 +14,8 @@ from attrs import fields, has
 
 from workerdiag.bundle.layout import LOG_KIND
 from workerdiag.bundle.retention.kept_evidence import KeptLog
-from workerdiag.model.evidence import STREAMS, Event, Evidence, Identity
+from workerdiag.model.evidence import STREAMS, Event, Evidence
+from workerdiag.model.identity import Identity
 
 if TYPE_CHECKING:
     from cattrs import Converter

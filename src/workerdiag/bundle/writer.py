@@ -31,7 +31,7 @@ from workerdiag.bundle.layout import (
 from workerdiag.bundle.retention.kept_evidence import KeptEvidence, KeptLog
 from workerdiag.errors import BundleError, error_text
 from workerdiag.model.diagnosis import Findings
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.redaction.anonymize import Anonymizer, names_to_hide
 from workerdiag.rendering.json import to_dict
 

@@ -13,7 +13,7 @@ from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.correlation.end_index import EndsByName
 from workerdiag.correlation.log_reader import NEAR_LINES, NEAR_S
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.name_index import NameIndex
 from workerdiag.model.process_end import ProcessEnd

@@ -7,7 +7,7 @@ from __future__ import annotations
 from attrs import define, field
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import NO_IDENTITY, Identity
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.numerals import whole
 from workerdiag.model.process_end import ProcessEnd
 

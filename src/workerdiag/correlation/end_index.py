@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from workerdiag.correlation.end_builder import EndBuilder
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.model.name_index import NameIndex
 
 #: Ends that are told within so many seconds of each other are compared.

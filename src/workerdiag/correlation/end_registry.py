@@ -7,7 +7,8 @@ from __future__ import annotations
 from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.correlation.end_index import EndsByName
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import Identity, ProcessExit
+from workerdiag.model.evidence import ProcessExit
+from workerdiag.model.identity import Identity
 
 #: Of ends whose worker nobody names, the last so many are compared.
 _MAX_NAMELESS = 400

@@ -11,7 +11,7 @@ from math import inf
 
 from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import NO_IDENTITY, Identity
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.landmark_ids import RETIREMENT, STILL_ALIVE
 from workerdiag.model.numerals import decimal
 from workerdiag.model.stop_orders import may_retire

@@ -12,7 +12,8 @@ from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.correlation.end_index import EndCandidates
 from workerdiag.correlation.log_reader import LogReader, ends_from_events
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import Evidence, Identity
+from workerdiag.model.evidence import Evidence
+from workerdiag.model.identity import Identity
 from workerdiag.model.landmark_ids import STILL_ALIVE
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.numerals import decimal

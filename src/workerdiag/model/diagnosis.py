@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from attrs import field, frozen
 from attrs.validators import and_, ge, in_, le
 
-from workerdiag.model.evidence import NO_IDENTITY, Gap, Identity
+from workerdiag.model.evidence import Gap
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import normalize_fields
 from workerdiag.model.rules import VERDICTS
 

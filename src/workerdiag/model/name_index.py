@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 
 
 class HasIdentity(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import NO_IDENTITY, Identity
+from workerdiag.model.identity import NO_IDENTITY, Identity
 
 #: SIGILL, SIGABRT, SIGBUS, SIGFPE and SIGSEGV, as Linux numbers them.
 _FAULTS = (4, 6, 7, 8, 11)

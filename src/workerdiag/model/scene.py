@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 
 #: Who may speak of a place, the closest to the dead process first.
 LOCATION_ROLES: tuple[str, ...] = ("worker", "nanny", "neighbour", "scheduler", "client")

@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 
 #: The scheduler's event of a restart, logged when the restart is over.
 _RESTARTED = "restart-workers"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from attrs import evolve, fields, has
 
 from workerdiag.model.diagnosis import Death
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.redaction.visible_text import ESCAPES
 
 T = TypeVar("T")

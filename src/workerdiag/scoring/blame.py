@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Decision, RankedCause
-from workerdiag.model.evidence import NO_IDENTITY, ExceptionFacts
+from workerdiag.model.evidence import ExceptionFacts
+from workerdiag.model.identity import NO_IDENTITY
 from workerdiag.model.incident import Incident
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.scoring.findings import unfinished_tasks

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import frozen
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.scoring.distribution import (

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from workerdiag.model.evidence import Identity, TasksAtLoss
+from workerdiag.model.evidence import TasksAtLoss
+from workerdiag.model.identity import Identity
 
 #: Keys in reasons are cut to so many characters.
 _KEY_CHARS = 100

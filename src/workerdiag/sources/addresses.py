@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 
 
 def host_of(address: str | None) -> str | None:

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
+from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
 from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource

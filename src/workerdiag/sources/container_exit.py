@@ -4,7 +4,8 @@ How containers ended, as those report it who run them.
 
 from __future__ import annotations
 
-from workerdiag.model.evidence import Identity, ProcessExit
+from workerdiag.model.evidence import ProcessExit
+from workerdiag.model.identity import Identity
 
 #: A process that a signal ended is reported as this and the signal's number, as shells do (man 1 bash).
 _SIGNAL_OFFSET = 128

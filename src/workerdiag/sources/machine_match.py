@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import evolve
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Victim
 
 #: So long after its machine a worker is missed at the latest: ``distributed.scheduler.worker-ttl``

@@ -10,7 +10,8 @@ from typing import Any
 
 from attrs import evolve
 
-from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Identity, LogChunk
+from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.addresses import host_of
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.fake_batch_system import HOST, WORKER, FakeJob, cluster, explain_by, scene, victim
-from workerdiag.model.evidence import Gap, Identity, Inspected, LogChunk
+from workerdiag.model.evidence import Gap, Inspected, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.sources.batch import log_directory
 from workerdiag.sources.batch.log_directory import LogDirectorySource
 from workerdiag.testing import check_source

@@ -23,7 +23,8 @@ from support.fake_batch_system import (
     victim,
 )
 from support.hanging_peers import gives_up, hanging_script, still_running
-from workerdiag.model.evidence import Event, Gap, Identity, LogChunk
+from workerdiag.model.evidence import Event, Gap, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene
 from workerdiag.sources.batch import source as batch_source
 from workerdiag.sources.batch.htcondor import HTCondorSource

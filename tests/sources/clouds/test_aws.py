@@ -31,7 +31,8 @@ from support.lost_worker import (
     utc,
     victim,
 )
-from workerdiag.model.evidence import Event, Identity, ProcessExit
+from workerdiag.model.evidence import Event, ProcessExit
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook import load_rulebook

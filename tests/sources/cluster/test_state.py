@@ -17,7 +17,8 @@ import cloudpickle
 import pytest
 
 from workerdiag import load_rulebook
-from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, Inspected, LogChunk
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Inspected, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.pipeline import diagnose
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.environment import (

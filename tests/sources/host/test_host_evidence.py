@@ -16,7 +16,8 @@ from attrs import evolve
 
 import workerdiag
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.model.evidence import Event, Gap, Identity, Inspected, LogChunk, MemoryReading
+from workerdiag.model.evidence import Event, Gap, Inspected, LogChunk, MemoryReading
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook import load_rulebook

@@ -21,7 +21,7 @@ import pytest
 
 import workerdiag.sources.host as package
 from support.hanging_peers import gives_up, hanging_script, still_running
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.sources.host import remote_call
 from workerdiag.sources.host.locations import find_locations, is_this_machine

@@ -18,7 +18,8 @@ from attrs import evolve
 import workerdiag
 from support.hanging_peers import gives_up, only_timed_out
 from support.kubernetes_api import CAUSES, RECORDINGS, USER, recording, scene_of, serve, shifted
-from workerdiag.model.evidence import Gap, Identity, LogChunk, MemoryReading, ProcessExit
+from workerdiag.model.evidence import Gap, LogChunk, MemoryReading, ProcessExit
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.kubernetes import KubernetesSource
 from workerdiag.sources.kubernetes.target import target_of

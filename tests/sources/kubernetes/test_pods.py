@@ -9,7 +9,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.sources.kubernetes.attribution import match_deleted_pods, match_pods
 from workerdiag.sources.kubernetes.describe import describe_events, describe_node, describe_pod

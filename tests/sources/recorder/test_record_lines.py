@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 import workerdiag
 from support.death_records import NOW, nanny_report, scheduler_record, worker_address
 from workerdiag.cli import main
-from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Identity, LogChunk, ProcessExit, TasksAtLoss
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, LogChunk, ProcessExit, TasksAtLoss
+from workerdiag.model.identity import Identity
 from workerdiag.recorder.box.message import death_message
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.scheduler.journal import Journal

@@ -17,12 +17,12 @@ from workerdiag.model.evidence import (
     Event,
     ExceptionFacts,
     Gap,
-    Identity,
     LogChunk,
     MemoryReading,
     ProcessExit,
     TasksAtLoss,
 )
+from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
 from workerdiag.recorder import messages as recorder_telling

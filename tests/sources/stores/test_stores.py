@@ -15,7 +15,8 @@ from attrs import evolve
 from support.hanging_peers import gives_up, only_timed_out, still_running
 from support.http_server import HttpAnswer, HttpServer, by_last_path_part
 from support.lost_worker import NOW, chunks, evidence_from, gaps, scene, victim
-from workerdiag.model.evidence import Identity, Inspected
+from workerdiag.model.evidence import Inspected
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Victim
 from workerdiag.sources.stores.journald import JournalSource
 from workerdiag.sources.stores.loki import LokiSource

@@ -9,7 +9,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import NO_IDENTITY, Evidence, Identity, LogChunk
+from workerdiag.model.evidence import Evidence, LogChunk
+from workerdiag.model.identity import NO_IDENTITY, Identity
 
 
 @frozen(kw_only=True)

@@ -10,7 +10,8 @@ from workerdiag.matching.scan.patterns import PatternOwner
 from workerdiag.matching.scan.records import LogRecord
 from workerdiag.matching.text.line_parser import ParsedLine
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import NO_IDENTITY, Identity, LogChunk
+from workerdiag.model.evidence import LogChunk
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.numerals import whole
 
 #: How worker.py reports a failed task, in every release.

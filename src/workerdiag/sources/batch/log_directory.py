@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
+from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms
 from workerdiag.sources.batch.job_logs import match_jobs_by_output, output_directories, output_files
 from workerdiag.sources.batch.jobs import BatchJob, BatchJobs, BatchSystem, find_jobs

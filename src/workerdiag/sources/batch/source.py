@@ -13,7 +13,8 @@ from typing import ClassVar, Self
 
 from attrs import evolve
 
-from workerdiag.model.evidence import Event, Evidence, Gap, Identity, Inspected, LogChunk, MemoryReading
+from workerdiag.model.evidence import Event, Evidence, Gap, Inspected, LogChunk, MemoryReading
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources.batch.job_logs import match_jobs_by_output
 from workerdiag.sources.batch.job_record import JobRecord, run_of_death

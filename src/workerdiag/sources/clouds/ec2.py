@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected
+from workerdiag.model.evidence import Evidence, Gap, Inspected
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
 from workerdiag.sources.clouds.aws import EC2_NAME, aws_client, clock_ahead_s, region_of

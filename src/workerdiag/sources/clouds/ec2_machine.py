@@ -9,7 +9,8 @@ from typing import Any
 
 from attrs import frozen
 
-from workerdiag.model.evidence import Evidence, Identity, LogChunk
+from workerdiag.model.evidence import Evidence, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.sources import machine_match
 from workerdiag.sources.clouds import console
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from workerdiag.model.evidence import Evidence, Identity
+from workerdiag.model.evidence import Evidence
+from workerdiag.model.identity import Identity
 from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.sources.cluster.session import ClusterSession

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from workerdiag.model.evidence import NO_IDENTITY, Event, Evidence, Identity, LogChunk, MemoryReading
+from workerdiag.model.evidence import Event, Evidence, LogChunk, MemoryReading
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.health import heartbeat_interval_s, is_healthy
 from workerdiag.sources.cluster.state import ClusterState, describe_executing

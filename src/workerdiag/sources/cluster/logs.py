@@ -8,7 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
+from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster.queries import NANNY_RECORDS, SCHEDULER_RECORDS, ServerLogRecord
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
-from workerdiag.model.evidence import Evidence, Identity
+from workerdiag.model.evidence import Evidence
+from workerdiag.model.identity import Identity
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.exit_wait import wait_for_exits

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster.health import heartbeat_interval_s, is_healthy
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from attrs import evolve
 
-from workerdiag.model.evidence import Evidence, Identity, Inspected
+from workerdiag.model.evidence import Evidence, Inspected
+from workerdiag.model.identity import Identity
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster import environment, logs, queries, selection, snapshot, state, tasks
 from workerdiag.sources.cluster import evidence as words

@@ -9,7 +9,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import NO_IDENTITY, Event, Identity
+from workerdiag.model.evidence import Event
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.cluster.health import heartbeat_interval_s
 from workerdiag.sources.cluster.selection import Removal
 

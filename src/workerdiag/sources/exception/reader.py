@@ -15,7 +15,8 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.errors import error_text, utf8_safe
-from workerdiag.model.evidence import NO_IDENTITY, ExceptionFacts, Identity
+from workerdiag.model.evidence import ExceptionFacts
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.exception import slots
 from workerdiag.sources.exception.frames import printed_frames

@@ -10,7 +10,8 @@ from typing import Any
 
 from attrs import evolve
 
-from workerdiag.model.evidence import Event, Evidence, Identity, LogChunk, MemoryReading
+from workerdiag.model.evidence import Event, Evidence, LogChunk, MemoryReading
+from workerdiag.model.identity import Identity
 from workerdiag.sources.host.kernel_lines import AttributedLines, KernelLog, format_lines, has_oom_kill
 from workerdiag.sources.host.respondents import Respondent, Subject
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene
 from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster import queries

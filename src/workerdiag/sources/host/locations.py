@@ -13,7 +13,8 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
-from workerdiag.model.evidence import Gap, Identity
+from workerdiag.model.evidence import Gap
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Victim
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster import queries

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.host.locations import is_loopback, is_this_machine, local_nannies
 from workerdiag.sources.host.remote_call import (

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from workerdiag.model.evidence import Identity, is_ip_address
+from workerdiag.model.identity import Identity, is_ip_address
 from workerdiag.model.scene import Victim
 from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.pods import Pod, Termination

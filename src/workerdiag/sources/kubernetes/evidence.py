@@ -7,7 +7,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk, MemoryReading
+from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, MemoryReading
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.sources.container_exit import container_exit
 from workerdiag.sources.kubernetes.api import SOURCE_NAME

@@ -10,7 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from workerdiag.model.evidence import Evidence, Gap, Identity, Inspected, LogChunk
+from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.sources.kubernetes import evidence
 from workerdiag.sources.kubernetes.api import SOURCE_NAME, KubernetesApi, UnansweredError
 from workerdiag.sources.kubernetes.attribution import END_REASONS, VictimPod

@@ -15,7 +15,7 @@ import re
 
 from attrs import field, frozen
 
-from workerdiag.model.evidence import Identity
+from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.machine_match import scheduler_ahead_s
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from workerdiag.model.evidence import Evidence, Identity
+from workerdiag.model.evidence import Evidence
+from workerdiag.model.identity import Identity
 from workerdiag.sources.kubernetes.describe import describe_events, describe_pod
 from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.evidence import pod_identity, text_chunks

@@ -18,7 +18,8 @@ from urllib.parse import urlsplit, urlunsplit
 from attrs import frozen
 
 from workerdiag.errors import UnreadableInputError
-from workerdiag.model.evidence import NO_IDENTITY, Identity, LogText
+from workerdiag.model.evidence import LogText
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.logs.containers import is_black_box
 from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
 from workerdiag.sources.logs.open_files import OpenFile, Stdin, encode_text

@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from workerdiag.model.evidence import Evidence, Gap, Identity
+from workerdiag.model.evidence import Evidence, Gap
+from workerdiag.model.identity import Identity
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.sources.recorder.selection import (
     RecordedDeaths,

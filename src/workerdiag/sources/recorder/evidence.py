@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from workerdiag.model.evidence import Event, Evidence, Identity, Inspected, LogChunk, MemoryReading
+from workerdiag.model.evidence import Event, Evidence, Inspected, LogChunk, MemoryReading
+from workerdiag.model.identity import Identity
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.recorder.executing import executing_evidence
 from workerdiag.sources.recorder.exit import REPORTER, exit_evidence

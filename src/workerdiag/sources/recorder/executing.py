@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from workerdiag.model.evidence import Identity, TasksAtLoss
+from workerdiag.model.evidence import TasksAtLoss
+from workerdiag.model.identity import Identity
 from workerdiag.sources.recorder.selection import RecordedDeath
 
 _MAX_KEYS = 500

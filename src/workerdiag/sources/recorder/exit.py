@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from workerdiag.model.evidence import Event, Identity, ProcessExit
+from workerdiag.model.evidence import Event, ProcessExit
+from workerdiag.model.identity import Identity
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.sources.recorder.selection import RecordedDeath
 

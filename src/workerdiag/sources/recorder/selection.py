@@ -9,7 +9,8 @@ from typing import Any
 
 from attrs import frozen
 
-from workerdiag.model.evidence import Evidence, ExceptionFacts, Identity
+from workerdiag.model.evidence import Evidence, ExceptionFacts
+from workerdiag.model.identity import Identity
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.wire.same_death import DeathIdentity, is_better_report, is_known_death
 
