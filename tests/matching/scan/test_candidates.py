@@ -5,6 +5,7 @@ A line that is a message by its bytes alone is the message that a closer look wo
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from workerdiag.matching.regex import pattern
 from workerdiag.matching.scan import candidates
 from workerdiag.matching.scan.candidates import find_candidates
+from workerdiag.matching.scan.literal_scan import LiteralHits
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.matching.scan.pattern_group import PatternGroups
@@ -43,6 +45,13 @@ LINES = st.builds(lambda *parts: " - ".join(parts), TIMES, LOGGERS, LEVELS, MESS
 ENDS = st.sampled_from(["\n", "\r\n", "\n\n", "\n" + "x" * 9000 + "\n"])
 
 
+def _hits_at(offsets: Iterable[int]) -> LiteralHits:
+    """
+    One literal ends at each of *offsets*.
+    """
+    return LiteralHits(list(offsets), literal_count=1, searched_bytes=0)
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(LINES, ENDS), max_size=12))
 def test_a_line_known_by_its_bytes_is_the_whole_message(lines):
@@ -50,7 +59,7 @@ def test_a_line_known_by_its_bytes_is_the_whole_message(lines):
     Of whatever dates, loggers, line ends and neighbours: the text, its header and its bounds are the same.
     """
     data = "".join(line + end for line, end in lines).encode()
-    hits = [(at, 0) for at, char in enumerate(data) if char != ord("x")]
+    hits = _hits_at(at for at, char in enumerate(data) if char != ord("x"))
     block = LogWindow(data, 0, WorkBudget())
     for spot in find_candidates(data, 0, hits, lambda _: ("Killed",)):
         if spot.message is not None:
@@ -68,7 +77,7 @@ def test_most_lines_of_distributed_are_known_by_their_bytes():
         b"2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7012 was killed by signal 9\n"
     )
     [one, two, last] = find_candidates(
-        line * 3, 0, [(len(line) * each + 80, 0) for each in range(3)], lambda _: ("x",)
+        line * 3, 0, _hits_at(len(line) * each + 80 for each in range(3)), lambda _: ("x",)
     )
 
     assert one.message == two.message == parse_line(line.rstrip()).message.encode()
@@ -136,7 +145,7 @@ def test_a_line_without_an_end_is_read_once(monkeypatch):
     A line of 240 kB with 3,000 hits was read anew for each: 18 seconds, whatever the time that was given.
     """
     line = f"{GOOD} - distributed.nanny - INFO - ".encode() + b"Killed by it; " * 17_000
-    hits = [(at, 1) for at in range(40, len(line), 80)]
+    hits = _hits_at(range(40, len(line), 80))
     read_bytes = []
 
     class Counting:

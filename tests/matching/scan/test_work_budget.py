@@ -167,9 +167,9 @@ def test_a_text_full_of_literals_is_not_searched_beyond_the_time(monkeypatch):
     text = b"distributed.nanny - INFO - Worker process 7 was killed by signal 11\n" * (4 * MIB // 68)
     searched = []
 
-    def counted(look, self, block):
+    def counted(look, self, block, begin):
         searched.append(len(block))
-        return look(self, block)
+        return look(self, block, begin)
 
     for name in ("_scanned", "_found_one_by_one"):
         monkeypatch.setattr(LiteralScan, name, partialmethod(partial(counted, getattr(LiteralScan, name))))

@@ -8,11 +8,13 @@ none of them. Such a line is known by its bytes alone: its message is searched w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 
 from attrs import define
 
 from workerdiag.matching.scan.line_index import LONGEST_LINE
+from workerdiag.matching.scan.literal_scan import LiteralHits
 from workerdiag.matching.scan.records import LogRecord
 
 #: A header just as distributed writes it since 2022.3.0, with a date that there is: `parse_line` agrees.
@@ -45,7 +47,7 @@ class Candidate:
 
 
 def find_candidates(
-    data: bytes, begin: int, hits: Iterable[tuple[int, int]], texts_of: Callable[[int], tuple[str, ...]]
+    data: bytes, begin: int, hits: LiteralHits, texts_of: Callable[[int], tuple[str, ...]], low: int = 0
 ) -> Iterator[Candidate]:
     """
     One spot for each line that is a message, and one for each hit in another.
@@ -53,38 +55,24 @@ def find_candidates(
     Args:
         data: The block.
         begin: Where in it the places count from.
-        hits: Places in order, each with the number of the literal that ends there.
+        hits: Where literals end.
         texts_of: The patterns of a literal.
+        low: Number of the first hit to look at.
     """
     known: dict[tuple[int, ...], tuple[str, ...]] = {}
-    for at, literals, message in _group_by_line(data, begin, hits):
+    unclear = -1
+    packed, count = hits.packed, hits.literal_count
+    total = len(packed)
+    while low < total:
+        at = begin + packed[low] // count
+        start, end, message = _one_line_message(data, at, unclear)
+        unclear = start if message is None else -1
+        high = low + 1 if message is None else bisect_left(packed, (end - begin) * count, low)
+        literals = tuple([each % count for each in packed[low:high]])
+        low = high
         if literals not in known:
             known[literals] = tuple(dict.fromkeys(text for each in literals for text in texts_of(each)))
         yield Candidate(at, known[literals], message)
-
-
-def _group_by_line(
-    data: bytes, begin: int, hits: Iterable[tuple[int, int]]
-) -> Iterator[tuple[int, tuple[int, ...], bytes | None]]:
-    """
-    The first place in each line that is a message, with all literals of the line; other places one by one.
-    """
-    literals: list[int] = []
-    first = end = 0
-    unclear = -1
-    message: bytes | None = None
-    for at, literal in hits:
-        if at < end:
-            literals.append(literal)
-            continue
-        if literals:
-            yield first, tuple(literals), message
-        first, literals = begin + at, [literal]
-        start, end, message = _one_line_message(data, first, unclear)
-        unclear = start if message is None else -1
-        end -= begin
-    if literals:
-        yield first, tuple(literals), message
 
 
 def _one_line_message(data: bytes, at: int, unclear: int) -> tuple[int, int, bytes | None]:

@@ -7,8 +7,11 @@ does: the same places, much slower.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
+
+from attrs import frozen
 
 from workerdiag.matching.scan import database
 from workerdiag.matching.scan.work_budget import never
@@ -24,6 +27,28 @@ _PIECE_BYTES = 256 * 1024
 _MAX_SPARE = 16
 
 
+@frozen
+class LiteralHits:
+    """
+    Where literals end, in order; a hundred thousand pairs would slow the interpreter down.
+    """
+
+    #: Each the offset of the last byte, times *literal_count*, plus the index of the literal.
+    packed: list[int]
+    literal_count: int
+    #: Up to where there was time to look.
+    searched_bytes: int
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return (divmod(each, self.literal_count) for each in self.packed)
+
+    def first_from(self, offset: int) -> int:
+        """
+        Number of the first hit that ends at *offset* or behind it.
+        """
+        return bisect_left(self.packed, offset * self.literal_count)
+
+
 class LiteralScan:
     """
     A set of literals to look for, ignoring case. Safe to share between threads.
@@ -37,52 +62,41 @@ class LiteralScan:
         #: Scratch spaces that nobody uses. A scan takes one out, or makes one, and puts it back.
         self._spare: list[hyperscan.Scratch] = []
 
-    def hits(self, block: bytes) -> Iterator[tuple[int, int]]:
+    def hits(self, block: bytes, is_over: Callable[[], bool] = never) -> LiteralHits:
         """
-        Pairs of (offset of the last byte found, index of the text), in order.
-
-        Args:
-            block: The bytes to look through, less than 4 GiB.
+        What stands in *block*, of less than 4 GiB, up to where time is over; some is searched in any case.
         """
-        return self.hits_in_time(block, never)[0]
-
-    def hits_in_time(
-        self, block: bytes, is_over: Callable[[], bool]
-    ) -> tuple[Iterator[tuple[int, int]], int]:
-        """
-        The same, and how many bytes were looked through until time was over; some are in any case.
-        """
-        count = len(self.texts)
         packed: list[int] = []
         searched = 0
         while self.texts and searched < len(block) and not (searched and is_over()):
             begin = max(0, searched - LONGEST_LITERAL)
             part = block[begin : searched + _PIECE_BYTES]
-            found = self._scanned(part) if database.available() else self._found_one_by_one(part)
-            packed += sorted(each + begin * count for each in found if begin + each // count >= searched)
+            found = (
+                self._scanned(part, begin) if database.available() else self._found_one_by_one(part, begin)
+            )
+            found.sort()
+            packed += found[bisect_left(found, searched * len(self.texts)) :]
             searched = begin + len(part)
-        return (divmod(each, count) for each in packed), searched if self.texts else len(block)
+        return LiteralHits(packed, len(self.texts), searched if self.texts else len(block))
 
-    def _found_one_by_one(self, block: bytes) -> list[int]:
+    def _found_one_by_one(self, block: bytes, begin: int) -> list[int]:
         lowered = block.lower()
         count = len(self.texts)
         packed = []
         for index, text in enumerate(self.texts):
             at = lowered.find(text)
             while at >= 0:
-                packed.append((at + len(text) - 1) * count + index)
+                packed.append((begin + at + len(text) - 1) * count + index)
                 at = lowered.find(text, at + 1)
         return packed
 
-    def _scanned(self, block: bytes) -> list[int]:
-        """
-        What was found, offset and index in one number: a hundred thousand pairs slow the interpreter down.
-        """
+    def _scanned(self, block: bytes, begin: int) -> list[int]:
         packed: list[int] = []
         count = len(self.texts)
+        before = begin - 1
 
         def found(index: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            packed.append((end - 1) * count + index)
+            packed.append((before + end) * count + index)
 
         if self._database is None:
             self._database = database.database(self.texts)

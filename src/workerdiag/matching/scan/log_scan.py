@@ -5,7 +5,6 @@ One log on its way through the matcher: where to look closer, and what to keep.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import dropwhile
 
 from attrs import evolve
 
@@ -144,10 +143,10 @@ class LogScan:
         """
         done = self._done - self._base
         begin = max(0, done - LONGEST_LITERAL)
-        hits, count = self._matcher.candidates(self._data[begin : up_to - self._base], self.work)
-        new = dropwhile(lambda hit: begin + hit[0] < done, hits)
-        spots = list(find_candidates(self._data, begin, new, self._matcher.texts))
-        return spots, self._base + begin + count
+        hits = self._matcher.candidates(self._data[begin : up_to - self._base], self.work)
+        new = hits.first_from(done - begin)
+        spots = list(find_candidates(self._data, begin, hits, self._matcher.texts, new))
+        return spots, self._base + begin + hits.searched_bytes
 
     def _narrow(self, spot: Candidate, *, again: bool) -> None:
         """
@@ -242,7 +241,8 @@ class LogScan:
         record.tried.add(text)
         places: list[PatternHit] = []
         count = 0
-        in_header = self._matcher.wanted(text)[0].in_header
+        owners = self._matcher.wanted(text)
+        in_header = owners[0].in_header
         try:
             for found in pattern(text).finditer(record.heading if in_header else record.text):
                 count += 1
@@ -251,7 +251,7 @@ class LogScan:
                 if not in_header and record.is_code(start):
                     continue
                 at = record.line_offsets[first] + start - record.text_starts[first]
-                for wanted in self._matcher.wanted(text):
+                for wanted in owners:
                     key = (at, wanted.owner, wanted.sign)
                     if key in self._seen or not is_sign(wanted, record, first, self.like.stream):
                         continue

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from attrs import evolve
 
-from workerdiag.matching.scan.literal_scan import LiteralScan
+from workerdiag.matching.scan.literal_scan import LiteralHits, LiteralScan
 from workerdiag.matching.scan.literals import NoLiteralError, literals
 from workerdiag.matching.scan.log_scan import LogScan
 from workerdiag.matching.scan.pattern_group import PatternGroups
@@ -120,13 +120,11 @@ class Matcher:
         """
         self.left_out[f"{owner} {sign}".strip() + f" is left out: {problem}"] = None
 
-    def candidates(self, block: bytes, work: WorkBudget) -> tuple[Iterator[tuple[int, int]], int]:
+    def candidates(self, block: bytes, work: WorkBudget) -> LiteralHits:
         """
-        Places worth a closer look, in order, each with the number of the literal that ends there.
-
-        Also gives how many bytes there was time to search.
+        Places worth a closer look, and how many bytes there was time to search.
         """
-        return self._scan.hits_in_time(block, work.is_over)
+        return self._scan.hits(block, work.is_over)
 
     def texts(self, literal: int) -> tuple[str, ...]:
         """

@@ -4,11 +4,11 @@ What a log on its way through the matcher needs to know of others: patterns, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Protocol
 
 from attrs import frozen
 
+from workerdiag.matching.scan.literal_scan import LiteralHits
 from workerdiag.matching.scan.work_budget import WorkBudget
 
 
@@ -35,11 +35,9 @@ class PatternTable(Protocol):
     What a log needs to know of the matcher.
     """
 
-    def candidates(self, block: bytes, work: WorkBudget) -> tuple[Iterator[tuple[int, int]], int]:
+    def candidates(self, block: bytes, work: WorkBudget) -> LiteralHits:
         """
-        Places worth a closer look, in order, each with the number of the literal that ends there.
-
-        Also gives how many bytes there was time to search.
+        Places worth a closer look, and how many bytes there was time to search.
         """
 
     def texts(self, literal: int) -> tuple[str, ...]:
