@@ -10,16 +10,9 @@ from attrs import frozen
 
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
-from workerdiag.model.rules import Cause, Rulebook
-from workerdiag.scoring.distribution import (
-    CauseScore,
-    Distribution,
-    MarksByOwner,
-    by_owner,
-    considered,
-    distribution,
-    score_causes,
-)
+from workerdiag.model.rules import Rulebook
+from workerdiag.scoring.cause_scoring import CauseScoring, by_owner
+from workerdiag.scoring.distribution import CauseScore, Distribution, distribution
 from workerdiag.scoring.findings import assigned_tasks
 from workerdiag.scoring.relevance import Relevance
 
@@ -52,28 +45,23 @@ def evaluate_cases(
     """
     marks = by_owner(incident.marks)
     relevance = Relevance(incident, marks, book)
-    causes = considered(book)
+    scoring = CauseScoring(book, marks, incident.inspected)
     cases = list(cases)
     between = range(MAX_EVALUATED // 2, len(cases) - MAX_EVALUATED // 2)
     return [
         EvaluatedCase(case=case, cause_scores=(), chances=Distribution())
         if index in between or (index >= MIN_EVALUATED and out_of_time())
-        else _evaluate_case(case, incident, marks, relevance, causes)
+        else _evaluate_case(case, incident, relevance, scoring)
         for index, case in enumerate(cases)
     ]
 
 
 def _evaluate_case(
-    case: Case,
-    incident: Incident,
-    marks: MarksByOwner,
-    relevance: Relevance,
-    causes: Iterable[tuple[Cause, bool]],
+    case: Case, incident: Incident, relevance: Relevance, scoring: CauseScoring
 ) -> EvaluatedCase:
-    signs = relevance.of(case)
     found = tuple(
         each
-        for each in score_causes(causes, signs, marks, case.end, incident.inspected)
+        for each in scoring.scores(relevance.of(case), case.end)
         if case.end is not None or not _is_only_warning(each, incident)
     )
     return EvaluatedCase(case=case, cause_scores=found, chances=distribution(found))

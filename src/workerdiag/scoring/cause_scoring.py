@@ -1,0 +1,170 @@
+"""
+Which signs of which causes show in one death after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
+
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.signs import AbsentSign, ExitSign, Sign, TogetherSign
+from workerdiag.scoring.distribution import CauseScore
+from workerdiag.scoring.weights import SignEvidence
+
+#: Of one sign, so many places are tried for others close by.
+MAX_TOGETHER = 200
+#: Signs that show with no match of their own.
+_SHOWN_BY_OTHERS = (ExitSign, AbsentSign, TogetherSign)
+#: Landmarks by their ids.
+MarksByOwner = Mapping[str, Sequence[Match]]
+
+
+def by_owner(matches: Iterable[Match]) -> dict[str, list[Match]]:
+    """
+    The *matches* by the id of what they show.
+    """
+    found: dict[str, list[Match]] = {}
+    for each in matches:
+        found.setdefault(each.owner, []).append(each)
+    return found
+
+
+class CauseScoring:
+    """
+    The causes of a rulebook, to be scored in one death of an incident after another.
+    """
+
+    def __init__(self, book: Rulebook, marks: MarksByOwner, inspected: Collection[str]) -> None:
+        """
+        Nothing is scored yet.
+
+        Args:
+            book: Whose causes they are; deprecated ones do not count.
+            marks: The landmarks of the incident (`by_owner`).
+            inspected: Places in which absence counts.
+        """
+        self._causes = {cause.id: cause for cause in book.causes if cause.status != "deprecated"}
+        self._marks = marks
+        self._inspected = inspected
+        #: By what is known of an exit, the causes that show there with no match of their own.
+        self._shown_by_others: dict[tuple[object, ...], frozenset[str]] = {}
+
+    def scores(self, signs: Iterable[Match], end: ProcessEnd | None) -> list[CauseScore]:
+        """
+        For every cause of which something is seen: what speaks for it and against it.
+
+        Args:
+            signs: Matches of signs that count in this case.
+            end: The death, if there is one.
+        """
+        by_cause: dict[str, dict[str, list[Match]]] = {}
+        for each in signs:
+            by_cause.setdefault(each.owner, {}).setdefault(each.sign, []).append(each)
+        found = []
+        for cause_id in sorted((by_cause.keys() | self._causes_shown_by_others(end)) & self._causes.keys()):
+            cause, own = self._causes[cause_id], by_cause.get(cause_id, {})
+            if evidence := self._evidence_for(cause, own, end):
+                against = self._sign_evidence(cause.against, own, end)
+                found.append(
+                    CauseScore(cause=cause, evidence=evidence, against=against, is_end_known=end is not None)
+                )
+        return found
+
+    def _causes_shown_by_others(self, end: ProcessEnd | None) -> frozenset[str]:
+        exit_ = (end.signal, end.status, end.stop_requested) if end is not None else ()
+        if exit_ not in self._shown_by_others:
+            self._shown_by_others[exit_] = frozenset(
+                cause.id
+                for cause in self._causes.values()
+                if any(isinstance(sign, ExitSign | TogetherSign) for sign in cause.signs)
+                and self._evidence_for(cause, {}, end)
+            )
+        return self._shown_by_others[exit_]
+
+    def _evidence_for(
+        self, cause: Cause, own: Mapping[str, list[Match]], end: ProcessEnd | None
+    ) -> tuple[SignEvidence, ...]:
+        """
+        What speaks for *cause*, where it is more than an absence: that alone suggests nothing.
+        """
+        evidence = self._sign_evidence(cause.signs, own, end)
+        return evidence if any(not isinstance(each.sign, AbsentSign) for each in evidence) else ()
+
+    def _sign_evidence(
+        self, signs: Iterable[Sign], own: Mapping[str, list[Match]], end: ProcessEnd | None
+    ) -> tuple[SignEvidence, ...]:
+        shown = (
+            (sign, self._matches(sign, own, end))
+            for sign in signs
+            if sign.name in own or isinstance(sign, _SHOWN_BY_OTHERS)
+        )
+        return tuple(
+            SignEvidence(sign=sign, matches=tuple(matches)) for sign, matches in shown if matches is not None
+        )
+
+    def _matches(
+        self, sign: Sign, own: Mapping[str, list[Match]], end: ProcessEnd | None
+    ) -> list[Match] | None:
+        """
+        What shows *sign*, which may be nothing but an absence; None if it does not show.
+        """
+        if isinstance(sign, ExitSign):
+            return _exit_marks(sign, end)
+        if isinstance(sign, AbsentSign):
+            is_absent = sign.inspected in self._inspected and self._marks.keys().isdisjoint(sign.landmarks)
+            return [] if is_absent and end is not None else None
+        if isinstance(sign, TogetherSign):
+            return _joint_matches(sign, own, self._marks)
+        return own.get(sign.name)
+
+
+def _exit_marks(sign: ExitSign, end: ProcessEnd | None) -> list[Match] | None:
+    """
+    The messages that tell of such an exit; None if it is another.
+
+    A process that was asked to stop has none: a signal is then only how the asking ended, but for one
+    that no nanny sends.
+    """
+    if end is None or not end.exit_known or (end.stop_requested and not end.crashed):
+        return None
+    fits = (
+        (end.signal is not None and end.signal in sign.signals)
+        or (end.status is not None and end.status in sign.statuses)
+        or (sign.any_failure and end.signal is None and end.status not in (None, 0))
+    )
+    if not fits:
+        return None
+    return [mark for mark in end.marks if mark.role in ("death", "restart")][:1]
+
+
+def _joint_matches(
+    sign: TogetherSign, own: Mapping[str, list[Match]], marks: MarksByOwner
+) -> list[Match] | None:
+    found = [own.get(name) or marks.get(name, ()) for name in sign.signs]
+    if not all(found):
+        return None
+    places = [list(islice((each for each in those if each.line), MAX_TOGETHER)) for those in found]
+    if not all(places):
+        return None
+    if sign.within_lines == 0:
+        return [each[0] for each in places]
+    for anchor in places[0]:
+        group = [anchor]
+        for others in places[1:]:
+            near = [
+                each
+                for each in others
+                if each.origin == anchor.origin
+                and abs(each.line - anchor.line) <= sign.within_lines
+                and not any(each is one for one in group)
+                and (not sign.in_order or each.line >= group[-1].line)
+            ]
+            if not near:
+                break
+            group.append(min(near, key=lambda each: abs(each.line - anchor.line)))
+        else:
+            return group
+    return None
