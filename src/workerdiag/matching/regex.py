@@ -99,6 +99,8 @@ class _AsciiMatch:
         return int(self._match.end())
 
     def groupdict(self) -> dict[str, str | None]:
+        if not self._names:
+            return {}
         groups = ((name, self._match.group(index)) for name, index in self._names)
         return {name: value.decode() if value is not None else None for name, value in groups}
 

@@ -28,6 +28,8 @@ def redact_object(value: T) -> T:
 
 def _redact_value(value: Any) -> Any:
     match value:
+        case None | int() | float():  # as most are
+            return value
         case str():
             return redact_text(value)
         case bytes():

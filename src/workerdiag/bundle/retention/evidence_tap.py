@@ -88,7 +88,10 @@ class EvidenceTap:
             yield f"{self._left_out} pieces of evidence were not kept: they were too many or too long"
 
     def _open_log(self, origin: str) -> OpenLog | None:
-        return next((text for _, text in reversed(self._open) if text.origin == origin), None)
+        for _, text in reversed(self._open):  # for each match: no generator
+            if text.origin == origin:
+                return text
+        return None
 
     def _settle(self, *, all_but: int) -> None:
         while len(self._open) > all_but:

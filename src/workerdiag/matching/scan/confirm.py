@@ -92,6 +92,8 @@ def _quoted_text(record: LogRecord, first: int) -> str:
 
 
 def _process_identity(captures: dict[str, str], line: ParsedLine, log_identity: Identity) -> Identity:
+    if not captures and line.pid is None and not line.host:
+        return log_identity
     pid = whole(captures.get("pid"))
     captured = Identity(
         worker=captures.get("worker"),
