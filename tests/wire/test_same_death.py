@@ -9,10 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.death_records import NOW, nanny_report, scheduler_record, worker_address
+from workerdiag.pipeline import diagnose
 from workerdiag.recorder.scheduler.ring import DeathRing
-from workerdiag.sources.recorder.selection import deaths_from_messages
+from workerdiag.rulebook import load_rulebook
+from workerdiag.sources.recorder.evidence import death_evidence
+from workerdiag.sources.recorder.selection import RecordedDeath, deaths_from_messages
 from workerdiag.wire.same_death import DeathIdentity, is_known_death, same_death
 
+BOOK = load_rulebook()
 ELSEWHERE, OTHER_NANNY = "tcp://10.0.0.5:1001", "tcp://10.0.0.5:9001"
 HOUR = 3600.0
 
@@ -58,6 +62,9 @@ PAIRS = {
     "the scheduler's name of the host": ((record(host="10.0.0.4"), report(host="node-4")), 1),
 }
 
+#: Logs name a process by its pid alone, evidence has no host name, and a third message needs the second.
+ONLY_OF_MESSAGES = {"a pid alone", "machines of one address", "the address before, and who finds the box"}
+
 
 def deaths_in_ring(messages):
     """
@@ -84,6 +91,21 @@ def test_scheduler_and_client_count_the_same_deaths(name, count):
     """
     messages, deaths = PAIRS[name]
     assert count(messages) == count(messages[::-1]) == deaths
+
+
+@pytest.mark.parametrize("name", sorted(PAIRS.keys() - ONLY_OF_MESSAGES))
+def test_a_diagnosis_counts_the_same_deaths(name):
+    """
+    Deaths that come one by one, as from two files, are joined as the recorder joins its messages.
+    """
+    messages, deaths = PAIRS[name]
+    alone = [
+        RecordedDeath(record=each, report={})
+        if each["source"] == "scheduler"
+        else RecordedDeath(record={}, report=each)
+        for each in messages
+    ]
+    assert len(diagnose(list(death_evidence(alone)), BOOK).deaths) == deaths
 
 
 def few(*values):

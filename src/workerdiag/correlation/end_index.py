@@ -39,9 +39,13 @@ class EndsByName:
 
     def with_name(self, *identities: Identity) -> list[EndBuilder]:
         """
-        Those that share a name with one of them.
+        Those that are the process that one of them names.
         """
-        return self._names.find(*identities)
+        return [
+            end
+            for end in self._names.find(*identities)
+            if any(own.same_process(each) for own in end.identities for each in identities)
+        ]
 
 
 class EndCandidates:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.correlation.end_index import EndsByName
+from workerdiag.correlation.merge import SAME_PROCESS_S
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ProcessExit
 from workerdiag.model.identity import Identity
@@ -28,7 +29,8 @@ class EndRegistry:
         """
         How a process ended, as a source knows.
         """
-        end = next(iter(self._names.with_name(exit_.identity)), None)
+        named = self._names.with_name(exit_.identity)
+        end = next((each for each in named if not _is_of_later_process(exit_, each)), None)
         if end is None:
             end = self._add_end(EndBuilder(identity=exit_.identity, when=exit_.when, lost=True))
         is_exit_known = exit_.signal is not None or exit_.status is not None
@@ -74,6 +76,15 @@ class EndRegistry:
             if (end.lost or end.stop_requested) and not end.identity.conflicts_with(identity)
         ]
         return sorted(fitting, key=lambda end: not end.stop_requested)
+
+
+def _is_of_later_process(exit_: ProcessExit, end: EndBuilder) -> bool:
+    """
+    Whether another address and much time between them say that a pid was used again.
+    """
+    if exit_.identity.worker in (None, end.identity.worker) or exit_.when is None or end.when is None:
+        return False
+    return end.identity.worker is not None and abs(exit_.when - end.when) > SAME_PROCESS_S
 
 
 def _exit_mark(exit_: ProcessExit) -> Match:

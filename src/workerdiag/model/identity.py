@@ -33,15 +33,14 @@ class Identity:
         """
         Whether both name the same part differently, so that they cannot be one process.
         """
-        pairs = (
-            (self.worker, other.worker),
-            (self.pid, other.pid),
-            (self.nanny, other.nanny),
-            (self.container, other.container),
-            (self.boot_id, other.boot_id),
+        return (
+            _differ(self.worker, other.worker)
+            or _differ(self.pid, other.pid)
+            or _differ(self.nanny, other.nanny)
+            or _differ(self.container, other.container)
+            or _differ(self.boot_id, other.boot_id)
+            or self._on_other_host(other)
         )
-        differs = any(one is not None and two is not None and one != two for one, two in pairs)
-        return differs or self._on_other_host(other)
 
     def _on_other_host(self, other: Identity) -> bool:
         """
@@ -53,11 +52,18 @@ class Identity:
 
     def same_process(self, other: Identity) -> bool:
         """
-        Whether a part that names one process (worker address or pid) is equal in both.
+        Whether both name one process: by the worker's address, or by the pid where nothing else differs.
+
+        A nanny may still have the address of the worker before: where it is the same nanny, the pid counts.
         """
-        return (self.worker is not None and self.worker == other.worker) or (
-            self.pid is not None and self.pid == other.pid
-        )
+        if _differ(self.pid, other.pid) or _differ(self.boot_id, other.boot_id):
+            return False
+        if self.worker is not None and self.worker == other.worker:
+            return True
+        if self.pid is None or other.pid is None:
+            return False
+        same_nanny = self.nanny is not None and self.nanny == other.nanny
+        return same_nanny or not self.conflicts_with(other)
 
     def merged_with(self, other: Identity) -> Identity:
         """
@@ -72,6 +78,13 @@ class Identity:
             container=self.container or other.container,
             boot_id=self.boot_id or other.boot_id,
         )
+
+
+def _differ(one: object, other: object) -> bool:
+    """
+    Whether both are known and not equal.
+    """
+    return one is not None and other is not None and one != other
 
 
 def is_ip_address(host: str) -> bool:
