@@ -4,20 +4,34 @@ The words with which Dask says that somebody asked a worker to stop.
 
 from __future__ import annotations
 
-#: So begin the reasons of ``closing-worker`` events and "Stopping worker" lines where it was asked for
+#: Who asked, by the beginning of the reason in a ``closing-worker`` event or a "Stopping worker" line
 #: (``reason`` and ``stimulus`` in worker.py, nanny.py and scheduler.py, 2022.10.1 to 2026.8.0).
-STOP_REQUEST_REASONS = (
+_REQUESTERS = {
+    "signal-": "signal",
+    "scheduler-": "scheduler",
+    "retire-workers": "scheduler",
+    "client-restart": "client",
+    "nanny-close": "nanny",
+    "nanny-plugin-": "nanny",
+    "nanny-kill": "nanny",
+    "nanny-restart": "nanny",
+    "workerprocess-": "nanny",
+    "worker-close": "worker",
+    "worker-lifetime-reached": "worker",
+}
+_STOP_REQUESTS = tuple(_REQUESTERS)
+#: Without signals: whoever sent one, and why, is still to be found out, so such a death is looked into.
+_DASK_REQUESTS = tuple(reason for reason, who in _REQUESTERS.items() if who != "signal")
+#: Without what the work itself may ask for: it can close its worker, restart the cluster, or take so much
+#: memory that a nanny kills.
+_REQUESTS_BEYOND_TASKS = (
     "signal-",
-    "scheduler-",
+    "scheduler-close",
+    "scheduler-retire",
+    "retire-workers",
     "nanny-close",
     "nanny-plugin-",
     "worker-lifetime-reached",
-    "worker-close",
-    "nanny-kill",
-    "nanny-restart",
-    "workerprocess-",
-    "client-restart",
-    "retire-workers",
 )
 #: So begin all reasons that Dask gives by itself, asked for or not.
 _DASK_REASONS = (
@@ -39,6 +53,20 @@ def is_stop_request(reason: str) -> bool:
     """
     Whether somebody asked for the stop: in Dask's words, or in those of code that gave a reason of its own.
     """
-    if not reason or reason.startswith(STOP_REQUEST_REASONS):
+    if not reason or reason.startswith(_STOP_REQUESTS):
         return bool(reason)
     return not reason.startswith(_DASK_REASONS)
+
+
+def is_dask_stop_request(reason: str) -> bool:
+    """
+    Whether a part of Dask asked for the stop, and not a signal.
+    """
+    return reason.startswith(_DASK_REQUESTS)
+
+
+def is_stop_request_beyond_tasks(reason: str) -> bool:
+    """
+    Whether the stop was certainly not the doing of the tasks on the worker.
+    """
+    return reason.startswith(_REQUESTS_BEYOND_TASKS)

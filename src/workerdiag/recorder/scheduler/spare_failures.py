@@ -15,6 +15,7 @@ from typing import Any
 from attrs import define, field
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from workerdiag.model.stop_reasons import is_stop_request_beyond_tasks
 from workerdiag.recorder import internals
 from workerdiag.recorder.settings import DEATH_TOPIC
 
@@ -23,17 +24,6 @@ logger = logging.getLogger("distributed.scheduler.recorder")
 #: Facts about a removal that arrive later than this change nothing any more.
 LATE_REPORT_S = 300.0
 MAX_REMOVALS = 1000
-#: Reasons with which a worker announces that it was told to stop (``closing-worker``; ``reason`` in
-#: worker.py, nanny.py and scheduler.py, distributed 2024.8.1 to 2026.8.0).
-STOP_REASONS = (
-    "signal-",
-    "nanny-close",
-    "nanny-plugin-",
-    "scheduler-close",
-    "scheduler-retire",
-    "retire-workers",
-    "worker-lifetime-reached",
-)
 #: Stimulus of removals for want of heartbeats; the scheduler then has the nanny stop the worker.
 _UNRESPONSIVE = "check-worker-ttl"
 #: Sources of messages that may say that a platform took a worker.
@@ -115,7 +105,7 @@ class SparePlatformDeaths(SchedulerPlugin):
                 self._on_report(msg)
             elif topic in self._pids and msg.get("action") == "closing-worker":
                 reason = str(msg.get("reason"))
-                if reason.startswith(STOP_REASONS):
+                if is_stop_request_beyond_tasks(reason):
                     self._stop_reasons[topic] = reason
         except Exception:  # a count that stays is no harm
             if not self._has_failed:

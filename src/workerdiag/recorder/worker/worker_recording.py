@@ -13,6 +13,7 @@ from typing import Any
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from workerdiag.model.stop_reasons import is_dask_stop_request
 from workerdiag.recorder import internals
 from workerdiag.recorder.box.directories import writable_directory
 from workerdiag.recorder.box.writer import BoxWriter
@@ -28,15 +29,6 @@ logger = logging.getLogger("distributed.worker.recorder")
 
 #: Threads that run tasks beside those of the default executor: actors, seceded tasks.
 _EXTRA_SLOTS = 8
-#: Ends that somebody asked for (``reason`` in worker.py and scheduler.py, 2024.8.1 to 2026.8.0).
-_REQUESTED_REASONS = {
-    "scheduler-close",
-    "scheduler-close-worker",
-    "scheduler-remove-worker",
-    "worker-close",
-    "worker-close-gracefully",
-    "worker-lifetime-reached",
-}
 
 
 class WorkerRecording:
@@ -169,7 +161,7 @@ class WorkerRecording:
         if self.box is None:
             return
         self.box.state(f"closed: {self._reason}".rstrip(": "))
-        orderly = not self._worker.nanny and self._reason in _REQUESTED_REASONS
+        orderly = not self._worker.nanny and is_dask_stop_request(self._reason)
         if orderly:
             self.stop()
         # Else the nanny, or the next worker on the host, tells how it ended; the process may yet crash.

@@ -10,6 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.model.identity import Identity
+from workerdiag.model.stop_reasons import is_dask_stop_request
 from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster.health import heartbeat_interval_s, is_healthy
 
@@ -24,17 +25,6 @@ MAX_NANNIES = 4
 _MAX_EVENTS = 100
 #: Actions in the topic ``all`` that tell of workers that end (scheduler.py, worker.py; 2024.8.1 to 2026.8.0).
 _ACTIONS = {"remove-worker", "closing-worker", "restart-workers", "retire-workers", "worker-status-change"}
-
-#: Reasons with which a worker announces (``closing-worker`` in worker.py) that it closes on an order.
-_STOP_REASONS = (
-    "client-",
-    "nanny-close",
-    "nanny-plugin-",
-    "retire-workers",
-    "scheduler-",
-    "worker-close-gracefully",
-    "worker-lifetime-reached",
-)
 
 TimedEvents = Sequence[tuple[float, Any]]
 
@@ -90,7 +80,7 @@ def was_asked_to_close(entries: TimedEvents) -> bool:
     return any(
         isinstance(message, Mapping)
         and message.get("action") == "closing-worker"
-        and str(message.get("reason")).startswith(_STOP_REASONS)
+        and is_dask_stop_request(str(message.get("reason")))
         for _, message in entries
     )
 
