@@ -1,5 +1,5 @@
 """
-What one log or one event after another tells of worker processes that ended.
+Reads what one log tells of worker processes that ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.landmark_ids import RETIREMENT, STILL_ALIVE
 from workerdiag.model.numerals import decimal
 from workerdiag.model.stop_orders import may_retire
-from workerdiag.model.stop_reasons import is_stop_request
 
 #: Messages of one process's end are at most so far apart in one log.
 NEAR_S = 90.0
@@ -259,28 +258,6 @@ def _is_restart_after(one: Match, two: Match) -> bool:
     if one.when is not None and two.when is not None:
         return two.when - one.when <= RESTART_S
     return two.line - one.line <= GOODBYE_LINES
-
-
-def ends_from_events(marks: Iterable[Match]) -> list[EndBuilder]:
-    """
-    The ends that the scheduler's events tell of, one for each worker address.
-    """
-    ends: dict[str, EndBuilder] = {}
-    for mark in marks:
-        worker = mark.identity.worker or mark.captures.get("worker")
-        if not worker or mark.role not in ("removal", "closing", "ended", "stop"):
-            continue
-        end = ends.setdefault(worker, EndBuilder(identity=Identity(worker=worker)))
-        end.learn_from(mark, reporters="scheduler events")
-        reason = mark.captures.get("reason", "")
-        if mark.role == "removal":
-            expected = mark.captures.get("expected") == "True"
-            end.stop_requested, end.lost = end.stop_requested or expected, end.lost or not expected
-        elif mark.role == "stop" or is_stop_request(reason):
-            end.stop_requested = True
-        else:
-            end.lost = True
-    return [end for end in ends.values() if any(mark.role != "closing" for mark in end.marks)]
 
 
 def _is_near_end(end: EndBuilder, mark: Match) -> bool:

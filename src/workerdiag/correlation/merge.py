@@ -10,7 +10,8 @@ from attrs import evolve
 
 from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.correlation.end_index import EndCandidates
-from workerdiag.correlation.log_reader import LogReader, ends_from_events
+from workerdiag.correlation.event_reader import ends_from_events
+from workerdiag.correlation.log_reader import LogReader
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
