@@ -10,14 +10,12 @@ from workerdiag import LogText, explain
 from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import match
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook import load_rulebook
-from workerdiag.scoring.stop_requests import StopRequests
 
 BOOK = load_rulebook()
 MATCHER = Matcher(BOOK)
@@ -383,19 +381,6 @@ def test_a_stop_a_second_before_a_worker_joined_is_no_sign_of_its_death():
     top = explain(logs=[LogText(text, stream) for text, stream in logs]).top
     assert top is not None
     assert top.id == "external.sigkill"
-
-
-@pytest.mark.parametrize(("line", "others"), [(3, False), (2, True)])
-def test_a_worker_that_joins_after_a_death_takes_no_order_from_it(line, others):
-    """
-    With fixed ports the next worker has the same address; what was said before the first one's end is its.
-    """
-    worker = Identity(worker="tcp://10.0.0.4:4002")
-    joined = Match(owner="scheduler.register-worker", origin="log", line=line, identity=worker)
-    order = Match(owner="exit.scheduler-retired", sign="retired", origin="log", line=1)
-    removal = Match(owner="scheduler.remove-worker", role="removal", origin="log", line=2, last_line=2)
-    end = ProcessEnd(identity=worker, marks=(removal,))
-    assert StopRequests({"scheduler.register-worker": [joined]}).is_for_other_worker(order, end) is others
 
 
 def test_a_nanny_that_closes_without_a_worker_is_no_death():

@@ -73,6 +73,13 @@ class ProcessEnd:
         """
         return self.signal in _FAULTS
 
+    @property
+    def unexpected(self) -> bool:
+        """
+        Whether a process was lost, and nobody asked for that.
+        """
+        return self.lost and not self.stop_requested
+
     def same_process(self, identity: Identity) -> bool:
         """
         Whether *identity* names this very process.

@@ -36,8 +36,6 @@ _WORKER_UP = (*REGISTRATIONS, _WAITING, _REGISTERED, "worker.start")
 _NANNY_STARTS = "nanny.start"
 _WORKER_STARTS = (*REGISTRATIONS, _REGISTERED, "worker.start", _NANNY_STARTS, "nanny.starts-worker")
 _SCHEDULER_STARTS, _CLIENT_CAME = "scheduler.start", "scheduler.client-connected"
-#: Signals that a process brings on itself: nobody asks for these, whatever else was asked for.
-_CRASHES = (4, 6, 7, 8, 11)
 
 
 @frozen(kw_only=True)
@@ -105,9 +103,7 @@ def _has_gap(
 
 def _has_loss(incident: Incident) -> bool:
     raised = any(facts.relation == "raised" and not facts.from_task for facts in incident.exceptions)
-    return raised or any(
-        case.end and case.end.lost and not case.end.stop_requested for case in incident.cases
-    )
+    return raised or any(case.end and case.end.unexpected for case in incident.cases)
 
 
 def _inspected_places_of_cluster(incident: Incident) -> frozenset[str]:
@@ -121,9 +117,7 @@ def _inspected_places_of_cluster(incident: Incident) -> frozenset[str]:
 
 def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
     ends = [case.end for case in incident.cases if case.end]
-    requested = {
-        mark for end in ends if end.stop_requested and end.signal not in _CRASHES for mark in end.marks
-    }
+    requested = {mark for end in ends if end.stop_requested and not end.crashed for mark in end.marks}
     for each in incident.marks:
         is_trouble = each.role in ("trouble", "blame")
         strayed = each.role in ("death", "ended") and each not in requested

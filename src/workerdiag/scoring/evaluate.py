@@ -109,7 +109,7 @@ def is_unexpected(evaluated: EvaluatedCase) -> bool:
     Whether this is a death that nobody asked for.
     """
     end = evaluated.case.end
-    return end is not None and end.lost and not end.stop_requested
+    return end is not None and end.unexpected
 
 
 def is_explained(chances: Distribution) -> bool:

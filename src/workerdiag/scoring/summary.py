@@ -57,7 +57,7 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
 
 def _unknown_sentence(deaths: Sequence[Death], incident: Incident, obstacles: AllClearObstacles) -> str:
     ends = [case.end for case in incident.cases if case.end]
-    lost = [death for death, end in zip(deaths, ends, strict=False) if end.lost and not end.stop_requested]
+    lost = [death for death, end in zip(deaths, ends, strict=False) if end.unexpected]
     if lost:
         return f"{_count_text(lost)} died{_exits_text(lost)}, and nothing that was seen says why."
     if raised := next((facts.type.rpartition(".")[2] for facts in incident.exceptions), ""):
