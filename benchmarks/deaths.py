@@ -33,7 +33,7 @@ from attrs import field, frozen
 from rows import Row, publish
 
 import workerdiag
-from workerdiag.recorder.settings import DEATH_TOPIC
+from workerdiag.wire.constants import DEATH_TOPIC
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the lab starts and kills real clusters
 

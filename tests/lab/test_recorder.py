@@ -19,7 +19,7 @@ import workerdiag
 from workerdiag.errors import InstallError
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.nanny.nanny_recording import recorder_status
-from workerdiag.recorder.settings import DEATH_TOPIC
+from workerdiag.wire.constants import DEATH_TOPIC
 
 from . import tasks
 from .cluster import IMPATIENT, Client, raised

@@ -11,8 +11,8 @@ import threading
 import pytest
 
 import workerdiag
-from workerdiag.recorder.settings import DEATH_TOPIC
 from workerdiag.recorder.worker.worker_recording import recorder_status
+from workerdiag.wire.constants import DEATH_TOPIC
 
 from . import tasks
 from .cluster import raised

@@ -22,9 +22,9 @@ from distributed import Client, Nanny, Scheduler, Worker
 
 from workerdiag.recorder import internals
 from workerdiag.recorder.nanny.delivery import deliver
-from workerdiag.recorder.settings import DEATH_TOPIC
 from workerdiag.recorder.worker.capture import LogCapture
 from workerdiag.recorder.worker.tasks import OffThreadTasks, TaskSlots, ThreadTasks
+from workerdiag.wire.constants import DEATH_TOPIC
 
 from .processes import PATIENCE_S
 

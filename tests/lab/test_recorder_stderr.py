@@ -16,7 +16,7 @@ import pytest
 
 import workerdiag
 from workerdiag.recorder.nanny.nanny_recording import recorder_status
-from workerdiag.recorder.settings import DEATH_TOPIC
+from workerdiag.wire.constants import DEATH_TOPIC
 
 from . import tasks
 from .cluster import IMPATIENT, _environment, raised

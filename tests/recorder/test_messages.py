@@ -21,7 +21,7 @@ from workerdiag.recorder import messages, orphans
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.contents import BlackBox, FinishedTask, RunningTask, Sample
 from workerdiag.recorder.nanny import delivery, nanny_recording
-from workerdiag.recorder.settings import DEATH_TOPIC
+from workerdiag.wire.constants import DEATH_TOPIC
 
 DUMP = (
     "Fatal Python error: Segmentation fault\n\nCurrent thread 0x0000000000000007 (most recent call first):\n"

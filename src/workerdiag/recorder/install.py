@@ -15,7 +15,7 @@ from workerdiag.errors import InstallError
 from workerdiag.recorder.settings import PLUGIN_NAME
 
 #: What every process must be able to import; a text, so that only what is asked for is imported there.
-_PROBE = "workerdiag.recorder.messages:SCHEMA"
+_PROBE = "workerdiag.recorder.messages:MESSAGE_SCHEMA"
 _MAX_NAMED = 5
 
 

@@ -2,7 +2,7 @@
 What is told of a death: one message for the topic ``workerdiag-death`` of the scheduler's events.
 
 A message is a plain dictionary that msgpack and JSON can hold, of at most 64 KiB. Its shape, number
-`SCHEMA`, is described in docs/recorder.md.
+`MESSAGE_SCHEMA`, is described in docs/recorder.md.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from workerdiag.wire.constants import MESSAGE_SCHEMA
+
 if TYPE_CHECKING:
     from workerdiag.recorder.box.contents import BlackBox
 
-SCHEMA = 1
 MAX_BYTES = 64 * 1024
 
 _LINES_BYTES = 16 * 1024
@@ -77,7 +78,7 @@ def make_message(source: str, facts: Mapping[str, Any], box: BlackBox | None) ->
         box: The victim's, if it was found. Its worker's address wins: a nanny learns of that late, and
             until then has that of the worker before.
     """
-    content: dict[str, Any] = {"schema": SCHEMA, "source": source}
+    content: dict[str, Any] = {"schema": MESSAGE_SCHEMA, "source": source}
     if box is not None:
         content |= _box_fields(box)
     content |= {name: value for name, value in facts.items() if value is not None}

@@ -10,8 +10,6 @@ from typing import Any
 PLUGIN_NAME = "workerdiag-recorder"
 #: So long after its own start a nanny, or a worker without one, looks for boxes that nobody told of.
 ORPHANS_AFTER_S = 2.0
-#: Topic of the scheduler that deaths are told under.
-DEATH_TOPIC = "workerdiag-death"
 
 
 def setting(name: str, default: Any = None) -> Any:

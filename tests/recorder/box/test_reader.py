@@ -142,7 +142,7 @@ def test_random_bytes_are_no_box(data):
     Anything may lie in a folder for temporary files.
     """
     assert read(data) is None
-    assert read(layout.MAGIC + data) is None
+    assert read(layout.BOX_MAGIC + data) is None
 
 
 REGION = st.builds(

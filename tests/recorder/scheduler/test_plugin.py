@@ -18,7 +18,8 @@ from workerdiag.recorder.scheduler.journal import Journal, append_to_file
 from workerdiag.recorder.scheduler.plugin import HANDLER, RecorderScheduler
 from workerdiag.recorder.scheduler.ring import DeathRing
 from workerdiag.recorder.scheduler.spare_failures import SparePlatformDeaths
-from workerdiag.recorder.settings import DEATH_TOPIC, PLUGIN_NAME
+from workerdiag.recorder.settings import PLUGIN_NAME
+from workerdiag.wire.constants import DEATH_TOPIC
 
 WORKER, OTHER, NANNY = "tcp://10.0.0.4:1001", "tcp://10.0.0.4:1002", "tcp://10.0.0.4:9001"
 

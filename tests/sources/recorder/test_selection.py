@@ -25,14 +25,12 @@ from workerdiag.model.evidence import (
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
-from workerdiag.recorder import messages as recorder_telling
-from workerdiag.recorder import settings as recorder_settings
 from workerdiag.recorder.scheduler import plugin as recorder_scheduler
 from workerdiag.rulebook import load_rulebook
 from workerdiag.scoring import loss_history as loss_history_module
 from workerdiag.scoring.blame import blame
 from workerdiag.scoring.loss_history import loss_history
-from workerdiag.sources.recorder import DEATH_TOPIC, RecorderSource, record_lines, selection
+from workerdiag.sources.recorder import RecorderSource, selection
 
 RUNNING = {"schema": 1, "source": "scheduler", "recorder": "running"}
 CLOSED = {"schema": 1, "source": "scheduler", "recorder": "closed"}
@@ -495,7 +493,5 @@ def test_both_sides_of_the_layers_say_the_same():
     """
     The recorder runs on clusters, and the source reads what it said there: neither imports the other.
     """
-    assert DEATH_TOPIC == recorder_settings.DEATH_TOPIC
-    assert record_lines.SCHEMA == recorder_telling.SCHEMA
     assert selection.RECENT_S == recorder_scheduler.RECENT_S
     assert selection.TOGETHER_S == loss_history_module.TOGETHER_S

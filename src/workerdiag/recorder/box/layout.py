@@ -13,7 +13,8 @@ from struct import Struct, error
 from typing import NamedTuple
 from zlib import crc32
 
-MAGIC = b"WDIAGBOX"
+from workerdiag.wire.constants import BOX_MAGIC
+
 #: A reader refuses another major number; a new minor one only adds regions, or to the end of payloads.
 MAJOR, MINOR = 1, 0
 
@@ -153,7 +154,7 @@ def pack_header(size_bytes: int, regions: dict[str, Region], created_at: float) 
     )
     size = HEADER_HEAD.size + len(body) + len(table)
     following = size.to_bytes(4, "little") + body + table
-    return MAGIC + crc32(following).to_bytes(4, "little") + following
+    return BOX_MAGIC + crc32(following).to_bytes(4, "little") + following
 
 
 def unpack_header(data: bytes) -> tuple[float, dict[str, Region]]:
@@ -165,7 +166,7 @@ def unpack_header(data: bytes) -> tuple[float, dict[str, Region]]:
     """
     try:
         magic, checksum, size = HEADER_HEAD.unpack_from(data)
-        if magic != MAGIC:
+        if magic != BOX_MAGIC:
             raise ValueError("it does not begin as one")
         if (
             not HEADER_HEAD.size + HEADER_BODY.size <= size <= HEADER_BYTES

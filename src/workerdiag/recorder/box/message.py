@@ -18,8 +18,7 @@ from workerdiag.recorder.box.contents import BlackBox
 from workerdiag.recorder.box.directories import SILENCE_S, is_orphan
 from workerdiag.recorder.box.reader import read_box
 from workerdiag.recorder.stderr.last_output import last_stderr
-
-_MAGIC = b"WDIAGBOX"
+from workerdiag.wire.constants import BOX_MAGIC
 
 
 def death_message(place: str, data: bytes, fault: bytes) -> Mapping[str, Any] | None:
@@ -68,6 +67,6 @@ def _is_own_box(path: Path, box: BlackBox) -> bool:
 def _is_box_file(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
+            return file.read(len(BOX_MAGIC)) == BOX_MAGIC
     except (OSError, ValueError):
         return False

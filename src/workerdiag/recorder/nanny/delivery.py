@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workerdiag.recorder.box.directories import discard
-from workerdiag.recorder.settings import DEATH_TOPIC
+from workerdiag.wire.constants import DEATH_TOPIC
 
 #: Seconds before each try; a scheduler that is not there by then may be gone for good.
 _RETRY_DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)

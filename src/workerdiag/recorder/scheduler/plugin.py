@@ -14,11 +14,11 @@ from typing import Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from workerdiag.recorder import internals
-from workerdiag.recorder.messages import SCHEMA
 from workerdiag.recorder.scheduler.journal import Journal
 from workerdiag.recorder.scheduler.removal_record import TrackedWorker, abridged_record, removal_record
 from workerdiag.recorder.scheduler.ring import MAX_BYTES, MAX_DEATHS, DeathEntry, DeathRing, json_size
-from workerdiag.recorder.settings import DEATH_TOPIC, PLUGIN_NAME, setting
+from workerdiag.recorder.settings import PLUGIN_NAME, setting
+from workerdiag.wire.constants import DEATH_TOPIC, MESSAGE_SCHEMA
 
 logger = logging.getLogger("distributed.scheduler.recorder")
 
@@ -73,7 +73,9 @@ class RecorderScheduler(SchedulerPlugin):
         self._undo = internals.add_handler(scheduler, HANDLER, self.deaths)
         if target := setting("append-to"):
             self._appender = Journal(str(target), self._note)
-        scheduler.log_event(DEATH_TOPIC, {"schema": SCHEMA, "source": "scheduler", "recorder": "running"})
+        scheduler.log_event(
+            DEATH_TOPIC, {"schema": MESSAGE_SCHEMA, "source": "scheduler", "recorder": "running"}
+        )
 
     async def close(self) -> None:
         """
@@ -83,7 +85,7 @@ class RecorderScheduler(SchedulerPlugin):
             self._undo()
             self._undo = None
             self._scheduler.log_event(
-                DEATH_TOPIC, {"schema": SCHEMA, "source": "scheduler", "recorder": "closed"}
+                DEATH_TOPIC, {"schema": MESSAGE_SCHEMA, "source": "scheduler", "recorder": "closed"}
             )
         if self._appender is not None:
             await asyncio.to_thread(self._appender.close)
@@ -156,7 +158,7 @@ class RecorderScheduler(SchedulerPlugin):
             chosen, min(int(most), MAX_ANSWER_DEATHS), min(int(most_bytes), MAX_ANSWER_BYTES)
         )
         return {
-            "schema": SCHEMA,
+            "schema": MESSAGE_SCHEMA,
             "now": time.time(),
             "deaths": sorted(answered, key=lambda each: each["number"]),
             "left_out": len(chosen) - len(answered),

@@ -9,7 +9,7 @@ from heapq import nlargest
 from typing import Any
 
 from workerdiag.recorder import internals
-from workerdiag.recorder.messages import SCHEMA
+from workerdiag.wire.constants import MESSAGE_SCHEMA
 
 #: Changes of its status that are remembered of a living worker.
 MAX_CHANGES = 10
@@ -68,7 +68,7 @@ def removal_record(
     allowed = internals.allowed_failures(scheduler)
     suspicions = _suspicious_counts(scheduler, keys)
     return {
-        "schema": SCHEMA,
+        "schema": MESSAGE_SCHEMA,
         "source": "scheduler",
         "worker": state.address,
         "name": str(state.name)[:200],

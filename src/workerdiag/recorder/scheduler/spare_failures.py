@@ -17,7 +17,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from workerdiag.model.stop_reasons import is_stop_request_beyond_tasks
 from workerdiag.recorder import internals
-from workerdiag.recorder.settings import DEATH_TOPIC
+from workerdiag.wire.constants import DEATH_TOPIC
 
 logger = logging.getLogger("distributed.scheduler.recorder")
 

@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from attrs import define, field
 
 from workerdiag.errors import UnreadableInputError
+from workerdiag.wire.constants import BOX_MAGIC
 
 _ZIP = b"PK\x03\x04"
 _IS_ZIP = ("looks binary (a zip archive)", "unpack it and give the files in it")
 #: Larger than any death bundle.
 _MAX_ZIP_BYTES = 32 * 2**20
 #: How a black box begins, and the most that one has (docs/black-box.md).
-_BOX = b"WDIAGBOX"
 _IS_BOX = ("looks binary (a black box of a worker)", "workerdiag blackbox prints it")
 _MAX_BOX_BYTES = 4 * 2**20
 #: So many bytes tell what a file is.
-HEAD_BYTES = len(_BOX)
+HEAD_BYTES = len(BOX_MAGIC)
 
 
 @define(eq=False)
@@ -60,7 +60,7 @@ def is_black_box(head: bytes) -> bool:
     """
     Whether a file that begins so is a black box.
     """
-    return head.startswith(_BOX)
+    return head.startswith(BOX_MAGIC)
 
 
 def _read_all(first: bytes, blocks: Iterator[bytes], most_bytes: int) -> bytes:

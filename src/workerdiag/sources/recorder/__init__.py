@@ -17,9 +17,8 @@ from workerdiag.sources.recorder.selection import (
     has_ring,
     select_recent,
 )
+from workerdiag.wire.constants import DEATH_TOPIC, RECORDER
 
-#: The scheduler's topic that deaths are told under (`workerdiag.recorder.settings.DEATH_TOPIC`).
-DEATH_TOPIC = "workerdiag-death"
 #: Of the time there is, the first question may take so much, as all that come after depend on it.
 _SHARE = 0.5
 #: A nanny that has not told after so long may have died with its worker.
@@ -40,7 +39,7 @@ class RecorderSource:
         tasks: Keys of the tasks that Dask gave up on: all deaths of theirs are told of.
     """
 
-    name = "flight recorder"
+    name = RECORDER
 
     def __init__(self, client: Any, *, about: Sequence[Identity] = (), tasks: Sequence[str] = ()) -> None:
         self._client = client

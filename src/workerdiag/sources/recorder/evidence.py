@@ -15,8 +15,9 @@ from workerdiag.model.evidence import Event, Evidence, Inspected, LogChunk, Memo
 from workerdiag.model.identity import Identity
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.recorder.executing import executing_evidence
-from workerdiag.sources.recorder.exit import REPORTER, exit_evidence
+from workerdiag.sources.recorder.exit import exit_evidence
 from workerdiag.sources.recorder.selection import RecordedDeath, lost_together
+from workerdiag.wire.constants import RECORDER
 
 _Fields = dict[str, str | int | float | bool | None]
 
@@ -58,7 +59,7 @@ def _evidence_of(death: RecordedDeath, others: Sequence[str]) -> Iterator[Eviden
     yield from _memory_readings(death, identity)
     yield from _cgroup_events(death, identity)
     yield from _output_chunks(death, identity)
-    yield Inspected(place=REPORTER, identity=identity)
+    yield Inspected(place=RECORDER, identity=identity)
 
 
 def _removal_event(death: RecordedDeath, identity: Identity) -> Event:
@@ -208,7 +209,7 @@ def _output_chunks(death: RecordedDeath, identity: Identity) -> Iterator[LogChun
         if isinstance(text, str) and text.strip():
             data = text[-_LINES_CHARS:].encode("utf-8", "replace")
             yield LogChunk(
-                origin=f"{REPORTER}, {title} of {of}", data=data, stream="worker", identity=identity
+                origin=f"{RECORDER}, {title} of {of}", data=data, stream="worker", identity=identity
             )
     yield from _stderr_chunks(death, identity, of)
 
@@ -237,7 +238,7 @@ def _stderr_chunks(death: RecordedDeath, identity: Identity, of: str) -> Iterato
     if stderr.get("shared") is not False:
         identity = Identity(host=identity.host, boot_id=identity.boot_id)
     data = text[-_LINES_CHARS:].encode("utf-8", "replace")
-    yield LogChunk(origin=f"{REPORTER}, {title}", data=data, stream="worker", identity=identity)
+    yield LogChunk(origin=f"{RECORDER}, {title}", data=data, stream="worker", identity=identity)
 
 
 def _last_sample(death: RecordedDeath) -> Mapping[str, Any]:

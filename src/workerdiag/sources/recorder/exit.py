@@ -11,8 +11,8 @@ from workerdiag.model.evidence import Event, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.sources.recorder.selection import RecordedDeath
+from workerdiag.wire.constants import RECORDER
 
-REPORTER = "flight recorder"
 _REASON_CHARS = 200
 
 
@@ -41,7 +41,7 @@ def _orphan_exit(death: RecordedDeath, identity: Identity) -> Event | ProcessExi
     signal = _exit_number_or_none(_exit_fields(death).get("signal"))
     by = "faulthandler's dump" if signal is not None else "its black box"
     return ProcessExit(
-        identity=identity, signal=signal, when=death.when or None, reporter=f"{REPORTER} ({by})"
+        identity=identity, signal=signal, when=death.when or None, reporter=f"{RECORDER} ({by})"
     )
 
 
@@ -64,7 +64,7 @@ def _process_exit(death: RecordedDeath, identity: Identity) -> Iterator[ProcessE
         return
     if not death.record and death.report.get("asked") is True:
         return
-    said_by = f"{REPORTER} (faulthandler's dump)" if by_dump and not exit_.get("certain") else REPORTER
+    said_by = f"{RECORDER} (faulthandler's dump)" if by_dump and not exit_.get("certain") else RECORDER
     yield ProcessExit(
         identity=identity, signal=signal, status=status, when=death.when or None, reporter=said_by
     )

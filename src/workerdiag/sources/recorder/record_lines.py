@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from workerdiag.model.evidence import Gap
+from workerdiag.wire.constants import MESSAGE_SCHEMA
 
-#: Shape of records and messages that is understood (`workerdiag.recorder.messages.SCHEMA`).
-SCHEMA = 1
 SOURCES = ("scheduler", "nanny", "orphan")
 #: So much of a file tells whether it holds records.
 HEAD_BYTES = 16 * 1024
@@ -73,7 +72,7 @@ def parse_record(line: bytes) -> ParsedRecord:
     schema, when = fields.get("schema"), fields.get("when", 0)
     if schema is None or fields.get("source") not in SOURCES:
         raise BadLineError("no records")
-    if schema != SCHEMA or isinstance(schema, bool):
+    if schema != MESSAGE_SCHEMA or isinstance(schema, bool):
         raise BadLineError(f"of a schema that is not known here ({str(schema)[:20]})")
     if isinstance(when, bool) or not isinstance(when, int | float) or not abs(when) < _MAX_SECONDS:
         raise BadLineError("without a time that could be one")

@@ -13,8 +13,8 @@ from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.sources.recorder.record_lines import ParsedRecord
 from workerdiag.sources.recorder.selection import RecordedDeath, deaths_from_messages, select_archived
+from workerdiag.wire.constants import RECORDER
 
-SOURCE_NAME = "flight recorder"
 #: As many as a live scheduler is asked for (`workerdiag.sources.recorder`).
 MAX_DEATHS = 32
 #: What is kept until all was read, as JSON; parsed it takes some times as much.
@@ -88,4 +88,4 @@ class RecordCollection:
     @staticmethod
     def _gap(reason: str, detail: str) -> Gap:
         remedy = "name the file of the time in question alone, or give the exception: explain(exc, logs=...)"
-        return Gap(source=SOURCE_NAME, reason=reason, detail=detail[:500], remedy=remedy)
+        return Gap(source=RECORDER, reason=reason, detail=detail[:500], remedy=remedy)

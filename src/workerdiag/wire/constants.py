@@ -1,0 +1,14 @@
+"""
+The names and numbers by which a message, a black box and their readers recognise each other.
+"""
+
+from __future__ import annotations
+
+#: Topic of the scheduler's events under which deaths are reported.
+DEATH_TOPIC = "workerdiag-death"
+#: Number of the shape of records and messages, described in docs/recorder.md.
+MESSAGE_SCHEMA = 1
+#: First bytes of a black box.
+BOX_MAGIC = b"WDIAGBOX"
+#: Name of the recorder in reports.
+RECORDER = "flight recorder"
