@@ -19,6 +19,7 @@ from distributed import Client, Scheduler
 
 from workerdiag.recorder import messages, orphans
 from workerdiag.recorder.box import directories
+from workerdiag.recorder.box.companions import message_path
 from workerdiag.recorder.box.contents import BlackBox, FinishedTask, RunningTask, Sample
 from workerdiag.recorder.nanny import delivery, nanny_recording
 from workerdiag.wire.constants import DEATH_TOPIC
@@ -253,7 +254,7 @@ def test_a_damaged_message_is_as_good_as_none(folder, content):
     The box is told then.
     """
     path = left_by_a_dead_process(folder)
-    delivery.message_path(path).write_bytes(content)
+    message_path(path).write_bytes(content)
     (orphan,) = orphans.claim_orphans()
     orphan.claim.close()
     assert orphan.message["source"] == "orphan"

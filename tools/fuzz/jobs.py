@@ -55,6 +55,16 @@ def _run(task: Task, tell: Connection) -> None:
 
 def _told(jobs: list[_Job]) -> Tally:
     total = Tally()
+    try:
+        _count(jobs, total)
+    except KeyboardInterrupt:
+        print("interrupted: only what was counted until now", flush=True)
+        for job in jobs:
+            job.process.terminate()
+    return total
+
+
+def _count(jobs: list[_Job], total: Tally) -> None:
     while jobs:
         for ready in wait([job.told for job in jobs]):
             job = next(each for each in jobs if each.told is ready)
@@ -69,7 +79,6 @@ def _told(jobs: list[_Job]) -> Tally:
             else:
                 total.add(tally)
                 job.count += tally.tried.total()
-    return total
 
 
 def _after_death(job: _Job, total: Tally) -> Task:

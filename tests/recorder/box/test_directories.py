@@ -15,6 +15,7 @@ import pytest
 
 from workerdiag.procfs import processes
 from workerdiag.recorder.box import directories, preallocation
+from workerdiag.recorder.box.companions import fault_path
 from workerdiag.recorder.box.directories import BoxName
 from workerdiag.recorder.box.writer import BoxWriter
 
@@ -269,7 +270,7 @@ def test_a_reported_box_goes_with_its_companions(tmp_path):
     Nothing is left of a box that was discarded.
     """
     dead = box_of_the_dead(tmp_path)
-    directories.fault_path(dead).write_text("Fatal")
+    fault_path(dead).write_text("Fatal")
     directories.discard(dead)
     assert list(tmp_path.iterdir()) == []
 
@@ -291,7 +292,7 @@ def test_old_boxes_of_the_dead_are_removed(tmp_path, writer):
     foreign = aged(_made(tmp_path / "notes.txt"), DAY_S + 60)
     aged(writer.path, DAY_S * 9)
     assert set(directories.sweep([tmp_path])) == {old, damaged, lost, unfinished}
-    left = {fresh, directories.fault_path(fresh), writer.path, foreign}
+    left = {fresh, fault_path(fresh), writer.path, foreign}
     assert set(tmp_path.iterdir()) == left
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from workerdiag.procfs.processes import boot_id, process_start_ms
 from workerdiag.recorder.box import directories
+from workerdiag.recorder.box.companions import stderr_path
 from workerdiag.recorder.box.contents import BlackBox
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.stderr import descriptor_copy, forwarder, location
@@ -293,7 +294,7 @@ def test_a_copy_is_this_workers_alone(tmp_path, log):
     It wins over the file, and other processes that it names are its own.
     """
     log.write_text("from before\nwords of anybody\n")
-    directories.stderr_path(tmp_path / "a.box").write_text(f"{ABORT}\n==4712== from a child\n")
+    stderr_path(tmp_path / "a.box").write_text(f"{ABORT}\n==4712== from a child\n")
     said = last_stderr(tmp_path / "a.box", a_box(log), just_now=True)
     assert said == {"text": f"{ABORT}\n==4712== from a child", "from": "copy", "shared": False}
 
@@ -627,7 +628,7 @@ def test_a_copy_goes_with_its_box(tmp_path):
     Who throws away a box leaves nothing beside it; without a box a copy is a leftover.
     """
     box = another_box(tmp_path, Path(__file__))
-    copy = directories.stderr_path(box.path)
+    copy = stderr_path(box.path)
     copy.write_text(ABORT)
     box.close(remove=True)
     assert list(tmp_path.iterdir()) == []

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from workerdiag.procfs.processes import boot_id, is_running, pid_namespace, process_start_ms
+from workerdiag.recorder.box.companions import fault_path, stderr_path
 from workerdiag.recorder.box.preallocation import PREALLOCATING_FILESYSTEMS, filesystem_type
 
 VARIABLE = "WORKERDIAG_RECORDER_DIRECTORY"
@@ -65,20 +66,6 @@ def parse_box_name(path: Path) -> BoxName | None:
     """
     found = _NAME.fullmatch(path.name)
     return BoxName(found["host"], int(found["pid"]), int(found["start"])) if found else None
-
-
-def fault_path(path: Path) -> Path:
-    """
-    The companion of a box, to which `faulthandler` writes.
-    """
-    return path.with_name(path.name + ".fault")
-
-
-def stderr_path(path: Path) -> Path:
-    """
-    The companion of a box that standard error is copied to, if that is asked for.
-    """
-    return path.with_name(path.name + ".stderr")
 
 
 # ------------------------------------------------------------------------------------ folders

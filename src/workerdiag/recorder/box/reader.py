@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from workerdiag.errors import BadBoxError
 from workerdiag.recorder.box import cells
+from workerdiag.recorder.box.companions import fault_path
 from workerdiag.recorder.box.contents import BlackBox, FinishedTask, RunningTask
-from workerdiag.recorder.box.directories import fault_path
 from workerdiag.recorder.box.layout import HEADER_BYTES, MAX_BYTES, RUNNING, Region, unpack_header
 
 T = TypeVar("T")

@@ -19,8 +19,9 @@ from time import monotonic, time
 from zlib import crc32
 
 from workerdiag.procfs.processes import process_identity
+from workerdiag.recorder.box.companions import fault_path
 from workerdiag.recorder.box.creation import create_mapped_box
-from workerdiag.recorder.box.directories import discard, fault_path
+from workerdiag.recorder.box.directories import discard
 from workerdiag.recorder.box.layout import (
     CELL_HEAD,
     CELL_SUM,

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from workerdiag.recorder.box.companions import message_path
 from workerdiag.recorder.box.directories import discard
 from workerdiag.wire.constants import DEATH_TOPIC
 
@@ -22,13 +23,6 @@ from workerdiag.wire.constants import DEATH_TOPIC
 _RETRY_DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 _ATTEMPT_TIMEOUT_S = 5.0
 _MAX_BYTES = 256 * 1024
-
-
-def message_path(box: Path) -> Path:
-    """
-    Where the message about a death is kept, beside the victim's box.
-    """
-    return box.with_name(box.name + ".death")
 
 
 def save_message(box: Path, message: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from workerdiag.recorder.box.directories import stderr_path
+from workerdiag.recorder.box.companions import stderr_path
 from workerdiag.recorder.settings import setting
 from workerdiag.recorder.stderr.location import STDERR
 

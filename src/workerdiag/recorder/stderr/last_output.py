@@ -12,7 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workerdiag.recorder.box.directories import stderr_path
+from workerdiag.recorder.box.companions import stderr_path
 from workerdiag.recorder.stderr.line_owner import box_lines, possibly_own_lines, unknown_lines
 from workerdiag.recorder.stderr.tail import tail
 

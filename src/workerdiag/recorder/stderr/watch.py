@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 from workerdiag.procfs.processes import process_start_ms
-from workerdiag.recorder.box.directories import find_boxes, parse_box_name, stderr_path
+from workerdiag.recorder.box.companions import stderr_path
+from workerdiag.recorder.box.directories import find_boxes, parse_box_name
 from workerdiag.recorder.stderr.descriptor_copy import is_copy_configured
 from workerdiag.recorder.stderr.forwarder import Forwarder
 from workerdiag.recorder.stderr.location import STDERR, file_id
