@@ -275,8 +275,8 @@ def test_a_scheduler_that_does_not_answer_is_left_behind():
     run("explain", "worker.log")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
-        alone = run("explain", "--scheduler", address, "--timeout", "1s")
-        together = run("explain", "worker.log", "--scheduler", address, "--timeout", "1s")
+        alone = run("explain", "--scheduler", address, "--timeout", "4s")
+        together = run("explain", "worker.log", "--scheduler", address, "--timeout", "4s")
         silent.settimeout(0)
         for _ in (alone, together):
             silent.accept()[0].close()  # both have been there
