@@ -18,7 +18,7 @@ from workerdiag.scoring.cluster_setup import ClusterSetup, failed_tasks
 #: A cause this likely is settled; below it, looks for it are worth their while.
 SETTLED_CHANCE = 0.9
 MAX_STEPS = 6
-_WORTH_A_LOOK = 0.05
+_WORTH_A_LOOK = 0.03
 
 
 def next_steps(
