@@ -8,6 +8,8 @@ from collections import Counter
 
 import pytest
 
+from workerdiag.correlation.end_builder import EndBuilder
+from workerdiag.correlation.end_index import EndsByName
 from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import match
 from workerdiag.model.evidence import Event, Evidence, LogChunk, ProcessExit
@@ -100,3 +102,11 @@ def test_when_time_is_up_the_reports_left_are_counted():
     assert gap.reason == "timed-out"
     assert len(findings.deaths) + int(gap.detail.split()[0]) == 400
     assert findings.deaths
+
+
+def test_a_sign_is_compared_with_few_of_the_many_ends_of_one_pid():
+    """
+    A log in which thousands of ends have one pid does not cost each of its signs thousands of comparisons.
+    """
+    ends = EndsByName(EndBuilder(identity=Identity(pid=7), when=float(each)) for each in range(3000))
+    assert len(list(ends.sharing_name(Identity(pid=7)))) <= 400

@@ -68,8 +68,8 @@ def is_foreign_process(match: Match, strangers: EndsByName, ends: EndsByName) ->
     """
     Whether *match* tells of a process that is none of Dask's, going by its pid and time.
     """
-    return any(_names_process(match, each) for each in strangers.with_name(match.identity)) and not any(
-        _names_process(match, each) for each in ends.with_name(match.identity)
+    return any(_names_process(match, each) for each in strangers.sharing_name(match.identity)) and not any(
+        _names_process(match, each) for each in ends.sharing_name(match.identity)
     )
 
 

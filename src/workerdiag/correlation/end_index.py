@@ -5,6 +5,7 @@ Ends by their names and times, so that of many thousands only those are compared
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.model.identity import Identity
@@ -14,7 +15,7 @@ from workerdiag.model.name_index import NameIndex
 _BUCKET_S = 4.0
 #: A slow end is looked up by its first and last such spans of time.
 _MAX_BUCKETS = 64
-#: Of those that nothing but the time tells apart, so many are compared.
+#: Of those that nothing but the time tells apart, or that share a name, at most so many are compared.
 _MAX_COMPARED = 400
 
 
@@ -36,6 +37,12 @@ class EndsByName:
         number = self._numbers.setdefault(end, len(self._numbers))
         self._names.add(number, end, *end.identities)
         return number
+
+    def sharing_name(self, identity: Identity) -> Iterator[EndBuilder]:
+        """
+        At most `_MAX_COMPARED` ends that share a name with *identity*; they may be of other processes.
+        """
+        return islice(self._names.sharing_name(identity), _MAX_COMPARED)
 
     def with_name(self, *identities: Identity) -> list[EndBuilder]:
         """
