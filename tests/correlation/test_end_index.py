@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from workerdiag.correlation.end_builder import EndBuilder
-from workerdiag.correlation.end_index import EndsByName
+from workerdiag.correlation.end_index import EndsByTime
 from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import match
 from workerdiag.model.evidence import Event, Evidence, LogChunk, ProcessExit
@@ -104,9 +104,11 @@ def test_when_time_is_up_the_reports_left_are_counted():
     assert findings.deaths
 
 
-def test_a_sign_is_compared_with_few_of_the_many_ends_of_one_pid():
+def test_a_sign_is_compared_with_few_of_the_many_ends_of_one_pid_the_nearest_in_time():
     """
-    A log in which thousands of ends have one pid does not cost each of its signs thousands of comparisons.
+    Thousands of ends of one pid do not cost each sign thousands of comparisons, and the right one is among them.
     """
-    ends = EndsByName(EndBuilder(identity=Identity(pid=7), when=float(each)) for each in range(3000))
-    assert len(list(ends.sharing_name(Identity(pid=7)))) <= 400
+    ends = EndsByTime(EndBuilder(identity=Identity(pid=7), when=float(each)) for each in range(3000))
+    near = [end.when for end in ends.near(Identity(pid=7), 2000.5)]
+    assert len(near) <= 400
+    assert {2000.0, 2001.0} <= set(near)

@@ -20,7 +20,7 @@ REASONS = {
     "nanny-plugin-environ-restart": (True, True, True),
     "nanny-kill": (True, True, False),
     "nanny-restart": (True, True, False),
-    "worker-close": (True, True, False),
+    "worker-close": (True, False, False),
     "worker-close-gracefully": (True, True, False),
     "worker-lifetime-reached": (True, True, True),
     "out of the way, please": (True, False, False),

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Sequence
 from attrs import frozen
 
 from workerdiag.correlation.end_builder import EndBuilder
-from workerdiag.correlation.end_index import EndsByName
+from workerdiag.correlation.end_index import EndsByTime
 from workerdiag.correlation.log_reader import NEAR_LINES, NEAR_S
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity
@@ -64,13 +64,13 @@ def attribute_signs(signs: Iterable[Match], ends: Sequence[ProcessEnd], lifetime
     return Attribution(assigned=tuple(map(tuple, assigned)), unassigned=tuple(unassigned))
 
 
-def is_foreign_process(match: Match, strangers: EndsByName, ends: EndsByName) -> bool:
+def is_foreign_process(match: Match, strangers: EndsByTime, ends: EndsByTime) -> bool:
     """
     Whether *match* tells of a process that is none of Dask's, going by its pid and time.
     """
-    return any(_names_process(match, each) for each in strangers.sharing_name(match.identity)) and not any(
-        _names_process(match, each) for each in ends.sharing_name(match.identity)
-    )
+    return any(
+        _names_process(match, each) for each in strangers.near(match.identity, match.when)
+    ) and not any(_names_process(match, each) for each in ends.near(match.identity, match.when))
 
 
 def _names_process(match: Match, end: ProcessEnd | EndBuilder) -> bool:

@@ -4,8 +4,8 @@ Ends by their names and times, so that of many thousands only those are compared
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.model.identity import Identity
@@ -15,7 +15,7 @@ from workerdiag.model.name_index import NameIndex
 _BUCKET_S = 4.0
 #: A slow end is looked up by its first and last such spans of time.
 _MAX_BUCKETS = 64
-#: Of those that nothing but the time tells apart, or that share a name, at most so many are compared.
+#: At most this many ends are compared of those that share a name, or that nothing but the time tells apart.
 _MAX_COMPARED = 400
 
 
@@ -38,12 +38,6 @@ class EndsByName:
         self._names.add(number, end, *end.identities)
         return number
 
-    def sharing_name(self, identity: Identity) -> Iterator[EndBuilder]:
-        """
-        At most `_MAX_COMPARED` ends that share a name with *identity*; they may be of other processes.
-        """
-        return islice(self._names.sharing_name(identity), _MAX_COMPARED)
-
     def with_name(self, *identities: Identity) -> list[EndBuilder]:
         """
         Those that are the process that one of them names.
@@ -53,6 +47,43 @@ class EndsByName:
             for end in self._names.find(*identities)
             if any(own.same_process(each) for own in end.identities for each in identities)
         ]
+
+
+class EndsByTime:
+    """
+    Ends by the address or pid of their workers, and under each name in the order of time.
+    """
+
+    def __init__(self, ends: Iterable[EndBuilder]) -> None:
+        self._timed: dict[str | int, list[tuple[float, EndBuilder]]] = {}
+        self._timeless: dict[str | int, list[EndBuilder]] = {}
+        for end in ends:
+            names = {name for each in end.identities for name in (each.worker, each.pid) if name is not None}
+            for name in names:
+                if end.when is None:
+                    self._timeless.setdefault(name, []).append(end)
+                else:
+                    self._timed.setdefault(name, []).append((end.when, end))
+        for timed in self._timed.values():
+            timed.sort(key=_first)
+
+    def near(self, identity: Identity, when: float | None) -> Iterator[EndBuilder]:
+        """
+        Ends that share a name with *identity*, of each name at most `_MAX_COMPARED` around *when*.
+
+        They may be of other processes. Where *when* is None, they are the last ones.
+        """
+        for name in (identity.worker, identity.pid):
+            if name is not None:
+                timed = self._timed.get(name, [])
+                place = len(timed) if when is None else bisect_left(timed, when, key=_first)
+                first = max(0, min(place - _MAX_COMPARED // 2, len(timed) - _MAX_COMPARED))
+                yield from (end for _, end in timed[first : first + _MAX_COMPARED])
+                yield from self._timeless.get(name, [])[:_MAX_COMPARED]
+
+
+def _first(timed: tuple[float, EndBuilder]) -> float:
+    return timed[0]
 
 
 class EndCandidates:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from workerdiag.correlation.attribution import attribute_signs, is_foreign_process
-from workerdiag.correlation.end_index import EndsByName
+from workerdiag.correlation.end_index import EndsByTime
 from workerdiag.correlation.end_registry import EndRegistry
 from workerdiag.correlation.merge import (
     enrich_identities,
@@ -64,12 +64,10 @@ def assemble(
     signs = [each for each in matches if each.sign]
     whole, left_out = merge_ends(process_ends(marks), lifetimes, out_of_time)
     ends, foreign = without_foreign_processes(without_idle_nannies(whole))
-    ends_by_name, foreign_by_name = EndsByName(ends), EndsByName(foreign)
-    signs = [each for each in signs if not is_foreign_process(each, foreign_by_name, ends_by_name)]
+    own_ends, foreign_ends = EndsByTime(ends), EndsByTime(foreign)
+    signs = [each for each in signs if not is_foreign_process(each, foreign_ends, own_ends)]
     marks = [
-        each
-        for each in marks
-        if each.role != "death" or not is_foreign_process(each, foreign_by_name, ends_by_name)
+        each for each in marks if each.role != "death" or not is_foreign_process(each, foreign_ends, own_ends)
     ]
     registry = EndRegistry(ends)
     reports: list[Callable[[], None]] = [

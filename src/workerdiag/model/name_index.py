@@ -4,7 +4,7 @@ Values found by the names of the processes that they are about.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
 from workerdiag.model.identity import Identity
@@ -52,14 +52,6 @@ class NameIndex(Generic[_T]):
             for name in (identity.worker, identity.pid):
                 if name is not None:
                     self._named.setdefault(name, {})[number] = value
-
-    def sharing_name(self, identity: Identity) -> Iterator[_T]:
-        """
-        The values that share a name with *identity*, in no order; one that shares two comes twice.
-        """
-        for name in (identity.worker, identity.pid):
-            if name is not None:
-                yield from self._named.get(name, {}).values()
 
     def find(self, *identities: Identity) -> list[_T]:
         """

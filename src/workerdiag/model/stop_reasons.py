@@ -20,6 +20,8 @@ _REQUESTERS = {
     "worker-lifetime-reached": "worker",
 }
 _STOP_REQUESTS = tuple(_REQUESTERS)
+#: The reason where none is given: code called ``close()``, or a signal to the process did.
+DEFAULT_REASON = "worker-close"
 #: Without signals: whoever sent one, and why, is still to be found out, so such a death is looked into.
 _DASK_REQUESTS = tuple(reason for reason, who in _REQUESTERS.items() if who != "signal")
 #: Without what the work itself may ask for: it can close its worker, restart the cluster, or take so much
@@ -60,9 +62,9 @@ def is_stop_request(reason: str) -> bool:
 
 def is_dask_stop_request(reason: str) -> bool:
     """
-    Whether a part of Dask asked for the stop, and not a signal.
+    Whether a part of Dask asked for the stop, and certainly not a signal: the default reason does not tell.
     """
-    return reason.startswith(_DASK_REQUESTS)
+    return reason != DEFAULT_REASON and reason.startswith(_DASK_REQUESTS)
 
 
 def is_stop_request_beyond_tasks(reason: str) -> bool:

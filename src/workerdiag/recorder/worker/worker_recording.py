@@ -13,7 +13,7 @@ from typing import Any
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from workerdiag.model.stop_reasons import is_dask_stop_request
+from workerdiag.model.stop_reasons import DEFAULT_REASON, is_dask_stop_request
 from workerdiag.recorder import internals
 from workerdiag.recorder.box.directories import writable_directory
 from workerdiag.recorder.box.writer import BoxWriter
@@ -161,7 +161,9 @@ class WorkerRecording:
         if self.box is None:
             return
         self.box.state(f"closed: {self._reason}".rstrip(": "))
-        orderly = not self._worker.nanny and is_dask_stop_request(self._reason)
+        orderly = not self._worker.nanny and (
+            is_dask_stop_request(self._reason) or self._reason == DEFAULT_REASON
+        )
         if orderly:
             self.stop()
         # Else the nanny, or the next worker on the host, tells how it ended; the process may yet crash.

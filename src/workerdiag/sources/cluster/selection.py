@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from workerdiag.model.identity import Identity
 from workerdiag.model.stop_reasons import is_dask_stop_request
@@ -56,6 +56,35 @@ def find_removals(entries: TimedEvents) -> list[Removal]:
         if isinstance(message, Mapping) and message.get("action") == "remove-worker"
     ]
     return sorted(found, key=lambda each: each.when, reverse=True)
+
+
+def recent_removals(entries: TimedEvents, *, since: float, asked_to_close: Collection[str]) -> list[Removal]:
+    """
+    The removals from then on; those of workers that were *asked_to_close* were expected.
+    """
+    return [
+        evolve(each, expected=each.expected or each.worker in asked_to_close)
+        for each in find_removals(entries)
+        if each.when >= since
+    ]
+
+
+def last_noted(workers: Mapping[str, Mapping[str, Any]], entries: TimedEvents) -> float:
+    """
+    The scheduler's clock at the last thing that it noted, in seconds since the epoch; 0.0 if there is none.
+    """
+    last_seen = [worker.get("last_seen") for worker in workers.values()]
+    return max(
+        [*(float(each) for each in last_seen if each), *(when for when, _ in entries[-1:])], default=0.0
+    )
+
+
+def relevant_since(gone: Sequence[Removal], about: Sequence[Identity], *, now: float) -> float:
+    """
+    From when on events may belong to the removal of the workers in question, or to what happens *now*.
+    """
+    in_question = {each.worker for each in about}
+    return min([now, *(each.when for each in gone if each.worker in in_question)]) - RECENT_S
 
 
 def count_left_at_once(entries: TimedEvents, gone: Sequence[Removal]) -> int:

@@ -9,8 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from attrs import evolve
-
 from workerdiag.model.evidence import Evidence, Inspected
 from workerdiag.model.identity import Identity
 from workerdiag.sources.addresses import identity_of
@@ -181,15 +179,10 @@ class ClusterSession:
         The dead to ask about, and from when on events are of interest.
         """
         entries = self._all_events or ()
-        last_seen = [worker.get("last_seen") for worker in self._workers.values()]
-        moments = [*(float(each) for each in last_seen if each), *(when for when, _ in entries[-1:])]
-        now = max(moments, default=0.0)  # the scheduler's clock, as of the last thing it noted down
+        now = selection.last_noted(self._workers, entries)
         gone = selection.find_removals(entries)
-        in_question = {each.worker for each in self._about}
         self._dead = selection.recently_dead(gone, self._about, now=now)
-        self._since = (
-            min([now, *(each.when for each in gone if each.worker in in_question)]) - selection.RECENT_S
-        )
+        self._since = selection.relevant_since(gone, self._about, now=now)
 
     async def _select_nannies(self) -> list[str]:
         """
@@ -246,11 +239,9 @@ class ClusterSession:
         if counts is None:
             call = partial(tasks.count_states, self._client)
             counts = await self._asker.ask("task states", call, place="task states")
-        lost = [
-            evolve(each, expected=each.expected or each.worker in self._asked_to_close)
-            for each in selection.find_removals(self._all_events or ())
-            if each.when >= self._since
-        ]
+        lost = selection.recent_removals(
+            self._all_events or (), since=self._since, asked_to_close=self._asked_to_close
+        )
         stand = state.ClusterState(
             workers=self._workers,
             counts=counts or {},
