@@ -91,7 +91,10 @@ class OpenLog:
         """
         Something was found in a message.
         """
-        self._signs.setdefault(sign, _OutermostMessages()).add(mark)
+        outermost = self._signs.get(sign)
+        if outermost is None:
+            outermost = self._signs[sign] = _OutermostMessages()
+        outermost.add(mark)
         self._pending[mark.first] = mark
 
     def on_progress(self, at: int, line: int) -> None:

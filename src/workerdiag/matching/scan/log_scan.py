@@ -229,7 +229,10 @@ class LogScan:
             self._outermost_of(place).add(place)
 
     def _outermost_of(self, place: PatternHit) -> OutermostMatches:
-        return self._outermost.setdefault((place.wanted.owner, place.wanted.sign), OutermostMatches())
+        key = (place.wanted.owner, place.wanted.sign)
+        if key not in self._outermost:
+            self._outermost[key] = OutermostMatches()
+        return self._outermost[key]
 
     def _sign_keys(self, text: str) -> list[tuple[str, str]]:
         return [(each.owner, each.sign) for each in self._matcher.wanted(text)]
