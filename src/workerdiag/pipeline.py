@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
-from attrs import evolve
-
 from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import engine_notes, search
@@ -52,18 +50,17 @@ def diagnose(
                 other_evidence.append(piece)
             yield piece
 
-    matcher = matcher or Matcher(book)
-    search_result = search(split_evidence(), book, matcher, observer, out_of_time)
+    search_result = search(split_evidence(), book, matcher or Matcher(book), observer, out_of_time)
     other_evidence += search_result.gaps
     matches, clock_notes = synchronize_clocks(search_result.matches)
     gaps = [piece for piece in other_evidence if isinstance(piece, Gap)]
-    annotated_book = evolve(book, notes=(*book.notes, *engine_notes(), *matcher.left_out, *clock_notes))
+    notes = (*book.notes, *engine_notes(), *search_result.left_out, *clock_notes)
     merge_count = count()
     incident = assemble(
         matches, other_evidence, lambda: next(merge_count) >= _ALWAYS_MERGED and out_of_time()
     )
     gaps += _merge_gaps(incident.left_out)
-    return conclude(incident, annotated_book, gaps=gaps, version=version, out_of_time=out_of_time)
+    return conclude(incident, book, gaps=gaps, notes=notes, version=version, out_of_time=out_of_time)
 
 
 def _merge_gaps(reports: int) -> Iterator[Gap]:

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
 from workerdiag.matching.scan.database import available
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.patterns import MatchObserver
+from workerdiag.matching.scan.patterns import MatchObserver, left_out_note
 from workerdiag.matching.scan.work_budget import WorkBudget, never
 from workerdiag.matching.text.recognition import Recognition
 from workerdiag.matching.text.year_inference import infer_years
@@ -47,11 +47,12 @@ _ROLE_OF_ACTION: Mapping[str, str] = {
 @frozen
 class SearchResult:
     """
-    What shows in the evidence, and how much of it was not searched.
+    What shows in the evidence, how much of it was not searched, and which rules could not be used.
     """
 
     matches: list[Match]
     gaps: list[Gap]
+    left_out: tuple[str, ...]
 
 
 def match(
@@ -89,10 +90,9 @@ def search(
     def is_late() -> bool:
         return next(event_count) >= _ALWAYS and out_of_time()
 
-    events, exceptions = (
-        _EventSignIndex(_usable_signs(book, EventSign, matcher)),
-        _usable_signs(book, ExceptionSign, matcher),
-    )
+    left_out = dict.fromkeys(matcher.left_out)
+    events = _EventSignIndex(_usable_signs(book, EventSign, left_out))
+    exceptions = _usable_signs(book, ExceptionSign, left_out)
     found: list[Match] = []
     gaps: list[Gap] = []
     other_matches = WorkBudget(out_of_time=is_late)  # for all that is not text
@@ -104,6 +104,7 @@ def search(
             found += matcher.matches(known.tee(chunks), observer, work)
             found += known.matches()
             gaps += work.gaps(f"log {origin}", "bytes of its text")
+            left_out |= work.left_out
             continue
         for piece in pieces:
             if isinstance(piece, Event | ExceptionFacts) and not other_matches.has_time():
@@ -114,9 +115,8 @@ def search(
                 found += _exception_matches(piece, exceptions)
     gaps += other_matches.gaps("scheduler events", "events")
     found = infer_years(found)
-    return SearchResult(
-        found + list(_landmark_sign_matches(found, _usable_signs(book, LandmarkSign, matcher))), gaps
-    )
+    found += list(_landmark_sign_matches(found, _usable_signs(book, LandmarkSign, left_out)))
+    return SearchResult(found, gaps, tuple(left_out))
 
 
 def pattern_texts(sign: Sign) -> tuple[str, ...]:
@@ -253,9 +253,9 @@ def _landmark_sign_matches(found: Iterable[Match], signs: _Signs[LandmarkSign]) 
                 yield evolve(mark, owner=cause.id, sign=sign.name, role="sign")
 
 
-def _usable_signs(book: Rulebook, kind: type[_S], matcher: Matcher) -> _Signs[_S]:
+def _usable_signs(book: Rulebook, kind: type[_S], left_out: dict[str, None]) -> _Signs[_S]:
     """
-    The signs of one kind whose patterns can be run; of the others the matcher takes note.
+    The signs of one kind whose patterns can be run; a note of each other one is added to *left_out*.
     """
     usable: _Signs[_S] = []
     for cause in book.causes:
@@ -266,7 +266,7 @@ def _usable_signs(book: Rulebook, kind: type[_S], matcher: Matcher) -> _Signs[_S
                 for text in pattern_texts(sign):
                     pattern(text)
             except BadPatternError as problem:
-                matcher.leave_out_sign(cause.id, sign.name, problem)
+                left_out[left_out_note(cause.id, sign.name, problem)] = None
             else:
                 usable.append((cause, sign))
     return usable

@@ -44,6 +44,7 @@ def conclude(
     book: Rulebook,
     *,
     gaps: Sequence[Gap],
+    notes: Sequence[str] = (),
     version: str,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> Findings:
@@ -79,7 +80,7 @@ def conclude(
         fingerprint=fingerprint(outcome, ranked, deaths, verdict),
         knowledge=book.release,
         version=version,
-        notes=book.notes,
+        notes=tuple(notes),
     )
     findings = redact_object(findings)  # the one border: whatever shows findings shows no secret
     return evolve(findings, gaps=_unique_gaps(findings.gaps))

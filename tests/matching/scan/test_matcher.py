@@ -9,10 +9,12 @@ import os
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workerdiag.matching import regex
+from workerdiag.matching.match import search
 from workerdiag.matching.scan import cache_files, database
 from workerdiag.matching.scan.literals import NoLiteralError, literals
 from workerdiag.matching.scan.matcher import Matcher
@@ -410,3 +412,17 @@ def test_records_as_get_worker_logs_gives_them_are_messages_of_their_own():
     text = str({"tcp://10.0.0.4:4001": (("ERROR", f"Traceback\nValueError: x\n{DEATH}"), ("INFO", BENIGN))})
 
     assert [each.identity.pid for each in found(text)] == [7012]
+
+
+def test_a_pattern_that_cannot_run_is_noted_in_each_answer_and_changes_no_matcher():
+    """
+    Two searches that share a matcher do not see each other's notes.
+    """
+    bad = Landmark(id="house.bad", role="death", pattern=r"(killed by signal) \1")
+    book = evolve(BOOK, landmarks=(*BOOK.landmarks, bad))
+    matcher = Matcher(book)
+    before = matcher.left_out
+    found = search([LogChunk(origin="log", data=DEATH.encode())], book, matcher)
+    quiet = search([LogChunk(origin="log", data=b"nothing")], book, matcher)
+    assert [note.partition(":")[0] for note in found.left_out] == ["house.bad is left out"]
+    assert quiet.left_out == before == matcher.left_out == ()

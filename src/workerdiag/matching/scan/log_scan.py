@@ -13,7 +13,7 @@ from workerdiag.matching.scan.candidates import Candidate, find_candidates
 from workerdiag.matching.scan.confirm import PatternHit, is_sign
 from workerdiag.matching.scan.literal_scan import LONGEST_LITERAL
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END, OutermostMatches
-from workerdiag.matching.scan.patterns import MatchObserver, PatternTable
+from workerdiag.matching.scan.patterns import MatchObserver, PatternTable, left_out_note
 from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND, LogRecord, LogWindow
 from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
 from workerdiag.matching.scan.work_budget import WorkBudget
@@ -262,7 +262,8 @@ class LogScan:
                     last = 0 if in_header else record.line_at(max(start, end - 1))
                     places.append(PatternHit(at, wanted, record, found.groupdict(), first, last))
         except BadPatternError as problem:
-            self._matcher.leave_out(text, problem)
+            notes = (left_out_note(each.owner, each.sign, problem) for each in owners)
+            self.work.left_out.update(dict.fromkeys(notes))
         self.work.spend(len(record.text), count, again=again)
         return places
 

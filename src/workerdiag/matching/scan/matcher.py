@@ -14,7 +14,7 @@ from workerdiag.matching.scan.literal_scan import LiteralHits, LiteralScan
 from workerdiag.matching.scan.literals import NoLiteralError, literals
 from workerdiag.matching.scan.log_scan import LogScan
 from workerdiag.matching.scan.pattern_group import PatternGroups
-from workerdiag.matching.scan.patterns import MatchObserver, PatternOwner
+from workerdiag.matching.scan.patterns import MatchObserver, PatternOwner, left_out_note
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.repair import MAX_BYTES, RepairedText, repair_text
 from workerdiag.model.diagnosis import Match
@@ -28,6 +28,8 @@ _MOST_HELD_BYTES = 1280 * 1024
 class Matcher:
     """
     All log patterns of a rulebook, ready to run.
+
+    Nothing in it changes but caches of what is compiled, so threads may share it.
     """
 
     def __init__(self, book: Rulebook) -> None:
@@ -35,14 +37,15 @@ class Matcher:
         for wanted in _pattern_owners(book):
             self._by_pattern.setdefault(wanted.pattern, []).append(wanted)
         patterns_of: dict[str, list[str]] = {}
-        #: Rules that were left out, and why: one bad rule does not cost the diagnosis.
-        self.left_out: dict[str, None] = {}
-        for text in self._by_pattern:
+        left_out: dict[str, None] = {}
+        for text, signs in self._by_pattern.items():
             try:
                 for literal in book.literals.get(text) or literals(text):
                     patterns_of.setdefault(literal, []).append(text)
             except NoLiteralError as problem:
-                self.leave_out(text, problem)
+                left_out.update((left_out_note(each.owner, each.sign, problem), None) for each in signs)
+        #: Notes of rules that cannot be used: one bad rule does not cost the diagnosis.
+        self.left_out = tuple(left_out)
         self._scan = LiteralScan(patterns_of)
         self._patterns_of = tuple(map(tuple, patterns_of.values()))
         self._together = PatternGroups(
@@ -106,19 +109,6 @@ class Matcher:
                 for at in (match.line, match.last_line, match.message_line)
             )
             yield evolve(match, line=first, last_line=last, message_line=top)
-
-    def leave_out(self, text: str, problem: Exception) -> None:
-        """
-        Note that the pattern *text* cannot be used.
-        """
-        for each in self._by_pattern.get(text, ()):
-            self.leave_out_sign(each.owner, each.sign, problem)
-
-    def leave_out_sign(self, owner: str, sign: str, problem: Exception) -> None:
-        """
-        Note that a sign cannot be used.
-        """
-        self.left_out[f"{owner} {sign}".strip() + f" is left out: {problem}"] = None
 
     def candidates(self, block: bytes, work: WorkBudget) -> LiteralHits:
         """

@@ -30,6 +30,13 @@ class PatternOwner:
     in_header: bool = False
 
 
+def left_out_note(owner: str, sign: str, problem: Exception) -> str:
+    """
+    The note of a rule whose pattern cannot be used.
+    """
+    return f"{owner} {sign}".strip() + f" is left out: {problem}"
+
+
 class PatternTable(Protocol):
     """
     What a log needs to know of the matcher.
@@ -53,11 +60,6 @@ class PatternTable(Protocol):
     def wanted(self, text: str) -> list[PatternOwner]:
         """
         Whose signs the pattern *text* is.
-        """
-
-    def leave_out(self, text: str, problem: Exception) -> None:
-        """
-        Note that the pattern *text* cannot be used.
         """
 
 

@@ -52,6 +52,8 @@ class WorkBudget:
     skipped_bytes: int = 0
     late_bytes: int = 0
     is_late: bool = False
+    #: Rules whose patterns could not be run, and why: one bad rule does not cost the diagnosis.
+    left_out: dict[str, None] = field(factory=dict)
     _spent: int = field(default=0, init=False)
     _spent_again: int = field(default=0, init=False)
     _skipped_from: int | None = field(default=None, init=False)
