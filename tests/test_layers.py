@@ -35,7 +35,7 @@ MAY_IMPORT = table(
         "redaction": "model errors",
         "rulebook": "model errors foreign",
         "wire": "model errors",
-        "sources": "model errors units foreign wire",
+        "sources": "model errors units foreign wire procfs",
         "matching": "model errors",
         "correlation": "model errors",
         "scoring": "model errors units redaction",

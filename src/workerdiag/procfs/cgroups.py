@@ -1,18 +1,39 @@
 """
-Memory counters of the control group a process lives in: versions 1 and 2 (``man 7 cgroups``).
+What the control group of this process counts and allows, in versions 1 and 2.
 
-Standard library only, and a few file reads per look: a worker looks once a second.
+Names of files and keys are those of the kernel: ``Documentation/admin-guide/cgroup-v2.rst``
+and ``Documentation/admin-guide/cgroup-v1/memory.rst``. Other processes run the text of this module
+(``sources/host/remote_call.py``): it takes Python 3.8 and the standard library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-_ROOT = Path("/sys/fs/cgroup")
-#: Version 1 says "no limit" with a number near 2**63 (``PAGE_COUNTER_MAX`` in the kernel's page_counter.h).
-_NO_LIMIT = 2**60
+#: How far up to look for the group that sets the limit.
+MAX_ANCESTORS = 12
+#: Version 1 writes "no limit" as the largest number of whole pages (``PAGE_COUNTER_MAX``).
+UNLIMITED = 2**60
+#: Counters of ``memory.events``; those of ``memory.oom_control`` have the same names.
+EVENTS = ("high", "max", "oom", "oom_kill", "oom_group_kill")
+#: By version: the files of single numbers, of the limit, and of the counted events.
+_NUMBERS = {
+    1: {
+        "current_bytes": "memory.usage_in_bytes",
+        "peak_bytes": "memory.max_usage_in_bytes",
+        "failcnt": "memory.failcnt",
+        "swap_limit_bytes": "memory.memsw.limit_in_bytes",
+    },
+    2: {
+        "current_bytes": "memory.current",
+        "peak_bytes": "memory.peak",
+        "high_limit_bytes": "memory.high",
+        "swap_limit_bytes": "memory.swap.max",
+    },
+}
+_LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
+_EVENTS = {1: "memory.oom_control", 2: "memory.events"}
 
 
 class MemoryCounters(NamedTuple):
@@ -28,111 +49,189 @@ class MemoryCounters(NamedTuple):
     peak_bytes: int | None
 
 
-class MemoryGroup(NamedTuple):
+class ControlGroup(NamedTuple):
     """
-    Where the counters of one group lie.
+    Where the files of one group lie.
     """
 
     folder: Path
+    #: Where its hierarchy is mounted.
+    mount: Path
+    #: As the kernel tells it, which may be by another namespace.
+    path: str
     #: 1 or 2.
     version: int
 
-    def read(self) -> MemoryCounters:
+    def memory_counters(self) -> MemoryCounters:
         """
-        The counters as they are now.
+        The counters as they are now: a few file reads, for a worker looks once a second.
         """
-        names = _COUNTER_FILES[self.version]
+        files = _NUMBERS[self.version]
         return MemoryCounters(
-            current_bytes=_read_int(self.folder / names.current),
-            limit_bytes=self._limit(names.limit),
-            oom_kills=_read_counter(self.folder / names.events, b"oom_kill"),
-            peak_bytes=_read_int(self.folder / names.peak),
+            current_bytes=_read_int(self.folder / files["current_bytes"]),
+            limit_bytes=self.memory_limit()[0],
+            oom_kills=self.events().get("oom_kill"),
+            peak_bytes=_read_int(self.folder / files["peak_bytes"]),
         )
 
-    def _limit(self, name: str) -> int | None:
-        limits = [_read_int(folder / name) for folder in self._with_ancestors()]
-        return min((limit for limit in limits if limit is not None and limit < _NO_LIMIT), default=None)
+    def memory_limit(self) -> tuple[int | None, str]:
+        """
+        The tightest limit of the group and those above it, and the path of the group that has it.
+        """
+        limits = []
+        for folder in [self.folder, *self.folder.parents][:MAX_ANCESTORS]:
+            limit = _read_int(folder / _LIMIT[self.version])
+            if limit is not None:
+                limits.append((limit, "/" + str(folder)[len(str(self.mount)) :].strip("/")))
+            if folder == self.mount:
+                break
+        return min(limits) if limits else (None, "")
 
-    def _with_ancestors(self) -> Iterator[Path]:
-        folder = self.folder
-        while folder != _ROOT:
-            yield folder
-            folder = folder.parent
-        yield folder
+    def events(self) -> dict[str, int]:
+        """
+        How often each of `EVENTS` happened.
+        """
+        pairs = (line.split() for line in _read_text(self.folder / _EVENTS[self.version]).splitlines())
+        return {
+            pair[0]: int(pair[1]) for pair in pairs if pair[:1] and pair[0] in EVENTS and pair[-1].isdecimal()
+        }
+
+    def is_root(self) -> bool:
+        """
+        Whether it is the root of the whole hierarchy, also within a container.
+        """
+        if self.version == 1:
+            return (self.folder / "release_agent").exists()
+        return not (self.folder / "cgroup.events").exists()
 
 
-class _CounterFiles(NamedTuple):
-    current: str
-    limit: str
-    peak: str
-    events: str
-
-
-#: Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst of the kernel.
-_COUNTER_FILES = {
-    1: _CounterFiles(
-        "memory.usage_in_bytes", "memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"
-    ),
-    2: _CounterFiles("memory.current", "memory.max", "memory.peak", "memory.events"),
-}
-
-
-def find_memory_group(process: str = "self") -> MemoryGroup | None:
+def read(request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001  as every probe
     """
-    The group that limits the memory of a process; None without one, or where it cannot be seen.
+    The counters and limits of this process's own group; *request* is not needed.
 
-    Inside a container the path that the kernel tells may be one of the host. A group above it, or the
-    group itself, is then mounted at the root.
+    Returns:
+        Empty without control groups. ``memory_limit_bytes`` is the tightest limit of the group and those
+        above it as far as they can be seen, ``limit_of`` the path of the group that has it.
     """
-    for version, controller, path in _memory_paths(process):
-        parts = path.strip("/").split("/")
-        for folder in (_ROOT.joinpath(controller, *parts[above:]) for above in range(len(parts) + 1)):
-            if (folder / _COUNTER_FILES[version].current).exists():
-                return MemoryGroup(folder, version)
+    group = find_group("memory")
+    if group is None:
+        return {}
+    facts: dict[str, Any] = {"version": group.version, "path": group.path, "is_root": group.is_root()}
+    facts.update((name, _read_int(group.folder / file)) for name, file in _NUMBERS[group.version].items())
+    facts.update(group.events())
+    facts.update(_pressure(group.folder))
+    limit, limit_of = group.memory_limit()
+    if limit is not None:
+        facts.update(memory_limit_bytes=limit, limit_of=limit_of)
+    pids = find_group("pids")
+    if pids is not None:
+        facts.update(_pid_counters(pids.folder))
+    return facts
+
+
+def find_memory_group() -> ControlGroup | None:
+    """
+    The group that counts the memory of this process; None without one, or where it cannot be seen.
+    """
+    group = find_group("memory")
+    counts = group is not None and (group.folder / _NUMBERS[group.version]["current_bytes"]).exists()
+    return group if counts else None
+
+
+def find_group(controller: str) -> ControlGroup | None:
+    """
+    The group of this process in the hierarchy of a controller.
+    """
+    paths = dict(group_paths(cgroup_lines()))
+    for kind, name, version in (("cgroup", controller, 1), ("cgroup2", "", 2)):
+        if name not in paths:
+            continue
+        path, mounts = paths[name], _mounted_hierarchies(kind, name)
+        folders = [(_below(mount, root, path), mount) for root, mount in mounts]
+        # Where none is there, the path is that of another namespace; what is mounted is ours.
+        for folder, mount in [*folders, *((Path(mount), mount) for _, mount in mounts)]:
+            if ".." not in folder.parts and folder.is_dir() and _has_controller(folder, controller, version):
+                return ControlGroup(folder, Path(mount), path, version)
     return None
 
 
-def _memory_paths(process: str) -> list[tuple[int, str, str]]:
+def cgroup_lines() -> list[str]:
     """
-    Version, controller and path of the groups that count memory, the controller of version 1 first.
+    The lines of ``/proc/self/cgroup``, which name the container as well; empty where there are none.
+    """
+    return _read_text(Path("/proc/self/cgroup")).splitlines()
+
+
+def group_paths(lines: list[str]) -> list[tuple[str, str]]:
+    """
+    Controller and path of each group, ``man 7 cgroups``; the controller is empty for version 2.
     """
     found = []
-    for line in cgroup_lines(process):
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if "memory" in controllers.split(","):
-            found.append((1, "memory", path))
-        elif not controllers:
-            found.append((2, "", path))
-    return sorted(found)
+    for line in lines:
+        _, _, group = line.partition(":")
+        controllers, _, path = group.partition(":")
+        found += [(each, path) for each in controllers.split(",")]
+    return found
 
 
-def cgroup_lines(process: str = "self") -> list[str]:
+def _pressure(folder: Path) -> dict[str, float]:
     """
-    The lines of ``/proc/<process>/cgroup``, which name the container as well; empty where there are none.
+    Percent of the last ten seconds in which all processes of the group waited for memory.
     """
-    try:
-        with Path(f"/proc/{process}/cgroup").open(encoding="utf-8", errors="replace") as file:
-            return file.read(16 * 1024).splitlines()
-    except OSError:
-        return []
+    for line in _read_text(folder / "memory.pressure").splitlines():
+        if line.startswith("full avg10="):
+            return {"full_avg10": float(line.split()[1].partition("=")[2])}
+    return {}
+
+
+def _pid_counters(folder: Path) -> dict[str, Any]:
+    refused = _read_text(folder / "pids.events").split()
+    return {
+        "pids_current": _read_int(folder / "pids.current"),
+        "pids_limit": _read_int(folder / "pids.max"),
+        "pids_refused": int(refused[1]) if len(refused) == 2 else None,
+    }
+
+
+def _below(mount: str, root: str, path: str) -> Path:
+    """
+    Where a group is in a mount that shows the hierarchy from *root* on.
+    """
+    below = path[len(root) :] if root != "/" and path.startswith(root) else path
+    return Path(mount + "/" + below.strip("/"))
+
+
+def _has_controller(folder: Path, controller: str, version: int) -> bool:
+    """
+    Whether the controller is at work there; beside version 1, version 2 is mounted without any.
+    """
+    names = _read_text(folder / "cgroup.controllers").split()
+    return version == 1 or controller in names or (folder / f"{controller}.current").exists()
+
+
+def _mounted_hierarchies(kind: str, controller: str) -> list[tuple[str, str]]:
+    """
+    Root and place of each mounted hierarchy of that kind, ``man 5 proc_pid_mountinfo``.
+    """
+    found = []
+    for line in _read_text(Path("/proc/self/mountinfo")).splitlines():
+        before, _, after = line.partition(" - ")
+        mount, system = before.split(), after.split()
+        if system[:1] == [kind] and (not controller or controller in system[-1].split(",")):
+            found.append((mount[3], mount[4]))
+    return found
 
 
 def _read_int(path: Path) -> int | None:
-    try:
-        with path.open("rb") as file:
-            return int(file.read(64))
-    except (OSError, ValueError):  # "max", where there is no limit
-        return None
+    """
+    The number in a file; None where there is none, and for ``max``.
+    """
+    text = _read_text(path).strip()
+    return int(text) if text.isdecimal() and int(text) < UNLIMITED else None
 
 
-def _read_counter(path: Path, name: bytes) -> int | None:
+def _read_text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            for line in file:
-                key, _, count = line.partition(b" ")
-                if key == name:
-                    return int(count)
-    except (OSError, ValueError):
-        pass
-    return None
+        return path.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -397,53 +397,6 @@ def test_without_proc_nothing_is_known_and_nothing_fails(monkeypatch):
     assert cgroups.find_memory_group() is None
 
 
-V1 = {
-    "memory.usage_in_bytes": "500",
-    "memory.limit_in_bytes": "9223372036854771712",
-    "memory.max_usage_in_bytes": "800",
-    "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2",
-}
-V2 = {
-    "memory.current": "500",
-    "memory.max": "max",
-    "memory.peak": "800",
-    "memory.events": "low 0\noom 1\noom_kill 2",
-}
-
-
-@pytest.mark.parametrize(
-    ("line", "folder", "files"), [("0::/pod/app", "", V2), ("5:cpu,memory:/pod/app", "memory", V1)]
-)
-@pytest.mark.parametrize("outside", [True, False])
-def test_counters_of_the_control_group(tmp_path, monkeypatch, line, folder, files, outside):
-    """
-    Both versions, with the least limit of the groups above; in a container the group is at the root.
-    """
-    own = tmp_path / folder / ("pod/app" if outside else "")
-    own.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (own / name).write_text(text)
-    if outside:
-        (own.parent / list(files)[1]).write_text("1000")
-    monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
-    monkeypatch.setattr(cgroups, "cgroup_lines", lambda _: ["1:name=systemd:/x", line])
-    group = cgroups.find_memory_group()
-    assert (group.version, group.folder) == (1 if folder else 2, own)
-    assert group.read() == cgroups.MemoryCounters(500, 1000 if outside else None, 2, 800)
-
-
-def test_a_part_of_the_hierarchy_may_be_mounted_alone(tmp_path, monkeypatch):
-    """
-    The group is then found below it, not taken for the root of that part.
-    """
-    for folder in ("memory", "memory/job7/step0"):
-        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-        (tmp_path / folder / "memory.usage_in_bytes").write_text("500")
-    monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
-    monkeypatch.setattr(cgroups, "cgroup_lines", lambda _: ["5:cpu,memory:/batch/job7/step0"])
-    assert cgroups.find_memory_group().folder == tmp_path / "memory/job7/step0"
-
-
 def test_who_a_worker_is(monkeypatch):
     """
     Job, pod and container are told where there are such; what is not known is left out.

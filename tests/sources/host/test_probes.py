@@ -23,14 +23,14 @@ import workerdiag.sources.host as package
 from support.hanging_peers import gives_up, hanging_script, still_running
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
+from workerdiag.procfs import cgroups
 from workerdiag.sources.host import remote_call
 from workerdiag.sources.host.locations import find_locations, is_this_machine
-from workerdiag.sources.host.probes import control_groups, kernel, location, machine
+from workerdiag.sources.host.probes import kernel, location, machine
 from workerdiag.sources.host.remote_call import UnreadableAnswerError, probe_here, probe_through_scheduler
 
-PROBES = sorted(
-    path for path in (Path(package.__file__).parent / "probes").glob("*.py") if path.stem != "__init__"
-)
+PROBE_FOLDER = Path(package.__file__).parent / "probes"
+PROBES = [Path(cgroups.__file__), *(each for each in PROBE_FOLDER.glob("*.py") if each.stem != "__init__")]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
@@ -71,7 +71,7 @@ def test_a_probe_that_fails_does_not_take_the_others_along(monkeypatch):
     """
     What raises is a problem of its own; here, and where the text is sent to.
     """
-    monkeypatch.setattr(control_groups, "read", lambda _: 1 / 0)
+    monkeypatch.setattr(cgroups, "read", lambda _: 1 / 0)
     told = probe_here(("control_groups", "location"), {})
     assert told["control_groups"] == {"problem": "ZeroDivisionError: division by zero"}
     assert told["location"]["pid"] == os.getpid()
@@ -112,105 +112,6 @@ def test_no_secret_is_among_the_environment(monkeypatch):
     assert "PBS_JOBID" not in told
     words = ("TOKEN", "SECRET", "PASSW", "KEY", "CREDENTIAL", "JWT", "COOKIE")
     assert not [name for name in location.NAMES if any(word in name for word in words)]
-
-
-def test_groups_of_both_versions_are_told():
-    """
-    Each controller has its path, version 2 the empty name, and one mount may have several controllers.
-    """
-    text = "5:cpu,cpuacct:/job7\n4:memory:/job7/step0\n1:name=systemd:/x\n0::/user.slice\n"
-    assert dict(location._groups(text)) == {
-        "cpu": "/job7",
-        "cpuacct": "/job7",
-        "memory": "/job7/step0",
-        "name=systemd": "/x",
-        "": "/user.slice",
-    }
-
-
-# --------------------------------------------------------------------------------------- control groups
-
-
-def tree(root, files):
-    """
-    A folder of control files.
-    """
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
-
-
-def test_version_2_counts_kills_refusals_and_pressure(tmp_path):
-    """
-    The counters of memory.events, the peak and the pressure are told; the highest file of all has no cgroup.events.
-    """
-    folder = tree(
-        tmp_path,
-        {
-            "memory.events": "low 0\nhigh 17\nmax 225\noom 4\noom_kill 4\noom_group_kill 0\n",
-            "memory.peak": "419430400\n",
-            "memory.swap.max": "max\n",
-            "memory.pressure": "some avg10=1.00 avg60=0 avg300=0 total=1\nfull avg10=74.10 avg60=0 avg300=0 total=1\n",
-            "cgroup.events": "populated 1\n",
-        },
-    )
-    told = control_groups._memory_v2(folder)
-    assert (told["high"], told["oom_kill"], told["peak_bytes"], told["full_avg10"]) == (
-        17,
-        4,
-        419430400,
-        74.1,
-    )
-    assert (told["is_root"], told["swap_limit_bytes"]) == (False, None)
-
-
-def test_version_1_counts_kills(tmp_path):
-    """
-    The counter of memory.oom_control is told; kernels before 4.13 have none, and then there is none.
-    """
-    folder = tree(tmp_path, {"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"})
-    assert control_groups._memory_v1(folder)["oom_kill"] == 3
-    tree(tmp_path, {"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\n"})
-    assert "oom_kill" not in control_groups._memory_v1(folder)
-
-
-def test_the_tightest_limit_above_counts(tmp_path):
-    """
-    A Slurm step has none of its own: the job's is what kills; "max" and the largest number are none.
-    """
-    mount = tree(
-        tmp_path,
-        {
-            "memory.max": "max\n",
-            "slurm/job7/memory.max": "500000000\n",
-            "slurm/job7/step0/memory.max": "max\n",
-            "slurm/memory.max": "9223372036854771712\n",
-        },
-    )
-    told = control_groups._tightest_limit(mount / "slurm/job7/step0", mount, "memory.max")
-    assert told == {"memory_limit_bytes": 500_000_000, "limit_of": "/slurm/job7"}
-
-
-def test_a_group_is_looked_for_in_every_mount_before_the_mounts_themselves(tmp_path, monkeypatch):
-    """
-    A part of the hierarchy may be mounted over the whole: the counters of that part's root are not ours.
-    """
-    mount = tree(tmp_path / "memory", {"memory.oom_control": "", "job7/step0/memory.oom_control": ""})
-    said = {
-        "/proc/self/cgroup": "4:memory:/batch/job7/step0\n",
-        "/proc/self/mountinfo": "".join(
-            f"{number} 31 0:32 {root} {mount} rw - cgroup cgroup rw,memory\n"
-            for number, root in ((35, "/"), (90, "/batch"))
-        ),
-    }
-    monkeypatch.setattr(control_groups, "_read_text", lambda path: said.get(str(path), ""))
-    assert control_groups._controller_folder("memory") == (
-        mount / "job7/step0",
-        mount,
-        "/batch/job7/step0",
-        1,
-    )
 
 
 # ------------------------------------------------------------------------------------------- kernel log
@@ -431,7 +332,7 @@ def test_an_answer_of_a_nanny_is_its_place():
         "hostname": "node7",
         "boot_id": "b",
         "environment": {"SLURM_JOB_ID": "5"},
-        "cgroups": {"": "/a"},
+        "cgroups": ["0::/a"],
     }
     answer = {"status": "OK", "result": json.dumps({"location": told})}
     victim = Victim(

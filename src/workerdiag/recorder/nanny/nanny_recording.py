@@ -93,7 +93,9 @@ class NannyRecording:
         if pid is not None and pid != self._pid:
             self._pid = pid
             self._asked_to_stop = False
-            self._oom_kills_before = self._group.read().oom_kills if self._group is not None else None
+            self._oom_kills_before = (
+                self._group.memory_counters().oom_kills if self._group is not None else None
+            )
         if self._undo_stop_requests is None:
             self._undo_stop_requests = internals.watch_stop_requests(self._nanny, self._on_stop_request)
         self._stderr.poll(pid)
@@ -154,7 +156,7 @@ class NannyRecording:
         """
         if self._group is None:
             return None
-        now = self._group.read()
+        now = self._group.memory_counters()
         return {
             "path": str(self._group.folder),
             "version": self._group.version,

@@ -82,7 +82,7 @@ class Sampler(threading.Thread):
         if rounds % _FILES_EVERY == 0:
             self._files = open_files()
         held, spilled = internals.held_bytes(self._worker)
-        group = self._group.read() if self._group is not None else None
+        group = self._group.memory_counters() if self._group is not None else None
         self._box.sample(
             process_rss_bytes=rss_bytes(),
             managed_bytes=held,

@@ -16,6 +16,7 @@ from typing import Any
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Victim
+from workerdiag.procfs.cgroups import group_paths
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.host.remote_call import (
@@ -221,13 +222,15 @@ class _LocationInquiry:
 def _make_location(
     role: str, identity: Identity, location: Mapping[str, Any], *, ahead_s: float | None
 ) -> Location:
+    groups = location.get("cgroups")
+    lines = [each for each in groups if isinstance(each, str)] if isinstance(groups, list) else []
     return Location(
         role=role,
         identity=identity,
         hostname=str(location.get("hostname", "")),
         boot_id=str(location.get("boot_id", "")),
         environment=dict(_text_items(location.get("environment"))),
-        cgroups=dict(_text_items(location.get("cgroups"))),
+        cgroups=dict(_text_items(dict(group_paths(lines)))),
         clock_ahead_s=ahead_s,
     )
 

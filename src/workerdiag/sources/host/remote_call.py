@@ -22,7 +22,7 @@ from typing import Any
 from workerdiag.errors import describe_error
 from workerdiag.sources.cluster.queries import answer_in_time
 
-#: Names of the modules in ``probes``.
+#: Names of probes: modules of the standard library alone, each with a function ``read``.
 LOCATION_PROBES = ("location",)
 DEATH_PROBES = ("kernel", "control_groups", "nannies", "machine")
 LIVE_PROBES = ("control_groups", "machine")
@@ -58,7 +58,7 @@ def probe_here(probes: Sequence[str], request: dict[str, Any]) -> dict[str, Any]
     answers: dict[str, Any] = {}
     for name in probes:
         try:
-            answers[name] = import_module(f"{__package__}.probes.{name}").read(request)
+            answers[name] = _probe_module(name).read(request)
         except Exception as problem:  # noqa: BLE001  one that fails does not take the others along
             answers[name] = {"problem": describe_error(problem, most_chars=300)}
     return answers
@@ -166,9 +166,14 @@ def _call_arguments(probes: Sequence[str], request: dict[str, Any]) -> dict[str,
     return {"function": pickle.dumps(asyncio.to_thread), "args": pickle.dumps(arguments), "wait": True}
 
 
+def _probe_module(probe: str) -> Any:
+    is_shared = probe == "control_groups"  # the flight recorder reads them too
+    return import_module("workerdiag.procfs.cgroups" if is_shared else f"{__package__}.probes.{probe}")
+
+
 @cache
 def _probe_source(probe: str) -> str:
-    return inspect.getsource(import_module(f"{__package__}.probes.{probe}"))
+    return inspect.getsource(_probe_module(probe))
 
 
 def _parse_reply(reply: Any) -> dict[str, Any]:
