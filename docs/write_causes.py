@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 
 import workerdiag
-from workerdiag.model.rules import Cause, NextLook
+from workerdiag.model.rules import Cause, NextStepRule
 from workerdiag.model.signs import LogSign
 from workerdiag.scoring.advice import fill_text
 
@@ -43,9 +43,9 @@ def page(cause: Cause) -> Iterator[str]:
     yield from _section("What to do", [f"{number}. {each}" for number, each in enumerate(advised, 1)])
     yield from _section("How it shows", list(_messages(cause)))
     yield from _section(
-        "Looks similar", [f"* {_linked(each.cause)}: {each.tell}" for each in cause.look_alikes]
+        "Looks similar", [f"* {_linked(each.cause)}: {each.difference}" for each in cause.rivals]
     )
-    yield from _section("What would settle it", [f"* {_look(each)}" for each in cause.settled_by])
+    yield from _section("What would settle it", [f"* {_next_step(each)}" for each in cause.next_steps])
     yield from _section("Read more", [f"* <{each}>" for each in cause.references])
 
 
@@ -67,9 +67,9 @@ def _linked(cause_id: str) -> str:
     return f"[{cause_id}](../{cause_id.replace('.', '/')}.md)"
 
 
-def _look(look: NextLook) -> str:
-    command = f": `{look.command}`" if look.command and "\n" not in look.command else ""
-    return f"{look.look}{command}"
+def _next_step(step: NextStepRule) -> str:
+    command = f": `{step.command}`" if step.command and "\n" not in step.command else ""
+    return f"{step.inspect}{command}"
 
 
 def main() -> None:

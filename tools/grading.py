@@ -165,12 +165,12 @@ def _supports(incident: KnownIncident, book: Rulebook, matcher: Matcher) -> list
 
 def _strongest(support: CauseScore) -> Iterable[str]:
     """
-    The grade that each event counts with: that of its strongest sign.
+    The grade that each fact counts with: that of its strongest sign.
     """
     strongest: dict[str, str] = {}
     for seen in support.evidence:
-        event = seen.sign.event or seen.sign.name
-        before = strongest.get(event)
+        fact = seen.sign.fact or seen.sign.name
+        before = strongest.get(fact)
         if before is None or GRADES[seen.sign.grade] > GRADES[before]:
-            strongest[event] = seen.sign.grade
+            strongest[fact] = seen.sign.grade
     return strongest.values()

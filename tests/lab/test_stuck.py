@@ -59,7 +59,7 @@ def test_a_slow_task_kills_nobody(provoke, explain):
     (clue,) = diagnosis.top.evidence
     assert "key=slow" in clue.text
     assert "running_s=" in clue.text
-    assert not any("kernel" in step.look for step in diagnosis.next_steps)
+    assert not any("kernel" in step.inspect for step in diagnosis.next_steps)
 
 
 @pytest.mark.parametrize("fault", ["gil-held-now", "worker-stopped-now"])

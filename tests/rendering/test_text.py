@@ -191,7 +191,7 @@ def test_a_gap_that_is_also_a_next_step_is_said_once():
     What closes a gap stands with the gap.
     """
     gap = Gap(source="log x", reason="unreachable", detail="there is no such file", remedy="check the path")
-    step = NextStep(look="log x: there is no such file", command="check the path")
+    step = NextStep(inspect="log x: there is no such file", command="check the path")
     assert render_text(explained(gaps=(gap,), next_steps=(step,))).count("there is no such file") == 1
 
 

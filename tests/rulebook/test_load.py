@@ -160,7 +160,7 @@ def test_lint_names_words_that_no_death_gives_a_mitigation(tmp_path):
     mitigation = """
 [[mitigation]]
 do = "Free port {port}, which {worker} has; it held {rss} of {limits}."
-unless = ["frame"]
+superseded_by = ["frame"]
 """
     said = lint(read_folder(folder(tmp_path, rule=GOOD + mitigation)))
 
@@ -200,7 +200,7 @@ def test_every_cause_can_be_seen_in_some_way():
     lacking = [
         each.id
         for each in load_rulebook().causes
-        if not each.signs or not each.mitigations or not each.settled_by or not each.references
+        if not each.signs or not each.mitigations or not each.next_steps or not each.references
     ]
 
     assert lacking == []

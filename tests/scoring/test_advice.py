@@ -231,7 +231,7 @@ def test_every_killed_worker_is_told_of_allowed_failures(book):
         assert "is 6 here" in said[0], cause.id
     findings = diagnose(killed_worker(6), book)
     assert findings.outcome == "unknown"
-    assert any("`allowed-failures` is 6 here" in each.look for each in findings.next_steps)
+    assert any("`allowed-failures` is 6 here" in each.inspect for each in findings.next_steps)
 
 
 def ended(book: Rulebook) -> list[Cause]:
@@ -267,7 +267,7 @@ def test_a_killed_worker_in_a_log_says_what_was_allowed():
     Its message counts the losses: one more than is allowed.
     """
     findings = workerdiag.explain(logs=[LogText(GAVE_UP)])
-    assert any("deaths is 7" in each.look and "is 6 here" in each.look for each in findings.next_steps)
+    assert any("deaths is 7" in each.inspect and "is 6 here" in each.inspect for each in findings.next_steps)
 
 
 def test_the_memory_plot_is_linked_where_there_is_a_dashboard(book):
@@ -300,7 +300,7 @@ def test_a_failed_task_is_said_to_be_run_again_at_home():
 
     assert findings.outcome == "no-death"
     assert "client.recreate_error_locally(future)" in findings.next_steps[0].command
-    assert "It cannot work" in findings.next_steps[0].look
+    assert "It cannot work" in findings.next_steps[0].inspect
 
 
 def test_end_worker_is_an_orderly_goodbye():

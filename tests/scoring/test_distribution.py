@@ -21,8 +21,8 @@ from workerdiag.scoring.weights import SignEvidence, fact_weights
 NAMES = tuple("abcdefgh")
 
 signs = st.builds(
-    lambda name, grade, event: SignEvidence(
-        sign=LogSign(name=name, pattern="some text", grade=grade, event=event)
+    lambda name, grade, fact: SignEvidence(
+        sign=LogSign(name=name, pattern="some text", grade=grade, fact=fact)
     ),
     st.sampled_from(NAMES),
     st.sampled_from(tuple(GRADES)),

@@ -123,7 +123,7 @@ def explained(**changes: Any) -> Findings:
         ),
         "next_steps": (
             NextStep(
-                look="the kernel log of the worker's machine, around the time of death",
+                inspect="the kernel log of the worker's machine, around the time of death",
                 command="dmesg -T | grep -i 'killed process'",
                 permission="may need root",
                 until="the ring buffer wraps or the machine restarts",
@@ -204,7 +204,7 @@ def hostile() -> Findings:
         blame=Blame(verdict="task", task=HOSTILE, reasons=(HOSTILE,), fairly_blamed=False),
         next_steps=(
             NextStep(
-                look=HOSTILE, command=HOSTILE, permission=HOSTILE, until=HOSTILE, distinguishes=(HOSTILE,)
+                inspect=HOSTILE, command=HOSTILE, permission=HOSTILE, until=HOSTILE, distinguishes=(HOSTILE,)
             ),
         ),
         gaps=(Gap(source=HOSTILE, reason="malformed", detail=HOSTILE, remedy=HOSTILE),),

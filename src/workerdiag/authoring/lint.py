@@ -107,7 +107,7 @@ def _reference_problems(book: Rulebook) -> Iterator[str]:
     landmarks = {each.id for each in book.landmarks}
     for cause in book.causes:
         yield from _lifecycle_problems(cause, causes)
-        for named in (*cause.explains, *(each.cause for each in cause.look_alikes)):
+        for named in (*cause.explains, *(each.cause for each in cause.rivals)):
             if named not in causes:
                 yield f"{cause.id}: names a cause that is not there: {named}"
         for sign in (*cause.signs, *cause.against):
@@ -151,9 +151,9 @@ def _quoted_placeholders(mitigation: Mitigation) -> set[str]:
     """
     The names in braces, and those that decide whether a mitigation is worded at all.
     """
-    texts = (mitigation.do, mitigation.look, mitigation.when, mitigation.cost)
+    texts = (mitigation.do, mitigation.inspect, mitigation.when, mitigation.cost)
     typed = (mitigation.example, *mitigation.examples.values())
-    deciding = (*mitigation.needs, *mitigation.unless, *mitigation.only_with)
+    deciding = (*mitigation.uses, *mitigation.superseded_by, *mitigation.requires)
     return {*re.findall(r"\{([a-z_]+)\}", " ".join((*texts, *typed))), *deciding}
 
 

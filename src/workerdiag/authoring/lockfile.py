@@ -21,7 +21,17 @@ from workerdiag.model.rules import Cause, Landmark, Rulebook
 #: The lock's name in a rule folder.
 LOCK_FILE = "lock.json"
 #: What of a cause can change a diagnosis; its wording can be mended freely.
-_DECISIVE_KEYS = ("signs", "against", "explains", "frequency", "ends", "in_tasks", "blame", "retry", "status")
+_DECISIVE_KEYS = (
+    "signs",
+    "against",
+    "explains",
+    "frequency",
+    "ends",
+    "includes_task_errors",
+    "blame",
+    "retry",
+    "status",
+)
 #: Examples prove a sign and do not change what it matches.
 _EXAMPLE_KEYS = ("seen", "lookalikes", "introduced", "removed")
 

@@ -4,20 +4,15 @@ The JSON Schema of the files under ``knowledge/``, made from the classes that th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from workerdiag.model.rules import Cause, Landmark
 from workerdiag.rendering.json_schema import DIALECT, add_definition
 from workerdiag.rulebook import SCHEMA, SIGN_KINDS, SharedAdvice
+from workerdiag.rulebook.schema import FIELD_OF_TABLE
 
-#: Attributes whose tables TOML files name in the singular (workerdiag/rulebook.py).
-_FILE_KEYS: Mapping[str, str] = {
-    "signs": "sign",
-    "mitigations": "mitigation",
-    "look_alikes": "look_alike",
-    "settled_by": "settles",
-}
+#: Attributes that TOML files name otherwise.
+_FILE_KEYS = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}
 
 
 def rule_schema() -> dict[str, Any]:

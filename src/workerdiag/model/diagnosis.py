@@ -157,10 +157,10 @@ class Blame:
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class NextStep:
     """
-    One look that would settle more than it costs.
+    One place to inspect that would settle more than it costs.
     """
 
-    look: str
+    inspect: str
     command: str = ""
     permission: str = ""
     until: str = ""

@@ -32,19 +32,19 @@ class Mitigation:
     when: str = ""
     do: str
     #: The same as a place to look at ("the log of ..."), for where no cause is known.
-    look: str = ""
+    inspect: str = ""
     #: What it costs.
     cost: str = ""
     #: Configuration or command, as it would be typed.
     example: str = ""
-    #: Numbers the text needs; where one is unknown the mitigation is worded without.
-    needs: tuple[str, ...] = ()
+    #: Numbers that the text uses; where one is unknown the mitigation is worded without.
+    uses: tuple[str, ...] = ()
     #: Numbers that make it superfluous: where one of them is known it is left out.
-    unless: tuple[str, ...] = ()
+    superseded_by: tuple[str, ...] = ()
     #: Signs of this cause that it is for: where none of them shows it is left out; empty: always for it.
     signs: tuple[str, ...] = ()
     #: Words without which it makes no sense: where one of them is not known it is left out.
-    only_with: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
     #: Deployments it is for; empty: all of them.
     deployments: tuple[str, ...] = field(default=(), validator=deep_iterable(in_(DEPLOYMENTS)))
     #: Deployment to what is typed there instead of `example`.

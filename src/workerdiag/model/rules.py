@@ -74,22 +74,22 @@ LANDMARK_ROLES = (
 
 
 @frozen(kw_only=True)
-class LookAlike:
+class RivalCause:
     """
-    A cause that shows similarly, and what tells the two apart.
+    A cause with similar signs, and how to distinguish the two.
     """
 
     cause: str
-    tell: str
+    difference: str
 
 
 @frozen(kw_only=True)
-class NextLook:
+class NextStepRule:
     """
-    A place to look that would settle whether it was this cause.
+    A place whose inspection would confirm or exclude the cause.
     """
 
-    look: str
+    inspect: str
     command: str = ""
     permission: str = ""
     #: Until when it can still be done.
@@ -120,14 +120,14 @@ class Cause:
     #: Oldest engine that understands this rule.
     engine: str = "0.1"
     #: Whether it is this cause also when all that happened is that a task failed.
-    in_tasks: bool = False
+    includes_task_errors: bool = False
     #: Causes whose signs are consequences of this one, where this one is shown.
     explains: tuple[str, ...] = ()
-    look_alikes: tuple[LookAlike, ...] = ()
+    rivals: tuple[RivalCause, ...] = ()
     signs: tuple[Sign, ...] = ()
     against: tuple[Sign, ...] = ()
     mitigations: tuple[Mitigation, ...] = ()
-    settled_by: tuple[NextLook, ...] = ()
+    next_steps: tuple[NextStepRule, ...] = ()
     references: tuple[str, ...] = ()
 
     @property

@@ -38,10 +38,10 @@ class LogSign:
     unless: str | None = None
     #: Streams the message must be from; empty: any.
     streams: tuple[str, ...] = ()
-    #: Signs of one event share it and count once, the strongest of them. Default: the name.
-    event: str = ""
-    #: Whether it is the sign only of a ``worker``, captured, that had not registered before in the same log.
-    of_strangers: bool = False
+    #: Signs of one fact share its name and count once, the strongest of them. Default: the name.
+    fact: str = ""
+    #: Whether it is a sign only if the captured ``worker`` had not registered before in the same log.
+    only_unregistered: bool = False
     #: Releases of distributed in which it is worded so: first one with it, first one without.
     introduced: str = ""
     removed: str = ""
@@ -61,7 +61,7 @@ class LandmarkSign:
     grade: str = field(validator=_grade)
     #: Capture name to RE2 pattern, which must match the whole captured text.
     where: Mapping[str, str] = field(factory=dict, hash=False)
-    event: str = ""
+    fact: str = ""
     #: Releases of distributed that show it so, where they are not all that the landmark is for.
     introduced: str = ""
     removed: str = ""
@@ -79,7 +79,7 @@ class ExitSign:
     statuses: tuple[int, ...] = ()
     #: Any exit status that is not listed elsewhere and is not zero.
     any_failure: bool = False
-    event: str = ""
+    fact: str = ""
 
 
 @frozen(kw_only=True)
@@ -96,7 +96,7 @@ class EventSign:
     where: Mapping[str, str] = field(factory=dict, hash=False)
     #: Field to the least number that counts.
     at_least: Mapping[str, float] = field(factory=dict, hash=False)
-    event: str = ""
+    fact: str = ""
     #: Releases of distributed that show it: first one that does, first one that does not.
     introduced: str = ""
     removed: str = ""
@@ -116,7 +116,7 @@ class ExceptionSign:
     pattern: str | None = None
     #: True: only raised in a task; False: only not; None: either.
     from_task: bool | None = None
-    event: str = ""
+    fact: str = ""
     #: Releases of distributed that show it: first one that does, first one that does not.
     introduced: str = ""
     removed: str = ""
@@ -134,7 +134,7 @@ class AbsentSign:
     grade: str = field(validator=_grade)
     #: The place that must have been looked at: ``nanny log``, ``scheduler events``, ...
     inspected: str
-    event: str = ""
+    fact: str = ""
 
 
 @frozen(kw_only=True)
@@ -151,7 +151,7 @@ class TogetherSign:
     within_lines: int = field(default=200, validator=ge(0))
     #: Whether they must come in the order given.
     in_order: bool = False
-    event: str = ""
+    fact: str = ""
 
 
 Sign = LogSign | LandmarkSign | ExitSign | EventSign | ExceptionSign | AbsentSign | TogetherSign

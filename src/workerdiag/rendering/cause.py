@@ -53,7 +53,7 @@ def _cause_outline(cause: Cause) -> Outline:
         Section(
             title="Looks similar",
             items=tuple(
-                Item(text=f"{each.cause}: {_printable_line(each.tell)}") for each in cause.look_alikes
+                Item(text=f"{each.cause}: {_printable_line(each.difference)}") for each in cause.rivals
             ),
         ),
         Section(title="Explains", items=tuple(Item(text=each) for each in cause.explains)),
@@ -105,7 +105,7 @@ def _sign_details(sign: Sign) -> Iterator[tuple[str, str]]:
     """
     for part in fields(type(sign)):
         value = getattr(sign, part.name)
-        if part.name in ("name", "grade", "event", "seen", "lookalikes") or not value:
+        if part.name in ("name", "grade", "fact", "seen", "lookalikes") or not value:
             continue
         if isinstance(value, tuple):
             value_text = ", ".join(map(str, value))
@@ -134,11 +134,11 @@ def _example_lines(mitigation: Mitigation) -> Iterator[str]:
 
 
 def _next_step_items(cause: Cause) -> Iterator[Item]:
-    for each in cause.settled_by:
+    for each in cause.next_steps:
         labelled = (("Needs", each.permission), ("Possible until", each.until))
         notes = tuple((label, _printable_line(text)) for label, text in labelled if text)
         yield Item(
-            text=_printable_line(each.look),
+            text=_printable_line(each.inspect),
             notes=notes,
             code=tuple(printable(each.command).strip("\n").splitlines()),
         )

@@ -104,7 +104,7 @@ def _first_step(findings: Findings) -> str:
     if findings.outcome == "no-evidence":
         return "Hand in the log of the nanny and of the scheduler, or the client."
     if steps := _open_next_steps(findings):
-        return f"Look at {steps[0].look}"
+        return f"Look at {steps[0].inspect}"
     remedy = next((gap.remedy for gap in findings.gaps if gap.remedy), "")
     return remedy or "Give `workerdiag explain` the logs of the worker, its nanny and the scheduler."
 
@@ -207,7 +207,7 @@ def _open_next_steps(findings: Findings) -> list[NextStep]:
 
 def _next_step_item(step: NextStep) -> Item:
     return Item(
-        text=one_line(step.look),
+        text=one_line(step.inspect),
         notes=_labelled_notes(
             ("Needs", step.permission),
             ("Possible until", step.until),

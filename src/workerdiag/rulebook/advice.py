@@ -30,7 +30,7 @@ class SharedAdvice:
     #: Ids of causes, families as ``signal.*``, ``unknown`` or ``failed-task``.
     causes: tuple[str, ...] = field(validator=min_len(1))
     #: Causes of those families that do not get it.
-    but: tuple[str, ...] = ()
+    exceptions: tuple[str, ...] = ()
     mitigations: tuple[Mitigation, ...] = field(validator=min_len(1))
 
     def is_for(self, cause_id: str) -> bool:
@@ -38,7 +38,7 @@ class SharedAdvice:
         Whether the cause of that id gets this advice.
         """
         family = f"{cause_id.partition('.')[0]}.*"
-        return cause_id not in self.but and (cause_id in self.causes or family in self.causes)
+        return cause_id not in self.exceptions and (cause_id in self.causes or family in self.causes)
 
     def with_origin(self) -> tuple[Mitigation, ...]:
         """
@@ -69,7 +69,7 @@ def advice_for_outcome(name: str, advice: Iterable[SharedAdvice]) -> tuple[Mitig
     What to look at in the case of that *name*: `UNKNOWN` or `FAILED_TASK`.
     """
     marked = [each for shared in advice if name in shared.causes for each in shared.with_origin()]
-    return tuple(each for each in marked if each.look)
+    return tuple(each for each in marked if each.inspect)
 
 
 def unknown_cause_problems(causes: Iterable[Cause], advice: Iterable[SharedAdvice]) -> Iterable[str]:
@@ -79,6 +79,6 @@ def unknown_cause_problems(causes: Iterable[Cause], advice: Iterable[SharedAdvic
     ids = {each.id for each in causes}
     known = {UNKNOWN, FAILED_TASK, *ids, *(f"{each.partition('.')[0]}.*" for each in ids)}
     for shared in advice:
-        for name in (*shared.causes, *shared.but):
+        for name in (*shared.causes, *shared.exceptions):
             if name not in known:
                 yield f"advice/{shared.id}.toml: names a cause that is not there: {name}"

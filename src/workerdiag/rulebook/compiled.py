@@ -11,7 +11,7 @@ from typing import Any, cast
 from attrs import evolve
 
 from workerdiag.model.mitigation import Mitigation
-from workerdiag.model.rules import Cause, Landmark, LookAlike, NextLook, Rulebook
+from workerdiag.model.rules import Cause, Landmark, NextStepRule, RivalCause, Rulebook
 from workerdiag.rulebook.schema import SIGN_KINDS
 from workerdiag.rulebook.structure import rule_converter
 
@@ -58,7 +58,7 @@ def _cause_from_compiled(content: dict[str, Any]) -> Cause:
             content[key] = tuple(
                 SIGN_KINDS[each.pop("kind")](**_lists_to_tuples(each)) for each in content[key]
             )
-    for key, cls in (("look_alikes", LookAlike), ("mitigations", Mitigation), ("settled_by", NextLook)):
+    for key, cls in (("rivals", RivalCause), ("mitigations", Mitigation), ("next_steps", NextStepRule)):
         if key in content:
             content[key] = tuple(cls(**_lists_to_tuples(each)) for each in content[key])
     return Cause(**_lists_to_tuples(content))

@@ -36,6 +36,7 @@ KIND_OF = {cls: kind for kind, cls in SIGN_KINDS.items()}
 FIELD_OF_TABLE = {
     "sign": "signs",
     "mitigation": "mitigations",
-    "look_alike": "look_alikes",
-    "settles": "settled_by",
+    "rival": "rivals",
+    "next_step": "next_steps",
+    "except": "exceptions",
 }

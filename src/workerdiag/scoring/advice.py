@@ -70,7 +70,7 @@ def applicable_advice(
 def _applies(advice: Mitigation, words: Mapping[str, str], deployment: Deployment | None) -> bool:
     if advice.deployments and deployment not in advice.deployments:
         return False
-    return words.keys() >= set(advice.only_with) and not words.keys() & set(advice.unless)
+    return words.keys() >= set(advice.requires) and not words.keys() & set(advice.superseded_by)
 
 
 def _example(advice: Mitigation, deployment: Deployment | None) -> str:

@@ -61,7 +61,7 @@ def decision(
     cause = _sure_cause(ranked, book)
     if cause is None:
         return Decision()
-    wants_memory = any("needs_memory" in each.needs for each in cause.mitigations)
+    wants_memory = any("needs_memory" in each.uses for each in cause.mitigations)
     return Decision(
         retry_safe={"safe": True, "unsafe": False}.get(cause.retry),
         needs_memory_lower_bound_bytes=numbers.wanted_more_than_bytes if wants_memory else None,

@@ -33,14 +33,14 @@ def next_steps(
     if not ranked or ranked[0].probability < SETTLED_CHANCE:
         for each in ranked[:4]:
             cause = book.cause(each.id)
-            for look in cause.settled_by if cause and each.probability >= _WORTH_A_LOOK else ():
-                known = steps.get(look.look)
+            for step in cause.next_steps if cause and each.probability >= _WORTH_A_LOOK else ():
+                known = steps.get(step.inspect)
                 settles = (*(known.distinguishes if known else ()), each.id)
-                steps[look.look] = NextStep(
-                    look=look.look,
-                    command=look.command,
-                    permission=look.permission,
-                    until=look.until,
+                steps[step.inspect] = NextStep(
+                    inspect=step.inspect,
+                    command=step.command,
+                    permission=step.permission,
+                    until=step.until,
                     distinguishes=settles,
                 )
     ordered_steps = sorted(steps.values(), key=lambda step: -len(step.distinguishes))
@@ -54,9 +54,10 @@ def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[
     """
     What the rules say to look at where they name no cause, in the terms of the deployment at hand.
     """
-    inspections = [evolve(each, do=each.look) for each in advice]
+    inspections = [evolve(each, do=each.inspect) for each in advice]
     return [
-        NextStep(look=each.do, command=each.example) for each in applicable_advice(inspections, {}, setting)
+        NextStep(inspect=each.do, command=each.example)
+        for each in applicable_advice(inspections, {}, setting)
     ]
 
 
@@ -78,7 +79,7 @@ def _fallback_steps(incident: Incident) -> list[NextStep]:
     if _is_caller_timeout(incident):
         return [
             NextStep(
-                look="what runs at this moment, and what it does",
+                inspect="what runs at this moment, and what it does",
                 command="client.processing(); client.call_stack()",
                 until="it ends",
             )
@@ -86,7 +87,7 @@ def _fallback_steps(incident: Incident) -> list[NextStep]:
     if "nanny log" not in incident.inspected:
         steps.append(
             NextStep(
-                look="the log of the nanny (the `dask worker` process) of the worker that died",
+                inspect="the log of the nanny (the `dask worker` process) of the worker that died",
                 command="client.get_worker_logs(workers=[NANNY_ADDRESS], n=200)",
                 until="the nanny ends",
             )
@@ -94,7 +95,7 @@ def _fallback_steps(incident: Incident) -> list[NextStep]:
     if "kernel log" not in incident.inspected:
         steps.append(
             NextStep(
-                look="the kernel log of the worker's machine around the time of death",
+                inspect="the kernel log of the worker's machine around the time of death",
                 command="dmesg -T | grep -iE 'killed process|segfault'",
                 permission="may need root",
                 until="the machine restarts",

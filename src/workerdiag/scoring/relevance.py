@@ -81,7 +81,7 @@ class Relevance:
         and that one worker stands still ended no other.
         """
         cause = self._causes.get(match.owner)
-        if cause is None or (match.in_task and not cause.in_tasks):
+        if cause is None or (match.in_task and not cause.includes_task_errors):
             return False
         if (cause.family == "network" and self._is_of_the_dead(match)) or self._is_of_registered_worker(
             match
@@ -142,7 +142,7 @@ class Relevance:
 
     def _is_of_registered_worker(self, match: Match) -> bool:
         sign = self._signs.get((match.owner, match.sign))
-        return isinstance(sign, LogSign) and sign.of_strangers and self._stop_requests.had_joined(match)
+        return isinstance(sign, LogSign) and sign.only_unregistered and self._stop_requests.had_joined(match)
 
     def _ended_otherwise(self, match: Match, cause: Cause, end: ProcessEnd) -> bool:
         """

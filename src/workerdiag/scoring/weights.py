@@ -1,7 +1,7 @@
 """
 How much the signs of one cause say together: each fact once, by its strongest sign.
 
-A fact is what one event (`event` in a rule) or one and the same message tells, however many signs it shows.
+A fact (`fact` in a rule) or one and the same message counts once, however many signs it shows.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.rules import LONE_GRADES
 from workerdiag.model.signs import GRADES, ExitSign, Sign, TogetherSign
 
-#: Signs of this event tell how a process ended.
-EXIT_EVENT = "exit"
+#: The fact that says how a process ended.
+EXIT_FACT = "exit"
 
 
 @frozen(kw_only=True)
@@ -38,11 +38,11 @@ def fact_weights(seen: Iterable[SignEvidence], *, is_everyday: bool = False) -> 
         is_everyday: Whether the cause ends as every run does (`EVERYDAY_ENDS`), and nothing tells that a
             process ended. A sign that stands alone is then worth less: `LONE_GRADES`.
     """
-    by_event: dict[str, list[SignEvidence]] = {}
+    by_fact: dict[str, list[SignEvidence]] = {}
     for each in seen:
-        by_event.setdefault(each.sign.event or each.sign.name, []).append(each)
-    strongest = [_strongest(some) for some in _distinct_groups(list(by_event.values()))]
-    is_exit_seen = any(each.sign.event == EXIT_EVENT for some in by_event.values() for each in some)
+        by_fact.setdefault(each.sign.fact or each.sign.name, []).append(each)
+    strongest = [_strongest(some) for some in _distinct_groups(list(by_fact.values()))]
+    is_exit_seen = any(each.sign.fact == EXIT_FACT for some in by_fact.values() for each in some)
     is_alone = sum(grade != "hint" for grade in strongest) == 1
     is_doubtful = is_everyday and is_alone and not is_exit_seen
     return tuple(

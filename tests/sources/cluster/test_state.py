@@ -137,7 +137,7 @@ def test_a_slow_task_is_told_as_what_it_is(gave_up):
     )
     found = judged(standing, others=[GAVE_UP] if gave_up else [])
     assert (found.top.id if found.top else None) == ("standstill.still-running" if gave_up else None)
-    assert not any("kernel" in step.look for step in found.next_steps)
+    assert not any("kernel" in step.inspect for step in found.next_steps)
     assert found.deaths == ()
 
 

@@ -245,7 +245,7 @@ def test_a_box_that_ended_in_mid_work_looks_like_a_kill(tmp_path):
     """
     diagnosis = workerdiag.explain(logs=written(tmp_path / "deaths.jsonl", found()))
     assert (diagnosis.outcome, diagnosis.top.id) == ("unknown", "external.sigkill")
-    assert "kernel log" in diagnosis.next_steps[0].look
+    assert "kernel log" in diagnosis.next_steps[0].inspect
 
 
 @pytest.mark.parametrize(
