@@ -377,7 +377,7 @@ def test_an_exception_needs_its_type_with_its_text(source, types, pattern, is_sa
 
 STOPPING = Landmark(
     id="worker.asked",
-    role="stop",
+    role="stop-request",
     pattern=r"Stopping worker at (?P<worker>\w+://[\w.:]+\w)(?:\. Reason: (?P<reason>[\w-]+))?",
 )
 

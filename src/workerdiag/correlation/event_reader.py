@@ -19,7 +19,7 @@ def ends_from_events(marks: Iterable[Match]) -> list[EndBuilder]:
     ends: dict[str, EndBuilder] = {}
     for mark in marks:
         worker = mark.identity.worker or mark.captures.get("worker")
-        if not worker or mark.role not in ("removal", "closing", "ended", "stop"):
+        if not worker or mark.role not in ("removal", "closing", "self-closed", "stop-request"):
             continue
         end = ends.setdefault(worker, EndBuilder(identity=Identity(worker=worker)))
         end.learn_from(mark, reporters="scheduler events")
@@ -27,7 +27,7 @@ def ends_from_events(marks: Iterable[Match]) -> list[EndBuilder]:
         if mark.role == "removal":
             expected = mark.captures.get("expected") == "True"
             end.stop_requested, end.lost = end.stop_requested or expected, end.lost or not expected
-        elif mark.role == "stop" or is_stop_request(reason):
+        elif mark.role == "stop-request" or is_stop_request(reason):
             end.stop_requested = True
         else:
             end.lost = True

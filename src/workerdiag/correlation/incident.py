@@ -39,7 +39,7 @@ from workerdiag.model.lifetimes import Lifetimes
 #: Roles of marks that show nobody looked at the log for ends.
 _NOT_INSPECTING = ("error", "deployment", RECOGNITION_ROLE)
 #: What tells that a worker was lost.
-_LOSSES = ("death", "ended", "removal", "vanished", "restart", "blame")
+_LOSSES = ("death", "self-closed", "removal", "connection-lost", "restart", "blame")
 
 
 def assemble(

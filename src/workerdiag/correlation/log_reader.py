@@ -68,11 +68,11 @@ class LogReader:
         """
         handlers = {
             "start": self._start,
-            "stop": self._stop,
-            "ended": self._ended,
+            "stop-request": self._stop,
+            "self-closed": self._ended,
             "closed": self._closed,
             "death": self._death,
-            "goodbye": self._goodbye,
+            "deregistered": self._goodbye,
             "removal": self._removal,
             "restart": self._restart,
         }
@@ -116,7 +116,7 @@ class LogReader:
             return
         self._informative = True
         end = self._open_for(mark)
-        end.stop_requested = end.stop_requested or not any(each.role == "ended" for each in end.marks)
+        end.stop_requested = end.stop_requested or not any(each.role == "self-closed" for each in end.marks)
         end.learn_from(mark, reporters=_log_name(mark))
 
     def _ended(self, mark: Match) -> None:

@@ -81,7 +81,7 @@ def _log_observer(mark: Match) -> str:
         return "service"
     if mark.stream in _PLATFORMS:
         return mark.stream or ""
-    of_scheduler = mark.stream in ("scheduler", "client") or mark.role in ("goodbye", "vanished")
+    of_scheduler = mark.stream in ("scheduler", "client") or mark.role in ("deregistered", "connection-lost")
     return "scheduler" if of_scheduler else "worker"
 
 
@@ -140,7 +140,7 @@ def without_idle_nannies(ends: list[EndBuilder]) -> list[EndBuilder]:
 def _is_idle_nanny(end: EndBuilder) -> bool:
     if end.lost or end.exit_known or end.identity.worker is not None or not end.marks:
         return False
-    return all(mark.role == "stop" and mark.identity.nanny is not None for mark in end.marks)
+    return all(mark.role == "stop-request" and mark.identity.nanny is not None for mark in end.marks)
 
 
 def _find_same_process(

@@ -35,10 +35,10 @@ _ROLE_OF_ACTION: Mapping[str, str] = {
     "remove-worker": "removal",
     "worker-restart-memory": "trouble",
     "worker-ttl-timed-out": "trouble",
-    "worker-fail-hard": "ended",
+    "worker-fail-hard": "self-closed",
     "closing-worker": "closing",
-    "retired": "stop",
-    "asked-to-stop": "stop",  # the flight recorder's: somebody told the nanny
+    "retired": "stop-request",
+    "asked-to-stop": "stop-request",  # the flight recorder's: somebody told the nanny
     "add-worker": "start",
     "cluster-setup": "deployment",
 }

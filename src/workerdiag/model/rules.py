@@ -36,25 +36,24 @@ VERDICTS = (
 )
 RETRY_VERDICTS = ("safe", "unsafe", "unknown")
 RULE_STATUSES = ("experimental", "stable", "deprecated")
-#: What a landmark marks: ``death`` a process ended, ``ended`` it closed itself unasked, ``closed``
-#: it closed and nobody says why,
-#: ``stop`` somebody asked it to stop, ``removal`` the scheduler let go of it, ``goodbye`` it
-#: took leave of the scheduler, ``vanished`` a connection ended without that, ``restart`` the
-#: nanny starts another one, ``start`` a process is up, ``pause`` and ``resume`` it takes no new
-#: work and does again, ``blame`` Dask gives up on a task, ``trouble`` something is wrong,
-#: ``task-error`` a task failed, ``disconnect`` a connection or a peer was lost, as also happens when all
-#: close in order, ``blocked`` an event loop did not run for some seconds, ``error`` a message that its
-#: writer calls an error, ``failure`` something failed that kills no worker, ``harmless`` what only looks
-#: like trouble, ``leave`` a worker's command ended in order, ``deployment`` how the cluster was
-#: brought up, ``note`` what is said by the way, for signs to refer to.
+#: What a landmark marks: ``death`` a process ended, ``self-closed`` it closed itself unasked, ``closed``
+#: it closed and the reason is not known, ``stop-request`` somebody asked it to stop, ``removal`` the
+#: scheduler removed it, ``deregistered`` it told the scheduler that it leaves, ``connection-lost`` its
+#: connection ended without that, ``restart`` the nanny starts another one, ``start`` a process is up,
+#: ``pause`` and ``resume`` it accepts no new work and does again, ``blame`` Dask gives up on a task,
+#: ``trouble`` something is wrong, ``task-error`` a task failed, ``disconnect`` a connection or a peer was
+#: lost, as also happens when all close in order, ``blocked`` an event loop did not run for some seconds,
+#: ``error`` a message that its writer calls an error, ``failure`` something failed that kills no worker,
+#: ``harmless`` what only looks like trouble, ``clean-exit`` a worker's command ended in order,
+#: ``deployment`` how the cluster was started, ``note`` a message that only signs refer to.
 LANDMARK_ROLES = (
     "death",
-    "ended",
+    "self-closed",
     "closed",
-    "stop",
+    "stop-request",
     "removal",
-    "goodbye",
-    "vanished",
+    "deregistered",
+    "connection-lost",
     "restart",
     "start",
     "pause",
@@ -67,7 +66,7 @@ LANDMARK_ROLES = (
     "error",
     "failure",
     "harmless",
-    "leave",
+    "clean-exit",
     "deployment",
     "note",
 )

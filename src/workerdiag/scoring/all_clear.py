@@ -120,7 +120,7 @@ def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
     requested = {mark for end in ends if end.stop_requested and not end.crashed for mark in end.marks}
     for each in incident.marks:
         is_trouble = each.role in ("trouble", "blame")
-        strayed = each.role in ("death", "ended") and each not in requested
+        strayed = each.role in ("death", "self-closed") and each not in requested
         broken = each.role == "disconnect" and not closing.is_noise(each)
         if (is_trouble or strayed or broken) and not each.in_task:
             yield each
@@ -143,7 +143,7 @@ class _ShutdownNoise:
         self._first_when: dict[str, float] = {}
         self._harmless: dict[str, set[int]] = {}
         for each in incident.marks:
-            if each.role == "stop":
+            if each.role == "stop-request":
                 self._order(each)
             elif each.role == "harmless":
                 lines = [-each.message_line] if each.message_line else range(each.line, each.last_line + 1)
@@ -222,7 +222,7 @@ def _never_registered(incident: Incident) -> Iterator[Match]:
     for each in incident.marks:
         if each.owner in (_WAITING, _REGISTERED, *REGISTRATIONS):
             last[each.origin, each.identity.pid] = each
-        elif each.role == "stop":
+        elif each.role == "stop-request":
             stopped[each.origin] = max(each.line, stopped.get(each.origin, 0))
     for each in last.values():
         if each.owner == _WAITING and each.line >= stopped.get(each.origin, 0):

@@ -16,7 +16,7 @@ from workerdiag.scoring.distribution import CauseScore, Distribution, distributi
 from workerdiag.scoring.findings import assigned_tasks
 from workerdiag.scoring.relevance import Relevance
 
-_MARKS_OF_AN_END = ("death", "ended", "removal", "restart", "blame", "trouble", "disconnect")
+_MARKS_OF_AN_END = ("death", "self-closed", "removal", "restart", "blame", "trouble", "disconnect")
 #: A crash loop of thousands of deaths says no more than its first and last hundreds.
 MAX_EVALUATED = 200
 #: So many deaths are judged however late it is.

@@ -21,7 +21,7 @@ ORDER_SLACK_S = 2.0
 #: A process that was asked to stop says so at once; what is ordered after that is another order.
 STOP_REQUEST_SLACK_S = 0.25
 #: Landmarks that tell of an end for which nobody asked, beyond its removal.
-_ENDED = ("death", "ended", "restart")
+_ENDED = ("death", "self-closed", "restart")
 #: A nanny says so of every process that exits by itself, but of status 0, of which it says nothing.
 _NANNY_EXITS = ("nanny.exited-with-status", "nanny.restarting")
 #: Who writes of its own process alone.
@@ -45,12 +45,14 @@ class Relevance:
         self._unassigned_signs = incident.unassigned_signs
         self._lifetimes = incident.lifetimes
         self._stop_requests = StopRequests(marks)
-        orders = (each for each in incident.marks if each.role == "stop" and each.owner != STILL_ALIVE)
+        orders = (
+            each for each in incident.marks if each.role == "stop-request" and each.owner != STILL_ALIVE
+        )
         self._request_lines = {(each.origin, each.line) for each in orders if each.line}
         self._retirements = {(each.origin, each.line) for each in marks.get(RETIREMENT, ())}
         joined = (each for owner in REGISTRATIONS for each in marks.get(owner, ()))
         self._registers = {each.origin for each in joined if each.line}
-        self._takes_leave = {each.origin for each in incident.marks if each.role == "goodbye"}
+        self._takes_leave = {each.origin for each in incident.marks if each.role == "deregistered"}
         self._causes = {cause.id: cause for cause in book.causes}
         self._signs = {
             (cause.id, sign.name): sign for cause in book.causes for sign in (*cause.signs, *cause.against)

@@ -48,7 +48,7 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
         return f"No worker died: {'a task' if failed == 1 else f'{failed} tasks'} failed{what}."
     if other := next((mark for mark in incident.marks if mark.role == "failure"), None):
         return f"No worker died; something else failed: {_quoted_message(other)}"
-    if any(mark.role == "leave" for mark in incident.marks):
+    if any(mark.role == "clean-exit" for mark in incident.marks):
         return 'No worker died: the worker was asked to stop and left in order ("End worker").'
     if deaths:
         return f"No worker died unasked: {_count_text(deaths)} left in order."
