@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workerdiag.api import Diagnosis, explain
+    from workerdiag.api.diagnosis import Diagnosis
+    from workerdiag.api.explain import explain
     from workerdiag.errors import (
         BadBoxError,
         BadReportError,
@@ -47,13 +48,13 @@ _MODULE_OF = {
     "BadBoxError": "errors",
     "BadReportError": "errors",
     "BundleError": "errors",
-    "Diagnosis": "api",
+    "Diagnosis": "api.diagnosis",
     "InstallError": "errors",
     "LogText": "model.evidence",
     "RuleFileError": "errors",
     "UnreadableInputError": "errors",
     "WorkerdiagError": "errors",
-    "explain": "api",
+    "explain": "api.explain",
     "install": "recorder.install",
     "load_rulebook": "rulebook",
     "uninstall": "recorder.install",

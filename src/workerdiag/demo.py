@@ -100,7 +100,7 @@ def run(death: str = "oom", *, say: Callable[[str], object] = print) -> int:
     import dask
     from distributed import Client, LocalCluster
 
-    from workerdiag.api import explain
+    from workerdiag.api.explain import explain
 
     # The first death is reported: by default Dask tries a task on three more workers.
     settings = {"distributed.scheduler.allowed-failures": 0, "distributed.worker.memory.terminate": 0.95}

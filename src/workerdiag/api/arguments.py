@@ -7,7 +7,8 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from math import isnan
@@ -20,12 +21,15 @@ from workerdiag import foreign
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import Gap, LogText
 from workerdiag.model.rules import Rulebook
+from workerdiag.sources.budget import Budget
 from workerdiag.units import parse_duration
 
 #: Seconds without a number: what `explain` takes by itself.
 _DEFAULT_S = 10.0
 #: Nobody waits longer, and clocks cannot count to infinity.
 _MAX_S = 86_400.0
+#: Share of the time for what arguments themselves may do: a generator of logs, properties of a client.
+_ARGUMENTS_SHARE = 0.1
 #: What a generator of logs is asked for at most.
 MAX_INPUTS = 100_000
 
@@ -33,47 +37,70 @@ MAX_INPUTS = 100_000
 @frozen(kw_only=True)
 class ExplainArguments:
     """
-    The arguments of one call, and what could not be had of them.
+    The arguments of one call, checked, and what could not be had of them.
     """
 
-    client: Any
-    logs: list[Any]
-    sources: list[Any] | None
-    gaps: tuple[Gap, ...]
+    exc: BaseException | None = None
+    client: Any = None
+    logs: Sequence[Any] = ()
+    #: Who wrote the logs, if the caller knows.
+    stream: str | None = None
+    sources: Sequence[Any] | None = None
+    rulebook: Rulebook | None = None
+    gaps: tuple[Gap, ...] = ()
+    budget: Budget
 
     @property
     def is_asynchronous(self) -> bool:
         """
-        Whether the client makes the call awaitable here; it depends on the thread that asks.
+        Whether the client makes the call awaitable here; it depends on the calling thread.
         """
         try:
-            return getattr(self.client, "asynchronous", False) is True
-        except Exception:  # noqa: BLE001  a client that cannot say is asked as any other
+            return self.sources is None and getattr(self.client, "asynchronous", False) is True
+        except Exception:  # noqa: BLE001  a client that cannot say is queried as any other
             return False
 
 
-def check_types(exc: object, rulebook: object, timeout: object) -> None:
+def read_arguments(
+    exc: Any, client: Any, *, logs: Any, sources: Any, rulebook: Any, timeout: Any
+) -> ExplainArguments:
     """
-    Look whether those arguments of which nothing has to be asked are of the right types.
+    Check the types of all arguments, and make lists of *logs* and *sources*.
 
     Raises:
         TypeError: One of them is of a wrong type.
     """
+    began = time.monotonic()
     if exc is not None and not isinstance(exc, BaseException):
         raise TypeError(f"exc must be an exception or None, got {type(exc).__name__}")
     if rulebook is not None and not isinstance(rulebook, Rulebook):
         raise TypeError(f"rulebook must be a Rulebook or None, got {type(rulebook).__name__}")
-    if not isinstance(timeout, str | int | float):
-        raise TypeError(f'timeout must be seconds or text like "10s", got {type(timeout).__name__}')
+    budget_s = parse_timeout(timeout)
+    within_s = _ARGUMENTS_SHARE * budget_s
+    gaps: list[Gap] = []
+    client = _usable_client(client, within_s, gaps)
+    logs = _log_inputs(logs, within_s, gaps)
+    sources = None if sources is None else _bounded_list("sources", sources, within_s, gaps)
+    return ExplainArguments(
+        exc=exc,
+        client=client,
+        logs=logs,
+        sources=sources,
+        rulebook=rulebook,
+        gaps=tuple(gaps),
+        budget=Budget(budget_s - (time.monotonic() - began), with_logs=bool(logs)),
+    )
 
 
-def parse_timeout(timeout: str | float) -> float:
+def parse_timeout(timeout: Any) -> float:
     """
-    A duration in seconds, written as Dask does (dask.utils.parse_timedelta); what is no time is none.
+    A timeout in seconds, from a number or a duration as Dask writes it; NaN is the default.
 
     Raises:
-        TypeError: It is text and no duration.
+        TypeError: It is neither.
     """
+    if not isinstance(timeout, str | int | float):
+        raise TypeError(f'timeout must be seconds or text like "10s", got {type(timeout).__name__}')
     if isinstance(timeout, str):
         try:
             timeout = parse_duration(timeout)
@@ -81,22 +108,6 @@ def parse_timeout(timeout: str | float) -> float:
             raise TypeError(f'timeout must be seconds or text like "10s": {problem}') from None
     limited = float(min(max(timeout, 0.0), _MAX_S))
     return _DEFAULT_S if isnan(limited) else limited
-
-
-def read_arguments(client: Any, logs: Any, sources: Any, *, within_s: float) -> ExplainArguments:
-    """
-    The client, if it is one that can be asked, and the logs and sources as lists.
-
-    Raises:
-        TypeError: One of them is of a wrong type.
-    """
-    gaps: list[Gap] = []
-    return ExplainArguments(
-        client=_usable_client(client, within_s, gaps),
-        logs=_log_inputs(logs, within_s, gaps),
-        sources=None if sources is None else _bounded_list("sources", sources, within_s, gaps),
-        gaps=tuple(gaps),
-    )
 
 
 def _usable_client(client: Any, within_s: float, gaps: list[Gap]) -> Any:

@@ -4,21 +4,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from workerdiag import __version__
 from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
 from workerdiag.cli.terminal import is_colored, text_width, warn
-from workerdiag.model.evidence import STREAMS, Evidence, Gap
+from workerdiag.model.evidence import STREAMS, Gap
 from workerdiag.sources.budget import Budget
 from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
+    from workerdiag.api.answer import Answer
     from workerdiag.model.diagnosis import Findings
+    from workerdiag.model.rules import Rulebook
 
 FORMATS = ("text", "json", "markdown", "html")
 
@@ -103,80 +103,42 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     """
     if not inputs and not scheduler:
         raise click.UsageError("Give a log file, - for standard input, or --scheduler ADDRESS.")
-    from workerdiag.bundle.retention.evidence_tap import EvidenceTap
     from workerdiag.cli.rulebook import load_checked_rulebook
-    from workerdiag.pipeline import diagnose
 
-    book = load_checked_rulebook(knowledge)
-    given_inputs = _ExplainInputs(inputs, scheduler, stream, timeout)
-    evidence_tap = EvidenceTap()
-    findings = diagnose(
-        evidence_tap.tee(given_inputs.evidence()), book, version=__version__, observer=evidence_tap
-    )
-    if not given_inputs.anything_read:
-        raise UnusableError(
-            "nothing could be read:\n" + "\n".join(f"  {_gap_text(each)}" for each in given_inputs.unread)
-        )
-    for gap in given_inputs.unread:
+    found = _answer(inputs, scheduler, stream, load_checked_rulebook(knowledge), timeout)
+    unread = [each for each in found.diagnosis.gaps if each.source == "scheduler"] + list(found.unread)
+    if not found.has_evidence:
+        raise UnusableError("nothing could be read:\n" + "\n".join(f"  {_gap_text(each)}" for each in unread))
+    if found.failure is not None:
+        raise found.failure
+    for gap in unread:
         warn(_gap_text(gap))
     if save is not None:
-        from workerdiag.bundle.writer import write_bundle
-
-        write_bundle(findings, evidence_tap.kept_evidence(), Path(save))
-    click.echo(_render(findings, form), color=True)
-    return EXIT_NOT_OK if findings.outcome in ("unknown", "no-evidence") else EXIT_OK
+        found.diagnosis.save(save)
+    click.echo(_render(found.diagnosis, form), color=True)
+    return EXIT_NOT_OK if found.diagnosis.outcome in ("unknown", "no-evidence") else EXIT_OK
 
 
-class _ExplainInputs:
+def _answer(
+    inputs: Sequence[str], scheduler: str | None, stream: str | None, book: Rulebook, timeout_s: float
+) -> Answer:
     """
-    The places one call asks, and what became of them.
+    What `workerdiag.explain` answers, the scheduler's evidence before that of the logs.
     """
+    from workerdiag.api.answer import answer
+    from workerdiag.api.arguments import ExplainArguments
 
-    def __init__(
-        self, inputs: Iterable[str], scheduler: str | None, stream: str | None, budget_s: float
-    ) -> None:
-        self._inputs = tuple(inputs)
-        self._scheduler = scheduler
-        self._stream = stream
-        self._budget = Budget(budget_s, with_logs=bool(self._inputs))
-        #: Whether any place gave anything but a gap.
-        self.anything_read = False
-        #: Inputs, or a scheduler, that could not be read.
-        self.unread: list[Gap] = []
+    if not scheduler:
+        budget = Budget(timeout_s, with_logs=True)
+        return answer(ExplainArguments(logs=inputs, stream=stream, sources=(), rulebook=book, budget=budget))
+    from workerdiag.cli.live import SchedulerSource, quiet_dask
 
-    def evidence(self) -> Iterator[Evidence]:
-        """
-        What the scheduler says (it forgets, files do not), then the logs.
-        """
-        for piece in self._pieces():
-            if not isinstance(piece, Gap):
-                self.anything_read = True
-            yield piece
-
-    def _pieces(self) -> Iterator[Evidence]:
-        if self._scheduler:
-            for piece in self._live(self._scheduler):
-                if isinstance(piece, Gap) and piece.source == "scheduler":
-                    self.unread.append(piece)
-                yield piece
-        if self._inputs:
-            from workerdiag.bundle.reader import bundle_evidence
-            from workerdiag.recorder.box.message import death_message
-            from workerdiag.sources.logs import LogSource
-
-            source = LogSource(
-                self._inputs, stream=self._stream, unbundle=bundle_evidence, unbox=death_message
-            )
-            yield from source.collect(budget_s=self._budget.left_s)
-            self.unread += source.unread
-            self.anything_read |= source.readable_count > 0
-
-    def _live(self, address: str) -> Iterator[Evidence]:
-        from workerdiag.cli.live import query_scheduler
-        from workerdiag.sources.runner import drop_late_text
-
-        found = query_scheduler(address, budget_s=self._budget.live_s)
-        yield from drop_late_text(found, deadline=self._budget.search_until)
+    with quiet_dask():
+        budget = Budget(timeout_s, with_logs=bool(inputs))
+        sources = (SchedulerSource(scheduler, book),)
+        return answer(
+            ExplainArguments(logs=inputs, stream=stream, sources=sources, rulebook=book, budget=budget)
+        )
 
 
 def _gap_text(gap: Gap) -> str:

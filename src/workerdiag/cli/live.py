@@ -1,5 +1,5 @@
 """
-A scheduler that is known by its address only: connect, ask, let go, all within the time given.
+A scheduler that is known by its address only: connect, query, disconnect, all within the time given.
 """
 
 from __future__ import annotations
@@ -9,44 +9,38 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import distributed  # here, as a thread that imports it cannot be given up
 from attrs import frozen
 
 from workerdiag.errors import describe_error
+from workerdiag.model.event_topics import scheduler_topics
 from workerdiag.model.evidence import Evidence, Gap
+from workerdiag.model.rules import Rulebook
+from workerdiag.sources.discovery import Discovery
 
-#: Connecting may take this share of the time.
+#: Share of the time that connecting may take.
 _CONNECT_SHARE = 0.6
-#: Saying goodbye changes nothing any more.
+#: Seconds for disconnecting.
 _CLOSE_S = 1.0
 
 
-def query_scheduler(address: str, *, budget_s: float) -> list[Evidence]:
-    """
-    What the scheduler at *address* says; one gap of source ``scheduler`` if it is out of reach.
-
-    Importing distributed is not counted; a client that hangs is left behind when time is up.
-    """
-    import distributed  # noqa: F401  here, as a thread that imports it cannot be given up
-
-    from workerdiag.sources.runner import collect_all
-
-    with _silence_dask():
-        return collect_all([_SchedulerSource(address)], budget_s=budget_s)
-
-
 @frozen
-class _SchedulerSource:
+class SchedulerSource:
+    """
+    All that the scheduler at an address, and the platforms below it, can be asked.
+    """
+
     address: str
+    book: Rulebook
     name: str = "scheduler"
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        from distributed import Client
-
-        from workerdiag.sources.discovery import Discovery
-
+        """
+        Yield what there is; one gap of source ``scheduler`` if it cannot be reached.
+        """
         started = time.monotonic()
         try:
-            client = Client(  # type: ignore[no-untyped-call]
+            client = distributed.Client(  # type: ignore[no-untyped-call]
                 self.address,
                 timeout=round(budget_s * _CONNECT_SHARE, 1),
                 set_as_default=False,
@@ -62,16 +56,17 @@ class _SchedulerSource:
             return
         try:
             left_s = budget_s - (time.monotonic() - started)
-            yield from Discovery(client, (), budget_s=left_s).collect()
+            topics = scheduler_topics(self.book)
+            yield from Discovery(client, (), budget_s=left_s, topics=topics).collect()
         finally:
             with suppress(Exception):
                 client.close(timeout=_CLOSE_S)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def _silence_dask() -> Iterator[None]:
+def quiet_dask() -> Iterator[None]:
     """
-    Without the log lines of Dask, which would stand between the lines of the report.
+    Suppress the log lines of Dask, which would stand between the lines of the report.
     """
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

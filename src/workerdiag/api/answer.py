@@ -1,0 +1,188 @@
+"""
+One call of `explain`, step by step: exception, live cluster, logs, diagnosis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from attrs import fields, frozen
+
+from workerdiag import __version__, pipeline
+from workerdiag.api.arguments import ExplainArguments
+from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
+from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.api.fault_isolation import diagnose_without_faults
+from workerdiag.bundle.retention.evidence_tap import EvidenceTap
+from workerdiag.errors import describe_error
+from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.model.diagnosis import Findings
+from workerdiag.model.event_topics import scheduler_topics
+from workerdiag.model.evidence import Evidence, Gap
+from workerdiag.model.rules import Rulebook
+from workerdiag.redaction.objects import redact_object
+from workerdiag.sources.exception import exception_facts
+from workerdiag.sources.logs import LogSource
+from workerdiag.sources.runner import collect_all, drop_late_text, failure_gap, gap_on_error
+from workerdiag.sources.scene import find_victims
+
+if TYPE_CHECKING:
+    from workerdiag.sources.discovery import Discovery
+
+
+@frozen(kw_only=True)
+class Answer:
+    """
+    A diagnosis, and what became of the inputs it rests on.
+    """
+
+    diagnosis: Diagnosis
+    #: Logs that could not be read, or not completely.
+    unread: tuple[Gap, ...] = ()
+    #: Whether anything could be read at all.
+    has_evidence: bool = False
+    #: The defect of workerdiag for which there is no diagnosis worth the name.
+    failure: Exception | None = None
+
+
+def answer(arguments: ExplainArguments) -> Answer:
+    """
+    The answer to one call; failures of sources are gaps, ours are in `Answer.failure`.
+    """
+    facts = _exception_facts(arguments)
+    live = list(gap_on_error("cluster", lambda: _query_live(arguments, facts)))
+    return _diagnose(arguments, facts, live)
+
+
+async def answer_async(arguments: ExplainArguments) -> Diagnosis:
+    """
+    The diagnosis, from within the client's event loop, which is not blocked.
+    """
+    facts = await asyncio.to_thread(_exception_facts, arguments)
+    try:
+        discovery = await asyncio.to_thread(_discovery, arguments, facts)
+        live = await discovery.collect_async()
+    except (Exception, SystemExit) as problem:  # noqa: BLE001  never make it worse
+        live = [failure_gap("cluster", problem)]
+    return (await asyncio.to_thread(_diagnose, arguments, facts, live)).diagnosis
+
+
+def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:
+    exc, within_s = arguments.exc, arguments.budget.exception_s
+    if exc is None:
+        return []
+    return list(gap_on_error("exception", lambda: exception_facts(exc, budget_s=within_s)))
+
+
+def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Evidence]:
+    if arguments.sources is not None:
+        return collect_all(arguments.sources, budget_s=arguments.budget.live_s)
+    if arguments.client is None and not find_victims(facts):
+        return []
+    return _discovery(arguments, facts).collect()
+
+
+def _discovery(arguments: ExplainArguments, facts: Sequence[Evidence]) -> Discovery:
+    from workerdiag.sources.discovery import Discovery  # imports platforms
+
+    topics = scheduler_topics(_rules(arguments)[0]) if arguments.client is not None else ()
+    return Discovery(arguments.client, facts, budget_s=arguments.budget.live_s, topics=topics)
+
+
+def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequence[Evidence]) -> Answer:
+    budget, tap = arguments.budget, EvidenceTap()
+    logs = LogSource(
+        arguments.logs,
+        stream=arguments.stream,
+        unbundle=_evidence_of_bundle,
+        unbox=_message_of_box,
+        facts=facts,
+    )
+    evidence = tap.tee(
+        chain(
+            arguments.gaps,
+            facts,
+            drop_late_text(live, deadline=budget.search_until),
+            gap_on_error(logs.name, lambda: logs.collect(budget_s=budget.left_s)),
+        )
+    )
+    failure = None
+    try:
+        diagnosis = _to_diagnosis(_run_pipeline(arguments, evidence, tap), tap)
+    except Exception as problem:  # noqa: BLE001  explain() never raises into an except block
+        diagnosis, failure = _diagnosis_after_failure(arguments, evidence, tap, problem)
+    return Answer(
+        diagnosis=diagnosis,
+        unread=tuple(logs.unread),
+        has_evidence=logs.readable_count > 0
+        or not all(isinstance(each, Gap) for each in tap.kept_evidence().items),
+        failure=failure,
+    )
+
+
+def _run_pipeline(
+    arguments: ExplainArguments, evidence: Iterable[Evidence], observer: EvidenceTap | None = None
+) -> Findings:
+    book, matcher = _rules(arguments)
+    return pipeline.diagnose(
+        evidence,
+        book,
+        version=__version__,
+        matcher=matcher,
+        observer=observer,
+        out_of_time=arguments.budget.is_over,
+    )
+
+
+def _rules(arguments: ExplainArguments) -> tuple[Rulebook, Matcher | None]:
+    if arguments.rulebook is not None:
+        return arguments.rulebook, None
+    return DEFAULT_RULEBOOK.within(arguments.budget.packs_s)
+
+
+def _diagnosis_after_failure(
+    arguments: ExplainArguments, rest: Iterator[Evidence], tap: EvidenceTap, problem: Exception
+) -> tuple[Diagnosis, Exception | None]:
+    """
+    What can be said without those pieces of evidence that the pipeline fails for.
+
+    Returns:
+        The diagnosis; and the failure, if the diagnosis says nothing else.
+    """
+    try:
+        deque(rest, maxlen=0)  # what comes behind the piece at fault is kept as well
+        findings = diagnose_without_faults(
+            lambda pieces: _run_pipeline(arguments, pieces),
+            list(tap.kept_evidence().evidence()),
+            problem,
+            until=arguments.budget.salvage_until,
+        )
+        if findings is not None:
+            return _to_diagnosis(findings, tap), None
+    except Exception as worse:  # noqa: BLE001  then there is nothing left to try
+        problem = worse
+    gap = Gap(source="workerdiag", reason="malformed", detail=f"failed: {describe_error(problem)}"[:500])
+    summary = "workerdiag itself failed; what follows is all it can say."
+    gaps = redact_object((*arguments.gaps, gap))
+    return Diagnosis(outcome="unknown", summary=summary, gaps=gaps), problem
+
+
+def _to_diagnosis(findings: Findings, tap: EvidenceTap) -> Diagnosis:
+    found = {each.name: getattr(findings, each.name) for each in fields(Findings)}
+    return Diagnosis(**found, kept_evidence=tap.kept_evidence())
+
+
+def _evidence_of_bundle(name: str, data: bytes) -> Sequence[Evidence] | None:
+    from workerdiag.bundle.reader import bundle_evidence  # imports cattrs
+
+    return bundle_evidence(name, data)
+
+
+def _message_of_box(place: str, data: bytes, fault: bytes) -> Mapping[str, Any] | None:
+    from workerdiag.recorder.box.message import death_message  # imports the recorder
+
+    return death_message(place, data, fault)
