@@ -12,6 +12,7 @@ from typing import Any
 from attrs import field, frozen
 
 from workerdiag.errors import InstallError
+from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.recorder.settings import PLUGIN_NAME
 
 #: What every process must be able to import; a text, so that only what is asked for is imported there.
@@ -126,7 +127,7 @@ async def _why_forbidden(client: Any) -> str:
     except ImportError as problem:
         raise _missing_package_error(["the scheduler"], problem) from None
     except ValueError as problem:
-        if "disallowed" not in str(problem):
+        if not is_disallowed(problem):
             raise
         return "code on the scheduler is not allowed (distributed.scheduler.blocked-handlers)"
     return ""

@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import evolve
 
+from workerdiag.model.dask_messages import removed_worker
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
@@ -20,10 +21,6 @@ MAX_VICTIMS = 8
 #: What a platform noted so long before a removal, or after it, may belong to it.
 BEFORE_S = 900.0
 AFTER_S = 120.0
-
-
-#: "Remove worker addr: tcp://10.0.0.4:4002 name: w-0 (stimulus_id='...')", scheduler.py since 2024.12.0.
-_REMOVED, _NAMED = "Remove worker addr: ", " name: "
 
 
 def find_victims(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
@@ -93,10 +90,8 @@ def _names_of_removed(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:
     for piece in pieces:
         if isinstance(piece, LogChunk) and piece.stream == "scheduler":
             for line in piece.data.decode("utf-8", errors="replace").splitlines():
-                worker, named, rest = line.partition(_REMOVED)[2].partition(_NAMED)
-                name = rest.rpartition(" (stimulus_id=")[0]
-                if named and name and name != worker:
-                    yield worker, name[:200]
+                if found := removed_worker(line):
+                    yield found[0], found[1][:200]
 
 
 def make_scene(victims: Sequence[Victim], places: Sequence[Location], client: Any) -> Scene:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.sources.exception import reader
+from workerdiag.model.dask_messages import KILLED_WORKER, KILLED_WORKER_OLD
 
 LOST = "Attempted to run task 'f-1' on 4 different workers, but all those workers died while running it. \
 The last worker that attempt to run the task was tcp://10.0.0.4:1. Inspecting worker logs"
@@ -18,11 +18,11 @@ def test_task_and_worker_are_read_in_every_wording(text):
     """
     As a sentence since 2022.9.2, and as a tuple before.
     """
-    (found,) = filter(None, (each.match(text) for each in (reader._KILLED, reader._KILLED_OLD)))
+    (found,) = filter(None, (each.match(text) for each in (KILLED_WORKER, KILLED_WORKER_OLD)))
     assert (found["task"], found["worker"]) == ("f-1", "tcp://10.0.0.4:1")
 
 
-@pytest.mark.parametrize("pattern", [reader._KILLED, reader._KILLED_OLD])
+@pytest.mark.parametrize("pattern", [KILLED_WORKER, KILLED_WORKER_OLD])
 def test_no_part_of_a_wording_goes_on_without_end(pattern):
     """
     A search for the end of what has no end, from each place anew, took four seconds for 16 KiB of brackets.

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
+from workerdiag.model.dask_messages import PROCESS_ENDED
 from workerdiag.sources.cluster.queries import ServerLogRecord
 
 #: Longest wait. An exit with status 0 is never noted, so this is what such a death costs.
@@ -39,11 +40,7 @@ async def wait_for_exits(
 
 def are_exits_noted(records: Iterable[ServerLogRecord], pids: Collection[int]) -> bool:
     """
-    Whether the end of each of *pids* is noted (``Worker process N was killed by|exited with``).
+    Whether the end of each of *pids* is noted.
     """
-    missing = {f"Worker process {pid} " for pid in pids}
-    for record in records:
-        missing = {each for each in missing if each not in record.text}
-        if not missing:
-            return True
-    return not missing
+    noted = {int(found[1]) for each in records if (found := PROCESS_ENDED.search(each.text))}
+    return noted.issuperset(pids)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
+from workerdiag.model.dask_messages import is_other_nanny
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.sources.addresses import host_of
@@ -96,4 +97,4 @@ def shares_log(nanny: str, records: Iterable[ServerLogRecord], others: Collectio
     """
     if any(other and other != nanny and host_of(other) == host_of(nanny) for other in others):
         return True
-    return any("Nanny at" in each.text and "://" in each.text and nanny not in each.text for each in records)
+    return any(is_other_nanny(each.text, nanny) for each in records)

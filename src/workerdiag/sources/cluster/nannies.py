@@ -115,5 +115,5 @@ class NannyLogs:
         What the nannies in this process have noted; if there are none, there is no waiting for them.
         """
         read = [records for _, nanny, records in queries.local_server_logs(self._client) if nanny]
-        done = [queries.ServerLogRecord(0.0, "", f"Worker process {pid} ") for pid in self._pids]
+        done = [queries.ServerLogRecord(0.0, "", f"Worker process {pid} exited with") for pid in self._pids]
         return [record for records in read for record in records] if read else done

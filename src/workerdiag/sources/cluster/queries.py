@@ -11,6 +11,7 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.errors import describe_error
+from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.model.evidence import Gap
 
 #: Records asked of a scheduler's log and of a nanny's log (both keep 10 000).
@@ -157,7 +158,7 @@ def query_gap(place: str, problem: BaseException, *, status: str = "") -> Gap:
         description += f" (client: {status})"
     if isinstance(problem, TimeoutError):
         reason, remedy = "timed-out", 'give it more time: explain(..., timeout="60s")'
-    elif isinstance(problem, PermissionError) or "explicitly disallowed" in description:
+    elif is_disallowed(problem):
         reason, remedy = "forbidden", "allow it in distributed.scheduler.blocked-handlers"
     elif isinstance(problem, OSError | RuntimeError | AttributeError | KeyError):
         reason, remedy = "unreachable", "give the log of that process: explain(..., logs=[...])"

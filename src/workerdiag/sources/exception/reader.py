@@ -7,7 +7,6 @@ Everything here may run foreign code, so it is called in a thread of its own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.errors import error_text, utf8_safe
+from workerdiag.model.dask_messages import KILLED_WORKER, KILLED_WORKER_OLD
 from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.addresses import identity_of
@@ -29,16 +29,6 @@ TEXT_CHARS = 16 * 1024
 MAX_MEMBERS = 30
 _MAX_KEYS = 100
 _MAX_NOTES = 100
-
-#: How KilledWorker words itself: since 2022.9.2, and before (as a tuple). Bounded, and only as its text
-#: begins: any other search takes seconds for text that nearly fits, and holds the interpreter meanwhile.
-_KILLED = re.compile(
-    r"\s*Attempted to run task '?(?P<task>.{1,2000}?)'? on \d{1,9} different workers[\s\S]{0,300}?"
-    r"last worker that attempt(?:ed)? to run the task was (?P<worker>\w{1,20}://[^\s,]{1,300}?)\.?(?:\s|$)"
-)
-_KILLED_OLD = re.compile(
-    r"\s*\('?(?P<task>.{1,2000}?)'?, <Worker(?:State)? '?(?P<worker>\w{1,20}://[^',\s>]{1,300})"
-)
 
 
 @frozen(kw_only=True)
@@ -155,7 +145,7 @@ def _killed_worker_facts(relation: str, exc: BaseException, text: str) -> Except
     last = _attribute_or(exc, "last_worker", args[1])
     allowed = _attribute_or(exc, "allowed_failures", args[2])
     identity = _worker_identity(last)
-    if identity.worker is None and (found := _KILLED.match(text) or _KILLED_OLD.match(text)):
+    if identity.worker is None and (found := KILLED_WORKER.match(text) or KILLED_WORKER_OLD.match(text)):
         identity = identity_of(worker=found["worker"])
         task = found["task"]
     executing = _attribute_or(last, "executing", None)

@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import Any
 
 from workerdiag.errors import describe_error
+from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
 
 #: Names of probes: modules of the standard library alone, each with a function ``read``.
@@ -193,6 +194,6 @@ def _parse_reply(reply: Any) -> dict[str, Any]:
 
 
 def _remote_error(text: str) -> Exception:
-    if "explicitly disallowed" in text or "not allowed" in text:
+    if is_disallowed(text):
         return PermissionError(text[:300])
     return ConnectionError(text[:300])

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Self
 
+from workerdiag.model.dask_messages import PROCESS_ENDED_BY
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources.host.evidence import answer_evidence, is_doubtful
@@ -130,6 +131,7 @@ class HostSource:
         since_s = time.time() + ahead_s - min(known) + _BEFORE_S if len(known) == len(times) else _LOOK_BACK_S
         return {
             "since_s": max(_BEFORE_S, since_s),
+            "ended": PROCESS_ENDED_BY,
             "budget_s": max(0.1, min(1.0, 0.3 * self._left_s())),
             "pids": [each.pid for each in respondent.subjects if each.pid is not None],
             "addresses": [

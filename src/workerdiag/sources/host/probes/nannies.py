@@ -12,13 +12,14 @@ from typing import Any
 #: The latest records of the nannies' log that are looked at, and the ends in them that are told.
 MAX_RECORDS = 1000
 MAX_ENDS = 100
-#: distributed/nanny.py and distributed/process.py, 2024.8.1 to 2026.8.0.
-_ENDED = re.compile(r"Worker process (\d+) (?:was killed by signal (\d+)|exited with status \d+)")
 
 
 def read(request: dict[str, Any]) -> dict[str, Any]:
     """
     The ends noted since ``asked["since_s"]`` seconds ago, the latest first.
+
+    Args:
+        request: ``ended``: how a nanny words an end, with pid and signal; ``since_s``.
 
     Returns:
         ``ends``: pid, signal (0 for an exit of its own) and time, by this machine's clock, of each.
@@ -28,7 +29,7 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     nannies = getattr(getattr(sys.modules.get("distributed.nanny"), "Nanny", None), "_instances", ())
     for nanny in list(nannies)[:1]:  # all nannies of one process have the same log
         for when, _, text in nanny.get_logs(n=MAX_RECORDS, timestamps=True):
-            found = _ENDED.search(str(text))
+            found = re.search(request["ended"], str(text))
             if found and when >= since:
                 ends.append([int(found.group(1)), int(found.group(2) or 0), float(when)])
     return {"ends": ends[:MAX_ENDS]}
