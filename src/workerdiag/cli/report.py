@@ -56,17 +56,17 @@ def _open_bundle(place: str) -> Bundle:
     The bundle at a path, a URL or on standard input.
     """
     from workerdiag.bundle.reader import read_bundle
-    from workerdiag.sources.logs.containers import ZipArchiveError
     from workerdiag.sources.logs.inputs import input_name, resolve_logs
+    from workerdiag.sources.logs.reader import MAX_BUNDLE_BYTES
+    from workerdiag.sources.logs.sniff import read_at_most, sniff_blocks
 
     name = input_name(place)
     try:
         for log in resolve_logs(place, 1):
-            for _ in log.blocks():
-                break  # it is text
-    except ZipArchiveError as archive:
-        if archive.data and (bundle := read_bundle(archive.name, archive.data)) is not None:
-            return bundle
+            kind, blocks = sniff_blocks(log.blocks())
+            data = read_at_most(blocks, MAX_BUNDLE_BYTES) if kind == "bundle" else b""
+            if data and (bundle := read_bundle(log.origin, data)) is not None:
+                return bundle
     except (OSError, ImportError) as problem:
         detail = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
         raise BundleError(name, detail, "check the path") from problem

@@ -1,5 +1,5 @@
 """
-From the bytes of a file to the bytes of its text: unpacked, in UTF-8, checked to be text at all.
+From the bytes of a file to those of its content: unpacked, text in UTF-8 and checked to be text.
 
 What a file is, its first bytes say, never its name. Memory stays bounded whatever a file unpacks to.
 """
@@ -16,8 +16,8 @@ from itertools import chain
 from typing import Any, Protocol
 
 from workerdiag.errors import UnreadableInputError, error_text
-from workerdiag.sources.logs.containers import HEAD_BYTES, check_container
 from workerdiag.sources.logs.encodings import encoding_of, narrowed, reencoded
+from workerdiag.sources.logs.sniff import MAGIC_BYTES, sniff
 
 #: Bytes asked for at once, and handed on at most at once (unpacked).
 BLOCK_BYTES = 1024 * 1024
@@ -52,23 +52,26 @@ class Readable(Protocol):
 
 def decoded_blocks(name: str, file: Readable) -> Iterator[bytes]:
     """
-    The text of a file, block by block: unpacked if it is packed, as UTF-8 if it has a BOM.
+    The content of a file, block by block: unpacked if it is packed, text with a BOM as UTF-8.
 
     Raises:
-        UnreadableInputError: The packed data is broken, or what is in the file is not text. What
-            could be read has been yielded.
+        UnreadableInputError: The packed data is broken, or the file holds neither text nor
+            what `sniff` knows. What could be read has been yielded.
         ImportError: The package that unpacks it is not there.
         OSError: The file could not be read on.
     """
     blocks = _unpack(name, _PeekableFile(file))
     first = next(blocks, b"")
-    if len(first) < HEAD_BYTES:  # a pipe may give byte by byte
+    if len(first) < MAGIC_BYTES:  # a pipe may give byte by byte
         first += next(blocks, b"")
     if encoding := encoding_of(first):
         yield from reencoded(chain([first], blocks), encoding)
         return
     first = first.removeprefix(codecs.BOM_UTF8)
-    check_container(name, first, blocks)
+    if sniff(first) in ("bundle", "box"):
+        yield first
+        yield from blocks
+        return
     first = narrowed(first)
     _check_text(name, first)
     yield first

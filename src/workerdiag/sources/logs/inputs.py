@@ -20,10 +20,9 @@ from attrs import frozen
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import LogText
 from workerdiag.model.identity import NO_IDENTITY, Identity
-from workerdiag.sources.logs.containers import is_black_box
 from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
 from workerdiag.sources.logs.open_files import OpenFile, Stdin, encode_text
-from workerdiag.sources.recorder.record_lines import is_record_file
+from workerdiag.sources.logs.sniff import sniff
 
 LogInput = str | os.PathLike[str] | IO[str] | IO[bytes] | LogText
 
@@ -57,7 +56,7 @@ class LogHandle:
 
     #: Path, URL or other name under which a person would find it again; without passwords.
     origin: str
-    #: Its text as UTF-8, block by block. Raises what reading raises, and `UnreadableInputError`.
+    #: Its content, text as UTF-8, block by block. Raises what reading raises, and `UnreadableInputError`.
     blocks: Callable[[], Iterator[bytes]]
     #: What tells that two are the same log; None: no two are.
     key: str | None = None
@@ -208,7 +207,7 @@ def _has_log_lines(path: Path) -> bool:
             head = file.read(_SNIFFED_BYTES)
     except OSError:
         return False
-    return is_black_box(head) or is_record_file(head) or _LOG_TEXT.search(head) is not None
+    return sniff(head) in ("box", "records") or _LOG_TEXT.search(head) is not None
 
 
 def _url_logs(place: str) -> list[LogHandle]:

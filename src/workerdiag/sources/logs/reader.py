@@ -15,7 +15,6 @@ from attrs import evolve
 from workerdiag import foreign
 from workerdiag.errors import BadBoxError, BundleError
 from workerdiag.model.evidence import Gap, Inspected, LogChunk
-from workerdiag.sources.logs.containers import BlackBoxFileError, ZipArchiveError
 from workerdiag.sources.logs.gaps import (
     empty_gap,
     format_byte_count,
@@ -35,7 +34,8 @@ from workerdiag.sources.logs.pieces import (
     ReaderSignal,
     RecordBatch,
 )
-from workerdiag.sources.recorder.record_lines import HEAD_BYTES, ParsedRecord, RecordParser, is_record_file
+from workerdiag.sources.logs.sniff import read_at_most, sniff_blocks
+from workerdiag.sources.recorder.record_lines import ParsedRecord, RecordParser
 
 #: An input that gives nothing for so long is left alone, if others wait.
 _STALL_S = 1.0
@@ -43,6 +43,11 @@ _STALL_S = 1.0
 _GRACE_S = 0.05
 #: Blocks read ahead, at most a MiB each.
 _READ_AHEAD = 4
+#: No death bundle is larger, and no black box (docs/black-box.md).
+MAX_BUNDLE_BYTES, _MAX_BOX_BYTES = 32 * 2**20, 4 * 2**20
+#: Detail and remedy where nothing can open such a file.
+_IS_ZIP = ("looks binary (a zip archive)", "unpack it and give the files in it")
+_IS_BOX = ("looks binary (a black box of a worker)", "workerdiag blackbox prints it")
 
 
 class InputReader:
@@ -114,64 +119,64 @@ class InputReader:
             yield in_use_gap(self._in_use)
 
     def _read_log(self, log: LogHandle) -> Iterator[ReaderPiece]:
-        try:
-            yield from self._read_text(log)
-        except ZipArchiveError as archive:
-            yield from self._read_bundle(log, archive)
-        except BlackBoxFileError as box:
-            yield self._read_box(log, box)
+        opened = _OpenedLog(log)
+        match opened.kind:
+            case "bundle":
+                yield from self._read_bundle(opened)
+            case "box":
+                yield self._read_box(opened)
+            case "records":
+                yield from self._read_records(opened)
+            case "text":
+                yield from self._read_text(opened)
 
-    def _read_text(self, log: LogHandle) -> Iterator[ReaderPiece]:
+    def _read_text(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """
-        The text of a log, or the records in it, and whether that is all.
+        The text of a log, and whether that is all.
         """
-        count = 0
-        lines: RecordParser | None = None
-        broken: Gap | None = None
-        try:
-            for data in _with_sniffable_head(log.blocks()):
-                if not count and is_record_file(data):
-                    lines = RecordParser()
-                if lines is not None:
-                    yield from _record_batch(lines.take(data), is_first=not count)
-                else:
-                    yield LogBlock(log, data)
-                count += len(data)
-                if time.monotonic() >= self._deadline:
-                    broken = timeout_gap(log.origin, f"stopped after {format_byte_count(count)}")
-                    break
-        except (ZipArchiveError, BlackBoxFileError, GeneratorExit):
-            raise
-        except BaseException as problem:  # noqa: BLE001  as above, and files of foreign classes
-            broken = log_gap(log.origin, problem, count)
-        if lines is not None:
-            yield from _record_batch(lines.end(), is_first=False)
-            broken = broken or lines.gap(log.origin)
-        if broken is not None:
+        log = opened.log
+        for data in self._blocks_in_time(opened):
+            yield LogBlock(log, data)
+        is_whole = Inspected(place=f"log {log.origin}", identity=log.identity)
+        yield opened.broken or (is_whole if opened.read_bytes else empty_gap(log.origin))
+
+    def _read_records(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
+        """
+        The records in a file, and whether they are all.
+        """
+        lines, is_first = RecordParser(), True
+        for data in self._blocks_in_time(opened):
+            yield from _record_batch(lines.take(data), is_first=is_first)
+            is_first = False
+        yield from _record_batch(lines.end(), is_first=False)
+        if broken := opened.broken or lines.gap(opened.log.origin):
             yield broken
-        elif lines is None:
-            yield (
-                Inspected(place=f"log {log.origin}", identity=log.identity)
-                if count
-                else empty_gap(log.origin)
-            )
 
-    def _read_bundle(self, log: LogHandle, archive: ZipArchiveError) -> Iterator[ReaderPiece]:
+    def _blocks_in_time(self, opened: _OpenedLog) -> Iterator[bytes]:
+        for data in opened.blocks():
+            yield data
+            if time.monotonic() >= self._deadline:
+                stopped = f"stopped after {format_byte_count(opened.read_bytes)}"
+                opened.broken = timeout_gap(opened.log.origin, stopped)
+                break
+
+    def _read_bundle(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """
         The evidence of a death bundle; its logs keep their names, unless these are taken.
         """
-        unbundle, pieces = self._openers.unbundle, None
-        if unbundle is not None and archive.data:
+        origin, unbundle, pieces = opened.log.origin, self._openers.unbundle, None
+        data = read_at_most(opened.blocks(), MAX_BUNDLE_BYTES)
+        if unbundle is not None and data and not opened.broken:
             try:
-                pieces = unbundle(log.origin, archive.data)
+                pieces = unbundle(origin, data)
             except BundleError as problem:
-                yield unusable_gap(log.origin, problem.why, problem.remedy)
+                yield unusable_gap(origin, problem.why, problem.remedy)
                 return
             except Exception as problem:  # noqa: BLE001  a file that anybody may have made
-                yield log_gap(log.origin, problem, 0)
+                yield log_gap(origin, problem, 0)
                 return
         if pieces is None:
-            yield log_gap(log.origin, archive, 0)
+            yield opened.broken or unusable_gap(origin, *_IS_ZIP)
             return
         names: dict[str, str] = {}
         for index, piece in enumerate(pieces):
@@ -181,14 +186,15 @@ class InputReader:
                 piece = evolve(piece, origin=names[piece.origin])  # noqa: PLW2901  the same under another name
             yield BundlePiece(piece, is_first=index == 0)
 
-    def _read_box(self, log: LogHandle, box: BlackBoxFileError) -> ReaderPiece:
+    def _read_box(self, opened: _OpenedLog) -> ReaderPiece:
         """
         What a black box tells of its worker's death.
         """
-        if self._openers.unbox is None or not box.data:
-            return log_gap(log.origin, box, 0)
+        log, data = opened.log, read_at_most(opened.blocks(), _MAX_BOX_BYTES)
+        if self._openers.unbox is None or not data or opened.broken:
+            return opened.broken or unusable_gap(log.origin, *_IS_BOX)
         try:
-            message = self._openers.unbox(log.key or log.origin, box.data, log.fault())
+            message = self._openers.unbox(log.key or log.origin, data, log.fault())
         except BadBoxError as problem:
             return unusable_gap(log.origin, problem.why, "copy it again, or use the version that wrote it")
         except Exception as problem:  # noqa: BLE001  a file that anybody may have made
@@ -196,21 +202,36 @@ class InputReader:
         if message is None:
             self._in_use.append(log.origin)
             return RecordBatch((), is_first=False)
-        return RecordBatch((ParsedRecord(message, len(box.data)),), is_first=True)
+        return RecordBatch((ParsedRecord(message, len(data)),), is_first=True)
 
 
-def _with_sniffable_head(blocks: Iterator[bytes]) -> Iterator[bytes]:
+class _OpenedLog:
     """
-    The blocks that are not empty; the first has enough to tell records by, where it may hold some.
+    One log that is being read: its kind, its blocks, and why they ended early.
     """
-    head = b""
-    for data in blocks:
-        head += data
-        if head and (not head.lstrip().startswith(b"{") or b"\n" in head or len(head) >= HEAD_BYTES):
-            break
-    if head:
-        yield head
-    yield from (data for data in blocks if data)
+
+    def __init__(self, log: LogHandle) -> None:
+        self.log = log
+        #: Bytes that were read of it, and the gap that what failed leaves.
+        self.read_bytes = 0
+        self.broken: Gap | None = None
+        self.kind, self._blocks = sniff_blocks(self._read())
+
+    def blocks(self) -> Iterator[bytes]:
+        """
+        The blocks; a failure ends them.
+        """
+        for data in self._blocks:
+            self.read_bytes += len(data)
+            yield data
+
+    def _read(self) -> Iterator[bytes]:
+        try:
+            yield from self.log.blocks()
+        except GeneratorExit:
+            raise
+        except BaseException as problem:  # noqa: BLE001  files of foreign classes raise anything
+            self.broken = log_gap(self.log.origin, problem, self.read_bytes)
 
 
 def _record_batch(records: Iterator[ParsedRecord], *, is_first: bool) -> Iterator[RecordBatch]:
