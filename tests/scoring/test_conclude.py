@@ -46,7 +46,7 @@ def test_of_thousands_of_deaths_all_are_listed():
     """
     line = "2026-05-04 11:{:02d}:{:02d},444 - distributed.nanny - INFO - Worker process {} was killed by signal 11\n"
     log = "".join(line.format(number // 60 % 60, number % 60, 7000 + number) for number in range(700))
-    diagnosis = workerdiag.explain(logs=LogText(log))
+    diagnosis = workerdiag.explain(logs=LogText(log), timeout="100s")
 
     assert diagnosis.top is not None
     assert diagnosis.top.id == "signal.segfault"

@@ -1,5 +1,5 @@
 """
-Which death a sign belongs to: the one it names or whose mark it is, else the next in its log or in time.
+Whose a sign is: of the death that it names or whose message it is in, else of the next in its log or in time.
 """
 
 from __future__ import annotations
@@ -9,23 +9,26 @@ from collections.abc import Container, Iterable, Sequence
 
 from attrs import frozen
 
-from workerdiag.correlation.end_builder import EndBuilder
-from workerdiag.correlation.end_index import EndsByTime
+from workerdiag.correlation.end_table import EndsByTime
 from workerdiag.correlation.log_reader import NEAR_LINES, NEAR_S
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity
+from workerdiag.model.landmark_ids import RETIREMENT
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.name_index import NameIndex
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.stop_orders import is_restart_event
 
-#: Signs count for a death from so long before it until so long after.
+#: Orders that a scheduler gives once to all workers that it retires, restarts or closes with itself.
+_ORDERS_TO_MANY = (RETIREMENT, "scheduler.restart", "scheduler.closing")
+#: A sign counts for a death from this long before it until this long after, in seconds.
 BEFORE_S = 300.0
 AFTER_S = 15.0
-#: A pid names the same process only so long before its end and after it: pids are used again.
+#: A pid names the same process only this long before its end and after it: pids are used again.
 PID_BEFORE_S = 86_400.0
 PID_AFTER_S = 600.0
-#: A kernel log goes back for weeks. What is further from every death is of none of them; less
-#: than that may be a matter of time zones.
+#: A kernel log goes back for weeks. What is further than this from every death is of none of them; less
+#: may be a matter of time zones.
 KERNEL_APART_S = 26 * 3600.0
 
 
@@ -41,43 +44,60 @@ class Attribution:
     unassigned: tuple[Match, ...]
 
 
-def attribute_signs(signs: Iterable[Match], ends: Sequence[ProcessEnd], lifetimes: Lifetimes) -> Attribution:
+def attribute_signs(
+    signs: Iterable[Match], marks: Iterable[Match], ends: Sequence[ProcessEnd], lifetimes: Lifetimes
+) -> Attribution:
     """
     Assign each sign to a death; leave out the kernel's signs of another day.
+
+    Signs in orders to several workers come first among those that belong to no single death.
     """
+    orders = {(each.origin, each.line) for each in marks if each.owner in _ORDERS_TO_MANY and each.line}
     assigned: list[list[Match]] = [[] for _ in ends]
+    ordered: list[Match] = []
     unassigned: list[Match] = []
     index = _EndIndex(ends)
     times = sorted(end.when for end in ends if end.when is not None)
     #: Signs of the kernel that a death has already: of the next of their kind another one is likelier.
     has: set[tuple[int, str, str]] = set()
     for sign in signs:
-        if _is_from_another_day(sign, times, is_timed=len(times) == len(ends)):
+        if (sign.origin, sign.line) in orders or is_restart_event(sign):
+            ordered.append(sign)
+        elif _is_from_another_day(sign, times, is_timed=len(times) == len(ends)):
             continue
-        number = _death_of(sign, ends, index, has, lifetimes)
-        if number is None:
+        elif (number := _death_of(sign, ends, index, has, lifetimes)) is None:
             unassigned.append(sign)
-            continue
-        assigned[number].append(sign)
-        if sign.stream == "kernel":
-            has.add((number, sign.owner, sign.sign))
-    return Attribution(assigned=tuple(map(tuple, assigned)), unassigned=tuple(unassigned))
+        else:
+            assigned[number].append(sign)
+            if sign.stream == "kernel":
+                has.add((number, sign.owner, sign.sign))
+    return Attribution(assigned=tuple(map(tuple, assigned)), unassigned=(*ordered, *unassigned))
 
 
-def is_foreign_process(match: Match, strangers: EndsByTime, ends: EndsByTime) -> bool:
+class ForeignProcesses:
     """
-    Whether *match* tells of a process that is none of Dask's, going by its pid and time.
+    Processes that are none of Dask's, told from those that are by pid and time.
     """
-    return any(
-        _names_process(match, each) for each in strangers.near(match.identity, match.when)
-    ) and not any(_names_process(match, each) for each in ends.near(match.identity, match.when))
+
+    def __init__(self, foreign: Iterable[ProcessEnd], own: Iterable[ProcessEnd]) -> None:
+        self._foreign, self._own = EndsByTime(foreign), EndsByTime(own)
+
+    def include(self, match: Match) -> bool:
+        """
+        Whether *match* is about one of them.
+        """
+        return _names_any(match, self._foreign) and not _names_any(match, self._own)
 
 
-def _names_process(match: Match, end: ProcessEnd | EndBuilder) -> bool:
+def _names_any(match: Match, ends: EndsByTime) -> bool:
+    return any(_names_process(match, each) for each in ends.near(match.identity, match.when))
+
+
+def _names_process(match: Match, end: ProcessEnd) -> bool:
     """
     Whether *match* names the process that ended here, and not an earlier or later one of its pid.
     """
-    if not any(each.same_process(match.identity) for each in end.identities):
+    if not end.same_process(match.identity):
         return False
     if match.identity.worker is not None or match.when is None or end.when is None:
         return True
@@ -86,7 +106,7 @@ def _names_process(match: Match, end: ProcessEnd | EndBuilder) -> bool:
 
 def _is_from_another_day(sign: Match, times: Sequence[float], *, is_timed: bool) -> bool:
     """
-    Whether a kernel wrote this so long before or after all deaths, at *times*, that it is of none of them.
+    Whether a kernel wrote this too long before or after all deaths, at *times*, to be of one of them.
     """
     when = sign.when
     if sign.stream != "kernel" or when is None or not times or not is_timed:
@@ -97,7 +117,7 @@ def _is_from_another_day(sign: Match, times: Sequence[float], *, is_timed: bool)
 
 class _EndIndex:
     """
-    Ends by what names them and by the logs that tell of them: a crash loop has thousands of each.
+    Ends by what names them and by the logs that report them: a crash loop has thousands of each.
     """
 
     def __init__(self, ends: Sequence[ProcessEnd]) -> None:
@@ -117,13 +137,13 @@ class _EndIndex:
 
     def with_message(self, sign: Match) -> int | None:
         """
-        The number of the one that is reported by the very message that shows *sign*.
+        The number of the one that the very message of *sign* reports.
         """
         return self._by_message.get((sign.origin, sign.line))
 
     def in_log(self, origin: str, *, nameless: bool) -> list[tuple[int, int]]:
         """
-        Last lines and numbers of those that a log tells of; *nameless*: that may be of any worker.
+        Last lines and numbers of those that a log reports; *nameless*: those that may be of any worker.
         """
         if (origin, nameless) not in self._by_log:
             self._by_log[origin, nameless] = sorted(
@@ -172,7 +192,7 @@ def _next_in_log(
     sign: Match, ends_in_log: Sequence[tuple[int, int]], ends: Sequence[ProcessEnd]
 ) -> int | None:
     """
-    The first end of this log that is told at or after the sign; close behind one, that one.
+    The first end that this log reports at or after the sign; if none is near, the last one before it.
     """
     place = bisect_left(ends_in_log, (sign.line,))
     ahead, behind = range(place, len(ends_in_log)), range(place - 1, -1, -1)

@@ -1,5 +1,5 @@
 """
-Reads what the scheduler's events tell of worker processes that ended.
+The ends of worker processes that the scheduler's events report.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity
+from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.stop_reasons import is_stop_request
 
 
-def ends_from_events(marks: Iterable[Match]) -> list[EndBuilder]:
+def ends_from_events(marks: Iterable[Match]) -> list[ProcessEnd]:
     """
-    The ends that the scheduler's events tell of, one for each worker address.
+    One end for each worker address.
     """
     ends: dict[str, EndBuilder] = {}
     for mark in marks:
@@ -22,7 +23,7 @@ def ends_from_events(marks: Iterable[Match]) -> list[EndBuilder]:
         if not worker or mark.role not in ("removal", "closing", "self-closed", "stop-request"):
             continue
         end = ends.setdefault(worker, EndBuilder(identity=Identity(worker=worker)))
-        end.learn_from(mark, reporters="scheduler events")
+        end.learn_from(mark, reporter="scheduler events")
         reason = mark.captures.get("reason", "")
         if mark.role == "removal":
             expected = mark.captures.get("expected") == "True"
@@ -31,4 +32,4 @@ def ends_from_events(marks: Iterable[Match]) -> list[EndBuilder]:
             end.stop_requested = True
         else:
             end.lost = True
-    return [end for end in ends.values() if any(mark.role != "closing" for mark in end.marks)]
+    return [end.build() for end in ends.values() if any(mark.role != "closing" for mark in end.marks)]

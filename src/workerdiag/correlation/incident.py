@@ -1,26 +1,21 @@
 """
-Which evidence belongs to which death, and which death was first.
-
-Logs, events and exceptions each tell of ends in their own words; those that are one process
-are joined, and every sign goes to the death it belongs to.
+The passes from matches to an incident: read ends, merge those of one death, attribute the signs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from workerdiag.correlation.attribution import attribute_signs, is_foreign_process
-from workerdiag.correlation.end_index import EndsByTime
-from workerdiag.correlation.end_registry import EndRegistry
+from workerdiag.correlation.attribution import ForeignProcesses, attribute_signs
+from workerdiag.correlation.late_reports import add_blames, add_exits
 from workerdiag.correlation.merge import (
+    ReportLimit,
     enrich_identities,
     merge_ends,
-    process_ends,
-    without_foreign_processes,
+    read_ends,
+    split_foreign_processes,
     without_idle_nannies,
 )
-from workerdiag.correlation.stop_requests import split_orders
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import (
     Evidence,
@@ -32,6 +27,7 @@ from workerdiag.model.evidence import (
     ProcessExit,
     TasksAtLoss,
 )
+from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.landmark_ids import REGISTRATIONS
 from workerdiag.model.lifetimes import Lifetimes
@@ -51,48 +47,52 @@ def assemble(
     Args:
         matches: All that was found.
         evidence: Chunks of logs in it are passed over.
-        out_of_time: Whether time is up; reports of ends that were not joined until then are left out.
+        out_of_time: Whether time is up; reports of ends that were not merged until then are left out.
     """
     rest = [piece for piece in evidence if not isinstance(piece, LogChunk)]
     if _has_no_loss(matches, rest):
         matches = [each for each in matches if each.stream != "kernel"]
-    exceptions = tuple(piece for piece in rest if isinstance(piece, ExceptionFacts))
-    tasks_at_loss = [piece for piece in rest if isinstance(piece, TasksAtLoss)]
     lifetimes = Lifetimes(each for each in matches if not each.sign)
     matches = [each for each in matches if not _outlived(each, lifetimes)]
     marks = enrich_identities([each for each in matches if not each.sign], rest)
-    signs = [each for each in matches if each.sign]
-    whole, left_out = merge_ends(process_ends(marks), lifetimes, out_of_time)
-    ends, foreign = without_foreign_processes(without_idle_nannies(whole))
-    own_ends, foreign_ends = EndsByTime(ends), EndsByTime(foreign)
-    signs = [each for each in signs if not is_foreign_process(each, foreign_ends, own_ends)]
-    marks = [
-        each for each in marks if each.role != "death" or not is_foreign_process(each, foreign_ends, own_ends)
-    ]
-    registry = EndRegistry(ends)
-    reports: list[Callable[[], None]] = [
-        *(partial(registry.add_exit, piece) for piece in rest if isinstance(piece, ProcessExit)),
-        *(partial(registry.add_blame, mark.identity, mark) for mark in marks if mark.role == "blame"),
-        *(partial(registry.add_blame, each.identity, None) for each in exceptions if _names_a_process(each)),
-    ]
-    for add_report in reports:
-        if left_out or out_of_time():
-            left_out += 1
-        else:
-            add_report()
-    deaths = [end.build() for end in sorted(ends, key=lambda end: (end.when is None, end.when or 0.0))]
-    to_many, signs = split_orders(signs, marks)
-    attribution = attribute_signs(signs, deaths, lifetimes)
+    limit = ReportLimit(out_of_time)
+    merged = merge_ends(read_ends(marks), lifetimes, limit)
+    own, foreign = split_foreign_processes(without_idle_nannies(merged))
+    foreigners = ForeignProcesses(foreign, own)
+    marks = [each for each in marks if each.role != "death" or not foreigners.include(each)]
+    signs = [each for each in matches if each.sign and not foreigners.include(each)]
+    exceptions = tuple(piece for piece in rest if isinstance(piece, ExceptionFacts))
+    own = add_exits(own, (piece for piece in rest if isinstance(piece, ProcessExit)), limit)
+    deaths = sorted(
+        add_blames(own, _blames(marks, exceptions), limit),
+        key=lambda end: (end.when is None, end.when or 0.0),
+    )
+    attribution = attribute_signs(signs, marks, deaths, lifetimes)
+    tasks_at_loss = (piece for piece in rest if isinstance(piece, TasksAtLoss))
     return Incident(
         cases=tuple(Case(end=end, signs=own) for end, own in zip(deaths, attribution.assigned, strict=True)),
-        unassigned_signs=(*to_many, *attribution.unassigned),
+        unassigned_signs=attribution.unassigned,
         marks=tuple(marks),
         exceptions=exceptions,
         readings=tuple(piece for piece in rest if isinstance(piece, MemoryReading)),
         tasks_at_loss=tuple(sorted(tasks_at_loss, key=lambda each: each.when or 0.0)),
         inspected=_inspected_places(rest, matches),
-        left_out=left_out,
+        left_out=limit.left_out,
         lifetimes=lifetimes,
+    )
+
+
+def _blames(
+    marks: Iterable[Match], exceptions: Iterable[ExceptionFacts]
+) -> Iterator[tuple[Identity, Match | None]]:
+    """
+    Whom messages and exceptions name as the last worker of a task that Dask gave up on.
+    """
+    yield from ((mark.identity, mark) for mark in marks if mark.role == "blame")
+    yield from (
+        (each.identity, None)
+        for each in exceptions
+        if each.identity.worker is not None or each.identity.pid is not None
     )
 
 
@@ -112,10 +112,6 @@ def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
     marks = [each for each in matches if not each.sign and each.stream != "kernel"]
     came = any(each.role == "start" and each.owner in REGISTRATIONS for each in marks)
     return came and not any(each.role in _LOSSES for each in marks)
-
-
-def _names_a_process(facts: ExceptionFacts) -> bool:
-    return facts.identity.worker is not None or facts.identity.pid is not None
 
 
 def _reports_loss(piece: ProcessExit | ExceptionFacts) -> bool:

@@ -14,6 +14,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.landmark_ids import RETIREMENT, STILL_ALIVE
 from workerdiag.model.numerals import decimal
+from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.stop_orders import may_retire
 
 #: Messages of one process's end are at most so far apart in one log.
@@ -46,7 +47,7 @@ class LogReader:
     """
 
     def __init__(self) -> None:
-        self.ends: list[EndBuilder] = []
+        self._ends: list[EndBuilder] = []
         self._open: list[EndBuilder] = []
         self._stop_requests: list[Match] = []
         self._last_goodbye: Match | None = None
@@ -62,7 +63,7 @@ class LogReader:
         #: Lines in which workers joined; names are used again, and orders from before are for others.
         self._joined: dict[str, int] = {}
 
-    def read(self, marks: Iterable[Match]) -> list[EndBuilder]:
+    def read(self, marks: Iterable[Match]) -> list[ProcessEnd]:
         """
         The ends that the landmarks of one log tell of, in its order.
         """
@@ -84,7 +85,7 @@ class LogReader:
                 self._nannies.add(nanny)
             if handler := handlers.get(mark.role):
                 handler(mark)
-        return self.ends
+        return [end.build() for end in self._ends]
 
     def _start(self, mark: Match) -> None:
         self._informative = True  # INFO lines are there, so a missing one was not written
@@ -117,21 +118,21 @@ class LogReader:
         self._informative = True
         end = self._open_for(mark)
         end.stop_requested = end.stop_requested or not any(each.role == "self-closed" for each in end.marks)
-        end.learn_from(mark, reporters=_log_name(mark))
+        end.learn_from(mark, reporter=_log_name(mark))
 
     def _ended(self, mark: Match) -> None:
         end = self._open_for(mark)
         end.lost = True
-        end.learn_from(mark, reporters=_log_name(mark))
+        end.learn_from(mark, reporter=_log_name(mark))
 
     def _closed(self, mark: Match) -> None:
-        self._open_for(mark).learn_from(mark, reporters=_log_name(mark))
+        self._open_for(mark).learn_from(mark, reporter=_log_name(mark))
 
     def _death(self, mark: Match) -> None:
         self._informative = True
         end = self._open_for(mark)
         end.lost = True
-        end.learn_from(mark, reporters=_log_name(mark))
+        end.learn_from(mark, reporter=_log_name(mark))
         self._open = [each for each in self._open if each is not end]
         self._worker = None
 
@@ -140,13 +141,13 @@ class LogReader:
 
     def _removal(self, mark: Match) -> None:
         known = [
-            end for end in self.ends if end.identity.worker and end.identity.worker == mark.identity.worker
+            end for end in self._ends if end.identity.worker and end.identity.worker == mark.identity.worker
         ]
         end = known[-1] if known else self._new_end(mark)
         polite = self._last_goodbye is not None and 0 <= mark.line - self._last_goodbye.line <= GOODBYE_LINES
         end.deregistered = end.deregistered or polite
         end.lost = end.lost or not polite
-        end.learn_from(mark, reporters=_log_name(mark))
+        end.learn_from(mark, reporter=_log_name(mark))
 
     def _restart(self, mark: Match) -> None:
         self._mark_restarted(mark)
@@ -155,7 +156,7 @@ class LogReader:
 
     def _mark_restarted(self, mark: Match) -> None:
         over: EndBuilder | None = None
-        for end in reversed(self.ends[-MAX_AT_ONCE:]):
+        for end in reversed(self._ends[-MAX_AT_ONCE:]):
             if not end.restarted and _is_near_end(end, mark):
                 over = over or end
                 if end.exit_known:  # its death was told; one that is only asked to close may yet live
@@ -163,12 +164,12 @@ class LogReader:
                     break
         if over is not None:
             over.restarted = True
-            over.learn_from(mark, reporters=_log_name(mark))
+            over.learn_from(mark, reporter=_log_name(mark))
             self._open = [each for each in self._open if each is not over]
             return
         end = self._new_end(mark)
         end.lost, end.restarted = True, True
-        end.learn_from(mark, reporters=_log_name(mark))
+        end.learn_from(mark, reporter=_log_name(mark))
         if self._informative:  # only status 0 is passed over in silence (nanny.py, mark_stopped)
             end.status = 0
 
@@ -216,7 +217,7 @@ class LogReader:
         end = EndBuilder(
             identity=self._identity_in(mark), stop_requested=any(True for _ in self._stop_requests_for(mark))
         )
-        self.ends.append(end)
+        self._ends.append(end)
         return end
 
     def _identity_in(self, mark: Match) -> Identity:

@@ -5,8 +5,9 @@ The end of one worker process, so far as known.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
@@ -36,10 +37,9 @@ class ProcessEnd:
     reason: str | None = None
     reporters: tuple[str, ...] = ()
     marks: tuple[Match, ...] = ()
-    _last_lines: Mapping[str, int] = field(init=False, repr=False, eq=False)
 
-    @_last_lines.default
-    def _last_line_of_each_log(self) -> Mapping[str, int]:
+    @cached_property
+    def _last_lines(self) -> Mapping[str, int]:
         last_lines: dict[str, int] = {}
         for mark in self.marks:
             last_lines[mark.origin] = max(mark.last_line, last_lines.get(mark.origin, 0))
@@ -100,9 +100,28 @@ class ProcessEnd:
 
     def last_line(self, origin: str) -> int:
         """
-        The last line of *origin* that tells of this end; 0 if none does.
+        The last line of *origin* that reports this end; 0 if none does.
         """
         return self._last_lines.get(origin, 0)
+
+    def merged_with(self, other: ProcessEnd) -> ProcessEnd:
+        """
+        Both reports of one end together; what *self* knows wins.
+        """
+        exit_ = self if self.exit_known else other
+        return ProcessEnd(
+            identity=self.identity.merged_with(other.identity),
+            aliases=(*self.aliases, *other.identities),
+            when=self.when if self.when is not None else other.when,
+            signal=exit_.signal,
+            status=exit_.status,
+            stop_requested=self.stop_requested or other.stop_requested,
+            deregistered=self.deregistered or other.deregistered,
+            lost=self.lost or other.lost,
+            reason=self.reason or other.reason,
+            reporters=tuple(dict.fromkeys((*self.reporters, *other.reporters))),
+            marks=(*self.marks, *other.marks),
+        )
 
 
 def worker_addresses(*identities: Identity) -> tuple[str, ...]:

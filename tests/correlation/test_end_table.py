@@ -8,12 +8,12 @@ from collections import Counter
 
 import pytest
 
-from workerdiag.correlation.end_builder import EndBuilder
-from workerdiag.correlation.end_index import EndsByTime
+from workerdiag.correlation.end_table import EndsByTime
 from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import match
 from workerdiag.model.evidence import Event, Evidence, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
+from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook import load_rulebook
@@ -108,7 +108,7 @@ def test_a_sign_is_compared_with_few_of_the_many_ends_of_one_pid_the_nearest_in_
     """
     Thousands of ends of one pid do not cost each sign thousands of comparisons, and the right one is among them.
     """
-    ends = EndsByTime(EndBuilder(identity=Identity(pid=7), when=float(each)) for each in range(3000))
+    ends = EndsByTime(ProcessEnd(identity=Identity(pid=7), when=float(each)) for each in range(3000))
     near = [end.when for end in ends.near(Identity(pid=7), 2000.5)]
     assert len(near) <= 400
     assert {2000.0, 2001.0} <= set(near)

@@ -1,0 +1,157 @@
+"""
+Ends by number, found by name and time, so that each of many thousands is compared with few others.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
+
+from workerdiag.model.identity import Identity
+from workerdiag.model.name_index import NameIndex
+from workerdiag.model.process_end import ProcessEnd
+
+#: Ends that are reported within this many seconds of each other are compared.
+_BUCKET_S = 4.0
+#: A slow end is found by at most this many such spans of time: its first and its last.
+_MAX_BUCKETS = 64
+#: At most this many ends are compared of those that share a name, or that only the time tells apart.
+_MAX_COMPARED = 400
+
+
+class EndTable:
+    """
+    Numbered ends, the newest value of each.
+    """
+
+    def __init__(self, ends: Iterable[ProcessEnd] = ()) -> None:
+        self.ends: list[ProcessEnd] = []
+        self._names: NameIndex[int] = NameIndex()
+        for end in ends:
+            self.add(end)
+
+    def add(self, end: ProcessEnd) -> int:
+        """
+        Append *end*. Returns its number.
+        """
+        self.ends.append(end)
+        self.replace(len(self.ends) - 1, end)
+        return len(self.ends) - 1
+
+    def replace(self, number: int, end: ProcessEnd) -> None:
+        """
+        Put *end* in the place of what was known of it before.
+        """
+        self.ends[number] = end
+        self._names.add(number, number, *end.identities)
+
+    def with_name(self, *identities: Identity) -> list[int]:
+        """
+        The numbers of those that are the process that one of *identities* names.
+        """
+        return [
+            number
+            for number in self._names.find(*identities)
+            if any(self.ends[number].same_process(each) for each in identities)
+        ]
+
+
+class CandidateTable(EndTable):
+    """
+    Numbered ends, found also by the time span of their reports.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._timed: set[int] = set()
+        self._timeless: dict[int, None] = {}
+        self._buckets: dict[int, dict[int, None]] = {}
+
+    def set_span(self, number: int, span: tuple[float, float]) -> None:
+        """
+        Note the first and last time at which the end is reported.
+        """
+        if self.ends[number].when is None:
+            self._timeless[number] = None
+            return
+        self._timeless.pop(number, None)
+        self._timed.add(number)
+        for bucket in _time_buckets(span):
+            self._buckets.setdefault(bucket, {})[number] = None
+
+    @property
+    def timed_count(self) -> int:
+        """
+        How many of them have a time.
+        """
+        return len(self._timed)
+
+    def candidates(self, end: ProcessEnd, span: tuple[float, float], taken: Collection[int]) -> list[int]:
+        """
+        The numbers of those that *end* may be, without *taken*: of its name, of its time, or without a time.
+        """
+        found = {number for number in self.with_name(*end.identities) if number not in taken}
+        compared = 0
+        for number in self._near(span) if end.when is not None else self._all():
+            if number not in found and number not in taken:
+                found.add(number)
+                compared += 1
+                if compared >= _MAX_COMPARED:
+                    break
+        return sorted(found)
+
+    def _near(self, span: tuple[float, float]) -> Iterator[int]:
+        for bucket in _time_buckets(span):
+            for near in (bucket, bucket - 1, bucket + 1):
+                yield from self._buckets.get(near, ())
+        yield from self._timeless
+
+    def _all(self) -> Iterator[int]:
+        yield from self._timeless
+        for numbers in self._buckets.values():
+            yield from numbers
+
+
+class EndsByTime:
+    """
+    Ends by the address or pid of their workers, under each name in the order of time.
+    """
+
+    def __init__(self, ends: Iterable[ProcessEnd]) -> None:
+        self._timed: dict[str | int, list[tuple[float, ProcessEnd]]] = {}
+        self._timeless: dict[str | int, list[ProcessEnd]] = {}
+        for end in ends:
+            names = {name for each in end.identities for name in (each.worker, each.pid) if name is not None}
+            for name in names:
+                if end.when is None:
+                    self._timeless.setdefault(name, []).append(end)
+                else:
+                    self._timed.setdefault(name, []).append((end.when, end))
+        for timed in self._timed.values():
+            timed.sort(key=_first)
+
+    def near(self, identity: Identity, when: float | None) -> Iterator[ProcessEnd]:
+        """
+        Ends that share a name with *identity*, of each name at most `_MAX_COMPARED` around *when*.
+
+        They may be of other processes. Where *when* is None, they are the last ones.
+        """
+        for name in (identity.worker, identity.pid):
+            if name is not None:
+                timed = self._timed.get(name, [])
+                place = len(timed) if when is None else bisect_left(timed, when, key=_first)
+                first = max(0, min(place - _MAX_COMPARED // 2, len(timed) - _MAX_COMPARED))
+                yield from (end for _, end in timed[first : first + _MAX_COMPARED])
+                yield from self._timeless.get(name, [])[:_MAX_COMPARED]
+
+
+def _first(timed: tuple[float, ProcessEnd]) -> float:
+    return timed[0]
+
+
+def _time_buckets(span: tuple[float, float]) -> list[int]:
+    first, last = (int(when // _BUCKET_S) for when in span)
+    if last - first < _MAX_BUCKETS:
+        return list(range(first, last + 1))
+    half = _MAX_BUCKETS // 2
+    return [*range(first, first + half), *range(last - half + 1, last + 1)]

@@ -1,0 +1,119 @@
+"""
+Whether two reports of an end are about one death: by identity, else by time, else by what they leave open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import evolve
+
+from workerdiag.model.landmark_ids import STILL_ALIVE
+from workerdiag.model.lifetimes import Lifetimes
+from workerdiag.model.numerals import decimal
+from workerdiag.model.process_end import ProcessEnd
+
+#: Two reporters of one death write within this many seconds of each other.
+SAME_MOMENT_S = 3.0
+#: Ends of one pid that are further apart are of two processes: pids are used again.
+SAME_PROCESS_S = 600.0
+#: Landmarks of whoever started a process from outside, and says only how it ended.
+SERVICE_LANDMARKS = ("container.", "launcher.")
+
+
+def same_death(
+    end: ProcessEnd, others: Iterable[tuple[int, ProcessEnd]], lifetimes: Lifetimes, *, no_times: bool
+) -> int | None:
+    """
+    The number of the one of *others* that is the same death as *end*.
+
+    Args:
+        end: A report.
+        others: Numbered deaths, in order.
+        lifetimes: When workers spoke.
+        no_times: Whether no times can be compared, so that a report may complete another by the order alone.
+    """
+    others = list(others)
+    for number, other in others:
+        if other.identity.same_process(end.identity) and _distance_s(end, other) <= SAME_PROCESS_S:
+            return number
+    timed = [
+        (_distance_s(end, other), number)
+        for number, other in others
+        if end.when is not None and other.when is not None and _may_be_one(end, other, lifetimes)
+    ]
+    if timed and min(timed)[0] <= SAME_MOMENT_S:
+        return min(timed)[1]
+    if end.when is None or no_times:
+        return next((number for number, other in others if _is_complementary(end, other)), None)
+    return None
+
+
+def time_span(end: ProcessEnd) -> tuple[float, float]:
+    """
+    The first and last time at which *end* is reported; a stop begins when it is requested.
+    """
+    times = [end.when or 0.0]
+    for each in end.marks if end.stop_requested else ():
+        if each.when is not None:
+            waited_s = decimal(each.captures.get("seconds")) if each.owner == STILL_ALIVE else None
+            times += [each.when, each.when - (waited_s or 0.0)]
+    return min(times), max(times)
+
+
+def is_kernel_only(end: ProcessEnd) -> bool:
+    """
+    Whether only the kernel reports it.
+    """
+    return end.reporters == ("kernel log",)
+
+
+def _is_complementary(end: ProcessEnd, other: ProcessEnd) -> bool:
+    """
+    Whether one knows the exit and the other does not, or both report the same one.
+    """
+    if other.identity.conflicts_with(end.identity):
+        return False
+    if end.exit_known and other.exit_known:
+        return end.signal == other.signal and end.status == other.status
+    return end.exit_known or other.exit_known
+
+
+def _may_be_one(end: ProcessEnd, other: ProcessEnd, lifetimes: Lifetimes) -> bool:
+    """
+    Whether nothing contradicts it. A container's pid and the kernel's may differ.
+    """
+    if end.exit_known and other.exit_known and end.signal != other.signal and _is_service_only(end):
+        return False
+    by_kernel = is_kernel_only(end) != is_kernel_only(other)
+    if by_kernel and any(each.deregistered or each.stop_requested for each in (end, other)):
+        return False  # what leaves in order needs no kernel, and it keeps no account of what nannies kill
+    if _outlived(end, other, lifetimes) or _outlived(other, end, lifetimes):
+        return False
+    if not other.identity.conflicts_with(end.identity):
+        return True
+    one, two = evolve(end.identity, pid=None), evolve(other.identity, pid=None)
+    return by_kernel and end.signal == other.signal and not one.conflicts_with(two)
+
+
+def _distance_s(one: ProcessEnd, two: ProcessEnd) -> float:
+    """
+    Seconds between two time spans: a worker that closes slowly is removed before its process ends.
+    """
+    if one.when is None or two.when is None:
+        return 0.0
+    (one_from, one_to), (two_from, two_to) = time_span(one), time_span(two)
+    return max(0.0, one_from - two_to, two_from - one_to)
+
+
+def _outlived(other: ProcessEnd, kernels: ProcessEnd, lifetimes: Lifetimes) -> bool:
+    """
+    Whether one spoke after all that the kernel reports of the other.
+    """
+    if not is_kernel_only(kernels) or is_kernel_only(other):
+        return False
+    return all(lifetimes.outlived(other.addresses, line, other.when) for line in kernels.marks)
+
+
+def _is_service_only(end: ProcessEnd) -> bool:
+    return all(each.owner.startswith(SERVICE_LANDMARKS) for each in end.marks)
