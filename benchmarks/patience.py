@@ -21,6 +21,7 @@ from unittest.mock import patch
 from rows import Row, publish, seconds, timed
 from silent_peers import environment, makers, silent_client, silent_port
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogText
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Victim
@@ -115,7 +116,7 @@ def of_the_host() -> Iterator[Row]:
     dead = Victim(
         identity=Identity(worker="tcp://127.0.0.1:1", pid=2**22 + 5, host="127.0.0.1"), when=time.time()
     )
-    places, _ = find_locations(None, [dead], within_s=BUDGET_S)
+    places, _ = find_locations(None, [dead], Deadline.after(BUDGET_S))
     scene = Scene(victims=(dead,), locations=tuple(places))
     taken_s, _ = time_source(partial(HostSource, scene), BUDGET_S)
     yield seconds(f"HostSource, this machine, budget {BUDGET_S:g} s", taken_s, BUDGET_S)
@@ -123,7 +124,7 @@ def of_the_host() -> Iterator[Row]:
     client = silent_client()
     yield seconds(
         "where the dead lived, nobody answers, given 0.5 s",
-        timed(lambda: find_locations(client, [away], within_s=0.5)),
+        timed(lambda: find_locations(client, [away], Deadline.after(0.5))),
         0.7,
     )
     with patch.object(machine, "_disk_space", lambda _: time.sleep(10)):

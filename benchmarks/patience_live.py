@@ -26,6 +26,7 @@ from rows import Row, publish, seconds, timed
 
 import workerdiag
 from workerdiag.cli import DEMO_DEATHS, main
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.exception import exception_facts
@@ -119,7 +120,7 @@ def local_cluster_s() -> tuple[float, float]:
     ):
         victims = find_victims(exception_facts(client.submit(os._exit, 3).exception(timeout=60)))
         began = time.perf_counter()
-        places, gaps = find_locations(client, victims, within_s=2)
+        places, gaps = find_locations(client, victims, Deadline.after(2))
         places_s = time.perf_counter() - began
         assert not gaps, gaps
         source = HostSource(make_scene(victims, places, client))

@@ -4,15 +4,14 @@ The stages in their order, and nothing clever: evidence, matches, incident, find
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import count
+from collections.abc import Iterable, Iterator
 
 from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.correlation.incident import assemble
+from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.match import engine_notes, search
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.patterns import MatchObserver
-from workerdiag.matching.scan.work_budget import never
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.rules import Rulebook
@@ -29,7 +28,7 @@ def diagnose(
     version: str = "",
     matcher: Matcher | None = None,
     observer: MatchObserver | None = None,
-    out_of_time: Callable[[], bool] = never,
+    deadline: Deadline = NO_DEADLINE,
 ) -> Findings:
     """
     What happened, by all that was seen and all that is known.
@@ -40,7 +39,7 @@ def diagnose(
         version: Version of workerdiag, for the report.
         matcher: The compiled patterns of *book*, where the caller keeps them.
         observer: Is told where in log text something was found.
-        out_of_time: Whether time is up; the answer then rests on what was found until then.
+        deadline: The answer rests on what was found until then.
     """
     other_evidence: list[Evidence] = []
 
@@ -50,17 +49,14 @@ def diagnose(
                 other_evidence.append(piece)
             yield piece
 
-    search_result = search(split_evidence(), book, matcher or Matcher(book), observer, out_of_time)
+    search_result = search(split_evidence(), book, matcher or Matcher(book), observer, deadline)
     other_evidence += search_result.gaps
     matches, clock_notes = synchronize_clocks(search_result.matches)
     gaps = [piece for piece in other_evidence if isinstance(piece, Gap)]
     notes = (*book.notes, *engine_notes(), *search_result.left_out, *clock_notes)
-    merge_count = count()
-    incident = assemble(
-        matches, other_evidence, lambda: next(merge_count) >= _ALWAYS_MERGED and out_of_time()
-    )
+    incident = assemble(matches, other_evidence, GraceDeadline(deadline, grace=_ALWAYS_MERGED))
     gaps += _merge_gaps(incident.left_out)
-    return conclude(incident, book, gaps=gaps, notes=notes, version=version, out_of_time=out_of_time)
+    return conclude(incident, book, gaps=gaps, notes=notes, version=version, deadline=deadline)
 
 
 def _merge_gaps(reports: int) -> Iterator[Gap]:

@@ -26,6 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from workerdiag.deadline import start_thread
 from workerdiag.model.evidence import (
     Event,
     Evidence,
@@ -129,8 +130,7 @@ def _collect_pieces(
         except BaseException as problem:  # noqa: BLE001  that it raises at all is the finding
             raised.append(problem)
 
-    thread = threading.Thread(target=ask, name="workerdiag-check", daemon=True)
-    thread.start()
+    thread = start_thread("workerdiag-check", ask)
     thread.join(timeout=budget_s * _GRACE + _GRACE_S)
     if thread.is_alive():
         problems.append(f"is not back within its budget of {budget_s:g} s")

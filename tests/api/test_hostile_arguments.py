@@ -336,10 +336,10 @@ def test_threads_that_never_end_are_bounded(monkeypatch):
     """
     A program that explains exceptions which hang, for ever, does not fill up with threads.
     """
-    from workerdiag import foreign
+    from workerdiag import deadline
 
     release = threading.Event()
-    monkeypatch.setattr(foreign, "MAX_THREADS", 5)
+    monkeypatch.setattr(deadline, "MAX_THREADS", 5)
 
     class Slow(Exception):  # noqa: N818
         def __str__(self):

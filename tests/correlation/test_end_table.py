@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from support.deadlines import LooksDeadline
 from workerdiag.correlation.end_table import EndsByTime
 from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import match
@@ -94,9 +95,7 @@ def test_when_time_is_up_the_reports_left_are_counted():
     """
     What was joined until then is judged, and a gap says how many were not.
     """
-    findings = diagnose(
-        [*removals(200), *exits(200)], NONE, out_of_time=iter([*[False] * 40, *[True] * 1000]).__next__
-    )
+    findings = diagnose([*removals(200), *exits(200)], NONE, deadline=LooksDeadline(looks=40))
     [gap] = [each for each in findings.gaps if each.source == "workerdiag"]
 
     assert gap.reason == "timed-out"

@@ -16,6 +16,7 @@ import time
 import pytest
 from attrs import evolve
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Event, Inspected, LogChunk
 from workerdiag.sources import registry
 from workerdiag.sources.exception import exception_facts
@@ -171,7 +172,7 @@ def test_places_and_machine_are_told_where_all_live(provoke):
     """
     aftermath = provoke("segfault-local-cluster")
     victims = find_victims(exception_facts(aftermath.exc))
-    places, gaps = find_locations(aftermath.client, victims, within_s=2)
+    places, gaps = find_locations(aftermath.client, victims, Deadline.after(2))
     assert ({each.role for each in places}, gaps) == ({"client", "nanny", "scheduler"}, [])
     evidence = list(HostSource.of(make_scene(victims, places, aftermath.client)).collect(budget_s=3))
     assert {each.topic for each in evidence if isinstance(each, Event)} >= {
@@ -223,7 +224,7 @@ def test_nothing_of_the_machine_is_claimed_without_looking(provoke):
     """
     aftermath = provoke("sigkill-worker")
     victims = find_victims(exception_facts(aftermath.exc))
-    places, _ = find_locations(aftermath.client, victims, within_s=2)
+    places, _ = find_locations(aftermath.client, victims, Deadline.after(2))
     evidence = list(HostSource.of(make_scene(victims, places, aftermath.client)).collect(budget_s=3))
     looked = [each for each in evidence if isinstance(each, Inspected)]
     assert bool(looked) == bool(kernel_log())

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import threading
 from importlib.metadata import EntryPoint
-from math import inf
 from types import SimpleNamespace
 
 import pytest
 
 from workerdiag import load_rulebook
+from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.evidence import Event, ExceptionFacts, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.pipeline import diagnose
@@ -95,8 +95,8 @@ def test_a_failing_source_is_named_and_costs_the_others_nothing(what, sources):
     Time-out, error, garbage or a flood: the kernel's word is heard, and the report says who was not.
     """
     sources(kernel=Kernel, bad=asking(what))
-    pieces = [KILLED, *Discovery(None, [KILLED], budget_s=1.0).collect()]
-    findings = diagnose(drop_late_text(pieces, deadline=inf), load_rulebook())
+    pieces = [KILLED, *Discovery(None, [KILLED], Deadline.after(1.0)).collect()]
+    findings = diagnose(drop_late_text(pieces, NO_DEADLINE), load_rulebook())
 
     assert findings.top is not None
     assert findings.top.id == "kernel.oom-killer"
@@ -110,7 +110,7 @@ def test_a_package_that_cannot_be_loaded_is_named(monkeypatch):
     monkeypatch.setattr(room, "SHIPPED", ())
     monkeypatch.setattr(room, "entry_points", lambda group: [EntryPoint("racks", "no_such:x", group)])
 
-    found = Discovery(None, [KILLED], budget_s=1.0).collect()
+    found = Discovery(None, [KILLED], Deadline.after(1.0)).collect()
     assert [piece.source for piece in found if isinstance(piece, Gap)] == ["racks"]
 
 
@@ -121,7 +121,7 @@ def test_without_a_victim_no_platform_is_asked(sources):
     sources(bad=asking(raises))
 
     facts = [ExceptionFacts(type="ValueError", text="x", from_task=True)]
-    assert Discovery(None, facts, budget_s=1.0).collect() == []
+    assert Discovery(None, facts, Deadline.after(1.0)).collect() == []
 
 
 def removed(worker: str, when: float, **fields: object) -> Event:
@@ -169,7 +169,7 @@ def test_text_that_comes_too_late_becomes_a_gap():
     Searching must not make up for time that asking has used.
     """
     chunk = LogChunk(origin="big", data=b"x" * 2**20, identity=ME)
-    *first, gap = drop_late_text([chunk], deadline=0.0)
+    *first, gap = drop_late_text([chunk], Deadline.after(0))
 
     assert isinstance(gap, Gap)
     assert (gap.source, gap.reason) == ("big", "timed-out")
@@ -240,7 +240,7 @@ def test_what_was_cut_is_asked_again_in_the_time_there_is(busy, sources):
             return super().collect(budget_s=budget_s) if self.victims else iter(())
 
     sources(kernel=OfVictims)
-    found = Discovery(busy, [], budget_s=2.0).collect()
+    found = Discovery(busy, [], Deadline.after(2.0)).collect()
     assert Busy.rounds == 2
     assert not [each for each in found if isinstance(each, Gap)]
     assert [each.place for each in found if isinstance(each, Inspected)] == ["worker states"]
@@ -253,5 +253,5 @@ def test_who_gave_up_waiting_is_known_by_the_exception():
     """
     own = ExceptionFacts(type="TimeoutError", text="timed out after 8 s.")
     of_task = ExceptionFacts(type="TimeoutError", text="the database", from_task=True)
-    assert Discovery(None, [own], budget_s=1.0)._caller_timed_out()
-    assert not Discovery(None, [of_task], budget_s=1.0)._caller_timed_out()
+    assert Discovery(None, [own], Deadline.after(1.0))._caller_timed_out()
+    assert not Discovery(None, [of_task], Deadline.after(1.0))._caller_timed_out()

@@ -72,15 +72,15 @@ async def answer_async(arguments: ExplainArguments) -> Diagnosis:
 
 
 def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:
-    exc, within_s = arguments.exc, arguments.budget.exception_s
+    exc, deadline = arguments.exc, arguments.plan.exception
     if exc is None:
         return []
-    return list(gap_on_error("exception", lambda: exception_facts(exc, budget_s=within_s)))
+    return list(gap_on_error("exception", lambda: exception_facts(exc, deadline)))
 
 
 def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Evidence]:
     if arguments.sources is not None:
-        return collect_all(arguments.sources, budget_s=arguments.budget.live_s)
+        return collect_all(arguments.sources, arguments.plan.live)
     if arguments.client is None and not find_victims(facts):
         return []
     return _discovery(arguments, facts).collect()
@@ -90,11 +90,11 @@ def _discovery(arguments: ExplainArguments, facts: Sequence[Evidence]) -> Discov
     from workerdiag.sources.discovery import Discovery  # imports platforms
 
     topics = scheduler_topics(_rules(arguments)[0]) if arguments.client is not None else ()
-    return Discovery(arguments.client, facts, budget_s=arguments.budget.live_s, topics=topics)
+    return Discovery(arguments.client, facts, arguments.plan.live, topics=topics)
 
 
 def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequence[Evidence]) -> Answer:
-    budget, tap = arguments.budget, EvidenceTap()
+    plan, tap = arguments.plan, EvidenceTap()
     logs = LogSource(
         arguments.logs,
         stream=arguments.stream,
@@ -106,8 +106,8 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequ
         chain(
             arguments.gaps,
             facts,
-            drop_late_text(live, deadline=budget.search_until),
-            gap_on_error(logs.name, lambda: logs.collect(budget_s=budget.left_s)),
+            drop_late_text(live, plan.search),
+            gap_on_error(logs.name, lambda: logs.collect(budget_s=plan.logs.left_s)),
         )
     )
     failure = None
@@ -134,14 +134,14 @@ def _run_pipeline(
         version=__version__,
         matcher=matcher,
         observer=observer,
-        out_of_time=arguments.budget.is_over,
+        deadline=arguments.plan.found,
     )
 
 
 def _rules(arguments: ExplainArguments) -> tuple[Rulebook, Matcher | None]:
     if arguments.rulebook is not None:
         return arguments.rulebook, None
-    return DEFAULT_RULEBOOK.within(arguments.budget.packs_s)
+    return DEFAULT_RULEBOOK.within(arguments.plan.packs)
 
 
 def _diagnosis_after_failure(
@@ -159,7 +159,7 @@ def _diagnosis_after_failure(
             lambda pieces: _run_pipeline(arguments, pieces),
             list(tap.kept_evidence().evidence()),
             problem,
-            until=arguments.budget.salvage_until,
+            deadline=arguments.plan.salvage,
         )
         if findings is not None:
             return _to_diagnosis(findings, tap), None

@@ -7,7 +7,6 @@ from __future__ import annotations
 import io
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
@@ -17,19 +16,19 @@ from typing import Any
 
 from attrs import frozen
 
-from workerdiag import foreign
+from workerdiag.api.time_plan import TimePlan
+from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import Gap, LogText
 from workerdiag.model.rules import Rulebook
-from workerdiag.sources.budget import Budget
 from workerdiag.units import parse_duration
 
 #: Seconds without a number: what `explain` takes by itself.
 _DEFAULT_S = 10.0
 #: Nobody waits longer, and clocks cannot count to infinity.
 _MAX_S = 86_400.0
-#: Share of the time for what arguments themselves may do: a generator of logs, properties of a client.
-_ARGUMENTS_SHARE = 0.1
+#: Share of the time for what one argument may do: a generator of logs, a property of a client.
+_SHARE = 0.1
 #: What a generator of logs is asked for at most.
 MAX_INPUTS = 100_000
 
@@ -48,7 +47,7 @@ class ExplainArguments:
     sources: Sequence[Any] | None = None
     rulebook: Rulebook | None = None
     gaps: tuple[Gap, ...] = ()
-    budget: Budget
+    plan: TimePlan
 
     @property
     def is_asynchronous(self) -> bool:
@@ -70,17 +69,15 @@ def read_arguments(
     Raises:
         TypeError: One of them is of a wrong type.
     """
-    began = time.monotonic()
     if exc is not None and not isinstance(exc, BaseException):
         raise TypeError(f"exc must be an exception or None, got {type(exc).__name__}")
     if rulebook is not None and not isinstance(rulebook, Rulebook):
         raise TypeError(f"rulebook must be a Rulebook or None, got {type(rulebook).__name__}")
-    budget_s = parse_timeout(timeout)
-    within_s = _ARGUMENTS_SHARE * budget_s
+    deadline = Deadline.after(parse_timeout(timeout))
     gaps: list[Gap] = []
-    client = _usable_client(client, within_s, gaps)
-    logs = _log_inputs(logs, within_s, gaps)
-    sources = None if sources is None else _bounded_list("sources", sources, within_s, gaps)
+    client = _usable_client(client, deadline, gaps)
+    logs = _log_inputs(logs, deadline, gaps)
+    sources = None if sources is None else _bounded_list("sources", sources, deadline, gaps)
     return ExplainArguments(
         exc=exc,
         client=client,
@@ -88,7 +85,7 @@ def read_arguments(
         sources=sources,
         rulebook=rulebook,
         gaps=tuple(gaps),
-        budget=Budget(budget_s - (time.monotonic() - began), with_logs=bool(logs)),
+        plan=TimePlan(deadline, with_logs=bool(logs)),
     )
 
 
@@ -110,12 +107,12 @@ def parse_timeout(timeout: Any) -> float:
     return _DEFAULT_S if isnan(limited) else limited
 
 
-def _usable_client(client: Any, within_s: float, gaps: list[Gap]) -> Any:
+def _usable_client(client: Any, deadline: Deadline, gaps: list[Gap]) -> Any:
     if client is None or type(client).__module__ == "distributed.client":
         return client
     try:
-        known = foreign.call_in_time("workerdiag-client", partial(_is_client, client), within_s=within_s)
-    except foreign.CALL_FAILURES as problem:
+        known = call_in_time("workerdiag-client", partial(_is_client, client), deadline.share(_SHARE))
+    except CALL_FAILURES as problem:
         gaps.append(_argument_gap("client", problem, "give the logs: explain(exc, logs=[...])"))
         return None
     if not known:
@@ -129,13 +126,13 @@ def _is_client(client: Any) -> bool:
     return known
 
 
-def _log_inputs(logs: Any, within_s: float, gaps: list[Gap]) -> list[Any]:
+def _log_inputs(logs: Any, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
     if isinstance(logs, str | Path | LogText | io.IOBase):
         return [logs]
-    return _bounded_list("logs", logs, within_s, gaps)
+    return _bounded_list("logs", logs, deadline, gaps)
 
 
-def _bounded_list(name: str, values: Any, within_s: float, gaps: list[Gap]) -> list[Any]:
+def _bounded_list(name: str, values: Any, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
     """
     What there is in a list, a generator or an open file; what a generator gave before it failed stays.
     """
@@ -143,8 +140,8 @@ def _bounded_list(name: str, values: Any, within_s: float, gaps: list[Gap]) -> l
     is_over = threading.Event()
     take = partial(_take_values, values, taken, is_over)
     try:
-        is_some = take() if type(values) in (list, tuple) else _call_in_thread(take, within_s)
-    except foreign.CALL_FAILURES as problem:
+        is_some = take() if type(values) in (list, tuple) else _call_in_thread(take, deadline)
+    except CALL_FAILURES as problem:
         is_over.set()
         gaps.append(_argument_gap(name, problem, f"give the {name} as a list"))
         return taken[:MAX_INPUTS]
@@ -158,8 +155,8 @@ def _bounded_list(name: str, values: Any, within_s: float, gaps: list[Gap]) -> l
     return taken[:MAX_INPUTS]
 
 
-def _call_in_thread(take: Callable[[], bool], within_s: float) -> bool:
-    return foreign.call_in_time("workerdiag-inputs", take, within_s=within_s)
+def _call_in_thread(take: Callable[[], bool], deadline: Deadline) -> bool:
+    return call_in_time("workerdiag-inputs", take, deadline.share(_SHARE))
 
 
 def _take_values(values: Any, taken: list[Any], is_over: threading.Event) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
+from workerdiag.deadline import Deadline
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook import load_rulebook_in_time
@@ -19,13 +20,13 @@ class DefaultRulebook:
 
     _whole: tuple[Rulebook, Matcher] | None = field(default=None, init=False)
 
-    def within(self, packs_s: float) -> tuple[Rulebook, Matcher]:
+    def within(self, deadline: Deadline) -> tuple[Rulebook, Matcher]:
         """
-        The rules with those packs that load in so many seconds, ready to run.
+        The rules with those packs that load before *deadline*, ready to run.
         """
         if self._whole is not None:
             return self._whole
-        book, is_whole = load_rulebook_in_time(packs_s)
+        book, is_whole = load_rulebook_in_time(deadline)
         ready = book, Matcher(book)
         if is_whole:
             self._whole = ready

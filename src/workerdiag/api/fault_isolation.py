@@ -4,9 +4,9 @@ What to do when evidence cannot be judged: find the pieces that are at fault, an
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
+from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap
@@ -18,7 +18,7 @@ _MAX_FAULTS = 5
 
 
 def diagnose_without_faults(
-    judge: DiagnosePieces, pieces: Sequence[Evidence], problem: Exception, *, until: float
+    judge: DiagnosePieces, pieces: Sequence[Evidence], problem: Exception, *, deadline: Deadline
 ) -> Findings | None:
     """
     What the evidence says without the pieces that cannot be judged; None if it says nothing in time.
@@ -27,11 +27,11 @@ def diagnose_without_faults(
         judge: The pipeline; it raises for some of the pieces.
         pieces: What it raised for.
         problem: What it raised.
-        until: When to stop trying, as `time.monotonic` counts.
+        deadline: When to stop trying.
     """
     problem_text, left_out = describe_error(problem), 0
     for _ in range(_MAX_FAULTS):
-        first, behind = _faulty_range(judge, pieces, until)
+        first, behind = _faulty_range(judge, pieces, deadline)
         if behind <= first:
             return None
         left_out += behind - first
@@ -46,13 +46,13 @@ def diagnose_without_faults(
     return None
 
 
-def _faulty_range(judge: DiagnosePieces, pieces: Sequence[Evidence], until: float) -> tuple[int, int]:
+def _faulty_range(judge: DiagnosePieces, pieces: Sequence[Evidence], deadline: Deadline) -> tuple[int, int]:
     """
     From where to where the pieces are at fault, by halves; where only both halves together are, the second.
     """
     first, behind = 0, len(pieces)
     while behind - first > 1:
-        if time.monotonic() > until:
+        if deadline.is_over:
             return 0, 0
         middle = (first + behind) // 2
         if _findings_or_none(judge, pieces[first:middle]) is None:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from workerdiag.api.time_plan import TimePlan
 from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
 from workerdiag.cli.terminal import is_colored, text_width, warn
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import STREAMS, Gap
-from workerdiag.sources.budget import Budget
 from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
@@ -129,16 +130,14 @@ def _answer(
     from workerdiag.api.arguments import ExplainArguments
 
     if not scheduler:
-        budget = Budget(timeout_s, with_logs=True)
-        return answer(ExplainArguments(logs=inputs, stream=stream, sources=(), rulebook=book, budget=budget))
+        plan = TimePlan(Deadline.after(timeout_s), with_logs=True)
+        return answer(ExplainArguments(logs=inputs, stream=stream, sources=(), rulebook=book, plan=plan))
     from workerdiag.cli.live import SchedulerSource, quiet_dask
 
     with quiet_dask():
-        budget = Budget(timeout_s, with_logs=bool(inputs))
+        plan = TimePlan(Deadline.after(timeout_s), with_logs=bool(inputs))
         sources = (SchedulerSource(scheduler, book),)
-        return answer(
-            ExplainArguments(logs=inputs, stream=stream, sources=sources, rulebook=book, budget=budget)
-        )
+        return answer(ExplainArguments(logs=inputs, stream=stream, sources=sources, rulebook=book, plan=plan))
 
 
 def _gap_text(gap: Gap) -> str:

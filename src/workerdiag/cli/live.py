@@ -5,13 +5,13 @@ A scheduler that is known by its address only: connect, query, disconnect, all w
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import distributed  # here, as a thread that imports it cannot be given up
 from attrs import frozen
 
+from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.model.event_topics import scheduler_topics
 from workerdiag.model.evidence import Evidence, Gap
@@ -38,7 +38,7 @@ class SchedulerSource:
         """
         Yield what there is; one gap of source ``scheduler`` if it cannot be reached.
         """
-        started = time.monotonic()
+        deadline = Deadline.after(budget_s)
         try:
             client = distributed.Client(  # type: ignore[no-untyped-call]
                 self.address,
@@ -55,9 +55,8 @@ class SchedulerSource:
             )
             return
         try:
-            left_s = budget_s - (time.monotonic() - started)
             topics = scheduler_topics(self.book)
-            yield from Discovery(client, (), budget_s=left_s, topics=topics).collect()
+            yield from Discovery(client, (), deadline, topics=topics).collect()
         finally:
             with suppress(Exception):
                 client.close(timeout=_CLOSE_S)  # type: ignore[no-untyped-call]

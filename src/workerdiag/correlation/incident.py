@@ -4,7 +4,7 @@ The passes from matches to an incident: read ends, merge those of one death, att
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from workerdiag.correlation.attribution import ForeignProcesses, attribute_signs
 from workerdiag.correlation.late_reports import add_blames, add_exits
@@ -16,6 +16,7 @@ from workerdiag.correlation.merge import (
     split_foreign_processes,
     without_idle_nannies,
 )
+from workerdiag.deadline import GraceDeadline
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import (
     Evidence,
@@ -39,7 +40,7 @@ _LOSSES = ("death", "self-closed", "removal", "connection-lost", "restart", "bla
 
 
 def assemble(
-    matches: Sequence[Match], evidence: Iterable[Evidence], out_of_time: Callable[[], bool] = lambda: False
+    matches: Sequence[Match], evidence: Iterable[Evidence], clock: GraceDeadline | None = None
 ) -> Incident:
     """
     Join *matches* and the evidence that is not text into one incident.
@@ -47,7 +48,7 @@ def assemble(
     Args:
         matches: All that was found.
         evidence: Chunks of logs in it are passed over.
-        out_of_time: Whether time is up; reports of ends that were not merged until then are left out.
+        clock: Reports of ends that were not merged until then are left out.
     """
     rest = [piece for piece in evidence if not isinstance(piece, LogChunk)]
     if _has_no_loss(matches, rest):
@@ -55,7 +56,7 @@ def assemble(
     lifetimes = Lifetimes(each for each in matches if not each.sign)
     matches = [each for each in matches if not _outlived(each, lifetimes)]
     marks = enrich_identities([each for each in matches if not each.sign], rest)
-    limit = ReportLimit(out_of_time)
+    limit = ReportLimit(clock or GraceDeadline())
     merged = merge_ends(read_ends(marks), lifetimes, limit)
     own, foreign = split_foreign_processes(without_idle_nannies(merged))
     foreigners = ForeignProcesses(foreign, own)

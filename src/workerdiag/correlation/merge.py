@@ -4,7 +4,7 @@ The passes that make one end for each process out of the reports of logs, events
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from attrs import define, evolve
 
@@ -12,6 +12,7 @@ from workerdiag.correlation.end_table import CandidateTable
 from workerdiag.correlation.event_reader import ends_from_events
 from workerdiag.correlation.log_reader import LogReader
 from workerdiag.correlation.same_death import SERVICE_LANDMARKS, is_kernel_only, same_death, time_span
+from workerdiag.deadline import GraceDeadline
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
@@ -32,14 +33,14 @@ class ReportLimit:
     Counts the reports of ends for which no time is left.
     """
 
-    out_of_time: Callable[[], bool]
+    clock: GraceDeadline
     left_out: int = 0
 
     def allows_one(self) -> bool:
         """
         Whether there is time for one more report; if not, it is counted.
         """
-        if self.left_out or self.out_of_time():
+        if self.left_out or self.clock.is_over():
             self.left_out += 1
             return False
         return True

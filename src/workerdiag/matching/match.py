@@ -4,17 +4,18 @@ All evidence in, all matches out: log text through the scan, the rest sign by si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count, groupby
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import TypeVar
 
 from attrs import evolve, frozen
 
+from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
 from workerdiag.matching.scan.database import available
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.patterns import MatchObserver, left_out_note
-from workerdiag.matching.scan.work_budget import WorkBudget, never
+from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.recognition import Recognition
 from workerdiag.matching.text.year_inference import infer_years
 from workerdiag.model.diagnosis import Match
@@ -72,7 +73,7 @@ def search(
     book: Rulebook,
     matcher: Matcher | None = None,
     observer: MatchObserver | None = None,
-    out_of_time: Callable[[], bool] = never,
+    deadline: Deadline = NO_DEADLINE,
 ) -> SearchResult:
     """
     Every landmark and every sign that shows, in the order of the evidence.
@@ -82,23 +83,19 @@ def search(
         book: Whose signs to look for.
         matcher: The compiled patterns of *book*, where the caller keeps them.
         observer: Is told where in log text something was found.
-        out_of_time: Whether time is up; from then on, evidence is only counted.
+        deadline: From then on, evidence is only counted.
     """
     matcher = matcher or Matcher(book)
-    event_count = count()
-
-    def is_late() -> bool:
-        return next(event_count) >= _ALWAYS and out_of_time()
-
+    clock = GraceDeadline(deadline, grace=_ALWAYS)
     left_out = dict.fromkeys(matcher.left_out)
     events = _EventSignIndex(_usable_signs(book, EventSign, left_out))
     exceptions = _usable_signs(book, ExceptionSign, left_out)
     found: list[Match] = []
     gaps: list[Gap] = []
-    other_matches = WorkBudget(out_of_time=is_late)  # for all that is not text
+    other_matches = WorkBudget(clock)  # for all that is not text
     for origin, pieces in groupby(evidence, key=_chunk_origin):
         if origin is not None:
-            work = WorkBudget(out_of_time=is_late, is_over=out_of_time, is_late=is_late())
+            work = WorkBudget(clock, is_late=clock.is_over())
             chunks = (piece for piece in pieces if isinstance(piece, LogChunk))
             known = Recognition()
             found += matcher.matches(known.tee(chunks), observer, work)

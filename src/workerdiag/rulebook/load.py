@@ -10,6 +10,7 @@ from pathlib import Path
 
 from attrs import evolve
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook.compiled import from_compiled
 from workerdiag.rulebook.folder import read_folder
@@ -35,18 +36,18 @@ def load_rulebook(*paths: str | Path, packs: bool = True, disable: Collection[st
     Raises:
         RuleFileError: A folder of *paths* has problems; it lists all of them.
     """
-    book, _ = load_rulebook_in_time(_PACKS_S) if packs else (_shipped_rulebook(), True)
+    book, _ = load_rulebook_in_time(Deadline.after(_PACKS_S)) if packs else (_shipped_rulebook(), True)
     for path in paths:
         book = _overlay(book, read_folder(Path(path)), str(path))
     return _disable_causes(book, disable) if disable else book
 
 
-def load_rulebook_in_time(packs_s: float) -> tuple[Rulebook, bool]:
+def load_rulebook_in_time(deadline: Deadline) -> tuple[Rulebook, bool]:
     """
-    The shipped rulebook with those installed packs that load in so many seconds, and whether all did.
+    The shipped rulebook with those installed packs that load before *deadline*, and whether all did.
     """
     book, whole = _shipped_rulebook(), True
-    for pack in installed_packs(within_s=packs_s):
+    for pack in installed_packs(deadline):
         if pack.book is not None:
             book = _overlay(book, pack.book, f"pack {pack.name}")
         book = evolve(book, notes=(*book.notes, *pack.notes))

@@ -4,7 +4,6 @@ Installed packs of rules: code and files of others, of which nothing ends or hol
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from workerdiag import foreign
+from workerdiag.deadline import Deadline, ForeignError, call_in_time
 from workerdiag.errors import describe_error, error_text
 from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook.folder import read_lenient
@@ -38,24 +37,22 @@ class Pack:
     is_late: bool = False
 
 
-def installed_packs(*, within_s: float) -> Iterator[Pack]:
+def installed_packs(deadline: Deadline) -> Iterator[Pack]:
     """
-    The installed packs by name, each with what is left out of it, all within *within_s* seconds.
+    The installed packs by name, each with what is left out of it, all before *deadline*.
     """
-    deadline = time.monotonic() + within_s
     try:
         points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda each: each.name)
     except Exception as problem:  # noqa: BLE001  what other packages noted down of themselves may be broken
         yield Pack(name="", notes=(f"no pack can be found: {describe_error(problem)}",))
         return
     for point in points:
-        left_s = deadline - time.monotonic()
         try:
-            yield foreign.call_in_time("workerdiag-pack", partial(_read_pack, point), within_s=left_s)
+            yield call_in_time("workerdiag-pack", partial(_read_pack, point), deadline)
         except TimeoutError:
             note = f"pack {point.name} is left out: loading it takes too long"
             yield Pack(name=point.name, notes=(note,), is_late=True)
-        except (foreign.ForeignError, RuntimeError) as problem:
+        except (ForeignError, RuntimeError) as problem:
             note = f"pack {point.name} is left out: {error_text(problem)}"[:500]
             yield Pack(name=point.name, notes=(note,))
 

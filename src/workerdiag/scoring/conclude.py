@@ -4,10 +4,11 @@ From one incident to findings: ranks the causes, decides the outcome, gathers th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from attrs import evolve
 
+from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.diagnosis import Death, Findings, Match, RankedCause
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Case, Incident
@@ -46,12 +47,12 @@ def conclude(
     gaps: Sequence[Gap],
     notes: Sequence[str] = (),
     version: str,
-    out_of_time: Callable[[], bool] = lambda: False,
+    deadline: Deadline = NO_DEADLINE,
 ) -> Findings:
     """
     Everything that can be said about *incident* by what *book* knows, and in the time there is.
     """
-    evaluated = evaluate_cases(incident.cases, incident, book, out_of_time)
+    evaluated = evaluate_cases(incident.cases, incident, book, deadline)
     deciding = deciding_deaths(deaths_of_the_task(evaluated, incident))
     deciding = deciding or evaluate_cases([Case(end=None)], incident, book)
     chances = weighted_mean(

@@ -4,10 +4,11 @@ What speaks for each cause in each death, and which deaths the ranking rests on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
+from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.rules import Rulebook
@@ -35,7 +36,7 @@ class EvaluatedCase:
 
 
 def evaluate_cases(
-    cases: Iterable[Case], incident: Incident, book: Rulebook, out_of_time: Callable[[], bool] = lambda: False
+    cases: Iterable[Case], incident: Incident, book: Rulebook, deadline: Deadline = NO_DEADLINE
 ) -> list[EvaluatedCase]:
     """
     What speaks for each cause in each case, with the signs that nobody else claims.
@@ -50,7 +51,7 @@ def evaluate_cases(
     between = range(MAX_EVALUATED // 2, len(cases) - MAX_EVALUATED // 2)
     return [
         EvaluatedCase(case=case, cause_scores=(), chances=Distribution())
-        if index in between or (index >= MIN_EVALUATED and out_of_time())
+        if index in between or (index >= MIN_EVALUATED and deadline.is_over)
         else _evaluate_case(case, incident, relevance, scoring)
         for index, case in enumerate(cases)
     ]

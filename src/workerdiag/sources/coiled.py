@@ -16,11 +16,12 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource
+from workerdiag.sources.provider import ProviderQuery, ProviderSource
 
 #: How coiled names what has a state (coiled/v2/states.py, 1.135.6).
 _KINDS = {
@@ -124,7 +125,7 @@ class CoiledSource(ProviderSource):
     def _states(self, found: Sequence[_CoiledWorker], deadline: Deadline) -> Iterator[Evidence]:
         cloud = self._scene.cluster.cloud
         states = cloud.get_cluster_states(**self._cluster_arguments())
-        if not states and deadline.left_s() > 2 * _RETRY_S:
+        if not states and deadline.left_s > 2 * _RETRY_S:
             time.sleep(_RETRY_S)
             states = cloud.get_cluster_states(**self._cluster_arguments())
         if not states:

@@ -9,20 +9,22 @@ import shlex
 import shutil
 import signal
 import subprocess
-import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import IO
 
 from attrs import frozen
 
+from workerdiag.deadline import Deadline, start_thread
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Gap
 
 #: What one command may say.
 MAX_BYTES = 4 * 2**20
 _BLOCK_BYTES = 64 * 1024
+#: Its end is looked for this often, and what it said is read for at least so long, in seconds.
+_POLL_S, _MIN_READ_S = 0.05, 0.1
 #: So that times and states come in the form that is documented.
 _PLAIN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
 _DENIED_WORDS = ("permission denied", "not permitted", "access denied", "not authorized", "unauthorized")
@@ -48,7 +50,7 @@ class CommandResult:
     is_truncated: bool = False
 
 
-def run_command(command: Sequence[str], *, within_s: float) -> CommandResult:
+def run_command(command: Sequence[str], deadline: Deadline) -> CommandResult:
     """
     What *command* says, run without a shell, without input, in the C locale and in UTC.
 
@@ -68,20 +70,18 @@ def run_command(command: Sequence[str], *, within_s: float) -> CommandResult:
         start_new_session=True,
     )
     streams: dict[str, bytes] = {}
-    readers = [
-        threading.Thread(target=_read_pipe, args=(streams, name, pipe), daemon=True)
-        for name, pipe in (("output", process.stdout), ("errors", process.stderr))
-    ]
-    for reader in readers:
-        reader.start()
-    deadline = time.monotonic() + within_s
+    pipes = {"output": process.stdout, "errors": process.stderr}
+    readers = {
+        name: start_thread(f"workerdiag-{name}", partial(_read_pipe, streams, name, pipe))
+        for name, pipe in pipes.items()
+    }
     try:
         status = _wait(process, deadline, streams)
     finally:
         _kill(process)
-        for reader, pipe in zip(readers, (process.stdout, process.stderr), strict=True):
-            reader.join(timeout=max(0.1, deadline - time.monotonic()))
-            if pipe is not None and not reader.is_alive():
+        for name, reader in readers.items():
+            reader.join(timeout=max(_MIN_READ_S, deadline.left_s))
+            if (pipe := pipes[name]) is not None and not reader.is_alive():
                 pipe.close()
     output = streams.get("output", b"")
     errors = streams.get("errors", b"").decode("utf-8", errors="replace").strip()
@@ -93,14 +93,14 @@ def run_command(command: Sequence[str], *, within_s: float) -> CommandResult:
     )
 
 
-def _wait(process: subprocess.Popen[bytes], deadline: float, streams: dict[str, bytes]) -> int:
+def _wait(process: subprocess.Popen[bytes], deadline: Deadline, streams: dict[str, bytes]) -> int:
     while True:
         try:
-            return process.wait(timeout=min(0.05, max(0.0, deadline - time.monotonic())))
+            return process.wait(timeout=min(_POLL_S, deadline.left_s))
         except subprocess.TimeoutExpired:
             if len(streams.get("output", b"")) > MAX_BYTES:
                 return 0
-            if time.monotonic() >= deadline:
+            if deadline.is_over:
                 raise TimeoutError("the command did not end in time") from None
 
 

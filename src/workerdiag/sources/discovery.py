@@ -1,5 +1,5 @@
 """
-Everything that can be asked about a death, in the order in which it gets lost, within one budget.
+Everything that can be asked about a death, in the order in which it gets lost, before one deadline.
 
 First the scheduler and the nannies, which forget soonest and know who died, and what the flight
 recorder kept; then, all at once, the platforms below them, of those that apply.
@@ -8,12 +8,12 @@ recorder kept; then, all at once, the platforms below them, of those that apply.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 from typing import Any
 
-from attrs import define, field
-
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap
 from workerdiag.model.scene import Location, Scene, Victim, most_perishable_first
 from workerdiag.sources.cluster import ClusterSource
@@ -22,14 +22,12 @@ from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.recorder import RecorderSource
 from workerdiag.sources.recorder.selection import workers_and_tasks_in_question
 from workerdiag.sources.registry import applicable_sources
-from workerdiag.sources.runner import collect_all
+from workerdiag.sources.runner import collect_all, collect_each, take_in_time
 from workerdiag.sources.scene import find_victims, make_scene, without_unknown_nannies
 
-#: Of the budget, the live cluster may take so much; it mostly takes a tenth of a second. What is cut is asked
-#: again beside the platforms, for as long as there is time.
+#: Of the time, the live cluster may take this share; it mostly takes a tenth of a second. What is cut is
+#: asked again beside the platforms, for as long as there is time.
 _CLUSTER_SHARE = 0.6
-#: Of the time of a round, the cluster may take so much; the rest is for telling what it said.
-_ROUND_SHARE = 0.9
 #: Of what is then left, asking where the dead lived.
 _LOCATIONS_SHARE = 0.25
 #: Of what is then left, finding out which platforms apply; installed sources are imported for it.
@@ -45,71 +43,67 @@ class Discovery:
     Args:
         client: The client, synchronous or not; None: only this machine is asked.
         facts: What the exception says, if there is one.
-        budget_s: Seconds for all of it.
+        deadline: For all of it.
         topics: Topics of the scheduler's events that rules refer to.
     """
 
     def __init__(
-        self, client: Any, facts: Sequence[Evidence], *, budget_s: float, topics: Sequence[str] = ()
+        self, client: Any, facts: Sequence[Evidence], deadline: Deadline, *, topics: Sequence[str] = ()
     ) -> None:
         self._client = client
         self._facts = tuple(facts)
         self._topics = tuple(topics)
-        self._budget_s = budget_s
-        self._deadline = time.monotonic() + budget_s
+        self._deadline = deadline
 
     def collect(self) -> list[Evidence]:
         """
         What they say, and gaps where they do not.
         """
         if self._client is None:
-            return self._collect_platforms([])
-        cluster = _BufferedCluster(self._cluster())
-        pieces = collect_all([cluster, self._recorder()], budget_s=self._cluster_s())
+            return self._collect_platforms([])[0]
+        cluster = self._cluster()
+        told, recorded = collect_each([cluster, self._recorder()], self._deadline.share(_CLUSTER_SHARE))
+        pieces = [*told, *recorded]
         if not is_incomplete(pieces):
-            return pieces + self._collect_platforms(pieces)
-        again = _BufferedCluster(cluster.source.next_round())
-        found = self._collect_platforms(pieces, beside=[again])
-        return self._merge_rounds(pieces, cluster.pieces, again.pieces, found)
+            return pieces + self._collect_platforms(pieces)[0]
+        found, again = self._collect_platforms(pieces, beside=[cluster.next_round()])
+        return self._merge_rounds(told, recorded, again, found)
 
     async def collect_async(self) -> list[Evidence]:
         """
         The same, from within the client's event loop.
         """
         cluster = self._cluster()
-        known, recorded = await asyncio.gather(
-            cluster.collect_async(budget_s=self._cluster_s()),
-            self._recorder().collect_async(budget_s=self._cluster_s()),
+        budget_s = self._deadline.share(_CLUSTER_SHARE).left_s
+        told, recorded = await asyncio.gather(
+            cluster.collect_async(budget_s=budget_s), self._recorder().collect_async(budget_s=budget_s)
         )
-        pieces = [*known, *recorded]
+        pieces = [*told, *recorded]
         platforms = asyncio.to_thread(self._collect_platforms, pieces)
         if not is_incomplete(pieces):
-            return pieces + await platforms
-        more, found = await asyncio.gather(
-            cluster.next_round().collect_async(budget_s=_ROUND_SHARE * self._left_s()), platforms
+            return pieces + (await platforms)[0]
+        again, (found, _) = await asyncio.gather(
+            cluster.next_round().collect_async(budget_s=self._deadline.left_s), platforms
         )
-        return await asyncio.to_thread(self._merge_rounds, pieces, known, more, found)
+        return await asyncio.to_thread(self._merge_rounds, told, recorded, again, found)
 
     def _merge_rounds(
         self,
-        pieces: Sequence[Evidence],
-        before: Sequence[Evidence],
-        now: Sequence[Evidence],
+        told: Sequence[Evidence],
+        recorded: Sequence[Evidence],
+        again: Sequence[Evidence],
         found: Sequence[Evidence],
     ) -> list[Evidence]:
         """
-        The *pieces* with what the cluster told *now* in place of what it told *before*, if that is more.
+        What the cluster told *again* in place of what it *told*, if that is more, and all the rest.
 
         Those whose death is only known now are asked about where they lived, too.
         """
-        if not now or (is_incomplete(now) and len(now) < len(before)):
-            return [*pieces, *found]
-        before_ids = {id(each) for each in before}
-        given_up = [each for each in pieces if isinstance(each, Gap) and each.source == ClusterSource.name]
-        others = [each for each in pieces if id(each) not in before_ids and each not in given_up]
-        known = [*others, *now]
-        if len(find_victims([*self._facts, *known])) > len(find_victims([*self._facts, *pieces])):
-            return [*known, *found, *self._collect_platforms(known)]
+        if not again or (is_incomplete(again) and len(again) < len(told)):
+            return [*told, *recorded, *found]
+        known = [*recorded, *again]
+        if len(find_victims([*self._facts, *known])) > len(find_victims([*self._facts, *told, *recorded])):
+            return [*known, *found, *self._collect_platforms(known)[0]]
         return [*known, *found]
 
     def _cluster(self) -> ClusterSource:
@@ -119,9 +113,6 @@ class Discovery:
     def _recorder(self) -> RecorderSource:
         about, tasks = workers_and_tasks_in_question(self._facts)
         return RecorderSource(self._client, about=about, tasks=tasks)
-
-    def _cluster_s(self) -> float:
-        return _CLUSTER_SHARE * self._budget_s
 
     def _caller_timed_out(self) -> bool:
         """
@@ -137,40 +128,49 @@ class Discovery:
 
     def _collect_platforms(
         self, pieces: Sequence[Evidence], *, beside: Sequence[EvidenceSource] = ()
-    ) -> list[Evidence]:
+    ) -> tuple[list[Evidence], list[Evidence]]:
         """
         What the platforms say of those who died, according to *pieces* and the exception.
 
         Args:
             pieces: What is known.
-            beside: Sources to ask at the same time, whose answers are kept elsewhere.
+            beside: Sources to query at the same time.
+
+        Returns:
+            What the platforms say, and what the sources *beside* them say.
         """
         victims = find_victims([*self._facts, *pieces])
         if not victims and (self._client is None or self._only_a_task_failed()):
-            collect_all(beside, budget_s=self._left_s())
-            return self._setup_events(make_scene((), (), self._client))
+            return _setup_events(make_scene((), (), self._client)), collect_all(beside, self._deadline)
         if self._client is not None:
             victims = without_unknown_nannies(victims, pieces)
-        location_finder = _LocationFinder(self._client, victims)
-        evidence = collect_all([location_finder], budget_s=_LOCATIONS_SHARE * self._left_s())
-        places = tuple(location_finder.locations)
-        evidence += self._setup_events(make_scene(victims, places, self._client))
-        source_finder = _SourceFinder(victims, places, self._client)
-        evidence += collect_all([source_finder], budget_s=_REGISTRY_SHARE * self._left_s())
-        sources = [*most_perishable_first(source_finder.sources), *beside]
-        found = collect_all(sources, budget_s=self._left_s(), most_bytes=_MAX_PLATFORM_BYTES)
-        buffered = {id(each) for one in beside if isinstance(one, _BufferedCluster) for each in one.pieces}
-        return [*evidence, *(each for each in found if id(each) not in buffered)]
+        locations, evidence = self._find_locations(victims)
+        scene = make_scene(victims, locations, self._client)
+        evidence += _setup_events(scene)
+        platforms: list[EvidenceSource] = []
+        deadline = self._deadline.share(_REGISTRY_SHARE)
+        for each in take_in_time("platforms", partial(applicable_sources, scene), deadline):
+            if isinstance(each, Gap):
+                evidence.append(each)
+            else:
+                platforms.append(each)
+        sources = [*most_perishable_first(platforms), *beside]
+        answers = collect_each(sources, self._deadline, most_bytes=_MAX_PLATFORM_BYTES)
+        count = len(platforms)
+        return [*evidence, *chain(*answers[:count])], list(chain(*answers[count:]))
 
-    def _setup_events(self, scene: Scene) -> list[Evidence]:
-        setup = setup_event(scene)
-        return [setup] if setup else []
+    def _find_locations(self, victims: Sequence[Victim]) -> tuple[list[Location], list[Evidence]]:
+        """
+        Where the dead lived, and gaps for those that do not say.
+        """
+        deadline = self._deadline.share(_LOCATIONS_SHARE)
+        find = partial(find_locations, self._client, victims, deadline)
+        found = list(take_in_time("location", lambda: chain(*find()), deadline))
+        places = [each for each in found if isinstance(each, Location)]
+        return places, [each for each in found if isinstance(each, Gap)]
 
     def _only_a_task_failed(self) -> bool:
         return any(isinstance(each, ExceptionFacts) and each.from_task for each in self._facts)
-
-    def _left_s(self) -> float:
-        return max(0.0, self._deadline - time.monotonic())
 
 
 def is_incomplete(pieces: Sequence[Evidence]) -> bool:
@@ -184,53 +184,6 @@ def _is_timeout(piece: Evidence) -> bool:
     return isinstance(piece, Gap) and piece.reason == "timed-out"
 
 
-@define
-class _BufferedCluster:
-    """
-    A source that keeps what it told, also what nobody waited for.
-    """
-
-    source: ClusterSource
-    pieces: list[Evidence] = field(factory=list, init=False)
-    name: str = field(default="cluster", init=False)
-
-    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        for each in self.source.collect(budget_s=_ROUND_SHARE * budget_s):
-            self.pieces.append(each)
-            yield each
-
-
-@define
-class _LocationFinder:
-    """
-    Asking where the dead lived, as a source, so that it can be given up like one.
-    """
-
-    _client: Any
-    _victims: Sequence[Victim]
-    locations: list[Location] = field(factory=list, init=False)
-    name: str = field(default="location", init=False)
-
-    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
-        self.locations, gaps = find_locations(self._client, self._victims, within_s=budget_s)
-        yield from gaps
-
-
-@define
-class _SourceFinder:
-    """
-    Finding out which platforms apply, as a source: it imports and asks code of others.
-    """
-
-    _victims: Sequence[Victim]
-    _places: Sequence[Location]
-    _client: Any
-    sources: list[EvidenceSource] = field(factory=list, init=False)
-    name: str = field(default="platforms", init=False)
-
-    def collect(self, *, budget_s: float) -> Iterator[Evidence]:  # noqa: ARG002  a source's method
-        for each in applicable_sources(make_scene(self._victims, self._places, self._client)):
-            if isinstance(each, Gap):
-                yield each
-            else:
-                self.sources.append(each)
+def _setup_events(scene: Scene) -> list[Evidence]:
+    setup = setup_event(scene)
+    return [setup] if setup else []

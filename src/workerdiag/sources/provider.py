@@ -7,24 +7,22 @@ An SDK may hang, want credentials, or fail in words of its own.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Protocol
 
-from attrs import define, field, frozen
+from attrs import frozen
 
+from workerdiag.deadline import Deadline
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.scene import Terms
-from workerdiag.sources.runner import collect_all
+from workerdiag.sources.runner import take_in_time
 
-#: Of the budget, so much is for asking; the rest for ending in time.
-_ASKING_SHARE = 0.85
-#: One request may take so much of the time that is left, and at most so long.
+#: One request may take so much of the time that is left, and at least and at most these seconds.
 _REQUEST_SHARE = 0.5
-_REQUEST_S = 5.0
+_MIN_REQUEST_S, _REQUEST_S = 0.1, 5.0
 #: Of an error's text; some SDKs quote the whole answer.
 _MAX_ERROR_CHARS = 1000
 #: How the SDKs name their errors (botocore.exceptions, azure.core.exceptions,
@@ -68,28 +66,11 @@ class ProviderQuery:
     ask: Callable[[], Iterable[Evidence]]
 
 
-class Deadline:
+def request_timeout_s(deadline: Deadline) -> float:
     """
-    When all questions to one provider must be answered.
-
-    Args:
-        budget_s: Seconds from now.
+    Seconds that one request may take.
     """
-
-    def __init__(self, budget_s: float) -> None:
-        self._ends = time.monotonic() + budget_s
-
-    def left_s(self) -> float:
-        """
-        Seconds until then; 0 once it has passed.
-        """
-        return max(0.0, self._ends - time.monotonic())
-
-    def request_s(self) -> float:
-        """
-        Seconds that one request may take.
-        """
-        return max(0.1, min(_REQUEST_S, _REQUEST_SHARE * self.left_s()))
+    return deadline.share(_REQUEST_SHARE, at_least_s=_MIN_REQUEST_S, at_most_s=_REQUEST_S).left_s
 
 
 def import_sdk(module: str) -> Any:
@@ -116,10 +97,8 @@ def query_provider(
         questions: Makes them; it runs in that thread, so it may import and connect.
         budget_s: Seconds for all of it.
     """
-    asking_s = _ASKING_SHARE * budget_s
-    deadline = Deadline(asking_s)
-    source = _QuerySource(name, lambda: _run_queries(name, extra, partial(questions, deadline)))
-    yield from collect_all([source], budget_s=asking_s)
+    deadline = Deadline.of_budget(budget_s)
+    yield from take_in_time(name, lambda: _run_queries(name, extra, partial(questions, deadline)), deadline)
 
 
 class ProviderSource(Protocol):
@@ -137,15 +116,6 @@ class ProviderSource(Protocol):
         yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
 
     def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]: ...
-
-
-@define
-class _QuerySource:
-    name: str
-    _pieces: Callable[[], Iterator[Evidence]] = field(alias="pieces")
-
-    def collect(self, *, budget_s: float) -> Iterator[Evidence]:  # noqa: ARG002  a source's method
-        return self._pieces()
 
 
 def _run_queries(

@@ -1,19 +1,18 @@
 """
-Asking several sources at once, within one budget, whatever they do.
+Queries several sources at once before one deadline, whatever they do.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
+from typing import TypeVar
 
 from attrs import evolve
 
-from workerdiag import foreign
-from workerdiag.errors import describe_error, is_from_keyboard, utf8_safe
+from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread
+from workerdiag.errors import describe_error, error_text, is_from_keyboard, utf8_safe
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogChunk
 
 #: What one source may hand over before it is cut off.
@@ -22,29 +21,49 @@ MAX_BYTES = 64 * 2**20
 
 #: Text is handed on in pieces of this size, so that searching it can end in time.
 _PIECE_BYTES = 64 * 1024
-#: So much text is searched however late it is.
+#: This much text is searched however late it is.
 _ALWAYS_BYTES = 4 * _PIECE_BYTES
+_MORE_TIME = 'give it more time: explain(..., timeout="60s")'
 
-_DONE = object()
+_T = TypeVar("_T")
 
 
 def collect_all(
-    sources: Sequence[EvidenceSource], *, budget_s: float, most_bytes: int = MAX_BYTES
+    sources: Sequence[EvidenceSource], deadline: Deadline, *, most_bytes: int = MAX_BYTES
 ) -> list[Evidence]:
     """
-    The evidence of all *sources*, asked in parallel, each in the order it gave it.
+    The evidence of all *sources* in their order; see `collect_each`.
+    """
+    return list(chain.from_iterable(collect_each(sources, deadline, most_bytes=most_bytes)))
+
+
+def collect_each(
+    sources: Sequence[EvidenceSource], deadline: Deadline, *, most_bytes: int = MAX_BYTES
+) -> list[list[Evidence]]:
+    """
+    The evidence of each of the *sources*, which are queried in parallel.
 
     A source that is not done in time, raises or floods becomes a `Gap`; what it gave before
     that is kept, and the others are not held up.
 
     Args:
-        sources: In the order in which they are to be asked.
-        budget_s: Seconds for all of them together.
+        sources: In the order in which they are to be queried.
+        deadline: For all of them together.
         most_bytes: What one of them may hand over.
     """
-    deadline = time.monotonic() + budget_s
+    budget_s = deadline.left_s
     threads = [_SourceThread(source, budget_s, most_bytes) for source in sources]
-    return [piece for thread in threads for piece in thread.answers(deadline)]
+    return [list(thread.answers(deadline)) for thread in threads]
+
+
+def take_in_time(name: str, make: Callable[[], Iterable[_T]], deadline: Deadline) -> Iterator[_T | Gap]:
+    """
+    What *make* yields in a helper thread; at the end a `Gap` of source *name* if that is late or fails.
+    """
+    try:
+        yield from HelperThread(f"workerdiag-{name}", make).take(deadline)
+    except CALL_FAILURES as problem:
+        yield _ending_gap(name, problem)
 
 
 def gap_on_error(name: str, pieces: Callable[[], Iterable[Evidence]]) -> Iterator[Evidence]:
@@ -65,12 +84,12 @@ def failure_gap(name: str, problem: BaseException) -> Gap:
     """
     The gap that a source leaves which raised something.
     """
-    return Gap(source=name, reason="malformed", detail=f"the source failed: {describe_error(problem)}"[:500])
+    return _failure_gap(name, describe_error(problem))
 
 
-def drop_late_text(pieces: Iterable[Evidence], *, deadline: float) -> Iterator[Evidence]:
+def drop_late_text(pieces: Iterable[Evidence], deadline: Deadline) -> Iterator[Evidence]:
     """
-    The *pieces*, text in small ones; once *deadline* (monotonic) has passed, gaps in place of text.
+    The *pieces*, text in small ones; once *deadline* has passed, gaps in place of text.
 
     The first `_ALWAYS_BYTES` pass in any case: they are the nannies' and the scheduler's words.
     """
@@ -81,76 +100,60 @@ def drop_late_text(pieces: Iterable[Evidence], *, deadline: float) -> Iterator[E
             yield piece
             continue
         for at in range(0, len(piece.data), _PIECE_BYTES):
-            if passed >= _ALWAYS_BYTES and time.monotonic() > deadline:
+            if passed >= _ALWAYS_BYTES and deadline.is_over:
                 late[piece.origin] = late.get(piece.origin, 0) + len(piece.data) - at
                 break
             passed += _PIECE_BYTES
             first_line = piece.first_line if at == 0 else None
             yield evolve(piece, data=piece.data[at : at + _PIECE_BYTES], first_line=first_line)
     for origin, size in late.items():
-        yield Gap(
-            source=origin,
-            reason="timed-out",
-            detail=f"{size} bytes of its text were not searched",
-            remedy='give it more time: explain(..., timeout="60s")',
-        )
+        detail = f"{size} bytes of its text were not searched"
+        yield Gap(source=origin, reason="timed-out", detail=detail, remedy=_MORE_TIME)
+
+
+def _ending_gap(name: str, problem: Exception) -> Gap:
+    if isinstance(problem, TimeoutError):
+        detail = "did not answer within the time given"
+        return Gap(source=name, reason="timed-out", detail=detail, remedy=_MORE_TIME)
+    return _failure_gap(name, error_text(problem))
+
+
+def _failure_gap(name: str, problem: str) -> Gap:
+    return Gap(source=name, reason="malformed", detail=f"the source failed: {problem}"[:500])
 
 
 class _SourceThread:
     """
-    One source, asked in a thread of its own that is abandoned when time is up.
+    One source, queried in a thread of its own, which is abandoned when time is up.
     """
 
     def __init__(self, source: EvidenceSource, budget_s: float, most_bytes: int) -> None:
         self._name = type(source).__name__
         self._most_bytes = most_bytes
-        self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
-        self._stop = threading.Event()
-        try:
-            foreign.start_thread(f"workerdiag-{self._name}", partial(self._ask, source, budget_s))
-        except RuntimeError as problem:
-            self._queue.put(failure_gap(self._name, problem))
-            self._queue.put(_DONE)
+        self._thread = HelperThread(f"workerdiag-{self._name}", partial(self._query, source, budget_s))
 
-    def _ask(self, source: EvidenceSource, budget_s: float) -> None:
+    def answers(self, deadline: Deadline) -> Iterator[Evidence]:
         try:
-            self._name = utf8_safe(source.name)[:200]
-            self._collect(gap_on_error(self._name, lambda: source.collect(budget_s=budget_s)))
-        except BaseException as problem:  # noqa: BLE001  a name that cannot be had, and whatever ends a thread
-            self._queue.put(failure_gap(self._name, problem))
-        self._queue.put(_DONE)
+            yield from self._thread.take(deadline)
+        except CALL_FAILURES as problem:
+            yield _ending_gap(self._name, problem)  # by now the source has told its name
 
-    def _collect(self, pieces: Iterator[object]) -> None:
+    def _query(self, source: EvidenceSource, budget_s: float) -> Iterator[Evidence]:
+        self._name = utf8_safe(source.name)[:200]
+        yield from self._checked(gap_on_error(self._name, lambda: source.collect(budget_s=budget_s)))
+
+    def _checked(self, pieces: Iterator[object]) -> Iterator[Evidence]:
         size = 0
         for count, piece in enumerate(pieces):
-            if self._stop.is_set():
-                return
             if not isinstance(piece, Evidence):
-                self._queue.put(self._gap(f"gave a {type(piece).__name__}, which is no evidence"))
+                yield self._gap(f"gave a {type(piece).__name__}, which is no evidence")
                 continue
             size += len(piece.data) if isinstance(piece, LogChunk) else 500
             if count >= MAX_PIECES or size > self._most_bytes:
-                self._queue.put(self._gap(f"cut off after {count} pieces, {size} bytes"))
+                yield self._gap(f"cut off after {count} pieces, {size} bytes")
                 return
-            self._queue.put(piece)
+            yield piece
 
     def _gap(self, detail: str) -> Gap:
         remedy = "report it to the author of the source; workerdiag.testing.check_source shows it"
         return Gap(source=self._name, reason="malformed", detail=detail, remedy=remedy)
-
-    def answers(self, deadline: float) -> Iterator[Evidence]:
-        while True:
-            try:
-                piece = self._queue.get(timeout=max(0.001, deadline - time.monotonic()))
-            except queue.Empty:
-                self._stop.set()
-                yield Gap(
-                    source=self._name,
-                    reason="timed-out",
-                    detail="did not answer within the time given",
-                    remedy='give it more time: explain(..., timeout="60s")',
-                )
-                return
-            if piece is _DONE:
-                return
-            yield piece  # type: ignore[misc]  # only evidence and _DONE are put

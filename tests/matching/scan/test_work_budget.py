@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.deadlines import LooksDeadline
+from workerdiag.deadline import Deadline
 from workerdiag.matching.match import search
 from workerdiag.matching.scan import matcher, work_budget
 from workerdiag.matching.scan.literal_scan import LiteralScan
@@ -149,9 +151,8 @@ def test_when_time_is_up_text_is_only_counted():
     """
     What was found until then stays, and the rest is a gap; events as well.
     """
-    answers = iter([False] * 20)
     chunks = [LogChunk(origin="a.log", data=SHAPES["nanny deaths"]), *[Event(topic="all", fields={})] * 50]
-    found = search(chunks, BOOK, MATCHER, out_of_time=lambda: next(answers, True))
+    found = search(chunks, BOOK, MATCHER, deadline=LooksDeadline(looks=20))
 
     assert found.matches
     assert [(gap.source, gap.reason) for gap in found.gaps] == [
@@ -173,7 +174,7 @@ def test_a_text_full_of_literals_is_not_searched_beyond_the_time(monkeypatch):
 
     for name in ("_scanned", "_found_one_by_one"):
         monkeypatch.setattr(LiteralScan, name, partialmethod(partial(counted, getattr(LiteralScan, name))))
-    found = search([LogChunk(origin="a.log", data=text)], BOOK, MATCHER, out_of_time=lambda: True)
+    found = search([LogChunk(origin="a.log", data=text)], BOOK, MATCHER, deadline=Deadline.after(0))
 
     assert found.matches
     assert sum(searched) <= MIB

@@ -22,6 +22,7 @@ from distributed.scheduler import KilledWorker, WorkerState
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import ExceptionFacts, LogChunk
 from workerdiag.sources.exception import MAX_EXCEPTIONS, exception_facts
 from workerdiag.sources.exception.pickled import read_pickled
@@ -287,7 +288,7 @@ def test_code_of_an_exception_that_does_not_come_back_is_a_gap():
     exc = Slow()
     exc.__cause__ = killed_worker()
     try:
-        outer, inner, gap, chunk = exception_facts(exc, budget_s=0.4)
+        outer, inner, gap, chunk = exception_facts(exc, Deadline.after(0.4))
     finally:
         release.set()
     assert (outer.type.rpartition(".")[2], outer.text) == ("Slow", "")

@@ -15,6 +15,7 @@ import pytest
 from attrs import evolve
 
 import workerdiag
+from workerdiag.deadline import Deadline
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.evidence import Event, Gap, Inspected, LogChunk, MemoryReading
 from workerdiag.model.identity import Identity
@@ -473,7 +474,7 @@ def test_an_event_loop_that_has_ended_leaves_no_coroutine_behind(end, victims):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = list(HostSource(Scene(client=client)).collect(budget_s=0.2))
-        _, gaps = find_locations(client, victims, within_s=0.1)
+        _, gaps = find_locations(client, victims, Deadline.after(0.1))
         loop.close()
         gc.collect()
 
@@ -576,7 +577,7 @@ def test_this_machine_answers_in_this_process():
     )
     from workerdiag.sources.host.locations import find_locations
 
-    places, gaps = find_locations(None, [victim], within_s=30.0)
+    places, gaps = find_locations(None, [victim], Deadline.after(30.0))
     evidence = list(HostSource.of(Scene(victims=(victim,), locations=tuple(places))).collect(budget_s=30.0))
     assert gaps == []
     assert "timed-out" not in {each.reason for each in evidence if isinstance(each, Gap)}

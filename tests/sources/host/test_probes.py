@@ -21,6 +21,7 @@ import pytest
 
 import workerdiag.sources.host as package
 from support.hanging_peers import gives_up, hanging_script, still_running
+from workerdiag.deadline import Deadline
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.procfs import cgroups
@@ -318,7 +319,7 @@ def test_whatever_comes_back_is_an_answer_or_a_problem(answer, problem):
     """
     Each way in which another process may fail to answer has its own exception, and none else is raised.
     """
-    asked = probe_through_scheduler(client(answer), "tcp://10.0.0.7:1", ("location",), {}, within_s=1)
+    asked = probe_through_scheduler(client(answer), "tcp://10.0.0.7:1", ("location",), {}, Deadline.after(1))
     with pytest.raises(problem):
         asyncio.run(asked)
 
@@ -338,7 +339,7 @@ def test_an_answer_of_a_nanny_is_its_place():
     victim = Victim(
         identity=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7")
     )
-    places, gaps = find_locations(client(answer), [victim], within_s=2)
+    places, gaps = find_locations(client(answer), [victim], Deadline.after(2))
     assert (sorted(each.role for each in places), gaps) == (["client", "nanny", "scheduler"], [])
     nanny = next(each for each in places if each.role == "nanny")
     assert (nanny.hostname, nanny.environment, nanny.cgroups) == ("node7", {"SLURM_JOB_ID": "5"}, {"": "/a"})
@@ -354,7 +355,7 @@ def test_silence_is_not_waited_for():
     victim = Victim(
         identity=Identity(worker="tcp://10.0.0.7:5", nanny="tcp://10.0.0.7:41001", host="10.0.0.7")
     )
-    places, gaps = find_locations(client(None, is_silent=True), [victim], within_s=0.5)
+    places, gaps = find_locations(client(None, is_silent=True), [victim], Deadline.after(0.5))
     assert [each.role for each in places] == ["client"]
     assert {each.reason for each in gaps} == {"timed-out"}
 
@@ -364,7 +365,7 @@ def test_a_client_that_is_not_connected_is_not_asked(status):
     """
     Then only this process is told of, and the cluster's own gaps say why.
     """
-    places, gaps = find_locations(client(None, is_silent=True, status=status), [], within_s=1)
+    places, gaps = find_locations(client(None, is_silent=True, status=status), [], Deadline.after(1))
     assert ([each.role for each in places], gaps) == (["client"], [])
 
 

@@ -8,13 +8,13 @@ does: the same places, much slower.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.matching.scan import database
-from workerdiag.matching.scan.work_budget import never
 
 if TYPE_CHECKING:
     import hyperscan
@@ -62,13 +62,13 @@ class LiteralScan:
         #: Scratch spaces that nobody uses. A scan takes one out, or makes one, and puts it back.
         self._spare: list[hyperscan.Scratch] = []
 
-    def hits(self, block: bytes, is_over: Callable[[], bool] = never) -> LiteralHits:
+    def hits(self, block: bytes, deadline: Deadline = NO_DEADLINE) -> LiteralHits:
         """
-        What stands in *block*, of less than 4 GiB, up to where time is over; some is searched in any case.
+        What stands in *block*, of less than 4 GiB, up to where *deadline* passes; a part in any case.
         """
         packed: list[int] = []
         searched = 0
-        while self.texts and searched < len(block) and not (searched and is_over()):
+        while self.texts and searched < len(block) and not (searched and deadline.is_over):
             begin = max(0, searched - LONGEST_LITERAL)
             part = block[begin : searched + _PIECE_BYTES]
             found = (

@@ -114,7 +114,7 @@ class Matcher:
         """
         Places worth a closer look, and how many bytes there was time to search.
         """
-        return self._scan.hits(block, work.is_over)
+        return self._scan.hits(block, work.clock.deadline)
 
     def texts(self, literal: int) -> tuple[str, ...]:
         """

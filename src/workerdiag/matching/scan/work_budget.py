@@ -7,10 +7,11 @@ what is then left out is counted, so that a report can say so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from attrs import define, field
 
+from workerdiag.deadline import GraceDeadline
 from workerdiag.model.evidence import Gap
 
 #: What a text may cost for each of its bytes, and beside that, in units of one character searched.
@@ -25,23 +26,14 @@ LINE_COST = 128
 _STEPS = 16
 
 
-def never() -> bool:
-    """
-    Whether time is up, where there is no hurry.
-    """
-    return False
-
-
 @define
 class WorkBudget:
     """
     What was done for one log, and what was left undone.
     """
 
-    #: Whether time is up; says no a few times in any case, so that something is looked at.
-    out_of_time: Callable[[], bool] = never
-    #: Whether time is up, in any case.
-    is_over: Callable[[], bool] = never
+    #: Of all logs together; a few looks at the clock find time left, so that something is searched.
+    clock: GraceDeadline = field(factory=GraceDeadline)
     #: Runs of patterns, and characters that they searched.
     runs: int = 0
     searched_chars: int = 0
@@ -109,7 +101,7 @@ class WorkBudget:
         """
         self._step += 1
         if self._step % _STEPS == 1 and not self.is_late:
-            self.is_late = self.out_of_time()
+            self.is_late = self.clock.is_over()
         return not self.is_late
 
     def gaps(self, source: str, what: str) -> Iterator[Gap]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from attrs import evolve
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.scene import Scene, Victim
 from workerdiag.sources.batch.jobs import BatchJob, BatchJobs, BatchSystem
 
@@ -98,7 +98,7 @@ def _job_output_files(directory: Path) -> Iterator[Path]:
 
 
 def match_jobs_by_output(
-    jobs: BatchJobs, scene: Scene, system: BatchSystem, *, within_s: float
+    jobs: BatchJobs, scene: Scene, system: BatchSystem, deadline: Deadline
 ) -> tuple[BatchJob, ...]:
     """
     The known jobs, and those in whose output the address of a dead worker without a job stands.
@@ -109,13 +109,12 @@ def match_jobs_by_output(
         jobs: What is known without a look.
         scene: Where to look.
         system: The batch system, which says how its numbers look.
-        within_s: Seconds for all of it.
+        deadline: For all of it.
     """
-    deadline = time.monotonic() + within_s
     known = {job.id: job for job in jobs.known}
     left = [victim for victim in jobs.unmatched if victim.identity.worker]
     for path in _recent_output(output_directories(scene), scene) if left else ():
-        if time.monotonic() > deadline or not left:
+        if deadline.is_over or not left:
             break
         content = _head_and_tail(path)
         here = [victim for victim in left if _contains_address(content, victim)]

@@ -7,11 +7,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms
@@ -26,8 +26,8 @@ _MAX_FILE_BYTES = 512 * 1024
 _WITHOUT_START_BYTES = 64 * 1024
 #: So many jobs without a known victim are looked at: those that never came, or that ended.
 _MAX_OTHERS = 4
-#: Of the budget, so much is for reading; the rest for ending in time.
-_READING_SHARE = 0.9
+#: Finding out whose output it is may take this share.
+_FILES_SHARE = 0.45
 
 
 class LogDirectorySource:
@@ -64,13 +64,13 @@ class LogDirectorySource:
         """
         The output of the dead's jobs, then of those that have no worker, within *budget_s* seconds.
         """
-        deadline = time.monotonic() + _READING_SHARE * budget_s
-        jobs = match_jobs_by_output(self._jobs, self._scene, self._system, within_s=0.4 * budget_s)
+        deadline = Deadline.of_budget(budget_s)
+        jobs = match_jobs_by_output(self._jobs, self._scene, self._system, deadline.share(_FILES_SHARE))
         dead = [job for job in jobs if job.victims]
         others = [job for job in jobs if not job.victims and not job.has_live_processes][:_MAX_OTHERS]
         left = _MAX_BYTES
         for job in dead or others:
-            if time.monotonic() > deadline or left <= 0:
+            if deadline.is_over or left <= 0:
                 yield Gap(
                     source=self.name,
                     reason="timed-out",

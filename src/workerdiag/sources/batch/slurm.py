@@ -56,7 +56,7 @@ class SlurmSource(BatchSource):
         """
         for _ in range(_MAX_TIMES):
             output = self._output_of("scontrol", "show", "job", number, fails=True)
-            if "JobState=COMPLETING" not in output or self._left_s() < 4 * _ENDING_S:
+            if "JobState=COMPLETING" not in output or self._deadline.left_s < 4 * _ENDING_S:
                 break
             time.sleep(_ENDING_S)
         for block in split_blocks(output, ["JobId="])[:1]:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Self
 
 from attrs import evolve
 
+from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.evidence import Event, Evidence, Gap, Inspected, LogChunk, MemoryReading
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
@@ -26,8 +26,8 @@ CommandRunner = Callable[..., CommandResult]
 
 PlainValue = str | int | float | bool | None
 
-#: Of the budget, so much is for asking; the rest for ending in time.
-_ASKING_SHARE = 0.9
+#: Looking through the jobs' output may take this share.
+_FILES_SHARE = 0.35
 #: Of the time that is left, one command may take so much.
 _COMMAND_SHARE = 0.6
 #: A command is not begun with less than this.
@@ -60,7 +60,7 @@ class BatchSource(ABC):
         self._jobs = jobs
         self._scene = scene or Scene()
         self._run = runner
-        self._deadline = 0.0
+        self._deadline = NO_DEADLINE
         self._gaps: list[Gap] = []
         #: Of commands beside which there is another one.
         self._fallback_gaps: list[Gap] = []
@@ -78,11 +78,11 @@ class BatchSource(ABC):
         """
         The records of the dead's jobs, then those of jobs that wait or ended, within *budget_s* seconds.
         """
-        self._deadline = time.monotonic() + _ASKING_SHARE * budget_s
+        self._deadline = Deadline.of_budget(budget_s)
         self._gaps, self._fallback_gaps = [], []
         self._failed_commands = set()
         yield from self._rejected_jobs()
-        jobs = match_jobs_by_output(self._jobs, self._scene, self.system, within_s=0.3 * budget_s)
+        jobs = match_jobs_by_output(self._jobs, self._scene, self.system, self._deadline.share(_FILES_SHARE))
         records = self._records([job.id for job in jobs]) if jobs else []
         for victim in dict.fromkeys(victim for job in jobs for victim in job.victims):
             numbers = [job.id for job in jobs if victim in job.victims]
@@ -118,11 +118,10 @@ class BatchSource(ABC):
         if command[0] in self._failed_commands:
             return ""
         gaps = self._fallback_gaps if fails else self._gaps
-        left_s = self._left_s()
         try:
-            if left_s < _MIN_S:
+            if self._deadline.left_s < _MIN_S:
                 raise TimeoutError(command[0])
-            result = self._run(command, within_s=_COMMAND_SHARE * left_s)
+            result = self._run(command, self._deadline.share(_COMMAND_SHARE))
         except (OSError, ValueError) as problem:  # a TimeoutError is an OSError
             self._failed_commands.add(command[0])
             gaps.append(command_gap(self.name, command, problem))
@@ -158,9 +157,6 @@ class BatchSource(ABC):
             detail = f"{self.name} has no record of job {number}"
             remedy = shlex.join((*command, number))
             self._gaps.append(Gap(source=self.name, reason="expired", detail=detail, remedy=remedy))
-
-    def _left_s(self) -> float:
-        return self._deadline - time.monotonic()
 
     def _rejected_jobs(self) -> Iterator[Evidence]:
         """

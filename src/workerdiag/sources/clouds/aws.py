@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.scene import Scene
 from workerdiag.sources.machine_match import known_machine_names
-from workerdiag.sources.provider import Deadline, import_sdk
+from workerdiag.sources.provider import import_sdk, request_timeout_s
 
 #: Private names of instances (Amazon EC2 user guide, "EC2 instance hostname types"): in
 #: us-east-1 ``ip-10-0-1-2.ec2.internal``, elsewhere ``ip-10-0-1-2.eu-west-1.compute.internal``;
@@ -46,7 +47,7 @@ def aws_client(service: str, region: str | None, deadline: Deadline) -> Any:
     Raises:
         ImportError: boto3 is not installed.
     """
-    request_s = deadline.request_s()
+    request_s = request_timeout_s(deadline)
     config = import_sdk("botocore.config").Config(
         connect_timeout=request_s, read_timeout=request_s, retries={"total_max_attempts": 1}
     )

@@ -14,11 +14,12 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource, import_sdk
+from workerdiag.sources.provider import ProviderQuery, ProviderSource, import_sdk, request_timeout_s
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
 #: end a machine, and the categories in which the platform speaks for itself.
@@ -77,7 +78,7 @@ class AzureSource(ProviderSource):
         credential = getattr(cluster, "credentials", None)
         if not hasattr(credential, "get_token"):
             credential = import_sdk("azure.identity").DefaultAzureCredential()
-        request_s = deadline.request_s()
+        request_s = request_timeout_s(deadline)
         options = {
             "base_url": self._endpoint,
             "credential_scopes": [f"{self._endpoint}/.default"],

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
@@ -25,7 +26,7 @@ from workerdiag.sources.clouds.ec2_machine import (
     spot_requests,
     status_checks,
 )
-from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource
+from workerdiag.sources.provider import ProviderQuery, ProviderSource
 
 #: Of the answer to ``DescribeInstances`` (EC2 API reference, version 2016-11-15), what a cause may
 #: be in; never tags or user data.

@@ -10,13 +10,14 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
 from workerdiag.sources.clouds.aws import aws_client, clock_ahead_s, region_of
 from workerdiag.sources.container_exit import container_exit
-from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource
+from workerdiag.sources.provider import ProviderQuery, ProviderSource
 
 #: Of the answer to ``DescribeTasks`` (ECS API reference, version 2014-11-13).
 _TASK_KEYS = (

@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
 from workerdiag.sources.clouds import console
-from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource, import_sdk
+from workerdiag.sources.provider import ProviderQuery, ProviderSource, import_sdk, request_timeout_s
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
 _INTERNAL = re.compile(
@@ -199,7 +200,7 @@ def _request_options(deadline: Deadline) -> dict[str, Any]:
     """
     Of a call: that it is not tried again, and gives up in time.
     """
-    return {"retry": None, "timeout": deadline.request_s()}
+    return {"retry": None, "timeout": request_timeout_s(deadline)}
 
 
 def _list_operations(

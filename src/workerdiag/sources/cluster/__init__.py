@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
 from workerdiag.sources.cluster.asker import Asker
@@ -61,10 +62,11 @@ class ClusterSource:
         """
         What the cluster remembers, within *budget_s* seconds; a gap from within the client's own event loop.
         """
-        session = self._new_session(budget_s)
+        deadline = Deadline.of_budget(budget_s)
+        session = self._new_session(deadline)
         try:
             if session.can_begin() and not session.would_block():
-                self._client.sync(session.ask_all, callback_timeout=budget_s)
+                self._client.sync(session.ask_all, callback_timeout=deadline.left_s)
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
             self._asker.abort(problem)
         yield from session.evidence()
@@ -73,16 +75,17 @@ class ClusterSource:
         """
         The same, from within the client's event loop.
         """
-        session = self._new_session(budget_s)
+        deadline = Deadline.of_budget(budget_s)
+        session = self._new_session(deadline)
         try:
             if session.can_begin():
-                await answer_in_time(session.ask_all, within_s=budget_s)
+                await answer_in_time(session.ask_all, deadline)
         except Exception as problem:  # noqa: BLE001  as above
             self._asker.abort(problem)
         return session.evidence()
 
-    def _new_session(self, budget_s: float) -> ClusterSession:
-        self._asker.begin_round(budget_s)
+    def _new_session(self, deadline: Deadline) -> ClusterSession:
+        self._asker.begin_round(deadline)
         return ClusterSession(
             self._client, self._about, self._asker, topics=self._topics, gave_up=self._gave_up
         )

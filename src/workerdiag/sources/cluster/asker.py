@@ -4,10 +4,10 @@ Questions to one scheduler: each in time, each once, and none after it fell sile
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.evidence import Gap
 from workerdiag.sources.cluster import queries
 
@@ -15,8 +15,8 @@ from workerdiag.sources.cluster import queries
 _SHARE = 0.8
 #: While the client is not connected an answer is unlikely.
 _SHARE_UNCONNECTED = 0.2
-#: Of the budget, so much is for asking; the rest for ending in time.
-_ASKING_SHARE = 0.9
+#: Of the time for a round, this much is for asking; the rest for ending in time.
+_ASKING_SHARE = 0.95
 
 
 class Asker:
@@ -31,7 +31,7 @@ class Asker:
     def __init__(self, client: Any, answered: Mapping[str, Any] | None = None) -> None:
         self._client = client
         self._answered = dict(answered or {})
-        self._deadline = time.monotonic()
+        self._deadline = NO_DEADLINE
         #: Whether the scheduler answers, as far as is known.
         self.is_responsive = True
         #: What this round did not get, and why.
@@ -43,11 +43,11 @@ class Asker:
         """
         return Asker(self._client, self._answered)
 
-    def begin_round(self, budget_s: float) -> None:
+    def begin_round(self, deadline: Deadline) -> None:
         """
-        A new round, of so many seconds.
+        A new round, with another *deadline*.
         """
-        self._deadline = time.monotonic() + budget_s * _ASKING_SHARE
+        self._deadline = deadline.share(_ASKING_SHARE)
         self.is_responsive = True
         self.gaps = []
 
@@ -65,7 +65,7 @@ class Asker:
         if not self.is_responsive:
             return None
         try:
-            answer = await queries.answer_in_time(call, within_s=self.request_timeout_s())
+            answer = await queries.answer_in_time(call, self.request_deadline())
         except Exception as problem:  # noqa: BLE001  the scheduler passes on whatever its handlers raise
             status = self.status()
             self.is_responsive = status == "running" and not isinstance(
@@ -96,12 +96,12 @@ class Asker:
         self.is_responsive = False
         self.gaps.append(queries.query_gap("scheduler", problem, status=self.status()))
 
-    def request_timeout_s(self) -> float:
+    def request_deadline(self) -> Deadline:
         """
-        Seconds that one question may take now.
+        The deadline of a question that is asked now.
         """
         share = _SHARE if self.status() == "running" else _SHARE_UNCONNECTED
-        return share * max(0.0, self._deadline - time.monotonic())
+        return self._deadline.share(share)
 
     def status(self) -> str:
         """

@@ -8,9 +8,9 @@ The scheduler notices the closed connection first; the nanny learns the exit sta
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.dask_messages import PROCESS_ENDED
 from workerdiag.sources.cluster.queries import ServerLogRecord
 
@@ -20,7 +20,7 @@ _POLL_S = 0.1
 
 
 async def wait_for_exits(
-    read: Callable[[], Awaitable[Sequence[ServerLogRecord]]], pids: Collection[int], *, within_s: float
+    read: Callable[[], Awaitable[Sequence[ServerLogRecord]]], pids: Collection[int], deadline: Deadline
 ) -> Sequence[ServerLogRecord]:
     """
     What *read* gives once it tells of the end of all *pids*, or after `EXIT_WAIT_S`.
@@ -28,11 +28,11 @@ async def wait_for_exits(
     Args:
         read: Gives the records of a nanny's log.
         pids: Processes that are known to have ended; none: nothing is waited for.
-        within_s: Time that there is for all of it.
+        deadline: For all of it; at most half of what is left is used.
     """
-    until = time.monotonic() + min(EXIT_WAIT_S, 0.5 * within_s)
+    waiting = deadline.share(0.5, at_most_s=EXIT_WAIT_S)
     records = await read()
-    while not are_exits_noted(records, pids) and time.monotonic() < until:
+    while not are_exits_noted(records, pids) and not waiting.is_over:
         await asyncio.sleep(_POLL_S)
         records = await read()
     return records

@@ -55,19 +55,19 @@ class NannyLogs:
         """
         Wait, for a moment, until the nannies in this process have noted the ends in question.
         """
-        await wait_for_exits(self._local_records, self._pids, within_s=self._asker.request_timeout_s())
+        await wait_for_exits(self._local_records, self._pids, self._asker.request_deadline())
 
     def asking(self, nannies: Sequence[str]) -> asyncio.Future[list[Any]]:
         """
         Their logs, or what went wrong; that one is gone takes the scheduler 30 s to notice.
         """
         self.found += len(nannies)
-        within_s = min(_NANNY_S, self._asker.request_timeout_s())
+        deadline = self._asker.request_deadline().share(at_most_s=_NANNY_S)
         reads = [partial(queries.fetch_nanny_log, self._client, each) for each in nannies]
         pids = self._pids if len(nannies) == 1 else ()
-        calls = [partial(wait_for_exits, each, pids, within_s=within_s) for each in reads]
+        calls = [partial(wait_for_exits, each, pids, deadline) for each in reads]
         return asyncio.gather(
-            *(queries.answer_in_time(call, within_s=within_s) for call in calls), return_exceptions=True
+            *(queries.answer_in_time(call, deadline) for call in calls), return_exceptions=True
         )
 
     def evidence(self, nannies: Sequence[str], answers: Sequence[Any], read: LogReading) -> list[Evidence]:

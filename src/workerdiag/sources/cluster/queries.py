@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import frozen
 
+from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.model.evidence import Gap
@@ -34,7 +35,7 @@ class ServerLogRecord:
     text: str
 
 
-async def answer_in_time(call: Callable[[], Awaitable[Any]], *, within_s: float) -> Any:
+async def answer_in_time(call: Callable[[], Awaitable[Any]], deadline: Deadline) -> Any:
     """
     What *call* returns, or whatever it raises; on time, also if it cannot be cancelled.
 
@@ -42,14 +43,15 @@ async def answer_in_time(call: Callable[[], Awaitable[Any]], *, within_s: float)
         TimeoutError: It did not answer in time.
         ConnectionError: It was cancelled, as Dask does when a connection pool closes.
     """
+    given_s = deadline.left_s
     task = asyncio.ensure_future(call())
     task.add_done_callback(_consume_exception)
     try:
-        await asyncio.wait({task}, timeout=within_s)
+        await asyncio.wait({task}, timeout=given_s)
     finally:
         task.cancel()  # does nothing to a task that is done
     if not task.done():
-        raise TimeoutError(f"no answer within {within_s:.1f} s")
+        raise TimeoutError(f"no answer within {given_s:.1f} s")
     if task.cancelled():
         raise ConnectionError("the connection was closed")
     return task.result()

@@ -195,7 +195,7 @@ class ClusterSession:
         entries = self._all_events or ()
         nannies = selection.select_nannies(self._dead, self._workers, entries)
         if not nannies and self._dead:  # a nanny is known by its worker, which may be on its way back
-            await asyncio.sleep(min(_RESTART_S, 0.5 * self._asker.request_timeout_s()))
+            await asyncio.sleep(self._asker.request_deadline().share(0.5, at_most_s=_RESTART_S).left_s)
             await self._ask_workers("workers again")
             nannies = selection.select_nannies(self._dead, self._workers, entries)
         if not nannies and (self._workers or self._dead):

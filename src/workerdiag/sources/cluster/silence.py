@@ -24,7 +24,8 @@ async def still_silent(client: Any, asker: Asker, state: ClusterState) -> frozen
     suspected = state.maybe_silent()
     if not suspected:
         return frozenset()
-    await asyncio.sleep(min(_LISTENING_S, 0.4 * asker.request_timeout_s()))
+    listening = asker.request_deadline().share(0.4, at_most_s=_LISTENING_S)
+    await asyncio.sleep(listening.left_s)
     answer = await asker.ask("workers later", partial(queries.fetch_identity, client), place="worker states")
     later: Mapping[str, Mapping[str, Any]] = (answer or {}).get("workers") or {}
     return frozenset(

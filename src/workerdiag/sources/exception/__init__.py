@@ -4,12 +4,11 @@ What the exception that the caller caught says: types, texts, tasks and workers,
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
 
-from workerdiag import foreign
+from workerdiag.deadline import CALL_FAILURES, NO_DEADLINE, Deadline, call_in_time
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.sources.exception import slots
@@ -30,7 +29,7 @@ _SHARE = 0.5
 _MIN_S = 0.005
 
 
-def exception_facts(exc: BaseException, *, budget_s: float = 2.0) -> list[Evidence]:
+def exception_facts(exc: BaseException, deadline: Deadline = NO_DEADLINE) -> list[Evidence]:
     """
     The exception, and all that is reached from it, as evidence. Never raises.
 
@@ -42,13 +41,12 @@ def exception_facts(exc: BaseException, *, budget_s: float = 2.0) -> list[Eviden
         member of a group, up to 30; then gaps; then one `LogChunk` (origin ``exception``) of their texts
         and tracebacks, at most 64 KiB, the caught one last, as Python prints them.
     """
-    deadline = time.monotonic() + budget_s
     readings: list[ExceptionReport] = []
     gaps: list[Gap] = []
     for link in _linked_exceptions(exc, readings):
         try:
             readings.append(_read_in_thread(link, deadline))
-        except foreign.CALL_FAILURES as problem:
+        except CALL_FAILURES as problem:
             gaps.append(_unreadable_gap(link.exc, problem))
             readings.append(read_exception_class(link))
     chunk = _texts_chunk([each.printed for each in readings if each.printed])
@@ -71,13 +69,10 @@ def _linked_exceptions(exc: BaseException, readings: list[ExceptionReport]) -> I
                 waiting.append(link)
 
 
-def _read_in_thread(link: ExceptionLink, deadline: float) -> ExceptionReport:
-    left_s = deadline - time.monotonic()
-    if left_s < _MIN_S:
+def _read_in_thread(link: ExceptionLink, deadline: Deadline) -> ExceptionReport:
+    if deadline.left_s < _MIN_S:
         raise TimeoutError("no time was left for it")
-    return foreign.call_in_time(
-        "workerdiag-exception", partial(read_exception, link), within_s=_SHARE * left_s
-    )
+    return call_in_time("workerdiag-exception", partial(read_exception, link), deadline.share(_SHARE))
 
 
 def _unreadable_gap(exc: BaseException, problem: Exception) -> Gap:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene
 from workerdiag.sources.addresses import host_of, identity_of
@@ -17,14 +18,14 @@ from workerdiag.sources.host.locations import local_nannies
 from workerdiag.sources.host.respondents import MAX_RESPONDENTS, Respondent, Subject
 
 
-async def live_respondents(scene: Scene, *, within_s: float) -> list[Respondent]:
+async def live_respondents(scene: Scene, deadline: Deadline) -> list[Respondent]:
     """
     One nanny of each host, at most four, those of paused workers first.
 
     Raises:
         TimeoutError: The scheduler does not answer in time; or whatever else it passes on.
     """
-    identity = await queries.answer_in_time(partial(queries.fetch_identity, scene.client), within_s=within_s)
+    identity = await queries.answer_in_time(partial(queries.fetch_identity, scene.client), deadline)
     workers: Mapping[str, Any] = identity.get("workers") or {}
     found: dict[str | None, Respondent] = {}
     for address in sorted(workers, key=lambda each: (workers[each].get("status") != "paused", each)):

@@ -13,6 +13,7 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Victim
@@ -35,11 +36,13 @@ MAX_NANNIES = 4
 UNREGISTERED_S = 1.0
 #: Of the time given, so much is for asking; the rest for ending in time.
 _ASKING_SHARE = 0.9
+#: One question gets at least this long, in seconds.
+_MIN_S = 0.05
 _FORBIDDEN_REMEDY = "take run (nanny) and run_function (scheduler) out of distributed.*.blocked-handlers"
 
 
 def find_locations(
-    client: Any, victims: Sequence[Victim], *, within_s: float
+    client: Any, victims: Sequence[Victim], deadline: Deadline
 ) -> tuple[list[Location], list[Gap]]:
     """
     What surviving processes say of the machines, containers and jobs of *victims*.
@@ -50,16 +53,16 @@ def find_locations(
     Args:
         client: A ``distributed.Client``, synchronous or not; None: only this process.
         victims: The dead, the most interesting first.
-        within_s: Seconds for all of it.
+        deadline: For all of it.
 
     Returns:
         The places, and gaps for those that did not answer.
     """
-    inquiry = _LocationInquiry(client, victims, within_s=within_s)
+    inquiry = _LocationInquiry(client, victims, deadline.share(_ASKING_SHARE))
     inquiry.probe_here()
     if inquiry.is_open():
         try:
-            run_in_client_loop(client, inquiry.ask_others, within_s=within_s)
+            run_in_client_loop(client, inquiry.ask_others, deadline)
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
             inquiry.gaps.append(_location_gap("scheduler", problem))
     return list(inquiry.locations), list(inquiry.gaps)
@@ -98,10 +101,10 @@ class _LocationInquiry:
     One round of questions; what has been answered stays, however it ends.
     """
 
-    def __init__(self, client: Any, victims: Sequence[Victim], *, within_s: float) -> None:
+    def __init__(self, client: Any, victims: Sequence[Victim], deadline: Deadline) -> None:
         self._client = client
         self._victims = victims
-        self._deadline = time.monotonic() + within_s * _ASKING_SHARE
+        self._deadline = deadline
         self.locations: list[Location] = []
         self.gaps: list[Gap] = []
         self._registered_nannies: set[str] = set()
@@ -142,16 +145,14 @@ class _LocationInquiry:
 
     async def _ask_with_clock(self, role: str, identity: Identity) -> dict[str, Any]:
         began = time.time()
-        within_s = max(0.05, self._deadline - time.monotonic())
+        deadline = self._deadline.share(at_least_s=_MIN_S)
         if role == "nanny" and identity.nanny not in self._registered_nannies:
-            within_s = min(UNREGISTERED_S, within_s)
+            deadline = deadline.share(at_most_s=UNREGISTERED_S)
         if role == "scheduler":
-            answer = await probe_scheduler(self._client, LOCATION_PROBES, {}, within_s=within_s)
+            answer = await probe_scheduler(self._client, LOCATION_PROBES, {}, deadline)
         else:
             address = str(identity.nanny)
-            answer = await probe_through_scheduler(
-                self._client, address, LOCATION_PROBES, {}, within_s=within_s
-            )
+            answer = await probe_through_scheduler(self._client, address, LOCATION_PROBES, {}, deadline)
         location: dict[str, Any] = answer.get("location", {})
         midpoint = (began + time.time()) / 2
         ahead_s = round(float(location["now"]) - midpoint, 3) if "now" in location else None
@@ -188,10 +189,9 @@ class _LocationInquiry:
         """
         The workers that the scheduler has now, by address; none if it does not say.
         """
-        within_s = max(0.05, 0.5 * (self._deadline - time.monotonic()))
         try:
             identity = await queries.answer_in_time(
-                partial(queries.fetch_identity, self._client), within_s=within_s
+                partial(queries.fetch_identity, self._client), self._deadline.share(0.5, at_least_s=_MIN_S)
             )
         except Exception as problem:  # noqa: BLE001  the scheduler passes on whatever its handlers raise
             self.gaps.append(_location_gap("scheduler", problem))

@@ -19,6 +19,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
+from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
@@ -66,7 +67,7 @@ def probe_here(probes: Sequence[str], request: dict[str, Any]) -> dict[str, Any]
 
 
 async def probe_through_scheduler(
-    client: Any, address: str, probes: Sequence[str], request: dict[str, Any], *, within_s: float
+    client: Any, address: str, probes: Sequence[str], request: dict[str, Any], deadline: Deadline
 ) -> dict[str, Any]:
     """
     The same of a nanny or a worker, by its address; the scheduler passes it on.
@@ -85,12 +86,12 @@ async def probe_through_scheduler(
     async def call() -> Any:
         return await client.scheduler.broadcast(msg=message, workers=[address], on_error="return_pickle")
 
-    reply = await answer_in_time(call, within_s=within_s)
+    reply = await answer_in_time(call, deadline)
     return _parse_reply(reply.get(address))
 
 
 async def probe_scheduler(
-    client: Any, probes: Sequence[str], request: dict[str, Any], *, within_s: float
+    client: Any, probes: Sequence[str], request: dict[str, Any], deadline: Deadline
 ) -> dict[str, Any]:
     """
     The same of the scheduler's process; raises alike.
@@ -99,14 +100,14 @@ async def probe_scheduler(
     async def call() -> Any:
         return await client.scheduler.run_function(**_call_arguments(probes, request))
 
-    return _parse_reply(await answer_in_time(call, within_s=within_s))
+    return _parse_reply(await answer_in_time(call, deadline))
 
 
 def run_in_client_loop(
-    client: Any, call: Callable[[], Coroutine[Any, Any, object]], *, within_s: float
+    client: Any, call: Callable[[], Coroutine[Any, Any, object]], deadline: Deadline
 ) -> None:
     """
-    Run *call* on the client's event loop and wait for it here, in another thread, at most so long.
+    Run *call* on the client's event loop and wait for it here, in another thread.
 
     The coroutine is made by the loop: one that has stopped would leave it behind, never awaited.
     """
@@ -121,7 +122,7 @@ def run_in_client_loop(
 
     loop.call_soon_threadsafe(begin)
     try:
-        over.result(timeout=within_s)
+        over.result(timeout=deadline.left_s)
     finally:
         if not over.cancel() and not over.done():
             with suppress(RuntimeError):  # the loop is closed

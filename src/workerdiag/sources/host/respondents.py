@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.host.locations import is_loopback, is_this_machine, local_nannies
@@ -81,14 +82,14 @@ class Respondent:
         """
         return probe_here(self._probes, request)
 
-    async def ask(self, client: Any, request: dict[str, Any], *, within_s: float) -> dict[str, Any]:
+    async def ask(self, client: Any, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
         """
         What another process says, asked through Dask; raises as `probe_through_scheduler`.
         """
         if self.place.role == "scheduler":
-            return await probe_scheduler(client, self._probes, request, within_s=within_s)
+            return await probe_scheduler(client, self._probes, request, deadline)
         address = str(self.place.identity.nanny)
-        return await probe_through_scheduler(client, address, self._probes, request, within_s=within_s)
+        return await probe_through_scheduler(client, address, self._probes, request, deadline)
 
     @property
     def _probes(self) -> tuple[str, ...]:

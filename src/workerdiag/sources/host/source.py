@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Self
 
+from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.dask_messages import PROCESS_ENDED_BY
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
@@ -19,10 +20,9 @@ from workerdiag.sources.host.remote_call import gather_answers, run_in_client_lo
 from workerdiag.sources.host.respondents import Respondent, respondents
 from workerdiag.sources.runner import gap_on_error
 
-#: Of the budget, so much is for asking; the rest for ending in time.
-_ASKING_SHARE = 0.85
-#: What a machine may take to answer.
+#: What a machine may take to answer, and what each step has at least.
 _ANSWER_S = 3.0
+_MIN_S = 0.05
 #: Without a time of death, so far back is looked.
 _LOOK_BACK_S = 900.0
 #: What led to a death is looked for so long before it.
@@ -53,7 +53,7 @@ class HostSource:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self._deadline = 0.0
+        self._deadline = NO_DEADLINE
         self._problem: Gap | None = None
 
     @classmethod
@@ -67,7 +67,7 @@ class HostSource:
         """
         What the machines say, and a gap for each that cannot be asked.
         """
-        self._deadline = time.monotonic() + _ASKING_SHARE * budget_s
+        self._deadline = Deadline.of_budget(budget_s)
         targets, left = respondents(self._scene) if self._scene.victims else (self._live_respondents(), [])
         answers = self._answers(targets)
         yielded: set[tuple[str, bytes]] = set()  # two nannies of one machine tell the same of it
@@ -88,10 +88,10 @@ class HostSource:
         found: list[Respondent] = []
 
         async def ask() -> None:
-            found.extend(await live_respondents(self._scene, within_s=0.4 * self._left_s()))
+            found.extend(await live_respondents(self._scene, self._share(0.4)))
 
         try:
-            run_in_client_loop(self._scene.client, ask, within_s=0.5 * self._left_s())
+            run_in_client_loop(self._scene.client, ask, self._share(0.5))
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
             self._problem = machine_gap("this cluster", problem)
         return found
@@ -109,7 +109,7 @@ class HostSource:
 
         if remote:
             try:
-                run_in_client_loop(self._scene.client, ask_all, within_s=self._left_s())
+                run_in_client_loop(self._scene.client, ask_all, self._share(1.0))
             except Exception as problem:  # noqa: BLE001  a closing client raises anything
                 found |= {index: problem for index in remote if index not in found}
         for index, each in enumerate(targets):
@@ -118,8 +118,8 @@ class HostSource:
         return [found[index] for index in range(len(targets))]
 
     async def _ask(self, respondent: Respondent) -> dict[str, Any]:
-        within_s = min(_ANSWER_S, 0.9 * self._left_s())
-        return await respondent.ask(self._scene.client, self._probe_request(respondent), within_s=within_s)
+        deadline = self._share(0.9).share(at_most_s=_ANSWER_S)
+        return await respondent.ask(self._scene.client, self._probe_request(respondent), deadline)
 
     def _probe_request(self, respondent: Respondent) -> dict[str, Any]:
         """
@@ -132,7 +132,7 @@ class HostSource:
         return {
             "since_s": max(_BEFORE_S, since_s),
             "ended": PROCESS_ENDED_BY,
-            "budget_s": max(0.1, min(1.0, 0.3 * self._left_s())),
+            "budget_s": max(0.1, min(1.0, 0.3 * self._deadline.left_s)),
             "pids": [each.pid for each in respondent.subjects if each.pid is not None],
             "addresses": [
                 each.identity.nanny for each in respondent.subjects if each.identity.nanny and not each.own
@@ -174,5 +174,5 @@ class HostSource:
                 host, ConnectionError("no nanny or scheduler that could tell of it is left there")
             )
 
-    def _left_s(self) -> float:
-        return max(0.05, self._deadline - time.monotonic())
+    def _share(self, part: float) -> Deadline:
+        return self._deadline.share(part, at_least_s=_MIN_S)

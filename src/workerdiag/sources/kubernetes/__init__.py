@@ -5,20 +5,18 @@ The Kubernetes API: what became of the pods, containers and nodes that workers d
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
-import time
 from collections.abc import Iterator
+from functools import partial
 from typing import ClassVar
 
-from workerdiag.errors import describe_error
+from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
+from workerdiag.errors import error_text
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.scene import Scene, Terms
 from workerdiag.sources.kubernetes.api import SOURCE_NAME
 from workerdiag.sources.kubernetes.target import KubernetesTarget, target_of
 
-#: Of the budget, so much is for asking, and so much for both; the rest for ending in time.
-_ASKING_SHARE = 0.85
+#: Of the budget, this much is for asking and ending; the loop that was told to end takes a moment.
 _WAITING_SHARE = 0.95
 
 
@@ -53,47 +51,35 @@ class KubernetesSource:
         """
         Yield what the API server says, pods first, within *budget_s* seconds.
         """
-        began = time.monotonic()
-        answers: queue.SimpleQueue[Evidence | None] = queue.SimpleQueue()
-        thread = threading.Thread(
-            target=self._ask,
-            args=(answers, began + _ASKING_SHARE * budget_s),
-            name="workerdiag-kubernetes-loop",
-            daemon=True,  # an abandoned look-up of a host name may hang for long
-        )
-        thread.start()
-        while True:
-            try:
-                piece = answers.get(timeout=max(0.001, began + _WAITING_SHARE * budget_s - time.monotonic()))
-            except queue.Empty:
-                yield _source_gap(
-                    "timed-out", "the API server did not answer in time", "kubectl get --raw /readyz"
-                )
-                return
-            if piece is None:
-                return
-            yield piece
-
-    def _ask(self, answers: queue.SimpleQueue[Evidence | None], deadline: float) -> None:
+        deadline, asking = Deadline.after(_WAITING_SHARE * budget_s), Deadline.of_budget(budget_s)
+        found: list[Evidence] = []
         try:
-            asyncio.run(self._run_session(answers, deadline))
+            # An abandoned look-up of a host name may hang for long.
+            call_in_time("workerdiag-kubernetes", partial(self._run_session, found, asking), deadline)
         except TimeoutError:
-            answers.put(
+            found.append(
+                _source_gap("timed-out", "the API server did not answer in time", "kubectl get --raw /readyz")
+            )
+        except CALL_FAILURES as problem:
+            detail = f"the answers could not be read: {error_text(problem)}"[:500]
+            found.append(_source_gap("malformed", detail, "kubectl version"))
+        yield from tuple(found)
+
+    def _run_session(self, found: list[Evidence], deadline: Deadline) -> None:
+        from workerdiag.sources.kubernetes.session import KubernetesSession
+
+        async def ask() -> None:
+            async with asyncio.timeout(deadline.left_s):
+                await KubernetesSession(self._target, found.append, deadline).ask_all()
+
+        try:
+            asyncio.run(ask())
+        except TimeoutError:
+            found.append(
                 _source_gap(
                     "timed-out", "the time was up before all was asked", "give it more time: timeout='60s'"
                 )
             )
-        except Exception as problem:  # noqa: BLE001  a source never raises
-            detail = f"the answers could not be read: {describe_error(problem)}"
-            answers.put(_source_gap("malformed", detail[:500], "kubectl version"))
-        finally:
-            answers.put(None)
-
-    async def _run_session(self, answers: queue.SimpleQueue[Evidence | None], deadline: float) -> None:
-        from workerdiag.sources.kubernetes.session import KubernetesSession
-
-        async with asyncio.timeout(deadline - time.monotonic()):
-            await KubernetesSession(self._target, answers.put, deadline=deadline).ask_all()
 
 
 def _source_gap(reason: str, detail: str, remedy: str) -> Gap:

@@ -16,6 +16,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Gap
 from workerdiag.sources.kubernetes.api_errors import (
     ApiFailure,
@@ -50,13 +51,13 @@ class KubernetesApi:
 
     Args:
         note: Called with every gap.
-        deadline: Of the round, by ``time.monotonic()``.
+        deadline: Of the round.
     """
 
-    def __init__(self, note: Callable[[Gap], None], *, deadline: float) -> None:
+    def __init__(self, note: Callable[[Gap], None], deadline: Deadline) -> None:
         self._note = note
         self._deadline = deadline
-        self._request_s = max(0.1, _REQUEST_SHARE * (deadline - time.monotonic()))
+        self._request_s = deadline.share(_REQUEST_SHARE, at_least_s=0.1).left_s
         self._noted_gaps: set[tuple[str, str]] = set()
         self._bytes_left = MAX_BYTES
         self._turn = asyncio.Semaphore(_AT_ONCE)
@@ -171,7 +172,7 @@ class KubernetesApi:
         Status, body, and whether there was more of it than may be read.
         """
         try:
-            async with self._turn, asyncio.timeout(min(self._request_s, self._deadline - time.monotonic())):
+            async with self._turn, asyncio.timeout(min(self._request_s, self._deadline.left_s)):
                 status, body, cut = await self._read(namespace, path, params, most_bytes)
         except Exception as problem:  # noqa: BLE001  as in open()
             raise self._unanswered(kind, connection_failure(problem)) from None

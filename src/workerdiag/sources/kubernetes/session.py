@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.sources.kubernetes import evidence
@@ -44,16 +44,16 @@ class KubernetesSession:
     Args:
         target: Whom to ask about.
         tell: Called with every piece of evidence.
-        deadline: Of the round, by ``time.monotonic()``.
+        deadline: Of the round.
     """
 
     def __init__(
-        self, target: KubernetesTarget, emit: Callable[[Evidence], None], *, deadline: float
+        self, target: KubernetesTarget, emit: Callable[[Evidence], None], deadline: Deadline
     ) -> None:
         self._target = target
         self._emit = emit
         self._deadline = deadline
-        self._api = KubernetesApi(emit, deadline=deadline)
+        self._api = KubernetesApi(emit, deadline)
         self._search: PodSearch
 
     async def ask_all(self) -> None:
@@ -67,7 +67,7 @@ class KubernetesSession:
         self._search = PodSearch(self._api, self._target)
         pods_known = await self._is_answered(self._search.list_pods())
         found = self._search.found()
-        if any(self._is_fresh(each) for each in found) and self._left_s() > 2 * _KUBELET_S:
+        if any(self._is_fresh(each) for each in found) and self._deadline.left_s > 2 * _KUBELET_S:
             await asyncio.sleep(_KUBELET_S)
             await self._is_answered(self._search.list_pods())
             found = self._search.found()
@@ -252,9 +252,6 @@ class KubernetesSession:
 
     def _gap(self, place: str, reason: str, detail: str, remedy: str) -> None:
         self._emit(Gap(source=f"{SOURCE_NAME} {place}", reason=reason, detail=detail, remedy=remedy))
-
-    def _left_s(self) -> float:
-        return self._deadline - time.monotonic()
 
     def _is_fresh(self, found: VictimPod) -> bool:
         """

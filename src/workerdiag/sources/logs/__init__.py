@@ -4,16 +4,15 @@ Log text from wherever the caller has it, in bounded memory and bounded time.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
+from workerdiag.deadline import Deadline
+from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.sources.logs.decompress import BLOCK_BYTES
 from workerdiag.sources.logs.gaps import format_byte_count, timeout_gap, unread_gap
 from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_kind, input_name
 from workerdiag.sources.logs.pieces import (
-    STALLED,
     BundlePiece,
     ContainerOpeners,
     LogBlock,
@@ -94,11 +93,11 @@ class LogSource:
         yield from records.evidence()
 
     def _pieces(self, budget_s: float) -> Iterator[Evidence | BundlePiece | RecordBatch]:
-        deadline = time.monotonic() + budget_s
+        deadline = Deadline.after(budget_s)
         names = LogNames()
         numbers: Counter[str] = Counter()
         for index, given in enumerate(self._inputs):
-            if time.monotonic() >= deadline:
+            if deadline.is_over:
                 yield unread_gap(self._inputs[index:])
                 return
             kind = input_kind(given)
@@ -107,7 +106,7 @@ class LogSource:
             try:
                 yield from self._received_pieces(reader, given, len(self._inputs) - index)
             finally:
-                reader.stop.set()
+                reader.stop()
 
     def _received_pieces(
         self, reader: InputReader, given: LogInput, inputs_left: int
@@ -117,7 +116,13 @@ class LogSource:
         """
         chunk: _ChunkBuilder | None = None
         while True:
-            piece = reader.next_piece(inputs_left)
+            try:
+                piece = reader.next_piece(inputs_left)
+            except TimeoutError:
+                yield from chunk.rest() if chunk is not None else ()
+                name, count = (chunk.log.origin, chunk.count) if chunk else (input_name(given), 0)
+                yield timeout_gap(name, f"no more came in time, {format_byte_count(count)} were read")
+                return
             if isinstance(piece, LogBlock):
                 if chunk is None or chunk.log is not piece.log:
                     self.readable_count += 1
@@ -128,14 +133,9 @@ class LogSource:
                 yield from chunk.rest()
             if piece is None:
                 return
-            if piece is STALLED:
-                name, count = (chunk.log.origin, chunk.count) if chunk else (input_name(given), 0)
-                yield timeout_gap(name, f"no more came in time, {format_byte_count(count)} were read")
-                return
             if isinstance(piece, BundlePiece | RecordBatch):
                 self.readable_count += piece.is_first
-            if isinstance(piece, Gap | Inspected | BundlePiece | RecordBatch):
-                yield piece
+            yield piece
 
 
 class _ChunkBuilder:

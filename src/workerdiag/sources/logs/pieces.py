@@ -61,12 +61,3 @@ class RecordBatch:
 
 
 ReaderPiece = LogBlock | BundlePiece | RecordBatch | Gap | Inspected
-
-
-class ReaderSignal:
-    """
-    Said by a reader in place of a piece.
-    """
-
-
-STALLED = ReaderSignal()

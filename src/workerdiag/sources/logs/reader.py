@@ -4,15 +4,12 @@ A thread that reads one input: its logs, and what else turns out to be in them.
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 
 from attrs import evolve
 
-from workerdiag import foreign
+from workerdiag.deadline import Deadline, HelperThread
 from workerdiag.errors import BadBoxError, BundleError
 from workerdiag.model.evidence import Gap, Inspected, LogChunk
 from workerdiag.sources.logs.gaps import (
@@ -26,12 +23,10 @@ from workerdiag.sources.logs.gaps import (
 )
 from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_name, resolve_logs
 from workerdiag.sources.logs.pieces import (
-    STALLED,
     BundlePiece,
     ContainerOpeners,
     LogBlock,
     ReaderPiece,
-    ReaderSignal,
     RecordBatch,
 )
 from workerdiag.sources.logs.sniff import read_at_most, sniff_blocks
@@ -52,55 +47,45 @@ _IS_BOX = ("looks binary (a black box of a worker)", "workerdiag blackbox prints
 
 class InputReader:
     """
-    Reads one input in a thread, from now on, until it is told to `stop`.
+    Reads one input in a thread, from now on, until it is stopped.
     """
 
     def __init__(
-        self, given: LogInput, number: int, names: LogNames, deadline: float, openers: ContainerOpeners
+        self, given: LogInput, number: int, names: LogNames, deadline: Deadline, openers: ContainerOpeners
     ) -> None:
-        self.stop = threading.Event()
         self._given = given
         self._number = number
         self._names = names
         self._deadline = deadline
         self._openers = openers
         self._in_use: list[str] = []
-        self._pieces: queue.Queue[ReaderPiece | None] = queue.Queue(maxsize=_READ_AHEAD)
-        try:
-            foreign.start_thread("workerdiag-log", self._run)
-        except RuntimeError as problem:
-            self._pieces.put(log_gap(input_name(given), problem, 0))
-            self._pieces.put(None)
+        self._thread = HelperThread("workerdiag-log", self._read_or_gap, read_ahead=_READ_AHEAD)
+        self.stop = self._thread.stop
 
-    def next_piece(self, inputs_left: int) -> ReaderPiece | ReaderSignal | None:
+    def next_piece(self, inputs_left: int) -> ReaderPiece | None:
         """
-        The next piece; None after the last one, `STALLED` if none comes in time.
+        The next piece, None after the last one.
+
+        Raises:
+            TimeoutError: No piece came in the time for this input.
         """
         # When time is up the reader stops by itself, and what it has read is taken.
-        left_s = max(_GRACE_S, self._deadline - time.monotonic())
-        fair_s = left_s if inputs_left == 1 else max(_STALL_S, left_s / inputs_left)
+        left = self._deadline.share(at_least_s=_GRACE_S)
         try:
-            return self._pieces.get(timeout=min(left_s, fair_s))
-        except queue.Empty:
-            return STALLED
+            piece = self._thread.next_piece(
+                left.share(1 / inputs_left, at_least_s=min(_STALL_S, left.left_s))
+            )
+        except RuntimeError as problem:
+            return log_gap(input_name(self._given), problem, 0)
+        return None if piece is None else piece[0]
 
-    def _run(self) -> None:
+    def _read_or_gap(self) -> Iterator[ReaderPiece]:
         try:
-            for piece in self._read():
-                if not self._put(piece):
-                    return
+            yield from self._read()
+        except GeneratorExit:
+            raise
         except BaseException as problem:  # noqa: BLE001  an input may be of a class that raises anything
-            self._put(log_gap(input_name(self._given), problem, 0))
-        self._put(None)
-
-    def _put(self, piece: ReaderPiece | None) -> bool:
-        while not self.stop.is_set():
-            try:
-                self._pieces.put(piece, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
+            yield log_gap(input_name(self._given), problem, 0)
 
     def _read(self) -> Iterator[ReaderPiece]:
         try:
@@ -109,7 +94,7 @@ class InputReader:
             yield log_gap(input_name(self._given), problem, 0)
             return
         for index, log in enumerate(logs):
-            if time.monotonic() >= self._deadline:
+            if self._deadline.is_over:
                 yield unread_gap([each.origin for each in logs[index:]])
                 break
             named = self._names.claim(log)
@@ -155,7 +140,7 @@ class InputReader:
     def _blocks_in_time(self, opened: _OpenedLog) -> Iterator[bytes]:
         for data in opened.blocks():
             yield data
-            if time.monotonic() >= self._deadline:
+            if self._deadline.is_over:
                 stopped = f"stopped after {format_byte_count(opened.read_bytes)}"
                 opened.broken = timeout_gap(opened.log.origin, stopped)
                 break

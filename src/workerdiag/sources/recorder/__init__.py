@@ -4,10 +4,10 @@ What the flight recorder kept of the dead, asked of the scheduler through a clie
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.identity import Identity
 from workerdiag.sources.recorder.evidence import death_evidence
@@ -21,6 +21,8 @@ from workerdiag.wire.constants import DEATH_TOPIC, RECORDER
 
 #: Of the time there is, the first question may take so much, as all that come after depend on it.
 _SHARE = 0.5
+#: Of what is then left, the second one.
+_RING_SHARE = 0.9
 #: A nanny that has not told after so long may have died with its worker.
 _WAIT_S = 1.0
 _MAX_DEATHS = 32
@@ -54,8 +56,9 @@ class RecorderSource:
             return
         from workerdiag.sources.cluster.queries import query_gap  # asyncio is not for those who read files
 
+        deadline = Deadline.of_budget(budget_s)
         try:
-            evidence = self._client.sync(self._ask, budget_s, callback_timeout=budget_s)
+            evidence = self._client.sync(self._ask, deadline, callback_timeout=deadline.left_s)
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
             evidence = [query_gap(self.name, problem)]
         yield from evidence
@@ -64,7 +67,7 @@ class RecorderSource:
         """
         The same, from within the client's event loop.
         """
-        return await self._ask(budget_s) if self._is_open() else []
+        return await self._ask(Deadline.of_budget(budget_s)) if self._is_open() else []
 
     def _is_open(self) -> bool:
         """
@@ -72,18 +75,17 @@ class RecorderSource:
         """
         return self._client.status == "running" and self._client.scheduler is not None
 
-    async def _ask(self, budget_s: float) -> list[Evidence]:
+    async def _ask(self, deadline: Deadline) -> list[Evidence]:
         from workerdiag.sources.cluster.queries import answer_in_time, query_gap
 
-        until = time.monotonic() + budget_s
         try:
-            entries = await answer_in_time(self._entries, within_s=_SHARE * budget_s)
+            entries = await answer_in_time(self._entries, deadline.share(_SHARE))
         except Exception:  # noqa: BLE001  a scheduler that is silent is the cluster source's gap
             return []
         if not entries:
             return []
         try:
-            deaths = await self._ask_ring(until) if has_ring(entries) else None
+            deaths = await self._ask_ring(deadline) if has_ring(entries) else None
         except Exception as problem:  # noqa: BLE001  it passes on whatever its handlers raise
             return [*self._evidence_of(deaths_from_messages(entries)), query_gap(self.name, problem)]
         return self._evidence_of(deaths_from_messages(entries) if deaths is None else deaths)
@@ -101,19 +103,19 @@ class RecorderSource:
                 pass
         return await queries.fetch_events(self._client, DEATH_TOPIC)
 
-    async def _ask_ring(self, until: float) -> RecordedDeaths:
+    async def _ask_ring(self, deadline: Deadline) -> RecordedDeaths:
         from workerdiag.sources.cluster.queries import answer_in_time
 
-        left_s = 0.9 * max(0.0, until - time.monotonic())
+        left = deadline.share(_RING_SHARE)
         reply: Mapping[str, Any] = await answer_in_time(
             lambda: self._client.scheduler.workerdiag_deaths(
                 about=list(self._about),
                 tasks=list(self._tasks),
                 most=_MAX_DEATHS,
                 most_bytes=_MAX_BYTES,
-                wait_s=min(_WAIT_S, 0.5 * left_s),
+                wait_s=min(_WAIT_S, 0.5 * left.left_s),
             ),
-            within_s=left_s,
+            left,
         )
         return RecordedDeaths(
             deaths=tuple(reply["deaths"]), now=float(reply["now"]), left_out=int(reply["left_out"])

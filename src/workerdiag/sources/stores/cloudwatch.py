@@ -12,12 +12,13 @@ from typing import Any, ClassVar, Self
 
 from attrs import field, frozen
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
 from workerdiag.sources.clouds.aws import aws_client, region_of
-from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource
+from workerdiag.sources.provider import ProviderQuery, ProviderSource
 
 #: A worker notes down so when it has its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
 _START_LINE = "Start worker at: {address:>26}"

@@ -11,12 +11,11 @@ from typing import ClassVar, Self
 
 from attrs import field, frozen
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Location, Scene, Terms, Victim
 from workerdiag.sources import commands, machine_match
 
-#: Of the budget, so much is for the commands; the rest for ending in time.
-_COMMAND_SHARE = 0.8
 #: From so long before the death to so long after it, in whole seconds.
 _BEFORE_S = 900
 _AFTER_S = 60
@@ -55,18 +54,17 @@ class JournalSource:
         """
         What the journal has from a quarter of an hour before the deaths to a minute after.
         """
+        deadline = Deadline.of_budget(budget_s)
         queried: set[tuple[str, int]] = set()
-        for victim, match in self._here:
+        for index, (victim, match) in enumerate(self._here):
             missed = int(machine_match.missed_at(self._scene, victim) or self._scene.until or 0)
             if (match, missed) in queried:
                 continue
             queried.add((match, missed))
-            yield from _unit_evidence(
-                victim, match, missed, within_s=_COMMAND_SHARE * budget_s / len(self._here)
-            )
+            yield from _unit_evidence(victim, match, missed, deadline.share(1 / (len(self._here) - index)))
 
 
-def _unit_evidence(victim: Victim, match: str, missed: int, *, within_s: float) -> Iterator[Evidence]:
+def _unit_evidence(victim: Victim, match: str, missed: int, deadline: Deadline) -> Iterator[Evidence]:
     selection = ["--unit", match] if not match.startswith("_PID=") else [match]
     command = [
         "journalctl",
@@ -80,7 +78,7 @@ def _unit_evidence(victim: Victim, match: str, missed: int, *, within_s: float) 
         *selection,
     ]
     try:
-        result = commands.run_command(command, within_s=within_s)
+        result = commands.run_command(command, deadline)
     except (OSError, TimeoutError) as problem:
         yield commands.command_gap(JournalSource.name, command, problem)
         return

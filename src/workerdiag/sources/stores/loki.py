@@ -19,11 +19,12 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from attrs import field, frozen
 
+from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.provider import Deadline, ProviderQuery, ProviderSource
+from workerdiag.sources.provider import ProviderQuery, ProviderSource, request_timeout_s
 
 #: Labels that hold the name of a pod, task or job, of whichever agent (promtail, Alloy, Fluent Bit,
 #: the Docker driver, OpenTelemetry), the commonest first.
@@ -133,7 +134,9 @@ class _LokiApi:
     def get(self, path: str, **params: str | int) -> Any:
         request = Request(f"{self.url}{path}?{urlencode(params)}", headers=dict(_headers()))  # noqa: S310  http or https
         try:
-            with build_opener(_SameHostRedirects).open(request, timeout=self.deadline.request_s()) as answer:
+            with build_opener(_SameHostRedirects).open(
+                request, timeout=request_timeout_s(self.deadline)
+            ) as answer:
                 body = answer.read(_MAX_BYTES + 1)
         except HTTPError as refused:
             detail = refused.read(300).decode("utf-8", errors="replace")

@@ -1,0 +1,227 @@
+"""
+Deadlines, and the helper threads that keep them.
+
+Foreign code may hang, end its thread, or raise errors that cannot be shown: ``str()`` of a user's
+exception, a property of a client, an SDK, the import of a pack. It runs in a daemon thread, which is left
+behind when time is up. No lock is held here, so that none outlives a fork.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+from typing import Generic, TypeVar
+
+from attrs import define, frozen
+
+from workerdiag.errors import describe_error
+
+#: Threads of one name that may live at once, left behind or not.
+MAX_THREADS = 200
+#: Of a budget, what is left for ending in time.
+_ENDING_SHARE = 0.1
+#: A queue is waited for at least this long, in seconds: what is there already is taken.
+_MIN_WAIT_S = 0.001
+#: A thread whose pieces nobody takes looks this often whether it is stopped, in seconds.
+_STOP_POLL_S = 0.1
+
+_T = TypeVar("_T")
+#: Each piece in a tuple, and at the end how it ended.
+_Piece = tuple[_T] | RuntimeError | str | None
+_Pieces = queue.Queue[_Piece[_T]] | queue.SimpleQueue[_Piece[_T]]
+
+
+@frozen
+class Deadline:
+    """
+    A moment until which something must be done.
+
+    It is made once, handed down, and split up: a step gets a `share` of what is left.
+    """
+
+    #: By ``time.monotonic``.
+    _at: float = inf
+
+    @classmethod
+    def after(cls, seconds: float) -> Deadline:
+        """
+        The deadline so many *seconds* from now.
+        """
+        return cls(time.monotonic() + seconds)
+
+    @classmethod
+    def of_budget(cls, budget_s: float) -> Deadline:
+        """
+        The deadline of a source that is given *budget_s*; a tenth of that is left for ending in time.
+        """
+        return cls.after((1 - _ENDING_SHARE) * budget_s)
+
+    @property
+    def left_s(self) -> float:
+        """
+        Seconds until then, 0 if it has passed.
+        """
+        return max(0.0, self._at - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """
+        Whether it has passed.
+        """
+        return time.monotonic() >= self._at
+
+    def share(self, part: float = 1.0, *, at_least_s: float = 0.0, at_most_s: float = inf) -> Deadline:
+        """
+        The deadline of one step, from now on.
+
+        Args:
+            part: Of the time that is left.
+            at_least_s: The step takes this long even if less is left.
+            at_most_s: The step takes no longer, however much is left.
+        """
+        return Deadline.after(max(at_least_s, min(part * self.left_s, at_most_s)))
+
+
+#: Nobody waits.
+NO_DEADLINE = Deadline()
+
+
+@define
+class GraceDeadline:
+    """
+    A deadline that counts as open the first few times, so that some work is done however late it is.
+    """
+
+    deadline: Deadline = NO_DEADLINE
+    #: How often `is_over` says no in any case.
+    _grace: int = 0
+
+    def is_over(self) -> bool:
+        """
+        Whether the grace is used up and the deadline has passed.
+        """
+        self._grace -= 1
+        return self._grace < 0 and self.deadline.is_over
+
+
+class ForeignError(Exception):
+    """
+    Foreign code raised something, which is only there as text.
+    """
+
+
+#: What `call_in_time` raises.
+CALL_FAILURES = (ForeignError, RuntimeError, TimeoutError)
+
+
+def start_thread(name: str, run: Callable[[], object]) -> threading.Thread:
+    """
+    Start a thread that nothing waits for at the end of the process.
+
+    Raises:
+        RuntimeError: The system gives no more threads, or too many of that name are alive.
+    """
+    if sum(each.name == name for each in threading.enumerate()) >= MAX_THREADS:
+        raise RuntimeError(f"{MAX_THREADS} earlier calls have not come back")
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def call_in_time(name: str, call: Callable[[], _T], deadline: Deadline) -> _T:
+    """
+    Return what *call* returns in a thread called *name*.
+
+    Raises:
+        TimeoutError: It did not come back in time.
+        ForeignError: It raised anything, also `SystemExit` or `KeyboardInterrupt`.
+        RuntimeError: There is no thread for it.
+    """
+    given_s = deadline.left_s
+    pieces = HelperThread(name, lambda: [call()])
+    try:
+        return next(pieces.take(deadline))
+    except TimeoutError:
+        raise TimeoutError(f"it did not come back within {given_s:.1f} s") from None
+
+
+class HelperThread(Generic[_T]):
+    """
+    A thread that iterates, and hands over each piece as it comes.
+
+    Args:
+        name: Of the thread; a name has at most `MAX_THREADS`.
+        iterate: Makes the pieces; it runs in the thread.
+        read_ahead: Pieces that may wait to be taken; 0 for any number.
+    """
+
+    def __init__(self, name: str, iterate: Callable[[], Iterable[_T]], *, read_ahead: int = 0) -> None:
+        self._iterate = iterate
+        self._is_stopped = threading.Event()
+        pieces: _Pieces[_T] = queue.Queue(read_ahead) if read_ahead else queue.SimpleQueue()
+        self._queue = pieces
+        try:
+            start_thread(name, self._run)
+        except RuntimeError as problem:
+            self._queue.put(problem)
+            self._queue.put(None)
+
+    def take(self, deadline: Deadline) -> Iterator[_T]:
+        """
+        Yield the pieces, as long as they come in time.
+
+        Raises:
+            TimeoutError: The next one did not come in time; the thread is left behind.
+            ForeignError: The thread raised anything, also `SystemExit` or `KeyboardInterrupt`.
+            RuntimeError: There is no such thread.
+        """
+        try:
+            while (piece := self.next_piece(deadline)) is not None:
+                yield piece[0]
+        finally:
+            self.stop()
+
+    def next_piece(self, deadline: Deadline) -> tuple[_T] | None:
+        """
+        The next piece in a tuple, None after the last one; raises as `take` does.
+        """
+        try:
+            piece = self._queue.get(timeout=max(_MIN_WAIT_S, min(deadline.left_s, threading.TIMEOUT_MAX)))
+        except queue.Empty:
+            raise TimeoutError("no answer in time") from None
+        if isinstance(piece, str):
+            raise ForeignError(piece)
+        if isinstance(piece, RuntimeError):
+            raise piece
+        return piece
+
+    def stop(self) -> None:
+        """
+        Let the thread end at its next piece.
+        """
+        self._is_stopped.set()
+
+    def _run(self) -> None:
+        end: str | None = None
+        try:
+            for piece in self._iterate():
+                if not self._put((piece,)):
+                    return
+        except BaseException as problem:  # noqa: BLE001  foreign code raises anything
+            end = describe_error(problem)
+        self._put(end)
+
+    def _put(self, piece: tuple[_T] | str | None) -> bool:
+        """
+        Whether it was put where it can be taken.
+        """
+        while not self._is_stopped.is_set():
+            try:
+                self._queue.put(piece, timeout=_STOP_POLL_S)
+            except queue.Full:
+                continue
+            return True
+        return False
