@@ -41,7 +41,7 @@ MAY_IMPORT = table(
         "scoring": "model errors units deadline redaction",
         "rendering": "model errors units redaction",
         "pipeline": "model errors deadline matching correlation scoring",
-        "recorder": "model errors procfs wire",
+        "recorder": "model errors deadline procfs wire",
         "bundle": "model errors units redaction rendering",
         "authoring": "model errors rulebook sources matching pipeline",
         "testing": "model errors deadline",

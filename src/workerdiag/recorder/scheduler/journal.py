@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from workerdiag.deadline import Deadline
+
 #: Lines that wait for the disk; more are dropped.
 _MAX_WAITING = 1000
 _MAX_BATCH = 200
@@ -86,8 +88,8 @@ class Journal:
         """
         Let some more lines come, unless this is the end.
         """
-        until = time.monotonic() + _COLLECT_S
-        while time.monotonic() < until and None not in self._pending.queue:
+        lingering = Deadline.after(_COLLECT_S)
+        while not lingering.is_over and None not in self._pending.queue:
             time.sleep(0.05)
 
     def _batch(self, first: bytes | None) -> tuple[bytes, bool]:

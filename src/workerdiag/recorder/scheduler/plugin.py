@@ -13,6 +13,7 @@ from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from workerdiag.deadline import Deadline
 from workerdiag.recorder import internals
 from workerdiag.recorder.scheduler.journal import Journal
 from workerdiag.recorder.scheduler.removal_record import TrackedWorker, abridged_record, removal_record
@@ -148,11 +149,11 @@ class RecorderScheduler(SchedulerPlugin):
             ``schema``, the scheduler's clock as ``now``, ``deaths`` (oldest first), ``left_out`` (how many
             were too many), ``gone`` (how many the ring had to let go of), ``notes`` (what is not recorded).
         """
-        until = time.monotonic() + min(float(wait_s), 2.0)
-        while self._is_report_pending() and (left_s := until - time.monotonic()) > 0:
+        deadline = Deadline.after(min(float(wait_s), 2.0))
+        while self._is_report_pending() and not deadline.is_over:
             self._report_arrived.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._report_arrived.wait(), left_s)
+                await asyncio.wait_for(self._report_arrived.wait(), deadline.left_s)
         chosen = _select_entries(list(self._ring), set(about), set(map(str, tasks)), now=time.time())
         answered = _entries_within(
             chosen, min(int(most), MAX_ANSWER_DEATHS), min(int(most_bytes), MAX_ANSWER_BYTES)

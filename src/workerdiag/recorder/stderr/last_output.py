@@ -5,13 +5,14 @@ What a dead worker's C libraries printed last, as far as that can be told from w
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.recorder.box.companions import stderr_path
 from workerdiag.recorder.stderr.line_owner import box_lines, possibly_own_lines, unknown_lines
 from workerdiag.recorder.stderr.tail import tail
@@ -40,15 +41,11 @@ def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> Mapping[str, An
         box: What it says.
         just_now: Whether it ended this moment. If not, workers that started since may have written there.
     """
-    found: list[Mapping[str, Any] | None] = []
-    reading = threading.Thread(
-        target=lambda: found.append(_read_last_output(path, box, just_now=just_now)),
-        name="workerdiag-stderr",
-        daemon=True,
-    )
-    reading.start()
-    reading.join(_READ_TIMEOUT_S)
-    return found[0] if found else None
+    read = partial(_read_last_output, path, box, just_now=just_now)
+    try:
+        return call_in_time("workerdiag-last-output", read, Deadline.after(_READ_TIMEOUT_S))
+    except CALL_FAILURES:
+        return None
 
 
 def _read_last_output(path: Path, box: BlackBox, *, just_now: bool) -> Mapping[str, Any] | None:
