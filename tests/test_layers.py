@@ -44,6 +44,7 @@ MAY_IMPORT = table(
         "recorder": "model errors deadline procfs wire",
         "bundle": "model errors units redaction rendering",
         "authoring": "model errors rulebook sources matching pipeline",
+        "plugins": "model deadline",
         "testing": "model errors deadline",
         "api": f"model errors units deadline redaction rulebook pipeline recorder bundle {STAGES}",
         "demo": "model errors api",

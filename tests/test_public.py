@@ -4,6 +4,7 @@ What others build on: the public names, and how little it costs to import them.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import distribution
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import workerdiag
+from workerdiag import plugins
 
 #: Too slow, or too much, for a process that may never need an explanation.
 HEAVY = set("distributed dask asyncio tornado attrs cattrs click jinja2 fsspec hyperscan re2".split())
@@ -41,6 +43,17 @@ def test_public_names_are_sorted_and_there():
     for name in workerdiag.__all__:
         assert getattr(workerdiag, name).__name__ == name
     assert set(workerdiag.__all__) <= set(dir(workerdiag))
+
+
+def test_authors_of_sources_have_one_door():
+    """
+    `workerdiag.plugins` has what a source needs, and the page for authors imports from nothing else of ours.
+    """
+    assert plugins.__all__ == sorted(plugins.__all__)
+    assert {"EvidenceSource", "Gap", "Inspected", "Scene"} <= set(plugins.__all__)
+    page = Path(__file__).parents[1] / "docs/writing-a-source.md"
+    imported = set(re.findall(r"(?:from|import) (workerdiag[\w.]*)", page.read_text(encoding="utf-8")))
+    assert imported == {"workerdiag", "workerdiag.plugins", "workerdiag.testing"}
 
 
 def test_a_wrong_name_is_an_attribute_error():

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from workerdiag.model.evidence import Event, Evidence, Gap, ProcessExit
-from workerdiag.model.scene import Scene
+from workerdiag.plugins import Event, Evidence, Gap, ProcessExit, Scene
 from workerdiag.testing import HOSTILE_BEHAVIOURS, check_source, example_scene, hostile_server
 
 

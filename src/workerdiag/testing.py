@@ -3,15 +3,15 @@ Checks that a source of one's own keeps what sources promise, for its author's t
 
 ::
 
-    from workerdiag.testing import a_scene, check_source, hostile_server
+    from workerdiag.testing import HOSTILE_BEHAVIOURS, check_source, example_scene, hostile_server
 
     def test_rack_power_is_a_good_source():
-        check_source(lambda: RackPower(a_scene()))
+        check_source(lambda: RackPower(example_scene()))
 
     def test_rack_power_survives_a_bad_server():
-        for behaviour in HOSTILE:
+        for behaviour in HOSTILE_BEHAVIOURS:
             with hostile_server(behaviour) as url:
-                check_source(lambda: RackPower(a_scene(), url=url), must_gap=True)
+                check_source(lambda: RackPower(example_scene(), url=url), must_gap=True)
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _metadata_problems(source: EvidenceSource) -> list[str]:
     if not isinstance(getattr(source, "name", None), str) or not source.name:
         problems.append("has no name: gaps and reports need one")
     if hasattr(source, "terms") and not isinstance(source.terms, Terms):
-        problems.append(f"its terms are {type(source.terms).__name__}, not workerdiag.model.scene.Terms")
+        problems.append(f"its terms are {type(source.terms).__name__}, not workerdiag.plugins.Terms")
     return problems
 
 
@@ -140,7 +140,7 @@ def _collect_pieces(
 
 def _piece_problems(piece: object) -> Iterator[str]:
     if not isinstance(piece, Evidence):
-        yield f"yields a {type(piece).__name__}, which is no evidence (workerdiag.model.evidence)"
+        yield f"yields a {type(piece).__name__}, which is no evidence (workerdiag.plugins)"
     elif isinstance(piece, Gap):
         if not piece.detail or not piece.remedy:
             yield f"a Gap ({piece.reason}) does not say what was tried (detail) and what would help (remedy)"

@@ -12,8 +12,8 @@ from distributed import Client
 
 import workerdiag
 from workerdiag.model.diagnosis import Blame, Death, Decision, NextStep, RankedCause
-from workerdiag.model.evidence import Evidence, EvidenceSource, Gap
 from workerdiag.model.rules import Rulebook
+from workerdiag.plugins import Evidence, EvidenceSource, Gap
 
 
 def in_an_except_block(client: Client) -> str:
