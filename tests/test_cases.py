@@ -24,7 +24,6 @@ from workerdiag.model.signs import EventSign
 CASES = Path(__file__).parent / "cases"
 
 INCIDENTS = {incident.name: incident for incident in read_incidents(CASES)}
-META = {name: incident.meta for name, incident in INCIDENTS.items()}
 
 
 #: More than all texts together may have, in bytes.
@@ -40,7 +39,7 @@ def shipped() -> tuple[Rulebook, Matcher]:
     return book, Matcher(book)
 
 
-@pytest.mark.parametrize("case", META)
+@pytest.mark.parametrize("case", INCIDENTS)
 def test_a_case_is_explained_from_its_texts(case):
     """
     After everything is gone the logs still name the cause, or that it cannot be told from them.
@@ -50,7 +49,7 @@ def test_a_case_is_explained_from_its_texts(case):
     assert list(incident_problems(INCIDENTS[case], *shipped())) == []
 
 
-@pytest.mark.parametrize("case", META)
+@pytest.mark.parametrize("case", INCIDENTS)
 def test_the_chances_of_a_case_sum_to_one(case):
     """
     All causes and unknown share the whole of our belief, whatever was seen.
@@ -64,7 +63,7 @@ def test_every_cause_has_a_whole_incident():
     """
     Nothing stands in the shipped rulebook that no incident shows; what only a live cluster tells, tests/lab has.
     """
-    shown = {each for meta in META.values() for each in meta["expected"]}
+    shown = {each for incident in INCIDENTS.values() for each in incident.expected}
     told = [cause for cause in workerdiag.load_rulebook().causes if cause.status != "deprecated"]
     causes = {each.id for each in told if not all(isinstance(sign, EventSign) for sign in each.signs)}
     assert causes <= shown, f"without an incident: {sorted(causes - shown)}"
@@ -74,9 +73,9 @@ def test_a_case_says_where_its_text_is_from():
     """
     Recorded, with the releases that wrote it, or built, with the source of its formats.
     """
-    for case, meta in META.items():
-        recorded = meta.get("origin", "recorded") == "recorded"
-        assert meta.keys() >= ({"distributed", "python"} if recorded else {"source"}), case
+    for case, incident in INCIDENTS.items():
+        is_built = incident.origin == "built"
+        assert incident.source if is_built else (incident.distributed and incident.python), case
 
 
 def test_the_cases_tell_nothing_of_the_machine_they_were_recorded_on():

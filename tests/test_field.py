@@ -38,5 +38,5 @@ def test_field_incidents_are_told_as_made_up():
     None claims to be a recording, and each is marked quiet exactly when nothing went wrong.
     """
     for each in INCIDENTS:
-        assert each.meta["origin"] == "built", each.name
+        assert each.origin == "built", each.name
         assert each.quiet == ("no-death" in each.expected), each.name

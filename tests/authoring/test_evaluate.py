@@ -172,10 +172,10 @@ def test_all_mistakes_of_incidents_are_told_at_once(tmp_path):
     said = str(caught.value)
     for expected in (
         "a: meta.toml: ",
-        "b: meta.toml: .expected: must be a list",
-        "b: meta.toml: .quiet: must be true or false",
-        "b: meta.toml: unknown key mood",
-        "b: meta.toml: .about: must be a sentence",
+        "b: meta.toml: .expected: expected a list, got 'house.fell'",
+        "b: meta.toml: .quiet: expected bool, got 'no'",
+        "b: meta.toml: .: unknown key mood",
+        "b: meta.toml: .about: expected str, got 1",
         "c: holds no text",
         "d: has no meta.toml",
     ):

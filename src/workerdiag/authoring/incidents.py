@@ -8,11 +8,12 @@ A folder of incidents holds one folder for each: the texts that were left behind
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
+from attrs.validators import min_len
 
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.scan.matcher import Matcher
@@ -20,26 +21,37 @@ from workerdiag.model.diagnosis import OUTCOMES, Findings
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
+from workerdiag.rulebook.structure import rule_converter, table_problems
 from workerdiag.sources.logs import LogSource
 
 #: What says how an incident is to be explained; every other file beside it is a text of it.
 META_FILE = "meta.toml"
 #: Reading what lies on disk takes milliseconds; a folder on a network that hangs must still end.
 _READING_S = 60.0
-#: Key to what its value must be.
-_KEYS: Mapping[str, str] = {
-    "about": "a sentence",
-    "expected": "a list of ids of causes, or of outcomes",
-    "quiet": "true or false",
-    "origin": '"recorded" or "built"',
-    "source": "where the formats of a built one are from",
-    "distributed": "a release",
-    "python": "a release",
-}
 
 
 @frozen(kw_only=True)
-class KnownIncident:
+class IncidentMeta:
+    """
+    What the ``meta.toml`` of an incident says.
+    """
+
+    #: Ids of causes, or outcomes ("unknown", "no-death"); each is a right answer.
+    expected: tuple[str, ...] = field(validator=min_len(1))
+    #: Nothing went wrong: no cause that is not expected may be given.
+    quiet: bool = False
+    #: What happened, in a sentence.
+    about: str = ""
+    origin: Literal["recorded", "built"] = "recorded"
+    #: Where the formats of a built one are from.
+    source: str = ""
+    #: Releases that wrote the logs.
+    distributed: str = ""
+    python: str = ""
+
+
+@frozen(kw_only=True)
+class KnownIncident(IncidentMeta):
     """
     One incident, with what it is to be explained by.
     """
@@ -48,12 +60,6 @@ class KnownIncident:
     name: str
     #: The texts that it left, in the order in which they are read.
     logs: tuple[Path, ...]
-    #: Ids of causes, or outcomes ("unknown", "no-death"); each is a right answer.
-    expected: tuple[str, ...]
-    #: Nothing went wrong: no cause that is not expected may be given.
-    quiet: bool = False
-    #: Everything that its ``meta.toml`` says.
-    meta: Mapping[str, Any] = field(factory=dict, hash=False, repr=False)
 
 
 def read_incidents(folder: Path) -> list[KnownIncident]:
@@ -70,16 +76,8 @@ def read_incidents(folder: Path) -> list[KnownIncident]:
         if not logs:
             mistakes.append("holds no text to explain")
         problems += [f"{place.name}: {each}" for each in mistakes]
-        if not mistakes:
-            found.append(
-                KnownIncident(
-                    name=place.name,
-                    logs=logs,
-                    expected=tuple(meta["expected"]),
-                    quiet=meta.get("quiet", False),
-                    meta=meta,
-                )
-            )
+        if meta is not None and logs:
+            found.append(KnownIncident(name=place.name, logs=logs, **asdict(meta)))
     if problems:
         raise RuleFileError(str(folder), tuple(problems))
     return found
@@ -117,29 +115,20 @@ def unknown_expectations(incidents: Iterable[KnownIncident], book: Rulebook) -> 
                 yield f"incident {each.name}: expects {name}, which is no cause and no outcome"
 
 
-def _read_meta(path: Path) -> tuple[dict[str, Any], list[str]]:
+def _read_meta(path: Path) -> tuple[IncidentMeta | None, list[str]]:
     """
     What a ``meta.toml`` says, and what is wrong with it.
     """
     try:
-        meta = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}, [f"has no {META_FILE}"]
+        return None, [f"has no {META_FILE}"]
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        return {}, [f"{META_FILE}: {problem}"]
-    wrong = [f"{META_FILE}: unknown key {key}" for key in sorted(set(meta) - set(_KEYS))]
-    expected, quiet = meta.get("expected"), meta.get("quiet", False)
-    if not isinstance(expected, list) or not expected or not all(isinstance(each, str) for each in expected):
-        wrong.append(f"{META_FILE}: .expected: must be {_KEYS['expected']}")
-    if not isinstance(quiet, bool):
-        wrong.append(f"{META_FILE}: .quiet: must be {_KEYS['quiet']}")
-    texts = [key for key in _KEYS if key not in ("expected", "quiet")]
-    wrong += [
-        f"{META_FILE}: .{key}: must be {_KEYS[key]}"
-        for key in texts
-        if not isinstance(meta.get(key, ""), str)
-    ]
-    return meta, wrong
+        return None, [f"{META_FILE}: {problem}"]
+    try:
+        return rule_converter().structure(table, IncidentMeta), []
+    except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
+        return None, [f"{META_FILE}: {each}" for each in table_problems(table, IncidentMeta, problem)]
 
 
 def _is_hidden(path: Path) -> bool:

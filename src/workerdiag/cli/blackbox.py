@@ -15,6 +15,8 @@ import click
 from workerdiag.cli.errors import EXIT_OK, EXIT_USAGE, SafeCommand
 from workerdiag.cli.terminal import text_width, warn
 from workerdiag.errors import BadBoxError
+from workerdiag.rendering.wording import clip, one_line, printable
+from workerdiag.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from workerdiag.recorder.box.contents import BlackBox, FinishedTask, RunningTask, Sample
@@ -93,8 +95,6 @@ def _list_lines(read: list[tuple[Path, BlackBox]]) -> Iterator[str]:
     Each box in two lines, or where there would be boxes.
     """
     from workerdiag.recorder.box.directories import box_directories, is_orphan
-    from workerdiag.rendering.wording import one_line, printable
-    from workerdiag.units import format_time
 
     if not read:
         yield f"No black boxes in {' or '.join(printable(str(each)) for each in box_directories())}."
@@ -110,9 +110,6 @@ def _box_lines(path: Path, box: BlackBox) -> Iterator[str]:
     """
     One box, for a terminal.
     """
-    from workerdiag.rendering.wording import printable
-    from workerdiag.units import format_time
-
     yield printable(f"Black box {path}")
     yield from _field_lines("Worker", _worker_text(box))
     known = {name: value for name, value in box.identity.items() if name not in {"worker", "name"}}
@@ -146,16 +143,12 @@ def _worker_text(box: BlackBox) -> str:
 
 
 def _executing_text(task: RunningTask, until: float) -> str:
-    from workerdiag.units import format_time
-
     for_s = max(until - task.since, 0)
     thread = task.thread_name or task.thread_id
     return f"for {for_s:.1f} s (since {format_time(task.since)[11:]}) on thread {thread}: {_key_text(task)}"
 
 
 def _finished_text(task: FinishedTask) -> str:
-    from workerdiag.units import format_time
-
     return f"{format_time(task.ended)[11:]} {task.outcome} after {task.duration_s:.3f} s: {_key_text(task)}"
 
 
@@ -164,8 +157,6 @@ def _key_text(task: RunningTask | FinishedTask) -> str:
 
 
 def _sample_text(sample: Sample) -> str:
-    from workerdiag.units import format_bytes, format_time
-
     sizes = {
         "process": sample.process_rss_bytes,
         "of": sample.memory_limit_bytes,
@@ -194,16 +185,12 @@ def _field_lines(label: str, text: str) -> Iterator[str]:
     """
     A label and its text, wrapped beside it; nothing without a text.
     """
-    from workerdiag.rendering.wording import one_line, printable
-
     if printable_text := one_line(printable(text)):
         lines = wrap(printable_text, text_width() - _LABEL_COLUMNS, break_on_hyphens=False)
         yield from (f"{label if nth == 0 else '':<{_LABEL_COLUMNS}}{line}" for nth, line in enumerate(lines))
 
 
 def _row_lines(title: str, rows: Iterable[str], empty: str) -> Iterator[str]:
-    from workerdiag.rendering.wording import one_line, printable
-
     yield f"{title}:"
     none = True
     for row in rows:
@@ -224,8 +211,6 @@ def _foreign_lines(title: str, lines: Iterable[str]) -> Iterator[str]:
     """
     What others wrote, line by line, cut at the right.
     """
-    from workerdiag.rendering.wording import clip, printable
-
     yield f"{title}:"
     for line in lines:
         yield f"  {clip(printable(line).replace(chr(10), ' '), text_width() - 2)}".rstrip()

@@ -7,6 +7,10 @@ from __future__ import annotations
 import click
 
 from workerdiag.cli.errors import EXIT_OK, SafeCommand, UnusableError
+from workerdiag.cli.terminal import warn
+from workerdiag.model.evidence import Gap, LogChunk
+from workerdiag.redaction.secrets import redact_text
+from workerdiag.rendering.wording import printable
 
 #: Reading logs for a draft may take this long; nobody waits for it in an except block.
 _READING_S = 120.0
@@ -30,9 +34,6 @@ def draft(logs: tuple[str, ...]) -> int:
     unusual; 2 nothing could be read.
     """
     from workerdiag.authoring.draft import draft_rule, line_template, unusual_lines
-    from workerdiag.model.evidence import Gap, LogChunk
-    from workerdiag.redaction.secrets import redact_text
-    from workerdiag.rendering.wording import printable
     from workerdiag.rulebook import load_rulebook, quiet_lines
     from workerdiag.sources.logs import LogSource
 
@@ -43,7 +44,7 @@ def draft(logs: tuple[str, ...]) -> int:
             chunks.append(piece)
             size += len(piece.data)
         elif isinstance(piece, Gap):
-            click.echo(printable(redact_text(f"Warning: {piece.detail or piece.source}")), err=True)
+            warn(piece.detail or piece.source)
     if not chunks:
         raise UnusableError("nothing could be read")
     quiet = {line_template(each.partition(" - ")[2].partition(" - ")[2]) for each in quiet_lines()}

@@ -11,6 +11,7 @@ import click
 
 from workerdiag.api.time_plan import TimePlan
 from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
+from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
 from workerdiag.cli.terminal import is_colored, text_width, warn
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import STREAMS, Gap
@@ -59,13 +60,7 @@ def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str) -> 
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="What to print."
 )
-@click.option(
-    "--knowledge",
-    multiple=True,
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False),
-    help="A folder of rules to add to those that come with workerdiag. May be repeated.",
-)
+@knowledge_option
 @click.option(
     "--save",
     metavar="FILE",
@@ -104,8 +99,6 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     """
     if not inputs and not scheduler:
         raise click.UsageError("Give a log file, - for standard input, or --scheduler ADDRESS.")
-    from workerdiag.cli.rulebook import load_checked_rulebook
-
     found = _answer(inputs, scheduler, stream, load_checked_rulebook(knowledge), timeout)
     unread = [each for each in found.diagnosis.gaps if each.source == "scheduler"] + list(found.unread)
     if not found.has_evidence:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, SafeGroup, UnusableError
+from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook, rule_problems
 from workerdiag.cli.terminal import is_colored, text_width
 from workerdiag.errors import RuleFileError
+from workerdiag.rendering.wording import one_line, pluralize, printable
 
 if TYPE_CHECKING:
     from workerdiag.authoring.evaluate import RuleEvaluation
@@ -24,13 +26,6 @@ if TYPE_CHECKING:
 _MAX_NOTES = 10
 _folder_argument = click.argument(
     "folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
-_knowledge_option = click.option(
-    "--knowledge",
-    multiple=True,
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False),
-    help="A folder of rules to add to those that come with workerdiag. May be repeated.",
 )
 
 
@@ -55,14 +50,11 @@ def knowledge() -> None:
         "workerdiag knowledge list --knowledge my-rules",
     ),
 )
-@_knowledge_option
+@knowledge_option
 def list_causes(knowledge: tuple[str, ...]) -> None:
     """
     List all causes: id, revision, title.
     """
-    from workerdiag.cli.rulebook import load_checked_rulebook
-    from workerdiag.rendering.wording import one_line, printable
-
     book = load_checked_rulebook(knowledge)
     id_columns = max((len(each.id) for each in book.causes), default=0)
     for each in sorted(book.causes, key=lambda cause: cause.id):
@@ -78,12 +70,11 @@ def list_causes(knowledge: tuple[str, ...]) -> None:
     ),
 )
 @click.argument("cause_id", metavar="ID")
-@_knowledge_option
+@knowledge_option
 def show(cause_id: str, knowledge: tuple[str, ...]) -> None:
     """
     Show one cause in full.
     """
-    from workerdiag.cli.rulebook import load_checked_rulebook
     from workerdiag.rendering.cause import render_cause
 
     book = load_checked_rulebook(knowledge)
@@ -115,7 +106,6 @@ def lint(folder: Path) -> int:
     may also be among the causes and landmarks that come with workerdiag. Exit status: 0 no
     problem, 1 problems, 2 no such folder.
     """
-    from workerdiag.cli.rulebook import rule_problems
     from workerdiag.rulebook import read_folder
 
     try:
@@ -188,8 +178,6 @@ def lock(folder: Path, *, check: bool) -> int:
 
 
 def _print_problems(folder: Path, problems: Any, good: str) -> int:
-    from workerdiag.rendering.wording import pluralize, printable
-
     for each in problems:
         click.echo(printable(each))
     if problems:
@@ -203,8 +191,6 @@ def _print_unproven(unproven: Sequence[str]) -> None:
     """
     Say what is not proven, the first of it in full.
     """
-    from workerdiag.rendering.wording import printable
-
     for each in unproven[:_MAX_NOTES]:
         click.echo(printable(f"note: {each}"), err=True)
     if (more := len(unproven) - _MAX_NOTES) > 0:
@@ -212,25 +198,20 @@ def _print_unproven(unproven: Sequence[str]) -> None:
 
 
 def _trial_counts(trial: RuleEvaluation) -> str:
-    from workerdiag.rendering.wording import pluralize
-
     incidents, quiet = pluralize(trial.incident_count, "incident"), pluralize(trial.quiet_count, "quiet log")
     return f"{_rule_counts(trial.book)}, {incidents}, {quiet}"
 
 
 def _rule_counts(book: Rulebook) -> str:
-    from workerdiag.rendering.wording import pluralize
-
     return f"{pluralize(len(book.causes), 'cause')}, {pluralize(len(book.landmarks), 'landmark')}"
 
 
 @knowledge.command(cls=SafeCommand, examples=("workerdiag knowledge export > rules.json",))
-@_knowledge_option
+@knowledge_option
 def export(knowledge: tuple[str, ...]) -> None:
     """
     Print all rules as one JSON document.
     """
-    from workerdiag.cli.rulebook import load_checked_rulebook
     from workerdiag.matching.scan.literals import literals
     from workerdiag.rulebook import compile_rulebook, patterns
 

@@ -27,7 +27,6 @@ _NO_BUNDLE_REMEDY = "Diagnosis.save() writes one; for logs use workerdiag explai
         "workerdiag report death.zip",
         "workerdiag report death.zip > report.md",
     ),
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("bundle", metavar="PATH|URL|-", type=click.Path(readable=False, allow_dash=True))
 def report(bundle: str) -> int:

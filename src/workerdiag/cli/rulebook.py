@@ -6,11 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from workerdiag.authoring.lint import lint
+import click
+
 from workerdiag.errors import RuleFileError
-from workerdiag.model.rules import Rulebook
-from workerdiag.rulebook import load_rulebook, read_folder
+
+if TYPE_CHECKING:
+    from workerdiag.model.rules import Rulebook
+
+#: For commands that take folders of rules.
+knowledge_option = click.option(
+    "--knowledge",
+    multiple=True,
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="A folder of rules to add to those that come with workerdiag. May be repeated.",
+)
 
 
 def load_checked_rulebook(folders: Iterable[str]) -> Rulebook:
@@ -20,6 +32,8 @@ def load_checked_rulebook(folders: Iterable[str]) -> Rulebook:
     Raises:
         RuleFileError: A folder has mistakes; it lists all.
     """
+    from workerdiag.rulebook import load_rulebook, read_folder
+
     for folder in folders:
         if problems := rule_problems(Path(folder), read_folder(Path(folder))):
             raise RuleFileError(folder, tuple(problems))
@@ -30,8 +44,11 @@ def rule_problems(folder: Path, book: Rulebook) -> list[str]:
     """
     What is wrong with the patterns and references of *book*, which was read from *folder*.
 
-    A reference to something that is not in the folder, but among the shipped rules, is none.
+    References to shipped rules are right.
     """
+    from workerdiag.authoring.lint import lint
+    from workerdiag.rulebook import load_rulebook
+
     problems = lint(book)
     if not problems:
         return []

@@ -13,6 +13,7 @@ from workerdiag.cli.errors import SafeCommand
 from workerdiag.cli.terminal import text_width
 from workerdiag.model.evidence import Gap
 from workerdiag.model.scene import Terms
+from workerdiag.rendering.wording import printable
 from workerdiag.units import format_duration
 
 
@@ -23,7 +24,6 @@ def sources() -> None:
 
     The most perishable comes first. Which of them apply is worked out from the cluster.
     """
-    from workerdiag.rendering.wording import printable
     from workerdiag.sources.registry import source_terms
 
     for name, terms in source_terms():

@@ -7,7 +7,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from workerdiag.errors import RuleFileError, error_text, utf8_safe
 from workerdiag.model.rules import Cause, Landmark, Rulebook
@@ -20,12 +20,14 @@ from workerdiag.rulebook.advice import (
     unknown_cause_problems,
 )
 from workerdiag.rulebook.schema import ENGINE, FIELD_OF_TABLE, SCHEMA
-from workerdiag.rulebook.structure import advice_problems, cause_problems, landmark_problems, rule_converter
+from workerdiag.rulebook.structure import rule_converter, table_problems
 
 #: A file of rules is some kB; patterns are a line each.
 _MAX_BYTES = 512 * 1024
 _MAX_PATTERN_CHARS = 4_000
 _PATTERNS = {"pattern", "unless", "topic"}
+
+_T = TypeVar("_T")
 
 
 def read_folder(folder: Path) -> Rulebook:
@@ -111,36 +113,36 @@ class _FolderReader:
         return content
 
     def _cause(self, path: Path) -> Iterator[Cause]:
-        content = {FIELD_OF_TABLE.get(key, key): value for key, value in self._read_table(path).items()}
-        where, expected = path.relative_to(self._folder), f"{path.parent.name}.{path.stem}"
-        if not content:
-            return
+        content, expected_id = self._read_rule(path), f"{path.parent.name}.{path.stem}"
         if _is_newer(content.get("engine")):
-            self._notes.append(f"{expected} is left out: it wants workerdiag {content['engine']} or newer")
-            return
-        given_id = content.get("id")
-        if given_id != expected:
-            self.problems.append(
-                f"{where}: .id: expected {expected!r} (the path, with a dot), got {given_id!r}"
-            )
-        try:
-            cause = self._converter.structure(content, Cause)
-        except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
-            self.problems += [f"{where}: {line}" for line in cause_problems(content, problem)]
-            return
-        if given_id == expected:
-            yield cause
+            self._notes.append(f"{expected_id} is left out: it wants workerdiag {content['engine']} or newer")
+        elif content:
+            yield from self._with_id(path, content, Cause, expected_id, "the path, with a dot")
 
     def _advice(self, path: Path) -> Iterator[SharedAdvice]:
-        content = {FIELD_OF_TABLE.get(key, key): value for key, value in self._read_table(path).items()}
-        where = path.relative_to(self._folder)
-        if content and content.get("id") != path.stem:
-            given_id = content.get("id")
-            self.problems.append(f"{where}: .id: expected {path.stem!r} (the file's name), got {given_id!r}")
+        if content := self._read_rule(path):
+            yield from self._with_id(path, content, SharedAdvice, path.stem, "the file's name")
+
+    def _read_rule(self, path: Path) -> dict[str, Any]:
+        return {FIELD_OF_TABLE.get(key, key): value for key, value in self._read_table(path).items()}
+
+    def _with_id(
+        self, path: Path, content: dict[str, Any], cls: type[_T], expected_id: str, rule: str
+    ) -> Iterator[_T]:
+        """
+        The object in a file of its own, if it has the id that the file's place demands.
+        """
+        where, given_id = path.relative_to(self._folder), content.get("id")
+        if given_id != expected_id:
+            self.problems.append(f"{where}: .id: expected {expected_id!r} ({rule}), got {given_id!r}")
+        found = self._structured(content, cls, f"{where}: ")
+        yield from (each for each in found if given_id == expected_id)
+
+    def _structured(self, content: Any, cls: type[_T], label: str) -> Iterator[_T]:
         try:
-            yield self._converter.structure(content, SharedAdvice)
+            yield self._converter.structure(content, cls)
         except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
-            self.problems += [f"{where}: {line}" for line in advice_problems(content, problem)]
+            self.problems += [f"{label}{line}" for line in table_problems(content, cls, problem)]
 
     def _landmarks(self, path: Path) -> Iterator[Landmark]:
         content = self._read_table(path)
@@ -152,11 +154,7 @@ class _FolderReader:
             self.problems.append(f"{where}: .landmark: expected [[landmark]] tables")
             return
         for index, each in enumerate(marks):
-            try:
-                yield self._converter.structure(each, Landmark)
-            except Exception as problem:  # noqa: BLE001
-                lines = landmark_problems(each, problem)
-                self.problems += [f"{where}: .landmark[{index}]{line}" for line in lines]
+            yield from self._structured(each, Landmark, f"{where}: .landmark[{index}]")
 
 
 def _read_rule_file(path: Path) -> str:

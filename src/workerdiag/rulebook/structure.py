@@ -5,16 +5,14 @@ From plain tables to rules, strictly: exact types, no unknown keys, every mistak
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
 from attrs import fields
 
 from workerdiag.errors import error_text
 from workerdiag.model.mitigation import Mitigation
-from workerdiag.model.rules import Cause, Landmark
 from workerdiag.model.signs import Sign
-from workerdiag.rulebook.advice import SharedAdvice
 from workerdiag.rulebook.schema import FIELD_OF_TABLE, KIND_OF, SIGN_KINDS
 
 if TYPE_CHECKING:
@@ -23,26 +21,16 @@ if TYPE_CHECKING:
 _MAX_INTEGER = 2**63
 
 
-def cause_problems(content: Mapping[str, Any], problem: Exception) -> list[str]:
+def table_problems(content: Any, cls: type[Any], problem: Exception) -> list[str]:
     """
-    One line for each thing that is wrong with a cause's table that *problem* arose from.
-    """
-    return list(dict.fromkeys((*_problem_lines(problem), *_invalid_values(content))))
+    One line for each thing that is wrong with a table from which *cls* could not be made.
 
-
-def landmark_problems(content: Mapping[str, Any], problem: Exception) -> list[str]:
+    Args:
+        content: The table.
+        cls: What it should become.
+        problem: What the converter raised.
     """
-    The same for a landmark's table.
-    """
-    return list(dict.fromkeys((*_problem_lines(problem), *_invalid_fields(content, Landmark, ""))))
-
-
-def advice_problems(content: Mapping[str, Any], problem: Exception) -> list[str]:
-    """
-    The same for a file of shared advice.
-    """
-    unfit = (*_invalid_fields(content, SharedAdvice, ""), *_invalid_mitigations(content))
-    return list(dict.fromkeys((*_problem_lines(problem), *unfit)))
+    return list(dict.fromkeys((*_problem_lines(problem), *_invalid_values(content, cls, ""))))
 
 
 def quote_value(value: object) -> str:
@@ -79,10 +67,20 @@ def rule_converter() -> Converter:
         rest = {key: each for key, each in value.items() if key != "kind"}
         return cast("Sign", makers[SIGN_KINDS[kind]](rest, SIGN_KINDS[kind]))
 
+    def items(value: Any, cls: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list):  # cattrs would take the characters of a text
+            raise TypeError(f"expected a list, got {quote_value(value)}")
+        return tuple(made.structure(value, cast("Any", list)[get_args(cls)[0]]))
+
     made.register_structure_hook_func(lambda cls: cls == Sign, sign)
+    made.register_structure_hook_func(_is_tuple, items)
     for cls, kind in KIND_OF.items():
         made.register_unstructure_hook(cls, _unstructure_tagged(made, cls, kind))
     return made
+
+
+def _is_tuple(cls: Any) -> bool:
+    return get_origin(cls) is tuple
 
 
 def _unstructure_tagged(converter: Converter, cls: type[Any], kind: str) -> Callable[[Any], dict[str, Any]]:
@@ -127,7 +125,7 @@ def _problem_lines(problem: Exception) -> list[str]:
             case KeyError():
                 return f"the key {exc.args[0]!r} is missing"
             case ValueError() if len(exc.args) > 1 and hasattr(exc.args[1], "name"):
-                return ""  # of an attrs validator: see `_unfit`
+                return ""  # of an attrs validator: see `_invalid_values`
             case _:
                 return error_text(exc)
 
@@ -145,34 +143,25 @@ def _toml_path(path: str) -> str:
     return path
 
 
-def _invalid_values(content: Mapping[str, Any]) -> Iterable[str]:
+def _invalid_values(table: Any, cls: type[Any], path: str) -> Iterator[str]:
     """
-    Values that a field's own rule refuses. cattrs stops before these when a key is wrong.
+    Values that a field's own validator refuses. cattrs stops before these when a key is wrong.
     """
-    yield from _invalid_fields(content, Cause, "")
-    yield from _invalid_mitigations(content)
-    for key in ("signs", "against"):
-        tables = content.get(key)
-        for index, table in enumerate(tables if isinstance(tables, list) else ()):
-            cls = SIGN_KINDS.get(str(table.get("kind"))) if isinstance(table, dict) else None
-            if cls is not None:
-                yield from _invalid_fields(table, cls, _toml_path(f".{key}[{index}]"))
+    for each in fields(cls) if isinstance(table, dict) else ():
+        value = table.get(each.name)
+        if each.name in table and each.validator is not None:
+            try:
+                each.validator(None, each, value)
+            except ValueError as problem:
+                yield f"{path}.{each.name}: {problem.args[0]}"
+            except TypeError:  # the converter has said so
+                continue
+        for index, inner in enumerate(value if isinstance(value, list) else ()):
+            if inner_cls := _class_in_list(each.name, inner):
+                yield from _invalid_values(inner, inner_cls, _toml_path(f"{path}.{each.name}[{index}]"))
 
 
-def _invalid_mitigations(content: Mapping[str, Any]) -> Iterable[str]:
-    tables = content.get("mitigations")
-    for index, table in enumerate(tables if isinstance(tables, list) else ()):
-        if isinstance(table, dict):
-            yield from _invalid_fields(table, Mitigation, f".mitigation[{index}]")
-
-
-def _invalid_fields(table: Mapping[str, Any], cls: type[Any], path: str) -> Iterable[str]:
-    for each in fields(cls):
-        if each.validator is None or each.name not in table:
-            continue
-        try:
-            each.validator(None, each, table[each.name])
-        except ValueError as problem:
-            yield f"{path}.{each.name}: {problem.args[0]}"
-        except TypeError:  # of the wrong type: told already
-            continue
+def _class_in_list(name: str, table: Any) -> type[Any] | None:
+    if name in ("signs", "against") and isinstance(table, dict):
+        return SIGN_KINDS.get(str(table.get("kind")))
+    return Mitigation if name == "mitigations" else None
