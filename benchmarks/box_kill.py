@@ -27,9 +27,9 @@ from zlib import crc32
 from attrs import frozen
 from rows import Row, publish
 
-from workerdiag.recorder.box.contents import BlackBox
 from workerdiag.recorder.box.reader import MISSING_PIECE, read_box
 from workerdiag.recorder.box.writer import BoxWriter
+from workerdiag.wire.black_box import BlackBox
 
 THREADS = 3
 LONGEST_S = 0.002
@@ -74,7 +74,7 @@ def write_forever(writer: BoxWriter, thread: int, progress: memoryview) -> None:
             writer.line(pattern(thread, number, 900).encode())
             writer.sample(process_rss_bytes=number, managed_bytes=number * 3, thread_count=-number)
             writer.lag(number / 4, number / 8)
-            writer.state(pattern(thread, number))
+            writer.stage("closing", pattern(thread, number))
             writer.identify(worker=pattern(thread, number))
         progress[at + ENDING] = number
         writer.finished(thread, f"ok-{number}")
@@ -143,21 +143,23 @@ def check(death: Death) -> None:
     assert box.identity["pid"] == str(death.pid)
     if said := box.identity.get("worker"):
         numbers(said)
-    if box.state:
-        numbers(box.state)
-    for each in box.torn:  # pairs are never torn; of rings, what each thread was writing
-        assert re.match(r"(finished tasks|samples|lags|pieces of lines): \d of ", each), each
-    assert sum(int(re.findall(r"\d+", each)[0]) for each in box.torn) <= threads
+    if box.close_reason:
+        numbers(box.close_reason)
+    for each in box.unreadable_parts:  # pairs are never torn; of rings, what each thread was writing
+        assert each.region in ("finished", "samples", "lags", "lines"), each
+    assert sum(each.unreadable_count for each in box.unreadable_parts) <= threads
     check_tasks(box, death.progress)
     for sample in box.samples:
         number = sample.process_rss_bytes
         assert number
         assert (sample.managed_bytes, sample.thread_count) == (number * 3, -number)
-    assert all(each.gil is not None and each.loop_s == each.gil * 2 for each in box.lags)
-    lines = box.lines.splitlines()
-    whole = [each for each in lines if MISSING_PIECE not in each]
+    assert all(
+        each.gil_contention is not None and each.loop_s == each.gil_contention * 2 for each in box.lags
+    )
+    lines = box.last_output.splitlines()
+    whole = [each for each in lines if MISSING_PIECE.decode() not in each]
     for line in whole:
-        numbers(line.decode(), 900)
+        numbers(line, 900)
     # One thread has incomplete lines at both ends of the ring only. One that waits for the GIL within a
     # line, while others go through the whole ring, may also have its pieces overwritten.
     assert threads > 1 or len(lines) - len(whole) <= 2
@@ -167,8 +169,8 @@ def check_tasks(box: BlackBox, progress: list[list[int]]) -> None:
     """
     What ran and what ended, thread by thread.
     """
-    running = {each.slot: each for each in box.executing}
-    assert len(running) == len(box.executing)
+    running = {each.slot: each for each in box.running_tasks}
+    assert len(running) == len(box.running_tasks)
     for thread, (beginning, begun, ending, ended) in enumerate(progress):
         if task := running.pop(thread, None):
             slot, number = numbers(task.key)
@@ -177,7 +179,7 @@ def check_tasks(box: BlackBox, progress: list[list[int]]) -> None:
             assert number > ended, (number, progress)
         else:
             assert ending >= begun, progress  # it had at least begun to say that the task ended
-        tasks = [numbers(each.key) for each in box.finished if each.slot == thread]
+        tasks = [numbers(each.key) for each in box.finished_tasks if each.slot == thread]
         ends = [number for _, number in tasks]
         assert all(slot == thread for slot, _ in tasks)
         assert all(
@@ -195,7 +197,7 @@ def slot_of(box: BlackBox, thread: int) -> Iterator[object]:
     """
     The finished tasks of one thread.
     """
-    return (each for each in box.finished if each.slot == thread)
+    return (each for each in box.finished_tasks if each.slot == thread)
 
 
 def rows(tries: int, seed: int) -> Iterator[Row]:
@@ -213,7 +215,7 @@ def rows(tries: int, seed: int) -> Iterator[Row]:
                 traceback.print_exc()
                 continue
             right += 1
-            torn += bool(death.box.torn)
+            torn += bool(death.box.unreadable_parts)
     yield Row(
         what=f"black boxes of {tries} killed workers that tell the truth",
         measured=right,

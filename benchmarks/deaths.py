@@ -34,6 +34,7 @@ from rows import Row, publish
 
 import workerdiag
 from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.messages import DeathReport, ExitReport, decode_message
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the lab starts and kills real clusters
 
@@ -110,15 +111,15 @@ class Reports:
     What was told of the deaths, by pid.
     """
 
-    messages: dict[int, list[dict[str, Any]]] = field(factory=lambda: defaultdict(list))
+    reports: dict[int, list[DeathReport]] = field(factory=lambda: defaultdict(list))
 
     def hear(self, event: tuple[float, dict[str, Any]]) -> None:
         """
         Take one event of the topic.
         """
-        message = event[1]
-        if message.get("source") != "scheduler":
-            self.messages[message.get("pid") or 0].append(message)
+        report = decode_message(event[1])
+        if isinstance(report, DeathReport):
+            self.reports[report.pid or 0].append(report)
 
 
 class Seat:
@@ -204,27 +205,27 @@ class Seat:
 
     def _judge(self, way: Way, pid: int, keys: dict[str, bool]) -> str:
         try:
-            wait_until(lambda: self._reports.messages.get(pid) or is_gone(self.daemon.pid), "what is told")
+            wait_until(lambda: self._reports.reports.get(pid) or is_gone(self.daemon.pid), "what is told")
             if gone := is_gone(self.daemon.pid):
                 self.daemon.close()
                 self.start()
-            wait_until(lambda: self._reports.messages.get(pid), "what is told")
+            wait_until(lambda: self._reports.reports.get(pid), "what is told")
         except LabError:
             return "nothing was told"
-        (message, *more) = self._reports.messages[pid]
-        exit_, ran = message["exit"], message.get("executing", ())
+        (report, *more) = self._reports.reports[pid]
+        exit_, ran = report.exit or ExitReport(known_by="faulthandler"), report.running_tasks or ()
         if more:
             return f"told {len(more) + 1} times"
-        both_killed = way.shot in ("both", "nanny") or (gone and message["source"] == "orphan")
+        both_killed = way.shot in ("both", "nanny") or (gone and report.kind == "box-found")
         known = (way.signal if way.crashes or not both_killed else None, way.status)
-        if (exit_["signal"], exit_["status"]) != known or exit_["certain"] == both_killed:
-            return f"exit is {exit_}, told by {message['source']}, nanny lives: {message.get('nanny_lives')}"
+        if (exit_.signal, exit_.status) != known or (exit_.known_by == "nanny") == both_killed:
+            return f"exit is {exit_}, {report.kind}, nanny running: {report.is_nanny_running}"
         if way.crashes:
             expected: object = keys
-            reported: object = {each["key"]: each["crashed"] for each in ran}
+            reported: object = {each.key: each.is_on_crashed_thread for each in ran}
         else:
-            expected, reported = sorted(keys), sorted(each["key"] for each in ran)
-        return "" if reported == expected else f"ran {reported}, {message.get('box', 'no box')}"
+            expected, reported = sorted(keys), sorted(each.key for each in ran)
+        return "" if reported == expected else f"ran {reported}, {report.box or 'no box'}"
 
 
 def address_of(name: str, dask_scheduler: Any) -> str | None:

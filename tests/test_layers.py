@@ -46,9 +46,9 @@ MAY_IMPORT = table(
         "authoring": "model errors rulebook sources matching pipeline",
         "plugins": "model deadline",
         "testing": "model errors deadline",
-        "api": f"model errors units deadline redaction rulebook pipeline recorder bundle {STAGES}",
+        "api": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES}",
         "demo": "model errors api",
-        "cli": f"model errors units deadline redaction rulebook pipeline recorder bundle authoring api demo {STAGES}",
+        "cli": f"model errors units deadline redaction rulebook wire pipeline recorder bundle authoring api demo {STAGES}",
         "__init__": "model errors rulebook recorder api",
         "__main__": "cli",
     }

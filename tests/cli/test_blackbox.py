@@ -24,7 +24,7 @@ def writer(tmp_path, monkeypatch):
     """
     monkeypatch.setenv(directories.VARIABLE, str(tmp_path))
     box = BoxWriter.create(tmp_path, worker="tcp://10.0.0.4:34937", name="al\x1b[31mice")
-    box.state("running\x1b]0;title\x07")
+    box.stage("closing", "why\x1b]0;title\x07")
     box.started(0, "('sum\x1b[2J', 3)" * 40, 1, "Dask-Default-Threads\x9b1m")
     box.started(1, "before", 2, "Dask-Default-Threads-2")
     box.finished(1, "ok\r\x1b[A")
@@ -52,7 +52,7 @@ def test_a_box_is_printed_for_a_terminal(writer):
     assert not set(result.stdout) & set("\x1b\x07\x9b\r")
     for each in (
         "Worker      tcp://10.0.0.4:34937 (name alice)",
-        "State       running\n",
+        "Stage       closing: why\n",
         "  for 0.0 s (since ",
         "on thread Dask-Default-Threads: ('sum', 3)",
         "ok after 0.000 s: before",
@@ -73,7 +73,7 @@ def test_a_box_is_printed_for_a_program(writer):
     assert box["path"] == str(writer.path)
     assert box["schema"] == 1
     assert box["samples"][0]["process_rss_bytes"] == 3 * 2**30
-    assert box["lines"].startswith("distributed.worker")
+    assert box["last_output"].startswith("distributed.worker")
 
 
 def test_a_folder_stands_for_its_boxes(writer):

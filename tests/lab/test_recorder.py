@@ -18,8 +18,9 @@ from distributed import LocalCluster, get_worker
 import workerdiag
 from workerdiag.errors import InstallError
 from workerdiag.recorder.box.reader import read_box
-from workerdiag.recorder.nanny.nanny_recording import recorder_status
+from workerdiag.recorder.recording import recorder_status
 from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.messages import DeathReport, ExitReport, decode_message
 
 from . import tasks
 from .cluster import IMPATIENT, Client, raised
@@ -52,8 +53,8 @@ def reports(client, count=1):
     """
 
     def ask():
-        messages = [message for _, message in client.get_events(DEATH_TOPIC)]
-        found = [message for message in messages if message["source"] != "scheduler"]
+        messages = [decode_message(message) for _, message in client.get_events(DEATH_TOPIC)]
+        found = [message for message in messages if isinstance(message, DeathReport)]
         return found if len(found) >= count else None
 
     return wait_until(ask, f"{count} messages about deaths")
@@ -63,7 +64,7 @@ def ran(message):
     """
     Keys of the tasks that ran at the moment of the death.
     """
-    return sorted(task["key"] for task in message["executing"])
+    return sorted(task.key for task in message.running_tasks)
 
 
 def files(boxes):
@@ -95,12 +96,11 @@ def test_a_task_that_ends_its_worker_is_told_with_the_exact_exit(
     client = recorded(lab)
     raised(client.submit(task, *arguments, mark=lab.mark(), key="deadly"))
     (message,) = reports(client)
-    assert (message["exit"]["signal"], message["exit"]["status"]) == (signal_number, status)
-    assert message["exit"]["certain"]
-    assert message["source"] == "nanny"
-    assert message["pid"] == lab.running()
+    assert message.exit == ExitReport(signal=signal_number, status=status)
+    assert message.kind == "nanny-report"
+    assert message.pid == lab.running()
     assert ran(message) == ["deadly"]
-    assert not message["asked"]
+    assert message.stop_requested is None
     wait_until(lambda: len(files(boxes)) <= 2, "the victim's box to be removed")
 
 
@@ -114,11 +114,11 @@ def test_a_kill_from_outside_is_told_with_what_ran(lab):
     os.kill(lab.running(), signal.SIGKILL)
     raised(future)
     (message,) = reports(client)
-    assert message["exit"] == {"signal": 9, "status": None, "certain": True}
+    assert message.exit == ExitReport(signal=9)
     assert ran(message) == ["nap"]
-    assert message["box"]["state"] == "running"
-    assert message["box"]["samples"][-1]["process_rss_bytes"] > 10 * tasks.MB
-    assert "distributed" in message["box"]["lines"]
+    assert message.box.stage == "running"
+    assert message.box.samples[-1].process_rss_bytes > 10 * tasks.MB
+    assert "distributed" in message.box.last_output
 
 
 def test_the_thread_that_crashed_is_told_from_the_others(lab):
@@ -130,8 +130,11 @@ def test_the_thread_that_crashed_is_told_from_the_others(lab):
     lab.running("nap")
     raised(client.submit(tasks.segfault, key="deadly"))
     (message,) = reports(client)
-    assert {task["key"]: task["crashed"] for task in message["executing"]} == {"nap": False, "deadly": True}
-    assert "Segmentation fault" in message["box"]["fault"]
+    assert {task.key: task.is_on_crashed_thread for task in message.running_tasks} == {
+        "nap": False,
+        "deadly": True,
+    }
+    assert "Segmentation fault" in message.box.faulthandler_dump
 
 
 def test_the_nannys_memory_kill_is_told_as_one(lab):
@@ -141,8 +144,8 @@ def test_the_nannys_memory_kill_is_told_as_one(lab):
     client = recorded(lab, memory_limit="300MB")
     raised(client.submit(tasks.burst, 600, lab.mark(), key="burst"))
     (message,) = reports(client)
-    assert message["memory_terminated"]
-    assert message["memory_limit_bytes"] == 300 * tasks.MB
+    assert message.is_memory_terminated
+    assert message.memory_limit_bytes == 300 * tasks.MB
     assert ran(message) == ["burst"]
 
 
@@ -157,9 +160,9 @@ def test_the_kernels_memory_kill_is_counted(lab):
     client = recorded(lab, memory_limit="4GB", group=group)
     raised(client.submit(tasks.burst, 600, lab.mark(), key="burst"))
     (message,) = reports(client)
-    assert message["exit"]["signal"] == 9
-    assert message["cgroup"]["oom_kills_after"] > message["cgroup"]["oom_kills_before"]
-    assert message["cgroup"]["limit_bytes"] == 300 * tasks.MB // 4096 * 4096
+    assert message.exit.signal == 9
+    assert message.cgroup.oom_kills_after > message.cgroup.oom_kills_before
+    assert message.cgroup.limit_bytes == 300 * tasks.MB // 4096 * 4096
     assert ran(message) == ["burst"]
 
 
@@ -173,7 +176,7 @@ def test_a_coroutine_is_a_running_task_too(lab):
     raised(future)
     (message,) = reports(client)
     assert ran(message) == ["coroutine"]
-    assert message["executing"][0]["thread"] == "event loop"
+    assert message.running_tasks[0].thread_name == "event loop"
 
 
 POOL = """
@@ -208,8 +211,8 @@ def test_a_worker_that_dies_while_its_pool_works_is_told_with_the_task_in_the_po
     os.kill(pid, signal.SIGKILL)
     raised(future)
     (message,) = reports(client)
-    assert (message["pid"], ran(message)) == (pid, ["pooled"])
-    assert message["executing"][0]["thread"] == "executor pool"
+    assert (message.pid, ran(message)) == (pid, ["pooled"])
+    assert message.running_tasks[0].thread_name == "executor pool"
 
 
 def test_a_pool_whose_process_dies_is_no_dead_worker(lab, boxes):
@@ -223,8 +226,8 @@ def test_a_pool_whose_process_dies_is_no_dead_worker(lab, boxes):
     assert type(raised(future)) is BrokenProcessPool
     (path,) = boxes.glob("*.box")
     box = read_box(path)
-    assert (box.executing, [task.key for task in box.finished]) == ((), ["pooled"])
-    assert {message["source"] for _, message in client.get_events(DEATH_TOPIC)} <= {"scheduler"}
+    assert (box.running_tasks, [task.key for task in box.finished_tasks]) == ((), ["pooled"])
+    assert {message["kind"] for _, message in client.get_events(DEATH_TOPIC)} <= {"recorder-state", "removal"}
 
 
 # ------------------------------------------------------------------------- nobody was there
@@ -239,7 +242,7 @@ def test_a_worker_that_dies_with_its_nanny_is_told_by_the_next_one(lab, boxes):
     daemon = lab.worker(env=PRELOADS)
     client = lab.client()
     wait_until(
-        lambda: all(each["recording"] for each in client.run(recorder_status, nanny=True).values()),
+        lambda: all(each["is_recording"] for each in client.run(recorder_status, nanny=True).values()),
         "the nanny",
     )
     future = client.submit(tasks.nap, 60, lab.mark(), key="nap")
@@ -254,8 +257,8 @@ def test_a_worker_that_dies_with_its_nanny_is_told_by_the_next_one(lab, boxes):
     (message,) = reports(client)
     time.sleep(1)
     assert len(reports(client)) == 1
-    assert (message["source"], message["pid"], ran(message)) == ("orphan", pid, ["nap"])
-    assert not message["nanny_lives"]
+    assert (message.kind, message.pid, ran(message)) == ("box-found", pid, ["nap"])
+    assert message.is_nanny_running is False
     wait_until(lambda: len([name for name in files(boxes) if name.endswith(".box")]) == 2, "two boxes")
 
 
@@ -269,8 +272,8 @@ def test_a_worker_without_nanny_is_told_by_the_next_one(lab):
     raised(client.submit(tasks.segfault, lab.mark(), key="deadly"))
     lab.worker(name="second", nanny=False, env=PRELOADS)
     (message,) = reports(client)
-    assert (message["source"], message["pid"], ran(message)) == ("orphan", lab.running(), ["deadly"])
-    assert message["exit"] == {"signal": 11, "status": None, "certain": False}
+    assert (message.kind, message.pid, ran(message)) == ("box-found", lab.running(), ["deadly"])
+    assert message.exit == ExitReport(signal=11, known_by="faulthandler")
 
 
 def test_a_worker_without_nanny_that_was_asked_to_end_leaves_nothing(lab, boxes):
@@ -303,9 +306,9 @@ def test_death_during_start_is_told_by_a_preload(lab, boxes):
     lab.worker(name="next", env=PRELOADS)
     client = lab.enter_context(Client(lab.address, timeout=PATIENCE_S, set_as_default=False))
     message = reports(client)[0]
-    assert message["exit"]["status"] == 7
-    assert message["pid"]
-    assert message["executing"] == ()
+    assert message.exit.status == 7
+    assert message.pid
+    assert message.running_tasks == ()
 
 
 # --------------------------------------------------------------------- installing, and leaving
@@ -432,7 +435,7 @@ def test_workers_that_come_later_record_too(lab):
     client.restart()
     installed = workerdiag.install(client)
     assert (len(installed.workers), len(installed.nannies)) == (2, 2)
-    assert all(message["asked"] for message in reports(client, 2))
+    assert all(message.stop_requested for message in reports(client, 2))
 
 
 def test_a_cluster_with_tls_is_told_too(lab):
@@ -448,7 +451,7 @@ def test_a_cluster_with_tls_is_told_too(lab):
     client = lab.enter_context(Client(cluster, set_as_default=False))
     workerdiag.install(client)
     client.submit(os._exit, 3, key="deadly")
-    assert reports(client)[0]["exit"]["status"] == 3
+    assert reports(client)[0].exit.status == 3
 
 
 def test_installing_where_workerdiag_is_missing_installs_nothing(lab):
@@ -491,7 +494,7 @@ def test_without_a_place_for_boxes_the_cluster_runs_on(lab, monkeypatch, place):
     assert client.submit(tasks.nap, 0).result(timeout=PATIENCE_S) == "rested"
     raised(client.submit(tasks.exit_at_once, 3, lab.mark(), key="deadly"))
     (message,) = reports(client)
-    assert (message["exit"]["status"], message["pid"]) == (3, lab.running())
+    assert (message.exit.status, message.pid) == (3, lab.running())
 
 
 def test_a_task_that_forks_does_not_touch_the_workers_box(lab):
@@ -505,8 +508,8 @@ def test_a_task_that_forks_does_not_touch_the_workers_box(lab):
     raised(future)
     (message,) = reports(client)
     assert ran(message) == ["nap"]
-    assert message["box"]["fault"] == ""
-    assert "from the child" not in message["box"]["lines"]
+    assert message.box.faulthandler_dump == ""
+    assert "from the child" not in message.box.last_output
 
 
 def fork_and_crash():
@@ -534,7 +537,7 @@ def test_what_a_task_writes_to_standard_error_is_among_its_last_words(lab):
     os.kill(lab.running(), signal.SIGKILL)
     raised(future)
     (message,) = reports(client)
-    assert "the model is damaged" in message["box"]["lines"]
+    assert "the model is damaged" in message.box.last_output
     assert "the model is damaged" in lab.daemons["worker"].log.read_text()
 
 

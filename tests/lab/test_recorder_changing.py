@@ -11,8 +11,9 @@ import threading
 import pytest
 
 import workerdiag
-from workerdiag.recorder.worker.worker_recording import recorder_status
+from workerdiag.recorder.recording import recorder_status
 from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.messages import DEATH_KINDS
 
 from . import tasks
 from .cluster import raised
@@ -33,7 +34,8 @@ def recording(client):
     By worker, whether it records.
     """
     return {
-        worker: said["recording"] for worker, said in client.run(recorder_status, on_error="ignore").items()
+        worker: said["is_recording"]
+        for worker, said in client.run(recorder_status, on_error="ignore").items()
     }
 
 
@@ -117,5 +119,5 @@ def test_closing_in_mid_work_leaves_nothing(lab, boxes):
     del future
     cluster.close()
     wait_until(lambda: files(boxes) == [], "all boxes to go")
-    assert not [each for _, each in heard if not (each["source"] == "scheduler" or each["asked"])]
+    assert not [each for _, each in heard if each["kind"] in DEATH_KINDS[1:] and "stop_requested" not in each]
     assert not [each.name for each in set(threading.enumerate()) - before if "workerdiag" in each.name]

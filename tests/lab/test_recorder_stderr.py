@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import workerdiag
-from workerdiag.recorder.nanny.nanny_recording import recorder_status
+from workerdiag.recorder.recording import recorder_status
 from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.messages import DEATH_KINDS
 
 from . import tasks
 from .cluster import IMPATIENT, _environment, raised
@@ -85,7 +86,7 @@ def death_message(client):
 
     def ask():
         messages = [message for _, message in client.get_events(DEATH_TOPIC)]
-        return [message for message in messages if message["source"] != "scheduler"]
+        return [message for message in messages if message["kind"] in DEATH_KINDS[1:]]
 
     (message,) = wait_until(ask, "a message about the death")
     return message
@@ -129,7 +130,7 @@ def test_what_glibc_says_before_it_aborts_is_found_in_the_workers_log(lab):
     message = death_message(client)
     assert log == str(daemon.log)
     assert message["stderr"]["text"].strip() in ABORTS
-    assert (message["stderr"]["from"], message["stderr"]["shared"]) == ("file", False)
+    assert (message["stderr"]["origin"], message["stderr"]["is_shared"]) == ("file", False)
     diagnosis = workerdiag.explain(problem, client, timeout="30s")
     assert diagnosis.top.id == "signal.abort", str(diagnosis)
     assert any(each in evidence(diagnosis) for each in ABORTS)
@@ -146,7 +147,7 @@ def test_of_workers_that_share_a_log_it_is_said_that_they_do(lab):
     problem = raised(client.submit(bad_free, key="deadly"))
     message = death_message(client)
     assert message["stderr"]["text"].strip() in ABORTS
-    assert message["stderr"]["shared"]
+    assert message["stderr"]["is_shared"]
     assert any(each in evidence(workerdiag.explain(problem, client, timeout="30s")) for each in ABORTS)
 
 
@@ -163,7 +164,7 @@ def test_what_glibc_says_into_a_pipe_is_copied_if_asked_for(lab):
     problem = raised(client.submit(bad_free, key="deadly"))
     message = death_message(client)
     assert message["stderr"]["text"].strip() in ABORTS
-    assert (message["stderr"]["from"], message["stderr"]["shared"]) == ("copy", False)
+    assert (message["stderr"]["origin"], message["stderr"]["is_shared"]) == ("copy", False)
     daemon.wait_for_output("|".join(each.replace("(", r"\(").replace(")", r"\)") for each in ABORTS))
     diagnosis = workerdiag.explain(problem, client, timeout="30s")
     assert diagnosis.top.id == "signal.abort", str(diagnosis)
@@ -193,7 +194,7 @@ def test_a_worker_that_is_killed_with_its_nanny_leaves_its_copy_to_the_next(lab,
     daemon = piped_worker(lab, **PRELOADS, **COPY)
     client = lab.client()
     wait_until(
-        lambda: all(each["recording"] for each in client.run(recorder_status, nanny=True).values()),
+        lambda: all(each["is_recording"] for each in client.run(recorder_status, nanny=True).values()),
         "the nanny",
     )
     pid = copied(daemon)
@@ -206,7 +207,7 @@ def test_a_worker_that_is_killed_with_its_nanny_leaves_its_copy_to_the_next(lab,
     raised(future)
     piped_worker(lab, "second", **PRELOADS)
     message = death_message(client)
-    assert (message["source"], message["pid"]) == ("orphan", pid)
+    assert (message["kind"], message["pid"]) == ("box-found", pid)
     assert CUDA in message["stderr"]["text"]
     wait_until(lambda: not [each for each in boxes.iterdir() if str(pid) in each.name], "its files to go")
 

@@ -13,6 +13,7 @@ import workerdiag
 from workerdiag.errors import InstallError
 from workerdiag.recorder import install
 from workerdiag.recorder.nanny import nanny_recording
+from workerdiag.recorder.recording import recorder_status
 from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.recorder.worker import worker_recording
 
@@ -45,15 +46,15 @@ class FakeClient:
 
     async def run(self, function, *arguments, nanny=False, on_error):
         assert on_error == "return"
-        if function is worker_recording.recorder_status:
+        if function is recorder_status and not nanny:
             return {
-                HERE: {"recording": True, "notes": []},
-                THERE: {"recording": False, "notes": ["no black box"]},
+                HERE: {"is_recording": True, "missing": {}},
+                THERE: {"is_recording": False, "missing": {"box": "no black box"}},
             }
         if arguments:
             gone = ModuleNotFoundError("No module named 'workerdiag'")
             return {each: gone if each in self.missing_on and nanny else 1 for each in (HERE, THERE)}
-        return {HERE: {"recording": True, "notes": []}, THERE: OSError("closed")}
+        return {HERE: {"is_recording": True, "missing": {}}, THERE: OSError("closed")}
 
     async def register_plugin(self, plugin, name):
         assert name == PLUGIN_NAME

@@ -15,14 +15,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from attrs import evolve
 from distributed import Client, Scheduler
 
 from workerdiag.recorder import messages, orphans
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.companions import message_path
-from workerdiag.recorder.box.contents import BlackBox, FinishedTask, RunningTask, Sample
 from workerdiag.recorder.nanny import delivery, nanny_recording
+from workerdiag.recorder.nanny.nanny_recording import NannyRecording
+from workerdiag.recorder.recording import recorder_status, start_recording, stop_recording
+from workerdiag.wire.black_box import BlackBox, FinishedTask, RunningTask, Sample
 from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.messages import DeathReport, ExitReport, encode_message
 
 DUMP = (
     "Fatal Python error: Segmentation fault\n\nCurrent thread 0x0000000000000007 (most recent call first):\n"
@@ -43,7 +47,7 @@ import json, os, signal, sys
 from workerdiag.recorder.box.writer import BoxWriter
 folder, dump, identity = sys.argv[1:]
 box = BoxWriter.create(folder, slots=2, **json.loads(identity))
-box.state("running")
+box.stage("running")
 box.started(0, "nap", 7, "thread-7")
 box.line(b"the last words")
 if dump:
@@ -69,12 +73,10 @@ def a_box(**more):
     A box of a worker with two running tasks.
     """
     running = [
-        RunningTask(
-            slot=n, key=f"task-{n}", thread_id=n, thread_name=f"t-{n}", since=5.0, since_monotonic_s=1.0
-        )
+        RunningTask(slot=n, key=f"task-{n}", thread_id=n, thread_name=f"t-{n}", started_at=5.0)
         for n in (7, 8)
     ]
-    known = {"identity": {"pid": "12", "worker": "tcp://10.0.0.4:1"}, "executing": tuple(running)}
+    known = {"identity": {"pid": "12", "worker": "tcp://10.0.0.4:1"}, "running_tasks": tuple(running)}
     return BlackBox(**{**known, **more})
 
 
@@ -84,10 +86,10 @@ def a_box(**more):
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        (-9, {"signal": 9, "status": None, "certain": True}),
-        (0, {"signal": None, "status": 0, "certain": True}),
-        (3, {"signal": None, "status": 3, "certain": True}),
-        (255, {"signal": None, "status": 255, "certain": False}),
+        (-9, ExitReport(signal=9)),
+        (0, ExitReport(status=0)),
+        (3, ExitReport(status=3)),
+        (255, ExitReport(status=255, known_by="unreadable-code")),
     ],
 )
 def test_an_exit_code_in_words(code, told):
@@ -111,17 +113,21 @@ def test_the_dump_tells_the_signal(dump, number):
     """
     Where nobody was there to be told the exit.
     """
-    assert messages.exit_from_dump(dump) == {"signal": number, "status": None, "certain": False}
+    expected = None if number is None else ExitReport(signal=number, known_by="faulthandler")
+    assert messages.exit_from_dump(dump) == expected
 
 
 def test_the_task_on_the_thread_that_crashed_is_marked():
     """
     Of tasks that ran at the same time, faulthandler names one; without a dump none is.
     """
-    crashed = messages.make_message("nanny", {}, a_box(fault=DUMP))["executing"]
-    assert [(task["key"], task["crashed"]) for task in crashed] == [("task-7", True), ("task-8", False)]
-    unknown = messages.make_message("nanny", {}, a_box())["executing"]
-    assert [task["crashed"] for task in unknown] == [None, None]
+    crashed = messages.make_report("nanny-report", a_box(faulthandler_dump=DUMP)).running_tasks
+    assert [(task.key, task.is_on_crashed_thread) for task in crashed] == [
+        ("task-7", True),
+        ("task-8", False),
+    ]
+    unknown = messages.make_report("nanny-report", a_box()).running_tasks
+    assert [task.is_on_crashed_thread for task in unknown] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -132,23 +138,22 @@ def test_a_task_that_ended_while_the_stacks_were_written_counts(dump, after_s, t
     Who aborts its own process may return before that takes effect; it is marked as ended.
     """
     ended = tuple(
-        FinishedTask(slot=0, key=key, started=1.0, ended=2.0, duration_s=1.0, outcome="ended")
+        FinishedTask(slot=0, key=key, started_at=1.0, ended_at=2.0, duration_s=1.0, outcome="ended")
         for key in ("first", "last")
     )
-    box = BlackBox(identity={}, finished=ended, fault=dump, written_at=2.0 + after_s)
-    executing = messages.make_message("nanny", {}, box)["executing"]
-    assert [task["key"] for task in executing] == told
-    assert all(task["ended"] == 2.0 and task["crashed"] is None for task in executing)
+    box = BlackBox(finished_tasks=ended, faulthandler_dump=dump, written_at=2.0 + after_s)
+    running = messages.make_report("nanny-report", box).running_tasks
+    assert [task.key for task in running] == told
+    assert all(task.ended_at == 2.0 and task.is_on_crashed_thread is None for task in running)
 
 
 def test_who_tells_wins_over_the_box_and_without_one_something_is_told():
     """
     What the nanny knows is newer; what it does not know comes from the box.
     """
-    message = messages.make_message("nanny", {"pid": 13, "name": None}, a_box())
-    assert (message["schema"], message["source"], message["pid"]) == (1, "nanny", 13)
-    assert message["worker"] == "tcp://10.0.0.4:1"
-    assert messages.make_message("nanny", {"pid": 13}, None) == {"schema": 1, "source": "nanny", "pid": 13}
+    report = messages.make_report("nanny-report", a_box(), pid=13, worker_name=None)
+    assert (report.kind, report.pid, report.worker_address) == ("nanny-report", 13, "tcp://10.0.0.4:1")
+    assert messages.make_report("nanny-report", None, pid=13) == DeathReport(kind="nanny-report", pid=13)
 
 
 def test_the_address_that_the_worker_knew_itself_by_wins():
@@ -156,28 +161,26 @@ def test_the_address_that_the_worker_knew_itself_by_wins():
     A nanny learns of it late, and until then has that of the worker before.
     """
     box = a_box(identity={"worker": "tcp://10.0.0.4:2"})
-    assert messages.make_message("nanny", {"worker": "tcp://10.0.0.4:1"}, box)["worker"] == "tcp://10.0.0.4:2"
-    assert (
-        messages.make_message("nanny", {"worker": "tcp://10.0.0.4:1"}, a_box(identity={}))["worker"][-1]
-        == "1"
-    )
+    for own, expected in ((box, "tcp://10.0.0.4:2"), (a_box(identity={}), "tcp://10.0.0.4:1")):
+        report = messages.make_report("nanny-report", own, worker_address="tcp://10.0.0.4:1")
+        assert report.worker_address == expected
 
 
 def test_a_message_is_never_too_long():
     """
     The least telling parts go first; who died and what ran stays.
     """
-    samples = tuple(Sample(when=n, monotonic_s=n, process_rss_bytes=n, open_files=n) for n in range(64))
+    samples = tuple(Sample(at=n, process_rss_bytes=n, open_files=n) for n in range(64))
     box = a_box(
-        lines=("ü" * 50_000).encode(),
-        fault="\x01" * 50_000,
+        last_output="ü" * 50_000,
+        faulthandler_dump="\x01" * 50_000,
         samples=samples,
-        torn=("x" * 70_000,),
+        close_reason="x" * 70_000,
     )
-    message = messages.make_message("nanny", {"exit": messages.exit_from_code(-9)}, box)
-    assert len(json.dumps(message)) <= messages.MAX_BYTES
-    assert message["exit"]["signal"] == 9
-    assert [task["key"] for task in message["executing"]] == ["task-7", "task-8"]
+    report = messages.make_report("nanny-report", box, exit=messages.exit_from_code(-9))
+    assert len(json.dumps(encode_message(report))) <= messages.MAX_BYTES
+    assert report.exit.signal == 9
+    assert [task.key for task in report.running_tasks] == ["task-7", "task-8"]
 
 
 # --------------------------------------------------------------------------- orphans and claims
@@ -189,16 +192,15 @@ def test_a_dead_workers_box_is_found_with_all_that_it_says(folder):
     """
     path = left_by_a_dead_process(folder, worker="tcp://10.0.0.4:1", dump=DUMP)
     (orphan,) = orphans.claim_orphans()
-    with orphan.claim:
+    with orphan.lock:
         assert orphan.path == path
-        message = orphan.message
-    assert (message["source"], message["worker"]) == ("orphan", "tcp://10.0.0.4:1")
-    assert [(task["key"], task["thread"], task["crashed"]) for task in message["executing"]] == [
-        ("nap", "thread-7", True)
-    ]
-    assert message["exit"]["signal"] == 11
-    assert message["box"]["lines"] == "the last words\n"
-    assert "nanny_lives" not in message
+        report = orphan.report
+    assert (report.kind, report.worker_address) == ("box-found", "tcp://10.0.0.4:1")
+    (task,) = report.running_tasks
+    assert (task.key, task.thread_name, task.is_on_crashed_thread) == ("nap", "thread-7", True)
+    assert report.exit.signal == 11
+    assert report.box.last_output == "the last words\n"
+    assert report.is_nanny_running is None
 
 
 def test_a_box_is_told_by_one_only(folder):
@@ -208,10 +210,10 @@ def test_a_box_is_told_by_one_only(folder):
     left_by_a_dead_process(folder)
     (first,) = orphans.claim_orphans()
     assert list(orphans.claim_orphans()) == []
-    first.claim.close()
+    first.lock.close()
     (again,) = orphans.claim_orphans()
     delivery.discard_delivered(again.path)
-    again.claim.close()
+    again.lock.close()
     assert list(orphans.claim_orphans()) == []
     assert list(folder.iterdir()) == []
 
@@ -228,8 +230,8 @@ def test_a_living_nanny_has_its_turn_first(folder, monkeypatch):
     later = time.time() + 60
     monkeypatch.setattr(time, "time", lambda: later)
     (orphan,) = orphans.claim_orphans()
-    orphan.claim.close()
-    assert orphan.message["nanny_lives"] is True
+    orphan.lock.close()
+    assert orphan.report.is_nanny_running is True
 
 
 def test_what_a_nanny_could_not_deliver_is_told_by_the_next(folder):
@@ -237,18 +239,14 @@ def test_what_a_nanny_could_not_deliver_is_told_by_the_next(folder):
     Its own message, with the exit that only it was told.
     """
     path = left_by_a_dead_process(folder)
-    delivery.save_message(path, {"schema": 1, "source": "nanny", "exit": messages.exit_from_code(-9)})
+    saved = DeathReport(kind="nanny-report", exit=messages.exit_from_code(-9))
+    delivery.save_report(path, saved)
     (orphan,) = orphans.claim_orphans()
-    orphan.claim.close()
-    assert orphan.message == {
-        "schema": 1,
-        "source": "nanny",
-        "exit": messages.exit_from_code(-9),
-        "late": True,
-    }
+    orphan.lock.close()
+    assert orphan.report == evolve(saved, is_late=True)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 5000])
 def test_a_damaged_message_is_as_good_as_none(folder, content):
     """
     The box is told then.
@@ -256,16 +254,16 @@ def test_a_damaged_message_is_as_good_as_none(folder, content):
     path = left_by_a_dead_process(folder)
     message_path(path).write_bytes(content)
     (orphan,) = orphans.claim_orphans()
-    orphan.claim.close()
-    assert orphan.message["source"] == "orphan"
+    orphan.lock.close()
+    assert orphan.report.kind == "box-found"
 
 
 def test_a_disk_that_takes_no_message_is_no_problem(tmp_path):
     """
     It is delivered, or lost.
     """
-    delivery.save_message(tmp_path / "nowhere" / "x.box", {})
-    assert delivery.load_message(tmp_path / "nowhere" / "x.box") is None
+    delivery.save_report(tmp_path / "nowhere" / "x.box", DeathReport(kind="nanny-report"))
+    assert delivery.load_report(tmp_path / "nowhere" / "x.box") is None
     delivery.discard_delivered(tmp_path / "nowhere" / "x.box")
 
 
@@ -279,7 +277,7 @@ def test_only_so_many_are_told_by_one_process(folder, monkeypatch):
     found = list(orphans.claim_orphans())
     assert len(found) == 2
     for each in found:
-        each.claim.close()
+        each.lock.close()
 
 
 # ------------------------------------------------------------------------------------ delivery
@@ -301,7 +299,7 @@ def test_orphans_are_delivered_and_removed(folder):
             return await client.get_events(DEATH_TOPIC)
 
     ((_, message),) = asyncio.run(run())
-    assert message["worker"] == "tcp://10.0.0.4:1"
+    assert message["worker_address"] == "tcp://10.0.0.4:1"
     assert list(folder.iterdir()) == []
 
 
@@ -314,7 +312,7 @@ def test_a_scheduler_that_is_gone_leaves_the_box_to_the_next(folder, monkeypatch
     server = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://127.0.0.1:1"), connection_args={})
     assert asyncio.run(orphans.report_orphans(server)) == 0
     (orphan,) = orphans.claim_orphans()
-    orphan.claim.close()
+    orphan.lock.close()
     assert orphan.path == path
 
 
@@ -357,23 +355,23 @@ def report_of(here, monkeypatch, code, *, ordered=False):
     """
     told = []
 
-    async def deliver(_, message):
-        told.append(message)
+    async def deliver(_, report):
+        told.append(report)
         return True
 
     async def run():
-        monkeypatch.setattr(delivery, "deliver", deliver)
-        nanny_recording.start_recording(here, "plugin")
-        nanny_recording.start_recording(here, "preload")
-        assert nanny_recording.recorder_status(here)["recording"]
+        monkeypatch.setattr(nanny_recording, "deliver", deliver)
+        start_recording(here, NannyRecording, "plugin")
+        start_recording(here, NannyRecording, "preload")
+        assert recorder_status(here)["is_recording"]
         if ordered:
             here.process.kill()
         here._on_worker_exit_sync(code)
         await asyncio.sleep(0.05)
-        nanny_recording.stop_recording(here, "plugin")
-        assert nanny_recording.recorder_status(here)["recording"]
-        nanny_recording.stop_recording(here, "preload")
-        assert not nanny_recording.recorder_status(here)["recording"]
+        stop_recording(here, "plugin")
+        assert recorder_status(here)["is_recording"]
+        stop_recording(here, "preload")
+        assert not recorder_status(here)["is_recording"]
 
     asyncio.run(run())
     assert here.restarted == [code]
@@ -386,15 +384,12 @@ def test_a_nanny_tells_what_it_was_told(folder, monkeypatch):
     """
     Exit, limits, counters and whether it was the nanny's own doing; with or without a box.
     """
-    (message,) = report_of(a_nanny(), monkeypatch, -15)
-    assert message["exit"]["signal"] == 15
-    assert (message["pid"], message["worker"], message["nanny"]) == (
-        77,
-        "tcp://10.0.0.4:1",
-        "tcp://10.0.0.4:2",
-    )
-    assert (message["memory_terminated"], message["asked"]) == (True, False)
-    assert (message["memory_limit_bytes"], message["terminate_fraction"]) == (1000, 0.95)
+    (report,) = report_of(a_nanny(), monkeypatch, -15)
+    assert report.exit == ExitReport(signal=15)
+    assert (report.pid, report.worker_address) == (77, "tcp://10.0.0.4:1")
+    assert report.nanny_address == "tcp://10.0.0.4:2"
+    assert (report.is_memory_terminated, report.stop_requested) == (True, None)
+    assert (report.memory_limit_bytes, report.terminate_fraction) == (1000, 0.95)
     assert list(folder.iterdir()) == []
 
 
@@ -403,8 +398,8 @@ def test_a_nanny_that_asked_its_worker_to_close_says_so(folder, monkeypatch):
     Such an end is no crash, whatever the exit status.
     """
     assert folder
-    (message,) = report_of(a_nanny(), monkeypatch, 0, ordered=True)
-    assert message["asked"] is True
+    (report,) = report_of(a_nanny(), monkeypatch, 0, ordered=True)
+    assert report.stop_requested == "nanny-kill"
 
 
 def test_a_nanny_finds_the_box_of_its_worker_without_its_pid(folder, monkeypatch):
@@ -415,9 +410,9 @@ def test_a_nanny_finds_the_box_of_its_worker_without_its_pid(folder, monkeypatch
     left_by_a_dead_process(folder, nanny="tcp://10.0.0.4:3", nanny_pid=str(os.getpid()))
     here = a_nanny()
     here.pid = None
-    (message,) = report_of(here, monkeypatch, 7)
-    assert message["pid"] == directories.parse_box_name(path).pid
-    assert [task["key"] for task in message["executing"]] == ["nap"]
+    (report,) = report_of(here, monkeypatch, 7)
+    assert report.pid == directories.parse_box_name(path).pid
+    assert [task.key for task in report.running_tasks] == ["nap"]
     assert not path.exists()
 
 
@@ -430,8 +425,8 @@ def test_a_release_that_tells_no_exit_is_said():
         here = a_nanny(_on_worker_exit_sync=None)
         active = nanny_recording.NannyRecording(here)
         active.start()
-        assert not active.recording
-        assert active.notes == ["exit status: this release of distributed does not tell it"]
+        assert not active.is_recording
+        assert list(active.missing) == ["exit-status"]
         active.stop()
 
     asyncio.run(run())

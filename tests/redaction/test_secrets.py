@@ -308,7 +308,7 @@ def test_a_black_box_is_printed_without_its_secrets(tmp_path, form):
     """
     box = BoxWriter.create(tmp_path, size_bytes=2**14, slots=2, worker="tcp://10.0.0.4:34937")
     box.started(0, f"load(password={SECRET})", 1, "a")
-    box.state(f"token={SECRET}")
+    box.stage("closing", f"token={SECRET}")
     box.line(TEXT.encode())
     try:
         shown = CliRunner().invoke(main, ["blackbox", "--format", form, str(box.path)])

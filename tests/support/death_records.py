@@ -1,8 +1,10 @@
 """
-What scheduler and nanny tell of a death, as the recorder words it.
+What scheduler and nanny send of a death, as the recorder words it.
 """
 
 from __future__ import annotations
+
+from workerdiag.wire.messages import decode_message
 
 NOW = 1_795_281_103.0
 NANNY = "tcp://10.0.0.4:9001"
@@ -17,30 +19,29 @@ def worker_address(number):
 
 def scheduler_record(number=1, **more):
     """
-    What a scheduler notes of a death.
+    A removal record, as plain data.
     """
     return {
         "schema": 1,
-        "source": "scheduler",
-        "worker": worker_address(number),
-        "name": "w",
+        "kind": "removal",
+        "worker_address": worker_address(number),
+        "worker_name": "w",
         "pid": number,
-        "nanny": NANNY,
-        "host": "10.0.0.4",
-        "when": NOW + number,
+        "nanny_address": NANNY,
+        "address_host": "10.0.0.4",
+        "noticed_at": NOW + number,
         "stimulus_id": "handle-worker-cleanup-1",
-        "expected": False,
-        "reason": None,
-        "changes": (),
+        "is_expected": False,
+        "status_changes": (),
         "nthreads": 1,
-        "limit_bytes": 100,
-        "heard": {"when": NOW, "age_s": 0.5, "rss_bytes": 60},
-        "executing": ({"key": "load", "seconds": 1.0},),
-        "seceded": (),
-        "assigned": ("load", "wait"),
+        "memory_limit_bytes": 100,
+        "last_heartbeat": {"at": NOW, "age_s": 0.5, "rss_bytes": 60},
+        "executing_at_heartbeat": ({"key": "load", "running_s": 1.0},),
+        "seceded_keys": (),
+        "assigned_keys": ("load", "wait"),
         "assigned_count": 2,
-        "suspicious": (),
-        "gave_up": (),
+        "suspects": (),
+        "given_up": (),
         "allowed_failures": 3,
         **more,
     }
@@ -48,28 +49,53 @@ def scheduler_record(number=1, **more):
 
 def nanny_report(number=1, **more):
     """
-    What a nanny tells of it.
+    A nanny's report, as plain data.
     """
     return {
         "schema": 1,
-        "source": "nanny",
-        "worker": worker_address(number),
+        "kind": "nanny-report",
+        "worker_address": worker_address(number),
         "pid": number,
-        "nanny": NANNY,
-        "when": NOW + number,
-        "exit": {"signal": 11, "status": None, "certain": True},
-        "asked": False,
-        "executing": (
-            {"key": "load", "clipped": False, "thread": "Dask-0", "since": NOW + number - 2, "crashed": True},
+        "nanny_address": NANNY,
+        "noticed_at": NOW + number,
+        "exit": {"signal": 11, "known_by": "nanny"},
+        "running_tasks": (
+            {
+                "key": "load",
+                "is_clipped": False,
+                "thread_name": "Dask-0",
+                "started_at": NOW + number - 2,
+                "is_on_crashed_thread": True,
+            },
         ),
         "box": {
-            "state": "running",
+            "stage": "running",
             "written_at": NOW + number,
-            "samples": ({"when": NOW, "process_rss_bytes": 90, "memory_limit_bytes": 100},),
-            "lines": "distributed.worker - INFO - last words\n",
-            "fault": "Fatal Python error: Segmentation fault\n",
+            "samples": ({"at": NOW, "process_rss_bytes": 90, "memory_limit_bytes": 100},),
+            "last_output": "distributed.worker - INFO - last words\n",
+            "faulthandler_dump": "Fatal Python error: Segmentation fault\n",
             "identity": {},
-            "torn": (),
+            "unreadable_parts": (),
         },
         **more,
     }
+
+
+def found_report(number=1, **more):
+    """
+    The report of whoever found the box, as plain data: nobody was told the exit.
+    """
+    report = nanny_report(number, **{"kind": "box-found", "last_written_at": NOW + number, **more})
+    for name in {"noticed_at", "exit"} - more.keys():
+        del report[name]
+    return report
+
+
+def decoded(message):
+    """
+    The typed message in plain data.
+    """
+    dropped = []
+    found = decode_message(message, dropped)
+    assert dropped == [] and found is not None, (dropped, message)  # noqa: PT018  shows both
+    return found

@@ -4,16 +4,22 @@ Which of the recorder's messages describe the same death, for everybody who asks
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.death_records import NOW, nanny_report, scheduler_record, worker_address
+from support.death_records import NOW, decoded, found_report, nanny_report, scheduler_record, worker_address
+from workerdiag.model.evidence import Inspected
 from workerdiag.pipeline import diagnose
 from workerdiag.recorder.scheduler.ring import DeathRing
 from workerdiag.rulebook import load_rulebook
 from workerdiag.sources.recorder.evidence import death_evidence
-from workerdiag.sources.recorder.selection import RecordedDeath, deaths_from_messages
+from workerdiag.sources.recorder.record_lines import parse_record
+from workerdiag.sources.recorder.records import RecordCollection
+from workerdiag.wire.messages import decode_message
+from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 from workerdiag.wire.same_death import DeathIdentity, is_known_death, same_death
 
 BOOK = load_rulebook()
@@ -25,14 +31,21 @@ def record(**changes):
     """
     What the scheduler recorded.
     """
-    return scheduler_record(**{"pid": 7, "when": NOW, **changes})
+    return scheduler_record(**{"pid": 7, "noticed_at": NOW, **changes})
 
 
 def report(**changes):
     """
     What the nanny of that worker reported.
     """
-    return nanny_report(**{"pid": 7, "when": NOW + 0.05, **changes})
+    return nanny_report(**{"pid": 7, "noticed_at": NOW + 0.05, **changes})
+
+
+def found(at=NOW, **changes):
+    """
+    What the finder of its box reported.
+    """
+    return found_report(**{"pid": 7, "last_written_at": at, **changes})
 
 
 STALE = worker_address(2)
@@ -40,26 +53,26 @@ STALE = worker_address(2)
 #: Messages, and how many deaths they describe.
 PAIRS = {
     "plain": ((record(), report()), 1),
-    "neither nanny nor pid known to both": ((record(nanny=None), report(pid=None)), 1),
-    "a box found an hour later": ((record(), report(source="orphan", when=NOW + HOUR)), 1),
-    "delivered late": ((record(), report(late=True, when=NOW + HOUR)), 1),
-    "a clock 90 s ahead": ((record(), report(when=NOW + 90)), 1),
-    "a pid alone": ((record(), report(worker=None, nanny=None)), 2),
-    "the same pid on two hosts": ((record(), report(worker=ELSEWHERE, nanny=OTHER_NANNY)), 2),
-    "the next process on the same port": ((record(), report(pid=8, when=NOW + 10)), 2),
-    "the address before, minutes apart": ((record(), report(worker=STALE, when=NOW + 500)), 1),
-    "the pid used again": ((record(), report(worker=STALE, when=NOW + 1200)), 2),
+    "neither nanny nor pid known to both": ((record(nanny_address=None), report(pid=None)), 1),
+    "a box found an hour later": ((record(), found(NOW + HOUR)), 1),
+    "delivered late": ((record(), report(is_late=True, noticed_at=NOW + HOUR)), 1),
+    "a clock 90 s ahead": ((record(), report(noticed_at=NOW + 90)), 1),
+    "a pid alone": ((record(), report(worker_address=None, nanny_address=None)), 2),
+    "the same pid on two hosts": ((record(), report(worker_address=ELSEWHERE, nanny_address=OTHER_NANNY)), 2),
+    "the next process on the same port": ((record(), report(pid=8, noticed_at=NOW + 10)), 2),
+    "the address before, minutes apart": ((record(), report(worker_address=STALE, noticed_at=NOW + 500)), 1),
+    "the pid used again": ((record(), report(worker_address=STALE, noticed_at=NOW + 1200)), 2),
     "a pid as text": ((record(), report(pid="7")), 1),
     "the address before, and who finds the box": (
-        (record(), report(worker=STALE), report(source="orphan", worker=STALE, nanny=None, when=NOW + 2)),
+        (record(), report(worker_address=STALE), found(NOW + 2, worker_address=STALE, nanny_address=None)),
         1,
     ),
-    "another start of the machine": ((report(boot_id="one"), report(boot_id="two", source="orphan")), 2),
-    "machines of one address": ((report(host="one"), report(host="two", source="orphan")), 2),
-    "no time": ((record(), report(when=None)), 1),
-    "no worker": ((record(), report(worker=None)), 1),
-    "another nanny": ((record(), report(nanny=OTHER_NANNY)), 1),
-    "the scheduler's name of the host": ((record(host="10.0.0.4"), report(host="node-4")), 1),
+    "another start of the machine": ((report(boot_id="one"), found(boot_id="two")), 2),
+    "machines of one address": ((report(hostname="one"), found(hostname="two")), 2),
+    "no time": ((record(), report(noticed_at=None)), 1),
+    "no worker": ((record(), report(worker_address=None)), 1),
+    "another nanny": ((record(), report(nanny_address=OTHER_NANNY)), 1),
+    "the scheduler's name of the host": ((record(address_host="10.0.0.4"), report(hostname="node-4")), 1),
 }
 
 #: Logs name a process by its pid alone, evidence has no host name, and a third message needs the second.
@@ -72,22 +85,32 @@ def deaths_in_ring(messages):
     """
     ring = DeathRing()
     for each in messages:
-        (ring.add_removal if each["source"] == "scheduler" else ring.report)(each)
+        ring.add(decode_message(each))
     return len(ring)
 
 
-def deaths_in_events(messages):
+def deaths_in_topic(messages):
     """
     How many deaths a client makes of them.
     """
-    return len(deaths_from_messages([(each["when"] or NOW, each) for each in messages]).deaths)
+    return len(merge_messages(map(decode_message, messages)))
+
+
+def deaths_in_file(messages):
+    """
+    How many deaths the reader of a file makes of them.
+    """
+    records = RecordCollection(about=[each["worker_address"] for each in messages])
+    for each in messages:
+        records.add(parse_record(json.dumps(each).encode()))
+    return len([each for each in records.evidence() if isinstance(each, Inspected)])
 
 
 @pytest.mark.parametrize("name", PAIRS)
-@pytest.mark.parametrize("count", [deaths_in_ring, deaths_in_events])
-def test_scheduler_and_client_count_the_same_deaths(name, count):
+@pytest.mark.parametrize("count", [deaths_in_ring, deaths_in_topic, deaths_in_file])
+def test_scheduler_client_and_file_count_the_same_deaths(name, count):
     """
-    In whatever order the messages come, both find as many deaths as there were.
+    In whatever order the messages come, all find as many deaths as there were.
     """
     messages, deaths = PAIRS[name]
     assert count(messages) == count(messages[::-1]) == deaths
@@ -99,13 +122,30 @@ def test_a_diagnosis_counts_the_same_deaths(name):
     Deaths that come one by one, as from two files, are joined as the recorder joins its messages.
     """
     messages, deaths = PAIRS[name]
-    alone = [
-        RecordedDeath(record=each, report={})
-        if each["source"] == "scheduler"
-        else RecordedDeath(record={}, report=each)
-        for each in messages
-    ]
+    alone = [RecordedDeath.of(decode_message(each)) for each in messages]
     assert len(diagnose(list(death_evidence(alone)), BOOK).deaths) == deaths
+
+
+@pytest.mark.parametrize("messages", [(report(), found()), (found(), report())])
+def test_a_nanny_s_report_wins_over_that_of_who_finds_the_box(messages):
+    """
+    Only the nanny knows the exit, whoever comes first.
+    """
+    ring = DeathRing()
+    for each in messages:
+        ring.add(decoded(each))
+    (kept,), (merged,) = ring, merge_messages(map(decoded, messages))
+    assert kept == merged == RecordedDeath.of(decoded(report()))
+
+
+def test_of_two_reports_of_a_nanny_the_first_counts():
+    """
+    In the scheduler's memory as in a file.
+    """
+    messages = [decoded(report()), decoded(report(exit={"signal": 9}))]
+    ring = DeathRing()
+    assert [ring.add(each) for each in messages] == [True, False]
+    assert list(ring) == list(merge_messages(messages)) == [RecordedDeath.of(messages[0])]
 
 
 def few(*values):
@@ -151,17 +191,3 @@ def test_what_is_known_in_parts_conflicts_as_a_whole():
     known = [DeathIdentity(worker="a"), DeathIdentity(worker="a", pid=7)]
     assert is_known_death(known, DeathIdentity(worker="a", pid=7))
     assert not is_known_death(known, DeathIdentity(worker="a", pid=8))
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["worker", "pid", "nanny", "boot_id", "host", "when", "source", "late"]),
-        st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=1),
-    )
-)
-def test_any_message_has_an_identity(message):
-    """
-    Messages come over the network; whatever they hold, they compare.
-    """
-    identity = DeathIdentity.from_message({"when": 10**400, **message})
-    assert same_death(identity, identity) in (True, False)

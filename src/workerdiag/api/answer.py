@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import fields, frozen
 
@@ -32,6 +32,7 @@ from workerdiag.sources.scene import find_victims
 
 if TYPE_CHECKING:
     from workerdiag.sources.discovery import Discovery
+    from workerdiag.wire.messages import DeathReport
 
 
 @frozen(kw_only=True)
@@ -182,7 +183,7 @@ def _evidence_of_bundle(name: str, data: bytes) -> Sequence[Evidence] | None:
     return bundle_evidence(name, data)
 
 
-def _message_of_box(place: str, data: bytes, fault: bytes) -> Mapping[str, Any] | None:
+def _message_of_box(place: str, data: bytes, fault: bytes) -> DeathReport | None:
     from workerdiag.recorder.box.message import death_message  # imports the recorder
 
     return death_message(place, data, fault)

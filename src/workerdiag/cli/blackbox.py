@@ -19,11 +19,22 @@ from workerdiag.rendering.wording import clip, one_line, printable
 from workerdiag.units import format_bytes, format_time
 
 if TYPE_CHECKING:
-    from workerdiag.recorder.box.contents import BlackBox, FinishedTask, RunningTask, Sample
+    from workerdiag.wire.black_box import BlackBox, FinishedTask, RunningTask, Sample, UnreadablePart
 
 #: What is printed of the rings; JSON has all of them.
 _LAST_TASKS, _LAST_SAMPLES, _LAST_LINES, _FAULT_LINES = 10, 6, 20, 40
 _LABEL_COLUMNS = 12
+_SHOWN_APART = frozenset({"worker", "name", "missing", "missing_notes"})
+_PAIR_CELLS = 2
+_REGION_TITLES = {
+    "identity": "the identity",
+    "state": "the stage",
+    "running": "slots of threads",
+    "finished": "finished tasks",
+    "samples": "samples",
+    "lags": "lags",
+    "lines": "pieces of lines",
+}
 
 
 @click.command(
@@ -49,12 +60,12 @@ def blackbox(paths: tuple[Path, ...], form: str) -> int:
     A PATH is a box, or a folder of boxes. Without one, the boxes of this user on this machine are
     listed. Exit status: 0 all could be read, 2 one of the paths could not.
     """
-    from workerdiag.recorder.box.contents import box_to_dict
     from workerdiag.recorder.box.directories import find_boxes
+    from workerdiag.wire.messages import encode_message
 
     read, failures = _read_boxes(_box_files(paths) if paths else find_boxes())
     if form == "json":
-        click.echo(json.dumps([{"path": str(path), **box_to_dict(box)} for path, box in read], indent=2))
+        click.echo(json.dumps([{"path": str(path), **encode_message(box)} for path, box in read], indent=2))
     elif paths:
         click.echo("\n\n".join("\n".join(_box_lines(path, box)) for path, box in read), nl=bool(read))
     else:
@@ -112,29 +123,36 @@ def _box_lines(path: Path, box: BlackBox) -> Iterator[str]:
     """
     yield printable(f"Black box {path}")
     yield from _field_lines("Worker", _worker_text(box))
-    known = {name: value for name, value in box.identity.items() if name not in {"worker", "name"}}
+    known = {name: value for name, value in box.identity.items() if name not in _SHOWN_APART}
     yield from _field_lines("Identity", ", ".join(f"{name} {value}" for name, value in known.items()))
-    yield from _field_lines("State", box.state)
+    yield from _field_lines("Stage", ": ".join(filter(None, (box.stage, box.close_reason))))
     yield from _field_lines(
         "Written", f"{format_time(box.written_at)} UTC (begun {format_time(box.created_at)})"
     )
-    for each in box.torn:
-        yield from _field_lines("Not read", each)
+    yield from _field_lines("Not noted", box.identity.get("missing_notes", ""))
+    for each in box.unreadable_parts:
+        yield from _field_lines("Not read", _unreadable_text(each))
     yield from _row_lines(
-        "Executing", (_executing_text(each, box.written_at) for each in box.executing), "nothing"
+        "Executing", (_executing_text(each, box.written_at) for each in box.running_tasks), "nothing"
     )
     yield from _row_lines(
-        "Finished last", map(_finished_text, reversed(box.finished[-_LAST_TASKS:])), "nothing"
+        "Finished last", map(_finished_text, reversed(box.finished_tasks[-_LAST_TASKS:])), "nothing"
     )
     yield from _row_lines("Memory", map(_sample_text, box.samples[-_LAST_SAMPLES:]), "not sampled")
     if box.lags:
         yield from _row_lines("Event loop", [_lag_text(box)], "")
-    if box.fault:
-        yield from _foreign_lines("Fatal error", box.fault.splitlines()[:_FAULT_LINES])
-    if box.lines:
-        yield from _foreign_lines(
-            "Last lines", box.lines.decode("utf-8", "replace").splitlines()[-_LAST_LINES:]
-        )
+    if box.faulthandler_dump:
+        yield from _foreign_lines("Fatal error", box.faulthandler_dump.splitlines()[:_FAULT_LINES])
+    if box.last_output:
+        yield from _foreign_lines("Last lines", box.last_output.splitlines()[-_LAST_LINES:])
+
+
+def _unreadable_text(part: UnreadablePart) -> str:
+    title = _REGION_TITLES[part.region]
+    if not part.cell_count:
+        return f"{title}: the box has no room for that"
+    count = "" if part.cell_count <= _PAIR_CELLS else f": {part.unreadable_count} of {part.cell_count}"
+    return f"{title}{count} could not be read"
 
 
 def _worker_text(box: BlackBox) -> str:
@@ -143,17 +161,20 @@ def _worker_text(box: BlackBox) -> str:
 
 
 def _executing_text(task: RunningTask, until: float) -> str:
-    for_s = max(until - task.since, 0)
+    since = task.started_at or 0.0
+    for_s = max(until - since, 0)
     thread = task.thread_name or task.thread_id
-    return f"for {for_s:.1f} s (since {format_time(task.since)[11:]}) on thread {thread}: {_key_text(task)}"
+    return f"for {for_s:.1f} s (since {format_time(since)[11:]}) on thread {thread}: {_key_text(task)}"
 
 
 def _finished_text(task: FinishedTask) -> str:
-    return f"{format_time(task.ended)[11:]} {task.outcome} after {task.duration_s:.3f} s: {_key_text(task)}"
+    return (
+        f"{format_time(task.ended_at)[11:]} {task.outcome} after {task.duration_s:.3f} s: {_key_text(task)}"
+    )
 
 
 def _key_text(task: RunningTask | FinishedTask) -> str:
-    return f"{task.key}{' ...' if task.clipped else ''}"
+    return f"{task.key}{' ...' if task.is_clipped else ''}"
 
 
 def _sample_text(sample: Sample) -> str:
@@ -171,12 +192,12 @@ def _sample_text(sample: Sample) -> str:
     )
     kills = f" OOM kills {sample.cgroup_oom_kills}" if sample.cgroup_oom_kills is not None else ""
     files = f" files {sample.open_files}" if sample.open_files is not None else ""
-    return f"{format_time(sample.when)[11:]} {known}{kills}{files}"
+    return f"{format_time(sample.at)[11:]} {known}{kills}{files}"
 
 
 def _lag_text(box: BlackBox) -> str:
     worst = max(box.lags, key=lambda each: each.loop_s)
-    gils = [each.gil for each in box.lags if each.gil is not None]
+    gils = [each.gil_contention for each in box.lags if each.gil_contention is not None]
     gil = f"; GIL contention up to {max(gils):.0%}" if gils else ""
     return f"late by {box.lags[-1].loop_s:.2f} s at the end, by {worst.loop_s:.2f} s at most{gil}"
 

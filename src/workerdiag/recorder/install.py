@@ -16,7 +16,7 @@ from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.recorder.settings import PLUGIN_NAME
 
 #: What every process must be able to import; a text, so that only what is asked for is imported there.
-_PROBE = "workerdiag.recorder.messages:MESSAGE_SCHEMA"
+_PROBE = "workerdiag.wire.constants:MESSAGE_SCHEMA"
 _MAX_NAMED = 5
 
 
@@ -163,16 +163,16 @@ async def _collect_status(
     """
     What records now, as the processes themselves say.
     """
-    from workerdiag.recorder.nanny import nanny_recording
-    from workerdiag.recorder.worker import worker_recording
+    from workerdiag.recorder.recording import recorder_status
 
-    in_workers = await client.run(worker_recording.recorder_status, on_error="return")
-    in_nannies = await client.run(nanny_recording.recorder_status, nanny=True, on_error="return")
+    in_workers = await client.run(recorder_status, on_error="return")
+    in_nannies = await client.run(recorder_status, nanny=True, on_error="return")
     for replies, prefix in ((in_workers, ""), (in_nannies, "nanny of ")):
         for who, reply in replies.items():
-            notes = reply["notes"] if isinstance(reply, dict) else [f"it does not answer: {reply}"]
+            answered = isinstance(reply, dict)
+            notes = tuple(reply["missing"].values()) if answered else (f"it does not answer: {reply}",)
             if notes:
-                missing[f"{prefix}{who}"] = tuple(notes)
+                missing[f"{prefix}{who}"] = notes
     return Installation(
         scheduler=scheduler,
         workers=_recording_addresses(in_workers),
@@ -184,7 +184,7 @@ async def _collect_status(
 
 def _recording_addresses(replies: Mapping[str, Any]) -> tuple[str, ...]:
     statuses = ((who, reply) for who, reply in replies.items() if isinstance(reply, dict))
-    return tuple(sorted(who for who, reply in statuses if reply["recording"]))
+    return tuple(sorted(who for who, reply in statuses if reply["is_recording"]))
 
 
 async def _uninstall(client: Any) -> None:

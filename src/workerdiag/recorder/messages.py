@@ -1,8 +1,5 @@
 """
-What is told of a death: one message for the topic ``workerdiag-death`` of the scheduler's events.
-
-A message is a plain dictionary that msgpack and JSON can hold, of at most 64 KiB. Its shape, number
-`MESSAGE_SCHEMA`, is described in docs/recorder.md.
+The report of one death, of at most 64 KiB, from what its sender knows and what the black box says.
 """
 
 from __future__ import annotations
@@ -10,22 +7,24 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from workerdiag.wire.constants import MESSAGE_SCHEMA
+from attrs import evolve
 
-if TYPE_CHECKING:
-    from workerdiag.recorder.box.contents import BlackBox
+from workerdiag.wire.black_box import BlackBox, RunningTask
+from workerdiag.wire.messages import DeathReport, ExitReport, ReportKind, StderrTail, encode_message
 
 MAX_BYTES = 64 * 1024
 
-_LINES_BYTES = 16 * 1024
-_FAULT_CHARS = 12 * 1024
+_OUTPUT_CHARS = 16 * 1024
+_DUMP_CHARS = 12 * 1024
 _MAX_FINISHED = 20
 _MAX_RUNNING = 64
 #: faulthandler takes some milliseconds to write the stacks of all threads, on a busy machine tens of them.
 _DUMP_S = 0.1
+#: Dask reports this code also when it could not read one (process.py).
+_UNREADABLE_CODE = 255
 #: What faulthandler calls the signals it catches (CPython, Modules/faulthandler.c).
 _FATAL_SIGNALS = {
     "Segmentation fault": signal.SIGSEGV,
@@ -40,155 +39,149 @@ _FATAL_SIGNALS = {
 _CURRENT_THREAD = re.compile(r"^Current thread 0x([0-9a-f]{1,16}) ", re.MULTILINE)
 
 
-def exit_from_code(code: int) -> dict[str, Any]:
+def exit_from_code(code: int) -> ExitReport:
     """
-    An exit code of ``multiprocessing`` in words: a negative one is a signal.
-
-    255 is also what Dask reports when it could not read the code (process.py), hence not certain.
+    The exit in an exit code of ``multiprocessing``, where a negative one is a signal.
     """
     if code < 0:
-        return {"signal": -code, "status": None, "certain": True}
-    return {"signal": None, "status": code, "certain": code != 255}
+        return ExitReport(signal=-code)
+    return ExitReport(status=code, known_by="unreadable-code" if code == _UNREADABLE_CODE else "nanny")
 
 
-def exit_from_dump(fault: str) -> dict[str, Any]:
+def exit_from_dump(dump: str) -> ExitReport | None:
     """
-    The exit as far as faulthandler's dump tells it: the signal that it was first written for, if any.
+    The signal for which faulthandler wrote its dump first; None if the dump names none.
     """
-    found = [(fault.find(f"Fatal Python error: {word}"), number) for word, number in _FATAL_SIGNALS.items()]
+    found = [(dump.find(f"Fatal Python error: {word}"), number) for word, number in _FATAL_SIGNALS.items()]
     first = min(((at, number) for at, number in found if at >= 0 and number is not None), default=None)
-    return {"signal": int(first[1]) if first else None, "status": None, "certain": False}
+    return None if first is None else ExitReport(signal=int(first[1]), known_by="faulthandler")
 
 
-def crashed_thread(fault: str) -> int | None:
+def crashed_thread(dump: str) -> int | None:
     """
-    The thread on which the fatal signal came, if it held the GIL; None if the dump does not say.
+    The thread that received the fatal signal, if it held the GIL; None if the dump does not say.
     """
-    found = _CURRENT_THREAD.search(fault)
+    found = _CURRENT_THREAD.search(dump)
     return int(found[1], 16) if found else None
 
 
-def make_message(source: str, facts: Mapping[str, Any], box: BlackBox | None) -> dict[str, Any]:
+def make_report(kind: ReportKind, box: BlackBox | None, **facts: Any) -> DeathReport:
     """
-    What is told of one death, cut down to 64 KiB.
+    The report of one death, cut to 64 KiB.
 
     Args:
-        source: ``nanny``, ``orphan`` or ``scheduler``.
-        facts: What whoever tells it knows of its own; wins over what the box says of the same.
+        kind: Who reports.
         box: The victim's, if it was found. Its worker's address wins: a nanny learns of that late, and
             until then has that of the worker before.
+        facts: Other fields of the report; what is not None wins over what the box says of the same.
     """
-    content: dict[str, Any] = {"schema": MESSAGE_SCHEMA, "source": source}
-    if box is not None:
-        content |= _box_fields(box)
+    content = {} if box is None else _box_facts(box)
     content |= {name: value for name, value in facts.items() if value is not None}
     if box is not None and (worker := box.identity.get("worker")):
-        content["worker"] = worker
-    return shorten_message(content)
+        content["worker_address"] = worker
+    return shorten_report(DeathReport(kind=kind, **content))
 
 
-def _box_fields(box: BlackBox) -> dict[str, Any]:
+def report_found_box(
+    box: BlackBox, *, stderr: StderrTail | None = None, is_nanny_running: bool | None = None
+) -> DeathReport:
+    """
+    The report of whoever finds the box of a dead worker: nobody was told how it ended.
+    """
+    return make_report(
+        "box-found",
+        box,
+        last_written_at=box.written_at,
+        exit=exit_from_dump(box.faulthandler_dump),
+        stderr=stderr,
+        is_nanny_running=is_nanny_running,
+    )
+
+
+def _box_facts(box: BlackBox) -> dict[str, Any]:
     who = box.identity
     pid = who.get("pid", "")
-    named = {name: who[name] for name in ("worker", "name", "nanny", "host", "boot_id") if who.get(name)}
     return {
-        **named,
+        "worker_address": who.get("worker") or None,
+        "worker_name": who.get("name") or None,
+        "nanny_address": who.get("nanny") or None,
+        "hostname": who.get("host") or None,
+        "boot_id": who.get("boot_id") or None,
         "pid": int(pid) if pid.isdecimal() else None,
-        "executing": _running_tasks(box) or _last_finished_task(box),
-        "box": {
-            "identity": dict(who),
-            "state": box.state,
-            "created_at": box.created_at,
-            "written_at": box.written_at,
-            "finished": [
-                {"key": each.key, "ended": each.ended, "duration_s": each.duration_s, "outcome": each.outcome}
-                for each in box.finished[-_MAX_FINISHED:]
-            ],
-            "samples": [_sample_fields(each) for each in box.samples],
-            "lags": [{"when": each.when, "loop_s": each.loop_s, "gil": each.gil} for each in box.lags],
-            "lines": box.lines[-_LINES_BYTES:].decode("utf-8", "replace"),
-            "fault": box.fault[:_FAULT_CHARS],
-            "torn": list(box.torn),
-        },
+        "running_tasks": _running_tasks(box) or _last_finished_task(box),
+        "box": evolve(
+            box,
+            running_tasks=(),
+            finished_tasks=box.finished_tasks[-_MAX_FINISHED:],
+            last_output=box.last_output[-_OUTPUT_CHARS:],
+            faulthandler_dump=box.faulthandler_dump[:_DUMP_CHARS],
+        ),
     }
 
 
-def _running_tasks(box: BlackBox) -> list[dict[str, Any]]:
-    crashed = crashed_thread(box.fault)
-    return [
-        {
-            "key": each.key,
-            "clipped": each.clipped,
-            "thread_id": each.thread_id,
-            "thread": each.thread_name,
-            "since": each.since,
-            "crashed": None if crashed is None or not each.thread_id else crashed == each.thread_id,
-        }
-        for each in box.executing[:_MAX_RUNNING]
-    ]
+def _running_tasks(box: BlackBox) -> tuple[RunningTask, ...]:
+    """
+    The running tasks; of a crash, each with whether its thread is the one that crashed.
+    """
+    running = box.running_tasks[:_MAX_RUNNING]
+    crashed = crashed_thread(box.faulthandler_dump)
+    if crashed is None:
+        return running
+    return tuple(
+        evolve(each, is_on_crashed_thread=crashed == each.thread_id if each.thread_id else None)
+        for each in running
+    )
 
 
-def _last_finished_task(box: BlackBox) -> list[dict[str, Any]]:
+def _last_finished_task(box: BlackBox) -> tuple[RunningTask, ...]:
     """
     The last task, if a fatal signal came when it had just ended and nothing else ran.
 
     A task that sends its own process a signal runs on while faulthandler writes, and may end before the
     process does.
     """
-    if not box.fault or not box.finished or box.finished[-1].ended < box.written_at - _DUMP_S:
-        return []
-    last = box.finished[-1]
-    return [
-        {
-            "key": last.key,
-            "clipped": last.clipped,
-            "thread_id": None,
-            "thread": "",
-            "since": last.started,
-            "ended": last.ended,
-            "crashed": None,
-        }
-    ]
+    last = box.finished_tasks[-1] if box.finished_tasks else None
+    if last is None or not box.faulthandler_dump or last.ended_at < box.written_at - _DUMP_S:
+        return ()
+    return (
+        RunningTask(
+            key=last.key, is_clipped=last.is_clipped, started_at=last.started_at, ended_at=last.ended_at
+        ),
+    )
 
 
-def _sample_fields(sample: Any) -> dict[str, Any]:
+def shorten_report(report: DeathReport) -> DeathReport:
     """
-    The numbers of a sample that were known, by the names that black boxes have for them.
+    The report, with what can be spared cut until it has at most 64 KiB; the least telling goes first.
     """
-    from workerdiag.recorder.box.layout import SAMPLE_NUMBERS
-
-    numbers = {name: getattr(sample, name) for name in ("when", *SAMPLE_NUMBERS)}
-    return {name: value for name, value in numbers.items() if value is not None}
-
-
-def shorten_message(message: dict[str, Any]) -> dict[str, Any]:
-    """
-    The message, with what can be spared cut until it has at most 64 KiB.
-    """
-    for shorten in _shortening_steps():
-        if len(json.dumps(message, default=str)) <= MAX_BYTES:
+    for shorten in _SHORTENING_STEPS:
+        if json_size(encode_message(report)) <= MAX_BYTES:
             break
-        shorten(message)
-    return message
+        report = shorten(report)
+    return report
 
 
-def _shortening_steps() -> Iterator[Any]:
+def json_size(plain: Any) -> int:
     """
-    What to cut, the least telling first; ends with the whole box.
+    Bytes as JSON; characters that are not ASCII count six.
     """
-    yield _box_cutter("lags", 0)
-    yield _box_cutter("finished", 5)
-    yield _box_cutter("samples", 10)
-    yield _box_cutter("lines", 4096)
-    yield _box_cutter("fault", 4096, first=True)
-    yield lambda message: message.update(executing=message.get("executing", [])[:16])
-    yield lambda message: message.pop("box", None)
+    return len(json.dumps(plain, default=str))
 
 
-def _box_cutter(name: str, count: int, *, first: bool = False) -> Any:
-    def cut(message: dict[str, Any]) -> None:
-        box = message.get("box")
-        if isinstance(box, dict) and name in box:
-            box[name] = box[name][:count] if first or not count else box[name][-count:]
+def _box_cutter(name: str, part: slice) -> Callable[[DeathReport], DeathReport]:
+    def cut(report: DeathReport) -> DeathReport:
+        box: Any = report.box
+        return report if box is None else evolve(report, box=evolve(box, **{name: getattr(box, name)[part]}))
 
     return cut
+
+
+_SHORTENING_STEPS: tuple[Callable[[DeathReport], DeathReport], ...] = (
+    _box_cutter("lags", slice(0)),
+    _box_cutter("finished_tasks", slice(-5, None)),
+    _box_cutter("samples", slice(-10, None)),
+    _box_cutter("last_output", slice(-4096, None)),
+    _box_cutter("faulthandler_dump", slice(4096)),
+    lambda report: evolve(report, running_tasks=(report.running_tasks or ())[:16]),
+    lambda report: evolve(report, box=None),
+)

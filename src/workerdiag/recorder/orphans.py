@@ -1,5 +1,5 @@
 """
-Boxes of workers that nobody told of, because their nanny died with them or there was none.
+Boxes of dead workers that nobody reported, because their nanny died with them or there was none.
 """
 
 from __future__ import annotations
@@ -11,38 +11,41 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from attrs import evolve
+
 from workerdiag.procfs.processes import boot_id, is_running
 from workerdiag.recorder import messages
 from workerdiag.recorder.box import directories
-from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, load_message
+from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, load_report
 from workerdiag.recorder.stderr.last_output import last_stderr
+from workerdiag.wire.messages import DeathReport
 
-#: So many are told by one process; the rest by the next.
+#: One process reports at most so many; the next reports the rest.
 MAX_REPORTED = 16
-#: A nanny that lives tells of its worker within this time, or never.
+#: A nanny that lives reports its worker within this time, or never.
 _NANNY_REPORT_S = 30.0
 
 
 class OrphanedBox(NamedTuple):
     """
-    A dead worker's box, ours to tell of.
+    A dead worker's box, ours to report.
     """
 
     path: Path
-    claim: BoxLock
-    message: Mapping[str, Any]
+    lock: BoxLock
+    report: DeathReport
 
 
 async def report_orphans(server: Any) -> int:
     """
-    Tell the scheduler of *server* of each dead worker on this host, once; how many were told.
+    Report each dead worker on this host to the scheduler of *server*, once; returns how many.
 
     The files are read in a thread. What the scheduler does not take is left to whoever looks next.
     """
     reported = 0
     for orphan in await asyncio.to_thread(lambda: list(claim_orphans())):
-        with orphan.claim:
-            if await deliver(server, orphan.message):
+        with orphan.lock:
+            if await deliver(server, orphan.report):
                 discard_delivered(orphan.path)
                 reported += 1
     return reported
@@ -50,7 +53,7 @@ async def report_orphans(server: Any) -> int:
 
 def claim_orphans() -> Iterator[OrphanedBox]:
     """
-    The orphans in this user's folders that nobody else is telling of. Old ones are thrown away unread.
+    The orphans in this user's folders that nobody else is reporting. Old ones are thrown away unread.
     """
     with contextlib.suppress(OSError):
         directories.sweep()
@@ -58,23 +61,23 @@ def claim_orphans() -> Iterator[OrphanedBox]:
     for path in directories.find_orphans():
         if count == MAX_REPORTED:
             return
-        claim = BoxLock(path)
-        if claim.held and (message := _orphan_message(path)) is not None:
+        lock = BoxLock(path)
+        if lock.held and (report := _orphan_report(path)) is not None:
             count += 1
-            yield OrphanedBox(path, claim, message)
+            yield OrphanedBox(path, lock, report)
         else:
-            claim.close()
+            lock.close()
 
 
-def _orphan_message(path: Path) -> Mapping[str, Any] | None:
+def _orphan_report(path: Path) -> DeathReport | None:
     """
-    What to tell of a box: what its nanny meant to tell, or else what it says itself.
+    The report that the nanny could not deliver, or else what the box says itself.
     """
     from workerdiag.errors import BadBoxError
     from workerdiag.recorder.box.reader import read_box
 
-    if (saved := load_message(path)) is not None:
-        return messages.shorten_message({**saved, "late": True})
+    if (saved := load_report(path)) is not None:
+        return messages.shorten_report(evolve(saved, is_late=True))
     try:
         box = read_box(path)
     except BadBoxError:
@@ -82,13 +85,11 @@ def _orphan_message(path: Path) -> Mapping[str, Any] | None:
     has_nanny = _is_nanny_running(box.identity)
     if has_nanny and box.written_at > time.time() - _NANNY_REPORT_S:
         return None
-    facts = {
-        "when": box.written_at,
-        "exit": messages.exit_from_dump(box.fault),
-        "stderr": last_stderr(path, box, just_now=False),
-        "nanny_lives": has_nanny if box.identity.get("nanny") else None,
-    }
-    return messages.make_message("orphan", facts, box)
+    return messages.report_found_box(
+        box,
+        stderr=last_stderr(path, box, just_now=False),
+        is_nanny_running=has_nanny if box.identity.get("nanny") else None,
+    )
 
 
 def _is_nanny_running(identity: Mapping[str, str]) -> bool:

@@ -26,18 +26,20 @@ async def dask_setup(server: Any) -> None:
     """
     from distributed import Nanny, Scheduler, Worker
 
-    if isinstance(server, Worker):
-        from workerdiag.recorder.worker.worker_recording import start_recording
+    from workerdiag.recorder.recording import start_recording
 
-        start_recording(server, _OWNER)
+    if isinstance(server, Worker):
+        from workerdiag.recorder.worker.worker_recording import WorkerRecording
+
+        start_recording(server, WorkerRecording, _OWNER)
         if server.nanny:
             from workerdiag.recorder.nanny.setup import enable_nanny_recorder
 
             enable_nanny_recorder(server, _OWNER)
     elif isinstance(server, Nanny):
-        from workerdiag.recorder.nanny.nanny_recording import start_recording as begin_in_nanny
+        from workerdiag.recorder.nanny.nanny_recording import NannyRecording
 
-        begin_in_nanny(server, _OWNER)
+        start_recording(server, NannyRecording, _OWNER)
     elif isinstance(server, Scheduler):
         await _begin_in_scheduler(server)
 
@@ -60,11 +62,7 @@ def dask_teardown(server: Any) -> None:
     """
     from distributed import Nanny, Worker
 
-    if isinstance(server, Worker):
-        from workerdiag.recorder.worker.worker_recording import stop_recording
+    if isinstance(server, Worker | Nanny):
+        from workerdiag.recorder.recording import stop_recording
 
         stop_recording(server, _OWNER)
-    elif isinstance(server, Nanny):
-        from workerdiag.recorder.nanny.nanny_recording import stop_recording as end_in_nanny
-
-        end_in_nanny(server, _OWNER)

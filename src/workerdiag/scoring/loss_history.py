@@ -11,12 +11,11 @@ from attrs import frozen
 
 from workerdiag.model.evidence import TasksAtLoss
 from workerdiag.model.identity import Identity
+from workerdiag.model.time_windows import TOGETHER_S
 
 #: Keys in reasons are cut to so many characters.
 _KEY_CHARS = 100
 _MAX_NAMED = 3
-#: What happens to a host ends its workers within so many seconds.
-TOGETHER_S = 5.0
 
 
 @frozen(kw_only=True)

@@ -4,8 +4,7 @@ The one rule for whether two of the recorder's messages describe the same death.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from attrs import frozen
 
@@ -13,8 +12,6 @@ from attrs import frozen
 _SAME_PID_S = 600.0
 #: The same without a pid: another process may soon have the address.
 _SAME_ADDRESS_S = 60.0
-#: What is more is no time.
-_MAX_TIME_S = 1e15
 
 
 @frozen(kw_only=True)
@@ -35,23 +32,6 @@ class DeathIdentity:
     noticed_at: float | None = None
     #: The message is of a box found later, or was delivered late: its time says little.
     found_later: bool = False
-
-    @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> DeathIdentity:
-        """
-        The identity in a record or report, whatever its values are.
-        """
-        source = message.get("source")
-        return cls(
-            worker=_text_or_none(message.get("worker")),
-            pid=_pid_or_none(message.get("pid")),
-            nanny=_text_or_none(message.get("nanny")),
-            boot_id=_text_or_none(message.get("boot_id")),
-            # The scheduler knows the host by the worker's address, not by its name.
-            host=None if source == "scheduler" else _text_or_none(message.get("host")),
-            noticed_at=_time_or_none(message.get("when")),
-            found_later=source == "orphan" or bool(message.get("late")),
-        )
 
     def conflicts_with(self, other: DeathIdentity) -> bool:
         """
@@ -92,30 +72,9 @@ def is_known_death(known: Collection[DeathIdentity], new: DeathIdentity) -> bool
     )
 
 
-def is_better_report(report: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """
-    Whether *report* replaces *other*: a nanny knows the exit status, whoever finds a box later does not.
-    """
-    return report.get("source") == "nanny" and other.get("source") != "nanny"
-
-
 def _are_equal(one: object, other: object) -> bool:
     return one is not None and one == other
 
 
 def _differ(one: object, other: object) -> bool:
     return one is not None and other is not None and one != other
-
-
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _pid_or_none(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def _time_or_none(value: object) -> float | None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < _MAX_TIME_S:
-        return None  # not a number either
-    return float(value)

@@ -230,7 +230,7 @@ def test_a_box_of_another_machine_is_dead_when_it_is_silent(tmp_path):
     On a shared volume nobody's pids can be looked up; a recorder that lives writes every second.
     """
     box = BoxWriter.create(tmp_path, boot_id="other", host="elsewhere")
-    box.state("running")
+    box.stage("running")
     assert not directories.is_orphan(box.path)
     assert directories.is_orphan(box.path, now=time.time() + directories.SILENCE_S + 1)
     box.close(remove=True)

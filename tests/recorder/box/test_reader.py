@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from workerdiag.errors import BadBoxError
 from workerdiag.recorder.box import layout
-from workerdiag.recorder.box.contents import BlackBox, box_to_dict
 from workerdiag.recorder.box.reader import read_box, read_identity
 from workerdiag.recorder.box.writer import BoxWriter
+from workerdiag.wire.black_box import BlackBox, UnreadablePart
+from workerdiag.wire.plain import to_plain
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a black box needs Linux")
 
@@ -36,7 +37,7 @@ def writer(tmp_path):
 
 def used(folder):
     box = BoxWriter.create(folder, size_bytes=2**16, slots=3, worker="tcp://10.0.0.4:34937")
-    box.state("running")
+    box.stage("running")
     for number in range(200):
         box.started(number % 2, f"task-{number}", 1, "a")
         box.finished(number % 2, "ok")
@@ -61,8 +62,8 @@ def is_part_of(box, whole):
     """
     Whether a box says nothing that the whole one does not say as well.
     """
-    assert set(box.executing) <= set(whole.executing)
-    assert set(box.finished) <= set(whole.finished)
+    assert set(box.running_tasks) <= set(whole.running_tasks)
+    assert set(box.finished_tasks) <= set(whole.finished_tasks)
     assert set(box.samples) <= set(whole.samples)
     assert set(box.lags) <= set(whole.lags)
     assert box.identity in (whole.identity, {})
@@ -77,7 +78,7 @@ def read(data):
         box = read_box(data)
     except BadBoxError as problem:
         return None if str(problem) else pytest.fail("no reason")
-    json.dumps(box_to_dict(box), allow_nan=False)
+    json.dumps(to_plain(box), allow_nan=False)
     return box
 
 
@@ -117,7 +118,7 @@ def test_a_box_that_is_cut_off_says_what_is_left(content, length):
         assert length < layout.HEADER_BYTES
     elif length < len(content) - layout.LINE_CELL_BYTES * 2:
         assert is_part_of(box, read_box(content))
-        assert box.torn
+        assert box.unreadable_parts
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**16 - 1), st.integers(1, 255)), min_size=1, max_size=200))
@@ -131,8 +132,8 @@ def test_flipped_bits_are_found(content, flips):
     box = read(bytes(data))
     if box is not None:
         # An older cell of a pair may come to light; it was written as well.
-        assert {each.key for each in box.executing} <= {"last", "task-198", "task-199"}
-        assert set(box.finished) <= set(read_box(content).finished)
+        assert {each.key for each in box.running_tasks} <= {"last", "task-198", "task-199"}
+        assert set(box.finished_tasks) <= set(read_box(content).finished_tasks)
         assert set(box.samples) <= set(read_box(content).samples)
 
 
@@ -186,7 +187,7 @@ def test_of_the_largest_hostile_box_no_more_is_read_than_a_box_may_have(content)
     """
     regions = {"lines": layout.Region("lines", layout.HEADER_BYTES, 16, (layout.MAX_BYTES - 1024) // 16)}
     header = layout.pack_header(layout.MAX_BYTES, regions, 0.0).ljust(layout.HEADER_BYTES, b"\0")
-    assert read(header + b"\xff" * (layout.MAX_BYTES * 2)).torn
+    assert read(header + b"\xff" * (layout.MAX_BYTES * 2)).unreadable_parts
 
 
 @pytest.mark.parametrize("region", ["running", "state", "identity"])
@@ -196,7 +197,7 @@ def test_a_write_that_was_cut_off_anywhere_leaves_what_was_before(writer, region
     """
     before = writer.path.read_bytes()
     writer.started(2, "x" * 150, 4, "d")
-    writer.state("closing: " + "y" * 150)
+    writer.stage("closing", "y" * 150)
     writer.identify(worker="z" * 150)
     after = writer.path.read_bytes()
     _, regions = layout.unpack_header(before)
@@ -205,8 +206,12 @@ def test_a_write_that_was_cut_off_anywhere_leaves_what_was_before(writer, region
 
     def said(data):
         box = read_box(data)
-        assert box.torn == ()
-        return {"running": box.executing, "state": box.state, "identity": box.identity}[region]
+        assert box.unreadable_parts == ()
+        return {
+            "running": box.running_tasks,
+            "state": (box.stage, box.close_reason),
+            "identity": box.identity,
+        }[region]
 
     outcomes = [
         said(before[:cut] + after[cut:end] + before[end:]) for cut in range(changed[0], changed[-1] + 2)
@@ -228,8 +233,10 @@ def test_a_cut_off_write_to_a_ring_is_told(writer):
     finished = regions["finished"]
     begun = next(each for each in range(finished.offset, finished.end) if before[each] != after[each])
     box = read_box(before[:begun] + after[begun : begun + 30] + before[begun + 30 :])
-    assert box.torn == (f"finished tasks: 1 of {finished.cells} could not be read",)
-    assert [each.key for each in box.executing] == ["last"]
+    assert box.unreadable_parts == (
+        UnreadablePart(region="finished", unreadable_count=1, cell_count=finished.cells),
+    )
+    assert [each.key for each in box.running_tasks] == ["last"]
 
 
 def test_killed_between_the_two_writes_a_task_is_not_both(writer):
@@ -242,8 +249,8 @@ def test_killed_between_the_two_writes_a_task_is_not_both(writer):
     _, regions = layout.unpack_header(before)
     running = regions["running"]
     box = read_box(after[: running.offset] + before[running.offset : running.end] + after[running.end :])
-    assert box.executing == ()
-    assert box.finished[-1].key == "last"
+    assert box.running_tasks == ()
+    assert box.finished_tasks[-1].key == "last"
 
 
 def test_a_box_can_be_read_while_it_is_written(writer):
@@ -264,9 +271,9 @@ def test_a_box_can_be_read_while_it_is_written(writer):
     try:
         for _ in range(20):
             box = read_box(writer.path)
-            for each in box.executing:
+            for each in box.running_tasks:
                 assert each.key == "last" or each.key.split()[:1] == [each.thread_name]
-            assert all(each.key.startswith(("task-", f"{each.outcome} ")) for each in box.finished)
+            assert all(each.key.startswith(("task-", f"{each.outcome} ")) for each in box.finished_tasks)
     finally:
         over.set()
         thread.join()
@@ -309,8 +316,8 @@ def test_a_later_minor_format_is_read(content):
     data = header + content[layout.HEADER_BYTES :] + bytes(64)
     data = data[: samples.offset] + cell + data[samples.offset + len(cell) :]
     box = read_box(data)
-    assert box.torn == ()
-    assert (box.samples[-1].when, box.samples[-1].thread_count) == (5.0, 10)
+    assert box.unreadable_parts == ()
+    assert (box.samples[-1].at, box.samples[-1].thread_count) == (5.0, 10)
 
 
 def test_a_path_that_cannot_be_read_says_why(tmp_path):
@@ -336,7 +343,7 @@ def test_a_hostile_companion_is_harmless(writer):
     What lies where faulthandler's file would be is read only if it is a file, and not endlessly.
     """
     os.mkfifo(writer.fault_path)
-    assert read_box(writer.path).fault == ""
+    assert read_box(writer.path).faulthandler_dump == ""
     writer.fault_path.unlink()
     writer.fault_path.write_bytes(b"\xff" * 2**20)
-    assert len(read_box(writer.path).fault) == 128 * 1024
+    assert len(read_box(writer.path).faulthandler_dump) == 128 * 1024

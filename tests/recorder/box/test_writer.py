@@ -53,8 +53,8 @@ def test_what_runs_is_there_at_once(writer):
     A task that began a moment ago can be read, with its thread, before anything else happens.
     """
     writer.started(2, "('sum', 3)", 1234, "Dask-Default-Threads-1")
-    (task,) = read_box(writer.path).executing
-    assert (task.slot, task.key, task.clipped) == (2, "('sum', 3)", False)
+    (task,) = read_box(writer.path).running_tasks
+    assert (task.slot, task.key, task.is_clipped) == (2, "('sum', 3)", False)
     assert (task.thread_id, task.thread_name) == (1234, "Dask-Default-Threads-1")
 
 
@@ -66,10 +66,10 @@ def test_what_ended_runs_no_more(writer):
     writer.started(1, "y", 2, "b")
     writer.finished(0, "error")
     box = read_box(writer.path)
-    assert [each.key for each in box.executing] == ["y"]
-    (task,) = box.finished
+    assert [each.key for each in box.running_tasks] == ["y"]
+    (task,) = box.finished_tasks
     assert (task.key, task.outcome, task.slot) == ("x", "error", 0)
-    assert task.started <= task.ended
+    assert task.started_at <= task.ended_at
     assert task.duration_s >= 0
 
 
@@ -83,12 +83,12 @@ def test_the_last_of_everything_is_kept(writer):
         writer.sample(process_rss_bytes=number)
         writer.lag(number, None)
     box = read_box(writer.path)
-    assert [each.key for each in box.finished] == [
-        f"task-{nth}" for nth in range(1000 - len(box.finished), 1000)
+    assert [each.key for each in box.finished_tasks] == [
+        f"task-{nth}" for nth in range(1000 - len(box.finished_tasks), 1000)
     ]
     assert [each.process_rss_bytes for each in box.samples] == list(range(936, 1000))
     assert [each.loop_s for each in box.lags] == list(range(936, 1000))
-    assert box.torn == ()
+    assert box.unreadable_parts == ()
 
 
 def test_a_sample_says_what_is_not_known(writer):
@@ -115,13 +115,16 @@ def test_long_texts_are_cut_at_whole_characters(writer):
     """
     writer.started(0, "é" * 500, 1, "線" * 100)
     writer.started(1, "k" * layout.KEY_BYTES, 1, "\ud800")
-    writer.state("ü" * 1000)
+    writer.stage("closing", "ü" * 1000)
     writer.identify(worker="tcp://" + "x" * 10_000, name="a\0b")
     box = read_box(writer.path)
-    assert [(each.key, each.clipped) for each in box.executing] == [("é" * 100, True), ("k" * 200, False)]
-    assert box.executing[0].thread_name == "線" * 16
-    assert box.executing[1].thread_name == "?"
-    assert set(box.state) == {"ü"}
+    assert [(each.key, each.is_clipped) for each in box.running_tasks] == [
+        ("é" * 100, True),
+        ("k" * 200, False),
+    ]
+    assert box.running_tasks[0].thread_name == "線" * 16
+    assert box.running_tasks[1].thread_name == "?"
+    assert set(box.close_reason) == {"ü"}
     assert len(box.identity["worker"]) == 512
     assert box.identity["name"] == "ab"
 
@@ -146,10 +149,10 @@ def test_lines_come_back_as_they_were_written(writer):
     writer.line(b"x" * 2000)
     writer.line(b"")
     writer.line(b"HEAD" + b"-" * 100_000 + b"TAIL\n")
-    short, long, cut = read_box(writer.path).lines.split(b"\n", 2)
-    assert (short, long) == (b"short", b"x" * 2000)
-    assert cut.startswith(b"HEAD")
-    assert cut.endswith(b"TAIL\n")
+    short, long, cut = read_box(writer.path).last_output.split("\n", 2)
+    assert (short, long) == ("short", "x" * 2000)
+    assert cut.startswith("HEAD")
+    assert cut.endswith("TAIL\n")
     assert len(cut) < 8300
 
 
@@ -160,8 +163,9 @@ def test_more_threads_than_slots_are_told(writer):
     writer.started(4, "x", 1, "a")
     writer.finished(4, "ok")
     box = read_box(writer.path)
-    assert box.executing == box.finished == ()
-    assert "more than slots" in box.torn[0]
+    assert box.running_tasks == box.finished_tasks == ()
+    assert box.missing == {"tasks-without-slot"}
+    assert not box.has_all_running_tasks
 
 
 def test_many_threads_write_at_once(writer):
@@ -181,9 +185,9 @@ def test_many_threads_write_at_once(writer):
     for each in threads:
         each.join()
     box = read_box(writer.path)
-    assert box.executing == box.torn == ()
-    assert all(each.key.startswith(f"{each.slot}-") for each in box.finished)
-    assert all(len(set(line)) == 1 for line in box.lines.split() if b"[" not in line)
+    assert box.running_tasks == box.unreadable_parts == ()
+    assert all(each.key.startswith(f"{each.slot}-") for each in box.finished_tasks)
+    assert all(len(set(line)) == 1 for line in box.last_output.split() if "[" not in line)
 
 
 def test_a_closed_box_is_written_no_more(writer):
@@ -196,7 +200,7 @@ def test_a_closed_box_is_written_no_more(writer):
     writer.finished(0, "ok")
     writer.sample(process_rss_bytes=3)
     writer.line(b"late")
-    writer.state("gone")
+    writer.stage("closed")
     writer.identify(worker="late")
     assert list(writer.path.parent.iterdir()) == []
 
@@ -214,8 +218,8 @@ def test_a_forked_child_has_no_box(writer):
 
     assert forked(work) == 0
     box = read_box(writer.path)
-    assert [each.key for each in box.executing] == ["x"]
-    assert box.lines == b""
+    assert [each.key for each in box.running_tasks] == ["x"]
+    assert box.last_output == ""
 
 
 def test_two_workers_of_one_process_have_a_box_each(writer):
@@ -244,8 +248,8 @@ def test_any_number_of_slots_fits(tmp_path, slots):
     writer.started(writer.slots - 1, "x", 1, "a")
     writer.line(b"said")
     box = read_box(writer.path)
-    assert [each.slot for each in box.executing] == [min(slots, 256) - 1]
-    assert box.lines == b"said\n"
+    assert [each.slot for each in box.running_tasks] == [min(slots, 256) - 1]
+    assert box.last_output == "said\n"
     assert writer.path.stat().st_size < 4 * 2**20
     writer.close(remove=True)
 
@@ -316,7 +320,7 @@ for number in range(5000):
     writer.line(b"x" * 300)
     writer.sample(process_rss_bytes=number)
     writer.finished(0, "ok")
-assert read_box(writer.path).finished[-1].key == "task-4999"
+assert read_box(writer.path).finished_tasks[-1].key == "task-4999"
 try:
     BoxWriter.create(".", slots=4)
 except OSError as problem:
@@ -385,14 +389,14 @@ def test_a_killed_worker_leaves_what_it_did(tmp_path):
 
     def work():
         writer = BoxWriter.create(tmp_path)
-        writer.state("running")
+        writer.stage("running")
         writer.started(0, "fatal", 7, "thread")
         os.kill(os.getpid(), signal.SIGKILL)
 
     assert forked(work) == -signal.SIGKILL
     (path,) = tmp_path.iterdir()
     box = read_box(path)
-    assert (box.state, [each.key for each in box.executing]) == ("running", ["fatal"])
+    assert (box.stage, [each.key for each in box.running_tasks]) == ("running", ["fatal"])
 
 
 def test_faulthandler_adds_to_the_box(tmp_path):
@@ -407,4 +411,4 @@ def test_faulthandler_adds_to_the_box(tmp_path):
     run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     assert run.returncode == -signal.SIGSEGV
     (path,) = tmp_path.glob("*.box")
-    assert read_box(path).fault.startswith("Fatal Python error: Segmentation fault")
+    assert read_box(path).faulthandler_dump.startswith("Fatal Python error: Segmentation fault")

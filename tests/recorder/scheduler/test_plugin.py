@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import fsspec
 import pytest
 
+from workerdiag.recorder.messages import json_size
 from workerdiag.recorder.scheduler import journal
 from workerdiag.recorder.scheduler.journal import Journal, append_to_file
 from workerdiag.recorder.scheduler.plugin import HANDLER, RecorderScheduler
@@ -20,6 +21,8 @@ from workerdiag.recorder.scheduler.ring import DeathRing
 from workerdiag.recorder.scheduler.spare_failures import SparePlatformDeaths
 from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.messages import DeathReport, RemovalRecord, decode_message
+from workerdiag.wire.plain import to_plain
 
 WORKER, OTHER, NANNY = "tcp://10.0.0.4:1001", "tcp://10.0.0.4:1002", "tcp://10.0.0.4:9001"
 
@@ -110,7 +113,21 @@ def nanny_says(worker=WORKER, **facts):
     """
     A nanny's message about a death.
     """
-    return {"schema": 1, "source": "nanny", "worker": worker, "pid": 7, **facts}
+    return {"schema": 1, "kind": "nanny-report", "worker_address": worker, "pid": 7, **facts}
+
+
+def report(worker=WORKER, **facts):
+    """
+    The same as the ring has it.
+    """
+    return decode_message(nanny_says(worker, **facts))
+
+
+def no_failure(part, why):
+    """
+    Takes what a journal lacks.
+    """
+    pytest.fail(f"{part}: {why}")
 
 
 @pytest.fixture
@@ -130,12 +147,12 @@ def test_a_removal_is_recorded_with_who_ran_and_who_waited(plugin):
     scheduler.remove(WORKER, ["load", "wait"])
     (death,) = answer_of(plugin)["deaths"]
     record = death["record"]
-    assert record["executing"] == [{"key": "load", "seconds": 1.5}]
-    assert (record["assigned"], record["assigned_count"]) == (["load", "wait"], 2)
-    assert (record["pid"], record["nanny"], record["host"]) == (7, NANNY, "10.0.0.4")
-    assert (record["heard"]["rss_bytes"], record["limit_bytes"]) == (5_000_000, 2**30)
-    assert {"key": "wait", "before": 0, "after": 1} in record["suspicious"]
-    assert record["gave_up"] == []
+    assert record["executing_at_heartbeat"] == [{"key": "load", "running_s": 1.5}]
+    assert (record["assigned_keys"], record["assigned_count"]) == (["load", "wait"], 2)
+    assert (record["pid"], record["nanny_address"], record["address_host"]) == (7, NANNY, "10.0.0.4")
+    assert (record["last_heartbeat"]["rss_bytes"], record["memory_limit_bytes"]) == (5_000_000, 2**30)
+    assert {"key": "wait", "suspicious_count": 1} in record["suspects"]
+    assert record["given_up"] == []
 
 
 def test_the_tasks_that_dask_gives_up_on_are_named(plugin):
@@ -147,7 +164,7 @@ def test_the_tasks_that_dask_gives_up_on_are_named(plugin):
     scheduler.join(WORKER)
     scheduler.remove(WORKER, ["load", "wait"])
     record = answer_of(plugin)["deaths"][0]["record"]
-    assert record["gave_up"] == [{"key": "wait", "suspicious": 4}]
+    assert record["given_up"] == [{"key": "wait", "suspicious_count": 4}]
     assert record["allowed_failures"] == 3
 
 
@@ -160,7 +177,7 @@ def test_the_nanny_may_tell_before_or_after_the_scheduler_notices(plugin):
     for address, nanny_first in ((WORKER, True), (OTHER, False)):
         scheduler.join(address)
         now = answer_of(plugin)["now"]
-        message = nanny_says(address, when=now, exit={"signal": 9, "status": None, "certain": True})
+        message = nanny_says(address, noticed_at=now, exit={"signal": 9})
         if nanny_first:
             scheduler.log_event(DEATH_TOPIC, message)
         scheduler.remove(address)
@@ -183,11 +200,11 @@ def test_what_is_asked_waits_for_the_nanny_that_will_tell(plugin):
         scheduler.plugins.append(plugin)
         scheduler.join(WORKER)
         scheduler.remove(WORKER)
-        message = nanny_says(when=(await plugin.deaths())["now"], exit={"status": 3})
+        message = nanny_says(noticed_at=(await plugin.deaths())["now"], exit={"status": 3})
         asyncio.get_running_loop().call_later(0.05, scheduler.log_event, DEATH_TOPIC, message)
         return await plugin.deaths(wait_s=2.0)
 
-    assert asyncio.run(scene())["deaths"][0]["report"]["exit"] == {"status": 3}
+    assert asyncio.run(scene())["deaths"][0]["report"]["exit"]["status"] == 3
 
 
 def test_a_worker_that_was_paused_is_known_to_have_been(plugin):
@@ -201,8 +218,8 @@ def test_a_worker_that_was_paused_is_known_to_have_been(plugin):
     scheduler.log_event(WORKER, {"action": "closing-worker", "reason": "worker-lifetime-reached"})
     scheduler.remove(WORKER)
     record = answer_of(plugin)["deaths"][0]["record"]
-    assert [(each["from"], each["to"]) for each in record["changes"]] == [("running", "paused")]
-    assert record["reason"] == "worker-lifetime-reached"
+    assert [(each["before"], each["after"]) for each in record["status_changes"]] == [("running", "paused")]
+    assert record["close_reason"] == "worker-lifetime-reached"
 
 
 def test_an_answer_is_no_longer_than_asked_for(plugin):
@@ -213,13 +230,14 @@ def test_an_answer_is_no_longer_than_asked_for(plugin):
     for number in range(30):
         scheduler.join(f"tcp://10.0.0.4:{number + 1}")
         scheduler.log_event(
-            DEATH_TOPIC, nanny_says(f"tcp://10.0.0.4:{number + 1}", when=1e12, box={"lines": "x" * 10_000})
+            DEATH_TOPIC,
+            nanny_says(f"tcp://10.0.0.4:{number + 1}", noticed_at=1e10, box={"last_output": "x" * 10_000}),
         )
         scheduler.remove(f"tcp://10.0.0.4:{number + 1}")
     reply = answer_of(plugin, most_bytes=60_000)
     assert len(json.dumps(reply)) < 70_000
-    assert reply["left_out"] + len(reply["deaths"]) == 60  # at another time: each is a death of its own
-    assert any(death["report"] and "box" in death["report"] for death in reply["deaths"])
+    assert reply["omitted_count"] + len(reply["deaths"]) == 60  # at another time: each is a death of its own
+    assert any("box" in death.get("report", {}) for death in reply["deaths"])
 
 
 def test_asking_for_a_worker_tells_of_it_first(plugin):
@@ -231,7 +249,7 @@ def test_asking_for_a_worker_tells_of_it_first(plugin):
         scheduler.join(f"tcp://10.0.0.4:{number + 1}")
         scheduler.remove(f"tcp://10.0.0.4:{number + 1}")
     reply = answer_of(plugin, about=["tcp://10.0.0.4:1"], most=1)
-    assert [death["record"]["worker"] for death in reply["deaths"]] == ["tcp://10.0.0.4:1"]
+    assert [death["record"]["worker_address"] for death in reply["deaths"]] == ["tcp://10.0.0.4:1"]
 
 
 def test_all_deaths_of_a_task_are_told(plugin):
@@ -243,18 +261,20 @@ def test_all_deaths_of_a_task_are_told(plugin):
         scheduler.join(f"tcp://10.0.0.{number}:1")
         scheduler.remove(f"tcp://10.0.0.{number}:1", keys, expected=number == 1)
     reply = answer_of(plugin, tasks=["load"])
-    assert [death["number"] for death in reply["deaths"]] == [1, 3]
+    addresses = [death["record"]["worker_address"] for death in reply["deaths"]]
+    assert addresses == ["tcp://10.0.0.0:1", "tcp://10.0.0.2:1"]
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        {"source": "nanny"},
-        {"source": "nanny", "worker": 7, "pid": "x", "when": "now", "executing": 5, "box": []},
-        {"source": "nanny", "worker": WORKER, "executing": [None, "x", {"key": 3}]},
-        {"source": "nanny", "worker": WORKER, "box": {"lines": "x" * 10**6}},
-        {"source": "nanny", "worker": "x" * 10**6},
-        {"source": "scheduler", "worker": WORKER},
+        {"kind": "nanny-report"},
+        {"kind": ["nanny-report"]},
+        {"kind": "nanny-report", "worker_address": 7, "pid": "x", "noticed_at": "now", "box": []},
+        {"kind": "nanny-report", "worker_address": WORKER, "running_tasks": [None, "x", {"key": 3}]},
+        {"kind": "nanny-report", "worker_address": WORKER, "box": {"last_output": "x" * 10**6}},
+        {"kind": "nanny-report", "worker_address": "x" * 10**6},
+        {"kind": "removal", "worker_address": WORKER},
     ],
 )
 def test_a_strange_message_breaks_nothing(plugin, message):
@@ -266,7 +286,7 @@ def test_a_strange_message_breaks_nothing(plugin, message):
     scheduler.join(WORKER)
     scheduler.remove(WORKER, ["load"])
     reply = answer_of(plugin, tasks=["load"])
-    assert any(death["record"] for death in reply["deaths"])
+    assert any("record" in death for death in reply["deaths"])
     assert len(json.dumps(reply)) < 200_000
 
 
@@ -281,7 +301,7 @@ def test_a_failure_is_noted_once(plugin, caplog):
             del scheduler.workers[f"tcp://10.0.0.4:{number + 1}"].metrics
             scheduler.remove(f"tcp://10.0.0.4:{number + 1}")
     assert len([each for each in caplog.records if "an event of the topic" in each.message]) == 1
-    assert any("an event of the topic" in note for note in answer_of(plugin)["notes"])
+    assert "events" in answer_of(plugin)["missing"]
 
 
 def test_nothing_is_left_behind_when_it_is_closed(plugin):
@@ -292,7 +312,7 @@ def test_nothing_is_left_behind_when_it_is_closed(plugin):
     assert HANDLER in scheduler.handlers
     asyncio.run(plugin.close())
     assert scheduler.handlers == {}
-    assert scheduler.events[-1][1]["recorder"] == "closed"
+    assert scheduler.events[-1][1]["is_recording"] is False
 
 
 @pytest.mark.parametrize("kind", [RecorderScheduler, SparePlatformDeaths])
@@ -311,15 +331,15 @@ def test_the_ring_is_bounded_in_number_and_bytes():
     """
     ring = DeathRing(most=100, most_bytes=100_000)
     for number in range(300):
-        ring.report(nanny_says(f"tcp://10.0.0.4:{number}", when=0.0, box={"lines": "x" * 5000}))
+        ring.add(report(f"tcp://10.0.0.4:{number}", noticed_at=0.0, box={"last_output": "x" * 5000}))
     assert len(ring) == 100
     assert ring.dropped_count == 200
     assert ring.size_bytes <= 100_000
-    assert ring.size_bytes == sum(entry.size_bytes for entry in ring)
+    assert ring.size_bytes == sum(json_size(to_plain(death)) for death in ring)
     newest = list(ring)[-1]
-    assert newest.report["worker"] == "tcp://10.0.0.4:299"
-    assert "box" in newest.report
-    assert "box" not in next(iter(ring)).report
+    assert newest.worker_address == "tcp://10.0.0.4:299"
+    assert newest.report.box is not None
+    assert next(iter(ring)).report.box is None
 
 
 def test_a_box_that_is_found_later_belongs_to_its_death():
@@ -327,10 +347,10 @@ def test_a_box_that_is_found_later_belongs_to_its_death():
     An orphan told after an hour joins the record of its process, and says nothing of another process there.
     """
     ring = DeathRing()
-    ring.add_removal({"worker": WORKER, "pid": 7, "when": 0.0})
-    ring.add_removal({"worker": WORKER, "pid": 8, "when": 1800.0})
-    ring.report({"source": "orphan", "worker": WORKER, "pid": 7, "when": 3600.0})
-    assert [entry.report is not None for entry in ring] == [True, False]
+    ring.add(RemovalRecord(worker_address=WORKER, pid=7, noticed_at=0.0))
+    ring.add(RemovalRecord(worker_address=WORKER, pid=8, noticed_at=1800.0))
+    ring.add(DeathReport(kind="box-found", worker_address=WORKER, pid=7, last_written_at=3600.0))
+    assert [death.report is not None for death in ring] == [True, False]
 
 
 def test_a_nanny_that_still_has_the_last_address_tells_of_the_right_process():
@@ -339,10 +359,10 @@ def test_a_nanny_that_still_has_the_last_address_tells_of_the_right_process():
     """
     ring = DeathRing()
     for pid, address in ((7, WORKER), (8, OTHER)):
-        ring.add_removal({"worker": address, "pid": pid, "nanny": NANNY, "when": 0.0})
-    ring.report(nanny_says(WORKER, nanny=NANNY, pid=7, when=0.0))
-    ring.report(nanny_says(WORKER, nanny=NANNY, pid=8, when=0.5))
-    assert [entry.report["pid"] for entry in ring] == [7, 8]
+        ring.add(RemovalRecord(worker_address=address, pid=pid, nanny_address=NANNY, noticed_at=0.0))
+    ring.add(report(WORKER, nanny_address=NANNY, pid=7, noticed_at=0.0))
+    ring.add(report(WORKER, nanny_address=NANNY, pid=8, noticed_at=0.5))
+    assert [death.report.pid for death in ring] == [7, 8]
 
 
 def test_a_nanny_knows_better_than_who_finds_the_box():
@@ -350,11 +370,12 @@ def test_a_nanny_knows_better_than_who_finds_the_box():
     Told twice is once, and the exit status stays.
     """
     ring = DeathRing()
-    assert ring.report({"source": "orphan", "worker": WORKER, "pid": 7, "when": 0.0})
-    assert ring.report(nanny_says(when=0.0, exit={"status": 3}))
-    assert ring.report({"source": "orphan", "worker": WORKER, "pid": 7, "when": 0.0}) is None
-    (entry,) = ring
-    assert entry.report["exit"] == {"status": 3}
+    found = DeathReport(kind="box-found", worker_address=WORKER, pid=7, last_written_at=0.0)
+    assert ring.add(found)
+    assert ring.add(report(noticed_at=0.0, exit={"status": 3}))
+    assert not ring.add(found)
+    (death,) = ring
+    assert death.report.exit.status == 3
 
 
 def test_records_are_appended_as_lines(tmp_path):
@@ -362,7 +383,7 @@ def test_records_are_appended_as_lines(tmp_path):
     What was handed over is in the file once it is closed, readable by its owner alone.
     """
     path = tmp_path / "below" / "deaths.jsonl"
-    appender = Journal(str(path), pytest.fail)
+    appender = Journal(str(path), no_failure)
     for number in range(10):
         appender.put({"number": number})
     appender.close()
@@ -387,7 +408,7 @@ def test_records_go_to_any_store_that_fsspec_knows():
     """
     Each batch is an object of its own below the URL.
     """
-    appender = Journal("memory://deaths", pytest.fail)
+    appender = Journal("memory://deaths", no_failure)
     appender.put({"number": 1})
     appender.close()
     filesystem = fsspec.filesystem("memory")
@@ -403,7 +424,7 @@ def test_no_record_in_a_store_is_written_over(monkeypatch):
     monkeypatch.setattr(journal.time, "time", lambda: 1_795_281_103.0)
     filesystem = fsspec.filesystem("memory")
     for number in (1, 2):
-        appender = Journal("memory://twice", pytest.fail)
+        appender = Journal("memory://twice", no_failure)
         appender.put({"number": number})
         appender.close()
     said = [json.loads(filesystem.cat(name))["number"] for name in filesystem.ls("/twice", detail=False)]
@@ -418,15 +439,12 @@ def test_a_disk_that_cannot_be_written_is_noted_and_no_more(tmp_path, monkeypatc
     monkeypatch.setattr(journal, "_RETRY_S", 0.01)
     notes = []
     (tmp_path / "file").touch()
-    appender = Journal(str(tmp_path / "file" / "deaths.jsonl"), notes.append)
-    appender.put({})
-    appender.close()
-    assert all(note.startswith("appending to ") for note in notes)
-    assert notes
-    appender = Journal("nonesuch://user:secret@host/x", notes.append)
-    appender.put({})
-    appender.close()
-    assert "secret" not in "".join(notes)
+    for target in (str(tmp_path / "file" / "deaths.jsonl"), "nonesuch://user:secret@host/x"):
+        appender = Journal(target, lambda *note: notes.append(note))
+        appender.put({})
+        appender.close()
+    assert {part for part, _ in notes} == {"journal"}
+    assert "secret" not in "".join(why for _, why in notes)
 
 
 @pytest.fixture
@@ -444,8 +462,8 @@ def test_a_worker_that_its_nanny_was_told_to_stop_does_not_count(sparing):
     sparing.join(WORKER)
     sparing.remove(WORKER, ["load", "wait"])
     assert sparing.tasks["load"].suspicious == 1
-    sparing.log_event(DEATH_TOPIC, nanny_says(asked=True, nanny_status="closing"))
-    sparing.log_event(DEATH_TOPIC, nanny_says(asked=True, nanny_status="closing"))
+    sparing.log_event(DEATH_TOPIC, nanny_says(stop_requested="nanny-closing", nanny_status="closing"))
+    sparing.log_event(DEATH_TOPIC, nanny_says(stop_requested="nanny-closing", nanny_status="closing"))
     assert [task.suspicious for task in sparing.tasks.values()] == [0, 0]
     assert [task.prefix.suspicious for task in sparing.tasks.values()] == [0, 0]
 
@@ -468,19 +486,21 @@ def test_a_host_that_the_platform_took_does_not_count(sparing):
     sparing.join("tcp://10.0.0.40:1001")
     sparing.remove(WORKER, ["load"])
     sparing.remove("tcp://10.0.0.40:1001", ["wait"])
-    sparing.log_event(DEATH_TOPIC, {"source": "platform", "host": "10.0.0.4", "cause": "spot interruption"})
+    sparing.log_event(
+        DEATH_TOPIC, {"kind": "platform", "address_host": "10.0.0.4", "cause": "spot interruption"}
+    )
     assert (sparing.tasks["load"].suspicious, sparing.tasks["wait"].suspicious) == (0, 1)
 
 
 @pytest.mark.parametrize(
     ("facts", "stimulus_id"),
     [
-        ({"asked": False, "exit": {"signal": 9}}, "handle-worker-cleanup-1"),
-        ({"asked": False, "exit": {"signal": 15}}, "handle-worker-cleanup-1"),
-        ({"asked": True, "memory_terminated": True}, "handle-worker-cleanup-1"),
-        ({"asked": True, "pid": 8}, "handle-worker-cleanup-1"),
-        ({"asked": True, "worker": OTHER}, "handle-worker-cleanup-1"),
-        ({"asked": True}, "check-worker-ttl-1"),
+        ({"exit": {"signal": 9}}, "handle-worker-cleanup-1"),
+        ({"exit": {"signal": 15}}, "handle-worker-cleanup-1"),
+        ({"stop_requested": "nanny-kill", "is_memory_terminated": True}, "handle-worker-cleanup-1"),
+        ({"stop_requested": "nanny-kill", "pid": 8}, "handle-worker-cleanup-1"),
+        ({"stop_requested": "nanny-kill", "worker_address": OTHER}, "handle-worker-cleanup-1"),
+        ({"stop_requested": "nanny-kill"}, "check-worker-ttl-1"),
     ],
 )
 def test_what_may_be_the_work_itself_still_counts(sparing, facts, stimulus_id):
@@ -501,7 +521,7 @@ def test_a_task_that_dask_gave_up_on_stays_so(sparing):
     task.suspicious, task.state = 3, "erred"
     sparing.join(WORKER)
     sparing.remove(WORKER, ["load"])
-    sparing.log_event(DEATH_TOPIC, nanny_says(asked=True))
+    sparing.log_event(DEATH_TOPIC, nanny_says(stop_requested="nanny-kill"))
     assert task.suspicious == 4
 
 
@@ -512,5 +532,5 @@ def test_a_new_task_of_the_same_key_is_not_spared_for_an_old_one(sparing):
     sparing.join(WORKER)
     sparing.remove(WORKER, ["load"])
     sparing.tasks["load"] = Task("load", suspicious=1)
-    sparing.log_event(DEATH_TOPIC, nanny_says(asked=True))
+    sparing.log_event(DEATH_TOPIC, nanny_says(stop_requested="nanny-kill"))
     assert sparing.tasks["load"].suspicious == 1

@@ -19,14 +19,15 @@ from hypothesis import strategies as st
 from workerdiag.procfs.processes import boot_id, process_start_ms
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.companions import stderr_path
-from workerdiag.recorder.box.contents import BlackBox
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.stderr import descriptor_copy, forwarder, location
 from workerdiag.recorder.stderr.last_output import MAX_CHARS, last_stderr
 from workerdiag.recorder.stderr.line_owner import possibly_own_lines
 from workerdiag.recorder.stderr.tail import MAX_BYTES, tail
 from workerdiag.sources.recorder.evidence import death_evidence
-from workerdiag.sources.recorder.selection import RecordedDeath
+from workerdiag.wire.black_box import BlackBox
+from workerdiag.wire.messages import DeathReport, StderrTail, decode_message
+from workerdiag.wire.recorded_death import RecordedDeath
 
 WHO = {"worker": "tcp://10.0.0.4:34937", "pid": "4711"}
 ABORT = "free(): invalid pointer"
@@ -246,8 +247,8 @@ def test_the_file_is_told_without_what_is_known(tmp_path, log):
     """
     with log.open("a") as file:
         file.write(f"{LOGGED}\n{ABORT}\n")
-    said = last_stderr(tmp_path / "a.box", a_box(log, lines=LOGGED.encode()), just_now=True)
-    assert said == {"text": ABORT, "from": "file", "path": str(log), "shared": False}
+    said = last_stderr(tmp_path / "a.box", a_box(log, last_output=LOGGED), just_now=True)
+    assert said == StderrTail(text=ABORT, origin="file", is_shared=False)
 
 
 def test_of_a_file_that_another_worker_writes_to_it_is_said(tmp_path, log):
@@ -259,7 +260,7 @@ def test_of_a_file_that_another_worker_writes_to_it_is_said(tmp_path, log):
         file.write(f"its own words\n{ABORT}\n")
     said = last_stderr(tmp_path / "a.box", a_box(log, written_at=time.time()), just_now=True)
     other.close(remove=True)
-    assert (said["text"], said["shared"]) == (ABORT, True)
+    assert (said.text, said.is_shared) == (ABORT, True)
 
 
 def test_what_a_later_worker_wrote_is_not_the_dead_ones(tmp_path, log):
@@ -273,7 +274,7 @@ def test_what_a_later_worker_wrote_is_not_the_dead_ones(tmp_path, log):
         file.write("double free or corruption (out)\n")
     said = last_stderr(tmp_path / "a.box", a_box(log), just_now=False)
     later.close(remove=True)
-    assert (said["text"], said["shared"]) == (ABORT, False)
+    assert (said.text, said.is_shared) == (ABORT, False)
 
 
 @pytest.mark.parametrize("offset", ["inf", "-3", "1e400", "never"])
@@ -296,7 +297,7 @@ def test_a_copy_is_this_workers_alone(tmp_path, log):
     log.write_text("from before\nwords of anybody\n")
     stderr_path(tmp_path / "a.box").write_text(f"{ABORT}\n==4712== from a child\n")
     said = last_stderr(tmp_path / "a.box", a_box(log), just_now=True)
-    assert said == {"text": f"{ABORT}\n==4712== from a child", "from": "copy", "shared": False}
+    assert said == StderrTail(text=f"{ABORT}\n==4712== from a child", origin="copy", is_shared=False)
 
 
 def test_nothing_is_told_where_nothing_was_printed(tmp_path, log):
@@ -316,8 +317,8 @@ def test_what_is_told_is_never_too_long(tmp_path, log):
     with log.open("ab") as file:
         file.write(b"\x01" * 40_000 + b"\n" + b"\x02\x03\n" * 3000 + ABORT.encode() + b"\n")
     said = last_stderr(tmp_path / "a.box", a_box(log), just_now=True)
-    assert len(json.dumps(said["text"])) <= MAX_CHARS
-    assert said["text"].endswith(ABORT)
+    assert len(json.dumps(said.text)) <= MAX_CHARS
+    assert said.text.endswith(ABORT)
 
 
 def test_a_file_that_does_not_answer_is_given_up(tmp_path, log, monkeypatch):
@@ -335,31 +336,37 @@ def test_a_file_that_does_not_answer_is_given_up(tmp_path, log, monkeypatch):
 @pytest.mark.parametrize(
     ("said", "worker", "title"),
     [
-        ({"from": "copy", "shared": False}, WHO["worker"], "flight recorder, standard error of"),
-        ({"from": "file", "shared": False}, WHO["worker"], "shared by all that write there"),
-        ({"from": "file", "shared": True}, None, "shared by all that write there"),
-        ({}, None, "shared by all that write there"),
+        ({"origin": "copy", "is_shared": False}, WHO["worker"], "flight recorder, standard error of"),
+        ({"origin": "file", "is_shared": False}, WHO["worker"], "shared by all that write there"),
+        ({"origin": "file", "is_shared": True}, None, "shared by all that write there"),
+        ({"origin": "file"}, None, "shared by all that write there"),
     ],
 )
 def test_rules_see_the_text_as_whose_it_certainly_is(said, worker, title):
     """
     A worker's own where no other worker wrote there; else nobody's in particular.
     """
-    told = {"worker": WHO["worker"], "pid": 4711, "when": 5.0, "stderr": {"text": ABORT, **said}}
-    death = RecordedDeath(report=told, record={})
-    chunks = [each for each in death_evidence([death]) if getattr(each, "data", None) == ABORT.encode()]
+    tail = StderrTail(text=ABORT, **said)
+    report = DeathReport(kind="nanny-report", worker_address=WHO["worker"], pid=4711, stderr=tail)
+    chunks = [
+        each
+        for each in death_evidence([RecordedDeath.of(report)])
+        if getattr(each, "data", None) == ABORT.encode()
+    ]
     (chunk,) = chunks
     assert chunk.identity.worker == worker
     assert title in chunk.origin
 
 
-@pytest.mark.parametrize("said", ["words", {"text": 7}, {"text": "  "}, None])
+@pytest.mark.parametrize(
+    "said", ["words", {"text": 7}, {"text": "  ", "origin": "copy"}, {"text": "x"}, None]
+)
 def test_a_message_of_another_shape_harms_nothing(said):
     """
     It came over a network.
     """
-    death = RecordedDeath(report={"pid": 4711, "stderr": said}, record={})
-    assert not [each for each in death_evidence([death]) if hasattr(each, "data")]
+    report = decode_message({"kind": "nanny-report", "pid": 4711, "stderr": said})
+    assert not [each for each in death_evidence([RecordedDeath.of(report)]) if hasattr(each, "data")]
 
 
 # -------------------------------------------------------------------------------- passing it on

@@ -21,9 +21,11 @@ from distributed import Client, LocalCluster
 from workerdiag.procfs import cgroups
 from workerdiag.recorder import environment, internals
 from workerdiag.recorder.box.reader import read_box
-from workerdiag.recorder.nanny import nanny_recording
+from workerdiag.recorder.nanny.nanny_recording import NannyRecording
+from workerdiag.recorder.recording import recorder_status, start_recording, stop_recording
 from workerdiag.recorder.worker import capture, sampler, worker_recording
 from workerdiag.recorder.worker.tasks import EarlierTasks, OffThreadTasks, TaskSlots, ThreadTasks
+from workerdiag.recorder.worker.worker_recording import WorkerRecording
 
 
 class Notes:
@@ -437,12 +439,13 @@ def test_a_worker_in_its_users_process_records_and_leaves(tmp_path, monkeypatch)
     ):
         client.register_plugin(worker_recording.RecorderWorker())
         client.register_plugin(worker_recording.RecorderWorker())
-        (report,) = client.run(worker_recording.recorder_status).values()
-        if not report["recording"]:
-            pytest.skip(f"this system has no room for boxes: {report['notes']}")
+        (report,) = client.run(recorder_status).values()
+        if not report["is_recording"]:
+            pytest.skip(f"this system has no room for boxes: {report['missing']}")
         assert client.submit(sum, [1, 2], key="adds").result() == 3
-        box = read_box(report["box"])
-        assert (box.state, [task.key for task in box.finished]) == ("running", ["adds"])
+        (path,) = tmp_path.glob("*.box")
+        box = read_box(path)
+        assert (box.stage, [task.key for task in box.finished_tasks]) == ("running", ["adds"])
         assert box.identity["worker"] == next(iter(client.scheduler_info()["workers"]))
         assert sys.stderr is stderr
     assert list(tmp_path.iterdir()) == []
@@ -458,10 +461,10 @@ def test_a_worker_that_cannot_have_a_box_runs_on():
     here = SimpleNamespace(
         nanny="tcp://10.0.0.4:2", local_directory="/", status=SimpleNamespace(name="running")
     )
-    worker_recording.start_recording(here, "plugin")
-    assert worker_recording.recorder_status(here)["recording"] is False
-    assert worker_recording.recorder_status(here)["notes"][0].startswith("no black box")
-    worker_recording.stop_recording(here, "plugin")
+    start_recording(here, WorkerRecording, "plugin")
+    assert recorder_status(here)["is_recording"] is False
+    assert recorder_status(here)["missing"]["box"].startswith("no black box")
+    stop_recording(here, "plugin")
     assert internals.get_recording(here) is None
 
 
@@ -471,10 +474,17 @@ def test_only_a_nanny_that_runs_on_stops_recording(status):
     One that closes has its worker's end yet to tell, also if that has told it meanwhile to close gracefully.
     """
     stopped = []
-    active = SimpleNamespace(owners={"plugin"}, stop=lambda: stopped.append(status))
     here = SimpleNamespace(status=SimpleNamespace(name=status))
-    internals.set_recording(here, active)
-    nanny_recording.stop_recording(here, "plugin")
+
+    class Active(NannyRecording):
+        def __init__(self):
+            self.owners = {"plugin"}
+
+        def stop(self):
+            stopped.append(status)
+
+    internals.set_recording(here, Active())
+    stop_recording(here, "plugin")
     assert stopped == (["running"] if status == "running" else [])
 
 

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workerdiag
-from support.death_records import NOW, nanny_report, scheduler_record, worker_address
+from support.death_records import NOW, decoded, found_report, nanny_report, scheduler_record, worker_address
 from workerdiag.cli import main
 from workerdiag.model.evidence import Event, ExceptionFacts, Gap, LogChunk, ProcessExit, TasksAtLoss
 from workerdiag.model.identity import Identity
@@ -29,17 +29,25 @@ from workerdiag.recorder.scheduler.journal import Journal
 from workerdiag.sources.logs import LogSource
 from workerdiag.sources.logs.inputs import resolve_logs
 from workerdiag.sources.recorder.evidence import death_evidence
-from workerdiag.sources.recorder.selection import RecordedDeath
+from workerdiag.wire.recorded_death import RecordedDeath
 
 HOUR = 3600.0
+DEATH = RecordedDeath(record=decoded(scheduler_record()), report=decoded(nanny_report()))
+
+
+def no_failure(part, why):
+    """
+    Takes what a journal lacks.
+    """
+    pytest.fail(f"{part}: {why}")
 
 
 def found(**box):
     """
     What the finder of a black box tells, of a worker that nobody saw die.
     """
-    said = nanny_report(source="orphan", exit={"signal": None, "status": None, "certain": False})
-    return {**said, "box": {**said["box"], "fault": "", **box}}
+    said = found_report()
+    return {**said, "box": {**said["box"], "faulthandler_dump": "", **box}}
 
 
 def written(path, *messages):
@@ -70,9 +78,7 @@ def test_records_in_a_file_tell_what_a_live_scheduler_would(tmp_path):
     The evidence is that of `RecorderSource`, piece by piece.
     """
     path = written(tmp_path / "deaths.jsonl", scheduler_record(), nanny_report())
-    assert read(path) == list(
-        death_evidence([RecordedDeath(record=scheduler_record(), report=nanny_report())])
-    )
+    assert read(path) == list(death_evidence([DEATH]))
 
 
 def test_what_the_appender_writes_is_found_wherever_it_wrote(tmp_path):
@@ -81,11 +87,11 @@ def test_what_the_appender_writes_is_found_wherever_it_wrote(tmp_path):
     """
     for target in (str(tmp_path / "local" / "deaths.jsonl"), "memory://deaths-of-wd"):
         for message in (scheduler_record(), nanny_report()):
-            appender = Journal(target, pytest.fail)
+            appender = Journal(target, no_failure)
             appender.put(message)
             appender.close()
     (tmp_path / "local" / "deaths.jsonl").rename(tmp_path / "local" / "deaths.jsonl.1")
-    expected = list(death_evidence([RecordedDeath(record=scheduler_record(), report=nanny_report())]))
+    expected = list(death_evidence([DEATH]))
     assert read(tmp_path / "local") == expected
     assert read("memory://deaths-of-wd") == expected
     fsspec.filesystem("memory").rm("/deaths-of-wd", recursive=True)
@@ -98,7 +104,7 @@ def test_of_many_batches_the_newest_are_read_first(tmp_path, monkeypatch):
     clock = iter([NOW, NOW + 60, NOW + 30])
     for number in range(3):
         monkeypatch.setattr("workerdiag.recorder.scheduler.journal.time.time", lambda: next(clock))
-        appender = Journal(f"file://{tmp_path}/deaths", pytest.fail)
+        appender = Journal(f"file://{tmp_path}/deaths", no_failure)
         monkeypatch.undo()
         appender.put(scheduler_record(number))
         appender.close()
@@ -131,7 +137,7 @@ def test_lines_that_cannot_be_used_are_named_and_the_rest_is_used(tmp_path):
     Garbage, another schema, a line too long, and a last one that was cut off.
     """
     good = [json.dumps(scheduler_record()), json.dumps(nanny_report())]
-    bad = ["{{{", json.dumps({"schema": 2, "source": "nanny"}), '{"a": "' + "x" * 2**21, good[1][:-40]]
+    bad = ["{{{", json.dumps({"schema": 2, "kind": "nanny-report"}), '{"a": "' + "x" * 2**21, good[1][:-40]]
     path = tmp_path / "deaths.jsonl"
     path.write_text("\n".join([good[0], *bad[:3], good[1], bad[3]]))
     evidence = read(path)
@@ -169,13 +175,13 @@ def test_without_an_exception_it_is_the_last_death_and_those_shortly_before(tmp_
     """
     path = written(
         tmp_path / "deaths.jsonl",
-        scheduler_record(1, when=NOW - 2 * HOUR),
-        scheduler_record(2, when=NOW - 600),
-        scheduler_record(3, when=NOW),
-        *(scheduler_record(number, when=NOW + 2 * HOUR, expected=True) for number in range(4, 9)),
-        scheduler_record(9, when=NOW + 2 * HOUR, reason="nanny-close"),
-        scheduler_record(10, when=NOW + 2 * HOUR),
-        nanny_report(10, when=NOW + 2 * HOUR, asked=True),
+        scheduler_record(1, noticed_at=NOW - 2 * HOUR),
+        scheduler_record(2, noticed_at=NOW - 600),
+        scheduler_record(3, noticed_at=NOW),
+        *(scheduler_record(number, noticed_at=NOW + 2 * HOUR, is_expected=True) for number in range(4, 9)),
+        scheduler_record(9, noticed_at=NOW + 2 * HOUR, close_reason="nanny-close"),
+        scheduler_record(10, noticed_at=NOW + 2 * HOUR),
+        nanny_report(10, noticed_at=NOW + 2 * HOUR, stop_requested="nanny-kill"),
     )
     assert dead(read(path)) == [worker_address(2), worker_address(3)]
 
@@ -185,7 +191,9 @@ def test_where_all_were_told_to_go_that_is_said(tmp_path):
     A file of scale-downs is not a file without workers.
     """
     path = written(
-        tmp_path / "deaths.jsonl", scheduler_record(1, expected=True), scheduler_record(2, expected=True)
+        tmp_path / "deaths.jsonl",
+        scheduler_record(1, is_expected=True),
+        scheduler_record(2, is_expected=True),
     )
     diagnosis = workerdiag.explain(logs=path)
     assert [each.stop_requested for each in diagnosis.deaths] == [True, True]
@@ -206,10 +214,10 @@ def test_an_exception_selects_the_deaths_in_question(tmp_path, facts):
     """
     path = written(
         tmp_path / "deaths.jsonl",
-        scheduler_record(0, when=NOW - 48 * HOUR, assigned=["sum-1"]),
-        scheduler_record(1, when=NOW - 2 * HOUR, assigned=["sum-1"]),
-        scheduler_record(2, when=NOW - 2 * HOUR - 60),
-        scheduler_record(3, when=NOW),
+        scheduler_record(0, noticed_at=NOW - 48 * HOUR, assigned_keys=["sum-1"]),
+        scheduler_record(1, noticed_at=NOW - 2 * HOUR, assigned_keys=["sum-1"]),
+        scheduler_record(2, noticed_at=NOW - 2 * HOUR - 60),
+        scheduler_record(3, noticed_at=NOW),
     )
     assert dead(read(path, facts=[facts])) == [worker_address(2), worker_address(1)]
 
@@ -251,9 +259,9 @@ def test_a_box_that_ended_in_mid_work_looks_like_a_kill(tmp_path):
 @pytest.mark.parametrize(
     "box",
     [
-        {"state": "closing: worker-close"},
-        {"fault": "Fatal Python error: Segmentation fault\n"},
-        {"identity": {"missing": "faulthandler writes elsewhere already, and is left alone"}},
+        {"stage": "closing", "close_reason": "worker-close"},
+        {"faulthandler_dump": "Fatal Python error: Segmentation fault\n"},
+        {"identity": {"missing": "stderr fatal-signals"}},
     ],
 )
 def test_a_box_of_a_worker_that_may_have_had_a_last_word_is_no_sign_of_a_kill(tmp_path, box):
@@ -263,7 +271,7 @@ def test_a_box_of_a_worker_that_may_have_had_a_last_word_is_no_sign_of_a_kill(tm
     (event,) = [
         each
         for each in of_kind(Event, read(written(tmp_path / "deaths.jsonl", found(**box))))
-        if each.topic == "recorder" and "told_by" in each.fields
+        if each.topic == "recorder" and "reported_by" in each.fields
     ]
     assert "ended_suddenly" not in event.fields
 
@@ -275,7 +283,9 @@ def test_many_records_take_bounded_memory_and_the_newest_are_told(tmp_path):
     path = tmp_path / "deaths.jsonl"
     with path.open("w") as file:
         for number in range(2_000):
-            file.write(json.dumps(nanny_report(number, text="x" * 20_000)) + "\n")
+            file.write(
+                json.dumps(nanny_report(number, stderr={"text": "x" * 20_000, "origin": "copy"})) + "\n"
+            )
     tracemalloc.start()
     evidence = read(path, budget_s=60)
     peak = tracemalloc.get_traced_memory()[1]
@@ -292,7 +302,17 @@ _JSON = st.recursive(
     max_leaves=8,
 )
 _FIELDS = st.sampled_from(
-    sorted({*scheduler_record(), *nanny_report(), "cgroup", "heard", "gave_up", "changes", "stderr"})
+    sorted(
+        {
+            *scheduler_record(),
+            *nanny_report(),
+            "cgroup",
+            "last_heartbeat",
+            "given_up",
+            "status_changes",
+            "stderr",
+        }
+    )
 )
 
 
@@ -302,7 +322,7 @@ def test_hostile_records_are_never_an_error(tmp_path_factory, parts):
     """
     Whatever stands where in a record, there is evidence or a gap, and a report that can be printed.
     """
-    keep = ("schema", "source")
+    keep = ("schema", "kind")
     messages = [
         {
             **(nanny_report() if by_nanny else scheduler_record()),
@@ -322,7 +342,7 @@ DYING = """
 import os, signal, sys
 from workerdiag.recorder.box.writer import BoxWriter
 box = BoxWriter.create(sys.argv[1], slots=2, worker="tcp://10.0.0.4:1", nanny="tcp://10.0.0.4:2")
-box.state(sys.argv[2])
+box.stage(*sys.argv[2].split(": "))
 box.started(0, "nap", 7, "thread-7")
 box.line(b"the last words")
 if sys.argv[3]:
@@ -336,12 +356,12 @@ DUMP = (
 )
 
 
-def left_by_a_dead_process(folder, *, state="running", dump=""):
+def left_by_a_dead_process(folder, *, stage="running", dump=""):
     """
     The box of a process that was killed while a task ran, and its pid.
     """
     run = subprocess.run(
-        [sys.executable, "-c", DYING, str(folder), state, dump], capture_output=True, text=True, check=False
+        [sys.executable, "-c", DYING, str(folder), stage, dump], capture_output=True, text=True, check=False
     )
     assert run.returncode == -signal.SIGKILL, run.stderr
     path, pid = run.stdout.split()
@@ -349,7 +369,7 @@ def left_by_a_dead_process(folder, *, state="running", dump=""):
 
 
 def with_signal(message, number):
-    return {**message, "exit": {"signal": number, "status": None, "certain": True}}
+    return {**message, "exit": {"signal": number}}
 
 
 @pytest.mark.parametrize("named", [lambda path: path, lambda path: path.parent], ids=["file", "folder"])
@@ -391,7 +411,7 @@ def test_a_worker_that_was_told_to_go_is_no_death(tmp_path):
     """
     Its box says who asked it to.
     """
-    path, _ = left_by_a_dead_process(tmp_path, state="closed: worker-lifetime-reached")
+    path, _ = left_by_a_dead_process(tmp_path, stage="closed: worker-lifetime-reached")
     assert workerdiag.explain(logs=path).outcome == "no-death"
 
 
@@ -413,7 +433,10 @@ def test_what_the_nanny_meant_to_tell_is_read_with_the_box(tmp_path):
     """
     path, pid = left_by_a_dead_process(tmp_path)
     message = nanny_report(
-        pid=pid, worker="tcp://10.0.0.4:1", nanny="tcp://10.0.0.4:2", when=path.stat().st_mtime
+        pid=pid,
+        worker_address="tcp://10.0.0.4:1",
+        nanny_address="tcp://10.0.0.4:2",
+        noticed_at=path.stat().st_mtime,
     )
     written(path.with_name(path.name + ".death"), with_signal(message, 9))
     for given_ in (path, tmp_path):
@@ -438,13 +461,3 @@ def test_a_damaged_box_is_a_gap(tmp_path):
     path.write_bytes(path.read_bytes()[:40])
     (gap,) = read(path)
     assert (gap.source, gap.reason) == (f"log {path}", "malformed")
-
-
-def test_a_nanny_s_stale_address_does_not_count_where_there_is_a_box(tmp_path):
-    """
-    The box has the address that the worker had, and it is the one that is asked about.
-    """
-    box = {"state": "running", "identity": {"worker": worker_address(7)}}
-    path = written(tmp_path / "deaths.jsonl", nanny_report(1, box=box))
-    facts = ExceptionFacts(type="KilledWorker", text="", identity=Identity(worker=worker_address(7)))
-    assert dead(read(path, facts=[facts])) == [worker_address(7)]

@@ -25,15 +25,20 @@ from workerdiag.model.evidence import (
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
-from workerdiag.recorder.scheduler import plugin as recorder_scheduler
 from workerdiag.rulebook import load_rulebook
-from workerdiag.scoring import loss_history as loss_history_module
 from workerdiag.scoring.blame import blame
 from workerdiag.scoring.loss_history import loss_history
-from workerdiag.sources.recorder import RecorderSource, selection
+from workerdiag.sources.recorder import RecorderSource
 
-RUNNING = {"schema": 1, "source": "scheduler", "recorder": "running"}
-CLOSED = {"schema": 1, "source": "scheduler", "recorder": "closed"}
+RUNNING = {"schema": 1, "kind": "recorder-state", "is_recording": True}
+CLOSED = {"schema": 1, "kind": "recorder-state", "is_recording": False}
+
+
+def _inner(message):
+    """
+    A message within an answer, which has the schema itself.
+    """
+    return {**message, "schema": None} if isinstance(message, dict) else message
 
 
 class Client:
@@ -60,10 +65,8 @@ class Client:
 
     async def deaths(self, **arguments):
         self.asked.append(arguments)
-        deaths = [
-            {"number": index, "record": each[0], "report": each[1]} for index, each in enumerate(self._deaths)
-        ]
-        return {"schema": 1, "now": NOW + 100, "deaths": tuple(deaths), "left_out": 0, "notes": ()}
+        deaths = [{"record": _inner(each[0]), "report": _inner(each[1])} for each in self._deaths]
+        return {"schema": 1, "now": NOW + 100, "deaths": tuple(deaths), "omitted_count": 0, "missing": {}}
 
     def sync(self, function, *arguments, callback_timeout):
         return asyncio.run(asyncio.wait_for(function(*arguments), callback_timeout))
@@ -140,7 +143,9 @@ def test_of_two_dumps_the_first_is_of_the_signal_that_came():
     """
     nested = "Fatal Python error: Aborted\n\n  File Fatal Python error: Segmentation fault\n"
     message = nanny_report()
-    evidence = collect(Client((scheduler_record(), {**message, "box": {**message["box"], "fault": nested}})))
+    evidence = collect(
+        Client((scheduler_record(), {**message, "box": {**message["box"], "faulthandler_dump": nested}}))
+    )
     assert of_kind(LogChunk, evidence)[-1].data == b"Fatal Python error: Aborted\n\n  File "
 
 
@@ -178,8 +183,9 @@ def test_without_a_box_the_last_heartbeat_counts():
 @pytest.mark.parametrize(
     "box",
     [
-        {"identity": {"missing": "running tasks: this release of distributed does not say"}},
-        {"identity": {}, "torn": ("slots of threads: 1 of 2 could not be read",)},
+        {"identity": {"missing": "fatal-signals running-tasks"}},
+        {"identity": {"missing": "tasks-without-slot"}},
+        {"unreadable_parts": ({"region": "running", "unreadable_count": 1, "cell_count": 2},)},
     ],
 )
 def test_a_box_that_lacks_tasks_is_not_taken_for_exact(box):
@@ -187,7 +193,7 @@ def test_a_box_that_lacks_tasks_is_not_taken_for_exact(box):
     That nothing is in it then says nothing.
     """
     (tasks,) = of_kind(
-        TasksAtLoss, collect(Client((scheduler_record(), nanny_report(executing=(), box=box))))
+        TasksAtLoss, collect(Client((scheduler_record(), nanny_report(running_tasks=(), box=box))))
     )
     assert (tasks.exact, tasks.tasks) == (False, ("load",))
 
@@ -197,8 +203,8 @@ def test_a_long_key_is_completed():
     A box has 200 bytes of a key; the scheduler knows the rest.
     """
     key = "load-" + "x" * 300
-    running = ({"key": key[:200], "clipped": True, "since": NOW},)
-    evidence = collect(Client((scheduler_record(assigned=(key,)), nanny_report(executing=running))))
+    running = ({"key": key[:200], "is_clipped": True, "started_at": NOW},)
+    evidence = collect(Client((scheduler_record(assigned_keys=(key,)), nanny_report(running_tasks=running))))
     assert of_kind(TasksAtLoss, evidence)[0].tasks == (key,)
 
 
@@ -206,12 +212,14 @@ def test_an_order_to_stop_is_no_crash():
     """
     A nanny that was told to close ended its worker; for memory, or silence, it was no order.
     """
-    ordered = collect(Client((scheduler_record(), nanny_report(asked=True, nanny_status="closing"))))
+    ordered = collect(
+        Client((scheduler_record(), nanny_report(stop_requested="nanny-closing", nanny_status="closing")))
+    )
     assert "asked-to-stop" in [each.fields.get("action") for each in of_kind(Event, ordered)]
     assert diagnose(ordered, load_rulebook()).deaths[0].stop_requested
     for death in (
-        (scheduler_record(), nanny_report(asked=True, memory_terminated=True)),
-        (scheduler_record(stimulus_id="check-worker-ttl-1"), nanny_report(asked=True)),
+        (scheduler_record(), nanny_report(stop_requested="nanny-kill", is_memory_terminated=True)),
+        (scheduler_record(stimulus_id="check-worker-ttl-1"), nanny_report(stop_requested="nanny-kill")),
     ):
         assert "asked-to-stop" not in [
             each.fields.get("action") for each in of_kind(Event, collect(Client(death)))
@@ -222,8 +230,8 @@ def test_the_nannys_own_kill_for_memory_is_recognised():
     """
     Without a line of the nanny's log, and with the numbers of this very death.
     """
-    exit_ = {"signal": 15, "status": None, "certain": True}
-    death = nanny_report(exit=exit_, memory_terminated=True, terminate_fraction=0.95)
+    exit_ = {"signal": 15}
+    death = nanny_report(exit=exit_, is_memory_terminated=True, terminate_fraction=0.95)
     findings = diagnose(collect(Client((scheduler_record(), death))), load_rulebook())
     assert findings.top.id == "nanny.memory-terminate"
     assert (findings.deaths[0].rss_bytes, findings.deaths[0].limit_bytes) == (90, 100)
@@ -233,9 +241,7 @@ def test_a_process_that_only_its_nanny_knew_and_stopped_is_no_death():
     """
     Closing a cluster leaves no dead behind.
     """
-    evidence = collect(
-        Client((None, nanny_report(asked=True, exit={"signal": None, "status": 0, "certain": True})))
-    )
+    evidence = collect(Client((None, nanny_report(stop_requested="nanny-kill", exit={"status": 0}))))
     assert of_kind(ProcessExit, evidence) == []
 
 
@@ -254,7 +260,7 @@ def test_a_kernels_kill_counts_for_the_process_that_it_can_be_of(group, exit_sig
     """
     Only a kill in a limited group, of a process that died of SIGKILL, is taken for this one's.
     """
-    exit_ = {"signal": exit_signal, "status": None, "certain": True}
+    exit_ = {"signal": exit_signal}
     evidence = collect(Client((scheduler_record(), nanny_report(cgroup=group, exit=exit_))))
     said = [each.fields for each in of_kind(Event, evidence) if each.topic == "cgroup"]
     assert [{name: each[name] for name in each if name.startswith("oom")} for each in said] == (
@@ -270,8 +276,8 @@ def test_workers_that_went_together_name_each_other():
         Client((scheduler_record(1), None), (scheduler_record(2), None), (scheduler_record(60), None))
     )
     said = [each.fields for each in of_kind(Event, evidence) if each.topic == "recorder"]
-    assert [each["co_victims_count"] for each in said] == [1, 1, 0]
-    assert said[0]["co_victims"] == worker_address(2)
+    assert [each["lost_together_count"] for each in said] == [1, 1, 0]
+    assert said[0]["lost_together"] == worker_address(2)
 
 
 def test_only_what_belongs_to_the_trouble_is_told():
@@ -279,9 +285,9 @@ def test_only_what_belongs_to_the_trouble_is_told():
     Old deaths count if they had the task in question; expected ones if they were asked for.
     """
     deaths = (
-        (scheduler_record(-5000, assigned=("load",), executing=()), None),
-        (scheduler_record(-4000, assigned=("other",), executing=()), None),
-        (scheduler_record(2, expected=True), None),
+        (scheduler_record(-5000, assigned_keys=("load",), executing_at_heartbeat=()), None),
+        (scheduler_record(-4000, assigned_keys=("other",), executing_at_heartbeat=()), None),
+        (scheduler_record(2, is_expected=True), None),
         (scheduler_record(3), None),
     )
     evidence = collect(Client(*deaths), Identity(worker=worker_address(3)), tasks=["load"])
@@ -314,13 +320,16 @@ def test_nannies_alone_tell_through_the_topic():
         (None, None),
         ({}, {}),
         ("x", 3),
-        ({"worker": 3, "when": "x", "executing": 5, "changes": 7, "heard": []}, {"exit": 3, "box": "x"}),
         (
-            scheduler_record(assigned=7, gave_up=(3,), heard=None, nthreads="x"),
-            nanny_report(executing=({}, 3), cgroup=1),
+            {"worker_address": 3, "noticed_at": "x", "executing_at_heartbeat": 5, "status_changes": 7},
+            {"kind": "box-found", "exit": 3, "box": "x"},
         ),
-        (None, {"source": "nanny", "box": {"samples": (3,), "lines": 3, "torn": 5}, "executing": ()}),
-        (None, nanny_report(exit={"signal": -3, "status": 10**30, "certain": True})),
+        (
+            scheduler_record(assigned_keys=7, given_up=(3,), last_heartbeat=[], nthreads="x"),
+            nanny_report(running_tasks=({}, 3), cgroup=1),
+        ),
+        (None, {"kind": "nanny-report", "box": {"samples": (3,), "unreadable_parts": 5}}),
+        (None, nanny_report(exit={"signal": -3, "status": 10**30})),
     ],
 )
 def test_a_strange_answer_breaks_nothing(death):
@@ -485,13 +494,16 @@ def test_the_whole_box_goes_along_for_a_bundle():
         if each.topic == "black-box"
     ]
 
-    assert json.loads(box.fields["content"])["lines"] == "distributed.worker - INFO - last words\n"
+    assert json.loads(box.fields["content"])["last_output"] == "distributed.worker - INFO - last words\n"
     assert box.identity.worker == worker_address(1)
 
 
-def test_both_sides_of_the_layers_say_the_same():
+def test_what_is_not_understood_of_an_answer_is_a_gap():
     """
-    The recorder runs on clusters, and the source reads what it said there: neither imports the other.
+    The rest of the death counts.
     """
-    assert selection.RECENT_S == recorder_scheduler.RECENT_S
-    assert selection.TOGETHER_S == loss_history_module.TOGETHER_S
+    evidence = collect(Client((scheduler_record(nthreads="many", new_field=1), nanny_report())))
+    (gap,) = of_kind(Gap, evidence)
+    assert gap.reason == "malformed"
+    assert "deaths[0].record.nthreads, deaths[0].record.new_field" in gap.detail
+    assert of_kind(ProcessExit, evidence)

@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import isfinite
 from struct import error
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, get_args
 from zlib import crc32
 
-from workerdiag.recorder.box.contents import FinishedTask, Lag, RunningTask, Sample
 from workerdiag.recorder.box.layout import (
     CELL_HEAD,
     CELL_OVERHEAD,
@@ -27,6 +26,7 @@ from workerdiag.recorder.box.layout import (
     UNKNOWN,
     Region,
 )
+from workerdiag.wire.black_box import FinishedTask, Lag, RunningTask, Sample, Stage
 
 T = TypeVar("T")
 
@@ -127,45 +127,48 @@ def decode_identity(cell: Cell) -> dict[str, str]:
     return dict(zip(parts[0:-1:2], parts[1::2], strict=False))
 
 
-def decode_state(cell: Cell) -> tuple[float, str]:
+def decode_stage(cell: Cell) -> tuple[float, Stage, str]:
     """
-    When it was said, and what.
+    When it was noted, the stage, and why the worker closes.
     """
-    when, _ = _check_finite(*MOMENT.unpack_from(cell.payload))
-    return when, _decode_utf8(cell.payload[MOMENT.size :])
+    at, _ = _check_finite(*MOMENT.unpack_from(cell.payload))
+    noted, _, reason = cell.payload[MOMENT.size :].partition(b"\0")
+    for stage in get_args(Stage):
+        if noted == stage.encode():
+            return at, stage, _decode_utf8(reason)
+    raise ValueError("no stage")
 
 
 def decode_running_task(cell: Cell, slot: int) -> RunningTask:
     """
     The task of a slot that is in use.
     """
-    since, monotonic, thread_id, key_bytes, name_bytes = EXECUTING.unpack_from(cell.payload)
+    started_at, _, thread_id, key_bytes, name_bytes = EXECUTING.unpack_from(cell.payload)
     key, name = _split_texts(cell.payload[EXECUTING.size :], key_bytes, name_bytes)
-    _check_finite(since, monotonic)
+    _check_finite(started_at)
     return RunningTask(
         slot=slot,
         key=key,
-        clipped=bool(cell.flags & CLIPPED),
+        is_clipped=bool(cell.flags & CLIPPED),
         thread_id=thread_id,
         thread_name=name,
-        since=since,
-        since_monotonic_s=monotonic,
+        started_at=started_at,
     )
 
 
 def decode_finished_task(cell: Cell) -> tuple[int, FinishedTask]:
     """
-    Number of the write that said that the task began, and the task.
+    Number of the write that noted the task's beginning, and the task.
     """
-    started, ended, took, number, slot, key_bytes, outcome_bytes = FINISHED.unpack_from(cell.payload)
+    started_at, ended_at, took, number, slot, key_bytes, outcome_bytes = FINISHED.unpack_from(cell.payload)
     key, outcome = _split_texts(cell.payload[FINISHED.size :], key_bytes, outcome_bytes)
-    _check_finite(started, ended, took)
+    _check_finite(started_at, ended_at, took)
     return number, FinishedTask(
         slot=slot,
         key=key,
-        clipped=bool(cell.flags & CLIPPED),
-        started=started,
-        ended=ended,
+        is_clipped=bool(cell.flags & CLIPPED),
+        started_at=started_at,
+        ended_at=ended_at,
         duration_s=took,
         outcome=outcome,
     )
@@ -175,20 +178,20 @@ def decode_sample(cell: Cell) -> Sample:
     """
     The numbers this release knows; those of a later one stand behind them.
     """
-    when, monotonic = _check_finite(*MOMENT.unpack_from(cell.payload))
+    at, _ = _check_finite(*MOMENT.unpack_from(cell.payload))
     count = min((len(cell.payload) - MOMENT.size) // NUMBER.size, len(SAMPLE_NUMBERS))
     values = [NUMBER.unpack_from(cell.payload, MOMENT.size + nth * NUMBER.size)[0] for nth in range(count)]
     known = {name: value for name, value in zip(SAMPLE_NUMBERS, values, strict=False) if value != UNKNOWN}
-    return Sample(when=when, monotonic_s=monotonic, **known)
+    return Sample(at=at, **known)
 
 
 def decode_lag(cell: Cell) -> Lag:
     """
     Event loop and GIL.
     """
-    when, monotonic, loop_s, gil = LAG.unpack_from(cell.payload)
-    _check_finite(when, monotonic, loop_s)
-    return Lag(when=when, monotonic_s=monotonic, loop_s=loop_s, gil=gil if isfinite(gil) else None)
+    at, _, loop_s, gil = LAG.unpack_from(cell.payload)
+    _check_finite(at, loop_s)
+    return Lag(at=at, loop_s=loop_s, gil_contention=gil if isfinite(gil) else None)
 
 
 def decode_line_piece(cell: Cell) -> LinePiece:

@@ -1,29 +1,28 @@
 """
-What a black box tells of its worker's death to whoever finds it later, on a volume or in a copy.
+The report of a worker's death in a black box that is found later, on a volume or in a copy.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve
 
 from workerdiag.procfs.processes import boot_id
-from workerdiag.recorder import messages
-from workerdiag.recorder.box.contents import BlackBox
 from workerdiag.recorder.box.directories import SILENCE_S, is_orphan
 from workerdiag.recorder.box.reader import read_box
+from workerdiag.recorder.messages import report_found_box
 from workerdiag.recorder.stderr.last_output import last_stderr
+from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.constants import BOX_MAGIC
+from workerdiag.wire.messages import DeathReport
 
 
-def death_message(place: str, data: bytes, fault: bytes) -> Mapping[str, Any] | None:
+def death_message(place: str, data: bytes, fault: bytes) -> DeathReport | None:
     """
-    The message of a worker's death, as whoever finds an orphaned box tells it; None if it may still run.
+    The report of a worker's death, as whoever finds an orphaned box sends it; None if it may still run.
 
     A box that lies on this machine is of the dead when nobody holds its lock, or its process is gone. Of
     another place or in a packed copy it is when it says that the worker closed, when faulthandler wrote a
@@ -38,21 +37,17 @@ def death_message(place: str, data: bytes, fault: bytes) -> Mapping[str, Any] | 
         BadBoxError: It is no black box, or of another format.
     """
     path = Path(place)
-    box = evolve(read_box(data), fault=fault.decode("utf-8", "replace"))
+    box = evolve(read_box(data), faulthandler_dump=fault.decode("utf-8", "replace"))
     lies_here = _is_box_file(path)
     silent = is_orphan(path) if lies_here else box.written_at < time.time() - SILENCE_S
     if not (silent or _has_ended(box)):
         return None
-    facts = {
-        "when": box.written_at,
-        "exit": messages.exit_from_dump(box.fault),
-        "stderr": last_stderr(path, box, just_now=False) if lies_here and _is_own_box(path, box) else None,
-    }
-    return messages.make_message("orphan", facts, box)
+    is_ours = lies_here and _is_own_box(path, box)
+    return report_found_box(box, stderr=last_stderr(path, box, just_now=False) if is_ours else None)
 
 
 def _has_ended(box: BlackBox) -> bool:
-    return "Fatal Python error" in box.fault or box.state.startswith("closed")
+    return "Fatal Python error" in box.faulthandler_dump or box.stage == "closed"
 
 
 def _is_own_box(path: Path, box: BlackBox) -> bool:

@@ -15,8 +15,8 @@ from typing import TypeVar
 from workerdiag.errors import BadBoxError
 from workerdiag.recorder.box import cells
 from workerdiag.recorder.box.companions import fault_path
-from workerdiag.recorder.box.contents import BlackBox, FinishedTask, RunningTask
 from workerdiag.recorder.box.layout import HEADER_BYTES, MAX_BYTES, RUNNING, Region, unpack_header
+from workerdiag.wire.black_box import BlackBox, FinishedTask, RegionName, RunningTask, UnreadablePart
 
 T = TypeVar("T")
 
@@ -26,23 +26,14 @@ _FAULT_BYTES = 128 * 1024
 _MAX_READS = 5
 #: Stands in a line for pieces that were not, or no longer, in the box.
 MISSING_PIECE = b"[...]"
-_REGION_TITLES = {
-    "identity": "the identity",
-    "state": "the state",
-    "running": "slots of threads",
-    "finished": "finished tasks",
-    "samples": "samples",
-    "lags": "lags",
-    "lines": "pieces of lines",
-}
 
 
 def read_box(source: str | os.PathLike[str] | bytes) -> BlackBox:
     """
     All that can be read of a black box: a path, or the bytes of one.
 
-    What is damaged or was being written is left out, and said in `BlackBox.torn`. At most 4 MiB are
-    read, and of the companion with what `faulthandler` wrote 128 KiB.
+    What is damaged or was being written is left out, and named in `BlackBox.unreadable_parts`. At most
+    4 MiB are read, and 128 KiB of the companion with what `faulthandler` wrote.
 
     Raises:
         BadBoxError: It is no black box, of another format, or cannot be read. Nothing else is raised.
@@ -53,10 +44,10 @@ def read_box(source: str | os.PathLike[str] | bytes) -> BlackBox:
     fault = _read_fault(path)
     box = _decode_box(_read_file(path, MAX_BYTES), name=str(path), fault=fault)
     for _ in range(_MAX_READS - 1):
-        if not box.torn:
+        if not box.unreadable_parts:
             break
         again = _decode_box(_read_file(path, MAX_BYTES), name=str(path), fault=fault)
-        box = min(box, again, key=lambda each: len(each.torn))
+        box = min(box, again, key=lambda each: len(each.unreadable_parts))
     return box
 
 
@@ -110,24 +101,24 @@ def _decode_box(data: bytes, *, name: str, fault: str) -> BlackBox:
     identity = decoder.identity()
     executing = decoder.executing()
     ended = decoder.ring("finished", cells.decode_finished_task)
-    (state_at, state), *_ = [*decoder.pair("state", cells.decode_state), (0.0, "")]
+    staged_at, stage, reason = next(iter(decoder.pair("state", cells.decode_stage)), (0.0, None, ""))
     samples = decoder.ring("samples", cells.decode_sample)
     lags = decoder.ring("lags", cells.decode_lag)
     lines = decoder.ring("lines", cells.decode_line_piece)
-    times = [created_at, state_at, *(each.since for _, each in executing), *(each.ended for _, each in ended)]
-    times += [each.when for each in samples] + [each.when for each in lags] + [each.when for each in lines]
-    if identity.get("threads_without_slot"):
-        decoder.torn.append("tasks on some threads were not recorded, because there were more than slots")
+    times = [created_at, staged_at, *(each.started_at or 0.0 for _, each in executing)]
+    times += [each.ended_at for _, each in ended] + [each.when for each in lines]
+    times += [each.at for each in samples] + [each.at for each in lags]
     return BlackBox(
         identity=identity,
-        state=state,
-        executing=_still_running(executing, ended),
-        finished=tuple(each for _, each in ended),
+        stage=stage,
+        close_reason=reason,
+        running_tasks=_still_running(executing, ended),
+        finished_tasks=tuple(each for _, each in ended),
         samples=tuple(samples),
         lags=tuple(lags),
-        lines=_join_lines(lines),
-        fault=fault,
-        torn=tuple(decoder.torn),
+        last_output=_join_lines(lines).decode("utf-8", "replace"),
+        faulthandler_dump=fault,
+        unreadable_parts=tuple(decoder.unreadable_parts),
         created_at=created_at,
         written_at=max(times),
     )
@@ -171,7 +162,7 @@ class _BoxDecoder:
     def __init__(self, data: bytes, regions: Mapping[str, Region]) -> None:
         self._data = data
         self._regions = regions
-        self.torn: list[str] = []
+        self.unreadable_parts: list[UnreadablePart] = []
 
     def identity(self) -> Mapping[str, str]:
         """
@@ -197,7 +188,7 @@ class _BoxDecoder:
         self._note("running", torn + len(used) - len(read), len(latest))
         return read
 
-    def pair(self, name: str, read: Callable[[cells.Cell], T]) -> list[T]:
+    def pair(self, name: RegionName, read: Callable[[cells.Cell], T]) -> list[T]:
         """
         What a single pair says: one value, or none.
         """
@@ -207,7 +198,7 @@ class _BoxDecoder:
         latest, torn = cells.pair_cells(self._data, region._replace(cells=min(region.cells, 2)))
         return self._read(name, [each for each in latest if each is not None], torn, read)
 
-    def ring(self, name: str, read: Callable[[cells.Cell], T]) -> list[T]:
+    def ring(self, name: RegionName, read: Callable[[cells.Cell], T]) -> list[T]:
         """
         What the cells of a ring say, oldest first.
         """
@@ -218,17 +209,17 @@ class _BoxDecoder:
         return self._read(name, whole, torn, read)
 
     def _read(
-        self, name: str, whole: list[cells.Cell], torn: int, read: Callable[[cells.Cell], T]
+        self, name: RegionName, whole: list[cells.Cell], torn: int, read: Callable[[cells.Cell], T]
     ) -> list[T]:
         values = [each for each in cells.decode_cells(whole, read) if each is not None]
         self._note(name, torn + len(whole) - len(values), self._regions[name].cells)
         return values
 
-    def _note(self, name: str, torn: int, total: int) -> None:
+    def _note(self, name: RegionName, torn: int, total: int) -> None:
         if torn:
-            count = "" if total <= 2 else f": {torn} of {total}"
-            self.torn.append(f"{_REGION_TITLES[name]}{count} could not be read")
+            part = UnreadablePart(region=name, unreadable_count=torn, cell_count=total)
+            self.unreadable_parts.append(part)
 
-    def _missing(self, name: str) -> list[T]:
-        self.torn.append(f"{_REGION_TITLES[name]}: the box has no room for that")
+    def _missing(self, name: RegionName) -> list[T]:
+        self.unreadable_parts.append(UnreadablePart(region=name, unreadable_count=0, cell_count=0))
         return []

@@ -16,6 +16,7 @@ import weakref
 from itertools import count
 from pathlib import Path
 from time import monotonic, time
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from workerdiag.procfs.processes import process_identity
@@ -48,6 +49,9 @@ from workerdiag.recorder.box.layout import (
     pack_header,
     plan_regions,
 )
+
+if TYPE_CHECKING:
+    from workerdiag.wire.black_box import MissingPart, Stage
 
 _PAIR = 2
 #: Of one call of `line`: what stays of its beginning and of its end when it is longer than both.
@@ -140,11 +144,20 @@ class BoxWriter:
                 data += pair
         self._note("identity", data)
 
-    def state(self, text: str) -> None:
+    def stage(self, stage: Stage, reason: str = "") -> None:
         """
-        Note what the worker is about to do: ``running``, ``closing: lifetime reached``.
+        Note what the worker is about to do, and why it closes.
         """
+        text = f"{stage}\0{reason}" if reason else stage
         self._note("state", MOMENT.pack(time(), monotonic()) + _encode_clipped(text, STATE_BYTES))
+
+    def lack(self, part: MissingPart, why: str) -> None:
+        """
+        Note that a part is not recorded, with the reason for a person.
+        """
+        parts = dict.fromkeys([*self._identity.get("missing", "").split(), part])
+        notes = filter(None, (self._identity.get("missing_notes"), why))
+        self.identify(missing=" ".join(parts), missing_notes="; ".join(notes))
 
     def started(self, slot: int, key: str, thread_id: int, thread_name: str) -> None:
         """
@@ -249,10 +262,10 @@ class BoxWriter:
 
     def missed(self) -> None:
         """
-        Note, once, that some threads have no slot, so that nobody takes what is executing for all of it.
+        Note, once, that some threads have no slot, so that nobody takes the noted tasks for all of them.
         """
-        if "threads_without_slot" not in self._identity:
-            self.identify(threads_without_slot="yes")
+        if "tasks-without-slot" not in self._identity.get("missing", ""):
+            self.lack("tasks-without-slot", "tasks on some threads: there were more than slots")
 
 
 class _CloseInChild:

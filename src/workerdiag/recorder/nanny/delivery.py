@@ -1,5 +1,5 @@
 """
-How a message about a death gets to the scheduler, and what happens to it if it does not.
+How the report of a death gets to the scheduler, and what happens to it if it does not.
 
 It is kept as a file beside the box until the scheduler has it, so whoever looks at that folder next
 (the next nanny on the host, or the next worker without one) can deliver it.
@@ -11,13 +11,13 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from workerdiag.recorder.box.companions import message_path
 from workerdiag.recorder.box.directories import discard
 from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.messages import DeathReport, decode_message, encode_message
 
 #: Seconds before each try; a scheduler that is not there by then may be gone for good.
 _RETRY_DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -25,27 +25,27 @@ _ATTEMPT_TIMEOUT_S = 5.0
 _MAX_BYTES = 256 * 1024
 
 
-def save_message(box: Path, message: Mapping[str, Any]) -> None:
+def save_report(box: Path, report: DeathReport) -> None:
     """
-    Keep a message until it is delivered; a disk that is full or read-only keeps none.
+    Keep a report until it is delivered; a disk that is full or read-only keeps none.
     """
     path = message_path(box)
     unfinished = path.with_name(f".{path.name}.new")
     with contextlib.suppress(OSError):
-        unfinished.write_text(json.dumps(message, default=str), encoding="utf-8")
+        unfinished.write_text(json.dumps(encode_message(report), default=str), encoding="utf-8")
         unfinished.replace(path)
 
 
-def load_message(box: Path) -> dict[str, Any] | None:
+def load_report(box: Path) -> DeathReport | None:
     """
-    The message that was kept beside a box; None if there is none that can be read.
+    The report that was kept beside a box; None if there is none that can be read.
     """
     try:
         with message_path(box).open("rb") as file:
-            message = json.loads(file.read(_MAX_BYTES))
-    except (OSError, ValueError):
+            report = decode_message(json.loads(file.read(_MAX_BYTES)))
+    except (OSError, ValueError, RecursionError):
         return None
-    return message if isinstance(message, dict) else None
+    return report if isinstance(report, DeathReport) else None
 
 
 def discard_delivered(box: Path) -> None:
@@ -57,15 +57,15 @@ def discard_delivered(box: Path) -> None:
         message_path(box).unlink(missing_ok=True)
 
 
-async def deliver(server: Any, message: Mapping[str, Any]) -> bool:
+async def deliver(server: Any, report: DeathReport) -> bool:
     """
-    Whether the scheduler took the message.
+    Send the report; returns whether the scheduler took it.
 
     A connection of its own is made each time: those of a server that is closing are closed already.
 
     Args:
         server: A worker or nanny; says where the scheduler is and how to connect, TLS included.
-        message: As `telling.message` makes it.
+        report: As `make_report` returns it.
     """
     from distributed.core import rpc
 
@@ -77,7 +77,7 @@ async def deliver(server: Any, message: Mapping[str, Any]) -> bool:
                 asyncio.timeout(_ATTEMPT_TIMEOUT_S),
                 connect(server.scheduler.address, connection_args=server.connection_args) as scheduler,
             ):
-                await scheduler.log_event(topic=DEATH_TOPIC, msg=dict(message))
+                await scheduler.log_event(topic=DEATH_TOPIC, msg=encode_message(report))
         except Exception:  # noqa: BLE001, S112  the network raises anything
             continue
         return True

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +19,33 @@ from tornado.ioloop import PeriodicCallback
 
 from workerdiag.procfs.cgroups import find_memory_group
 from workerdiag.recorder import internals, messages
+from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, save_report
+from workerdiag.recorder.recording import Recording, start_recording, stop_recording
 from workerdiag.recorder.settings import ORPHANS_AFTER_S, PLUGIN_NAME
 from workerdiag.recorder.stderr.watch import StderrWatch
-
-logger = logging.getLogger("distributed.nanny.recorder")
+from workerdiag.wire.black_box import BlackBox
+from workerdiag.wire.messages import CgroupCounters, DeathReport
 
 #: A worker process that ends sooner after its start than this has no known pid, unless it made a box.
 _TICK_MS = 200
 _KIB = 1024
 
 
-class NannyRecording:
+class NannyRecording(Recording):
     """
-    What records in one nanny, from `start` to `stop`.
+    What records in one nanny.
 
     Args:
         nanny: A ``distributed.Nanny``, which need not have a worker yet.
     """
 
+    logger = logging.getLogger("distributed.nanny.recorder")
+    # Its worker, which closes as well, may meanwhile have told it to close gracefully.
+    CLOSING = (*Recording.CLOSING, "closing_gracefully")
+
     def __init__(self, nanny: Any) -> None:
+        super().__init__()
         self._nanny = nanny
-        #: Who wants it: ``preload``, ``plugin``. It goes on as long as anybody does.
-        self.owners: set[str] = set()
-        #: What is not recorded, and why; for a person.
-        self.notes: list[str] = []
         self._group = find_memory_group()
         self._oom_kills_before: int | None = None
         self._pid: int | None = None
@@ -54,7 +57,7 @@ class NannyRecording:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
-    def recording(self) -> bool:
+    def is_recording(self) -> bool:
         """
         Whether exits are noticed.
         """
@@ -62,12 +65,11 @@ class NannyRecording:
 
     def start(self) -> None:
         """
-        Watch the worker process, and tell of those that nobody told of.
+        Watch the worker process, and report those that nobody reported.
         """
         self._undo_exits = internals.watch_exits(self._nanny, self._on_exit)
         if self._undo_exits is None:
-            self.notes.append("exit status: this release of distributed does not tell it")
-            logger.info("The flight recorder does without: %s", self.notes[-1])
+            self.lack("exit-status", "exit status: this release of distributed does not tell it")
         self._tick()
         self._nanny.periodic_callbacks[PLUGIN_NAME] = self._ticks  # the nanny stops them with its own
         self._ticks.start()
@@ -77,12 +79,10 @@ class NannyRecording:
         """
         Watch no more, and leave everything as it was.
         """
-        if self._undo_exits is not None:
-            self._undo_exits()
-            self._undo_exits = None
-        if self._undo_stop_requests is not None:
-            self._undo_stop_requests()
-            self._undo_stop_requests = None
+        for undo in (self._undo_exits, self._undo_stop_requests):
+            if undo is not None:
+                undo()
+        self._undo_exits = self._undo_stop_requests = None
         self._ticks.stop()
         self._stderr.stop()
         self._nanny.periodic_callbacks.pop(PLUGIN_NAME, None)
@@ -105,81 +105,74 @@ class NannyRecording:
 
     def _on_exit(self, code: int) -> None:
         """
-        Note how the worker process ended, at once, and have it told.
+        Note how the worker process ended, at once, and have it reported.
         """
         try:
             self._report_exit(code)
         except Exception:  # the nanny has a worker to restart
-            logger.info("The flight recorder could not note how a worker process ended", exc_info=True)
+            self.logger.info("The flight recorder could not note how a worker process ended", exc_info=True)
         self._stderr.finish()
         self._pid, self._asked_to_stop = None, False
 
     def _report_exit(self, code: int) -> None:
-        from workerdiag.recorder.nanny.delivery import BoxLock, discard_delivered, save_message
-        from workerdiag.recorder.stderr.last_output import last_stderr
-
-        facts = self._facts(code)
-        path, box = _find_box(self._pid, facts["nanny"])
-        if path is not None:
-            facts["stderr"] = last_stderr(path, box, just_now=True)
-        message = messages.make_message("nanny", facts, box)
-        claim = None if path is None else BoxLock(path)
-        if path is not None and code == 0 and facts["asked"]:
+        path, box = _find_box(self._pid, self._nanny.address_safe)
+        report = self._make_report(code, path, box)
+        lock = None if path is None else BoxLock(path)
+        if path is not None and code == 0 and report.stop_requested:
             discard_delivered(path)  # an orderly end, which is not worth a file
         elif path is not None:
-            save_message(path, message)
-        self._spawn(self._deliver(path, claim, message))
+            save_report(path, report)
+        self._spawn(self._deliver(path, lock, report))
 
-    def _facts(self, code: int) -> dict[str, Any]:
+    def _make_report(self, code: int, path: Path | None, box: BlackBox | None) -> DeathReport:
+        from workerdiag.recorder.stderr.last_output import last_stderr
+
         nanny = self._nanny
-        pid = self._pid
-        terminated = internals.terminated_pid(nanny)
-        return {
-            "worker": nanny.worker_address,
-            "pid": pid,
-            "nanny": nanny.address_safe,
-            "host": socket.gethostname(),
-            "when": time.time(),
-            "exit": messages.exit_from_code(code),
-            "nanny_status": nanny.status.name,
-            "asked": self._asked_to_stop or nanny.status.name == "closing",
-            "memory_terminated": pid is not None and terminated == pid,
-            "memory_limit_bytes": getattr(nanny.memory_manager, "memory_limit", None),
-            "terminate_fraction": internals.terminate_fraction(nanny),
-            "children_peak_rss_bytes": peak_rss_of_children(),
-            "cgroup": self._cgroup_counters(),
-        }
+        is_closing = nanny.status.name == "closing"
+        return messages.make_report(
+            "nanny-report",
+            box,
+            worker_address=nanny.worker_address,
+            pid=self._pid,
+            nanny_address=nanny.address_safe,
+            hostname=socket.gethostname(),
+            noticed_at=time.time(),
+            exit=messages.exit_from_code(code),
+            nanny_status=nanny.status.name,
+            stop_requested="nanny-kill" if self._asked_to_stop else "nanny-closing" if is_closing else None,
+            is_memory_terminated=self._pid is not None and internals.terminated_pid(nanny) == self._pid,
+            memory_limit_bytes=getattr(nanny.memory_manager, "memory_limit", None),
+            terminate_fraction=internals.terminate_fraction(nanny),
+            children_peak_rss_bytes=peak_rss_of_children(),
+            cgroup=self._cgroup_counters(),
+            stderr=last_stderr(path, box, just_now=True) if path is not None and box is not None else None,
+        )
 
-    def _cgroup_counters(self) -> Mapping[str, Any] | None:
-        """
-        The control group of nanny and worker, before and after.
-        """
+    def _cgroup_counters(self) -> CgroupCounters | None:
         if self._group is None:
             return None
         now = self._group.memory_counters()
-        return {
-            "path": str(self._group.folder),
-            "version": self._group.version,
-            "current_bytes": now.current_bytes,
-            "limit_bytes": now.limit_bytes,
-            "peak_bytes": now.peak_bytes,
-            "oom_kills_before": self._oom_kills_before,
-            "oom_kills_after": now.oom_kills,
-        }
+        return CgroupCounters(
+            path=str(self._group.folder),
+            version=self._group.version,
+            current_bytes=now.current_bytes,
+            limit_bytes=now.limit_bytes,
+            peak_bytes=now.peak_bytes,
+            oom_kills_before=self._oom_kills_before,
+            oom_kills_after=now.oom_kills,
+        )
 
-    async def _deliver(self, path: Path | None, claim: Any, message: Mapping[str, Any]) -> None:
-        from workerdiag.recorder.nanny.delivery import deliver, discard_delivered
-
-        with claim or contextlib.nullcontext():
-            if await deliver(self._nanny, message) and path is not None:
+    async def _deliver(self, path: Path | None, lock: BoxLock | None, report: DeathReport) -> None:
+        with lock or contextlib.nullcontext():
+            if await deliver(self._nanny, report) and path is not None:
                 discard_delivered(path)
 
     async def _report_orphans(self) -> None:
         """
-        Tell of those that nobody told of, once the first worker has had time to start.
+        Report those that nobody reported, once the first worker has had time to start.
         """
         await asyncio.sleep(ORPHANS_AFTER_S)
-        if self.recording:
+        if self.is_recording:
             from workerdiag.recorder.orphans import report_orphans
 
             await report_orphans(self._nanny)
@@ -190,7 +183,7 @@ class NannyRecording:
         task.add_done_callback(self._tasks.discard)
 
 
-def _find_box(pid: int | None, nanny: str | None) -> tuple[Path | None, Any]:
+def _find_box(pid: int | None, nanny: str | None) -> tuple[Path | None, BlackBox | None]:
     """
     Path and content of the black box of a worker process of this nanny that has just ended.
     """
@@ -223,44 +216,6 @@ def peak_rss_of_children() -> int | None:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _KIB
 
 
-def start_recording(nanny: Any, owner: str) -> None:
-    """
-    Record in a nanny, unless that is done already.
-    """
-    recording = internals.get_recording(nanny)
-    if recording is None:
-        recording = NannyRecording(nanny)
-        internals.set_recording(nanny, recording)
-        recording.start()
-    recording.owners.add(owner)
-
-
-def stop_recording(nanny: Any, owner: str) -> None:
-    """
-    Record no more in a nanny, if nobody else wants it.
-
-    A nanny that closes ends its worker after this, and that is still recorded. Its worker, which closes
-    as well, may meanwhile have told it to do so gracefully.
-    """
-    recording = internals.get_recording(nanny)
-    if recording is None or nanny.status.name in ("closing", "closing_gracefully", "closed", "failed"):
-        return
-    recording.owners.discard(owner)
-    if not recording.owners:
-        recording.stop()
-
-
-def recorder_status(dask_worker: Any) -> dict[str, Any]:
-    """
-    What records in a nanny, as plain values; for ``Client.run(nanny=True)``, which passes it by this name.
-    """
-    recording = internals.get_recording(dask_worker)
-    return {
-        "recording": bool(recording is not None and recording.recording),
-        "notes": list(getattr(recording, "notes", ())),
-    }
-
-
 class RecorderNanny(NannyPlugin):
     """
     Puts the recorder in nannies; registered by `workerdiag.install`.
@@ -276,7 +231,7 @@ class RecorderNanny(NannyPlugin):
         """
         Begin, before the nanny starts its first worker or while it has one.
         """
-        start_recording(nanny, self._owner)
+        start_recording(nanny, NannyRecording, self._owner)
 
     def teardown(self, nanny: Any) -> None:
         """

@@ -1,8 +1,8 @@
 """
 Records of deaths on a disk or in a store, so that they outlive the scheduler.
 
-JSON lines, each as it was told (docs/recorder.md): one of the scheduler, and one of the nanny for most
-deaths. A thread of its own writes them; the event loop only hands them over.
+JSON lines (docs/recorder.md): the scheduler's record, and for most deaths the nanny's report. A thread
+writes them; the event loop only hands them over.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from workerdiag.errors import describe_error
+
+if TYPE_CHECKING:
+    from workerdiag.wire.black_box import MissingPart
 
 from workerdiag.deadline import Deadline
 
@@ -40,12 +45,12 @@ class Journal:
 
     Args:
         target: Path of a file, or URL of a folder (``s3://bucket/deaths``).
-        note: Is told, from the thread, what does not work.
+        lack: Called, from the thread, with what does not work.
     """
 
-    def __init__(self, target: str, note: Callable[[str], None]) -> None:
+    def __init__(self, target: str, lack: Callable[[MissingPart, str], None]) -> None:
         self._target = target
-        self._note = note
+        self._lack = lack
         self._remote = "://" in target
         self._pending: queue.Queue[bytes | None] = queue.Queue(_MAX_WAITING)
         #: Different for each run; the time comes last, by which readers find the newest.
@@ -62,7 +67,7 @@ class Journal:
         try:
             self._pending.put_nowait(line)
         except queue.Full:
-            self._note(f"some records: {self._target} is too slow for them")
+            self._lack("journal-overflow", f"{self._target} is too slow for all records")
 
     def close(self) -> None:
         """
@@ -112,11 +117,8 @@ class Journal:
                 else:
                     append_to_file(Path(self._target).expanduser(), data)
             except Exception as problem:  # noqa: BLE001  disks and stores fail in any way
-                self._note(
-                    f"appending to {self._target_without_password()}: {type(problem).__name__}: {problem}"[
-                        :500
-                    ]
-                )
+                where = self._target_without_password()
+                self._lack("journal", f"appending to {where}: {describe_error(problem)}")
             else:
                 return
             if wait_s is not None and self._pending.empty():

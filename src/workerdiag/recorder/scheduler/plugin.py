@@ -1,5 +1,5 @@
 """
-The recorder on the scheduler: what it knows of each worker that it lets go of, and what nannies tell of it.
+The recorder on the scheduler: what it knows of each worker that it removes, and what nannies report of it.
 """
 
 from __future__ import annotations
@@ -8,18 +8,34 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from workerdiag.deadline import Deadline
+from workerdiag.errors import describe_error
 from workerdiag.recorder import internals
+from workerdiag.recorder.messages import json_size
 from workerdiag.recorder.scheduler.journal import Journal
 from workerdiag.recorder.scheduler.removal_record import TrackedWorker, abridged_record, removal_record
-from workerdiag.recorder.scheduler.ring import MAX_BYTES, MAX_DEATHS, DeathEntry, DeathRing, json_size
+from workerdiag.recorder.scheduler.ring import MAX_BYTES, MAX_DEATHS, DeathRing
 from workerdiag.recorder.settings import PLUGIN_NAME, setting
-from workerdiag.wire.constants import DEATH_TOPIC, MESSAGE_SCHEMA
+from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.messages import (
+    DeathMessage,
+    DeathReport,
+    Message,
+    RecorderState,
+    RemovalRecord,
+    decode_message,
+    encode_message,
+)
+from workerdiag.wire.plain import to_plain
+from workerdiag.wire.recorded_death import DeathsAnswer, RecordedDeath, select_recent
+
+if TYPE_CHECKING:
+    from workerdiag.wire.black_box import MissingPart
 
 logger = logging.getLogger("distributed.scheduler.recorder")
 
@@ -28,12 +44,12 @@ HANDLER = "workerdiag_deaths"
 #: Bounds of one answer, whatever is asked for.
 MAX_ANSWER_DEATHS = 100
 MAX_ANSWER_BYTES = 4 * 2**20
+#: A report has at most 64 KiB; of a longer one the box is dropped.
+_MAX_REPORT_BYTES = 128 * 1024
 #: Events of the recorder's topic that are kept, each of at most 64 KiB; the ring keeps more.
 _MAX_EVENTS = 64
-#: How long after a removal its nanny may still tell of it (it mostly takes 10 to 60 ms).
+#: How long after a removal its nanny may still report it (it mostly takes 10 to 60 ms).
 _NANNY_REPORT_S = 1.0
-#: Deaths so long before the one in question belong to it.
-RECENT_S = 900.0
 
 
 class RecorderScheduler(SchedulerPlugin):
@@ -51,14 +67,15 @@ class RecorderScheduler(SchedulerPlugin):
     transition = "".format  # type: ignore[assignment]
 
     def __init__(self) -> None:
-        self.notes: list[str] = []
+        #: What is not recorded, and why; the reason is for a person.
+        self.missing: dict[MissingPart, str] = {}
         self._scheduler: Any = None
         self._workers: dict[str, TrackedWorker] = {}
-        self._unpublished: dict[str, dict[str, Any]] = {}
+        self._unpublished: dict[str, RemovalRecord] = {}
         self._ring = DeathRing()
-        self._appender: Journal | None = None
+        self._journal: Journal | None = None
         self._undo: internals.Undo | None = None
-        #: Set when a nanny has told of something.
+        #: Set when a nanny has reported something.
         self._report_arrived = asyncio.Event()
 
     async def start(self, scheduler: Any) -> None:
@@ -70,33 +87,29 @@ class RecorderScheduler(SchedulerPlugin):
         for address in list(scheduler.workers):
             self._track(address)
         if not internals.limit_topic(scheduler, DEATH_TOPIC, _MAX_EVENTS):
-            self._note("events: this release of distributed does not let their number be limited")
+            self._lack("topic-limit", "this release of distributed does not limit the number of events")
         self._undo = internals.add_handler(scheduler, HANDLER, self.deaths)
         if target := setting("append-to"):
-            self._appender = Journal(str(target), self._note)
-        scheduler.log_event(
-            DEATH_TOPIC, {"schema": MESSAGE_SCHEMA, "source": "scheduler", "recorder": "running"}
-        )
+            self._journal = Journal(str(target), self._lack)
+        self._publish(RecorderState(is_recording=True))
 
     async def close(self) -> None:
         """
-        End, because the scheduler closes or somebody uninstalls the recorder; what was appended is written.
+        End, because the scheduler closes or somebody uninstalls the recorder; the journal is written out.
         """
         if self._undo is not None:
             self._undo()
             self._undo = None
-            self._scheduler.log_event(
-                DEATH_TOPIC, {"schema": MESSAGE_SCHEMA, "source": "scheduler", "recorder": "closed"}
-            )
-        if self._appender is not None:
-            await asyncio.to_thread(self._appender.close)
-            self._appender = None
+            self._publish(RecorderState(is_recording=False))
+        if self._journal is not None:
+            await asyncio.to_thread(self._journal.close)
+            self._journal = None
         self._workers.clear()
         self._unpublished.clear()
 
     def add_worker(self, scheduler: Any, worker: str) -> None:  # noqa: ARG002  as of any plugin
         """
-        Keep the state of a worker that joins: when it is removed, the scheduler drops it before it tells.
+        Keep the state of a worker that joins: the scheduler drops it before plugins hear of a removal.
         """
         self._track(worker)
 
@@ -111,21 +124,21 @@ class RecorderScheduler(SchedulerPlugin):
                 if msg.get("action") == "remove-worker":
                     self._on_removal(msg)
             elif topic == DEATH_TOPIC:
-                if msg.get("source") in ("nanny", "orphan"):
+                if msg.get("kind") in ("nanny-report", "box-found"):
                     self._on_report(msg)
             elif topic in self._workers:
                 self._on_worker_event(self._workers[topic], msg)
         except Exception as problem:  # noqa: BLE001  the scheduler has better things to do
-            self._note(f"an event of the topic {topic}: {type(problem).__name__}: {problem}")
+            self._lack("events", f"an event of the topic {topic}: {describe_error(problem)}")
 
-    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:  # noqa: ARG002  as of any plugin
         """
-        Tell of a worker that is gone for good; `log_event` has made the record of it.
+        Publish the record of a worker that is gone for good; `log_event` has made it.
         """
         self._workers.pop(worker, None)
         full = self._unpublished.pop(worker, None)
-        if full is not None and not full["expected"]:
-            scheduler.log_event(DEATH_TOPIC, abridged_record(full))
+        if full is not None and not full.is_expected:
+            self._publish(abridged_record(full))
 
     async def deaths(
         self,
@@ -143,29 +156,28 @@ class RecorderScheduler(SchedulerPlugin):
             tasks: Keys of tasks that Dask gave up on.
             most: How many deaths, at most 100.
             most_bytes: How long the answer may be, at most 4 MiB; boxes are left out first.
-            wait_s: For how long to wait for nannies that will tell how their workers ended, at most 2.
+            wait_s: How long to wait for nannies that are about to report, at most 2 seconds.
 
         Returns:
-            ``schema``, the scheduler's clock as ``now``, ``deaths`` (oldest first), ``left_out`` (how many
-            were too many), ``gone`` (how many the ring had to let go of), ``notes`` (what is not recorded).
+            A `DeathsAnswer` as plain data.
         """
         deadline = Deadline.after(min(float(wait_s), 2.0))
         while self._is_report_pending() and not deadline.is_over:
             self._report_arrived.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._report_arrived.wait(), deadline.left_s)
-        chosen = _select_entries(list(self._ring), set(about), set(map(str, tasks)), now=time.time())
-        answered = _entries_within(
-            chosen, min(int(most), MAX_ANSWER_DEATHS), min(int(most_bytes), MAX_ANSWER_BYTES)
+        now = time.time()
+        chosen = select_recent(list(self._ring), about=set(about), tasks=set(map(str, tasks)), now=now)
+        most_deaths = max(0, min(int(most), MAX_ANSWER_DEATHS))
+        answered = list(_deaths_within(chosen[:most_deaths], min(int(most_bytes), MAX_ANSWER_BYTES)))
+        answer = DeathsAnswer(
+            deaths=tuple(sorted(answered, key=lambda death: death.time)),
+            now=now,
+            omitted_count=len(chosen) - len(answered),
+            dropped_count=self._ring.dropped_count,
+            missing=dict(self.missing),
         )
-        return {
-            "schema": MESSAGE_SCHEMA,
-            "now": time.time(),
-            "deaths": sorted(answered, key=lambda each: each["number"]),
-            "left_out": len(chosen) - len(answered),
-            "gone": self._ring.dropped_count,
-            "notes": list(self.notes),
-        }
+        return encode_message(answer)
 
     def _track(self, address: str) -> None:
         state = self._scheduler.workers.get(address)
@@ -182,24 +194,31 @@ class RecorderScheduler(SchedulerPlugin):
         tracked = self._workers.get(str(msg.get("worker")))
         if tracked is None:
             return
-        host = internals.worker_host(tracked.state)
-        full = removal_record(self._scheduler, tracked, msg, when=time.time(), host=host)
+        full = removal_record(self._scheduler, tracked, msg, noticed_at=time.time())
         self._unpublished[tracked.state.address] = full
-        self._ring.add_removal(full)
-        self._append(full)
+        self._keep(full)
 
     def _on_report(self, msg: Mapping[str, Any]) -> None:
-        if self._ring.report(dict(msg)) is not None:
-            self._append(msg)
+        if json_size(msg) > _MAX_REPORT_BYTES:
+            msg = {name: value for name, value in msg.items() if name != "box"}
+            if json_size(msg) > _MAX_REPORT_BYTES:
+                return
+        report = decode_message(msg)
+        if isinstance(report, DeathReport) and self._keep(report):
             self._report_arrived.set()
 
-    def _append(self, message: Mapping[str, Any]) -> None:
-        if self._appender is not None:
-            self._appender.put(message)
+    def _keep(self, message: DeathMessage) -> bool:
+        is_new = self._ring.add(message)
+        if is_new and self._journal is not None:
+            self._journal.put(encode_message(message))
+        return is_new
+
+    def _publish(self, message: Message) -> None:
+        self._scheduler.log_event(DEATH_TOPIC, encode_message(message))
 
     def _is_report_pending(self) -> bool:
         """
-        Whether a nanny is about to tell of a removal.
+        Whether a nanny is about to report a death.
         """
         if not internals.has_nanny_plugin(self._scheduler, PLUGIN_NAME) and not internals.get_recording(
             self._scheduler
@@ -207,58 +226,31 @@ class RecorderScheduler(SchedulerPlugin):
             return False
         since = time.time() - _NANNY_REPORT_S
         return any(
-            each.report is None and each.record["nanny"] and each.is_unexpected
+            each.record is not None
+            and each.report is None
+            and each.record.nanny_address
+            and not each.was_announced
+            and each.time >= since
             for each in self._ring
-            if each.record is not None and each.record["when"] >= since
         )
 
-    def _note(self, what: str) -> None:
+    def _lack(self, part: MissingPart, why: str) -> None:
         """
-        Note, once for each kind, that something is not recorded.
+        Note, once for each part, that it is not recorded.
         """
-        kind = what.partition(":")[0]
-        if not any(each.partition(":")[0] == kind for each in self.notes):
-            self.notes.append(what)
-            logger.warning("The flight recorder does without: %s", what)
+        if part not in self.missing:
+            self.missing[part] = why
+            logger.warning("The flight recorder does without: %s", why)
 
 
-def _select_entries(
-    entries: list[DeathEntry], about: set[str], tasks: set[str], *, now: float
-) -> list[DeathEntry]:
-    """
-    The entries to tell of, what matters most first.
-    """
-    in_question = [each for each in entries if each["worker"] in about]
-    same = [
-        each for each in entries if each.is_unexpected and each not in in_question and each.has_task(tasks)
-    ]
-    moment = max((_entry_time(each) for each in in_question), default=now)
-    rest = [
-        each
-        for each in entries
-        if each.is_unexpected
-        and each not in in_question
-        and each not in same
-        and _entry_time(each) >= moment - RECENT_S
-    ]
-    return [*in_question, *reversed(same), *reversed(rest)]
-
-
-def _entries_within(entries: list[DeathEntry], most: int, most_bytes: int) -> list[dict[str, Any]]:
-    chosen: list[dict[str, Any]] = []
-    for entry in entries[: max(0, most)]:
-        for plain in (entry.to_dict(), entry.to_dict(box=False)):
-            size = json_size(plain)
+def _deaths_within(deaths: Iterable[RecordedDeath], most_bytes: int) -> Iterator[RecordedDeath]:
+    for death in deaths:
+        for each in (death, death.without_box()):
+            size = json_size(to_plain(each))
             if size <= most_bytes:
                 most_bytes -= size
-                chosen.append(plain)
+                yield each
                 break
-    return chosen
-
-
-def _entry_time(entry: DeathEntry) -> float:
-    when = entry["when"]
-    return float(when) if isinstance(when, int | float) else 0.0
 
 
 def _positive_int_or(value: Any, default: int) -> int:

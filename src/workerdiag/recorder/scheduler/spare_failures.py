@@ -18,6 +18,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from workerdiag.model.stop_reasons import is_stop_request_beyond_tasks
 from workerdiag.recorder import internals
 from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.messages import DeathReport, Message, PlatformNotice, decode_message
 
 logger = logging.getLogger("distributed.scheduler.recorder")
 
@@ -26,8 +27,8 @@ LATE_REPORT_S = 300.0
 MAX_REMOVALS = 1000
 #: Stimulus of removals for want of heartbeats; the scheduler then has the nanny stop the worker.
 _UNRESPONSIVE = "check-worker-ttl"
-#: Sources of messages that may say that a platform took a worker.
-_REPORTERS = ("nanny", "orphan", "platform")
+#: Fields of a report that are long, and say nothing of a stop.
+_LONG_FIELDS = ("box", "running_tasks", "stderr")
 
 
 @define(eq=False)
@@ -101,8 +102,9 @@ class SparePlatformDeaths(SchedulerPlugin):
         try:
             if topic == "all" and msg.get("action") == "remove-worker":
                 self._on_removal(msg)
-            elif topic == DEATH_TOPIC and msg.get("source") in _REPORTERS:
-                self._on_report(msg)
+            elif topic == DEATH_TOPIC:
+                short = {name: value for name, value in msg.items() if name not in _LONG_FIELDS}
+                self._on_message(decode_message(short))
             elif topic in self._pids and msg.get("action") == "closing-worker":
                 reason = str(msg.get("reason"))
                 if is_stop_request_beyond_tasks(reason):
@@ -132,14 +134,15 @@ class SparePlatformDeaths(SchedulerPlugin):
         self._losses.append(_CountedLoss(worker, self._pids.get(worker), now, tasks, unresponsive))
         del self._losses[:-MAX_REMOVALS]
 
-    def _on_report(self, msg: Mapping[str, Any]) -> None:
-        why = reason_to_spare(msg)
-        if why is None:
+    def _on_message(self, message: Message | None) -> None:
+        why = reason_to_spare(message)
+        if why is None or not isinstance(message, DeathReport | PlatformNotice):
             return
         now = time.time()
-        worker, pid, host = msg.get("worker"), msg.get("pid"), msg.get("host")
-        if worker and worker in self._pids:
-            self._stop_reasons[str(worker)] = why  # told before the scheduler noticed
+        worker, pid = message.worker_address, message.pid
+        host = message.address_host if isinstance(message, PlatformNotice) else message.hostname
+        if worker in self._pids:
+            self._stop_reasons[worker] = why  # reported before the scheduler noticed
             return
         self._spare(
             (
@@ -167,17 +170,17 @@ class SparePlatformDeaths(SchedulerPlugin):
             )
 
 
-def reason_to_spare(msg: Mapping[str, Any]) -> str | None:
+def reason_to_spare(message: Message | None) -> str | None:
     """
     Why a loss was not the work's doing, where a message says so as a fact; None if it does not.
 
     Facts are: the nanny had been told to close, or to stop its worker, and did not do so for memory;
     somebody who watches the platform says that it took the worker or its host.
     """
-    if msg.get("source") == "platform":
-        return str(msg.get("cause") or "taken by the platform")[:100]
-    if msg.get("source") in ("nanny", "orphan") and msg.get("asked") and not msg.get("memory_terminated"):
-        return f"its nanny had been told to stop it ({msg.get('nanny_status')})"
+    if isinstance(message, PlatformNotice):
+        return message.cause[:100]
+    if isinstance(message, DeathReport) and message.was_asked_to_stop:
+        return f"its nanny had been told to stop it ({message.nanny_status})"
     return None
 
 

@@ -10,15 +10,13 @@ from functools import partial
 from itertools import islice
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.recorder.box.companions import stderr_path
 from workerdiag.recorder.stderr.line_owner import box_lines, possibly_own_lines, unknown_lines
 from workerdiag.recorder.stderr.tail import tail
-
-if TYPE_CHECKING:
-    from workerdiag.recorder.box.contents import BlackBox
+from workerdiag.wire.black_box import BlackBox
+from workerdiag.wire.messages import StderrTail
 
 #: A message has so much room for it, as JSON.
 MAX_CHARS = 16 * 1024
@@ -28,12 +26,10 @@ _READ_TIMEOUT_S = 1.0
 _MAX_OTHERS = 16
 
 
-def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> Mapping[str, Any] | None:
+def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> StderrTail | None:
     """
-    ``text``, ``from`` (``copy`` or ``file``), ``path`` and ``shared``, or None if there is no text.
+    What came to standard error past Python; None if nothing did.
 
-    ``copy``: it is of this worker and what it started. ``file``: it is from the file that standard error
-    goes to, and may be of any process that writes there; ``shared``: other workers with the recorder did.
     What the box has is left out, and so is what must be another's. Waits at most one second.
 
     Args:
@@ -48,10 +44,10 @@ def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> Mapping[str, An
         return None
 
 
-def _read_last_output(path: Path, box: BlackBox, *, just_now: bool) -> Mapping[str, Any] | None:
-    known = box_lines(box.lines)
+def _read_last_output(path: Path, box: BlackBox, *, just_now: bool) -> StderrTail | None:
+    known = box_lines(box.last_output)
     if copied := unknown_lines(tail(stderr_path(path)), known):
-        return {"text": _last_lines(copied), "from": "copy", "shared": False}
+        return StderrTail(text=_last_lines(copied), origin="copy", is_shared=False)
     who = box.identity
     offset = who.get("stderr_offset", "")
     if not (who.get("stderr_path") and who.get("stderr_file") and offset.isdecimal()):
@@ -62,10 +58,9 @@ def _read_last_output(path: Path, box: BlackBox, *, just_now: bool) -> Mapping[s
         return None
     others = list(_other_writers(path, box, just_now=just_now))
     for other in others:
-        known |= box_lines(other.lines)
+        known |= box_lines(other.last_output)
     if lines := possibly_own_lines(text, known, who):
-        where = who["stderr_path"]
-        return {"text": _last_lines(lines), "from": "file", "path": where, "shared": bool(others)}
+        return StderrTail(text=_last_lines(lines), origin="file", is_shared=bool(others))
     return None
 
 

@@ -65,11 +65,11 @@ def possibly_own_lines(text: str, known: Collection[str], who: Mapping[str, str]
     return own_lines
 
 
-def box_lines(data: bytes) -> frozenset[str]:
+def box_lines(text: str) -> frozenset[str]:
     """
     The lines of a black box, to compare with.
     """
-    return frozenset(_split_lines(data.decode("utf-8", "replace")))
+    return frozenset(_split_lines(text))
 
 
 def _split_lines(text: str) -> list[str]:

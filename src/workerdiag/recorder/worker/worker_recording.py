@@ -9,7 +9,8 @@ import contextlib
 import logging
 import sys
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
@@ -18,6 +19,7 @@ from workerdiag.recorder import internals
 from workerdiag.recorder.box.directories import writable_directory
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.environment import worker_identity
+from workerdiag.recorder.recording import Recording, start_recording, stop_recording
 from workerdiag.recorder.settings import ORPHANS_AFTER_S, PLUGIN_NAME
 from workerdiag.recorder.stderr.descriptor_copy import copy_stderr, is_copy_configured
 from workerdiag.recorder.stderr.location import stderr_location
@@ -25,26 +27,26 @@ from workerdiag.recorder.worker.capture import LogCapture, StderrCapture, captur
 from workerdiag.recorder.worker.sampler import Sampler
 from workerdiag.recorder.worker.tasks import EarlierTasks, OffThreadTasks, TaskSlots, ThreadTasks
 
-logger = logging.getLogger("distributed.worker.recorder")
+if TYPE_CHECKING:
+    from workerdiag.wire.black_box import MissingPart
 
 #: Threads that run tasks beside those of the default executor: actors, seceded tasks.
 _EXTRA_SLOTS = 8
 
 
-class WorkerRecording:
+class WorkerRecording(Recording):
     """
-    What records in one worker, from `start` to `stop`. Whatever it cannot have it does without.
+    What records in one worker. Whatever it cannot have it does without.
 
     Args:
         worker: A ``distributed.Worker``, which need not be registered yet.
     """
 
+    logger = logging.getLogger("distributed.worker.recorder")
+
     def __init__(self, worker: Any) -> None:
+        super().__init__()
         self._worker = worker
-        #: Who wants it: ``preload``, ``plugin``. It goes on as long as anybody does.
-        self.owners: set[str] = set()
-        #: What is not recorded, and why; for a person.
-        self.notes: list[str] = []
         self.box: BoxWriter | None = None
         #: What is going on in the background of the worker, kept so that it can end.
         self.tasks: list[asyncio.Task[Any]] = []
@@ -54,21 +56,34 @@ class WorkerRecording:
         #: Whether the process is there for this worker alone, as it is with a nanny or from the command line.
         self._owns_process = threading.current_thread() is threading.main_thread()
 
+    @property
+    def is_recording(self) -> bool:
+        """
+        Whether there is a box.
+        """
+        return self.box is not None
+
     def start(self) -> None:
         """
-        Begin to record. Never raises: without a box there is no recording, and `notes` say why.
+        Begin to record. Never raises: without a box there is no recording.
         """
         try:
             self.box = self._new_box()
         except Exception as problem:  # noqa: BLE001  the worker runs on, whatever it is
-            self._note(f"no black box: {problem}")
+            self.lack("box", f"no black box: {problem}")
             return
-        for part in (self._watch_tasks, self._copy_words, self._copy_descriptor, self._watch_signals):
+        parts: dict[MissingPart, Callable[[BoxWriter], None]] = {
+            "running-tasks": self._watch_tasks,
+            "last-output": self._copy_output,
+            "stderr": self._copy_descriptor,
+            "fatal-signals": self._watch_signals,
+        }
+        for name, start in parts.items():
             try:
-                part(self.box)
+                start(self.box)
             except Exception as problem:  # noqa: BLE001  as above
-                self._note(f"{part.__name__.strip('_').replace('_', ' ')}: {problem}")
-        self.box.state("running")
+                self.lack(name, f"{name.replace('-', ' ')}: {problem}")
+        self.box.stage("running")
         if not self._worker.nanny:
             self.tasks.append(asyncio.ensure_future(self._report_orphans()))
 
@@ -82,7 +97,7 @@ class WorkerRecording:
             self.stop()
         elif self.box is not None and not self._is_closing:
             self._is_closing = True
-            self.box.state(f"closing: {self._reason}".rstrip(": "))
+            self.box.stage("closing", self._reason)
             self.tasks.append(asyncio.ensure_future(self._finish_closing()))
 
     def stop(self, *, remove: bool = True) -> None:
@@ -94,6 +109,14 @@ class WorkerRecording:
             self.box.close(remove=remove)
             self.box = None
         internals.set_recording(self._worker, None)
+
+    def lack(self, part: MissingPart, why: str) -> None:
+        """
+        Note that *part* is not recorded, in the box as well.
+        """
+        super().lack(part, why)
+        if self.box is not None:
+            self.box.lack(part, why)
 
     def _new_box(self) -> BoxWriter:
         folder = writable_directory(self._worker.local_directory)
@@ -110,20 +133,18 @@ class WorkerRecording:
         undo_keys = internals.watch_keys(
             worker, OffThreadTasks(slots, lambda key: internals.off_thread_location(worker, key))
         )
-        if undo_threads is None:
-            self._note("running tasks: this release of distributed does not say what its threads do")
-        else:
+        if undo_threads is not None:
             self._undo.callback(_undo_when_idle, worker, undo_threads)
-        if undo_keys is None:
-            self._note("running tasks: this release of distributed does not say which run on no thread")
-        else:
+        if undo_keys is not None:
             self._undo.callback(undo_keys)
+        if undo_threads is None or undo_keys is None:
+            self.lack("running-tasks", "running tasks: this release of distributed does not tell all of them")
         self._undo.callback(slots.stop)
         sampler = Sampler(worker, box, EarlierTasks(slots, earlier).refresh)
         self._undo.callback(sampler.stop)
         sampler.start()
 
-    def _copy_words(self, box: BoxWriter) -> None:
+    def _copy_output(self, box: BoxWriter) -> None:
         log = LogCapture(box.line, self._on_log_record)
         log.attach()
         self._undo.callback(log.detach)
@@ -135,7 +156,7 @@ class WorkerRecording:
     def _copy_descriptor(self, box: BoxWriter) -> None:
         if not (self._owns_process and self._worker.nanny and is_copy_configured()):
             return
-        copy = copy_stderr(box.path, self._note)
+        copy = copy_stderr(box.path, lambda why: self.lack("stderr", why))
         if copy is not None:
             copy.attach()
             self._undo.callback(copy.detach)
@@ -145,7 +166,7 @@ class WorkerRecording:
         if fatal is not None:
             self._undo.callback(fatal.detach)
         else:
-            self._note(why_not)
+            self.lack("fatal-signals", why_not)
 
     def _on_log_record(self, record: logging.LogRecord) -> None:
         """
@@ -154,35 +175,29 @@ class WorkerRecording:
         reason = internals.close_reason(record)
         if reason is not None and self.box is not None:
             self._reason = reason
-            self.box.state(f"closing: {reason}")
+            self.box.stage("closing", reason)
 
     async def _finish_closing(self) -> None:
         await self._worker.finished()
         if self.box is None:
             return
-        self.box.state(f"closed: {self._reason}".rstrip(": "))
+        self.box.stage("closed", self._reason)
         orderly = not self._worker.nanny and (
             is_dask_stop_request(self._reason) or self._reason == DEFAULT_REASON
         )
         if orderly:
             self.stop()
-        # Else the nanny, or the next worker on the host, tells how it ended; the process may yet crash.
+        # Else the nanny, or the next worker on the host, reports how it ended; the process may yet crash.
 
     async def _report_orphans(self) -> None:
         """
-        Without a nanny it is the next worker that tells of the last one, once it has had time to start.
+        Without a nanny it is the next worker that reports the last one, once it has had time to start.
         """
         await asyncio.sleep(ORPHANS_AFTER_S)
         if self.box is not None:
             from workerdiag.recorder.orphans import report_orphans
 
             await report_orphans(self._worker)
-
-    def _note(self, what: str) -> None:
-        self.notes.append(what)
-        logger.info("The flight recorder does without: %s", what)
-        if self.box is not None:
-            self.box.identify(missing="; ".join(self.notes))
 
 
 def _undo_when_idle(worker: Any, undo: Any) -> None:
@@ -192,46 +207,6 @@ def _undo_when_idle(worker: Any, undo: Any) -> None:
     if not undo():
         with contextlib.suppress(RuntimeError):  # the loop is closed, and the worker with it
             worker.loop.call_later(1.0, _undo_when_idle, worker, undo)
-
-
-def start_recording(worker: Any, owner: str) -> None:
-    """
-    Record in a worker, unless that is done already.
-    """
-    recording = internals.get_recording(worker)
-    if recording is None:
-        recording = WorkerRecording(worker)
-        internals.set_recording(worker, recording)
-        recording.start()
-    recording.owners.add(owner)
-
-
-def stop_recording(worker: Any, owner: str) -> None:
-    """
-    Record no more in a worker, if nobody else wants it; if it is closing, until it has closed.
-    """
-    recording = internals.get_recording(worker)
-    if recording is None:
-        return
-    if worker.status.name in ("closing", "closed", "failed"):
-        recording.begin_closing()
-        return
-    recording.owners.discard(owner)
-    if not recording.owners:
-        recording.stop()
-
-
-def recorder_status(dask_worker: Any) -> dict[str, Any]:
-    """
-    What records in a worker, as plain values; for ``Client.run``.
-    """
-    recording = internals.get_recording(dask_worker)
-    box = getattr(recording, "box", None)
-    return {
-        "recording": box is not None,
-        "box": None if box is None else str(box.path),
-        "notes": list(getattr(recording, "notes", ())),
-    }
 
 
 class RecorderWorker(WorkerPlugin):
@@ -248,7 +223,7 @@ class RecorderWorker(WorkerPlugin):
         """
         Begin, right after the worker has registered.
         """
-        start_recording(worker, "plugin")
+        start_recording(worker, WorkerRecording, "plugin")
 
     def teardown(self, worker: Any) -> None:
         """

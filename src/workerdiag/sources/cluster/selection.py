@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 
 from workerdiag.model.identity import Identity
 from workerdiag.model.stop_reasons import is_dask_stop_request
+from workerdiag.model.time_windows import RECENT_S
 from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster.health import heartbeat_interval_s, is_healthy
 
@@ -18,8 +19,6 @@ from workerdiag.sources.cluster.health import heartbeat_interval_s, is_healthy
 _FULL_TOPIC = 1000
 #: A worker that goes so soon after it came could not do with what it was sent.
 _SHORT_LIFE_S = 2.0
-#: What happened so long before the death, or before now, belongs to it.
-RECENT_S = 900.0
 MAX_DEAD = 8
 MAX_NANNIES = 4
 _MAX_EVENTS = 100

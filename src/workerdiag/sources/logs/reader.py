@@ -179,15 +179,15 @@ class InputReader:
         if self._openers.unbox is None or not data or opened.broken:
             return opened.broken or unusable_gap(log.origin, *_IS_BOX)
         try:
-            message = self._openers.unbox(log.key or log.origin, data, log.fault())
+            report = self._openers.unbox(log.key or log.origin, data, log.fault())
         except BadBoxError as problem:
             return unusable_gap(log.origin, problem.why, "copy it again, or use the version that wrote it")
         except Exception as problem:  # noqa: BLE001  a file that anybody may have made
             return log_gap(log.origin, problem, 0)
-        if message is None:
+        if report is None:
             self._in_use.append(log.origin)
             return RecordBatch((), is_first=False)
-        return RecordBatch((ParsedRecord(message, len(data)),), is_first=True)
+        return RecordBatch((ParsedRecord(report, len(data)),), is_first=True)
 
 
 class _OpenedLog:

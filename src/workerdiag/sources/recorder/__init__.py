@@ -1,5 +1,5 @@
 """
-What the flight recorder kept of the dead, asked of the scheduler through a client.
+What the flight recorder kept of dead workers, asked of the scheduler through a client.
 """
 
 from __future__ import annotations
@@ -7,17 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from attrs import evolve
+
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.identity import Identity
 from workerdiag.sources.recorder.evidence import death_evidence
-from workerdiag.sources.recorder.selection import (
-    RecordedDeaths,
-    deaths_from_messages,
-    has_ring,
-    select_recent,
-)
 from workerdiag.wire.constants import DEATH_TOPIC, RECORDER
+from workerdiag.wire.messages import DeathReport, Message, RecorderState, RemovalRecord, decode_message
+from workerdiag.wire.plain import from_plain
+from workerdiag.wire.recorded_death import DeathsAnswer, merge_messages, select_recent
 
 #: Of the time there is, the first question may take so much, as all that come after depend on it.
 _SHARE = 0.5
@@ -82,13 +81,17 @@ class RecorderSource:
             entries = await answer_in_time(self._entries, deadline.share(_SHARE))
         except Exception:  # noqa: BLE001  a scheduler that is silent is the cluster source's gap
             return []
-        if not entries:
+        messages = list(_decoded(entries))
+        if not messages:
             return []
+        by_topic = _deaths_of_topic(messages, now=max(at for at, _ in entries))
+        if not _has_ring(messages):
+            return self._evidence_of(by_topic, [])
         try:
-            deaths = await self._ask_ring(deadline) if has_ring(entries) else None
+            answer, dropped = await self._ask_ring(deadline)
         except Exception as problem:  # noqa: BLE001  it passes on whatever its handlers raise
-            return [*self._evidence_of(deaths_from_messages(entries)), query_gap(self.name, problem)]
-        return self._evidence_of(deaths_from_messages(entries) if deaths is None else deaths)
+            return [*self._evidence_of(by_topic, []), query_gap(self.name, problem)]
+        return self._evidence_of(answer, dropped)
 
     async def _entries(self) -> list[tuple[float, Any]]:
         """
@@ -103,7 +106,7 @@ class RecorderSource:
                 pass
         return await queries.fetch_events(self._client, DEATH_TOPIC)
 
-    async def _ask_ring(self, deadline: Deadline) -> RecordedDeaths:
+    async def _ask_ring(self, deadline: Deadline) -> tuple[DeathsAnswer, list[str]]:
         from workerdiag.sources.cluster.queries import answer_in_time
 
         left = deadline.share(_RING_SHARE)
@@ -117,15 +120,49 @@ class RecorderSource:
             ),
             left,
         )
-        return RecordedDeaths(
-            deaths=tuple(reply["deaths"]), now=float(reply["now"]), left_out=int(reply["left_out"])
-        )
+        dropped: list[str] = []
+        content = {name: value for name, value in reply.items() if name != "schema"}
+        return from_plain(DeathsAnswer, content, dropped), dropped
 
-    def _evidence_of(self, deaths: RecordedDeaths) -> list[Evidence]:
-        selected = select_recent(deaths, about=self._about, tasks=self._tasks)
-        found: list[Evidence] = list(death_evidence(selected))
-        if deaths.left_out:
-            detail = f"{deaths.left_out} more deaths are recorded, too many to tell of at once"
+    def _evidence_of(self, answer: DeathsAnswer, dropped: Sequence[str]) -> list[Evidence]:
+        deaths = sorted(answer.deaths, key=lambda each: each.time)
+        now = answer.now or max((each.time for each in deaths), default=0.0)
+        selected = select_recent(deaths, about=self._about, tasks=self._tasks, now=now)
+        found: list[Evidence] = list(death_evidence(sorted(selected, key=lambda each: each.time)))
+        if answer.omitted_count:
+            detail = f"{answer.omitted_count} more deaths are recorded, too many to tell of at once"
             remedy = "give the exception: explain(exc, client)"
             found.append(Gap(source=self.name, reason="timed-out", detail=detail, remedy=remedy))
+        if dropped:
+            detail = f"of the recorded deaths not understood: {', '.join(dropped[:5])}"
+            remedy = "use one version of workerdiag everywhere"
+            found.append(Gap(source=self.name, reason="malformed", detail=detail, remedy=remedy))
         return found
+
+
+def _decoded(entries: Sequence[tuple[float, Any]]) -> Iterator[Message]:
+    """
+    The messages in the events of the topic; one without a time has that of its event.
+    """
+    for at, plain in entries:
+        message = decode_message(plain)
+        if isinstance(message, RemovalRecord | DeathReport) and message.at is None:
+            message = evolve(message, noticed_at=at)
+        if message is not None:
+            yield message
+
+
+def _has_ring(messages: Sequence[Message]) -> bool:
+    """
+    Whether the scheduler itself records, as the last message of its own shows.
+    """
+    own = [each for each in messages if isinstance(each, RecorderState | RemovalRecord)]
+    return bool(own) and own[-1] != RecorderState(is_recording=False)
+
+
+def _deaths_of_topic(messages: Sequence[Message], *, now: float) -> DeathsAnswer:
+    """
+    The deaths that the topic alone describes, where there is no ring to ask, or no longer.
+    """
+    told = [each for each in messages if isinstance(each, RemovalRecord | DeathReport)]
+    return DeathsAnswer(deaths=merge_messages(told), now=now)

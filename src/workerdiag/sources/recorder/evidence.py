@@ -1,37 +1,39 @@
 """
-From recorded deaths to evidence: flat, bounded, with whose each fact is.
-
-What is read here went over the network and may have been written by anybody, so nothing of its shape is
-taken for granted. docs/recorder.md has the shape that it should have.
+From recorded deaths to evidence: flat, bounded, each fact with its identity.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from workerdiag.model.evidence import Event, Evidence, Inspected, LogChunk, MemoryReading
+from attrs import evolve
+
+from workerdiag.model.evidence import Event, Evidence, Inspected, LogChunk, MemoryReading, ProcessExit
 from workerdiag.model.identity import Identity
+from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.recorder.executing import executing_evidence
-from workerdiag.sources.recorder.exit import exit_evidence
-from workerdiag.sources.recorder.selection import RecordedDeath, lost_together
+from workerdiag.sources.recorder.executing import tasks_at_loss
+from workerdiag.sources.recorder.selection import lost_together
+from workerdiag.wire.black_box import BlackBox, Sample
 from workerdiag.wire.constants import RECORDER
+from workerdiag.wire.messages import DeathReport, ExitReport, Heartbeat, RemovalRecord
+from workerdiag.wire.plain import to_plain
+from workerdiag.wire.recorded_death import RecordedDeath
 
-_Fields = dict[str, str | int | float | bool | None]
+_Field = str | int | float | bool | None
 
+#: Reporters of an exit that no parent was told.
+_BY_BOX, _BY_DUMP = f"{RECORDER} (its black box)", f"{RECORDER} (faulthandler's dump)"
 #: The only signal that the kernel kills with for want of memory (``man 7 signal``).
 _SIGKILL = 9
 _TEXT_CHARS = 2000
-_LINES_CHARS = 64 * 1024
-#: A message of a nanny is smaller than that.
+_OUTPUT_CHARS = 64 * 1024
+#: A nanny's report is smaller than that.
 _BOX_CHARS = 64 * 1024
 _MAX_NAMED = 20
 #: How a dump begins (CPython, Modules/faulthandler.c).
 _DUMP = "Fatal Python error: "
-#: Reasons that a nanny has for its worker's end, which are none of the worker's making.
-_PLAIN_FIELDS = ("nanny_status", "asked", "memory_terminated", "terminate_fraction", "late", "nanny_lives")
 
 
 def death_evidence(deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
@@ -44,174 +46,222 @@ def death_evidence(deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
 
 def _evidence_of(death: RecordedDeath, others: Sequence[str]) -> Iterator[Evidence]:
     identity = identity_of(
-        worker=death.worker, pid=death.get("pid"), nanny=death.get("nanny"), name=death.get("name")
-    ).merged_with(Identity(boot_id=_clipped_text_or_none(death.report.get("boot_id"))))
-    if death.record:
-        yield _removal_event(death, identity)
-    yield Event(
-        topic="recorder", fields=_death_fields(death, others), when=death.when or None, identity=identity
+        worker=death.worker_address, pid=death.pid, nanny=death.nanny_address, name=death.worker_name
     )
-    if box := _mapping_or_empty(death.report.get("box")):
-        yield _box_event(box, death, identity)
-    yield from exit_evidence(death, identity)
-    if (tasks := executing_evidence(death, identity)) is not None:
+    report = death.report
+    if report is not None:
+        identity = evolve(identity, boot_id=report.boot_id or None)
+    if death.record is not None:
+        yield _removal_event(death.record, death, identity)
+    yield _event("recorder", _death_fields(death, others), death, identity)
+    if report is not None and report.box is not None:
+        # For a death bundle and for rules to come; no sign looks at it today.
+        content = json.dumps(to_plain(report.box), default=str)[:_BOX_CHARS]
+        yield Event(topic="black-box", fields={"content": content}, when=death.at, identity=identity)
+    if report is not None:
+        yield from _end(report, death, identity)
+    if (tasks := tasks_at_loss(death, identity)) is not None:
         yield tasks
     yield from _memory_readings(death, identity)
-    yield from _cgroup_events(death, identity)
-    yield from _output_chunks(death, identity)
+    if report is not None:
+        yield from _cgroup_events(report, death, identity)
+        yield from _output_chunks(report, identity)
     yield Inspected(place=RECORDER, identity=identity)
 
 
-def _removal_event(death: RecordedDeath, identity: Identity) -> Event:
+def _event(topic: str, fields: Mapping[str, _Field], death: RecordedDeath, identity: Identity) -> Event:
+    """
+    An event of what is known, each text cut to size.
+    """
+    known = {
+        name: value[:_TEXT_CHARS] if isinstance(value, str) else value
+        for name, value in fields.items()
+        if value not in (None, "")
+    }
+    return Event(topic=topic, fields=known, when=death.at, identity=identity)
+
+
+def _removal_event(record: RemovalRecord, death: RecordedDeath, identity: Identity) -> Event:
     """
     The scheduler's own event, worded as it is by `workerdiag.sources.cluster`, which finds it for an hour.
     """
-    keys = sorted(map(str, _list_or_empty(death.record.get("assigned"))))
-    fields: _Fields = {
+    fields: dict[str, _Field] = {
         "action": "remove-worker",
-        "processing": ", ".join(keys[:_MAX_NAMED])[:4000],
-        "processing_count": _number_or_none(death.record.get("assigned_count")),
-        "stimulus_id": _clipped_text_or_none(death.record.get("stimulus_id")),
-        "expected": death.record.get("expected") is True,
+        "processing": ", ".join(sorted(record.assigned_keys)[:_MAX_NAMED])[:4000],
+        "processing_count": record.assigned_count,
+        "stimulus_id": record.stimulus_id,
+        "expected": record.is_expected,
     }
-    return Event(
-        topic=identity.worker or "recorder", fields=fields, when=death.when or None, identity=identity
-    )
+    return Event(topic=identity.worker or "recorder", fields=fields, when=death.at, identity=identity)
 
 
-def _box_event(box: Mapping[str, Any], death: RecordedDeath, identity: Identity) -> Event:
+def _death_fields(death: RecordedDeath, others: Sequence[str]) -> dict[str, _Field]:
     """
-    The black box as its nanny read it, for a death bundle and for rules to come; no sign looks at it today.
-    """
-    content = json.dumps(box, default=str)[:_BOX_CHARS]
-    return Event(topic="black-box", fields={"content": content}, when=death.when or None, identity=identity)
-
-
-def _death_fields(death: RecordedDeath, others: Sequence[str]) -> _Fields:
-    """
-    What is known of the death, in one event.
+    What is known of the death, for one event.
     """
     record, report = death.record, death.report
-    exit_, box, heartbeat = (
-        _mapping_or_empty(report.get("exit")),
-        _mapping_or_empty(report.get("box")),
-        _mapping_or_empty(record.get("heard")),
-    )
-    last = _last_sample(death)
-    fields: _Fields = {
-        "told_by": ", ".join(str(each["source"])[:20] for each in (record, report) if each.get("source")),
-        "stimulus_id": _clipped_text_or_none(record.get("stimulus_id")),
-        "expected": record["expected"] is True if "expected" in record else None,
-        "reason": _clipped_text_or_none(record.get("reason")),
-        "exit_signal": _number_or_none(exit_.get("signal")),
-        "exit_status": _number_or_none(exit_.get("status")),
-        "state": _clipped_text_or_none(box.get("state")),
-        "paused": _was_paused(record) if record else None,
-        "rss_bytes": _number_or_none(last.get("process_rss_bytes", heartbeat.get("rss_bytes"))),
-        "managed_bytes": _number_or_none(last.get("managed_bytes", heartbeat.get("managed_bytes"))),
-        "spilled_bytes": _number_or_none(last.get("spilled_bytes", heartbeat.get("spilled_bytes"))),
-        "host_available_bytes": _number_or_none(last.get("host_available_bytes")),
-        "open_files": _number_or_none(last.get("open_files", heartbeat.get("open_files"))),
-        "open_files_limit": _number_or_none(last.get("open_files_limit")),
-        "thread_count": _number_or_none(last.get("thread_count")),
-        "children_peak_rss_bytes": _number_or_none(report.get("children_peak_rss_bytes")),
-        "seconds_since_heartbeat": _number_or_none(heartbeat.get("age_s")),
-        "co_victims": ", ".join(others[:_MAX_NAMED]) or None,
-        "co_victims_count": len(others) if record else None,
+    heartbeat = record.last_heartbeat if record is not None else Heartbeat()
+    last = _last_sample(report)
+    fields: dict[str, _Field] = {
+        "reported_by": ", ".join(each.kind for each in (record, report) if each is not None),
+        "rss_bytes": _first(last.process_rss_bytes, heartbeat.rss_bytes),
+        "managed_bytes": _first(last.managed_bytes, heartbeat.managed_bytes),
+        "spilled_bytes": _first(last.spilled_bytes, heartbeat.spilled_bytes),
+        "open_files": _first(last.open_files, heartbeat.open_files),
+        "host_available_bytes": last.host_available_bytes,
+        "open_files_limit": last.open_files_limit,
+        "thread_count": last.thread_count,
+        "seconds_since_heartbeat": heartbeat.age_s,
+        "lost_together": ", ".join(others[:_MAX_NAMED]),
+    }
+    if record is not None:
+        fields |= {
+            "stimulus_id": record.stimulus_id,
+            "expected": record.is_expected,
+            "reason": record.close_reason,
+            "paused": record.was_paused,
+            "lost_together_count": len(others),
+        }
+    return fields if report is None else fields | _report_fields(report)
+
+
+def _report_fields(report: DeathReport) -> dict[str, _Field]:
+    exit_ = report.exit or ExitReport()
+    return {
+        "exit_signal": exit_.signal,
+        "exit_status": exit_.status,
+        "stage": report.box.stage if report.box is not None else None,
+        "nanny_status": report.nanny_status,
+        "stop_requested": report.stop_requested,
+        "memory_terminated": report.is_memory_terminated or None,
+        "terminate_fraction": report.terminate_fraction,
+        "children_peak_rss_bytes": report.children_peak_rss_bytes,
+        "late": report.is_late or None,
+        "nanny_running": report.is_nanny_running,
         "ended_suddenly": _ended_suddenly(report) or None,
     }
-    fields |= {name: _plain_or_none(report.get(name)) for name in _PLAIN_FIELDS}
-    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _ended_suddenly(report: Mapping[str, Any]) -> bool:
+def _ended_suddenly(report: DeathReport) -> bool:
     """
     Whether no code of the process ran any more: of what can be caught, its box would tell.
     """
-    exit_, box = _mapping_or_empty(report.get("exit")), _mapping_or_empty(report.get("box"))
-    if report.get("source") != "orphan" or exit_.get("signal") is not None or exit_.get("status") is not None:
-        return False
-    no_dump = "faulthandler" in str(_mapping_or_empty(box.get("identity")).get("missing", ""))
-    return box.get("state") == "running" and not box.get("fault") and not no_dump
+    box = report.box
+    return (
+        report.kind == "box-found"
+        and report.exit is None
+        and box is not None
+        and box.stage == "running"
+        and not box.faulthandler_dump
+        and "fatal-signals" not in box.missing
+    )
 
 
-def _was_paused(record: Mapping[str, Any]) -> bool:
-    changes = [each for each in _list_or_empty(record.get("changes")) if isinstance(each, Mapping)]
-    return bool(changes) and changes[-1].get("to") == "paused"
+def _end(report: DeathReport, death: RecordedDeath, identity: Identity) -> Iterator[Event | ProcessExit]:
+    """
+    The request to stop, if there was one, and the exit as far as anybody was told.
+
+    A process that nobody but its nanny knew, and that was told to stop, is no death.
+    """
+    exit_, box = report.exit or ExitReport(), report.box or BlackBox()
+    if report.kind == "box-found" and death.record is None:
+        if box.stage in ("closing", "closed") and is_stop_request(box.close_reason):
+            yield _stop_request("reason", box.close_reason, death, identity)
+            return
+        reporter = _BY_BOX if exit_.signal is None else _BY_DUMP
+        yield ProcessExit(identity=identity, signal=exit_.signal, when=death.at, reporter=reporter)
+        return
+    if death.was_asked_to_stop:
+        yield _stop_request("nanny_status", report.nanny_status, death, identity)
+    if exit_.known_by == "unreadable-code" or (exit_.signal, exit_.status) == (None, None):
+        return
+    if death.record is None and report.stop_requested is not None:
+        return
+    yield ProcessExit(
+        identity=identity,
+        signal=exit_.signal,
+        status=exit_.status,
+        when=death.at,
+        reporter=RECORDER if exit_.known_by == "nanny" else _BY_DUMP,
+    )
+
+
+def _stop_request(name: str, why: str | None, death: RecordedDeath, identity: Identity) -> Event:
+    """
+    That somebody had told the worker to stop, or its nanny to stop it or to close.
+    """
+    fields: dict[str, _Field] = {"action": "asked-to-stop", name: why[:200] if why else None}
+    return Event(topic="recorder", fields=fields, when=death.at, identity=identity)
 
 
 def _memory_readings(death: RecordedDeath, identity: Identity) -> Iterator[MemoryReading]:
     """
     The last that was measured: by the process itself each second, else with its last heartbeat.
     """
-    last, heartbeat = _last_sample(death), _mapping_or_empty(death.record.get("heard"))
-    limit = _number_or_none(last.get("memory_limit_bytes")) or _number_or_none(
-        death.record.get("limit_bytes")
-    )
-    limit = limit or _number_or_none(death.report.get("memory_limit_bytes"))
-    rss = _number_or_none(last.get("process_rss_bytes"))
-    when = _number_or_none(last.get("when")) if rss else _number_or_none(heartbeat.get("when"))
-    rss = rss or _number_or_none(heartbeat.get("rss_bytes"))
+    record, report, last = death.record, death.report, _last_sample(death.report)
+    heartbeat = record.last_heartbeat if record is not None else Heartbeat()
+    limits = (last.memory_limit_bytes, *(each.memory_limit_bytes for each in (record, report) if each))
+    limit = next(filter(None, limits), None)
+    rss = last.process_rss_bytes or heartbeat.rss_bytes or None
     if rss or limit:
-        yield MemoryReading(
-            identity=identity,
-            rss_bytes=int(rss) if rss else None,
-            limit_bytes=int(limit) if limit else None,
-            when=when,
-        )
+        at = last.at if last.process_rss_bytes else heartbeat.at
+        yield MemoryReading(identity=identity, rss_bytes=rss, limit_bytes=limit, when=at)
 
 
-def _cgroup_events(death: RecordedDeath, identity: Identity) -> Iterator[Event]:
+def _cgroup_events(report: DeathReport, death: RecordedDeath, identity: Identity) -> Iterator[Event]:
     """
     What the control group counted between the last sample, or the start of the process, and its end.
 
     A kill is this process's where it died of SIGKILL and the group has a limit of its own; the group of a
     whole machine, or of a login, counts the kills of others as well.
     """
-    group = _mapping_or_empty(death.report.get("cgroup"))
-    before, after = (
-        _number_or_none(group.get("oom_kills_before")),
-        _number_or_none(group.get("oom_kills_after")),
-    )
-    sampled = _number_or_none(_last_sample(death).get("cgroup_oom_kills"))
-    if before is not None and sampled is not None and before <= sampled <= (after or 0):
-        before = sampled
-    if before is None or after is None or after < before:
+    group, last = report.cgroup, _last_sample(report)
+    if group is None or group.oom_kills_before is None or group.oom_kills_after is None:
         return
-    limit = _number_or_none(group.get("limit_bytes"))
-    killed = _mapping_or_empty(death.report.get("exit")).get("signal") == _SIGKILL
-    count = int(after - before)
-    name = "oom_kill" if count == 0 or (killed and limit) else "oom_kill_in_group" if killed else None
-    if name is None:
+    before, after = group.oom_kills_before, group.oom_kills_after
+    if last.cgroup_oom_kills is not None and before <= last.cgroup_oom_kills <= after:
+        before = last.cgroup_oom_kills
+    if after < before:
         return
-    fields: _Fields = {
-        name: count,
-        "path": _clipped_text_or_none(group.get("path")),
-        "version": _plain_or_none(group.get("version")),
-        "memory_limit_bytes": limit,
-        "current_bytes": _number_or_none(group.get("current_bytes")),
-        "peak_bytes": _number_or_none(group.get("peak_bytes")),
+    killed = report.exit is not None and report.exit.signal == _SIGKILL
+    is_own = after == before or (killed and group.limit_bytes)
+    if not is_own and not killed:
+        return
+    fields: dict[str, _Field] = {
+        "oom_kill" if is_own else "oom_kill_in_group": after - before,
+        "path": group.path,
+        "version": group.version,
+        "memory_limit_bytes": group.limit_bytes,
+        "current_bytes": group.current_bytes,
+        "peak_bytes": group.peak_bytes,
     }
-    known = {key: value for key, value in fields.items() if value is not None}
-    yield Event(topic="cgroup", fields=known, when=death.when or None, identity=identity)
+    yield _event("cgroup", fields, death, identity)
 
 
-def _output_chunks(death: RecordedDeath, identity: Identity) -> Iterator[LogChunk]:
+def _output_chunks(report: DeathReport, identity: Identity) -> Iterator[LogChunk]:
     """
-    What the worker logged last, and what faulthandler wrote.
+    What the worker logged last, what faulthandler wrote, and what came to standard error past Python.
+
+    In a file that other workers write to as well, nobody knows whose text it is; it has the host alone.
     """
-    box = _mapping_or_empty(death.report.get("box"))
     of = identity.worker or (f"process {identity.pid}" if identity.pid else "a worker")
-    for name, title in (("lines", "last lines"), ("fault", "faulthandler's dump")):
-        text = box.get(name)
-        if isinstance(text, str) and name == "fault":
-            text = _first_dump(text)
-        if isinstance(text, str) and text.strip():
-            data = text[-_LINES_CHARS:].encode("utf-8", "replace")
-            yield LogChunk(
-                origin=f"{RECORDER}, {title} of {of}", data=data, stream="worker", identity=identity
-            )
-    yield from _stderr_chunks(death, identity, of)
+    box, stderr = report.box or BlackBox(), report.stderr
+    yield from _chunk(f"last lines of {of}", box.last_output, identity)
+    yield from _chunk(f"faulthandler's dump of {of}", _first_dump(box.faulthandler_dump), identity)
+    if stderr is None:
+        return
+    title = f"standard error of {of}"
+    if stderr.origin == "file":
+        title = f"the file that standard error of {of} goes to, shared by all that write there"
+    if stderr.is_shared:
+        identity = Identity(host=identity.host, boot_id=identity.boot_id)
+    yield from _chunk(title, stderr.text, identity)
+
+
+def _chunk(title: str, text: str, identity: Identity) -> Iterator[LogChunk]:
+    if text.strip():
+        data = text[-_OUTPUT_CHARS:].encode("utf-8", "replace")
+        yield LogChunk(origin=f"{RECORDER}, {title}", data=data, stream="worker", identity=identity)
 
 
 def _first_dump(text: str) -> str:
@@ -222,51 +272,10 @@ def _first_dump(text: str) -> str:
     return text if again < 0 else text[:again]
 
 
-def _stderr_chunks(death: RecordedDeath, identity: Identity, of: str) -> Iterator[LogChunk]:
-    """
-    What came to standard error past Python, from C libraries above all.
-
-    In a file that other workers write to as well, nobody knows whose it is; it then has the host alone.
-    """
-    stderr = _mapping_or_empty(death.report.get("stderr"))
-    text = stderr.get("text")
-    if not isinstance(text, str) or not text.strip():
-        return
-    title = f"standard error of {of}"
-    if stderr.get("from") != "copy":
-        title = f"the file that standard error of {of} goes to, shared by all that write there"
-    if stderr.get("shared") is not False:
-        identity = Identity(host=identity.host, boot_id=identity.boot_id)
-    data = text[-_LINES_CHARS:].encode("utf-8", "replace")
-    yield LogChunk(origin=f"{RECORDER}, {title}", data=data, stream="worker", identity=identity)
+def _last_sample(report: DeathReport | None) -> Sample:
+    samples = report.box.samples if report is not None and report.box is not None else ()
+    return samples[-1] if samples else Sample(at=0.0)
 
 
-def _last_sample(death: RecordedDeath) -> Mapping[str, Any]:
-    samples = _list_or_empty(_mapping_or_empty(death.report.get("box")).get("samples"))
-    return _mapping_or_empty(samples[-1]) if samples else {}
-
-
-def _mapping_or_empty(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list_or_empty(value: object) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else []
-
-
-def _number_or_none(value: object) -> int | float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _clipped_text_or_none(value: object) -> str | None:
-    return value[:_TEXT_CHARS] if isinstance(value, str) and value else None
-
-
-def _plain_or_none(value: object) -> str | int | float | bool | None:
-    return (
-        value
-        if isinstance(value, bool)
-        else _number_or_none(value)
-        if not isinstance(value, str)
-        else _clipped_text_or_none(value)
-    )
+def _first(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one

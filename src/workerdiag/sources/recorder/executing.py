@@ -1,142 +1,103 @@
 """
-Which tasks a dead worker really ran, by its black box, or else by its last heartbeat.
+The tasks that a dead worker really ran, by its black box, or else by its last heartbeat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from workerdiag.model.evidence import TasksAtLoss
 from workerdiag.model.identity import Identity
-from workerdiag.sources.recorder.selection import RecordedDeath
+from workerdiag.wire.black_box import RunningTask
+from workerdiag.wire.messages import DeathReport, HeartbeatTask, RemovalRecord
+from workerdiag.wire.recorded_death import RecordedDeath
 
 _MAX_KEYS = 500
-#: With these words a worker or the reader of its box says that it may lack running tasks
-#: (`workerdiag.recorder.worker.worker_recording`, `workerdiag.recorder.box.reader`).
-_INCOMPLETE_NOTES = ("running tasks", "watch tasks", "tasks on some threads", "slots of threads")
+_THREAD_CHARS = 100
 
 
-def executing_evidence(death: RecordedDeath, identity: Identity) -> TasksAtLoss | None:
+def tasks_at_loss(death: RecordedDeath, identity: Identity) -> TasksAtLoss | None:
     """
     The tasks that were on the worker; None where neither scheduler nor black box knows.
 
     A task that ran at the last heartbeat and was not finished when the worker was lost still ran then. What
     else was assigned may have begun since, unless all threads had a task already.
     """
-    record, report = death.record, death.report
-    assigned = [str(each) for each in _list_or_empty(record.get("assigned"))][:_MAX_KEYS]
-    from_box = [
-        each
-        for each in _list_or_empty(report.get("executing"))
-        if isinstance(each, Mapping) and each.get("key")
-    ]
-    exact = "executing" in report and _is_complete(report.get("box"))
-    if not record and not exact:
+    record, report = death.record or RemovalRecord(), death.report
+    running = _exactly_running(report)
+    if death.record is None and running is None:
         return None
-    from_heartbeat = [
-        each
-        for each in _list_or_empty(record.get("executing"))
-        if isinstance(each, Mapping) and each.get("key")
-    ]
-    known = [*assigned, *(str(each["key"]) for each in from_heartbeat)]
-    tasks = (
-        [_full_key(each, known) for each in from_box]
-        if exact
-        else [str(each["key"]) for each in from_heartbeat]
-    )
-    moment = _end_time(report, from_box) if exact else None
+    assigned = record.assigned_keys[:_MAX_KEYS]
+    by_heartbeat = record.executing_at_heartbeat
+    known = [*assigned, *(each.key for each in by_heartbeat)]
+    tasks = tuple(each.key for each in by_heartbeat)
+    threads: tuple[str, ...] = ("",) * len(tasks)
+    seconds = tuple(_running_s_by_heartbeat(each, record) for each in by_heartbeat)
+    crashed: tuple[bool | None, ...] = (None,) * len(tasks)
+    if running is not None and report is not None:
+        end = _end_time(report, running)
+        tasks = tuple(_full_key(each, known) for each in running)
+        threads = tuple(each.thread_name[:_THREAD_CHARS] for each in running)
+        seconds = tuple(_running_s(each, end) for each in running)
+        crashed = tuple(each.is_on_crashed_thread for each in running)
     return TasksAtLoss(
         identity=identity,
-        tasks=tuple(tasks),
-        threads=tuple(str(each.get("thread") or "")[:100] for each in from_box)
-        if exact
-        else ("",) * len(tasks),
-        seconds=tuple(_running_s(each, moment) for each in from_box)
-        if exact
-        else tuple(_running_s_by_heartbeat(each, record) for each in from_heartbeat),
-        crashed=tuple(_bool_or_none(each.get("crashed")) for each in from_box)
-        if exact
-        else (None,) * len(tasks),
-        exact=exact,
-        maybe_more=not exact and not _are_all_threads_busy(record, tasks),
+        tasks=tasks,
+        threads=threads,
+        seconds=seconds,
+        crashed=crashed,
+        exact=running is not None,
+        maybe_more=running is None and not _are_all_threads_busy(record, tasks),
         assigned=tuple(dict.fromkeys([*tasks, *assigned])),
-        counted=bool(record) and record.get("expected") is not True,
-        gave_up=tuple(
-            str(each["key"])
-            for each in _list_or_empty(record.get("gave_up"))
-            if isinstance(each, Mapping) and "key" in each
-        ),
-        allowed_failures=_count_or_none(record.get("allowed_failures")),
-        when=death.when or None,
+        counted=death.record is not None and not record.is_expected,
+        gave_up=tuple(each.key for each in record.given_up),
+        allowed_failures=record.allowed_failures,
+        when=death.at,
     )
 
 
-def _is_complete(box: object) -> bool:
+def _exactly_running(report: DeathReport | None) -> tuple[RunningTask, ...] | None:
     """
-    Whether a box, as far as there is one, has all running tasks (`workerdiag.recorder`: ``worker``, ``box``).
+    The running tasks, if a box has all of them. A box that was too long to be sent had all.
     """
-    if not isinstance(box, Mapping):
-        return True  # it was too long to be passed on; the tasks are those that it had
-    identity = box.get("identity")
-    missing = str(identity.get("missing", "")) if isinstance(identity, Mapping) else ""
-    noted = [missing, *map(str, _list_or_empty(box.get("torn")))]
-    return not any(word in each for each in noted for word in _INCOMPLETE_NOTES)
+    if report is None or (report.box is not None and not report.box.has_all_running_tasks):
+        return None
+    return report.running_tasks
 
 
-def _full_key(task: Mapping[str, Any], known: Collection[str]) -> str:
+def _full_key(task: RunningTask, known: Collection[str]) -> str:
     """
     The key of a task; one that had no room in the box is completed where that can be only one.
     """
-    key = str(task["key"])
-    if not task.get("clipped"):
-        return key
-    begun = [each for each in dict.fromkeys(known) if each.startswith(key)]
-    return begun[0] if len(begun) == 1 else key
+    if not task.is_clipped:
+        return task.key
+    begun = [each for each in dict.fromkeys(known) if each.startswith(task.key)]
+    return begun[0] if len(begun) == 1 else task.key
 
 
-def _end_time(report: Mapping[str, Any], boxed: list[Mapping[str, Any]]) -> float | None:
+def _end_time(report: DeathReport, running: Sequence[RunningTask]) -> float | None:
     """
     When the process ended, by the clock of its own machine: that of its box and its nanny.
     """
-    box = report.get("box")
-    written = _float_or_none(box.get("written_at")) if isinstance(box, Mapping) else None
-    noticed_at = _float_or_none(report.get("when")) if report.get("source") == "nanny" else None
-    begun = [since for each in boxed if (since := _float_or_none(each.get("since"))) is not None]
-    return max([each for each in (written, noticed_at) if each is not None] + begun, default=None)
+    written_at = report.box.written_at if report.box is not None else None
+    times = [report.noticed_at, written_at, *(each.started_at for each in running)]
+    return max((each for each in times if each is not None), default=None)
 
 
-def _running_s(task: Mapping[str, Any], moment: float | None) -> float | None:
-    since = _float_or_none(task.get("since"))
-    return None if since is None or moment is None else max(0.0, round(moment - since, 3))
+def _running_s(task: RunningTask, end: float | None) -> float | None:
+    if task.started_at is None or end is None:
+        return None
+    return max(0.0, round(end - task.started_at, 3))
 
 
-def _running_s_by_heartbeat(task: Mapping[str, Any], record: Mapping[str, Any]) -> float | None:
+def _running_s_by_heartbeat(task: HeartbeatTask, record: RemovalRecord) -> float | None:
     """
     For how long a task had run when the worker was lost: until the heartbeat, and since.
     """
-    heartbeat, seconds = record.get("heard"), _float_or_none(task.get("seconds"))
-    age = _float_or_none(heartbeat.get("age_s")) if isinstance(heartbeat, Mapping) else None
-    return None if seconds is None else round(seconds + (age or 0.0), 3)
+    age_s = record.last_heartbeat.age_s or 0.0
+    return None if task.running_s is None else round(task.running_s + age_s, 3)
 
 
-def _are_all_threads_busy(record: Mapping[str, Any], tasks: list[str]) -> bool:
-    seceded = {str(each) for each in _list_or_empty(record.get("seceded"))}
-    threads = _count_or_none(record.get("nthreads"))
-    return threads is not None and len([each for each in tasks if each not in seceded]) >= threads
-
-
-def _bool_or_none(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _list_or_empty(value: object) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else []
-
-
-def _float_or_none(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _count_or_none(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+def _are_all_threads_busy(record: RemovalRecord, tasks: Sequence[str]) -> bool:
+    occupied = sum(each not in record.seceded_keys for each in tasks)
+    return record.nthreads is not None and occupied >= record.nthreads

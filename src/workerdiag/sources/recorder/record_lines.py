@@ -8,26 +8,34 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from workerdiag.model.evidence import Gap
 from workerdiag.wire.constants import MESSAGE_SCHEMA
+from workerdiag.wire.messages import DEATH_KINDS, DeathMessage, DeathReport, RemovalRecord, decode_message
 
-SOURCES = ("scheduler", "nanny", "orphan")
 #: So much of a file tells whether it holds records.
 HEAD_BYTES = 16 * 1024
 #: No record is that long: the scheduler's are below 300 KiB, nannies' messages below 64 KiB.
 _MAX_LINE_BYTES = 2**20
 #: Commas and brackets in a line: each can take a hundred bytes of memory.
 _MAX_MARKS = 100_000
-#: Seconds since the epoch of year 5138; a time behind it is none.
-_MAX_SECONDS = 1e11
 _MAX_DIGITS = 18
 #: Of lines that cannot be used, a gap names so many of a kind.
 _MAX_NAMED = 5
 _RECORD_BEGINNING = re.compile(
-    rb'\s*\{(?=[\s\S]*"schema"\s*:\s*\d)(?=[\s\S]*"source"\s*:\s*"(?:scheduler|nanny|orphan)")'
+    rb'\s*\{(?=[\s\S]*"schema"\s*:\s*\d)(?=[\s\S]*"kind"\s*:\s*"(?:removal|nanny-report|box-found)")'
 )
+
+
+#: Why a line is no record that can be used.
+BadLineKind = Literal["too-long", "torn", "no-record", "other-schema"]
+_WORDS: Mapping[BadLineKind, str] = {
+    "too-long": "too long",
+    "torn": "no JSON, or torn",
+    "no-record": "no records",
+    "other-schema": "of a schema that is not known here",
+}
 
 
 class ParsedRecord(NamedTuple):
@@ -35,19 +43,26 @@ class ParsedRecord(NamedTuple):
     One line, understood.
     """
 
-    fields: Mapping[str, Any]
+    message: DeathMessage
     size_bytes: int
+    #: Paths of the fields that were not understood.
+    dropped: tuple[str, ...] = ()
 
 
 class BadLineError(ValueError):
     """
-    A line is no record, or not one of a schema that is known; the words of it are for a person.
+    A line is no record, or not one of a schema that is known.
     """
+
+    def __init__(self, kind: BadLineKind, schema: str = "") -> None:
+        super().__init__(kind, schema)
+        self.kind = kind
+        self.schema = schema
 
 
 def is_record_file(head: bytes) -> bool:
     """
-    Whether a file that begins so holds records: its first line is an object with ``schema`` and ``source``.
+    Whether a file that begins so holds records: its first line is an object with ``schema`` and ``kind``.
     """
     line, end, _ = head[:HEAD_BYTES].lstrip().partition(b"\n")
     if not line.startswith(b"{"):
@@ -58,7 +73,7 @@ def is_record_file(head: bytes) -> bool:
         fields = _parse_line(line)
     except BadLineError:
         return _RECORD_BEGINNING.match(line) is not None
-    return "schema" in fields and fields.get("source") in SOURCES
+    return "schema" in fields and fields.get("kind") in DEATH_KINDS
 
 
 def parse_record(line: bytes) -> ParsedRecord:
@@ -69,28 +84,30 @@ def parse_record(line: bytes) -> ParsedRecord:
         BadLineError: There is none that can be used.
     """
     fields = _parse_line(line)
-    schema, when = fields.get("schema"), fields.get("when", 0)
-    if schema is None or fields.get("source") not in SOURCES:
-        raise BadLineError("no records")
+    schema = fields.get("schema")
+    if schema is None or fields.get("kind") not in DEATH_KINDS:
+        raise BadLineError("no-record")
     if schema != MESSAGE_SCHEMA or isinstance(schema, bool):
-        raise BadLineError(f"of a schema that is not known here ({str(schema)[:20]})")
-    if isinstance(when, bool) or not isinstance(when, int | float) or not abs(when) < _MAX_SECONDS:
-        raise BadLineError("without a time that could be one")
-    return ParsedRecord(fields, len(line))
+        raise BadLineError("other-schema", str(schema)[:20])
+    dropped: list[str] = []
+    message = decode_message(fields, dropped)
+    if not isinstance(message, RemovalRecord | DeathReport):
+        raise BadLineError("no-record")
+    return ParsedRecord(message, len(line), tuple(dropped[:_MAX_NAMED]))
 
 
 def _parse_line(line: bytes) -> Mapping[str, Any]:
     if sum(map(line.count, (b",", b"[", b"{"))) > _MAX_MARKS:
-        raise BadLineError("too long")
+        raise BadLineError("too-long")
     try:
         text = line.decode("utf-8", "replace")
         fields = _load_json(text)
         if "\\ud" in text.lower():  # half of a character cannot be printed, nor searched
             fields = _load_json(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace").decode())
     except (ValueError, RecursionError):
-        raise BadLineError("no JSON, or torn") from None
+        raise BadLineError("torn") from None
     if not isinstance(fields, dict):
-        raise BadLineError("no records")
+        raise BadLineError("no-record")
     return fields
 
 
@@ -116,9 +133,11 @@ class RecordParser:
         self._rest = b""
         self._number = 0
         self._too_long = False
-        #: What is wrong, to the numbers of the lines of which that is so, and how many they are.
-        self._bad: dict[str, list[int]] = {}
+        #: What is wrong, with the schema, to the numbers of the lines of which that is so; and their count.
+        self._bad: dict[tuple[BadLineKind, str], list[int]] = {}
         self._bad_count = 0
+        #: Fields of good lines that were not understood.
+        self._dropped: dict[str, None] = {}
 
     def take(self, data: bytes) -> Iterator[ParsedRecord]:
         """
@@ -142,14 +161,19 @@ class RecordParser:
         """
         Which lines could not be used, and why; None if all could.
         """
-        if not self._bad_count:
+        parts = []
+        if self._bad_count:
+            problems = (_problem_text(kind, schema, lines) for (kind, schema), lines in self._bad.items())
+            parts.append(f"{_count_phrase(self._bad_count)} passed over ({'; '.join(problems)})")
+        if self._dropped:
+            parts.append(f"fields that were not understood: {', '.join(self._dropped)}")
+        if not parts:
             return None
-        problems = [f"{_line_numbers(numbers)}: {what}" for what, numbers in self._bad.items()]
-        newer = any("schema" in what for what in self._bad)
+        newer = bool(self._dropped) or any(kind == "other-schema" for kind, _ in self._bad)
         return Gap(
             source=f"log {origin}",
             reason="malformed",
-            detail=f"{_count_phrase(self._bad_count)} passed over ({'; '.join(problems)})"[:500],
+            detail="; ".join(parts)[:500],
             remedy="upgrade workerdiag, or use the version that wrote it" if newer else "copy it again",
         )
 
@@ -159,19 +183,26 @@ class RecordParser:
         if not line.strip() and not too_long:
             return
         if too_long:
-            self._pass_over("too long")
+            self._pass_over(("too-long", ""))
             return
         try:
-            yield parse_record(line)
+            record = parse_record(line)
         except BadLineError as problem:
-            self._pass_over(str(problem))
+            self._pass_over((problem.kind, problem.schema))
+        else:
+            self._dropped = dict.fromkeys([*self._dropped, *record.dropped][:_MAX_NAMED])
+            yield record
 
-    def _pass_over(self, why: str) -> None:
+    def _pass_over(self, why: tuple[BadLineKind, str]) -> None:
         self._bad_count += 1
         if why in self._bad or len(self._bad) < _MAX_NAMED:
             numbers = self._bad.setdefault(why, [])
             if len(numbers) <= _MAX_NAMED:
                 numbers.append(self._number)
+
+
+def _problem_text(kind: BadLineKind, schema: str, lines: list[int]) -> str:
+    return f"{_line_numbers(lines)}: {_WORDS[kind]}{f' ({schema})' if schema else ''}"
 
 
 def _count_phrase(count: int) -> str:

@@ -1,5 +1,5 @@
 """
-The deaths that records in files and black boxes tell of, collected in bounded memory.
+The deaths that records in files and black boxes describe, collected in bounded memory.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.sources.recorder.record_lines import ParsedRecord
-from workerdiag.sources.recorder.selection import RecordedDeath, deaths_from_messages, select_archived
+from workerdiag.sources.recorder.selection import select_archived
 from workerdiag.wire.constants import RECORDER
+from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 
 #: As many as a live scheduler is asked for (`workerdiag.sources.recorder`).
 MAX_DEATHS = 32
@@ -23,7 +24,7 @@ _MAX_BYTES = 4 * 2**20
 
 class RecordCollection:
     """
-    Records and messages from anywhere, in any order, that are told of once all were read.
+    Records and reports from anywhere, in any order; their evidence comes once all were read.
 
     Args:
         about: Addresses of the workers in question; with *tasks* they select. Without either it is the
@@ -43,8 +44,9 @@ class RecordCollection:
         """
         Keep a record; where there is no room, that which matters least goes.
         """
-        when = float(record.fields.get("when") or 0.0)
-        heapq.heappush(self._heap, (self._rank(record), when, next(self._numbers), record))
+        death = RecordedDeath.of(record.message)
+        rank = 2 if self._is_in_question(death) else int(not death.is_expected)
+        heapq.heappush(self._heap, (rank, death.time, next(self._numbers), record))
         self._bytes += record.size_bytes
         while self._bytes > _MAX_BYTES and len(self._heap) > 1:
             self._bytes -= heapq.heappop(self._heap)[-1].size_bytes
@@ -52,21 +54,19 @@ class RecordCollection:
 
     def evidence(self) -> Iterator[Evidence]:
         """
-        What they tell of the deaths in question; nothing if there were none.
+        The evidence of the deaths in question; nothing if there were none.
         """
         if not self._heap:
             return
-        entries = [
-            (when, record.fields) for _, when, _, record in sorted(self._heap, key=lambda each: each[1])
-        ]
+        messages = [record.message for *_, record in sorted(self._heap, key=lambda each: each[1])]
         self._heap = []
-        selected = select_archived(deaths_from_messages(entries), about=self._about, tasks=self._tasks)
+        selected = select_archived(merge_messages(messages), about=self._about, tasks=self._tasks)
         if not selected and (self._about or self._tasks):
             who = ", ".join(sorted(self._about)[:5]) or "that task"
             yield self._gap("never-recorded", f"the records that were read do not tell of {who}")
-        most = sorted(selected, key=lambda each: (self._is_in_question(each), each.when))[-MAX_DEATHS:]
+        most = sorted(selected, key=lambda each: (self._is_in_question(each), each.time))[-MAX_DEATHS:]
         try:
-            yield from death_evidence(sorted(most, key=lambda each: each.when))
+            yield from death_evidence(sorted(most, key=lambda each: each.time))
         except Exception as problem:  # noqa: BLE001  files are not to be trusted
             yield self._gap("malformed", f"a record could not be used: {describe_error(problem)}")
         if len(selected) > len(most):
@@ -76,14 +76,8 @@ class RecordCollection:
             detail = f"{self._dropped_count} records were let go of, as there were too many to keep"
             yield self._gap("timed-out", detail)
 
-    def _rank(self, record: ParsedRecord) -> int:
-        fields = record.fields
-        of_scheduler = fields["source"] == "scheduler"
-        death = RecordedDeath(record=fields if of_scheduler else {}, report={} if of_scheduler else fields)
-        return 2 if self._is_in_question(death) else int(not death.is_expected)
-
     def _is_in_question(self, death: RecordedDeath) -> bool:
-        return death.worker in self._about or bool(self._tasks and death.keys & self._tasks)
+        return death.worker_address in self._about or death.has_task(self._tasks)
 
     @staticmethod
     def _gap(reason: str, detail: str) -> Gap:

@@ -1,0 +1,313 @@
+"""
+The messages of the recorder: what scheduler, nanny, finder of a box and watcher of a platform say of a death.
+
+docs/recorder.md and docs/fair-blame.md describe them for other programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from attrs import frozen
+
+from workerdiag.wire.black_box import BlackBox, RunningTask
+from workerdiag.wire.constants import MESSAGE_SCHEMA
+from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
+from workerdiag.wire.same_death import DeathIdentity
+
+#: Kinds of messages that stand for a death in a file.
+ReportKind = Literal["nanny-report", "box-found"]
+DEATH_KINDS = ("removal", *get_args(ReportKind))
+
+
+@frozen(kw_only=True)
+class Heartbeat:
+    """
+    What a worker said of itself last.
+    """
+
+    #: Seconds since the epoch, by the scheduler's clock.
+    at: float | None = None
+    #: Age when the worker was removed.
+    age_s: float | None = None
+    rss_bytes: int | None = None
+    managed_bytes: int | None = None
+    spilled_bytes: int | None = None
+    open_files: int | None = None
+
+
+@frozen(kw_only=True)
+class StatusChange:
+    """
+    A change of a worker's status, such as from ``running`` to ``paused``.
+    """
+
+    at: float
+    before: str
+    after: str
+
+
+@frozen(kw_only=True)
+class HeartbeatTask:
+    """
+    A task that ran at the last heartbeat.
+    """
+
+    key: str
+    #: For how long it had run then.
+    running_s: float | None = None
+
+
+@frozen(kw_only=True)
+class SuspectTask:
+    """
+    A task with the losses that Dask counts against it, this one included.
+    """
+
+    key: str
+    suspicious_count: int = 0
+
+
+@frozen(kw_only=True)
+class RemovalRecord:
+    """
+    What the scheduler knew of a worker when it removed it.
+    """
+
+    kind: Literal["removal"] = "removal"
+    worker_address: str | None = None
+    worker_name: str | None = None
+    pid: int | None = None
+    nanny_address: str | None = None
+    #: Host part of the worker's address.
+    address_host: str | None = None
+    #: Seconds since the epoch, by the scheduler's clock.
+    noticed_at: float | None = None
+    stimulus_id: str | None = None
+    #: Whether the scheduler expected it.
+    is_expected: bool = False
+    #: Why the worker closes, if it said so.
+    close_reason: str | None = None
+    #: The last ten, oldest first.
+    status_changes: tuple[StatusChange, ...] = ()
+    nthreads: int | None = None
+    memory_limit_bytes: int | None = None
+    last_heartbeat: Heartbeat = Heartbeat()
+    #: Tasks that ran at the last heartbeat and were not finished.
+    executing_at_heartbeat: tuple[HeartbeatTask, ...] = ()
+    #: Keys of those that had left their thread.
+    seceded_keys: tuple[str, ...] = ()
+    #: At most 200 keys of the tasks that were assigned, running and most suspicious ones first.
+    assigned_keys: tuple[str, ...] = ()
+    assigned_count: int | None = None
+    #: The most suspicious of them.
+    suspects: tuple[SuspectTask, ...] = ()
+    #: Tasks that fail with ``KilledWorker`` by this removal.
+    given_up: tuple[SuspectTask, ...] = ()
+    allowed_failures: int | None = None
+    lost_result_count: int | None = None
+    #: Scattered data that is gone for good.
+    lost_scattered_count: int | None = None
+    workers_remaining: int | None = None
+
+    @property
+    def at(self) -> float | None:
+        """
+        When the removal happened.
+        """
+        return self.noticed_at
+
+    @property
+    def was_paused(self) -> bool:
+        """
+        Whether the worker was paused last.
+        """
+        return bool(self.status_changes) and self.status_changes[-1].after == "paused"
+
+    @property
+    def identity(self) -> DeathIdentity:
+        """
+        Whose removal it is. The host is no part of it: the scheduler knows an address, not a name.
+        """
+        return DeathIdentity(
+            worker=self.worker_address or None,
+            pid=self.pid or None,
+            nanny=self.nanny_address or None,
+            noticed_at=self.noticed_at,
+        )
+
+
+@frozen(kw_only=True)
+class ExitReport:
+    """
+    How a process ended: by a signal or with a status.
+    """
+
+    signal: int | None = None
+    status: int | None = None
+    #: ``unreadable-code``: the nanny was told 255, which Dask also reports for a code that it could not read.
+    known_by: Literal["nanny", "unreadable-code", "faulthandler"] = "nanny"
+
+
+@frozen(kw_only=True)
+class CgroupCounters:
+    """
+    The control group of nanny and worker when the worker had ended; all processes of the group count.
+    """
+
+    path: str | None = None
+    version: int | None = None
+    current_bytes: int | None = None
+    limit_bytes: int | None = None
+    peak_bytes: int | None = None
+    #: The kernel's kills when the worker started, and when it had ended.
+    oom_kills_before: int | None = None
+    oom_kills_after: int | None = None
+
+
+@frozen(kw_only=True)
+class StderrTail:
+    """
+    What came to standard error past Python, at most 16 KiB as JSON.
+    """
+
+    text: str
+    #: ``copy``: of this worker and what it started; ``file``: of any process that writes to that file.
+    origin: Literal["copy", "file"]
+    #: Whether other workers with the recorder wrote there while this one lived.
+    is_shared: bool = True
+
+
+@frozen(kw_only=True)
+class DeathReport:
+    """
+    What a nanny reports of the end of its worker process, or whoever finds the box that it left.
+    """
+
+    kind: ReportKind
+    #: As the box has it, where there is one: a nanny learns of it late.
+    worker_address: str | None = None
+    worker_name: str | None = None
+    pid: int | None = None
+    nanny_address: str | None = None
+    #: Name of the machine by its own account.
+    hostname: str | None = None
+    boot_id: str | None = None
+    #: When the nanny was told, in seconds since the epoch.
+    noticed_at: float | None = None
+    #: When a box that was found had been written last.
+    last_written_at: float | None = None
+    exit: ExitReport | None = None
+    #: Tasks that ran at that moment; None: no box was read.
+    running_tasks: tuple[RunningTask, ...] | None = None
+    #: ``running``, ``closing`` or ``closing_gracefully``: the worker had said that it closes.
+    nanny_status: str | None = None
+    #: ``nanny-kill``: the nanny had asked the worker to close; ``nanny-closing``: it closes itself.
+    stop_requested: Literal["nanny-kill", "nanny-closing"] | None = None
+    is_memory_terminated: bool = False
+    memory_limit_bytes: int | None = None
+    #: Share of the limit at which the nanny ends its worker.
+    terminate_fraction: float | None = None
+    #: The most that any ended child of the nanny's process held: an upper bound.
+    children_peak_rss_bytes: int | None = None
+    cgroup: CgroupCounters | None = None
+    stderr: StderrTail | None = None
+    #: The nanny's own report, delivered by another process.
+    is_late: bool = False
+    #: Of a box that was found: whether the worker's nanny was running; None: it had none.
+    is_nanny_running: bool | None = None
+    box: BlackBox | None = None
+
+    @property
+    def at(self) -> float | None:
+        """
+        When the death was noticed, or the last sign of life.
+        """
+        return self.last_written_at if self.noticed_at is None else self.noticed_at
+
+    @property
+    def was_asked_to_stop(self) -> bool:
+        """
+        Whether somebody had told the nanny to end the worker: that it takes too much is no request.
+        """
+        return self.stop_requested is not None and not self.is_memory_terminated
+
+    @property
+    def identity(self) -> DeathIdentity:
+        """
+        Whose death it is.
+        """
+        return DeathIdentity(
+            worker=self.worker_address or None,
+            pid=self.pid or None,
+            nanny=self.nanny_address or None,
+            boot_id=self.boot_id or None,
+            host=self.hostname or None,
+            noticed_at=self.at,
+            found_later=self.kind == "box-found" or self.is_late,
+        )
+
+
+@frozen(kw_only=True)
+class PlatformNotice:
+    """
+    What somebody who watches the platform says: it took a worker, or all workers of a host.
+    """
+
+    kind: Literal["platform"] = "platform"
+    worker_address: str | None = None
+    #: As in the addresses of the workers.
+    address_host: str | None = None
+    pid: int | None = None
+    cause: str = "taken by the platform"
+
+
+@frozen(kw_only=True)
+class RecorderState:
+    """
+    Whether the scheduler itself records from now on.
+    """
+
+    kind: Literal["recorder-state"] = "recorder-state"
+    is_recording: bool = True
+
+
+DeathMessage = RemovalRecord | DeathReport
+Message = DeathMessage | PlatformNotice | RecorderState
+
+_CLASSES: Mapping[str, type[Message]] = {
+    "removal": RemovalRecord,
+    "nanny-report": DeathReport,
+    "box-found": DeathReport,
+    "platform": PlatformNotice,
+    "recorder-state": RecorderState,
+}
+
+
+def encode_message(message: object) -> dict[str, Any]:
+    """
+    A value of the wire as plain data, with the number of its shape.
+    """
+    return {"schema": MESSAGE_SCHEMA, **to_plain(message)}
+
+
+def decode_message(plain: object, dropped: list[str] | None = None) -> Message | None:
+    """
+    The message in plain data; None if it is of no known kind, or of another schema.
+
+    Args:
+        plain: What arrived, from anybody.
+        dropped: Gets the path of each field that is left out.
+    """
+    if not isinstance(plain, Mapping) or plain.get("schema", MESSAGE_SCHEMA) != MESSAGE_SCHEMA:
+        return None
+    kind = plain.get("kind")
+    cls = _CLASSES.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        return None
+    content = {name: value for name, value in plain.items() if name != "schema"}
+    try:
+        return from_plain(cls, content, [] if dropped is None else dropped)
+    except BrokenValueError:
+        return None

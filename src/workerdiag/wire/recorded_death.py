@@ -1,0 +1,207 @@
+"""
+One death, as its removal record and its report describe it together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+
+from attrs import evolve, field, frozen
+
+from workerdiag.model.stop_reasons import is_stop_request
+from workerdiag.model.time_windows import RECENT_S
+from workerdiag.wire.black_box import MissingPart
+from workerdiag.wire.messages import DeathMessage, DeathReport, RemovalRecord
+from workerdiag.wire.same_death import DeathIdentity, is_known_death
+
+#: The scheduler has the nanny stop a worker that it removes for want of heartbeats (scheduler.py).
+_UNRESPONSIVE = "check-worker-ttl"
+
+
+@frozen(kw_only=True)
+class RecordedDeath:
+    """
+    What scheduler and nanny recorded of one death; either may have nothing.
+    """
+
+    record: RemovalRecord | None = None
+    report: DeathReport | None = None
+    identities: tuple[DeathIdentity, ...] = field(init=False, eq=False, repr=False)
+
+    @identities.default
+    def _identities(self) -> tuple[DeathIdentity, ...]:
+        return tuple(each.identity for each in (self.record, self.report) if each is not None)
+
+    @classmethod
+    def of(cls, message: DeathMessage) -> RecordedDeath:
+        """
+        The death of which only *message* is known.
+        """
+        return cls().with_message(message)
+
+    def is_of(self, message: DeathMessage) -> bool:
+        """
+        Whether the message is about this death. A second removal record never is.
+        """
+        if isinstance(message, RemovalRecord) and self.record is not None:
+            return False
+        return is_known_death(self.identities, message.identity)
+
+    def with_message(self, message: DeathMessage) -> RecordedDeath:
+        """
+        The death with what *message* adds; itself, if that is nothing.
+
+        A nanny knows the exit status, whoever finds a box later does not.
+        """
+        if isinstance(message, RemovalRecord):
+            return evolve(self, record=message)
+        if self.report is None or (self.report.kind == "box-found" and message.kind == "nanny-report"):
+            return evolve(self, report=message)
+        return self
+
+    def without_box(self) -> RecordedDeath:
+        """
+        The death without what the box has beyond the running tasks.
+        """
+        if self.report is None or self.report.box is None:
+            return self
+        return evolve(self, report=evolve(self.report, box=None))
+
+    @property
+    def _parts(self) -> list[DeathMessage]:
+        return [each for each in (self.record, self.report) if each is not None]
+
+    @property
+    def worker_address(self) -> str | None:
+        """
+        The address that the scheduler knew, else the one reported.
+        """
+        return next((each.worker_address for each in self._parts if each.worker_address), None)
+
+    @property
+    def worker_name(self) -> str | None:
+        """
+        The name that the worker was given.
+        """
+        return next((each.worker_name for each in self._parts if each.worker_name), None)
+
+    @property
+    def nanny_address(self) -> str | None:
+        """
+        Address of its nanny.
+        """
+        return next((each.nanny_address for each in self._parts if each.nanny_address), None)
+
+    @property
+    def pid(self) -> int | None:
+        """
+        Process id of the worker.
+        """
+        return next((each.pid for each in self._parts if each.pid), None)
+
+    @property
+    def at(self) -> float | None:
+        """
+        When it was noticed, by the clock of who noticed.
+        """
+        return next((each.at for each in self._parts if each.at is not None), None)
+
+    @property
+    def time(self) -> float:
+        """
+        The same for sorting: 0 if it is not known.
+        """
+        return self.at or 0.0
+
+    @property
+    def was_announced(self) -> bool:
+        """
+        Whether the scheduler expected the removal.
+        """
+        return self.record is not None and self.record.is_expected
+
+    @property
+    def is_expected(self) -> bool:
+        """
+        Whether somebody announced it, to the scheduler or the nanny, or the worker left as it was told to.
+        """
+        reason = self.record.close_reason if self.record is not None else None
+        return self.was_announced or self.was_asked_to_stop or is_stop_request(reason or "")
+
+    @property
+    def was_asked_to_stop(self) -> bool:
+        """
+        Whether somebody had told the nanny to end it: that it does not answer is no request.
+        """
+        unresponsive = self.record is not None and (self.record.stimulus_id or "").startswith(_UNRESPONSIVE)
+        return self.report is not None and self.report.was_asked_to_stop and not unresponsive
+
+    def has_task(self, keys: Collection[str]) -> bool:
+        """
+        Whether one of these tasks was on the worker, as far as that was noted.
+        """
+        if not keys:
+            return False
+        record, report = self.record or RemovalRecord(), self.report
+        named = chain(
+            record.assigned_keys,
+            (each.key for each in record.executing_at_heartbeat),
+            (each.key for each in record.given_up),
+            (each.key for each in (report.running_tasks if report is not None else None) or ()),
+        )
+        return any(key in keys for key in named)
+
+
+@frozen(kw_only=True)
+class DeathsAnswer:
+    """
+    What the scheduler answers when it is asked for deaths.
+    """
+
+    #: Oldest first.
+    deaths: tuple[RecordedDeath, ...] = ()
+    #: The scheduler's clock, in seconds since the epoch.
+    now: float | None = None
+    #: Deaths in question for which the answer had no room.
+    omitted_count: int = 0
+    #: Deaths that the ring no longer has.
+    dropped_count: int = 0
+    #: What the scheduler does not record, with the reason for a person.
+    missing: Mapping[MissingPart, str] = field(factory=dict, hash=False)
+
+
+def merge_messages(messages: Iterable[DeathMessage]) -> tuple[RecordedDeath, ...]:
+    """
+    The deaths that the messages describe, in the order in which they were first mentioned.
+    """
+    deaths: list[RecordedDeath] = []
+    for message in messages:
+        place = next((n for n in reversed(range(len(deaths))) if deaths[n].is_of(message)), None)
+        if place is None:
+            deaths.append(RecordedDeath.of(message))
+        else:
+            deaths[place] = deaths[place].with_message(message)
+    return tuple(deaths)
+
+
+def select_recent(
+    deaths: Sequence[RecordedDeath], *, about: Collection[str], tasks: Collection[str], now: float
+) -> list[RecordedDeath]:
+    """
+    The deaths in question, those of the same tasks, and unexpected ones of the quarter of an hour before.
+
+    What matters most comes first; within each group the newest, as deaths arrive oldest first.
+    """
+    in_question = [each for each in deaths if each.worker_address in about]
+    moment = max((each.time for each in in_question), default=now)
+    same: list[RecordedDeath] = []
+    recent: list[RecordedDeath] = []
+    for death in reversed(deaths):
+        if death.was_announced or death.worker_address in about:
+            continue
+        if death.has_task(tasks):
+            same.append(death)
+        elif death.time >= moment - RECENT_S:
+            recent.append(death)
+    return [*in_question, *same, *recent]
