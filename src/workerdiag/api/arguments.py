@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import io
 import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from math import isnan
@@ -17,7 +16,7 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.api.time_plan import TimePlan
-from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
+from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread, call_in_time
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import Gap, LogText
 from workerdiag.model.rules import Rulebook
@@ -31,6 +30,7 @@ _MAX_S = 86_400.0
 _SHARE = 0.1
 #: What a generator of logs is asked for at most.
 MAX_INPUTS = 100_000
+_NO_LIST = object()
 
 
 @frozen(kw_only=True)
@@ -137,15 +137,15 @@ def _bounded_list(name: str, values: Any, deadline: Deadline, gaps: list[Gap]) -
     What there is in a list, a generator or an open file; what a generator gave before it failed stays.
     """
     taken: list[Any] = []
-    is_over = threading.Event()
-    take = partial(_take_values, values, taken, is_over)
     try:
-        is_some = take() if type(values) in (list, tuple) else _call_in_thread(take, deadline)
+        if type(values) in (list, tuple):
+            taken += values
+        else:
+            thread = HelperThread("workerdiag-inputs", partial(_iterate, values))
+            taken.extend(thread.take(deadline.share(_SHARE)))  # what came before a failure is kept
     except CALL_FAILURES as problem:
-        is_over.set()
         gaps.append(_argument_gap(name, problem, f"give the {name} as a list"))
-        return taken[:MAX_INPUTS]
-    if not is_some:
+    if any(each is _NO_LIST for each in taken[:1]):
         wanted = (
             "paths, URLs, open files or LogText" if name == "logs" else "a sequence of EvidenceSource objects"
         )
@@ -155,23 +155,13 @@ def _bounded_list(name: str, values: Any, deadline: Deadline, gaps: list[Gap]) -
     return taken[:MAX_INPUTS]
 
 
-def _call_in_thread(take: Callable[[], bool], deadline: Deadline) -> bool:
-    return call_in_time("workerdiag-inputs", take, deadline.share(_SHARE))
-
-
-def _take_values(values: Any, taken: list[Any], is_over: threading.Event) -> bool:
+def _iterate(values: Any) -> Iterator[Any]:
     if hasattr(values, "read"):
-        taken.append(values)
+        yield values
     elif hasattr(values, "__iter__"):
-        for each in islice(values, MAX_INPUTS + 1):
-            if is_over.is_set():
-                break
-            taken.append(each)  # what came before it fails is kept
-    elif isinstance(values, os.PathLike):
-        taken.append(os.fspath(values))
+        yield from islice(values, MAX_INPUTS + 1)
     else:
-        return False
-    return True
+        yield os.fspath(values) if isinstance(values, os.PathLike) else _NO_LIST
 
 
 def _argument_gap(name: str, problem: Exception, remedy: str) -> Gap:
