@@ -54,6 +54,10 @@ def is_from_keyboard(problem: BaseException) -> bool:
     return isinstance(problem, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
+def _in_brackets(remedy: str) -> str:
+    return f" ({remedy})" if remedy else ""
+
+
 class WorkerdiagError(Exception):
     """
     Base of everything raised on purpose.
@@ -100,7 +104,7 @@ class UnreadableInputError(WorkerdiagError):
     remedy: str = ""
 
     def __str__(self) -> str:
-        return f"cannot read {self.name}: {self.why}" + (f" ({self.remedy})" if self.remedy else "")
+        return f"cannot read {self.name}: {self.why}{_in_brackets(self.remedy)}"
 
 
 @define(eq=False)
@@ -141,9 +145,8 @@ class InstallError(WorkerdiagError):
     remedy: str = ""
 
     def __str__(self) -> str:
-        places = ", ".join(self.where)
-        return f"cannot install the recorder on {places}: {self.why}" + (
-            f" ({self.remedy})" if self.remedy else ""
+        return (
+            f"cannot install the recorder on {', '.join(self.where)}: {self.why}{_in_brackets(self.remedy)}"
         )
 
 
@@ -159,6 +162,4 @@ class BundleError(WorkerdiagError):
     remedy: str = ""
 
     def __str__(self) -> str:
-        return f"cannot use {self.name} as a death bundle: {self.why}" + (
-            f" ({self.remedy})" if self.remedy else ""
-        )
+        return f"cannot use {self.name} as a death bundle: {self.why}{_in_brackets(self.remedy)}"

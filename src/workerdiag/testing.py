@@ -26,7 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from workerdiag.deadline import start_thread
+from workerdiag.deadline import Deadline, ForeignError, HelperThread
 from workerdiag.model.evidence import (
     Event,
     Evidence,
@@ -122,20 +122,14 @@ def _collect_pieces(
     make: Callable[[], EvidenceSource], budget_s: float, problems: list[str]
 ) -> list[Evidence]:
     pieces: list[Evidence] = []
-    raised: list[BaseException] = []
-
-    def ask() -> None:
-        try:
-            pieces.extend(make().collect(budget_s=budget_s))
-        except BaseException as problem:  # noqa: BLE001  that it raises at all is the finding
-            raised.append(problem)
-
-    thread = start_thread("workerdiag-check", ask)
-    thread.join(timeout=budget_s * _GRACE + _GRACE_S)
-    if thread.is_alive():
+    thread = HelperThread("workerdiag-check", lambda: make().collect(budget_s=budget_s))
+    try:
+        pieces.extend(thread.take(Deadline.after(budget_s * _GRACE + _GRACE_S)))
+    except TimeoutError:
         problems.append(f"is not back within its budget of {budget_s:g} s")
-    problems += [f"raises {type(each).__name__}: {each}; yield a Gap instead" for each in raised]
-    return list(pieces)
+    except ForeignError as problem:
+        problems.append(f"raises {problem}; yield a Gap instead")
+    return pieces
 
 
 def _piece_problems(piece: object) -> Iterator[str]:
