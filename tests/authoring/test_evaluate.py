@@ -173,9 +173,9 @@ def test_all_mistakes_of_incidents_are_told_at_once(tmp_path):
     for expected in (
         "a: meta.toml: ",
         "b: meta.toml: .expected: expected a list, got 'house.fell'",
-        "b: meta.toml: .quiet: expected bool, got 'no'",
+        "b: meta.toml: .quiet: expected boolean, got 'no'",
         "b: meta.toml: .: unknown key mood",
-        "b: meta.toml: .about: expected str, got 1",
+        "b: meta.toml: .about: expected string, got 1",
         "c: holds no text",
         "d: has no meta.toml",
     ):

@@ -31,7 +31,6 @@ from workerdiag.cli import main
 from workerdiag.errors import BundleError
 from workerdiag.matching.match import match
 from workerdiag.model.evidence import (
-    GAP_REASONS,
     Event,
     ExceptionFacts,
     Gap,
@@ -42,6 +41,7 @@ from workerdiag.model.evidence import (
     TasksAtLoss,
 )
 from workerdiag.model.identity import Identity
+from workerdiag.model.vocabulary import GAP_REASONS
 from workerdiag.redaction.anonymize import Anonymizer
 from workerdiag.rendering.report import MAX_CHARS
 

@@ -9,6 +9,7 @@ import re
 import tracemalloc
 import types
 import typing
+from typing import get_args
 
 import pytest
 from attrs import NOTHING, fields, has
@@ -19,19 +20,15 @@ from jsonschema import Draft202012Validator
 from support.findings import explained, hostile, no_death, unknown
 from workerdiag import Diagnosis
 from workerdiag.errors import BadReportError
-from workerdiag.model.diagnosis import JSON_SCHEMA, OUTCOMES, Blame, Clue, Findings, RankedCause
-from workerdiag.model.evidence import GAP_REASONS, Gap
-from workerdiag.model.rules import VERDICTS
+from workerdiag.model.diagnosis import JSON_SCHEMA, Clue, Findings, RankedCause
+from workerdiag.model.vocabulary import GAP_REASONS, OUTCOMES, Verdict
 from workerdiag.rendering.json import from_json, json_schema, to_dict, to_json
 
 #: What a plain type cannot say, as validators of the model do.
 BOUNDED = {
-    (Findings, "outcome"): st.sampled_from(OUTCOMES),
     (Findings, "unknown_probability"): st.floats(0, 1),
     (RankedCause, "probability"): st.floats(0, 1),
-    (Clue, "times"): st.integers(1),
-    (Blame, "verdict"): st.sampled_from(VERDICTS),
-    (Gap, "reason"): st.sampled_from(GAP_REASONS),
+    (Clue, "times"): st.integers(1, 2**31),
 }
 
 
@@ -45,10 +42,12 @@ def any_value(hint):
         return st.lists(any_value(typing.get_args(hint)[0]), max_size=2).map(tuple)
     if typing.get_origin(hint) is types.UnionType:
         return st.one_of(*map(any_value, typing.get_args(hint)))
+    if typing.get_origin(hint) is typing.Literal:
+        return st.sampled_from(typing.get_args(hint))
     simple = {
         str: st.text(st.characters(), max_size=20),  # lone surrogates too
         float: st.floats(allow_nan=False, allow_infinity=False),
-        int: st.integers(),
+        int: st.integers(-(2**63) + 1, 2**63 - 1),
         bool: st.booleans(),
         types.NoneType: st.none(),
     }
@@ -105,7 +104,7 @@ def test_the_schema_says_what_the_model_says():
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["properties"]["schema"]["const"] == JSON_SCHEMA
     assert schema["properties"]["outcome"]["enum"] == list(OUTCOMES)
-    assert schema["$defs"]["Blame"]["properties"]["verdict"]["enum"] == list(VERDICTS)
+    assert schema["$defs"]["Blame"]["properties"]["verdict"]["enum"] == list(get_args(Verdict))
     assert schema["$defs"]["Gap"]["properties"]["reason"]["enum"] == list(GAP_REASONS)
     assert schema["$defs"]["RankedCause"]["properties"]["probability"] == {
         "type": "number",
@@ -184,7 +183,7 @@ def broken(**changes):
         (broken(causes=5), "causes"),
         (broken(deaths=["x"]), "deaths[0]: expected an object, got 'x'"),
         (broken(blame=None), "blame: expected an object, got None"),
-        (broken(outcome="perhaps"), "'outcome' must be in"),
+        (broken(outcome="perhaps"), "outcome: expected one of explained, no-death"),
         (broken(unknown_probability=2), "'unknown_probability' must be <= 1.0"),
         (broken(unknown_probability="1"), "expected number, got '1'"),
         (broken(unknown_probability=True), "expected number, got True"),

@@ -16,11 +16,11 @@ import workerdiag
 from workerdiag import LogText
 from workerdiag.correlation.incident import assemble
 from workerdiag.errors import RuleFileError
-from workerdiag.model.deployment import DEPLOYMENTS
 from workerdiag.model.evidence import Event, ExceptionFacts
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.scene import Location, Scene
+from workerdiag.model.vocabulary import DEPLOYMENTS
 from workerdiag.pipeline import diagnose
 from workerdiag.rendering.cause import render_cause
 from workerdiag.rulebook import load_rulebook, read_folder, shipped_folder

@@ -5,6 +5,7 @@ The arithmetic, by its laws.
 from __future__ import annotations
 
 from math import isclose, log
+from typing import get_args
 
 import pytest
 from attrs import evolve
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 
 from workerdiag import LogText, explain
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.rules import CAUSE_ENDS, EVERYDAY_ENDS, FREQUENCIES, LONE_GRADES, Cause
+from workerdiag.model.rules import EVERYDAY_ENDS, FREQUENCIES, LONE_GRADES, Cause
 from workerdiag.model.signs import GRADES, LogSign
+from workerdiag.model.vocabulary import CauseEnd
 from workerdiag.scoring.distribution import MAX_ODDS, CauseScore, Distribution, distribution, weighted_mean
 from workerdiag.scoring.weights import SignEvidence, fact_weights
 
@@ -44,7 +46,7 @@ def support_lists(draw: st.DrawFn) -> list[CauseScore]:
                 revision=1,
                 title="t",
                 why="w",
-                ends=draw(st.sampled_from(CAUSE_ENDS)),
+                ends=draw(st.sampled_from(get_args(CauseEnd))),
                 blame="task",
                 retry="unknown",
                 frequency=draw(st.sampled_from(tuple(FREQUENCIES))),
@@ -164,7 +166,7 @@ def test_a_lone_sign_of_an_everyday_end_is_worth_less_where_no_end_is_told():
     assert max(fact_weights([lone, other], is_everyday=True)) == pytest.approx(log(GRADES["moderate"]))
 
 
-@pytest.mark.parametrize("ends", CAUSE_ENDS)
+@pytest.mark.parametrize("ends", get_args(CauseEnd))
 def test_only_what_every_run_ends_with_is_doubted_where_no_end_is_told(ends):
     """
     A worker that never started, or an error that was raised, is no shutdown: its one sign keeps its weight.

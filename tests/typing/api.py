@@ -13,6 +13,7 @@ from distributed import Client
 import workerdiag
 from workerdiag.model.diagnosis import Blame, Death, Decision, NextStep, RankedCause
 from workerdiag.model.rules import Rulebook
+from workerdiag.model.vocabulary import Outcome
 from workerdiag.plugins import Evidence, EvidenceSource, Gap
 
 
@@ -52,7 +53,7 @@ def reading_a_diagnosis(diagnosis: workerdiag.Diagnosis) -> None:
     """
     Every field that a caller may rely on, with its type.
     """
-    assert_type(diagnosis.outcome, str)
+    assert_type(diagnosis.outcome, Outcome)
     assert_type(diagnosis.summary, str)
     assert_type(diagnosis.causes, tuple[RankedCause, ...])
     assert_type(diagnosis.top, RankedCause | None)

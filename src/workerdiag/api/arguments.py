@@ -20,6 +20,7 @@ from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread, call_in_t
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import Gap, LogText
 from workerdiag.model.rules import Rulebook
+from workerdiag.model.vocabulary import GapReason, Stream
 from workerdiag.units import parse_duration
 
 #: Seconds without a number: what `explain` takes by itself.
@@ -43,7 +44,7 @@ class ExplainArguments:
     client: Any = None
     logs: Sequence[Any] = ()
     #: Who wrote the logs, if the caller knows.
-    stream: str | None = None
+    stream: Stream | None = None
     sources: Sequence[Any] | None = None
     rulebook: Rulebook | None = None
     gaps: tuple[Gap, ...] = ()
@@ -165,7 +166,7 @@ def _iterate(values: Any) -> Iterator[Any]:
 
 
 def _argument_gap(name: str, problem: Exception, remedy: str) -> Gap:
-    reason = "timed-out" if isinstance(problem, TimeoutError) else "malformed"
+    reason: GapReason = "timed-out" if isinstance(problem, TimeoutError) else "malformed"
     return Gap(
         source=name, reason=reason, detail=f"it could not be used: {error_text(problem)}"[:500], remedy=remedy
     )

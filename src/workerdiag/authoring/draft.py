@@ -19,6 +19,7 @@ from workerdiag.matching.text.line_parser import ParsedLine, parse_line
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
+from workerdiag.model.vocabulary import MatchRole
 
 #: Signs that a draft proposes, at most.
 MAX_SIGNS = 6
@@ -26,7 +27,7 @@ MAX_SIGNS = 6
 MAX_LINES = 200_000
 _LINE_CHARS = 400
 #: Marks that a process ended here; an unusual line shortly before one is worth more.
-_END_ROLES = ("death", "self-closed", "removal", "restart", "blame")
+_END_ROLES: tuple[MatchRole, ...] = ("death", "self-closed", "removal", "restart", "blame")
 _NEAR_LINES = 40
 _GRAVITY = {"CRITICAL": 5, "ERROR": 4, "WARNING": 2, "INFO": 0, "DEBUG": 0}
 

@@ -17,9 +17,10 @@ from attrs.validators import min_len
 
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.model.diagnosis import OUTCOMES, Findings
+from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.rules import Rulebook
+from workerdiag.model.vocabulary import OUTCOMES
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.structure import rule_converter, table_problems
 from workerdiag.sources.logs import LogSource
@@ -128,7 +129,7 @@ def _read_meta(path: Path) -> tuple[IncidentMeta | None, list[str]]:
     try:
         return rule_converter().structure(table, IncidentMeta), []
     except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
-        return None, [f"{META_FILE}: {each}" for each in table_problems(table, IncidentMeta, problem)]
+        return None, [f"{META_FILE}: {each}" for each in table_problems(problem)]
 
 
 def _is_hidden(path: Path) -> bool:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import click
 
@@ -14,15 +14,14 @@ from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableErr
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
 from workerdiag.cli.terminal import is_colored, text_width, warn
 from workerdiag.deadline import Deadline
-from workerdiag.model.evidence import STREAMS, Gap
+from workerdiag.model.evidence import Gap
+from workerdiag.model.vocabulary import REPORT_FORMATS, STREAMS, Outcome, ReportFormat, Stream
 from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
     from workerdiag.api.answer import Answer
     from workerdiag.model.diagnosis import Findings
     from workerdiag.model.rules import Rulebook
-
-FORMATS = ("text", "json", "markdown", "html")
 
 
 def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
@@ -58,7 +57,12 @@ def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str) -> 
     "--stream", type=click.Choice(STREAMS), help="Who wrote the logs. Without it that is worked out by line."
 )
 @click.option(
-    "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="What to print."
+    "--format",
+    "form",
+    type=click.Choice(REPORT_FORMATS),
+    default="text",
+    show_default=True,
+    help="What to print.",
 )
 @knowledge_option
 @click.option(
@@ -78,8 +82,8 @@ def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str) -> 
 def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     inputs: tuple[str, ...],
     scheduler: str | None,
-    stream: str | None,
-    form: str,
+    stream: Stream | None,
+    form: ReportFormat,
     knowledge: tuple[str, ...],
     save: str | None,
     timeout: float,
@@ -110,11 +114,21 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     if save is not None:
         found.diagnosis.save(save)
     click.echo(_render(found.diagnosis, form), color=True)
-    return EXIT_NOT_OK if found.diagnosis.outcome in ("unknown", "no-evidence") else EXIT_OK
+    return _exit_status(found.diagnosis.outcome)
+
+
+def _exit_status(outcome: Outcome) -> int:
+    match outcome:
+        case "explained" | "no-death":
+            return EXIT_OK
+        case "unknown" | "no-evidence":
+            return EXIT_NOT_OK
+        case _:
+            assert_never(outcome)
 
 
 def _answer(
-    inputs: Sequence[str], scheduler: str | None, stream: str | None, book: Rulebook, timeout_s: float
+    inputs: Sequence[str], scheduler: str | None, stream: Stream | None, book: Rulebook, timeout_s: float
 ) -> Answer:
     """
     What `workerdiag.explain` answers, the scheduler's evidence before that of the logs.
@@ -138,7 +152,7 @@ def _gap_text(gap: Gap) -> str:
     return f"{text} ({gap.remedy})" if gap.remedy else text
 
 
-def _render(findings: Findings, form: str) -> str:
+def _render(findings: Findings, form: ReportFormat) -> str:
     match form:
         case "json":
             from workerdiag.rendering.json import to_json
@@ -152,6 +166,9 @@ def _render(findings: Findings, form: str) -> str:
             from workerdiag.rendering.html import render_html
 
             return render_html(findings, page=True)
-    from workerdiag.rendering.text import render_text
+        case "text":
+            from workerdiag.rendering.text import render_text
 
-    return render_text(findings, width=text_width(), color=is_colored())
+            return render_text(findings, width=text_width(), color=is_colored())
+        case _:
+            assert_never(form)

@@ -32,11 +32,12 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.landmark_ids import REGISTRATIONS
 from workerdiag.model.lifetimes import Lifetimes
+from workerdiag.model.vocabulary import MatchRole
 
 #: Roles of marks that show nobody looked at the log for ends.
-_NOT_INSPECTING = ("error", "deployment", RECOGNITION_ROLE)
+_NOT_INSPECTING: tuple[MatchRole, ...] = ("error", "deployment", RECOGNITION_ROLE)
 #: What tells that a worker was lost.
-_LOSSES = ("death", "self-closed", "removal", "connection-lost", "restart", "blame")
+_LOSSES: tuple[MatchRole, ...] = ("death", "self-closed", "removal", "connection-lost", "restart", "blame")
 
 
 def assemble(

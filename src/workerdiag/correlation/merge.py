@@ -18,11 +18,12 @@ from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.vocabulary import Stream
 
 #: What a source knows of a process holds for what a log says of its pid within this many seconds.
 NAMED_S = 60.0
 #: Streams whose writers watch processes from outside, also within one text with Dask's own.
-_PLATFORMS = ("kernel", "kubernetes", "batch")
+_PLATFORMS: tuple[Stream, ...] = ("kernel", "kubernetes", "batch")
 #: Observers, the one that knows a worker process most closely first.
 _OBSERVERS = ("worker", "scheduler", *_PLATFORMS, "service")
 
@@ -90,8 +91,8 @@ def _log_observer(mark: Match) -> str:
     """
     if mark.owner.startswith(SERVICE_LANDMARKS):
         return "service"
-    if mark.stream in _PLATFORMS:
-        return mark.stream or ""
+    if mark.stream is not None and mark.stream in _PLATFORMS:
+        return mark.stream
     of_scheduler = mark.stream in ("scheduler", "client") or mark.role in ("deregistered", "connection-lost")
     return "scheduler" if of_scheduler else "worker"
 

@@ -22,6 +22,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import EventSign, ExceptionSign, LandmarkSign, Sign
+from workerdiag.model.vocabulary import MatchRole
 
 _S = TypeVar("_S", bound=EventSign | ExceptionSign | LandmarkSign)
 _Signs = list[tuple[Cause, _S]]
@@ -32,7 +33,7 @@ _ALWAYS = 20
 _MAX_TOPICS = 1000
 
 #: What events mean for a worker's life (distributed: scheduler.py, worker.py, nanny.py; 2024.8.1+).
-_ROLE_OF_ACTION: Mapping[str, str] = {
+_ROLE_OF_ACTION: Mapping[str, MatchRole] = {
     "remove-worker": "removal",
     "worker-restart-memory": "trouble",
     "worker-ttl-timed-out": "trouble",
@@ -177,7 +178,7 @@ def _event_matches(event: Event, signs: _EventSignIndex) -> Iterator[Match]:
     values = {key: str(value) for key, value in event.fields.items() if value is not None}
     action = values.get("action") or event.topic
 
-    def make_match(owner: str, sign: str, role: str) -> Match:
+    def make_match(owner: str, sign: str, role: MatchRole) -> Match:
         return Match(
             owner=owner,
             sign=sign,

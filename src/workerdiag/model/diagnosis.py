@@ -7,25 +7,21 @@ What was concluded: matches, deaths, ranked causes, blame, next steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from attrs import field, frozen
-from attrs.validators import and_, ge, in_, le
+from attrs.validators import and_, ge, le
 
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import normalize_fields
-from workerdiag.model.rules import VERDICTS
+from workerdiag.model.vocabulary import Grade, MatchRole, Outcome, Stream, Verdict
 
 #: Shape of the JSON form; one more whenever a reader could notice.
 JSON_SCHEMA = 1
 
-#: What came of it. ``explained``: a cause is named, of a death or of a standstill. ``no-death``: a place
-#: that would show a death was looked at, what stands there is known, and nothing died or stands still.
-#: ``unknown``: something died or hangs, or could not be looked at. ``no-evidence``: nothing in what was
-#: given is known.
-OUTCOMES = ("explained", "no-death", "unknown", "no-evidence")
 #: Role of a match that only says whose log it is.
-RECOGNITION_ROLE = "recognised"
+RECOGNITION_ROLE: Final = "recognised"
 
 #: Below this probability a cause is no ground for a verdict or a decision.
 SURE_ENOUGH = 0.5
@@ -43,7 +39,7 @@ class Match:
     owner: str
     #: Name of the sign; empty for a landmark.
     sign: str = ""
-    role: str = ""
+    role: MatchRole = "sign"
     #: What was seen, in its own words, clipped.
     text: str = ""
     captures: Mapping[str, str] = field(factory=dict, hash=False)
@@ -53,7 +49,7 @@ class Match:
     last_line: int = 0
     #: First line of the message that it stands in, counted as *line*; 0 in text without headers.
     message_line: int = 0
-    stream: str | None = None
+    stream: Stream | None = None
     when: float | None = None
     #: Whether the text gives no year (syslog), so that one was assumed.
     year_assumed: bool = False
@@ -72,7 +68,7 @@ class Clue:
     text: str
     #: ``worker.log:120`` or ``event worker-restart-memory``.
     where: str
-    grade: str
+    grade: Grade
     when: float | None = None
     #: How many times the same was seen.
     times: int = field(default=1, validator=ge(1))
@@ -146,7 +142,7 @@ class Blame:
     Who has to change something.
     """
 
-    verdict: str = field(default="unknown", validator=in_(VERDICTS))
+    verdict: Verdict = "unknown"
     #: The task that Dask blames, if it blames one.
     task: str | None = None
     reasons: tuple[str, ...] = ()
@@ -191,7 +187,7 @@ class Findings:
     Everything that was concluded about one incident.
     """
 
-    outcome: str = field(validator=in_(OUTCOMES))
+    outcome: Outcome
     #: One sentence: what happened, also when nothing died.
     summary: str
     causes: tuple[RankedCause, ...] = ()

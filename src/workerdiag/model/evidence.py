@@ -14,23 +14,9 @@ from attrs.validators import ge, in_, optional
 
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import normalize_fields
+from workerdiag.model.vocabulary import GAP_REASONS, STREAMS, ExceptionRelation, GapReason, Stream, as_stream
 
-#: Who may have written a piece of text. None anywhere means: work it out line by line.
-STREAMS: tuple[str, ...] = ("worker", "nanny", "scheduler", "client", "kernel", "kubernetes", "batch")
-
-GAP_REASONS: tuple[str, ...] = (
-    "expired",
-    "forbidden",
-    "not-installed",
-    "unreachable",
-    "timed-out",
-    "never-recorded",
-    "malformed",
-)
-
-
-def _stream_or_none(name: str | None) -> str | None:
-    return name if name in STREAMS else None
+EventValue = str | int | float | bool | None
 
 
 @frozen
@@ -40,8 +26,8 @@ class LogText:
     """
 
     text: str = field()
-    #: Who wrote it; None, and any name that is not of `STREAMS`: work it out line by line.
-    stream: str | None = field(default=None, converter=_stream_or_none)
+    #: Who wrote it; None, and any name that is no `Stream`: work it out line by line.
+    stream: Stream | None = field(default=None, converter=as_stream)
     #: Address or name of the worker the text belongs to, where the caller knows it.
     worker: str | None = None
 
@@ -55,7 +41,7 @@ class LogChunk:
     #: Path, URL or other name under which a person would find the text again.
     origin: str
     data: bytes = field(repr=lambda data: f"<{len(data)} bytes>")
-    stream: str | None = field(default=None, validator=optional(in_(STREAMS)))
+    stream: Stream | None = field(default=None, validator=optional(in_(STREAMS)))
     identity: Identity = NO_IDENTITY
     #: Number of its first line in *origin*, where text before it was left out; None: it goes on
     #: where the chunk before ended.
@@ -73,7 +59,7 @@ class Event:
     #: ``versions``, ``cgroup``, ``recorder``.
     topic: str
     #: What is said, flat: strings, numbers, booleans.
-    fields: Mapping[str, str | int | float | bool | None] = field(factory=dict, hash=False)
+    fields: Mapping[str, EventValue] = field(factory=dict, hash=False)
     when: float | None = None
     identity: Identity = NO_IDENTITY
 
@@ -124,8 +110,7 @@ class ExceptionFacts:
     #: Qualified name, e.g. ``distributed.scheduler.KilledWorker``.
     type: str
     text: str
-    #: How it relates to the caught one: ``raised``, ``cause``, ``context``, ``member``.
-    relation: str = "raised"
+    relation: ExceptionRelation = "raised"
     #: Whether it was raised inside a task and carried to the client by Dask.
     from_task: bool = False
     #: Key of the task it is about, if it says.
@@ -176,7 +161,7 @@ class Gap:
     """
 
     source: str
-    reason: str = field(validator=in_(GAP_REASONS))
+    reason: GapReason = field(validator=in_(GAP_REASONS))
     #: What was tried and what came back, for a person.
     detail: str = ""
     #: The one thing that would close the gap.

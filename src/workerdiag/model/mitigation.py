@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attrs import field, frozen
-from attrs.validators import deep_iterable, deep_mapping, in_, instance_of
 
-from workerdiag.model.deployment import DEPLOYMENTS
+from workerdiag.model.vocabulary import Deployment
 
 #: What mitigations may quote of a death in braces: its memory, ...
 MEMORY_PLACEHOLDERS = ("rss", "limit", "more_than", "needs_memory", "growth", "percent")
@@ -46,10 +45,8 @@ class Mitigation:
     #: Words without which it makes no sense: where one of them is not known it is left out.
     requires: tuple[str, ...] = ()
     #: Deployments it is for; empty: all of them.
-    deployments: tuple[str, ...] = field(default=(), validator=deep_iterable(in_(DEPLOYMENTS)))
+    deployments: tuple[Deployment, ...] = ()
     #: Deployment to what is typed there instead of `example`.
-    examples: Mapping[str, str] = field(
-        factory=dict, hash=False, validator=deep_mapping(in_(DEPLOYMENTS), instance_of(str))
-    )
+    examples: Mapping[Deployment, str] = field(factory=dict, hash=False)
     #: Name of the file under ``knowledge/advice`` that it is from; empty: of the cause itself.
     advice: str = ""

@@ -93,5 +93,5 @@ _CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
     "tuple[str, ...] | None": _clean_texts,
     "int | None": _int_or_none,
     "float | None": _time_or_none,
-    "Mapping[str, str | int | float | bool | None]": _clean_mapping,
+    "Mapping[str, EventValue]": _clean_mapping,
 }

@@ -9,67 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from attrs import field, frozen
-from attrs.validators import ge, in_, matches_re
+from attrs.validators import ge, matches_re
 
 from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.signs import LogSign, Sign
+from workerdiag.model.vocabulary import (
+    CauseEnd,
+    Frequency,
+    Grade,
+    LandmarkRole,
+    RetryVerdict,
+    RuleStatus,
+    Stream,
+    Verdict,
+)
 
 #: Ends that every run comes to: a script that is done stops its workers, and connections close.
-EVERYDAY_ENDS = ("stopped", "disconnected")
+EVERYDAY_ENDS: tuple[CauseEnd, ...] = ("stopped", "disconnected")
 #: The ratio for causes of everyday ends, where a sign stands alone and nothing tells that a process ended:
 #: an orderly shutdown leaves the same message.
-LONE_GRADES: Mapping[str, float] = {"moderate": 250.0}
+LONE_GRADES: Mapping[Grade, float] = {"moderate": 250.0}
 
 #: Odds of a cause against "unknown" before anything is seen.
-FREQUENCIES: Mapping[str, float] = {"common": 0.04, "usual": 0.02, "rare": 0.01}
-
-CAUSE_ENDS = ("stopped", "raised", "killed", "crashed", "never-started", "standstill", "disconnected")
-VERDICTS = (
-    "task",
-    "other-task",
-    "configuration",
-    "environment",
-    "platform",
-    "operator",
-    "nobody",
-    "unknown",
-)
-RETRY_VERDICTS = ("safe", "unsafe", "unknown")
-RULE_STATUSES = ("experimental", "stable", "deprecated")
-#: What a landmark marks: ``death`` a process ended, ``self-closed`` it closed itself unasked, ``closed``
-#: it closed and the reason is not known, ``stop-request`` somebody asked it to stop, ``removal`` the
-#: scheduler removed it, ``deregistered`` it told the scheduler that it leaves, ``connection-lost`` its
-#: connection ended without that, ``restart`` the nanny starts another one, ``start`` a process is up,
-#: ``pause`` and ``resume`` it accepts no new work and does again, ``blame`` Dask gives up on a task,
-#: ``trouble`` something is wrong, ``task-error`` a task failed, ``disconnect`` a connection or a peer was
-#: lost, as also happens when all close in order, ``blocked`` an event loop did not run for some seconds,
-#: ``error`` a message that its writer calls an error, ``failure`` something failed that kills no worker,
-#: ``harmless`` what only looks like trouble, ``clean-exit`` a worker's command ended in order,
-#: ``deployment`` how the cluster was started, ``note`` a message that only signs refer to.
-LANDMARK_ROLES = (
-    "death",
-    "self-closed",
-    "closed",
-    "stop-request",
-    "removal",
-    "deregistered",
-    "connection-lost",
-    "restart",
-    "start",
-    "pause",
-    "resume",
-    "blame",
-    "trouble",
-    "task-error",
-    "disconnect",
-    "blocked",
-    "error",
-    "failure",
-    "harmless",
-    "clean-exit",
-    "deployment",
-    "note",
-)
+FREQUENCIES: Mapping[Frequency, float] = {"common": 0.04, "usual": 0.02, "rare": 0.01}
 
 
 @frozen(kw_only=True)
@@ -106,13 +68,12 @@ class Cause:
     title: str
     #: What happens, and why, for a data scientist.
     why: str
-    #: How it ends the worker; ``stopped`` is a deliberate stop, ``standstill`` kills nobody.
-    ends: str = field(validator=in_(CAUSE_ENDS))
-    blame: str = field(validator=in_(VERDICTS))
-    retry: str = field(validator=in_(RETRY_VERDICTS))
+    ends: CauseEnd
+    blame: Verdict
+    retry: RetryVerdict
     retry_advice: str = ""
-    frequency: str = field(default="usual", validator=in_(tuple(FREQUENCIES)))
-    status: str = field(default="stable", validator=in_(RULE_STATUSES))
+    frequency: Frequency = "usual"
+    status: RuleStatus = "stable"
     #: Why it is deprecated, and what to use instead.
     deprecated_because: str = ""
     successor: str = ""
@@ -148,12 +109,12 @@ class Landmark:
 
     id: str = field(validator=matches_re(r"[a-z0-9-]+\.[a-z0-9-]+"))
     revision: int = field(default=1, validator=ge(1))
-    role: str = field(validator=in_(LANDMARK_ROLES))
+    role: LandmarkRole
     pattern: str
     #: Whether the pattern is searched in ``logger - LEVEL - message`` and not in the message alone.
     in_header: bool = False
     unless: str | None = None
-    streams: tuple[str, ...] = ()
+    streams: tuple[Stream, ...] = ()
     #: Exit of the process that the message implies when it captures none.
     signal: int | None = None
     status: int | None = None

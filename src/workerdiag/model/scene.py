@@ -14,9 +14,7 @@ from typing import Any
 from attrs import field, frozen
 
 from workerdiag.model.identity import Identity
-
-#: Who may speak of a place, the closest to the dead process first.
-LOCATION_ROLES: tuple[str, ...] = ("worker", "nanny", "neighbour", "scheduler", "client")
+from workerdiag.model.vocabulary import LOCATION_ROLES, LocationRole
 
 
 @frozen(kw_only=True)
@@ -38,8 +36,7 @@ class Location:
     What one process says of the machine, container and job that it runs in.
     """
 
-    #: One of `ROLES`; a ``neighbour`` is another worker's nanny on the same host.
-    role: str
+    role: LocationRole
     #: The process that was asked; its ``host`` as Dask addresses it.
     identity: Identity
     #: The machine's own name for itself.

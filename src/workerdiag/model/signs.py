@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attrs import field, frozen
-from attrs.validators import ge, in_, matches_re
+from attrs.validators import ge, matches_re
+
+from workerdiag.model.vocabulary import Grade, Stream
 
 #: How much one sign speaks for a cause: the likelihood ratio of each grade, that is how
 #: many times likelier the sign is when the cause is real than when it is not.
 #: Judgements, each checked: docs/calibration.md has the ratio that was measured on labelled
 #: incidents, with its interval, and docs/what-the-numbers-mean.md says where they differ and why.
-GRADES: Mapping[str, float] = {
+GRADES: Mapping[Grade, float] = {
     "decisive": 10000.0,  # the producer says so in as many words
     "strong": 4000.0,  # hardly ever seen otherwise
     "moderate": 700.0,  # the usual reading, with rivals
@@ -22,7 +24,6 @@ GRADES: Mapping[str, float] = {
 }
 
 _name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
-_grade = in_(tuple(GRADES))
 
 
 @frozen(kw_only=True)
@@ -33,11 +34,11 @@ class LogSign:
 
     name: str = field(validator=_name)
     pattern: str
-    grade: str = field(validator=_grade)
+    grade: Grade
     #: A message that also matches this is not the sign (RE2 has no look-around).
     unless: str | None = None
     #: Streams the message must be from; empty: any.
-    streams: tuple[str, ...] = ()
+    streams: tuple[Stream, ...] = ()
     #: Signs of one fact share its name and count once, the strongest of them. Default: the name.
     fact: str = ""
     #: Whether it is a sign only if the captured ``worker`` had not registered before in the same log.
@@ -58,7 +59,7 @@ class LandmarkSign:
 
     name: str = field(validator=_name)
     landmark: str
-    grade: str = field(validator=_grade)
+    grade: Grade
     #: Capture name to RE2 pattern, which must match the whole captured text.
     where: Mapping[str, str] = field(factory=dict, hash=False)
     fact: str = ""
@@ -74,7 +75,7 @@ class ExitSign:
     """
 
     name: str = field(validator=_name)
-    grade: str = field(validator=_grade)
+    grade: Grade
     signals: tuple[int, ...] = ()
     statuses: tuple[int, ...] = ()
     #: Any exit status that is not listed elsewhere and is not zero.
@@ -91,7 +92,7 @@ class EventSign:
     name: str = field(validator=_name)
     #: RE2, must match the whole topic; ``worker`` stands for any worker's address.
     topic: str
-    grade: str = field(validator=_grade)
+    grade: Grade
     #: Field to RE2 pattern, which must match the whole value.
     where: Mapping[str, str] = field(factory=dict, hash=False)
     #: Field to the least number that counts.
@@ -109,7 +110,7 @@ class ExceptionSign:
     """
 
     name: str = field(validator=_name)
-    grade: str = field(validator=_grade)
+    grade: Grade
     #: Names of types, with or without module.
     types: tuple[str, ...] = ()
     #: RE2, searched in the text.
@@ -131,7 +132,7 @@ class AbsentSign:
     name: str = field(validator=_name)
     #: Landmarks, none of which was seen for this death.
     landmarks: tuple[str, ...]
-    grade: str = field(validator=_grade)
+    grade: Grade
     #: The place that must have been looked at: ``nanny log``, ``scheduler events``, ...
     inspected: str
     fact: str = ""
@@ -146,7 +147,7 @@ class TogetherSign:
     name: str = field(validator=_name)
     #: Names of signs of the same cause, or ids of landmarks; one named twice must be there twice.
     signs: tuple[str, ...]
-    grade: str = field(validator=_grade)
+    grade: Grade
     #: How far apart in one log, at most; 0: anywhere, also in different logs.
     within_lines: int = field(default=200, validator=ge(0))
     #: Whether they must come in the order given.

@@ -11,6 +11,7 @@ from attrs import fields
 from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.rules import Cause
 from workerdiag.model.signs import AbsentSign, EventSign, ExceptionSign, ExitSign, LandmarkSign, LogSign, Sign
+from workerdiag.model.vocabulary import CauseEnd, RetryVerdict
 from workerdiag.rendering.parts import Item, Outline, Section
 from workerdiag.rendering.text import render_outline
 from workerdiag.rendering.wording import VERDICT_TEXTS, clip, one_line, printable
@@ -18,7 +19,7 @@ from workerdiag.rendering.wording import VERDICT_TEXTS, clip, one_line, printabl
 #: Longer patterns are cut; `workerdiag knowledge export` has them in full.
 _MAX_CHARACTERS = 120
 
-_ENDS: Mapping[str, str] = {
+_ENDS: Mapping[CauseEnd, str] = {
     "stopped": "The worker was asked to stop.",
     "raised": "The worker gave up with an error.",
     "killed": "Somebody killed the worker process.",
@@ -27,7 +28,7 @@ _ENDS: Mapping[str, str] = {
     "standstill": "No worker dies; work stands still.",
     "disconnected": "The worker and the scheduler lost each other.",
 }
-_RETRIES: Mapping[str, str] = {
+_RETRIES: Mapping[RetryVerdict, str] = {
     "safe": "The same work may be expected to succeed.",
     "unsafe": "The same work may end the same way.",
     "unknown": "Nobody can tell.",

@@ -7,17 +7,15 @@ A diagnosis as JSON, and back: the form that programs read.
 from __future__ import annotations
 
 import json
-import math
-import reprlib
-from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from attrs import fields, has
+from attrs import fields
 
 from workerdiag.errors import BadReportError, error_text
 from workerdiag.model.diagnosis import JSON_SCHEMA, Findings
-from workerdiag.rendering.json_schema import DIALECT, PRIMITIVES, add_definition
+from workerdiag.rendering.json_schema import DIALECT, add_definition
+from workerdiag.serialization import problem_lines, strict_converter
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -97,68 +95,15 @@ def _parse_object(text: str) -> dict[str, Any]:
 
 @cache
 def _findings_converter(*, with_places: bool = False) -> Converter:
+    return strict_converter("all", with_places=with_places)
+
+
+def _json_problems(content: dict[str, object]) -> list[str]:
     """
-    One converter of our own: exact types, all keys, no others.
-
-    Args:
-        with_places: Whether it goes on after a mistake, and tells where each is.
+    Each thing that is wrong, with its place.
     """
-    from cattrs import Converter
-    from cattrs.gen import make_dict_structure_fn
-
-    converter = Converter(forbid_extra_keys=True, detailed_validation=with_places)
-    for primitive in (str, int, bool):
-        converter.register_structure_hook(primitive, _exact_json_type(primitive))
-    converter.register_structure_hook(float, _finite_number)
-    converter.register_unstructure_hook(float, lambda value: value if math.isfinite(value) else None)
-    converter.register_structure_hook_factory(
-        has, lambda cls: _require_all_keys(cls, make_dict_structure_fn(cls, converter))
-    )
-    return converter
-
-
-def _require_all_keys(cls: type[Any], structure: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    names = [each.name for each in fields(cls)]
-
-    def checked(value: Any, _: Any) -> Any:
-        if not isinstance(value, dict):
-            raise TypeError(f"expected an object, got {reprlib.repr(value)}")
-        if missing := [name for name in names if name not in value]:
-            raise ValueError(f"missing {', '.join(missing)}")
-        return structure(value, cls)
-
-    return checked
-
-
-def _exact_json_type(expected: type[Any]) -> Callable[[Any, Any], Any]:
-    def check(value: Any, _: Any) -> Any:
-        if type(value) is not expected:
-            raise TypeError(f"expected {PRIMITIVES[expected]}, got {reprlib.repr(value)}")
-        return value
-
-    return check
-
-
-def _finite_number(value: Any, _: Any) -> float:
-    if type(value) not in (int, float):
-        raise TypeError(f"expected number, got {reprlib.repr(value)}")
-    if not math.isfinite(value):  # Python reads 1e999 as infinity
-        raise ValueError(f"expected a finite number, got {reprlib.repr(value)}")
-    return float(value)
-
-
-def _json_problems(content: dict[str, Any]) -> Iterator[str]:
-    """
-    Each thing that is wrong, with its place, as ``.causes[0].title: expected string, got 9``.
-    """
-    from cattrs import transform_error
-
     try:
         _findings_converter(with_places=True).structure(content, Findings)
-    except Exception as found:  # noqa: BLE001  cattrs raises groups of anything
-        problem = found
-    else:
-        return
-    for line in transform_error(problem, path="", format_exception=lambda exc, _: error_text(exc)):
-        what, _, where = line.rpartition(" @ ")
-        yield f"{where}: {what}" if what and where else what or line
+    except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
+        return problem_lines(problem)
+    return []

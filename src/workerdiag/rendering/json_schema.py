@@ -6,18 +6,13 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attrs import NOTHING, Attribute, fields, has
 
+from workerdiag.serialization import PRIMITIVES
+
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-PRIMITIVES: Mapping[Any, str] = {
-    str: "string",
-    int: "integer",
-    float: "number",
-    bool: "boolean",
-    types.NoneType: "null",
-}
 _BOUNDS = {">=": "minimum", "<=": "maximum"}
 
 
@@ -54,6 +49,8 @@ def add_definition(
 def _type_schema(hint: Any, definitions: dict[str, Any], *, all_required: bool) -> dict[str, Any]:
     if hint in PRIMITIVES:
         return {"type": PRIMITIVES[hint]}
+    if get_origin(hint) is Literal:
+        return {"type": "string", "enum": list(get_args(hint))}
     if has(hint):
         return add_definition(hint, definitions, all_required=all_required)
     inner = [

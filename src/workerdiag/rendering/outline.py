@@ -7,6 +7,7 @@ Every text in an outline is cleaned (`workerdiag.rendering.wording.printable`), 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import assert_never
 
 from workerdiag.model.diagnosis import SURE_ENOUGH, Advice, Blame, Clue, Findings, NextStep, RankedCause
 from workerdiag.model.evidence import Gap
@@ -67,13 +68,15 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
         case "no-evidence":
             what = ("Unknown", summary)
             sure = "Not at all: neither that a worker died nor that none did."
-        case _:
+        case "unknown":
             what = ("Unknown", summary)
             sure = (
                 f"Not sure. Best guess, {format_percent(top.probability)}: {one_line(top.title)}"
                 if top
                 else "Not sure."
             )
+        case _:
+            assert_never(findings.outcome)
     place = crash_line(findings.deaths)
     where = (("Where", place),) if place and findings.outcome == "explained" else ()
     return (what, ("How sure", sure), *where, ("Do now", one_line(_first_step(findings))))

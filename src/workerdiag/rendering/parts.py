@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from workerdiag.model.vocabulary import Outcome
+
 
 @frozen(kw_only=True)
 class Item:
@@ -54,7 +56,7 @@ class Outline:
     """
 
     #: `Findings.outcome`.
-    outcome: str
+    outcome: Outcome
     #: Three labelled lines: what happened, how sure, what to do.
     lead: tuple[tuple[str, str], ...]
     summary: str

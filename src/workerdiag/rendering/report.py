@@ -5,7 +5,7 @@ A diagnosis with what a maintainer asks for beside it, as Markdown for a bug rep
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, assert_never, cast
 
 from attrs import evolve, field, fields, frozen, has
 
@@ -81,10 +81,17 @@ def render_report(findings: Findings, extras: ReportExtras) -> str:
 
 
 def _title(findings: Findings) -> str:
-    if findings.outcome == "explained" and findings.top:
-        return f"Worker death: {_safe_text(findings.top.title)}"
-    titles = {"no-death": "No worker died", "no-evidence": "Nothing known of a worker"}
-    return titles.get(findings.outcome, "Worker death, not explained")
+    match findings.outcome:
+        case "explained" if findings.top:
+            return f"Worker death: {_safe_text(findings.top.title)}"
+        case "no-death":
+            return "No worker died"
+        case "no-evidence":
+            return "Nothing known of a worker"
+        case "explained" | "unknown":
+            return "Worker death, not explained"
+        case _:
+            assert_never(findings.outcome)
 
 
 def _diagnosis_markdown(findings: Findings) -> str:

@@ -14,6 +14,7 @@ from attrs import evolve, fields, has
 
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.identity import Identity
+from workerdiag.model.vocabulary import Verdict
 from workerdiag.redaction.visible_text import ESCAPES
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ _SIGNALS: Mapping[int, str] = {
     31: "SIGSYS",
 }
 
-VERDICT_TEXTS: Mapping[str, str] = {
+VERDICT_TEXTS: Mapping[Verdict, str] = {
     "task": "The task: its code or its data ended the worker.",
     "other-task": "Another task, not the one that Dask names.",
     "configuration": "The configuration: a limit, a timeout or a start-up option.",

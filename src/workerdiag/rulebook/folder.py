@@ -142,7 +142,7 @@ class _FolderReader:
         try:
             yield self._converter.structure(content, cls)
         except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
-            self.problems += [f"{label}{line}" for line in table_problems(content, cls, problem)]
+            self.problems += [f"{label}{line}" for line in table_problems(problem)]
 
     def _landmarks(self, path: Path) -> Iterator[Landmark]:
         content = self._read_table(path)

@@ -8,10 +8,10 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from workerdiag.model.deployment import Deployment
 from workerdiag.model.diagnosis import Advice, Match
 from workerdiag.model.mitigation import CAPTURE_PLACEHOLDERS, Mitigation
 from workerdiag.model.rules import Cause
+from workerdiag.model.vocabulary import Deployment
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.cluster_setup import UNKNOWN_SETUP, ClusterSetup
 from workerdiag.scoring.crash_site import crash_placeholders as crash_site

@@ -16,11 +16,18 @@ from workerdiag.model.incident import Incident
 from workerdiag.model.landmark_ids import REGISTRATIONS
 from workerdiag.model.numerals import decimal
 from workerdiag.model.rules import EVERYDAY_ENDS, Rulebook
+from workerdiag.model.vocabulary import GapReason, MatchRole
 
 #: Gaps in what the caller gave, and in what tells of all workers of a cluster.
 _LOG_SOURCES = ("log ", "logs")
 _CLUSTER_SOURCES = ("scheduler", "worker states", "task states", "cluster", "workerdiag")
-_FAILURE_REASONS = ("forbidden", "not-installed", "unreachable", "timed-out", "malformed")
+_FAILURE_REASONS: tuple[GapReason, ...] = (
+    "forbidden",
+    "not-installed",
+    "unreachable",
+    "timed-out",
+    "malformed",
+)
 #: Lines of a traceback in text without headers.
 _TRACEBACK_LINES = 100
 #: A loop that is blocked for so long in one piece, or for such a share of the time, does not answer in time.
@@ -30,7 +37,7 @@ _BLOCKED_TIMES = 3
 #: Where the text has no times, so many seconds in sum.
 _BLOCKED_SUM_S = 10.0
 #: Marks of nobody's life: an unknown error, and how the cluster was brought up.
-_SILENT_ROLES = ("error", "deployment")
+_SILENT_ROLES: tuple[MatchRole, ...] = ("error", "deployment")
 _WAITING, _REGISTERED = "worker.waiting-to-connect", "worker.registered"
 _WORKER_UP = (*REGISTRATIONS, _WAITING, _REGISTERED, "worker.start")
 _NANNY_STARTS = "nanny.start"
@@ -96,7 +103,7 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
 
 
 def _has_gap(
-    gaps: Iterable[Gap], sources: tuple[str, ...], reasons: tuple[str, ...] = _FAILURE_REASONS
+    gaps: Iterable[Gap], sources: tuple[str, ...], reasons: tuple[GapReason, ...] = _FAILURE_REASONS
 ) -> bool:
     return any(each.reason in reasons and each.source.startswith(sources) for each in gaps)
 

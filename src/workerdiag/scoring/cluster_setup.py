@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
 
-from workerdiag.model.deployment import Deployment, as_deployment
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.numerals import whole
+from workerdiag.model.vocabulary import Deployment, as_deployment
 from workerdiag.redaction.secrets import redact_text
 
 #: Who tells of the cluster: the caller's cluster object (`sources/deployment.py`), ...

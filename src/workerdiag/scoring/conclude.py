@@ -13,6 +13,7 @@ from workerdiag.model.diagnosis import Death, Findings, Match, RankedCause
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.rules import Rulebook
+from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.advice import mitigations
 from workerdiag.scoring.all_clear import AllClearObstacles, all_clear_obstacles
@@ -35,7 +36,7 @@ from workerdiag.scoring.summary import fingerprint, summary
 FIRST_WEIGHT = 2.0
 #: Of "it was none of the known causes": below this it is likelier that it was one of them.
 _EVEN = 0.5
-_WITHOUT_CAUSES = ("no-death", "no-evidence")
+_WITHOUT_CAUSES: tuple[Outcome, ...] = ("no-death", "no-evidence")
 #: Deaths that findings carry, at most.
 MAX_DEATHS = 1000
 
@@ -98,7 +99,7 @@ def _death_weight(index: int, chances: Distribution) -> float:
     return (FIRST_WEIGHT if index == 0 else 1.0) * max(0.01, 1.0 - chances.unknown) ** 2
 
 
-def _outcome(chances: Distribution, incident: Incident, obstacles: AllClearObstacles) -> str:
+def _outcome(chances: Distribution, incident: Incident, obstacles: AllClearObstacles) -> Outcome:
     if is_explained(chances):
         return "explained"
     if not (obstacles.is_recognised or obstacles.lacks_cluster_answer or obstacles.is_cut_short):

@@ -12,12 +12,21 @@ from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.rules import Rulebook
+from workerdiag.model.vocabulary import MatchRole
 from workerdiag.scoring.cause_scoring import CauseScoring, by_owner
 from workerdiag.scoring.distribution import CauseScore, Distribution, distribution
 from workerdiag.scoring.findings import assigned_tasks
 from workerdiag.scoring.relevance import Relevance
 
-_MARKS_OF_AN_END = ("death", "self-closed", "removal", "restart", "blame", "trouble", "disconnect")
+_MARKS_OF_AN_END: tuple[MatchRole, ...] = (
+    "death",
+    "self-closed",
+    "removal",
+    "restart",
+    "blame",
+    "trouble",
+    "disconnect",
+)
 #: A crash loop of thousands of deaths says no more than its first and last hundreds.
 MAX_EVALUATED = 200
 #: So many deaths are judged however late it is.

@@ -12,6 +12,7 @@ from workerdiag.model.diagnosis import NextStep, RankedCause
 from workerdiag.model.incident import Incident
 from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.rules import Rulebook
+from workerdiag.model.vocabulary import Outcome
 from workerdiag.scoring.advice import applicable_advice
 from workerdiag.scoring.cluster_setup import ClusterSetup, failed_tasks
 
@@ -22,7 +23,7 @@ _WORTH_A_LOOK = 0.03
 
 
 def next_steps(
-    outcome: str, ranked: Sequence[RankedCause], book: Rulebook, incident: Incident, setting: ClusterSetup
+    outcome: Outcome, ranked: Sequence[RankedCause], book: Rulebook, incident: Incident, setting: ClusterSetup
 ) -> tuple[NextStep, ...]:
     """
     At most `MAX_STEPS` looks, the most telling first; where nothing died only those at a failed task.

@@ -14,6 +14,7 @@ from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import ExitSign, LogSign, Sign
 from workerdiag.model.stop_orders import restarted_workers
+from workerdiag.model.vocabulary import MatchRole
 from workerdiag.scoring.stop_requests import StopRequests, is_in_force
 
 #: What asks a process to stop comes before its end; between two logs, clocks allow for this much.
@@ -21,7 +22,7 @@ ORDER_SLACK_S = 2.0
 #: A process that was asked to stop says so at once; what is ordered after that is another order.
 STOP_REQUEST_SLACK_S = 0.25
 #: Landmarks that tell of an end for which nobody asked, beyond its removal.
-_ENDED = ("death", "self-closed", "restart")
+_ENDED: tuple[MatchRole, ...] = ("death", "self-closed", "restart")
 #: A nanny says so of every process that exits by itself, but of status 0, of which it says nothing.
 _NANNY_EXITS = ("nanny.exited-with-status", "nanny.restarting")
 #: Who writes of its own process alone.

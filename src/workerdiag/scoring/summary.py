@@ -8,9 +8,11 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import assert_never
 
 from workerdiag.model.diagnosis import Blame, Death, Match, RankedCause
 from workerdiag.model.incident import Incident
+from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import failed_tasks
@@ -20,7 +22,7 @@ _QUOTED_CHARS = 160
 
 
 def summary(
-    outcome: str,
+    outcome: Outcome,
     ranked: Sequence[RankedCause],
     deaths: Sequence[Death],
     incident: Incident,
@@ -38,7 +40,10 @@ def summary(
             return _no_death_sentence(deaths, incident)
         case "no-evidence":
             return "Nothing in what was given is known: no process of Dask, no death."
-    return _unknown_sentence(deaths, incident, obstacles)
+        case "unknown":
+            return _unknown_sentence(deaths, incident, obstacles)
+        case _:
+            assert_never(outcome)
 
 
 def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
@@ -97,7 +102,9 @@ def _quoted_message(mark: Match) -> str:
     return f'"{message if len(message) <= _QUOTED_CHARS else message[: _QUOTED_CHARS - 1] + "…"}"'
 
 
-def fingerprint(outcome: str, ranked: Sequence[RankedCause], deaths: Sequence[Death], blame: Blame) -> str:
+def fingerprint(
+    outcome: Outcome, ranked: Sequence[RankedCause], deaths: Sequence[Death], blame: Blame
+) -> str:
     """
     Twelve hexadecimal digits, equal for the same cause, exits and kind of task.
 

@@ -14,6 +14,7 @@ from attrs import frozen
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.rules import LONE_GRADES
 from workerdiag.model.signs import GRADES, ExitSign, Sign, TogetherSign
+from workerdiag.model.vocabulary import Grade
 
 #: The fact that says how a process ended.
 EXIT_FACT = "exit"
@@ -50,7 +51,7 @@ def fact_weights(seen: Iterable[SignEvidence], *, is_everyday: bool = False) -> 
     )
 
 
-def _strongest(some: Iterable[SignEvidence]) -> str:
+def _strongest(some: Iterable[SignEvidence]) -> Grade:
     return max((each.sign.grade for each in some), key=lambda grade: GRADES[grade])
 
 

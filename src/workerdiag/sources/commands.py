@@ -19,6 +19,7 @@ from attrs import frozen
 from workerdiag.deadline import Deadline, start_thread
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Gap
+from workerdiag.model.vocabulary import GapReason
 
 #: What one command may say.
 MAX_BYTES = 4 * 2**20
@@ -150,7 +151,7 @@ def command_gap(source: str, command: Sequence[str], problem: Exception | Comman
     else:
         detail = f"{command[0]}: {describe_error(problem)}"[:500]
     lower = detail.lower()
-    reason = "malformed"
+    reason: GapReason = "malformed"
     if any(each in lower for each in _DENIED_WORDS):
         reason = "forbidden"
     elif any(each in lower for each in _UNREACHABLE_WORDS):

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from workerdiag.model.deployment import Deployment
 from workerdiag.model.evidence import Event
 from workerdiag.model.scene import Scene
+from workerdiag.model.vocabulary import Deployment
 from workerdiag.sources.addresses import host_of
 
 #: Who reads it is `scoring.cluster_setup`.

@@ -7,7 +7,7 @@ An SDK may hang, want credentials, or fail in words of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Protocol
@@ -18,6 +18,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.scene import Terms
+from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.runner import take_in_time
 
 #: One request may take so much of the time that is left, and at least and at most these seconds.
@@ -27,29 +28,20 @@ _MIN_REQUEST_S, _REQUEST_S = 0.1, 5.0
 _MAX_ERROR_CHARS = 1000
 #: How the SDKs name their errors (botocore.exceptions, azure.core.exceptions,
 #: google.api_core.exceptions, aiohttp) and the services their codes, the first that fits.
-_REASONS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (reason, re.compile(pattern, re.IGNORECASE))
-    for reason, pattern in (
-        ("not-installed", r"^(?:ModuleNotFound|Import)Error"),
-        ("timed-out", r"time(?:d[ -]?)?out|DeadlineExceeded"),
-        (
-            "forbidden",
-            (
-                r"credential|AccessDenied|Unauthori[sz]ed|Forbidden|AuthFailure|Expired?Token|InvalidClientTokenId"
-                r"|permission|SignatureDoesNotMatch|RefreshError|AADSTS|not authorized"
-                r"|Authenticat|AuthorizationFailed|OptInRequired|\b40[13]\b"
-            ),
-        ),
-        ("expired", r"NotFound|InvalidInstanceID|not found|no longer exists|DoesNotExist|\b404\b"),
-        (
-            "unreachable",
-            (
-                r"Connect|ServiceRequestError|Unavailable|RetryError|NoRegion|Throttl|TooManyRequests|RequestLimit"
-                r"|OSError|Name or service|\b(?:429|5\d\d)\b"
-            ),
-        ),
-    )
-)
+_REASONS: Mapping[GapReason, str] = {
+    "not-installed": r"^(?:ModuleNotFound|Import)Error",
+    "timed-out": r"time(?:d[ -]?)?out|DeadlineExceeded",
+    "forbidden": (
+        r"credential|AccessDenied|Unauthori[sz]ed|Forbidden|AuthFailure|Expired?Token|InvalidClientTokenId"
+        r"|permission|SignatureDoesNotMatch|RefreshError|AADSTS|not authorized"
+        r"|Authenticat|AuthorizationFailed|OptInRequired|\b40[13]\b"
+    ),
+    "expired": r"NotFound|InvalidInstanceID|not found|no longer exists|DoesNotExist|\b404\b",
+    "unreachable": (
+        r"Connect|ServiceRequestError|Unavailable|RetryError|NoRegion|Throttl|TooManyRequests|RequestLimit"
+        r"|OSError|Name or service|\b(?:429|5\d\d)\b"
+    ),
+}
 
 
 @frozen(kw_only=True)
@@ -141,7 +133,10 @@ def _query_gap(name: str, what: str, problem: Exception, *, extra: str = "", rem
     The gap that a failed call leaves, with the command that would fix or replace it.
     """
     description = f"{type(problem).__name__} {_error_code(problem)}: {error_text(problem)[:_MAX_ERROR_CHARS]}"
-    reason = next((reason for reason, pattern in _REASONS if pattern.search(description)), "malformed")
+    reason: GapReason = next(
+        (reason for reason, words in _REASONS.items() if re.search(words, description, re.IGNORECASE)),
+        "malformed",
+    )
     if reason == "not-installed" and extra:
         remedy = f"pip install 'workerdiag[{extra}]'"
     return Gap(source=name, reason=reason, detail=f"{what}: {description}"[:500], remedy=remedy)

@@ -11,6 +11,7 @@ from attrs import field, frozen
 
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.vocabulary import Stream
 
 
 @frozen(kw_only=True)
@@ -31,7 +32,7 @@ class KeptLog:
     """
 
     origin: str
-    stream: str | None = None
+    stream: Stream | None = None
     identity: Identity = NO_IDENTITY
     #: Bytes that were read of it.
     read_bytes: int = 0

@@ -13,6 +13,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.numerals import whole
+from workerdiag.model.vocabulary import Stream
 
 #: How worker.py reports a failed task, in every release.
 _TASK_FAILED = "compute failed"
@@ -65,7 +66,7 @@ class PatternHit:
         return (0, len(self.record.lines) - 1) if self.record.header else (self.first, self.last)
 
 
-def is_sign(wanted: PatternOwner, record: LogRecord, first: int, log_stream: str | None) -> bool:
+def is_sign(wanted: PatternOwner, record: LogRecord, first: int, log_stream: Stream | None) -> bool:
     """
     Whether a pattern that matches is the sign: by what else the message says, and by who wrote it.
     """
@@ -75,7 +76,7 @@ def is_sign(wanted: PatternOwner, record: LogRecord, first: int, log_stream: str
     return not wanted.streams or stream is None or stream in wanted.streams
 
 
-def _stream_of(record: LogRecord, first: int, log_stream: str | None) -> str | None:
+def _stream_of(record: LogRecord, first: int, log_stream: Stream | None) -> Stream | None:
     """
     Who wrote it: as its logger or shape tells, else as the caller said.
     """

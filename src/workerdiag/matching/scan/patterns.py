@@ -10,6 +10,7 @@ from attrs import frozen
 
 from workerdiag.matching.scan.literal_scan import LiteralHits
 from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.model.vocabulary import MatchRole, Stream
 
 
 @frozen(kw_only=True)
@@ -20,10 +21,10 @@ class PatternOwner:
 
     owner: str
     sign: str
-    role: str
+    role: MatchRole
     pattern: str
     unless: str | None
-    streams: tuple[str, ...]
+    streams: tuple[Stream, ...]
     #: Captures that the message implies.
     implied: tuple[tuple[str, str], ...] = ()
     #: Whether the pattern is for ``logger - LEVEL - message``.

@@ -13,11 +13,12 @@ from typing import Any
 
 from attrs import frozen
 
-from workerdiag.matching.regex import pattern
+from workerdiag.matching.regex import Pattern, pattern
 from workerdiag.matching.text.json_lines import unwrap_json_line
 from workerdiag.matching.text.prefixes import without_prefixes
 from workerdiag.matching.text.timestamps import has_no_year, parse_time
 from workerdiag.model.numerals import whole
+from workerdiag.model.vocabulary import Stream
 
 #: Only so much of a line is looked at for its header.
 _HEAD_CHARS = 400
@@ -61,7 +62,7 @@ _OTHER_HEADER = pattern(
 )
 
 #: Lines by their shape alone, where no logger tells: the first that matches.
-_STREAM_SHAPES = (
+_STREAM_SHAPES: tuple[tuple[Stream, Pattern], ...] = (
     (
         "kernel",
         pattern(
@@ -83,7 +84,7 @@ _STREAM_SHAPES = (
 )
 #: Any of them, to pass over lines of no such shape.
 _ANY_STREAM_SHAPE = pattern("|".join(shape.text for _, shape in _STREAM_SHAPES))
-_STREAM_OF_LOGGER = (
+_STREAM_OF_LOGGER: tuple[tuple[str, Stream], ...] = (
     ("distributed.nanny", "nanny"),
     ("distributed.process", "nanny"),
     ("distributed.dask_worker", "nanny"),
@@ -112,7 +113,7 @@ class ParsedLine:
     is_header: bool = False
     logger: str | None = None
     level: str | None = None
-    stream: str | None = None
+    stream: Stream | None = None
     when: float | None = None
     #: Whether the text gives no year, so that one was assumed.
     year_assumed: bool = False
@@ -234,12 +235,12 @@ def _without_ansi(text: str) -> str:
     return "".join((*parts, text[at:]))
 
 
-def _stream_of_logger(logger: str) -> str | None:
+def _stream_of_logger(logger: str) -> Stream | None:
     logger = logger.lower()
     return next((stream for start, stream in _STREAM_OF_LOGGER if logger.startswith(start)), None)
 
 
-def _stream_of_shape(head: str) -> str | None:
+def _stream_of_shape(head: str) -> Stream | None:
     if _ANY_STREAM_SHAPE.search(head) is None:
         return None
     return next((stream for stream, shape in _STREAM_SHAPES if shape.search(head)), None)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from workerdiag.matching.text.line_parser import ParsedLine, parse_line
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import LogChunk
+from workerdiag.model.vocabulary import Stream
 
 #: Bytes of each log that are looked at, and bytes of a line.
 _MAX_BYTES = 1024 * 1024
@@ -61,11 +62,11 @@ class Recognition:
             )
 
 
-def _lines_by_logger(head: bytes) -> dict[str | None, tuple[int, ParsedLine]]:
+def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]:
     """
     For each stream, the first line with a header of a logger that Dask's processes have.
     """
-    found: dict[str | None, tuple[int, ParsedLine]] = {}
+    found: dict[Stream | None, tuple[int, ParsedLine]] = {}
     known: set[bytes] = set()
     tried = 0
     for word in _LOGGER.finditer(head):
@@ -81,11 +82,11 @@ def _lines_by_logger(head: bytes) -> dict[str | None, tuple[int, ParsedLine]]:
     return found
 
 
-def _lines_by_shape(head: bytes) -> dict[str | None, tuple[int, ParsedLine]]:
+def _lines_by_shape(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]:
     """
     The same by the shapes of lines that kernels, batch systems and Kubernetes write.
     """
-    found: dict[str | None, tuple[int, ParsedLine]] = {}
+    found: dict[Stream | None, tuple[int, ParsedLine]] = {}
     at = 0
     for raw in head.split(b"\n", _MAX_SHAPES)[:_MAX_SHAPES]:
         line = parse_line(raw[:_LINE_BYTES])

@@ -9,6 +9,7 @@ from typing import Any
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.evidence import Gap
+from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.cluster import queries
 
 #: Of the time that is left, one question may take so much; then the scheduler counts as silent.
@@ -83,7 +84,7 @@ class Asker:
         """
         self.gaps.append(queries.query_gap(place, problem))
 
-    def gap(self, source: str, reason: str, detail: str, remedy: str) -> None:
+    def gap(self, source: str, reason: GapReason, detail: str, remedy: str) -> None:
         """
         Take down that something is not there.
         """

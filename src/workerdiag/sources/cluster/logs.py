@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from workerdiag.model.dask_messages import is_other_nanny
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
+from workerdiag.model.vocabulary import Stream
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster.queries import NANNY_RECORDS, SCHEDULER_RECORDS, ServerLogRecord
 
@@ -42,7 +43,7 @@ def log_evidence(
         without: Records that are told of already.
         since: What was before does not matter.
     """
-    stream = "nanny" if nanny else "scheduler"
+    stream: Stream = "nanny" if nanny else "scheduler"
     shared = nanny is not None and shares_log(nanny, records, others)
     identity = Identity(nanny=None if shared else nanny, host=host_of(nanny))
     chunk = records_chunk(
@@ -61,7 +62,7 @@ def log_evidence(
 
 
 def records_chunk(
-    origin: str, records: Iterable[ServerLogRecord], *, stream: str, identity: Identity
+    origin: str, records: Iterable[ServerLogRecord], *, stream: Stream, identity: Identity
 ) -> LogChunk | None:
     """
     Log records as text, one after the other; None without any.

@@ -14,6 +14,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.model.evidence import Gap
+from workerdiag.model.vocabulary import GapReason
 
 #: Records asked of a scheduler's log and of a nanny's log (both keep 10 000).
 SCHEDULER_RECORDS = 1000
@@ -158,6 +159,7 @@ def query_gap(place: str, problem: BaseException, *, status: str = "") -> Gap:
     description = describe_error(problem, most_chars=300)
     if status:
         description += f" (client: {status})"
+    reason: GapReason
     if isinstance(problem, TimeoutError):
         reason, remedy = "timed-out", 'give it more time: explain(..., timeout="60s")'
     elif is_disallowed(problem):

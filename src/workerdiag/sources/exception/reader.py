@@ -17,6 +17,7 @@ from workerdiag.errors import error_text, utf8_safe
 from workerdiag.model.dask_messages import KILLED_WORKER, KILLED_WORKER_OLD
 from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.vocabulary import ExceptionRelation
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.exception import slots
 from workerdiag.sources.exception.frames import printed_frames
@@ -37,7 +38,7 @@ class ExceptionLink:
     An exception, and how it came to be looked at.
     """
 
-    relation: str
+    relation: ExceptionRelation
     exc: BaseException
     #: Whether what it hangs on was raised in a task.
     carried: bool = False
@@ -118,7 +119,7 @@ def _format_exception(exc: BaseException, facts: ExceptionFacts, notes: list[Any
     return utf8_safe(f"{head}{facts.type}: {facts.text}{notes_text[:TEXT_CHARS]}\n")
 
 
-def _make_facts(relation: str, exc: BaseException, *, from_task: bool) -> ExceptionFacts:
+def _make_facts(relation: ExceptionRelation, exc: BaseException, *, from_task: bool) -> ExceptionFacts:
     names = {name for _, name in slots.classes_of(exc)}
     pickled = _pickled_argument(exc)
     if pickled is not None:
@@ -136,7 +137,7 @@ def _make_facts(relation: str, exc: BaseException, *, from_task: bool) -> Except
     )
 
 
-def _killed_worker_facts(relation: str, exc: BaseException, text: str) -> ExceptionFacts:
+def _killed_worker_facts(relation: ExceptionRelation, exc: BaseException, text: str) -> ExceptionFacts:
     """
     KilledWorker: attributes since 1.x, ``allowed_failures`` since 2022.9.2; else by its text.
     """
@@ -165,7 +166,7 @@ def _killed_worker_facts(relation: str, exc: BaseException, text: str) -> Except
     )
 
 
-def _pickled_facts(relation: str, pickled: PickledException) -> ExceptionFacts:
+def _pickled_facts(relation: ExceptionRelation, pickled: PickledException) -> ExceptionFacts:
     if not pickled.type.endswith(".KilledWorker"):
         text = "; ".join(_safe_str(value) for value in pickled.values[:20])
         return ExceptionFacts(type=pickled.type, text=text[:TEXT_CHARS], relation=relation, from_task=True)

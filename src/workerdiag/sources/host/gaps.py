@@ -9,6 +9,7 @@ from typing import Any
 
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Gap
+from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.host.remote_call import UnreadableAnswerError
 from workerdiag.sources.host.respondents import Respondent
 
@@ -21,6 +22,7 @@ def machine_gap(title: str, problem: BaseException) -> Gap:
     """
     Why a machine could not be asked.
     """
+    reason: GapReason
     reason, remedy = "unreachable", f"on {title}: {_BY_HAND}"
     if isinstance(problem, TimeoutError):
         reason, remedy = "timed-out", _MORE_TIME

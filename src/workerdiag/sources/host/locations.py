@@ -17,6 +17,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Victim
+from workerdiag.model.vocabulary import LocationRole
 from workerdiag.procfs.cgroups import group_paths
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster import queries
@@ -143,7 +144,7 @@ class _LocationInquiry:
                 )
         self._drop_covered_gaps()
 
-    async def _ask_with_clock(self, role: str, identity: Identity) -> dict[str, Any]:
+    async def _ask_with_clock(self, role: LocationRole, identity: Identity) -> dict[str, Any]:
         began = time.time()
         deadline = self._deadline.share(at_least_s=_MIN_S)
         if role == "nanny" and identity.nanny not in self._registered_nannies:
@@ -159,13 +160,13 @@ class _LocationInquiry:
         self.locations.append(_make_location(role, identity, location, ahead_s=ahead_s))
         return location
 
-    async def _others(self) -> list[tuple[str, Identity]]:
+    async def _others(self) -> list[tuple[LocationRole, Identity]]:
         """
         Whom to ask: the victims' nannies, a neighbour for each host of which none may be left, the scheduler.
         """
         answered = {place.identity.nanny for place in self.locations if place.identity.nanny}
         gone = [each for each in self._victims if each.identity.nanny not in answered]
-        wanted: list[tuple[str, Identity]] = []
+        wanted: list[tuple[LocationRole, Identity]] = []
         if not self._scheduler_is_here():
             wanted.append(("scheduler", Identity(host=host_of(self._scheduler_address()))))
         if not gone:
@@ -220,7 +221,7 @@ class _LocationInquiry:
 
 
 def _make_location(
-    role: str, identity: Identity, location: Mapping[str, Any], *, ahead_s: float | None
+    role: LocationRole, identity: Identity, location: Mapping[str, Any], *, ahead_s: float | None
 ) -> Location:
     groups = location.get("cgroups")
     lines = [each for each in groups if isinstance(each, str)] if isinstance(groups, list) else []

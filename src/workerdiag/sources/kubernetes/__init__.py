@@ -13,6 +13,7 @@ from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.scene import Scene, Terms
+from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.kubernetes.api import SOURCE_NAME
 from workerdiag.sources.kubernetes.target import KubernetesTarget, target_of
 
@@ -82,5 +83,5 @@ class KubernetesSource:
             )
 
 
-def _source_gap(reason: str, detail: str, remedy: str) -> Gap:
+def _source_gap(reason: GapReason, detail: str, remedy: str) -> Gap:
     return Gap(source=SOURCE_NAME, reason=reason, detail=detail, remedy=remedy)

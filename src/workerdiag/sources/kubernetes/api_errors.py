@@ -11,6 +11,7 @@ import shlex
 from attrs import frozen
 
 from workerdiag.errors import error_text
+from workerdiag.model.vocabulary import GapReason
 
 _USER = re.compile(r'User "([^"\s]{1,200})"')
 #: Kinds without a namespace, which only a ``clusterrole`` can allow to read.
@@ -24,7 +25,7 @@ class ApiFailure:
     """
 
     #: As `Gap.reason` has it.
-    reason: str
+    reason: GapReason
     detail: str
     #: The command that would fix it, or ask the same.
     remedy: str

@@ -12,6 +12,7 @@ from typing import Any
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
+from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.kubernetes import evidence
 from workerdiag.sources.kubernetes.api import SOURCE_NAME, KubernetesApi, UnansweredError
 from workerdiag.sources.kubernetes.attribution import END_REASONS, VictimPod
@@ -250,7 +251,7 @@ class KubernetesSession:
             return []
         return unhealthy_pods(self._search.pods, since=self._search.to_api_clock(self._target.since))
 
-    def _gap(self, place: str, reason: str, detail: str, remedy: str) -> None:
+    def _gap(self, place: str, reason: GapReason, detail: str, remedy: str) -> None:
         self._emit(Gap(source=f"{SOURCE_NAME} {place}", reason=reason, detail=detail, remedy=remedy))
 
     def _is_fresh(self, found: VictimPod) -> bool:

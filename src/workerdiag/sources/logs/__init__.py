@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
+from workerdiag.model.vocabulary import Stream
 from workerdiag.sources.logs.decompress import BLOCK_BYTES
 from workerdiag.sources.logs.gaps import format_byte_count, timeout_gap, unread_gap
 from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_kind, input_name
@@ -44,7 +45,7 @@ class LogSource:
 
     Args:
         inputs: What to read. The same path twice is read once.
-        stream: Who wrote it all, where the caller knows (one of `model.evidence.STREAMS`).
+        stream: Who wrote it all, where the caller knows (one of `model.vocabulary.STREAMS`).
         unbundle: Gives the evidence in a death bundle of that name and those bytes; None for a zip
             archive that is no bundle, and is a `Gap` then. Without it every zip archive is one.
         unbox: Gives the message of a worker's death that is in a black box; the same applies.
@@ -57,7 +58,7 @@ class LogSource:
         self,
         inputs: Iterable[LogInput],
         *,
-        stream: str | None = None,
+        stream: Stream | None = None,
         unbundle: Unbundle | None = None,
         unbox: Unbox | None = None,
         facts: Iterable[Evidence] = (),
@@ -143,7 +144,7 @@ class _ChunkBuilder:
     Blocks of one log, joined until they are worth handing on.
     """
 
-    def __init__(self, log: LogHandle, stream: str | None) -> None:
+    def __init__(self, log: LogHandle, stream: Stream | None) -> None:
         self.log = log
         self.count = 0
         self._stream = log.stream or stream

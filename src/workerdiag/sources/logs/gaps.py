@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from workerdiag.errors import UnreadableInputError, describe_error, error_text
 from workerdiag.model.evidence import Gap
+from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.logs.inputs import input_name
 
 _MORE_TIME = 'give it more time: explain(..., timeout="60s"), or --timeout 60s'
@@ -24,7 +25,7 @@ def log_gap(name: str, problem: BaseException, count: int) -> Gap:
     return Gap(source=f"log {name}", reason=reason, detail=f"{detail}{read}"[:500], remedy=remedy[:300])
 
 
-def _explain_problem(problem: BaseException) -> tuple[str, str, str]:
+def _explain_problem(problem: BaseException) -> tuple[GapReason, str, str]:
     """
     Reason, detail and remedy.
     """

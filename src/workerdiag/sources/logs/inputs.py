@@ -20,6 +20,7 @@ from attrs import frozen
 from workerdiag.errors import UnreadableInputError
 from workerdiag.model.evidence import LogText
 from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.vocabulary import Stream
 from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
 from workerdiag.sources.logs.open_files import OpenFile, Stdin, encode_text
 from workerdiag.sources.logs.sniff import sniff
@@ -60,7 +61,7 @@ class LogHandle:
     blocks: Callable[[], Iterator[bytes]]
     #: What tells that two are the same log; None: no two are.
     key: str | None = None
-    stream: str | None = None
+    stream: Stream | None = None
     identity: Identity = NO_IDENTITY
     #: Of a black box, what faulthandler wrote beside it; empty if nothing.
     fault: Callable[[], bytes] = bytes

@@ -10,6 +10,7 @@ from itertools import count
 
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Evidence, Gap
+from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.sources.recorder.record_lines import ParsedRecord
 from workerdiag.sources.recorder.selection import select_archived
@@ -80,6 +81,6 @@ class RecordCollection:
         return death.worker_address in self._about or death.has_task(self._tasks)
 
     @staticmethod
-    def _gap(reason: str, detail: str) -> Gap:
+    def _gap(reason: GapReason, detail: str) -> Gap:
         remedy = "name the file of the time in question alone, or give the exception: explain(exc, logs=...)"
         return Gap(source=RECORDER, reason=reason, detail=detail[:500], remedy=remedy)
