@@ -100,7 +100,7 @@ def search(
             chunks = (piece for piece in pieces if isinstance(piece, LogChunk))
             known = Recognition()
             found += matcher.matches(known.tee(chunks), observer, work)
-            found += known.matches()
+            found += known.matches(observer)
             gaps += work.gaps(f"log {origin}", "bytes of its text")
             left_out |= work.left_out
             continue

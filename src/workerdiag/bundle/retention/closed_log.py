@@ -1,5 +1,5 @@
 """
-A log that has passed by, and how less and less of it is kept where there are many.
+A log that was read to its end, and how less and less of it is kept where there are many.
 """
 
 from __future__ import annotations
@@ -10,15 +10,10 @@ from collections.abc import Iterator
 
 from attrs import define, field
 
-from workerdiag.bundle.retention.excerpts import (
-    LogExcerpt,
-    MessageSpan,
-    head_excerpt,
-    merge_excerpts,
-    tail_excerpt,
-)
+from workerdiag.bundle.retention.excerpts import head_excerpt, merge_excerpts, tail_excerpt
 from workerdiag.bundle.retention.kept_evidence import KeptLog, LogPart
 from workerdiag.model.evidence import LogChunk
+from workerdiag.model.excerpt import LogExcerpt
 
 #: Bytes kept of the beginning, of the end and of messages, from the roomiest to nothing at all.
 SIZES = (
@@ -28,55 +23,42 @@ SIZES = (
     (0, 1024, 8 * 1024),
     (0, 0, 0),
 )
-_MARK_BYTES = 24
-
-
-def _empty_chunk(chunk: LogChunk) -> LogChunk:
-    return LogChunk(origin=chunk.origin, data=b"", stream=chunk.stream, identity=chunk.identity)
+_NUMBER_BYTES = 8
 
 
 @define
 class ClosedLog:
     """
-    A log that has passed: what is kept of it, and how that can be made less.
+    The excerpts of a log that was read to its end.
     """
 
-    like: LogChunk = field(converter=_empty_chunk)
+    like: LogChunk
     read_bytes: int
-    pieces: tuple[LogExcerpt, ...]
-    #: Messages in which something was found, the most telling ones first; three numbers each.
-    marks: array[int]
-    #: Places at which text had been left out already.
-    jumps: tuple[int, ...]
-    #: Index into `SIZES` of how roomy it is.
-    _size: int = -1
+    excerpts: tuple[LogExcerpt, ...]
+    #: Messages that show a sign, the most telling first: for each its start, its end and its line.
+    messages: array[int]
+    #: Index into `SIZES` of the last shrinking.
+    _size: int = field(default=-1, init=False)
 
     @property
     def size_bytes(self) -> int:
         """
-        Bytes that it takes.
+        Memory that it takes.
         """
-        return sum(len(each.data) for each in self.pieces) + len(self.marks) // 3 * _MARK_BYTES
+        return sum(len(each.data) for each in self.excerpts) + len(self.messages) * _NUMBER_BYTES
 
-    def shrink(self) -> bool:
+    def shrink(self) -> None:
         """
-        Keep less of it; False: there is nothing left that could go.
+        Keep less of it, if there is anything left.
         """
-        if self._size + 1 >= len(SIZES):
-            return False
+        if self._size + 1 >= len(SIZES) or not self.excerpts:
+            return
         self._size += 1
-        head, tail, about = SIZES[self._size]
-        pieces: list[LogExcerpt] = []
-        if self.pieces:
-            pieces += [
-                *self._around(about),
-                head_excerpt(self.pieces[0], head),
-                tail_excerpt(self.pieces[-1], tail),
-            ]
-        self.pieces = tuple(merge_excerpts(pieces, apart=self.jumps))
-        if not about:
-            self.marks = array("q")
-        return True
+        head, tail, messages = SIZES[self._size]
+        ends = head_excerpt(self.excerpts[0], head), tail_excerpt(self.excerpts[-1], tail)
+        self.excerpts = tuple(merge_excerpts((*self._messages(messages), *ends)))
+        if not messages:
+            self.messages = array("q")
 
     def kept_evidence(self) -> KeptLog:
         """
@@ -87,21 +69,19 @@ class ClosedLog:
             stream=self.like.stream,
             identity=self.like.identity,
             read_bytes=self.read_bytes,
-            parts=tuple(LogPart(first_line=each.line, data=each.data) for each in self.pieces),
+            parts=tuple(LogPart(first_line=each.line, data=each.data) for each in self.excerpts),
         )
 
-    def _around(self, most_bytes: int) -> Iterator[LogExcerpt]:
+    def _messages(self, room_bytes: int) -> Iterator[LogExcerpt]:
         """
-        The messages that were marked, up to so many bytes.
+        The most telling messages, as far as there is room.
         """
-        starts = [each.start for each in self.pieces]
-        for at in range(0, len(self.marks), 3):
-            mark = MessageSpan(*self.marks[at : at + 3])
-            holder = self.pieces[max(0, bisect_right(starts, mark.first) - 1)]
-            if not holder.start <= mark.first <= mark.last < holder.end:
+        starts = [each.start for each in self.excerpts]
+        for start, end, line in zip(*(self.messages[number::3] for number in range(3)), strict=True):
+            holder = self.excerpts[max(0, bisect_right(starts, start) - 1)]
+            if not holder.start <= start <= end <= holder.end:
                 continue
-            piece = holder.around(mark, holder.start, holder.end)
-            most_bytes -= len(piece.data)
-            if most_bytes < 0:
+            room_bytes -= end - start
+            if room_bytes < 0:
                 return
-            yield piece
+            yield LogExcerpt(start, line, holder.data[start - holder.start : end - holder.start])

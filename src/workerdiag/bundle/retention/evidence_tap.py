@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from workerdiag.bundle.retention.closed_log import ClosedLog
-from workerdiag.bundle.retention.excerpts import MessageSpan
 from workerdiag.bundle.retention.kept_evidence import KeptEvidence
 from workerdiag.bundle.retention.open_log import OpenLog
 from workerdiag.model.evidence import Event, Evidence, LogChunk, TasksAtLoss
+from workerdiag.model.excerpt import LogExcerpt
 
 #: What is kept of all log text, and of all other pieces from their start and from their end.
 MAX_TEXT_BYTES = 6 * 2**20
@@ -59,19 +59,14 @@ class EvidenceTap:
                 self._open[-1][1].take(piece)
             yield piece
 
-    def on_match(self, origin: str, sign: tuple[str, str], first: int, last: int, line: int) -> None:
+    def on_match(self, origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
         """
-        Something was found in a message (`workerdiag.matching.scan.patterns.MatchObserver`).
+        Keep a message that shows *sign* (`workerdiag.matching.scan.patterns.MatchObserver`).
         """
-        if (text := self._open_log(origin)) is not None:
-            text.on_match(sign, MessageSpan(first, last, line))
-
-    def on_progress(self, origin: str, at: int, line: int) -> None:
-        """
-        Byte *at* lies in line number *line*.
-        """
-        if (text := self._open_log(origin)) is not None:
-            text.on_progress(at, line)
+        for _, log in reversed(self._open):
+            if log.origin == origin:
+                log.on_match(sign, message)
+                return
 
     def kept_evidence(self) -> KeptEvidence:
         """
@@ -86,12 +81,6 @@ class EvidenceTap:
     def _notes(self) -> Iterator[str]:
         if self._left_out:
             yield f"{self._left_out} pieces of evidence were not kept: they were too many or too long"
-
-    def _open_log(self, origin: str) -> OpenLog | None:
-        for _, text in reversed(self._open):  # for each match: no generator
-            if text.origin == origin:
-                return text
-        return None
 
     def _settle(self, *, all_but: int) -> None:
         while len(self._open) > all_but:

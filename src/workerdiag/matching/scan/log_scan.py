@@ -11,6 +11,7 @@ from attrs import evolve
 from workerdiag.matching.regex import BadPatternError, pattern
 from workerdiag.matching.scan.candidates import Candidate, find_candidates
 from workerdiag.matching.scan.confirm import PatternHit, is_sign
+from workerdiag.matching.scan.excerpt import message_excerpt
 from workerdiag.matching.scan.literal_scan import LONGEST_LITERAL
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END, OutermostMatches
 from workerdiag.matching.scan.patterns import MatchObserver, PatternTable, left_out_note
@@ -20,6 +21,7 @@ from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.year_inference import in_year, year_of
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
+from workerdiag.model.excerpt import LogExcerpt
 
 
 class LogScan:
@@ -35,7 +37,9 @@ class LogScan:
         work: WorkBudget | None = None,
     ) -> None:
         self._matcher = matcher
-        self._witness = observer
+        self._observer = observer
+        #: Of the block at hand, by where their messages begin and end.
+        self._excerpts: dict[tuple[int, int], LogExcerpt] = {}
         self.work = work or WorkBudget()
         self.like = evolve(like, data=b"")
         self._data = b""
@@ -63,9 +67,9 @@ class LogScan:
         """
         end = self._base + len(self._data)
         self._search_up_to(up_to=end)
-        self._data = b"\n" if end else b""  # so that what follows begins a line
-        self._base = end - len(self._data)
-        self._counted = (end, line - 1)
+        self._data = b""
+        self._base = self._done = end + (end > 0)  # what was left out counts as a byte
+        self._counted = (self._base, line - 1)
 
     def finish(self, rest: bytes = b"") -> Iterator[Match]:
         """
@@ -161,11 +165,9 @@ class LogScan:
         """
         Let go of the first *count* bytes held.
         """
-        line = self._line_number(self._base + count)
+        self._line_number(self._base + count)
         self._data = self._data[count:]
         self._base += count
-        if self._witness is not None:
-            self._witness.on_progress(self.like.origin, self._base, line)
         self._seen = {each for each in self._seen if each[0] >= self._base}
         if (
             len(self._year_assumed) > 100 * MATCHES_PER_END
@@ -247,9 +249,12 @@ class LogScan:
         owners = self._matcher.wanted(text)
         in_header = owners[0].in_header
         try:
-            for found in pattern(text).finditer(record.heading if in_header else record.text):
+            searched = record.heading if in_header else record.text
+            for found in pattern(text).finditer(searched):
                 count += 1
                 start, end = found.start(), found.end()
+                if searched[start : start + 1].isspace():  # blank lines are no part of what was found
+                    start = end - len(searched[start:end].lstrip())
                 first = 0 if in_header else record.line_at(start)
                 if not in_header and record.is_code(start):
                     continue
@@ -279,6 +284,7 @@ class LogScan:
         ]
         for at, _, place, ends in sorted(new, key=lambda each: each[:2]):
             ends.append((at, self._match(place)))
+        self._excerpts.clear()
         for outermost in self._outermost.values():
             outermost.new_first.clear()
             outermost.new_last.clear()
@@ -289,9 +295,18 @@ class LogScan:
             record.number(self._line_number(record.line_offsets[0]), self._data, self._base)
         if record.lines[place.first].year_assumed:
             self._year_assumed.add(place.at)
-        if self._witness is not None:
-            first, last = place.lines()
-            sign, offsets = (place.wanted.owner, place.wanted.sign), record.line_offsets
-            number = record.numbers[first]
-            self._witness.on_match(self.like.origin, sign, offsets[first], offsets[last], number)
+        if self._observer is not None:
+            sign = (place.wanted.owner, place.wanted.sign)
+            self._observer.on_match(self.like.origin, sign, self._excerpt(place))
         return place.match(self.like)
+
+    def _excerpt(self, place: PatternHit) -> LogExcerpt:
+        """
+        The message with a few lines around it, cut out once however many signs it shows.
+        """
+        first, last = place.lines()
+        record = place.record
+        key = (record.line_offsets[first], record.line_offsets[last])
+        if key not in self._excerpts:
+            self._excerpts[key] = message_excerpt(self._data, self._base, *key, record.numbers[first])
+        return self._excerpts[key]

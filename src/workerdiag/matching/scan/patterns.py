@@ -10,6 +10,7 @@ from attrs import frozen
 
 from workerdiag.matching.scan.literal_scan import LiteralHits
 from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.model.excerpt import LogExcerpt
 from workerdiag.model.vocabulary import MatchRole, Stream
 
 
@@ -66,19 +67,10 @@ class PatternTable(Protocol):
 
 class MatchObserver(Protocol):
     """
-    Somebody who wants to know where in a log something was found.
-
-    Bytes are counted from 0 over all that was given of the log, lines from 1.
+    Somebody who wants the text around each match.
     """
 
-    def on_match(self, origin: str, sign: tuple[str, str], first: int, last: int, line: int) -> None:
+    def on_match(self, origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
         """
-        A message shows *sign* (whose it is, and its name).
-
-        Its first line begins at byte *first* and is number *line*; its last one begins at *last*.
-        """
-
-    def on_progress(self, origin: str, at: int, line: int) -> None:
-        """
-        Byte *at* lies in line number *line*.
+        A message of the log *origin* shows *sign* (its owner, and its name).
         """

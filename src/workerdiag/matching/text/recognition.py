@@ -7,8 +7,12 @@ An all-clear rests on this: a text in which nothing is known says nothing of wor
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
+from workerdiag.matching.scan.excerpt import message_excerpt
+from workerdiag.matching.scan.patterns import MatchObserver
 from workerdiag.matching.text.line_parser import ParsedLine, parse_line
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import LogChunk
@@ -21,6 +25,7 @@ _LINE_BYTES = 4 * 1024
 _MAX_SHAPES = 60
 #: What the loggers begin with that Dask's processes write to.
 _LOGGER = re.compile(rb"(?:distributed|tornado|dask_?)[\w.]*")
+_OWNER = "log.recognised"
 #: Words that look like loggers, of which so many are tried.
 _MAX_TRIED = 200
 
@@ -33,6 +38,8 @@ class Recognition:
     def __init__(self) -> None:
         self._like: LogChunk | None = None
         self._head = bytearray()
+        #: Places behind which text was left out, and the number of the line that follows.
+        self._jumps = [(-1, 1)]
 
     def tee(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
         """
@@ -41,25 +48,45 @@ class Recognition:
         for chunk in chunks:
             self._like = self._like or chunk
             if (missing := _MAX_BYTES - len(self._head)) > 0:
+                if chunk.first_line is not None:
+                    self._jumps.append((len(self._head) if self._head else -1, chunk.first_line))
+                    self._head += b"\n" if self._head else b""
                 self._head += chunk.data[:missing]
             yield chunk
 
-    def matches(self) -> Iterator[Match]:
+    def matches(self, observer: MatchObserver | None = None) -> Iterator[Match]:
         """
         One match for each kind of process that writes in the log: its first line.
         """
+        if self._like is None:
+            return
         head = bytes(self._head)
-        lines = _lines_by_logger(head) or _lines_by_shape(head)
-        for stream, (at, line) in lines.items():
+        found = _lines_by_logger(head) or _lines_by_shape(head)
+        for stream, (at, line) in found.items():
+            begin, end, first_line = self._run_at(at)
+            start = head.rfind(b"\n", begin, at) + 1 or begin
+            number = first_line + head.count(b"\n", begin, start)
+            if observer is not None:
+                excerpt = message_excerpt(head[begin:end], begin, start, start, number)
+                observer.on_match(self._like.origin, (_OWNER, stream or ""), excerpt)
             yield Match(
-                owner="log.recognised",
+                owner=_OWNER,
                 role=RECOGNITION_ROLE,
                 text=line.message.strip()[:600],
-                origin=self._like.origin if self._like else "",
-                line=head.count(b"\n", 0, at) + 1,
-                last_line=head.count(b"\n", 0, at) + 1,
-                stream=stream or (self._like.stream if self._like else None),
+                origin=self._like.origin,
+                line=number,
+                last_line=number,
+                stream=stream or self._like.stream,
             )
+
+    def _run_at(self, at: int) -> tuple[int, int, int]:
+        """
+        Where the text around *at* begins and ends of which nothing was left out, and its first line.
+        """
+        place = bisect_right(self._jumps, at, key=itemgetter(0))
+        jump, first_line = self._jumps[place - 1]
+        end = self._jumps[place][0] if place < len(self._jumps) else len(self._head)
+        return jump + 1, end, first_line
 
 
 def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]:
