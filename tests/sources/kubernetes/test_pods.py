@@ -13,9 +13,9 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.sources.kubernetes.attribution import match_deleted_pods, match_pods
 from workerdiag.sources.kubernetes.describe import describe_events, describe_node, describe_pod
-from workerdiag.sources.kubernetes.events import KubernetesEvent
+from workerdiag.sources.kubernetes.events import parse_event
 from workerdiag.sources.kubernetes.fields import parse_quantity
-from workerdiag.sources.kubernetes.pods import Pod
+from workerdiag.sources.kubernetes.pods import parse_pod
 from workerdiag.units import parse_timestamp
 
 NOON = 1_795_262_400.0
@@ -41,7 +41,7 @@ def pod(**changes):
     }
     raw["metadata"] |= changes.pop("metadata", {})
     raw["spec"] |= changes
-    return Pod(raw)
+    return parse_pod(raw)
 
 
 def ended(code=137, at=STAMP, **more):
@@ -86,13 +86,13 @@ def test_whatever_a_server_says_can_be_read(raw):
     """
     Objects of any form are read and described without an error.
     """
-    strange = Pod(raw)
+    strange = parse_pod(raw)
     assert describe_pod(strange, None, all_ends=True)
-    assert describe_events([KubernetesEvent(raw)], now=NOON)
+    assert describe_events([parse_event(raw)], now=NOON)
     describe_node(raw, until=None)
     strange.trouble(since=None)
     match_pods([VICTIM], [strange], {})
-    match_deleted_pods([VICTIM], [KubernetesEvent(raw)], [strange], {}, namespace="dask")
+    match_deleted_pods([VICTIM], [parse_event(raw)], [strange], {}, namespace="dask")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_pod_that_was_evicted_long_before_is_left_aside():
 
 def event(reason, at=STAMP, name="lab-default-worker-1-7d-zzzzz", **more):
     about = {"kind": "Pod", "name": name, "uid": "gone", "namespace": "dask"}
-    return KubernetesEvent(
+    return parse_event(
         {"reason": reason, "lastTimestamp": at, "involvedObject": about, "type": "Normal", **more}
     )
 

@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from workerdiag.sources.kubernetes.events import KubernetesEvent
-from workerdiag.sources.kubernetes.fields import mapping_at, mappings_at, text_at
-from workerdiag.sources.kubernetes.pods import Pod, Termination
-from workerdiag.units import parse_timestamp
+from workerdiag.sources.kubernetes.fields import mapping_at, mappings_at, text_at, time_at
+from workerdiag.sources.kubernetes.pods import Pod, Termination, parse_termination
 
 #: A message of a container may hold the end of its log.
 _MESSAGE_CHARS = 1000
@@ -54,7 +53,7 @@ def describe_events(events: Iterable[KubernetesEvent], *, now: float) -> str:
     for event in sorted(events, key=lambda each: each.last or 0.0):
         age = _format_age(now - event.last) if event.last is not None else "<unknown>"
         about = f"{event.kind.lower()}/{event.name}"
-        kind = text_at(event.raw, "type")
+        kind = event.type
         message = " ".join(event.message.split())
         lines.append(f"{age:<11} {kind:<9} {event.reason:<25} {about:<12} {message}")
     return "\n".join(lines) + "\n"
@@ -85,10 +84,7 @@ def describe_node(node: dict[str, Any], *, until: float | None) -> str:
         "  Type             Status  LastHeartbeatTime   LastTransitionTime   Reason   Message",
     ]
     for each in bad:
-        times = [
-            _format_time(parse_timestamp(text_at(each, key)))
-            for key in ("lastHeartbeatTime", "lastTransitionTime")
-        ]
+        times = [_format_time(time_at(each, key)) for key in ("lastHeartbeatTime", "lastTransitionTime")]
         values = [text_at(each, key) for key in ("type", "status")]
         lines.append("   ".join(["", *values, *times, text_at(each, "reason"), text_at(each, "message")]))
     return "\n".join(lines) + "\n"
@@ -96,13 +92,12 @@ def describe_node(node: dict[str, Any], *, until: float | None) -> str:
 
 def _pod_lines(pod: Pod, end: Termination | None, *, all_ends: bool) -> Iterator[str]:
     status = pod.status
-    deleted = text_at(mapping_at(pod.raw, "metadata"), "deletionTimestamp")
     yield f"Name:         {pod.name}"
     yield f"Namespace:    {pod.namespace}"
     yield f"Node:         {pod.node or '<none>'}"
-    yield f"Start Time:   {_format_time(parse_timestamp(text_at(status, 'startTime')))}"
+    yield f"Start Time:   {_format_time(time_at(status, 'startTime'))}"
     phase = text_at(status, "phase") or "Unknown"
-    yield f"Status:       {'Terminating' if deleted else phase}"
+    yield f"Status:       {'Terminating' if pod.is_deleted else phase}"
     for key in ("reason", "message"):
         if value := text_at(status, key):
             yield f"{key.capitalize() + ':':<13} {value}"
@@ -159,19 +154,11 @@ def _state_lines(title: str, state: dict[str, Any]) -> Iterator[str]:
             yield f"      Message:      {message[-_MESSAGE_CHARS:]}"
     elif running := mapping_at(state, "running"):
         yield f"    {title + ':':<15} Running"
-        yield f"      Started:      {_format_time(parse_timestamp(text_at(running, 'startedAt')))}"
+        yield f"      Started:      {_format_time(time_at(running, 'startedAt'))}"
     elif terminated := mapping_at(state, "terminated"):
         code = terminated.get("exitCode")
-        yield from _termination_lines(
-            title,
-            Termination(
-                reason=text_at(terminated, "reason"),
-                message=text_at(terminated, "message"),
-                exit_code=code if isinstance(code, int) else 0,
-                started=parse_timestamp(text_at(terminated, "startedAt")),
-                finished=parse_timestamp(text_at(terminated, "finishedAt")),
-            ),
-        )
+        end = parse_termination(terminated, exit_code=code if isinstance(code, int) else 0)
+        yield from _termination_lines(title, end)
 
 
 def _termination_lines(title: str, end: Termination) -> Iterator[str]:
@@ -205,25 +192,20 @@ def _condition_lines(conditions: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _is_bad_condition(condition: dict[str, Any], until: float | None) -> bool:
-    """
-    Whether a node's condition is bad, and came to be so in time.
-    """
     is_true = text_at(condition, "status") == "True"
     bad = not is_true if text_at(condition, "type") == "Ready" else is_true
-    return bad and _began_by(text_at(condition, "lastTransitionTime"), until)
+    return bad and _began_by(time_at(condition, "lastTransitionTime"), until)
 
 
 def _is_trouble_taint(taint: dict[str, Any], until: float | None) -> bool:
     """
     Whether a taint is of trouble or of a node that is to go: others say whom the node is meant for.
     """
-    return text_at(taint, "key").startswith(_TAINTS_OF_TROUBLE) and _began_by(
-        text_at(taint, "timeAdded"), until
-    )
+    is_trouble = text_at(taint, "key").startswith(_TAINTS_OF_TROUBLE)
+    return is_trouble and _began_by(time_at(taint, "timeAdded"), until)
 
 
-def _began_by(stamp: str, until: float | None) -> bool:
-    came = parse_timestamp(stamp)
+def _began_by(came: float | None, until: float | None) -> bool:
     return came is None or until is None or came <= until
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from workerdiag.units import parse_timestamp
+
 #: ``resource.Quantity`` of apimachinery.
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "m": 1e-3} | {
     f"{letter}i": 2 ** (10 * power) for power, letter in enumerate("KMGT", start=1)
@@ -36,6 +38,13 @@ def text_at(value: object, key: str) -> str:
     """
     found = value.get(key) if isinstance(value, dict) else None
     return found if isinstance(found, str) else ""
+
+
+def time_at(value: object, key: str) -> float | None:
+    """
+    The time under *key*, seconds since the epoch; None where there is none.
+    """
+    return parse_timestamp(text_at(value, key))
 
 
 def parse_quantity(amount: object) -> int | None:

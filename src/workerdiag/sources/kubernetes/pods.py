@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.sources.kubernetes.containers import WORKER_NAME_VARIABLES, command_words, dask_container
 from workerdiag.sources.kubernetes.fields import (
@@ -15,11 +15,13 @@ from workerdiag.sources.kubernetes.fields import (
     mappings_at,
     parse_quantity,
     text_at,
+    time_at,
 )
-from workerdiag.units import parse_timestamp
 
 #: Annotation: of which container kubectl shows the log (Kubernetes documentation, "Well-Known Labels").
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+#: Seconds between being asked to stop and SIGKILL, unless the pod says otherwise (core/v1).
+_GRACE_S = 30.0
 
 
 @frozen(kw_only=True)
@@ -40,175 +42,45 @@ class Termination:
     earlier: bool = False
 
 
-@frozen
+@frozen(kw_only=True)
 class Pod:
     """
-    A pod, and what is said of the container in it that runs Dask.
+    A pod. The container is the one in it that runs Dask; times are seconds since the epoch.
     """
 
-    raw: Mapping[str, Any] = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        """
-        Its name.
-        """
-        return text_at(mapping_at(self.raw, "metadata"), "name")
-
-    @property
-    def namespace(self) -> str:
-        """
-        Its namespace.
-        """
-        return text_at(mapping_at(self.raw, "metadata"), "namespace")
-
-    @property
-    def uid(self) -> str:
-        """
-        What no other pod of that name has.
-        """
-        return text_at(mapping_at(self.raw, "metadata"), "uid")
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        """
-        Its labels.
-        """
-        return mapping_at(self.raw, "metadata", "labels")
-
-    @property
-    def created(self) -> float | None:
-        """
-        When it was created, seconds since the epoch.
-        """
-        return parse_timestamp(text_at(mapping_at(self.raw, "metadata"), "creationTimestamp"))
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """
-        What was asked for.
-        """
-        return mapping_at(self.raw, "spec")
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """
-        What has become of it.
-        """
-        return mapping_at(self.raw, "status")
-
-    @property
-    def node(self) -> str:
-        """
-        The node it was given to; empty before.
-        """
-        return text_at(self.spec, "nodeName")
-
-    @property
-    def addresses(self) -> frozenset[str]:
-        """
-        Its IP addresses.
-        """
-        listed = [text_at(each, "ip") for each in mappings_at(self.status, "podIPs")]
-        return frozenset({text_at(self.status, "podIP"), *listed} - {""})
-
-    @property
-    def shares_its_address(self) -> bool:
-        """
-        Whether its addresses are the node's, and so of other pods too.
-        """
-        return self.spec.get("hostNetwork") is True
-
-    @property
-    def grace_s(self) -> float:
-        """
-        Seconds between being asked to stop and SIGKILL; 30 unless the pod says otherwise (core/v1).
-        """
-        grace = self.spec.get("terminationGracePeriodSeconds")
-        return float(grace) if isinstance(grace, int) else 30.0
-
-    @property
-    def worker_name(self) -> str:
-        """
-        The name its worker was given; empty if it is not told.
-        """
-        container = self.container
-        words = command_words(container)
-        given = words[words.index("--name") + 1 : words.index("--name") + 2] if "--name" in words else []
-        if given and "$" not in given[0]:
-            return given[0]
-        for variable in mappings_at(container, "env"):
-            if text_at(variable, "name") in WORKER_NAME_VARIABLES:
-                of_pod = (
-                    text_at(mapping_at(variable, "valueFrom", "fieldRef"), "fieldPath") == "metadata.name"
-                )
-                return self.name if of_pod else text_at(variable, "value")
-        return text_at(self.labels, "dask.org/worker-name")
-
-    @property
-    def container(self) -> dict[str, Any]:
-        """
-        What is asked for of the container that runs Dask; empty where that is not clear.
-        """
-        default = text_at(mapping_at(self.raw, "metadata", "annotations"), _DEFAULT_CONTAINER)
-        return dask_container(mappings_at(self.spec, "containers"), default=default)
-
-    @property
-    def container_name(self) -> str:
-        """
-        The name of that container; empty where it is not clear which one it is.
-        """
-        return text_at(self.container, "name")
-
-    @property
-    def container_status(self) -> dict[str, Any]:
-        """
-        What has become of that container; empty before there is one.
-        """
-        return next(
-            (
-                each
-                for each in mappings_at(self.status, "containerStatuses")
-                if self.container_name and text_at(each, "name") == self.container_name
-            ),
-            {},
-        )
-
-    @property
-    def running_since(self) -> float | None:
-        """
-        When that container was started, if it runs; seconds since the epoch.
-        """
-        return parse_timestamp(text_at(mapping_at(self.container_status, "state", "running"), "startedAt"))
-
-    @property
-    def terminations(self) -> tuple[Termination, ...]:
-        """
-        The ends of that container that are still told: the last one, and the one before a restart.
-        """
-        return tuple(self._terminations())
-
-    def _terminations(self) -> Iterator[Termination]:
-        for key in ("state", "lastState"):
-            terminated = mapping_at(self.container_status, key, "terminated")
-            code = terminated.get("exitCode")
-            if isinstance(code, int) and not isinstance(code, bool):
-                yield Termination(
-                    reason=text_at(terminated, "reason"),
-                    message=text_at(terminated, "message"),
-                    exit_code=code,
-                    started=parse_timestamp(text_at(terminated, "startedAt")),
-                    finished=parse_timestamp(text_at(terminated, "finishedAt")),
-                    earlier=key == "lastState",
-                )
-
-    @property
-    def restarts(self) -> int:
-        """
-        How often that container was started again.
-        """
-        count = self.container_status.get("restartCount")
-        return count if isinstance(count, int) else 0
+    name: str
+    namespace: str
+    #: What no other pod of that name has.
+    uid: str
+    created: float | None
+    #: Whether it is about to go.
+    is_deleted: bool
+    #: The operator's group of workers; empty if it is of none.
+    worker_group: str
+    #: What has become of it, as the API server has it.
+    status: dict[str, Any]
+    #: The node it was given to; empty before.
+    node: str
+    addresses: frozenset[str]
+    #: Whether its addresses are the node's, and so of other pods too.
+    shares_its_address: bool
+    #: Seconds between being asked to stop and SIGKILL.
+    grace_s: float
+    #: The name its worker was given; empty if it is not told.
+    worker_name: str
+    #: What is asked for of the container, and its name; empty where it is not clear which one it is.
+    container: dict[str, Any]
+    container_name: str
+    #: What has become of the container; empty before there is one.
+    container_status: dict[str, Any]
+    #: When the container was started, if it runs.
+    running_since: float | None
+    #: The ends of the container that are still told: the last one, and the one before a restart.
+    terminations: tuple[Termination, ...]
+    #: How often the container was started again.
+    restarts: int
+    #: What the container may use; None without a limit.
+    memory_limit_bytes: int | None
 
     @property
     def failed(self) -> bool:
@@ -220,38 +92,100 @@ class Pod:
     @property
     def changed(self) -> float | None:
         """
-        When its status last changed, so far as that is told; seconds since the epoch.
+        When its status last changed, so far as that is told.
         """
-        conditions = mappings_at(self.status, "conditions")
-        times = [parse_timestamp(text_at(each, "lastTransitionTime")) for each in conditions]
+        times = [time_at(each, "lastTransitionTime") for each in mappings_at(self.status, "conditions")]
         times += [each.finished for each in self.terminations]
         return max((each for each in times if each is not None), default=None)
-
-    @property
-    def memory_limit_bytes(self) -> int | None:
-        """
-        What that container may use, in bytes; None without a limit.
-        """
-        limit = mapping_at(self.container, "resources", "limits").get("memory")
-        return parse_quantity(limit) if limit is not None else None
 
     def trouble(self, *, since: float | None) -> str:
         """
         Why it is unwell, in a word; empty while it is well.
 
         Args:
-            since: A container that was started again before then is well; seconds since the epoch.
+            since: A container that was started again before then is well.
         """
         if self.failed:
             return text_at(self.status, "reason") or "Failed"
-        for each in (
-            *mappings_at(self.status, "containerStatuses"),
-            *mappings_at(self.status, "initContainerStatuses"),
-        ):
-            waiting = text_at(mapping_at(each, "state", "waiting"), "reason")
-            if waiting not in ("", "ContainerCreating", "PodInitializing"):
-                return waiting
+        for key in ("containerStatuses", "initContainerStatuses"):
+            for each in mappings_at(self.status, key):
+                waiting = text_at(mapping_at(each, "state", "waiting"), "reason")
+                if waiting not in ("", "ContainerCreating", "PodInitializing"):
+                    return waiting
         for end in self.terminations:
             if end.exit_code and (since is None or end.finished is None or end.finished >= since):
                 return end.reason or "Error"
         return "Pending" if self.status.get("phase") in ("Pending", "Unknown") else ""
+
+
+def parse_pod(raw: Mapping[str, Any]) -> Pod:
+    """
+    A pod as the API server has it.
+    """
+    metadata, spec, status = (mapping_at(raw, key) for key in ("metadata", "spec", "status"))
+    name, labels = text_at(metadata, "name"), mapping_at(metadata, "labels")
+    default = text_at(mapping_at(metadata, "annotations"), _DEFAULT_CONTAINER)
+    container = dask_container(mappings_at(spec, "containers"), default=default)
+    container_name = text_at(container, "name")
+    statuses = (each for each in mappings_at(status, "containerStatuses") if container_name)
+    container_status = next((each for each in statuses if text_at(each, "name") == container_name), {})
+    addresses = {text_at(status, "podIP"), *(text_at(each, "ip") for each in mappings_at(status, "podIPs"))}
+    grace, restarts = spec.get("terminationGracePeriodSeconds"), container_status.get("restartCount")
+    return Pod(
+        name=name,
+        namespace=text_at(metadata, "namespace"),
+        uid=text_at(metadata, "uid"),
+        created=time_at(metadata, "creationTimestamp"),
+        is_deleted=bool(text_at(metadata, "deletionTimestamp")),
+        worker_group=text_at(labels, "dask.org/workergroup-name"),
+        status=status,
+        node=text_at(spec, "nodeName"),
+        addresses=frozenset(addresses - {""}),
+        shares_its_address=spec.get("hostNetwork") is True,
+        grace_s=float(grace) if isinstance(grace, int) else _GRACE_S,
+        worker_name=_worker_name(container, name) or text_at(labels, "dask.org/worker-name"),
+        container=container,
+        container_name=container_name,
+        container_status=container_status,
+        running_since=time_at(mapping_at(container_status, "state", "running"), "startedAt"),
+        terminations=tuple(_terminations(container_status)),
+        restarts=restarts if isinstance(restarts, int) else 0,
+        memory_limit_bytes=parse_quantity(mapping_at(container, "resources", "limits").get("memory")),
+    )
+
+
+def parse_termination(terminated: Mapping[str, Any], *, exit_code: int, earlier: bool = False) -> Termination:
+    """
+    The end of a container as the API server has it.
+    """
+    return Termination(
+        reason=text_at(terminated, "reason"),
+        message=text_at(terminated, "message"),
+        exit_code=exit_code,
+        started=time_at(terminated, "startedAt"),
+        finished=time_at(terminated, "finishedAt"),
+        earlier=earlier,
+    )
+
+
+def _worker_name(container: Mapping[str, Any], pod: str) -> str:
+    """
+    The name of the worker in a container's command or variables.
+    """
+    words = command_words(container)
+    given = words[words.index("--name") + 1 : words.index("--name") + 2] if "--name" in words else []
+    if given and "$" not in given[0]:
+        return given[0]
+    for variable in mappings_at(container, "env"):
+        if text_at(variable, "name") in WORKER_NAME_VARIABLES:
+            path = text_at(mapping_at(variable, "valueFrom", "fieldRef"), "fieldPath")
+            return pod if path == "metadata.name" else text_at(variable, "value")
+    return ""
+
+
+def _terminations(container_status: Mapping[str, Any]) -> Iterator[Termination]:
+    for key in ("state", "lastState"):
+        terminated = mapping_at(container_status, key, "terminated")
+        code = terminated.get("exitCode")
+        if isinstance(code, int) and not isinstance(code, bool):
+            yield parse_termination(terminated, exit_code=code, earlier=key == "lastState")

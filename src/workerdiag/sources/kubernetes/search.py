@@ -14,7 +14,7 @@ from workerdiag.model.scene import Victim
 from workerdiag.sources.kubernetes.api import KubernetesApi
 from workerdiag.sources.kubernetes.attribution import VictimPod, match_deleted_pods, match_pods
 from workerdiag.sources.kubernetes.events import KubernetesEvent
-from workerdiag.sources.kubernetes.pods import Pod
+from workerdiag.sources.kubernetes.pods import Pod, parse_pod
 from workerdiag.sources.kubernetes.target import KubernetesTarget, name_or_none
 
 #: A cluster of so many pods is listed whole; of a larger one only the pods in question.
@@ -128,13 +128,14 @@ class PodSearch:
         items, complete = await self._api.items(
             "pods", namespace=self.namespace, labels=labels, fields=fields, most=_MAX_PODS
         )
-        self._pods |= {pod.uid: pod for pod in map(Pod, items)}
+        self._pods |= {pod.uid: pod for pod in map(parse_pod, items)}
         return complete
 
     async def _add_pod(self, name: str) -> bool:
         item = await self._api.item("pods", name, namespace=self.namespace)
         if item is not None:
-            self._pods[Pod(item).uid] = Pod(item)
+            pod = parse_pod(item)
+            self._pods[pod.uid] = pod
         return item is not None
 
 

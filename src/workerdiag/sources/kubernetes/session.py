@@ -17,7 +17,7 @@ from workerdiag.sources.kubernetes import evidence
 from workerdiag.sources.kubernetes.api import SOURCE_NAME, KubernetesApi, UnansweredError
 from workerdiag.sources.kubernetes.attribution import END_REASONS, VictimPod
 from workerdiag.sources.kubernetes.describe import describe_node
-from workerdiag.sources.kubernetes.events import KubernetesEvent
+from workerdiag.sources.kubernetes.events import KubernetesEvent, parse_event
 from workerdiag.sources.kubernetes.pods import Pod
 from workerdiag.sources.kubernetes.search import PodSearch
 from workerdiag.sources.kubernetes.target import KubernetesTarget, name_or_none
@@ -107,7 +107,7 @@ class KubernetesSession:
                 items += await self._events_in_question()
         except UnansweredError:
             return None
-        unique = {event.key: event for event in map(KubernetesEvent, items)}
+        unique = {event.key: event for event in map(parse_event, items)}
         return [each for each in unique.values() if self._search.is_in_window(each)]
 
     async def _list_events(self, fields: str = "", namespace: str = "") -> tuple[list[dict[str, Any]], bool]:
@@ -161,7 +161,7 @@ class KubernetesSession:
     async def _ask_node_events(self, name: str, found: Sequence[VictimPod]) -> None:
         fields = f"involvedObject.kind=Node,involvedObject.name={name}"
         items, _ = await self._list_events(fields, "default")
-        events = [each for each in map(KubernetesEvent, items) if self._search.is_in_window(each)]
+        events = [each for each in map(parse_event, items) if self._search.is_in_window(each)]
         for each in found:
             description = evidence.describe_node_events(events, each, now=self._search.now())
             self._emit_all(

@@ -65,11 +65,7 @@ def owner_evidence(
         namespace: Its name.
         now: Seconds since the epoch, by the API server's clock.
     """
-    groups = {
-        str(pod.labels["dask.org/workergroup-name"])
-        for pod in pods
-        if "dask.org/workergroup-name" in pod.labels
-    }
+    groups = {pod.worker_group for pod in pods} - {""}
     beginnings = {f"{cluster}-scheduler", f"{cluster}-default", *groups}
     mine = [
         each
