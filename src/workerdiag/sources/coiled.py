@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, ClassVar, Self
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
+from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
@@ -68,8 +68,6 @@ class CoiledSource(ProviderSource):
         cost="two calls, and one for the logs of each of at most eight workers",
     )
 
-    _scene: Scene = field(alias="scene")
-
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
@@ -78,77 +76,62 @@ class CoiledSource(ProviderSource):
         known = scene.cluster_is("coiled") and getattr(scene.cluster, "cluster_id", None)
         return cls(scene) if known else None
 
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
+    def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What Coiled says of the dead, their states first.
         """
-        name = shlex.quote(str(self._scene.cluster.name))
         found: list[_CoiledWorker] = []
-        yield ProviderQuery(
-            what="cluster details",
-            remedy=f"coiled cluster status {name}",
-            ask=lambda: self._match(found),
-        )
-        yield ProviderQuery(
-            what="cluster states",
-            remedy=f"coiled cluster status {name}",
-            ask=lambda: self._states(found, deadline),
-        )
-        yield ProviderQuery(
-            what="cluster logs",
-            remedy=f"coiled cluster logs {name} --combined",
-            ask=lambda: self._logs(found),
-        )
+        status = f"coiled cluster status {self._name}"
+        logs = f"coiled cluster logs {self._name} --combined"
+        yield ProviderQuery("cluster details", status, lambda: self._match(found))
+        yield ProviderQuery("cluster states", status, lambda: self._states(found, deadline))
+        yield ProviderQuery("cluster logs", logs, lambda: self._logs(found))
+
+    @property
+    def _name(self) -> str:
+        return shlex.quote(str(self.scene.cluster.name))
 
     def _cluster_arguments(self) -> dict[str, Any]:
-        return {"cluster_id": self._scene.cluster.cluster_id, "workspace": self._scene.cluster.workspace}
+        return {"cluster_id": self.scene.cluster.cluster_id, "workspace": self.scene.cluster.workspace}
 
     def _match(self, found: list[_CoiledWorker]) -> Iterator[Evidence]:
-        details = self._scene.cluster.cloud.cluster_details(**self._cluster_arguments())
-        for victim in self._scene.victims:
-            missed = machine_match.missed_at(self._scene, victim)
+        details = self.scene.cluster.cloud.cluster_details(**self._cluster_arguments())
+        for victim in self.scene.victims:
+            missed = self._missed(victim)
             worker = next(
                 (each for each in details["workers"] if _is_victims_worker(each, victim, missed)), None
             )
             if worker is None:
-                yield _unlisted_gap(victim, str(self._scene.cluster.name))
+                detail = f"Coiled lists no worker named {victim.identity.name or victim.identity.worker}"
+                yield self._gap("expired", detail, f"coiled cluster logs {self._name} --combined")
                 continue
-            instance = worker.get("instance") or {}
-            known = _CoiledWorker(
-                victim=victim,
-                missed=missed,
-                instance_id=instance.get("id"),
-                name=str(worker["name"]),
-            )
-            found.append(known)
+            id_ = (worker.get("instance") or {}).get("id")
+            name = str(worker["name"])
+            found.append(_CoiledWorker(victim=victim, missed=missed, instance_id=id_, name=name))
 
     def _states(self, found: Sequence[_CoiledWorker], deadline: Deadline) -> Iterator[Evidence]:
-        cloud = self._scene.cluster.cloud
+        cloud = self.scene.cluster.cloud
         states = cloud.get_cluster_states(**self._cluster_arguments())
         if not states and deadline.left_s > 2 * _RETRY_S:
             time.sleep(_RETRY_S)
             states = cloud.get_cluster_states(**self._cluster_arguments())
         if not states:
-            yield Gap(
-                source=self.name,
-                reason="timed-out",
-                detail="the client library asks for states once in a second, and others asked",
-                remedy=f"coiled cluster status {shlex.quote(str(self._scene.cluster.name))}",
-            )
+            detail = "the client library asks for states once in a second, and others asked"
+            yield self._gap("timed-out", detail, f"coiled cluster status {self._name}")
             return
         for worker in found:
             lines = _state_lines(states, worker)
             if lines:
                 yield _states_chunk("states", worker.name, lines, worker.victim.identity)
             yield Inspected(place="Coiled states", identity=worker.victim.identity)
-        if not self._scene.victims:
+        if not self.scene.victims:
             yield from self._failed_starts(states)
 
     def _failed_starts(self, states: Mapping[str, Any]) -> Iterator[Evidence]:
         """
         Instances and processes of this cluster that failed lately.
         """
-        since = self._scene.since or 0.0
+        since = self.scene.since or 0.0
         for kind, changes in states.items():
             failed = [each for each in changes if each["state"] == "error"]
             for change in failed:
@@ -161,8 +144,8 @@ class CoiledSource(ProviderSource):
         for worker in found:
             if worker.instance_id is None:
                 continue
-            missed = worker.missed or self._scene.until or time.time()
-            events = self._scene.cluster.cloud.better_cluster_logs(
+            missed = worker.missed or self.scene.until or time.time()
+            events = self.scene.cluster.cloud.better_cluster_logs(
                 instance_ids=[worker.instance_id],
                 dask=True,
                 system=True,
@@ -191,15 +174,6 @@ def _is_victims_worker(worker: Mapping[str, Any] | None, victim: Victim, missed:
         return bool(worker["name"] == victim.identity.name)
     address = (worker.get("instance") or {}).get("private_ip_address")
     return address is not None and address == victim.identity.host
-
-
-def _unlisted_gap(victim: Victim, cluster: str) -> Gap:
-    return Gap(
-        source=CoiledSource.name,
-        reason="expired",
-        detail=f"Coiled lists no worker named {victim.identity.name or victim.identity.worker}",
-        remedy=f"coiled cluster logs {shlex.quote(cluster)} --combined",
-    )
 
 
 def _state_lines(states: Mapping[str, Any], worker: _CoiledWorker) -> list[str]:

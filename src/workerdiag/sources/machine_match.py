@@ -9,11 +9,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from attrs import evolve
 
+from workerdiag.model.evidence import LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Victim
 
@@ -137,20 +138,29 @@ def known_machine_names(scene: Scene) -> Iterator[str]:
     yield from (each.hostname for each in scene.locations if each.hostname)
 
 
-def provider_json(record: Mapping[str, Any]) -> bytes:
+def provider_chunk(
+    origin: str, record: Mapping[str, Any], identity: Identity, *, keys: Iterable[str] | None = None
+) -> LogChunk:
     """
     A record as the provider's command line prints it: JSON with times in ISO 8601.
+
+    Args:
+        origin: The command.
+        record: Of the provider.
+        identity: Whose it is.
+        keys: The only ones to show, in this order; none of those that say nothing.
     """
-    text = json.dumps(record, indent=4, default=_json_default, ensure_ascii=False)
-    return f"{text}\n".encode()
+    text = json.dumps(pick_keys(record, keys), indent=4, default=_json_default, ensure_ascii=False)
+    return LogChunk(origin=origin, data=f"{text}\n".encode(), identity=identity)
 
 
 def _json_default(value: object) -> object:
     return value.isoformat() if isinstance(value, dt.datetime) else str(value)
 
 
-def pick_keys(record: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+def pick_keys(record: Mapping[str, Any], keys: Iterable[str] | None = None) -> dict[str, Any]:
     """
-    Only these *keys* of a record, in this order, where they say anything.
+    Only these *keys* of a record, in this order, where they say anything; None: all.
     """
-    return {key: record[key] for key in keys if record.get(key) not in (None, "", [], {})}
+    wanted = record if keys is None else keys
+    return {key: record[key] for key in wanted if record.get(key) not in (None, "", [], {})}

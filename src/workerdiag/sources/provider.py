@@ -7,18 +7,20 @@ An SDK may hang, want credentials, or fail in words of its own.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal
 
 from attrs import frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import Evidence, Gap
-from workerdiag.model.scene import Terms
+from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.model.vocabulary import GapReason
+from workerdiag.sources.machine_match import missed_at
 from workerdiag.sources.runner import take_in_time
 
 #: One request may take so much of the time that is left, and at least and at most these seconds.
@@ -26,13 +28,18 @@ _REQUEST_SHARE = 0.5
 _MIN_REQUEST_S, _REQUEST_S = 0.1, 5.0
 #: Of an error's text; some SDKs quote the whole answer.
 _MAX_ERROR_CHARS = 1000
+#: Why a query failed: the reason of its gap, or that there are no credentials for any query.
+Failure = GapReason | Literal["no-credentials"]
+#: Failures for which every other query of the same provider would fail.
+_FATAL: tuple[Failure, ...] = ("not-installed", "timed-out", "no-credentials")
 #: How the SDKs name their errors (botocore.exceptions, azure.core.exceptions,
 #: google.api_core.exceptions, aiohttp) and the services their codes, the first that fits.
-_REASONS: Mapping[GapReason, str] = {
+_FAILURES: Mapping[Failure, str] = {
     "not-installed": r"^(?:ModuleNotFound|Import)Error",
     "timed-out": r"time(?:d[ -]?)?out|DeadlineExceeded",
+    "no-credentials": r"credential",
     "forbidden": (
-        r"credential|AccessDenied|Unauthori[sz]ed|Forbidden|AuthFailure|Expired?Token|InvalidClientTokenId"
+        r"AccessDenied|Unauthori[sz]ed|Forbidden|AuthFailure|Expired?Token|InvalidClientTokenId"
         r"|permission|SignatureDoesNotMatch|RefreshError|AADSTS|not authorized"
         r"|Authenticat|AuthorizationFailed|OptInRequired|\b40[13]\b"
     ),
@@ -44,7 +51,7 @@ _REASONS: Mapping[GapReason, str] = {
 }
 
 
-@frozen(kw_only=True)
+@frozen
 class ProviderQuery:
     """
     One question to a provider: it may fail, and the next is asked all the same.
@@ -75,71 +82,67 @@ def import_sdk(module: str) -> Any:
     return import_module(module)
 
 
-def query_provider(
-    name: str, extra: str, questions: Callable[[Deadline], Iterable[ProviderQuery]], *, budget_s: float
-) -> Iterator[Evidence]:
-    """
-    What is answered to the *questions*, asked in turn in a thread that is left behind when time is up.
-
-    One that fails is a `Gap`; the rest is not asked where it would fail for the same reason.
-
-    Args:
-        name: What gaps call the source.
-        extra: The extra of workerdiag that brings the SDK.
-        questions: Makes them; it runs in that thread, so it may import and connect.
-        budget_s: Seconds for all of it.
-    """
-    deadline = Deadline.of_budget(budget_s)
-    yield from take_in_time(name, lambda: _run_queries(name, extra, partial(questions, deadline)), deadline)
-
-
-class ProviderSource(Protocol):
+@frozen
+class ProviderSource(ABC):
     """
     A source whose evidence comes from one provider's queries.
+
+    Args:
+        scene: The dead.
     """
 
     name: ClassVar[str]
     terms: ClassVar[Terms]
 
+    scene: Scene
+
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
-        Run the queries in turn, within *budget_s* seconds.
+        Run the queries in turn in a helper thread, within *budget_s* seconds.
+
+        One that fails is a `Gap`; the rest is not run where it would fail for the same reason.
         """
-        yield from query_provider(self.name, self.terms.extra, self._questions, budget_s=budget_s)
+        deadline = Deadline.of_budget(budget_s)
+        yield from take_in_time(self.name, partial(self._run, deadline), deadline)
 
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]: ...
+    @abstractmethod
+    def _queries(self, deadline: Deadline) -> Iterable[ProviderQuery]:
+        """
+        The queries in their order; it may import and connect.
+        """
 
+    def _missed(self, victim: Victim, *, provider_ahead_s: float = 0.0) -> float | None:
+        return missed_at(self.scene, victim, provider_ahead_s=provider_ahead_s)
 
-def _run_queries(
-    name: str, extra: str, questions: Callable[[], Iterable[ProviderQuery]]
-) -> Iterator[Evidence]:
-    try:
-        planned = list(questions())
-    except Exception as problem:  # noqa: BLE001  SDKs raise anything, from a broken profile to no region
-        yield _query_gap(name, name, problem, extra=extra)
-        return
-    for question in planned:
+    def _gap(self, reason: GapReason, detail: str, remedy: str) -> Gap:
+        return Gap(source=self.name, reason=reason, detail=detail, remedy=remedy)
+
+    def _run(self, deadline: Deadline) -> Iterator[Evidence]:
         try:
-            yield from question.ask()
-        except Exception as problem:  # noqa: BLE001  as above
-            gap = _query_gap(name, question.what, problem, extra=extra, remedy=question.remedy)
-            yield gap
-            if gap.reason in ("not-installed", "timed-out") or "credential" in gap.detail.lower():
-                return
+            planned = list(self._queries(deadline))
+        except Exception as problem:  # noqa: BLE001  SDKs raise anything, from a broken profile to no region
+            yield self._failure_gap(self.name, *_describe_failure(problem), remedy="")
+            return
+        for query in planned:
+            try:
+                yield from query.ask()
+            except Exception as problem:  # noqa: BLE001  as above
+                failure, description = _describe_failure(problem)
+                yield self._failure_gap(query.what, failure, description, remedy=query.remedy)
+                if failure in _FATAL:
+                    return
+
+    def _failure_gap(self, what: str, failure: Failure, description: str, *, remedy: str) -> Gap:
+        if failure == "not-installed" and self.terms.extra:
+            remedy = f"pip install 'workerdiag[{self.terms.extra}]'"
+        reason: GapReason = "forbidden" if failure == "no-credentials" else failure
+        return self._gap(reason, f"{what}: {description}"[:500], remedy)
 
 
-def _query_gap(name: str, what: str, problem: Exception, *, extra: str = "", remedy: str = "") -> Gap:
-    """
-    The gap that a failed call leaves, with the command that would fix or replace it.
-    """
+def _describe_failure(problem: Exception) -> tuple[Failure, str]:
     description = f"{type(problem).__name__} {_error_code(problem)}: {error_text(problem)[:_MAX_ERROR_CHARS]}"
-    reason: GapReason = next(
-        (reason for reason, words in _REASONS.items() if re.search(words, description, re.IGNORECASE)),
-        "malformed",
-    )
-    if reason == "not-installed" and extra:
-        remedy = f"pip install 'workerdiag[{extra}]'"
-    return Gap(source=name, reason=reason, detail=f"{what}: {description}"[:500], remedy=remedy)
+    found = (each for each, pattern in _FAILURES.items() if re.search(pattern, description, re.IGNORECASE))
+    return next(found, "malformed"), description
 
 
 def _error_code(problem: Exception) -> str:

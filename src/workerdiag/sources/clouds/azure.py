@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, ClassVar, Self
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
@@ -57,8 +57,7 @@ class AzureSource(ProviderSource):
         cost="one page of the activity log and one call for each of at most eight machines",
     )
 
-    _scene: Scene = field(alias="scene")
-    _endpoint: str = field(default=_CLOUD, alias="endpoint")
+    _endpoint: str = _CLOUD
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
@@ -70,11 +69,11 @@ class AzureSource(ProviderSource):
         lost = machine_match.scene_of_lost_machines(scene)
         return cls(lost) if lost and scene.cluster_is("AzureVMCluster") and known else None
 
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
+    def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What the activity log has of the machines, then their power states.
         """
-        cluster = self._scene.cluster
+        cluster = self.scene.cluster
         credential = getattr(cluster, "credentials", None)
         if not hasattr(credential, "get_token"):
             credential = import_sdk("azure.identity").DefaultAzureCredential()
@@ -109,13 +108,13 @@ class AzureSource(ProviderSource):
         """
         Names of machines, in lower case, each with the worker that lived there.
         """
-        return {each.identity.name.lower(): each for each in self._scene.victims if each.identity.name}
+        return {each.identity.name.lower(): each for each in self.scene.victims if each.identity.name}
 
     def _activity_log(self, monitor: Any, group: str) -> Iterator[Evidence]:
         names = self._victims_by_machine()
-        ours = f"dask-{getattr(self._scene.cluster, 'uuid', None)}-".lower()
-        since = self._scene.since or time.time() - machine_match.MISSED_S
-        until = (self._scene.until or time.time()) + _LATE_S
+        ours = f"dask-{getattr(self.scene.cluster, 'uuid', None)}-".lower()
+        since = self.scene.since or time.time() - machine_match.MISSED_S
+        until = (self.scene.until or time.time()) + _LATE_S
         condition = (
             f"eventTimestamp ge '{_iso_utc(since)}' and eventTimestamp le '{_iso_utc(until)}' "
             f"and resourceGroupName eq '{group}'"
@@ -126,7 +125,7 @@ class AzureSource(ProviderSource):
             if victim is not None and self._may_explain_loss(event, victim):
                 yield _activity_chunk(event, victim.identity)
             elif (
-                not self._scene.victims
+                not self.scene.victims
                 and target.startswith(ours)
                 and _localized_value(event.status) == "Failed"
             ):
@@ -140,7 +139,7 @@ class AzureSource(ProviderSource):
         """
         operation = _localized_value(event.operation_name)
         late_s = 0.0 if _BY_A_PERSON.search(operation) else _LATE_S
-        missed = machine_match.missed_at(self._scene, victim)
+        missed = self._missed(victim)
         happened = machine_match.to_timestamp(event.event_timestamp)
         return bool(_ENDING.search(operation)) and machine_match.may_be_reason(
             missed, happened, notice_s=late_s
@@ -166,10 +165,8 @@ class AzureSource(ProviderSource):
                 ],
             }
             if any("deallocat" in str(each.code) for each in statuses or ()):
-                data = machine_match.provider_json(machine_match.pick_keys(description, *description))
-                yield LogChunk(
-                    origin=f"az vm get-instance-view ({name})", data=data, identity=victim.identity
-                )
+                origin = f"az vm get-instance-view ({name})"
+                yield machine_match.provider_chunk(origin, description, victim.identity)
 
 
 def _iso_utc(seconds: float) -> str:
@@ -195,8 +192,5 @@ def _activity_chunk(event: Any, identity: Identity) -> LogChunk:
         "description": event.description,
         "properties": dict(event.properties or {}),
     }
-    return LogChunk(
-        origin=f"az monitor activity-log list ({event.event_data_id})",
-        data=machine_match.provider_json(machine_match.pick_keys(entry, *entry)),
-        identity=identity,
-    )
+    origin = f"az monitor activity-log list ({event.event_data_id})"
+    return machine_match.provider_chunk(origin, entry, identity)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.model.evidence import Evidence, Gap, Inspected
+from workerdiag.model.evidence import Evidence, Inspected
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
@@ -66,8 +66,6 @@ class Ec2Source(ProviderSource):
         cost="at most ten calls of the EC2 API",
     )
 
-    _scene: Scene = field(alias="scene")
-
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
@@ -77,11 +75,11 @@ class Ec2Source(ProviderSource):
         lost = machine_match.scene_of_lost_machines(scene)
         return cls(lost) if lost and (named or scene.cluster_is("EC2Cluster")) else None
 
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
+    def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What EC2 still knows of the instances, the reason of their end first.
         """
-        ec2 = aws_client("ec2", region_of(self._scene), deadline)
+        ec2 = aws_client("ec2", region_of(self.scene), deadline)
         found: list[Ec2Instance] = []
         yield ProviderQuery(
             what="ec2:DescribeInstances",
@@ -99,11 +97,11 @@ class Ec2Source(ProviderSource):
         """
         By which to find the instances, each for a request of its own.
         """
-        cluster = getattr(self._scene.cluster, "uuid", None)
-        if cluster and self._scene.cluster_is("EC2Cluster"):
+        cluster = getattr(self.scene.cluster, "uuid", None)
+        if cluster and self.scene.cluster_is("EC2Cluster"):
             yield {"Name": "tag:Dask Cluster", "Values": [str(cluster)]}
             return
-        hosts = [_instance_filter(host) for host in machine_match.victim_hosts(self._scene)]
+        hosts = [_instance_filter(host) for host in machine_match.victim_hosts(self.scene)]
         for key in ("instance-id", "private-ip-address"):
             if values := sorted({value for kind, value in hosts if kind == key}):
                 yield {"Name": key, "Values": values}
@@ -120,21 +118,28 @@ class Ec2Source(ProviderSource):
             page = ec2.describe_instances(Filters=[each], MaxResults=1000)
             ahead_s = clock_ahead_s(page)
             answers += [one for group in page.get("Reservations", ()) for one in group.get("Instances", ())]
-        for victim in self._scene.victims:
+        for victim in self.scene.victims:
             machine = self._find_instance(victim, answers, ahead_s)
             if machine is None:
-                yield _expired_gap(victim)
+                who = victim.identity.worker or victim.identity.name
+                yield self._gap(
+                    "expired",
+                    f"no instance that ran then has the name or address of {who}; EC2 forgets the address at"
+                    " once and the instance an hour after its end",
+                    "aws cloudtrail lookup-events --lookup-attributes"
+                    " AttributeKey=EventName,AttributeValue=BidEvictedEvent",
+                )
             else:
                 found.append(machine)
                 yield from _end_evidence(machine, self._ends_with_its_worker())
-        if not self._scene.victims:
+        if not self.scene.victims:
             found += self._failed_launches(answers)
             yield from (instance_chunk(each.answer, _KEYS, "describe-instances", each) for each in found)
 
     def _find_instance(
         self, victim: Victim, answers: Sequence[Mapping[str, Any]], ahead_s: float
     ) -> Ec2Instance | None:
-        missed = machine_match.missed_at(self._scene, victim, provider_ahead_s=ahead_s)
+        missed = self._missed(victim, provider_ahead_s=ahead_s)
         fitting_ones = [
             answer
             for answer in answers
@@ -154,7 +159,7 @@ class Ec2Source(ProviderSource):
         """
         Instances of this cluster that were to become workers lately.
         """
-        since = self._scene.since or 0.0
+        since = self.scene.since or 0.0
         return [
             Ec2Instance(answer=each, identity=Identity(name=_tag(each, "Name")))
             for each in answers
@@ -166,7 +171,7 @@ class Ec2Source(ProviderSource):
         """
         Whether the machine shuts itself down when the worker has ended (dask-cloudprovider 2025.9.0).
         """
-        return bool(getattr(self._scene.cluster, "auto_shutdown", False))
+        return bool(getattr(self.scene.cluster, "auto_shutdown", False))
 
 
 def _instance_filter(host: str) -> tuple[str, str]:
@@ -200,18 +205,6 @@ def _state_reason(answer: Mapping[str, Any]) -> str:
 
 def _state_changed_at(answer: Mapping[str, Any]) -> float | None:
     return machine_match.timestamp_in(answer.get("StateTransitionReason"))
-
-
-def _expired_gap(victim: Victim) -> Gap:
-    who = victim.identity.worker or victim.identity.name
-    return Gap(
-        source=Ec2Source.name,
-        reason="expired",
-        detail=f"no instance that ran then has the name or address of {who}; "
-        "EC2 forgets the address at once and the instance an hour after its end",
-        remedy="aws cloudtrail lookup-events --lookup-attributes "
-        "AttributeKey=EventName,AttributeValue=BidEvictedEvent",
-    )
 
 
 def _end_evidence(machine: Ec2Instance, with_its_worker: bool) -> Iterator[Evidence]:  # noqa: FBT001

@@ -119,8 +119,5 @@ def instance_chunk(
     """
     Some *keys* of an answer, as ``aws ec2`` prints them.
     """
-    return LogChunk(
-        origin=f"aws ec2 {command} ({machine.id})",
-        data=machine_match.provider_json(machine_match.pick_keys(record, *keys)),
-        identity=machine.identity,
-    )
+    origin = f"aws ec2 {command} ({machine.id})"
+    return machine_match.provider_chunk(origin, record, machine.identity, keys=keys)

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
@@ -56,8 +56,6 @@ class EcsSource(ProviderSource):
         cost="at most ten calls of the ECS API",
     )
 
-    _scene: Scene = field(alias="scene")
-
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
@@ -67,11 +65,11 @@ class EcsSource(ProviderSource):
         lost = machine_match.scene_of_lost_machines(scene)
         return cls(lost) if lost and known else None
 
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
+    def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What ECS still knows of the tasks that stopped.
         """
-        ecs = aws_client("ecs", region_of(self._scene), deadline)
+        ecs = aws_client("ecs", region_of(self.scene), deadline)
         yield ProviderQuery(
             what="ecs:ListTasks, ecs:DescribeTasks",
             remedy=f"aws ecs list-tasks --desired-status STOPPED --cluster {shlex.quote(self._arn)}; "
@@ -81,14 +79,14 @@ class EcsSource(ProviderSource):
 
     @property
     def _arn(self) -> str:
-        return str(self._scene.cluster.cluster_arn)
+        return str(self.scene.cluster.cluster_arn)
 
     def _tasks(self, ecs: Any) -> Iterator[Evidence]:
         stopped, ahead_s = _stopped_tasks(ecs, self._arn)
-        if not self._scene.victims:
+        if not self.scene.victims:
             yield from self._never_started(stopped)
-        for victim in self._scene.victims:
-            missed = machine_match.missed_at(self._scene, victim, provider_ahead_s=ahead_s)
+        for victim in self.scene.victims:
+            missed = self._missed(victim, provider_ahead_s=ahead_s)
             task = next((each for each in stopped if self._is_victims_task(each, victim, missed)), None)
             if task is None:
                 yield self._expired_gap(victim)
@@ -106,39 +104,30 @@ class EcsSource(ProviderSource):
         addresses = _task_addresses(task)
         if addresses and victim.identity.host is not None:
             return victim.identity.host in addresses
-        definition = getattr(self._scene.cluster, "worker_task_definition_arn", None)
+        definition = getattr(self.scene.cluster, "worker_task_definition_arn", None)
         name = victim.identity.name
-        return (
-            definition is not None
-            and task.get("taskDefinitionArn") == definition
-            and name is not None
-            and name == _worker_name(task)
-        )
+        is_ours = definition is not None and task.get("taskDefinitionArn") == definition
+        return is_ours and name is not None and name == _worker_name(task)
 
     def _never_started(self, stopped: Sequence[Mapping[str, Any]]) -> Iterator[Evidence]:
         """
         Tasks of this cluster's own definitions that failed to start lately.
         """
         names = ("worker_task_definition_arn", "scheduler_task_definition_arn")
-        definitions = {getattr(self._scene.cluster, name, None) for name in names} - {None}
-        since = self._scene.since or 0.0
+        definitions = {getattr(self.scene.cluster, name, None) for name in names} - {None}
+        since = self.scene.since or 0.0
         for task in stopped:
             lately = (machine_match.to_timestamp(task.get("stoppedAt")) or since) >= since
-            if (
-                task.get("taskDefinitionArn") in definitions
-                and task.get("stopCode") == "TaskFailedToStart"
-                and lately
-            ):
+            is_ours = task.get("taskDefinitionArn") in definitions
+            if is_ours and task.get("stopCode") == "TaskFailedToStart" and lately:
                 yield _task_chunk(task, Identity(container=_task_id(task)))
 
     def _expired_gap(self, victim: Victim) -> Gap:
-        return Gap(
-            source=self.name,
-            reason="expired",
-            detail=f"no stopped task of {self._arn} had the address or name of "
-            f"{victim.identity.worker or victim.identity.name}; ECS keeps them for an hour",
-            remedy="aws logs filter-log-events --log-group-name dask-ecs "
-            f"--filter-pattern '\"{victim.identity.worker or victim.identity.name}\"'",
+        who = victim.identity.worker or victim.identity.name
+        return self._gap(
+            "expired",
+            f"no stopped task of {self._arn} had the address or name of {who}; ECS keeps them for an hour",
+            f"aws logs filter-log-events --log-group-name dask-ecs --filter-pattern '\"{who}\"'",
         )
 
 
@@ -218,12 +207,6 @@ def _task_id(task: Mapping[str, Any]) -> str:
 
 
 def _task_chunk(task: Mapping[str, Any], identity: Identity) -> LogChunk:
-    description = machine_match.pick_keys(task, *_TASK_KEYS)
-    description["containers"] = [
-        machine_match.pick_keys(each, *_CONTAINER_KEYS) for each in task.get("containers", ())
-    ]
-    return LogChunk(
-        origin=f"aws ecs describe-tasks ({_task_id(task)})",
-        data=machine_match.provider_json(description),
-        identity=identity,
-    )
+    containers = [machine_match.pick_keys(each, _CONTAINER_KEYS) for each in task.get("containers", ())]
+    description = {**machine_match.pick_keys(task, _TASK_KEYS), "containers": containers}
+    return machine_match.provider_chunk(f"aws ecs describe-tasks ({_task_id(task)})", description, identity)

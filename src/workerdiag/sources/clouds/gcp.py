@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Inspected, LogChunk
@@ -73,8 +73,7 @@ class GcpSource(ProviderSource):
         cost="at most eighteen calls of the Compute Engine API",
     )
 
-    _scene: Scene = field(alias="scene")
-    _endpoint: str | None = field(default=None, alias="endpoint")
+    _endpoint: str | None = None
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
@@ -84,11 +83,11 @@ class GcpSource(ProviderSource):
         lost = machine_match.scene_of_lost_machines(scene)
         return cls(lost) if lost and _project_of(lost) is not None else None
 
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
+    def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What was done to the instances, then what their kernels wrote around the deaths.
         """
-        project = _project_of(self._scene)
+        project = _project_of(self.scene)
         assert project is not None  # `of` has looked
         compute = import_sdk("google.cloud.compute_v1")
         where = shlex.join(
@@ -115,9 +114,9 @@ class GcpSource(ProviderSource):
         Names of instances, each with the worker that lived there.
         """
         names: dict[str, Victim] = {}
-        for victim in self._scene.victims:
+        for victim in self.scene.victims:
             name, internal = victim.identity.name or "", _INTERNAL.fullmatch(victim.identity.host or "")
-            if self._scene.cluster_is("GCPCluster") and _NAME.fullmatch(name):
+            if self.scene.cluster_is("GCPCluster") and _NAME.fullmatch(name):
                 names.setdefault(name, victim)
             elif internal:
                 names.setdefault(internal["name"], victim)
@@ -125,9 +124,9 @@ class GcpSource(ProviderSource):
 
     def _operations(self, compute: Any, project: _GcpProject, deadline: Deadline) -> Iterator[Evidence]:
         names = self._victims_by_instance()
-        prefix = f"dask-{getattr(self._scene.cluster, 'uuid', None)}-"
+        prefix = f"dask-{getattr(self.scene.cluster, 'uuid', None)}-"
         wanted = "|".join(sorted(names)) if names else f"{prefix}.*"
-        if not names and (self._scene.victims or not self._scene.cluster_is("GCPCluster")):
+        if not names and (self.scene.victims or not self.scene.cluster_is("GCPCluster")):
             return
         params = {"filter": f'targetLink eq ".*/instances/({wanted})"', "max_results": _MAX_OPERATIONS}
         for operation in _list_operations(
@@ -147,9 +146,9 @@ class GcpSource(ProviderSource):
         Whether it is why the worker went, and not what followed.
         """
         kind = str(operation.operation_type)
-        follows = kind == _BY_THE_GUEST and bool(getattr(self._scene.cluster, "auto_shutdown", False))
+        follows = kind == _BY_THE_GUEST and bool(getattr(self.scene.cluster, "auto_shutdown", False))
         happened = machine_match.to_timestamp(operation.insert_time or operation.start_time)
-        missed = machine_match.missed_at(self._scene, victim)
+        missed = self._missed(victim)
         in_time = machine_match.may_be_reason(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
         return kind in _ENDING and in_time and not follows
 
@@ -158,8 +157,8 @@ class GcpSource(ProviderSource):
         An instance of this cluster that could not be made lately.
         """
         when = machine_match.to_timestamp(operation.insert_time)
-        lately = when is None or when >= (self._scene.since or 0.0)
-        if operation.error.errors and lately and not self._scene.victims:
+        lately = when is None or when >= (self.scene.since or 0.0)
+        if operation.error.errors and lately and not self.scene.victims:
             yield _operation_chunk(operation, Identity(name=target))
 
     def _consoles(self, compute: Any, project: _GcpProject, deadline: Deadline) -> Iterator[Evidence]:
@@ -172,7 +171,7 @@ class GcpSource(ProviderSource):
             machine = instances.get(**which, **_request_options(deadline))
             started = machine_match.to_timestamp(machine.last_start_timestamp)
             output = instances.get_serial_port_output(**which, **_request_options(deadline))
-            missed = machine_match.missed_at(self._scene, victim)
+            missed = self._missed(victim)
             if lines := console.console_excerpt(output.contents, started=started, missed=missed):
                 origin = f"gcloud compute instances get-serial-port-output {name}"
                 identity = machine_match.without_pid(victim.identity)

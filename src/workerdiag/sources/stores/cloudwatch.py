@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
@@ -47,8 +47,6 @@ class CloudWatchSource(ProviderSource):
         cost="at most four calls for each of at most eight workers",
     )
 
-    _scene: Scene = field(alias="scene")
-
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
         """
@@ -57,22 +55,20 @@ class CloudWatchSource(ProviderSource):
         known = scene.cluster_is("ECSCluster") and getattr(scene.cluster, "cloudwatch_logs_group", None)
         return cls(scene) if known and scene.victims else None
 
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
+    def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What the containers of the dead wrote last.
         """
-        logs = aws_client("logs", region_of(self._scene), deadline)
-        group = str(self._scene.cluster.cloudwatch_logs_group)
-        for victim in self._scene.victims:
+        logs = aws_client("logs", region_of(self.scene), deadline)
+        group = str(self.scene.cluster.cloudwatch_logs_group)
+        for victim in self.scene.victims:
             address = victim.identity.worker or ""
             if _ADDRESS.fullmatch(address):
                 yield ProviderQuery(
                     what="logs:FilterLogEvents, logs:GetLogEvents",
                     remedy=f"aws logs filter-log-events --log-group-name {shlex.quote(group)} "
                     f"--filter-pattern '\"{_START_LINE.format(address=address)}\"'",
-                    ask=partial(
-                        _stream_evidence, logs, group, victim, machine_match.missed_at(self._scene, victim)
-                    ),
+                    ask=partial(_stream_evidence, logs, group, victim, self._missed(victim)),
                 )
 
 

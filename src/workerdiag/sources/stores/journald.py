@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 from typing import ClassVar, Self
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
@@ -39,8 +39,8 @@ class JournalSource:
         cost="reads the journal of this machine",
     )
 
-    _scene: Scene = field(alias="scene")
-    _here: tuple[tuple[Victim, str], ...] = field(alias="here")
+    _scene: Scene
+    _here: tuple[tuple[Victim, str], ...]
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
@@ -85,25 +85,16 @@ def _unit_evidence(victim: Victim, match: str, missed: int, deadline: Deadline) 
     if result.returncode != 0:
         yield commands.command_gap(JournalSource.name, command, result)
     elif result.stdout.strip():
-        yield LogChunk(
-            origin=" ".join(["journalctl", *selection]),
-            data=result.stdout,
-            identity=machine_match.without_pid(victim.identity)
-            if selection[0] == "--unit"
-            else victim.identity,
-        )
+        is_unit, origin = selection[0] == "--unit", " ".join(["journalctl", *selection])
+        identity = machine_match.without_pid(victim.identity) if is_unit else victim.identity
+        yield LogChunk(origin=origin, data=result.stdout, identity=identity)
         yield Inspected(place="journal", identity=victim.identity)
     else:
-        yield _empty_journal_gap(command)
-
-
-def _empty_journal_gap(command: list[str]) -> Gap:
-    return Gap(
-        source=JournalSource.name,
-        reason="never-recorded",
-        detail="the journal that this user may read has nothing of it",
-        remedy=f"sudo {shlex.join(command)}",
-    )
+        detail, remedy = (
+            "the journal that this user may read has nothing of it",
+            f"sudo {shlex.join(command)}",
+        )
+        yield Gap(source=JournalSource.name, reason="never-recorded", detail=detail, remedy=remedy)
 
 
 def _journal_match(scene: Scene, victim: Victim) -> str | None:

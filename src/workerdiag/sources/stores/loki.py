@@ -17,7 +17,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from attrs import field, frozen
+from attrs import frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
@@ -62,8 +62,7 @@ class LokiSource(ProviderSource):
         cost="at most three queries for each of at most eight workers",
     )
 
-    _scene: Scene = field(alias="scene")
-    _url: str = field(alias="url")
+    _url: str
 
     @classmethod
     def of(cls, scene: Scene) -> Self | None:
@@ -78,7 +77,7 @@ class LokiSource(ProviderSource):
     def _address_option(self) -> str:
         return shlex.quote(f"--addr={self._url}")
 
-    def _questions(self, deadline: Deadline) -> Iterator[ProviderQuery]:
+    def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         """
         What Loki keeps of the dead.
         """
@@ -89,8 +88,8 @@ class LokiSource(ProviderSource):
             remedy=f"logcli {self._address_option} labels",
             ask=partial(_fetch_labels, api, labels),
         )
-        for victim in self._scene.victims:
-            missed = machine_match.missed_at(self._scene, victim) or self._scene.until or time.time()
+        for victim in self.scene.victims:
+            missed = self._missed(victim) or self.scene.until or time.time()
             yield ProviderQuery(
                 what="/loki/api/v1/query_range",
                 remedy=f"logcli {self._address_option} query {_query_argument(victim)}",
