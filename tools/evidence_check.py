@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from events import ExceptionClass, LoggedEvent, RaisedException, Value
 from fixed_text import fixed_runs
-from template_match import TemplateMatch, fillings, templates_with
+from template_match import TemplateMatch, any_of, fillings, templates_with
 from vocabulary import Utterance, Vocabulary
 
 from workerdiag.matching.regex import pattern
@@ -101,7 +101,7 @@ def _with_fields(event: LoggedEvent, sign: EventSign, vocabulary: Vocabulary) ->
         return
     witnesses: list[Proof] = [frozenset((event,))]
     for key, wanted in sign.where.items():
-        makers = _makers(fields[key], wanted, vocabulary)
+        makers = _makers(fields[key], str(wanted), vocabulary)
         witnesses = [proof | maker for proof in witnesses for maker in makers]
     yield from witnesses
 
@@ -181,7 +181,7 @@ def _captured(
     """
     Messages with the texts that, in one of their gaps, are captured as *key* and covered by *wanted*.
     """
-    messages = list(templates_with(fixed_runs(landmark.pattern), vocabulary.lowered))
+    messages = list(templates_with(fixed_runs(any_of(landmark)), vocabulary.lowered))
     for value, texts in values(wanted, vocabulary).items():
         for message in messages:
             if value is None:
@@ -193,7 +193,7 @@ def _captured(
 
 def _captures(landmark: Landmark, message: Template, key: str, text: str, wanted: str) -> bool:
     for line in fillings(message, (text, f"'{text}'", *_AROUND)):
-        found = pattern(landmark.pattern).search(line)
+        found = pattern(landmark.wordings[0]).search(line)
         if found and pattern(wanted).matches_whole(found.groupdict().get(key) or ""):
             return True
     return False

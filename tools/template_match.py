@@ -91,12 +91,11 @@ class TemplateMatch:
     """
 
     def __init__(self, rule: LogSign | Landmark, templates: Mapping[Template, str]) -> None:
-        runs = fixed_runs(rule.pattern)
+        text = any_of(rule)
+        runs = fixed_runs(text)
         self._plainly = frozenset(_filled(rule, templates, runs, _PLAIN))
         self._filled = self._plainly | frozenset(_filled(rule, templates, runs, _SPECIAL + _PLAIN[:2]))
-        lines = [
-            line for seen in rule.seen if (line := _SeenLine(rule.pattern, message(seen), runs)).insisted
-        ]
+        lines = [line for seen in rule.seen if (line := _SeenLine(text, message(seen), runs)).insisted]
         self._made = [
             (line, {each: made for each in templates if (made := line.made_by(each))}) for line in lines
         ]
@@ -104,10 +103,8 @@ class TemplateMatch:
         #: Whether every alternative of the pattern is distributed's own wording.
         self.is_wholly_own = (
             self.is_in(templates)
-            and not _OF_FRAMES.search(rule.pattern)
-            and all(
-                any(each in text for text in (*own, *templates.values())) for each in literals(rule.pattern)
-            )
+            and not _OF_FRAMES.search(text)
+            and all(any(each in text for text in (*own, *templates.values())) for each in literals(text))
         )
 
     def is_in(self, templates: Container[object], *, surely: bool = False) -> bool:
@@ -132,13 +129,22 @@ class TemplateMatch:
         return frozenset(each for each in self._filled if each in templates)
 
 
+def any_of(rule: LogSign | Landmark) -> str:
+    """
+    The patterns of *rule* as one; several of them without the names of their groups, which may repeat.
+    """
+    if rule.pattern:
+        return rule.pattern
+    return "|".join(f"(?:{re.sub(r'[(][?]P<[a-z_]+>', '(', each)})" for each in rule.patterns)
+
+
 def _filled(
     rule: LogSign | Landmark, templates: Mapping[Template, str], runs: Collection[str], fillers: Sequence[str]
 ) -> Iterator[Template]:
     """
     Templates that the rule's pattern matches when they are filled.
     """
-    wanted = pattern(rule.pattern)
+    wanted = pattern(any_of(rule))
     unless = pattern(rule.unless) if rule.unless else None
     for template in templates_with(runs, templates):
         if any(

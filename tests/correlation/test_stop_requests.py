@@ -207,6 +207,6 @@ def test_a_worker_that_stands_still_ended_no_other():
         data=at(9, "nanny", "Worker process 7012 was killed by signal 15").encode(),
         identity=Identity(worker=WORKERS[0]),
     )
-    silent = event("worker-state", 12.0, status="running", silent="True", seconds_since_heartbeat=5)
+    silent = event("worker-state", 12.0, status="running", silent=True, seconds_since_heartbeat=5)
     findings = of_events(killed, evolve(silent, identity=Identity(worker=WORKERS[1])))
     assert "standstill.unresponsive" not in {each.id for each in findings.causes}

@@ -26,7 +26,9 @@ const wanted = [
   ...rules.causes.flatMap((cause) =>
     cause.signs.filter((sign) => sign.kind === "log").map((sign) => ({ owner: `${cause.id} ${sign.name}`, ...sign })),
   ),
-].map((rule) => ({ ...rule, find: compiled(rule.pattern), not: rule.unless && compiled(rule.unless) }));
+]
+  .flatMap((rule) => (rule.patterns ?? [rule.pattern]).map((pattern) => ({ ...rule, pattern })))
+  .map((rule) => ({ ...rule, find: compiled(rule.pattern), not: rule.unless && compiled(rule.unless) }));
 
 for await (const line of createInterface({ input: process.stdin })) {
   // The first stage: a line that holds none of a pattern's literals cannot match it.

@@ -21,7 +21,7 @@ from workerdiag.model.mitigation import (
     Mitigation,
 )
 from workerdiag.model.rules import Cause, Rulebook
-from workerdiag.model.signs import AbsentSign, LandmarkSign, LogSign, Sign, TogetherSign
+from workerdiag.model.signs import AbsentSign, ExitSign, LandmarkSign, LogSign, Sign, TogetherSign
 
 #: What is seen where workers never start: the consequence of every cause that keeps them from it.
 NO_WORKERS_CAUSE = "standstill.no-workers"
@@ -79,18 +79,23 @@ def _shows_sign(line: str, owner: str, name: str, book: Rulebook, matcher: Match
 def _pattern_problems(book: Rulebook) -> Iterator[str]:
     for owner, name, rule in book.log_rules():
         label = f"{owner} {name}".strip()
-        yield from _syntax_problems(label, rule.pattern)
         yield from _syntax_problems(label, rule.unless)
-        try:
-            found = literals(rule.pattern)
-            if isinstance(rule, LogSign) and is_common_in_healthy_logs(rule.pattern):
-                yield f"{label}: its fixed text stands in healthy logs all the time: {found}"
-        except NoLiteralError as problem:
-            yield f"{label}: {problem}"
+        for text in rule.wordings:
+            yield from _syntax_problems(label, text)
+            yield from _literal_problems(label, text, may_be_common=not isinstance(rule, LogSign))
     for cause in book.causes:
         for sign in (*cause.signs, *cause.against):
             for text in pattern_texts(sign):
                 yield from _syntax_problems(f"{cause.id} {sign.name}", text)
+
+
+def _literal_problems(label: str, text: str, *, may_be_common: bool) -> Iterator[str]:
+    try:
+        found = literals(text)
+        if not may_be_common and is_common_in_healthy_logs(text):
+            yield f"{label}: its fixed text stands in healthy logs all the time: {found}"
+    except NoLiteralError as problem:
+        yield f"{label}: {problem}"
 
 
 def _syntax_problems(label: str, text: str | None) -> Iterator[str]:
@@ -143,7 +148,9 @@ def _landmark_ids(cause: Cause, sign: Sign) -> tuple[str, ...]:
         return sign.landmarks
     if isinstance(sign, TogetherSign):
         own = {each.name for each in cause.signs}
-        return tuple(each for each in sign.signs if each not in own)
+        return tuple(each for each in (*sign.signs, *sign.any_of) if each not in own)
+    if isinstance(sign, ExitSign):
+        return sign.except_reports
     return ()
 
 
@@ -176,9 +183,9 @@ def _capture_names(cause: Cause, book: Rulebook) -> set[str]:
     The names of groups in the patterns that show *cause*.
     """
     marks = {each for sign in cause.signs for each in _landmark_ids(cause, sign)}
-    texts = [each.pattern for each in book.landmarks if each.id in marks]
+    texts = [text for each in book.landmarks if each.id in marks for text in each.wordings]
     for sign in cause.signs:
-        texts += [sign.pattern] if isinstance(sign, LogSign) else pattern_texts(sign)
+        texts += sign.wordings if isinstance(sign, LogSign) else pattern_texts(sign)
     return {name for text in texts for name in re.findall(r"\(\?P<(\w+)>", text)}
 
 

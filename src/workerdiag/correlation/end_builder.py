@@ -10,6 +10,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.numerals import whole
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.signals import signal_of_status
 
 
 @define(eq=False)
@@ -47,19 +48,13 @@ class EndBuilder:
             self.when = mark.when
         self.signal = self.signal if self.signal is not None else whole(mark.captures.get("signal"))
         if self.signal is None and mark.role == "death":
-            self._learn_status(whole(mark.captures.get("status")))
+            status = whole(mark.captures.get("status"))
+            if status is not None:
+                self.signal = None if self.identity.pid else signal_of_status(status)
+                self.status = status if self.signal is None else self.status
         self.reason = self.reason or mark.captures.get("reason") or mark.captures.get("stimulus")
         self.reporters[reporter] = None
         self.marks.append(mark)
-
-    def _learn_status(self, status: int | None) -> None:
-        """
-        Shells and containers report signal n as status 128 + n.
-        """
-        if status is not None and 128 < status < 128 + 65 and status != 255 and not self.identity.pid:
-            self.signal = status - 128
-        elif status is not None:
-            self.status = status
 
     def build(self) -> ProcessEnd:
         """

@@ -21,7 +21,8 @@ from workerdiag.matching.text.year_inference import infer_years
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.rules import Cause, Rulebook
-from workerdiag.model.signs import EventSign, ExceptionSign, LandmarkSign, Sign
+from workerdiag.model.signals import reported_exit
+from workerdiag.model.signs import EventSign, ExceptionSign, ExitSign, LandmarkSign, Sign
 from workerdiag.model.vocabulary import MatchRole
 
 _S = TypeVar("_S", bound=EventSign | ExceptionSign | LandmarkSign)
@@ -113,7 +114,10 @@ def search(
                 found += _exception_matches(piece, exceptions)
     gaps += other_matches.gaps("scheduler events", "events")
     found = infer_years(found)
-    found += list(_landmark_sign_matches(found, _usable_signs(book, LandmarkSign, left_out)))
+    found += [
+        *_landmark_sign_matches(found, _usable_signs(book, LandmarkSign, left_out)),
+        *_exit_sign_matches(found, book),
+    ]
     return SearchResult(found, gaps, tuple(left_out))
 
 
@@ -124,7 +128,7 @@ def pattern_texts(sign: Sign) -> tuple[str, ...]:
     if isinstance(sign, LandmarkSign):
         return tuple(sign.where.values())
     if isinstance(sign, EventSign):
-        return (sign.topic, *sign.where.values())
+        return (sign.topic, *(each for each in sign.where.values() if isinstance(each, str)))
     if isinstance(sign, ExceptionSign):
         return (sign.pattern,) if sign.pattern is not None else ()
     return ()
@@ -197,10 +201,12 @@ def _event_matches(event: Event, signs: _EventSignIndex) -> Iterator[Match]:
 
 
 def _event_fits(sign: EventSign, event: Event, values: Mapping[str, str]) -> bool:
-    if any(
-        key not in values or not pattern(text).matches_whole(values[key]) for key, text in sign.where.items()
-    ):
-        return False
+    for key, wanted in sign.where.items():
+        if isinstance(wanted, bool):
+            if event.fields.get(key) is not wanted:
+                return False
+        elif key not in values or not pattern(wanted).matches_whole(values[key]):
+            return False
     return all(_float_or_minus_inf(event.fields.get(key)) >= least for key, least in sign.at_least.items())
 
 
@@ -248,6 +254,25 @@ def _landmark_sign_matches(found: Iterable[Match], signs: _Signs[LandmarkSign]) 
             if all(
                 pattern(text).matches_whole(mark.captures.get(key, "")) for key, text in sign.where.items()
             ):
+                yield evolve(mark, owner=cause.id, sign=sign.name, role="sign")
+
+
+def _exit_sign_matches(found: Iterable[Match], book: Rulebook) -> Iterator[Match]:
+    """
+    Signs that are such an exit as a landmark reports.
+    """
+    signs = [
+        (cause, sign)
+        for cause in book.causes
+        for sign in (*cause.signs, *cause.against)
+        if isinstance(sign, ExitSign) and "report" in sign.by
+    ]
+    for mark in found:
+        if mark.role != "exit-report":
+            continue
+        signal, status = reported_exit(mark.captures)
+        for cause, sign in signs:
+            if sign.is_for(signal, status) and mark.owner not in sign.except_reports:
                 yield evolve(mark, owner=cause.id, sign=sign.name, role="sign")
 
 

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from attrs.validators import ge, matches_re
 
 from workerdiag.model.mitigation import Mitigation
-from workerdiag.model.signs import LogSign, Sign
+from workerdiag.model.signs import LogSign, Sign, pattern_or_patterns
 from workerdiag.model.vocabulary import (
     CauseEnd,
     Frequency,
@@ -104,13 +104,16 @@ class Landmark:
     A message that marks a point in a worker's life, with who and how captured from it.
 
     Captures with these names mean the same everywhere: ``pid``, ``worker``, ``nanny``,
-    ``name``, ``host``, ``container``, ``signal``, ``status``, ``reason``, ``stimulus``, ``task``.
+    ``name``, ``host``, ``container``, ``signal``, ``signal_name``, ``status``, ``reason``, ``stimulus``,
+    ``task``.
     """
 
     id: str = field(validator=matches_re(r"[a-z0-9-]+\.[a-z0-9-]+"))
     revision: int = field(default=1, validator=ge(1))
     role: LandmarkRole
-    pattern: str
+    pattern: str = ""
+    #: Instead of `pattern`: several, of which one is enough.
+    patterns: tuple[str, ...] = field(default=(), validator=pattern_or_patterns)
     #: Whether the pattern is searched in ``logger - LEVEL - message`` and not in the message alone.
     in_header: bool = False
     unless: str | None = None
@@ -122,6 +125,13 @@ class Landmark:
     removed: str = ""
     seen: tuple[str, ...] = ()
     lookalikes: tuple[str, ...] = ()
+
+    @property
+    def wordings(self) -> tuple[str, ...]:
+        """
+        The patterns, of which one is enough.
+        """
+        return self.patterns or (self.pattern,)
 
 
 @frozen(kw_only=True)

@@ -5,11 +5,12 @@ Signs of causes, of each kind: in logs, at landmarks, in exits, events and excep
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from attrs import field, frozen
 from attrs.validators import ge, matches_re
 
-from workerdiag.model.vocabulary import Grade, Stream
+from workerdiag.model.vocabulary import ExitWitness, Grade, Stream
 
 #: How much one sign speaks for a cause: the likelihood ratio of each grade, that is how
 #: many times likelier the sign is when the cause is real than when it is not.
@@ -26,14 +27,24 @@ GRADES: Mapping[Grade, float] = {
 _name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
+def pattern_or_patterns(rule: Any, _: Any, patterns: tuple[str, ...]) -> None:
+    """
+    Validate `patterns` beside `pattern`: a rule has one of the two.
+    """
+    if rule is not None and bool(rule.pattern) == bool(patterns):
+        raise ValueError("expected one of the keys 'pattern' and 'patterns'")
+
+
 @frozen(kw_only=True)
 class LogSign:
     """
-    A message in a log. The pattern is RE2, searched in one whole message, case-insensitive.
+    A message in a log. Patterns are RE2, searched in one whole message, case-insensitive.
     """
 
     name: str = field(validator=_name)
-    pattern: str
+    pattern: str = ""
+    #: Instead of `pattern`: several, of which one is enough.
+    patterns: tuple[str, ...] = field(default=(), validator=pattern_or_patterns)
     grade: Grade
     #: A message that also matches this is not the sign (RE2 has no look-around).
     unless: str | None = None
@@ -49,6 +60,13 @@ class LogSign:
     #: Whole log lines that show the sign, and lines that look alike and do not.
     seen: tuple[str, ...] = ()
     lookalikes: tuple[str, ...] = ()
+
+    @property
+    def wordings(self) -> tuple[str, ...]:
+        """
+        The patterns, of which one is enough.
+        """
+        return self.patterns or (self.pattern,)
 
 
 @frozen(kw_only=True)
@@ -78,9 +96,20 @@ class ExitSign:
     grade: Grade
     signals: tuple[int, ...] = ()
     statuses: tuple[int, ...] = ()
+    by: tuple[ExitWitness, ...] = ("process",)
+    #: Reports that do not count for it, by the id of their landmark.
+    except_reports: tuple[str, ...] = ()
     #: Any exit status that is not listed elsewhere and is not zero.
     any_failure: bool = False
     fact: str = ""
+
+    def is_for(self, signal: int | None, status: int | None) -> bool:
+        """
+        Whether it is the sign of a process that ended with that signal or status.
+        """
+        if signal in self.signals or status in self.statuses:
+            return True
+        return self.any_failure and signal is None and status not in (None, 0)
 
 
 @frozen(kw_only=True)
@@ -93,8 +122,8 @@ class EventSign:
     #: RE2, must match the whole topic; ``worker`` stands for any worker's address.
     topic: str
     grade: Grade
-    #: Field to RE2 pattern, which must match the whole value.
-    where: Mapping[str, str] = field(factory=dict, hash=False)
+    #: Field to RE2 pattern, which must match the whole value, or to a boolean, which must equal it.
+    where: Mapping[str, str | bool] = field(factory=dict, hash=False)
     #: Field to the least number that counts.
     at_least: Mapping[str, float] = field(factory=dict, hash=False)
     fact: str = ""
@@ -147,6 +176,8 @@ class TogetherSign:
     name: str = field(validator=_name)
     #: Names of signs of the same cause, or ids of landmarks; one named twice must be there twice.
     signs: tuple[str, ...]
+    #: More of them, of which one is enough; in order, it comes last.
+    any_of: tuple[str, ...] = ()
     grade: Grade
     #: How far apart in one log, at most; 0: anywhere, also in different logs.
     within_lines: int = field(default=200, validator=ge(0))

@@ -23,6 +23,9 @@ LocationRole = Literal["worker", "nanny", "neighbour", "scheduler", "client"]
 
 #: How much a sign speaks for its cause.
 Grade = Literal["decisive", "strong", "moderate", "weak", "hint"]
+#: Who says how a process ended: its end, put together from all evidence of it, or any report of an exit,
+#: whatever process it names (a landmark of the role ``exit-report``).
+ExitWitness = Literal["process", "report"]
 #: How often a cause ends workers.
 Frequency = Literal["common", "usual", "rare"]
 #: How a cause ends the worker; ``stopped`` is a deliberate stop, ``standstill`` kills nobody.
@@ -43,7 +46,8 @@ RuleStatus = Literal["experimental", "stable", "deprecated"]
 #: lost, as also happens when all close in order, ``blocked`` an event loop did not run for some seconds,
 #: ``error`` a message that its writer calls an error, ``failure`` something failed that kills no worker,
 #: ``harmless`` what only looks like trouble, ``clean-exit`` a worker's command ended in order,
-#: ``deployment`` how the cluster was started, ``note`` a message that only signs refer to.
+#: ``deployment`` how the cluster was started, ``exit-report`` some process ended, as a program other than
+#: Dask says, ``note`` a message that only signs refer to.
 LandmarkRole = Literal[
     "death",
     "self-closed",
@@ -66,6 +70,7 @@ LandmarkRole = Literal[
     "harmless",
     "clean-exit",
     "deployment",
+    "exit-report",
     "note",
 ]
 #: What a match is: a landmark or an event by its role (``closing``: a worker says why it closes;

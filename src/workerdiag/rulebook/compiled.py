@@ -29,7 +29,7 @@ def patterns(book: Rulebook) -> Iterable[str]:
     """
     Every pattern of *book* that is searched for in log text, each once.
     """
-    return tuple(dict.fromkeys(rule.pattern for _, _, rule in book.log_rules()))
+    return tuple(dict.fromkeys(text for _, _, rule in book.log_rules() for text in rule.wordings))
 
 
 def from_compiled(content: dict[str, Any]) -> Rulebook:

@@ -25,7 +25,7 @@ from workerdiag.rulebook.structure import rule_converter, table_problems
 #: A file of rules is some kB; patterns are a line each.
 _MAX_BYTES = 512 * 1024
 _MAX_PATTERN_CHARS = 4_000
-_PATTERNS = {"pattern", "unless", "topic"}
+_PATTERNS = {"pattern", "patterns", "unless", "topic"}
 
 _T = TypeVar("_T")
 

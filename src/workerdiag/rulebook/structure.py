@@ -34,6 +34,7 @@ def rule_converter() -> Converter:
     A strict converter that knows signs by their ``kind``.
     """
     made = strict_converter("known")
+    made.register_structure_hook_func(lambda hint: hint == str | bool, _text_or_boolean)
 
     def structure_sign(value: object, _: object) -> Sign:
         if not isinstance(value, dict):
@@ -48,6 +49,12 @@ def rule_converter() -> Converter:
     for cls, kind in KIND_OF.items():
         made.register_unstructure_hook(cls, _unstructure_tagged(made, cls, kind))
     return made
+
+
+def _text_or_boolean(value: object, _: object) -> str | bool:
+    if not isinstance(value, str | bool):
+        raise TypeError(f"expected string or boolean, got {quote_value(value)}")
+    return value
 
 
 def _unstructure_tagged(converter: Converter, cls: type, kind: str) -> Callable[[Any], dict[str, Any]]:

@@ -112,7 +112,8 @@ class CauseScoring:
         What shows *sign*, which may be nothing but an absence; None if it does not show.
         """
         if isinstance(sign, ExitSign):
-            return _exit_marks(sign, end)
+            shown = _exit_marks(sign, end) if "process" in sign.by else None
+            return own.get(sign.name) if shown is None else [*shown, *own.get(sign.name, ())]
         if isinstance(sign, AbsentSign):
             is_absent = sign.inspected in self._inspected and self._marks.keys().isdisjoint(sign.landmarks)
             return [] if is_absent and end is not None else None
@@ -130,12 +131,7 @@ def _exit_marks(sign: ExitSign, end: ProcessEnd | None) -> list[Match] | None:
     """
     if end is None or not end.exit_known or (end.stop_requested and not end.crashed):
         return None
-    fits = (
-        (end.signal is not None and end.signal in sign.signals)
-        or (end.status is not None and end.status in sign.statuses)
-        or (sign.any_failure and end.signal is None and end.status not in (None, 0))
-    )
-    if not fits:
+    if not sign.is_for(end.signal, end.status):
         return None
     return [mark for mark in end.marks if mark.role in ("death", "restart")][:1]
 
@@ -144,6 +140,8 @@ def _joint_matches(
     sign: TogetherSign, own: Mapping[str, list[Match]], marks: MarksByOwner
 ) -> list[Match] | None:
     found = [own.get(name) or marks.get(name, ()) for name in sign.signs]
+    if sign.any_of:
+        found.append([each for name in sign.any_of for each in own.get(name) or marks.get(name, ())])
     if not all(found):
         return None
     places = [list(islice((each for each in those if each.line), MAX_TOGETHER)) for those in found]

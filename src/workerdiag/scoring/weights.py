@@ -70,11 +70,18 @@ def _distinct_groups(groups: Sequence[list[SignEvidence]]) -> list[list[SignEvid
     return [some for _, some in whole]
 
 
+def _is_of_end(seen: SignEvidence) -> bool:
+    """
+    Whether the end of the process shows the sign, and not the reports of an exit alone.
+    """
+    return isinstance(seen.sign, ExitSign) and not (seen.matches and all(each.sign for each in seen.matches))
+
+
 def _group_messages(group: Iterable[SignEvidence]) -> frozenset[tuple[str, int, str]]:
     """
     The messages that show a group; none where it says more than they do: an exit, or signs together.
     """
-    if any(isinstance(each.sign, ExitSign | TogetherSign) for each in group):
+    if any(isinstance(each.sign, TogetherSign) or _is_of_end(each) for each in group):
         return frozenset()
     return frozenset(
         (match.origin, match.line, "" if match.line else match.text)

@@ -6,10 +6,7 @@ from __future__ import annotations
 
 from workerdiag.model.evidence import ProcessExit
 from workerdiag.model.identity import Identity
-
-#: A process that a signal ended is reported as this and the signal's number, as shells do (man 1 bash).
-_SIGNAL_OFFSET = 128
-_MAX_SIGNAL = 64
+from workerdiag.model.signals import signal_of_status
 
 
 def container_exit(exit_code: int, *, identity: Identity, when: float | None, reporter: str) -> ProcessExit:
@@ -22,11 +19,11 @@ def container_exit(exit_code: int, *, identity: Identity, when: float | None, re
         when: Seconds since the epoch; None if it is not told.
         reporter: The platform.
     """
-    signalled = _SIGNAL_OFFSET < exit_code <= _SIGNAL_OFFSET + _MAX_SIGNAL
+    signal = signal_of_status(exit_code)
     return ProcessExit(
         identity=identity,
-        signal=exit_code - _SIGNAL_OFFSET if signalled else None,
-        status=None if signalled else exit_code,
+        signal=signal,
+        status=exit_code if signal is None else None,
         when=when,
         reporter=reporter,
     )

@@ -142,16 +142,17 @@ class Matcher:
 def _pattern_owners(book: Rulebook) -> Iterator[PatternOwner]:
     for owner, name, rule in book.log_rules():
         mark = rule if isinstance(rule, Landmark) else None
-        yield PatternOwner(
-            owner=owner,
-            sign=name,
-            role=mark.role if mark else "sign",
-            pattern=rule.pattern,
-            unless=rule.unless,
-            streams=rule.streams,
-            implied=_implied_captures(mark) if mark else (),
-            in_header=mark.in_header if mark else False,
-        )
+        for pattern in rule.wordings:
+            yield PatternOwner(
+                owner=owner,
+                sign=name,
+                role=mark.role if mark else "sign",
+                pattern=pattern,
+                unless=rule.unless,
+                streams=rule.streams,
+                implied=_implied_captures(mark) if mark else (),
+                in_header=mark.in_header if mark else False,
+            )
 
 
 def _implied_captures(landmark: Landmark) -> tuple[tuple[str, str], ...]:
