@@ -49,7 +49,8 @@ def compiled_knowledge(root: Path) -> str:
     """
     with _importable(root / "src"):
         from workerdiag.matching.scan.literals import literals
-        from workerdiag.rulebook import compile_rulebook, patterns, read_folder
+        from workerdiag.rulebook.compiled import compile_rulebook, patterns
+        from workerdiag.rulebook.folder import read_folder
 
         book = read_folder(root / "knowledge")
         return compile_rulebook(book, {each: literals(each) for each in patterns(book)})

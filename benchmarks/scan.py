@@ -89,7 +89,7 @@ def scanned_s(path: Path) -> float:
 
     import workerdiag
     from workerdiag.matching.scan.literals import literals
-    from workerdiag.rulebook import patterns
+    from workerdiag.rulebook.compiled import patterns
 
     texts = sorted({each for text in patterns(workerdiag.load_rulebook()) for each in literals(text)})
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
@@ -112,7 +112,7 @@ def searched_s(path: Path) -> float:
     Seconds for ripgrep over the file with every pattern of every rule.
     """
     import workerdiag
-    from workerdiag.rulebook import patterns
+    from workerdiag.rulebook.compiled import patterns
 
     found = patterns(workerdiag.load_rulebook())
     one_line = [text for text in found if "\n" not in text and r"\n" not in text]

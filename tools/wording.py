@@ -28,7 +28,7 @@ from vocabulary import Vocabulary, merge_vocabularies, vocabulary_of_wheel
 from wording_page import page
 
 from workerdiag.model.rules import Rulebook
-from workerdiag.rulebook import read_folder
+from workerdiag.rulebook.folder import read_folder
 
 ROOT = Path(__file__).parents[1]
 KNOWLEDGE = ROOT / "knowledge"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from workerdiag.model.evidence import LogText
     from workerdiag.recorder.install import install, uninstall
-    from workerdiag.rulebook import load_rulebook
+    from workerdiag.rulebook.load import load_rulebook
 
 __version__ = "0.1.0"
 
@@ -56,7 +56,7 @@ _MODULE_OF = {
     "WorkerdiagError": "errors",
     "explain": "api.explain",
     "install": "recorder.install",
-    "load_rulebook": "rulebook",
+    "load_rulebook": "rulebook.load",
     "uninstall": "recorder.install",
 }
 

@@ -11,7 +11,7 @@ import pytest
 from workerdiag.authoring.draft import UnusualLine, draft_rule, line_pattern, line_template, unusual_lines
 from workerdiag.matching.regex import pattern
 from workerdiag.model.evidence import LogChunk
-from workerdiag.rulebook import load_rulebook, quiet_lines
+from workerdiag.rulebook.load import load_rulebook, quiet_lines
 
 BOOK = load_rulebook()
 QUIET = {line_template(each.partition(" - ")[2].partition(" - ")[2]) for each in quiet_lines()}

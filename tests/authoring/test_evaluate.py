@@ -12,7 +12,7 @@ from support import sample_rule
 from workerdiag.authoring.evaluate import RuleEvaluation, evaluate_rules
 from workerdiag.authoring.incidents import read_incidents
 from workerdiag.errors import RuleFileError
-from workerdiag.rulebook import shipped_folder
+from workerdiag.rulebook.load import shipped_folder
 
 RULE = (
     sample_rule.RULE.replace("house.rule", "house.fell")

@@ -12,7 +12,8 @@ from attrs import evolve
 from workerdiag.authoring.lockfile import lock_problems, lock_text, revision_problems
 from workerdiag.model.rules import Cause, Landmark, Rulebook
 from workerdiag.model.signs import LogSign
-from workerdiag.rulebook import read_folder, shipped_folder
+from workerdiag.rulebook.folder import read_folder
+from workerdiag.rulebook.load import shipped_folder
 
 SIGN = LogSign(name="said", pattern="the house fell", grade="strong", seen=("the house fell",))
 RULE = Cause(

@@ -30,7 +30,7 @@ from workerdiag import explain as explain_log
 from workerdiag.cli import DEMO_DEATHS, explain, main
 from workerdiag.rendering.cause import render_cause
 from workerdiag.rendering.json import json_schema
-from workerdiag.rulebook import shipped_folder
+from workerdiag.rulebook.load import shipped_folder
 
 OOM = (
     "2026-05-04 11:22:33,444 - distributed.nanny.memory - WARNING - Worker tcp://10.0.0.4:34937 (pid=129) "

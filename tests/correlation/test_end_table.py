@@ -17,7 +17,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
-from workerdiag.rulebook import load_rulebook
+from workerdiag.rulebook.load import load_rulebook
 
 BOOK = load_rulebook()
 NONE = Rulebook(schema=1, release="test", landmarks=(), causes=())

@@ -15,7 +15,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.pipeline import diagnose
-from workerdiag.rulebook import load_rulebook
+from workerdiag.rulebook.load import load_rulebook
 
 BOOK = load_rulebook()
 MATCHER = Matcher(BOOK)

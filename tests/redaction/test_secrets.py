@@ -32,7 +32,7 @@ from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.redaction.objects import redact_object
 from workerdiag.redaction.secrets import HIDDEN, redact_text
 from workerdiag.redaction.visible_text import visible_text
-from workerdiag.rulebook import load_rulebook
+from workerdiag.rulebook.load import load_rulebook
 
 SECRET = "Hunter2x9Qz"
 TEXT = f"DB_PASSWORD={SECRET} and more"

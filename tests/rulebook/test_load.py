@@ -21,16 +21,10 @@ from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.scan.literals import literals
 from workerdiag.model.signs import LogSign
-from workerdiag.rulebook import (
-    compile_rulebook,
-    compiled,
-    load_rulebook,
-    load_rulebook_in_time,
-    packs,
-    patterns,
-    read_folder,
-    shipped_folder,
-)
+from workerdiag.rulebook import compiled, packs
+from workerdiag.rulebook.compiled import compile_rulebook, patterns
+from workerdiag.rulebook.folder import read_folder
+from workerdiag.rulebook.load import load_rulebook, load_rulebook_in_time, shipped_folder
 
 
 def folder(tmp_path: Path, **files: str) -> Path:

@@ -23,7 +23,8 @@ from workerdiag.model.scene import Location, Scene
 from workerdiag.model.vocabulary import DEPLOYMENTS
 from workerdiag.pipeline import diagnose
 from workerdiag.rendering.cause import render_cause
-from workerdiag.rulebook import load_rulebook, read_folder, shipped_folder
+from workerdiag.rulebook.folder import read_folder
+from workerdiag.rulebook.load import load_rulebook, shipped_folder
 from workerdiag.scoring.advice import applicable_advice, fill_example, mitigations
 from workerdiag.scoring.cluster_setup import ClusterSetup, cluster_setup
 from workerdiag.scoring.limits import MemoryNumbers

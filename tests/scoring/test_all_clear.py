@@ -13,7 +13,7 @@ import workerdiag
 from workerdiag import LogText, load_rulebook
 from workerdiag.correlation.incident import assemble
 from workerdiag.model.evidence import Gap, Inspected
-from workerdiag.rulebook import quiet_lines, shipped_folder
+from workerdiag.rulebook.load import quiet_lines, shipped_folder
 from workerdiag.scoring.conclude import conclude
 
 BOOK = load_rulebook(packs=False)

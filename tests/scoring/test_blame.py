@@ -12,7 +12,7 @@ from workerdiag.correlation.incident import assemble
 from workerdiag.model.diagnosis import Blame, Match
 from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.identity import Identity
-from workerdiag.rulebook import load_rulebook
+from workerdiag.rulebook.load import load_rulebook
 from workerdiag.scoring.blame import blame, decision
 from workerdiag.scoring.limits import MemoryNumbers
 

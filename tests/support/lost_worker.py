@@ -17,7 +17,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.scene import Scene, Victim
 from workerdiag.pipeline import diagnose
-from workerdiag.rulebook import load_rulebook
+from workerdiag.rulebook.load import load_rulebook
 
 #: When it was missed: now, in whole seconds, so that the clocks of local servers fit.
 NOW = float(int(time.time()))

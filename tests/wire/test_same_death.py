@@ -14,7 +14,7 @@ from support.death_records import NOW, decoded, found_report, nanny_report, sche
 from workerdiag.model.evidence import Inspected
 from workerdiag.pipeline import diagnose
 from workerdiag.recorder.scheduler.ring import DeathRing
-from workerdiag.rulebook import load_rulebook
+from workerdiag.rulebook.load import load_rulebook
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.sources.recorder.record_lines import parse_record
 from workerdiag.sources.recorder.records import RecordCollection

@@ -16,7 +16,6 @@ from workerdiag import __version__, pipeline
 from workerdiag.api.arguments import ExplainArguments
 from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.api.fault_isolation import diagnose_without_faults
 from workerdiag.bundle.retention.evidence_tap import EvidenceTap
 from workerdiag.errors import describe_error
 from workerdiag.matching.scan.matcher import Matcher
@@ -25,10 +24,8 @@ from workerdiag.model.event_topics import scheduler_topics
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.rules import Rulebook
 from workerdiag.redaction.objects import redact_object
-from workerdiag.sources.exception import exception_facts
 from workerdiag.sources.logs import LogSource
 from workerdiag.sources.runner import collect_all, drop_late_text, failure_gap, gap_on_error
-from workerdiag.sources.scene import find_victims
 
 if TYPE_CHECKING:
     from workerdiag.sources.discovery import Discovery
@@ -76,14 +73,19 @@ def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:
     exc, deadline = arguments.exc, arguments.plan.exception
     if exc is None:
         return []
+    from workerdiag.sources.exception import exception_facts
+
     return list(gap_on_error("exception", lambda: exception_facts(exc, deadline)))
 
 
 def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Evidence]:
     if arguments.sources is not None:
         return collect_all(arguments.sources, arguments.plan.live)
-    if arguments.client is None and not find_victims(facts):
-        return []
+    if arguments.client is None:
+        from workerdiag.sources.scene import find_victims
+
+        if not facts or not find_victims(facts):
+            return []
     return _discovery(arguments, facts).collect()
 
 
@@ -154,6 +156,8 @@ def _diagnosis_after_failure(
     Returns:
         The diagnosis; and the failure, if the diagnosis says nothing else.
     """
+    from workerdiag.api.fault_isolation import diagnose_without_faults
+
     try:
         deque(rest, maxlen=0)  # what comes behind the piece at fault is kept as well
         findings = diagnose_without_faults(

@@ -9,7 +9,7 @@ from attrs import define, field
 from workerdiag.deadline import Deadline
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import Rulebook
-from workerdiag.rulebook import load_rulebook_in_time
+from workerdiag.rulebook.load import load_rulebook_in_time
 
 
 @define

@@ -27,7 +27,8 @@ from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signs import EventSign
 from workerdiag.pipeline import diagnose
-from workerdiag.rulebook import load_rulebook, quiet_lines, read_folder, shipped_folder
+from workerdiag.rulebook.folder import read_folder
+from workerdiag.rulebook.load import load_rulebook, quiet_lines, shipped_folder
 
 #: What a folder of rules may hold beside its rules.
 INCIDENTS, QUIET, QUIET_LINES = "incidents", "quiet", "quiet.txt"

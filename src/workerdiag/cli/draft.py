@@ -34,7 +34,7 @@ def draft(logs: tuple[str, ...]) -> int:
     unusual; 2 nothing could be read.
     """
     from workerdiag.authoring.draft import draft_rule, line_template, unusual_lines
-    from workerdiag.rulebook import load_rulebook, quiet_lines
+    from workerdiag.rulebook.load import load_rulebook, quiet_lines
     from workerdiag.sources.logs import LogSource
 
     chunks: list[LogChunk] = []

@@ -106,7 +106,7 @@ def lint(folder: Path) -> int:
     may also be among the causes and landmarks that come with workerdiag. Exit status: 0 no
     problem, 1 problems, 2 no such folder.
     """
-    from workerdiag.rulebook import read_folder
+    from workerdiag.rulebook.folder import read_folder
 
     try:
         book = read_folder(folder)
@@ -161,7 +161,7 @@ def lock(folder: Path, *, check: bool) -> int:
     revision, or an id has vanished. Exit status: 0 fits or written, 1 refused, 2 no such folder.
     """
     from workerdiag.authoring.lockfile import LOCK_FILE, lock_problems, lock_text, revision_problems
-    from workerdiag.rulebook import read_folder
+    from workerdiag.rulebook.folder import read_folder
 
     try:
         book = read_folder(folder)
@@ -213,7 +213,7 @@ def export(knowledge: tuple[str, ...]) -> None:
     Print all rules as one JSON document.
     """
     from workerdiag.matching.scan.literals import literals
-    from workerdiag.rulebook import compile_rulebook, patterns
+    from workerdiag.rulebook.compiled import compile_rulebook, patterns
 
     book = load_checked_rulebook(knowledge)
     click.echo(compile_rulebook(book, {each: literals(each) for each in patterns(book)}))

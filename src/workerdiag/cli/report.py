@@ -74,7 +74,7 @@ def _open_bundle(place: str) -> Bundle:
 
 def _diagnose_again(bundle: Bundle) -> Findings:
     from workerdiag.pipeline import diagnose
-    from workerdiag.rulebook import load_rulebook
+    from workerdiag.rulebook.load import load_rulebook
 
     return diagnose(bundle.evidence(), load_rulebook(), version=__version__)
 

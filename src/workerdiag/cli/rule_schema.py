@@ -8,8 +8,8 @@ from typing import Any
 
 from workerdiag.model.rules import Cause, Landmark
 from workerdiag.rendering.json_schema import DIALECT, add_definition
-from workerdiag.rulebook import SCHEMA, SIGN_KINDS, SharedAdvice
-from workerdiag.rulebook.schema import FIELD_OF_TABLE
+from workerdiag.rulebook.advice import SharedAdvice
+from workerdiag.rulebook.schema import FIELD_OF_TABLE, SCHEMA, SIGN_KINDS
 
 #: Attributes that TOML files name otherwise.
 _FILE_KEYS = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}

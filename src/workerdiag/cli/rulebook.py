@@ -32,7 +32,8 @@ def load_checked_rulebook(folders: Iterable[str]) -> Rulebook:
     Raises:
         RuleFileError: A folder has mistakes; it lists all.
     """
-    from workerdiag.rulebook import load_rulebook, read_folder
+    from workerdiag.rulebook.folder import read_folder
+    from workerdiag.rulebook.load import load_rulebook
 
     for folder in folders:
         if problems := rule_problems(Path(folder), read_folder(Path(folder))):
@@ -47,7 +48,7 @@ def rule_problems(folder: Path, book: Rulebook) -> list[str]:
     References to shipped rules are right.
     """
     from workerdiag.authoring.lint import lint
-    from workerdiag.rulebook import load_rulebook
+    from workerdiag.rulebook.load import load_rulebook
 
     problems = lint(book)
     if not problems:

@@ -13,13 +13,14 @@ from attrs import evolve
 from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.rules import Cause, Landmark, NextStepRule, RivalCause, Rulebook
 from workerdiag.rulebook.schema import SIGN_KINDS
-from workerdiag.rulebook.structure import rule_converter
 
 
 def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) -> str:
     """
     The JSON text that a wheel carries, from which `load_rulebook` loads quickly.
     """
+    from workerdiag.rulebook.structure import rule_converter  # imports cattrs
+
     content = cast("dict[str, Any]", _without_empty(rule_converter().unstructure(evolve(book, literals={}))))
     content["literals"] = {pattern: list(found) for pattern, found in literals.items()}
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))

@@ -13,7 +13,6 @@ from attrs import evolve
 from workerdiag.deadline import Deadline
 from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook.compiled import from_compiled
-from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.packs import installed_packs
 
 #: What installed packs may take to load, where nobody waits for an answer.
@@ -36,6 +35,8 @@ def load_rulebook(*paths: str | Path, packs: bool = True, disable: Collection[st
     Raises:
         RuleFileError: A folder of *paths* has problems; it lists all of them.
     """
+    from workerdiag.rulebook.folder import read_folder
+
     book, _ = load_rulebook_in_time(Deadline.after(_PACKS_S)) if packs else (_shipped_rulebook(), True)
     for path in paths:
         book = _overlay(book, read_folder(Path(path)), str(path))
@@ -75,6 +76,8 @@ def _shipped_rulebook() -> Rulebook:
     compiled = _PACKAGE / "knowledge.json"
     if compiled.is_file():
         return from_compiled(json.loads(compiled.read_bytes()))
+    from workerdiag.rulebook.folder import read_folder  # imports cattrs
+
     return read_folder(shipped_folder())
 
 

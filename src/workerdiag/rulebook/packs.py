@@ -14,7 +14,6 @@ from attrs import frozen
 from workerdiag.deadline import Deadline, ForeignError, call_in_time
 from workerdiag.errors import describe_error, error_text
 from workerdiag.model.rules import Rulebook
-from workerdiag.rulebook.folder import read_lenient
 
 #: Entry points of this group name the folder of a pack: a path, or a callable that returns one.
 ENTRY_POINT_GROUP = "workerdiag.knowledge"
@@ -58,6 +57,8 @@ def installed_packs(deadline: Deadline) -> Iterator[Pack]:
 
 
 def _read_pack(point: EntryPoint) -> Pack:
+    from workerdiag.rulebook.folder import read_lenient  # imports cattrs
+
     found = point.load()
     book, problems = read_lenient(Path(str(found() if callable(found) else found)))
     problem_text = "; ".join(each[:_MAX_CHARS] for each in problems[:_MAX_NAMED])

@@ -21,7 +21,7 @@ from workerdiag.matching.scan.records import LogWindow
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.line_parser import parse_line
 from workerdiag.model.evidence import LogChunk
-from workerdiag.rulebook import load_rulebook
+from workerdiag.rulebook.load import load_rulebook
 
 GOOD = "2026-05-04 11:22:33,444"
 ODD = (

@@ -35,7 +35,7 @@ from workerdiag.model.evidence import Event, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.pipeline import diagnose
-from workerdiag.rulebook import load_rulebook
+from workerdiag.rulebook.load import load_rulebook
 from workerdiag.sources.clouds.ec2 import Ec2Source
 from workerdiag.sources.clouds.ecs import EcsSource
 from workerdiag.sources.stores.cloudwatch import CloudWatchSource

@@ -21,7 +21,7 @@ from workerdiag.model.evidence import Event, Gap, Inspected, LogChunk, MemoryRea
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.pipeline import diagnose
-from workerdiag.rulebook import load_rulebook
+from workerdiag.rulebook.load import load_rulebook
 from workerdiag.sources.host.evidence import answer_evidence
 from workerdiag.sources.host.gaps import kernel_gap, machine_gap
 from workerdiag.sources.host.kernel_lines import KernelLog, format_lines

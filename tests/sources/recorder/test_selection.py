@@ -25,7 +25,7 @@ from workerdiag.model.evidence import (
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import diagnose
-from workerdiag.rulebook import load_rulebook
+from workerdiag.rulebook.load import load_rulebook
 from workerdiag.scoring.blame import blame
 from workerdiag.scoring.loss_history import loss_history
 from workerdiag.sources.recorder import RecorderSource

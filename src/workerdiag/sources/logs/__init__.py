@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
@@ -22,8 +23,9 @@ from workerdiag.sources.logs.pieces import (
     Unbundle,
 )
 from workerdiag.sources.logs.reader import InputReader, LogNames
-from workerdiag.sources.recorder.records import RecordCollection
-from workerdiag.sources.recorder.selection import workers_and_tasks_in_question
+
+if TYPE_CHECKING:
+    from workerdiag.sources.recorder.records import RecordCollection
 
 __all__ = ["LogInput", "LogSource", "Unbox", "Unbundle"]
 
@@ -66,7 +68,7 @@ class LogSource:
         self._inputs = tuple(inputs)
         self._stream = stream
         self._openers = ContainerOpeners(unbundle=unbundle, unbox=unbox)
-        self._in_question = workers_and_tasks_in_question(facts)
+        self._facts = tuple(facts)
         #: Logs, bundles, boxes and files of records of which anything could be read, counted by `collect`.
         self.readable_count = 0
         #: What could not be read, or not wholly; gaps that a bundle tells of are not among it.
@@ -78,10 +80,10 @@ class LogSource:
         """
         self.readable_count = 0
         self.unread = []
-        workers, tasks = self._in_question
-        records = RecordCollection([each.worker for each in workers if each.worker], tasks)
+        records: RecordCollection | None = None
         for piece in self._pieces(budget_s):
             if isinstance(piece, RecordBatch):
+                records = records or self._record_collection()
                 for record in piece.records:
                     records.add(record)
                 continue
@@ -91,7 +93,15 @@ class LogSource:
             if isinstance(piece, Gap):
                 self.unread.append(piece)
             yield piece
-        yield from records.evidence()
+        if records is not None:
+            yield from records.evidence()
+
+    def _record_collection(self) -> RecordCollection:
+        from workerdiag.sources.recorder.records import RecordCollection
+        from workerdiag.sources.recorder.selection import workers_and_tasks_in_question
+
+        workers, tasks = workers_and_tasks_in_question(self._facts)
+        return RecordCollection([each.worker for each in workers if each.worker], tasks)
 
     def _pieces(self, budget_s: float) -> Iterator[Evidence | BundlePiece | RecordBatch]:
         deadline = Deadline.after(budget_s)

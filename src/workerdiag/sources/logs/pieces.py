@@ -5,19 +5,22 @@ What a reader hands on: parts of logs, and what was found in files that are none
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from attrs import frozen
 
 from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.sources.logs.inputs import LogHandle
-from workerdiag.sources.recorder.record_lines import ParsedRecord
-from workerdiag.wire.messages import DeathReport
+
+if TYPE_CHECKING:
+    from workerdiag.sources.recorder.record_lines import ParsedRecord
+    from workerdiag.wire.messages import DeathReport
 
 #: Name and bytes of a zip archive to the evidence in it; None: it is no death bundle.
 Unbundle = Callable[[str, bytes], Sequence[Evidence] | None]
 #: Place and bytes of a black box, and what faulthandler wrote beside it, to the report of its worker's
 #: death; None: the worker may still run.
-Unbox = Callable[[str, bytes, bytes], DeathReport | None]
+Unbox = Callable[[str, bytes, bytes], "DeathReport | None"]
 
 
 @frozen(kw_only=True)
@@ -50,8 +53,7 @@ class BundlePiece:
     is_first: bool
 
 
-@frozen(eq=False)
-class RecordBatch:
+class RecordBatch(NamedTuple):
     """
     Records of deaths, out of one file.
     """

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 
@@ -30,7 +31,9 @@ from workerdiag.sources.logs.pieces import (
     RecordBatch,
 )
 from workerdiag.sources.logs.sniff import read_at_most, sniff_blocks
-from workerdiag.sources.recorder.record_lines import ParsedRecord, RecordParser
+
+if TYPE_CHECKING:
+    from workerdiag.sources.recorder.record_lines import ParsedRecord
 
 #: An input that gives nothing for so long is left alone, if others wait.
 _STALL_S = 1.0
@@ -129,6 +132,8 @@ class InputReader:
         """
         The records in a file, and whether they are all.
         """
+        from workerdiag.sources.recorder.record_lines import RecordParser
+
         lines, is_first = RecordParser(), True
         for data in self._blocks_in_time(opened):
             yield from _record_batch(lines.take(data), is_first=is_first)
@@ -187,6 +192,8 @@ class InputReader:
         if report is None:
             self._in_use.append(log.origin)
             return RecordBatch((), is_first=False)
+        from workerdiag.sources.recorder.record_lines import ParsedRecord
+
         return RecordBatch((ParsedRecord(report, len(data)),), is_first=True)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Literal
 
-from workerdiag.sources.recorder.record_lines import HEAD_BYTES, is_record_file
 from workerdiag.wire.constants import BOX_MAGIC
 
 #: Text of any kind; a zip archive, which may be a death bundle; a black box; the flight recorder's records.
@@ -16,6 +15,8 @@ InputKind = Literal["text", "bundle", "box", "records"]
 
 #: At least so many bytes tell a file that is no text.
 MAGIC_BYTES = len(BOX_MAGIC)
+#: At most so many tell whether JSON is the flight recorder's.
+_HEAD_BYTES = 16 * 1024
 _ZIP_MAGIC = b"PK\x03\x04"
 
 
@@ -27,7 +28,11 @@ def sniff(head: bytes) -> InputKind:
         return "bundle"
     if head.startswith(BOX_MAGIC):
         return "box"
-    return "records" if is_record_file(head) else "text"
+    if not head.lstrip().startswith(b"{"):
+        return "text"
+    from workerdiag.sources.recorder.record_lines import is_record_file
+
+    return "records" if is_record_file(head[:_HEAD_BYTES]) else "text"
 
 
 def sniff_blocks(blocks: Iterator[bytes]) -> tuple[InputKind, Iterator[bytes]]:
@@ -37,7 +42,7 @@ def sniff_blocks(blocks: Iterator[bytes]) -> tuple[InputKind, Iterator[bytes]]:
     head = b""
     for block in blocks:
         head += block
-        if head and (not head.lstrip().startswith(b"{") or b"\n" in head or len(head) >= HEAD_BYTES):
+        if head and (not head.lstrip().startswith(b"{") or b"\n" in head or len(head) >= _HEAD_BYTES):
             break
     return sniff(head), (each for each in chain([head], blocks) if each)
 

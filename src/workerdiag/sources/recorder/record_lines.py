@@ -14,8 +14,6 @@ from workerdiag.model.evidence import Gap
 from workerdiag.wire.constants import MESSAGE_SCHEMA
 from workerdiag.wire.messages import DEATH_KINDS, DeathMessage, DeathReport, RemovalRecord, decode_message
 
-#: So much of a file tells whether it holds records.
-HEAD_BYTES = 16 * 1024
 #: No record is that long: the scheduler's are below 300 KiB, nannies' messages below 64 KiB.
 _MAX_LINE_BYTES = 2**20
 #: Commas and brackets in a line: each can take a hundred bytes of memory.
@@ -64,7 +62,7 @@ def is_record_file(head: bytes) -> bool:
     """
     Whether a file that begins so holds records: its first line is an object with ``schema`` and ``kind``.
     """
-    line, end, _ = head[:HEAD_BYTES].lstrip().partition(b"\n")
+    line, end, _ = head.lstrip().partition(b"\n")
     if not line.startswith(b"{"):
         return False
     if not end:  # the rest of the line was not read
