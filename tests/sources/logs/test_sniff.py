@@ -9,7 +9,7 @@ import pytest
 from workerdiag.sources.logs.sniff import read_at_most, sniff, sniff_blocks
 from workerdiag.wire.constants import BOX_MAGIC
 
-RECORD = b'{"schema": 1, "source": "scheduler", "when": 1.0}\n'
+RECORD = b'{"schema": 1, "kind": "removal", "when": 1.0}\n'
 
 
 @pytest.mark.parametrize(
