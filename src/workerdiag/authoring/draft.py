@@ -33,7 +33,7 @@ _GRAVITY = {"CRITICAL": 5, "ERROR": 4, "WARNING": 2, "INFO": 0, "DEBUG": 0}
 
 #: What differs from run to run, with the pattern that stands for it; the first that fits.
 _VARIABLE_PARTS = (
-    (re.compile(r"\w+://[^\s'\",;<>()]+"), r"\w+://\S+"),
+    (re.compile(r"\b\w+://[^\s'\",;<>()]+"), r"\w+://\S+"),
     (re.compile(r"(?:/[\w.@+-]+){2,}/?|[A-Z]:\\[\w\\.@+-]+"), r"[\w./\\@:+-]+"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{14,}\b"), r"[0-9a-f-]+"),
     (re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b"), r"[0-9a-fx]+"),

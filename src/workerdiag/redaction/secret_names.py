@@ -38,8 +38,8 @@ _HARMLESS_BEFORE_PASS = frozenset(
 )
 _HARMLESS_PASSES = frozenset("compass bypass trespass surpass overpass underpass encompass".split())
 _WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[a-z]+|[A-Z]")
-#: A key of a task: its kind, then a hash or a number.
-_TASK_KEY = re.compile(r"[a-z_]+(?:-[a-z_]+)*-(?:[0-9a-f]{4,}[0-9a-f-]*|\d+)")
+#: A key of a task: its kind, of at most 16 words, then a hash or a number.
+_TASK_KEY = re.compile(r"[a-z_]+(?:-[a-z_]+){0,15}-(?:[0-9a-f]{4,}[0-9a-f-]*|\d+)")
 _FILE = re.compile(
     r"\.(?:py|pyc|json|ya?ml|toml|ini|cfg|conf|txt|log|csv|parquet|pem|crt|env|sh|db|so|zarr|html?|js|go|rs|java)$"
 )

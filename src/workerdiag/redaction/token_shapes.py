@@ -137,7 +137,7 @@ _TOKEN_SHAPES = {
 #: A secret key of AWS, which nothing but its id before it gives away.
 _AWS_ID = re.compile(r"(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Z])")
 _AWS_SECRET = re.compile(
-    r"[^\w+/]{1,8}(?:[A-Za-z_-]{1,30}[\"']?[^\w+/]{1,8})?([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/])"
+    r"[^\w+/]{1,8}+(?:[A-Za-z_](?:[A-Za-z_-]{0,28}[A-Za-z_])?+[^\w+/]{1,9}+)?([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/])"
 )
 _DIGITS, _HEX = "0123456789", "0123456789abcdef"
 _ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" + _DIGITS

@@ -21,7 +21,7 @@ from workerdiag.sources.provider import ProviderQuery, ProviderSource, import_sd
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
 _INTERNAL = re.compile(
-    r"(?P<name>[a-z][a-z0-9-]{0,62})(?:\.(?P<zone>[a-z]+-[a-z]+\d+-[a-z]))?\.c\.(?P<project>[a-z0-9:.-]+?)\.internal"
+    r"(?P<name>[a-z][a-z0-9-]{0,62})(?:\.(?P<zone>[a-z]{1,20}-[a-z]{1,20}\d{1,3}-[a-z]))?\.c\.(?P<project>[a-z0-9:.-]{1,100}?)\.internal"
 )
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
 #: Operations that end or move a machine; of the others only those that failed are of interest.

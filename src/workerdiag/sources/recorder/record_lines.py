@@ -22,7 +22,7 @@ _MAX_DIGITS = 18
 #: Of lines that cannot be used, a gap names so many of a kind.
 _MAX_NAMED = 5
 _RECORD_BEGINNING = re.compile(
-    rb'\s*\{(?=[\s\S]*"schema"\s*:\s*\d)(?=[\s\S]*"kind"\s*:\s*"(?:removal|nanny-report|box-found)")'
+    rb'\s{0,99}\{(?=[\s\S]*"schema"\s*:\s*\d)(?=[\s\S]*"kind"\s*:\s*"(?:removal|nanny-report|box-found)")'
 )
 
 

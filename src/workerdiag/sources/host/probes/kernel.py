@@ -35,9 +35,9 @@ TROUBLE = re.compile(
     r"|memory\.oom\.group|memory: usage|fork rejected by pids"
     r"|segfault at|general protection|traps: |unexpected fatal signal|unhandled signal|bus error|divide error"
     r"|invalid opcode|stack overflow|stack guard|Memory failure:|Machine check|Hardware Error"
-    r"|blocked for more than|soft lockup|hard lockup|rcu.*stall|CPU Watchdog Timeout"
-    r"|I/O error|EXT4-fs error|XFS .*(?:error|shut)|Remounting filesystem read-only"
-    r"|nfs: server .* (?:not responding|OK)"
+    r"|blocked for more than|soft lockup|hard lockup|rcu.{0,200}stall|CPU Watchdog Timeout"
+    r"|I/O error|EXT4-fs error|XFS .{0,200}(?:error|shut)|Remounting filesystem read-only"
+    r"|nfs: server .{0,200} (?:not responding|OK)"
     r"|PM: (?:suspend|hibernation: hibernation) (?:entry|exit)|Kernel panic|NVRM: Xid",
     re.IGNORECASE,
 )
