@@ -100,7 +100,7 @@ def _rules_by_id(book: Rulebook) -> dict[str, Cause | Landmark]:
     return rules
 
 
-def _digest_content(value: Any) -> Any:
+def _digest_content(value: object) -> object:
     """
     Without examples and what is empty, so that a key that gets a default changes no hash.
     """

@@ -42,7 +42,7 @@ def rule_schema() -> dict[str, Any]:
     }
 
 
-def export_schema() -> dict[str, Any]:
+def export_schema() -> dict[str, object]:
     """
     The JSON Schema (draft 2020-12) of what ``workerdiag knowledge export`` prints.
     """

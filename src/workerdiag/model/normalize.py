@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workerdiag.errors import describe_error, utf8_safe
 
@@ -23,7 +23,7 @@ _MAX_SECONDS = 1e11
 _MAX_CHARS = 4000
 
 
-def normalize_fields(_: type, fields: list[Attribute[Any]]) -> list[Attribute[Any]]:
+def normalize_fields(_: type, fields: list[Attribute[object]]) -> list[Attribute[object]]:
     """
     A ``field_transformer`` of attrs: fields for text, times and integers take only what can be shown.
     """
@@ -35,29 +35,29 @@ def normalize_fields(_: type, fields: list[Attribute[Any]]) -> list[Attribute[An
     ]
 
 
-def _clean_text(value: Any) -> Any:
+def _clean_text(value: object) -> object:
     if value is None or (type(value) is str and value.isascii()):  # nearly always, and often
         return value
     return utf8_safe(value) if isinstance(value, str) else value
 
 
-def _clean_texts(value: Any) -> Any:
+def _clean_texts(value: object) -> object:
     return tuple(map(_clean_text, value)) if isinstance(value, tuple | list) else value
 
 
-def _int_or_none(value: Any) -> int | None:
+def _int_or_none(value: object) -> int | None:
     if not isinstance(value, int | float) or not abs(value) < _MAX_INTEGER or value != int(value):
         return None
     return int(value)
 
 
-def _time_or_none(value: Any) -> float | None:
+def _time_or_none(value: object) -> float | None:
     if not isinstance(value, int | float) or not abs(value) < _MAX_SECONDS:  # a NaN is not less
         return None
     return value
 
 
-def _clean_mapping(value: Any) -> Any:
+def _clean_mapping(value: object) -> object:
     if not isinstance(value, Mapping):
         return {}
     return {
@@ -66,7 +66,7 @@ def _clean_mapping(value: Any) -> Any:
     }
 
 
-def _flat_value(value: Any) -> str | int | float | bool | None:
+def _flat_value(value: object) -> str | int | float | bool | None:
     if isinstance(value, str):
         return utf8_safe(value)
     if value is None or isinstance(value, bool):
@@ -86,7 +86,7 @@ def _safe_str(value: object) -> str:
 
 
 #: By the annotation of the field.
-_CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
+_CONVERTERS: Mapping[str, Callable[[object], object]] = {
     "str": _clean_text,
     "str | None": _clean_text,
     "tuple[str, ...]": _clean_texts,

@@ -9,7 +9,7 @@ and ``Documentation/admin-guide/cgroup-v1/memory.rst``. Other processes run the 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 #: How far up to look for the group that sets the limit.
 MAX_ANCESTORS = 12
@@ -105,7 +105,7 @@ class ControlGroup(NamedTuple):
         return not (self.folder / "cgroup.events").exists()
 
 
-def read(request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001  as every probe
+def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  as every probe
     """
     The counters and limits of this process's own group; *request* is not needed.
 
@@ -116,7 +116,7 @@ def read(request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001  as every p
     group = find_group("memory")
     if group is None:
         return {}
-    facts: dict[str, Any] = {"version": group.version, "path": group.path, "is_root": group.is_root()}
+    facts: dict[str, object] = {"version": group.version, "path": group.path, "is_root": group.is_root()}
     facts.update((name, _read_int(group.folder / file)) for name, file in _NUMBERS[group.version].items())
     facts.update(group.events())
     facts.update(_pressure(group.folder))
@@ -184,7 +184,7 @@ def _pressure(folder: Path) -> dict[str, float]:
     return {}
 
 
-def _pid_counters(folder: Path) -> dict[str, Any]:
+def _pid_counters(folder: Path) -> dict[str, object]:
     refused = _read_text(folder / "pids.events").split()
     return {
         "pids_current": _read_int(folder / "pids.current"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workerdiag.model.diagnosis import Findings
 from workerdiag.rendering.outline import outline
@@ -95,7 +95,7 @@ def link(address: str) -> TrustedMarkdown:
 def _markdown_environment() -> Environment:
     from jinja2 import Environment, PackageLoader
 
-    helpers: dict[str, Any] = {"fenced": code_block, "linked": link, "made": TrustedMarkdown}
+    helpers: dict[str, object] = {"fenced": code_block, "linked": link, "made": TrustedMarkdown}
     environment = Environment(
         loader=PackageLoader("workerdiag.rendering"),
         autoescape=False,  # noqa: S701  finalize escapes for Markdown

@@ -111,7 +111,7 @@ def _clip_texts(value: T, most: int) -> T:
     if isinstance(value, tuple):
         return cast("T", tuple(_clip_texts(each, most) for each in value))
     if has(type(value)):
-        changes: dict[str, Any] = {
+        changes: dict[str, object] = {
             each.name: _clip_texts(getattr(value, each.name), most)
             for each in fields(cast("Any", type(value)))
             if each.eq

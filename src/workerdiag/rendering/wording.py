@@ -104,7 +104,7 @@ def printable_object(value: T) -> T:
         parts = tuple(map(printable_object, value))
         return value if all(map(is_, parts, value)) else cast("T", parts)
     if has(type(value)):
-        changes: dict[str, Any] = {}
+        changes: dict[str, object] = {}
         for each in fields(cast("Any", type(value))):
             old = getattr(value, each.name)
             if each.eq and (new := printable_object(old)) is not old:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from workerdiag.errors import RuleFileError, error_text, utf8_safe
 from workerdiag.model.rules import Cause, Landmark, Rulebook
@@ -91,7 +91,7 @@ class _FolderReader:
             notes=tuple(self._notes),
         )
 
-    def _manifest(self) -> Mapping[str, Any]:
+    def _manifest(self) -> Mapping[str, object]:
         path = self._folder / "manifest.toml"
         manifest = self._read_table(path) if path.exists() else {}
         if (schema := manifest.get("schema", SCHEMA)) != SCHEMA:
@@ -100,7 +100,7 @@ class _FolderReader:
             )
         return manifest
 
-    def _read_table(self, path: Path) -> dict[str, Any]:
+    def _read_table(self, path: Path) -> dict[str, object]:
         where = path.relative_to(self._folder)
         try:
             content = tomllib.loads(_read_rule_file(path))
@@ -123,11 +123,11 @@ class _FolderReader:
         if content := self._read_rule(path):
             yield from self._with_id(path, content, SharedAdvice, path.stem, "the file's name")
 
-    def _read_rule(self, path: Path) -> dict[str, Any]:
+    def _read_rule(self, path: Path) -> dict[str, object]:
         return {FIELD_OF_TABLE.get(key, key): value for key, value in self._read_table(path).items()}
 
     def _with_id(
-        self, path: Path, content: dict[str, Any], cls: type[_T], expected_id: str, rule: str
+        self, path: Path, content: dict[str, object], cls: type[_T], expected_id: str, rule: str
     ) -> Iterator[_T]:
         """
         The object in a file of its own, if it has the id that the file's place demands.
@@ -138,7 +138,7 @@ class _FolderReader:
         found = self._structured(content, cls, f"{where}: ")
         yield from (each for each in found if given_id == expected_id)
 
-    def _structured(self, content: Any, cls: type[_T], label: str) -> Iterator[_T]:
+    def _structured(self, content: object, cls: type[_T], label: str) -> Iterator[_T]:
         try:
             yield self._converter.structure(content, cls)
         except Exception as problem:  # noqa: BLE001  cattrs raises groups of anything
@@ -174,7 +174,7 @@ def _read_rule_file(path: Path) -> str:
     return data.decode("utf-8")
 
 
-def _long_patterns(content: Any, key: str = "") -> Iterator[str]:
+def _long_patterns(content: object, key: str = "") -> Iterator[str]:
     """
     The keys of patterns that are too long for a database of them all.
     """

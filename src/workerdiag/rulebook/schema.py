@@ -5,7 +5,6 @@ What the files may hold: the shape that this engine reads, and the kinds of sign
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from workerdiag.model.signs import (
     AbsentSign,
@@ -22,7 +21,7 @@ SCHEMA = 1
 #: Newest rules that it understands (`engine` in a rule); a newer rule is skipped with a note.
 ENGINE = (0, 1)
 
-SIGN_KINDS: Mapping[str, type[Any]] = {
+SIGN_KINDS: Mapping[str, type[object]] = {
     "log": LogSign,
     "landmark": LandmarkSign,
     "exit": ExitSign,

@@ -5,7 +5,7 @@ From plain tables to rules, strictly: exact types, no unknown keys, every mistak
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from workerdiag.model.signs import Sign
 from workerdiag.rulebook.schema import FIELD_OF_TABLE, KIND_OF, SIGN_KINDS
@@ -57,8 +57,8 @@ def _text_or_boolean(value: object, _: object) -> str | bool:
     return value
 
 
-def _unstructure_tagged(converter: Converter, cls: type, kind: str) -> Callable[[Any], dict[str, Any]]:
+def _unstructure_tagged(converter: Converter, cls: type, kind: str) -> Callable[[object], dict[str, object]]:
     from cattrs.gen import make_dict_unstructure_fn
 
-    unstructure: Callable[[object], dict[str, Any]] = make_dict_unstructure_fn(cls, converter)
+    unstructure: Callable[[object], dict[str, object]] = make_dict_unstructure_fn(cls, converter)
     return lambda sign: {"kind": kind, **unstructure(sign)}

@@ -91,7 +91,7 @@ class CoiledSource(ProviderSource):
     def _name(self) -> str:
         return shlex.quote(str(self.scene.cluster.name))
 
-    def _cluster_arguments(self) -> dict[str, Any]:
+    def _cluster_arguments(self) -> dict[str, object]:
         return {"cluster_id": self.scene.cluster.cluster_id, "workspace": self.scene.cluster.workspace}
 
     def _match(self, found: list[_CoiledWorker]) -> Iterator[Evidence]:

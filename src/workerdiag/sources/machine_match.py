@@ -10,7 +10,6 @@ import datetime as dt
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from attrs import evolve
 
@@ -139,7 +138,7 @@ def known_machine_names(scene: Scene) -> Iterator[str]:
 
 
 def provider_chunk(
-    origin: str, record: Mapping[str, Any], identity: Identity, *, keys: Iterable[str] | None = None
+    origin: str, record: Mapping[str, object], identity: Identity, *, keys: Iterable[str] | None = None
 ) -> LogChunk:
     """
     A record as the provider's command line prints it: JSON with times in ISO 8601.
@@ -158,7 +157,7 @@ def _json_default(value: object) -> object:
     return value.isoformat() if isinstance(value, dt.datetime) else str(value)
 
 
-def pick_keys(record: Mapping[str, Any], keys: Iterable[str] | None = None) -> dict[str, Any]:
+def pick_keys(record: Mapping[str, object], keys: Iterable[str] | None = None) -> dict[str, object]:
     """
     Only these *keys* of a record, in this order, where they say anything; None: all.
     """

@@ -113,7 +113,7 @@ def find_jobs(scene: Scene, system: BatchSystem) -> BatchJobs | None:
     )
 
 
-def _job_objects(scene: Scene, system: BatchSystem) -> list[tuple[str, Any]] | None:
+def _job_objects(scene: Scene, system: BatchSystem) -> list[tuple[str, object]] | None:
     """
     The cluster object's own jobs with the names of their workers; None if it is of another kind.
     """
@@ -124,7 +124,7 @@ def _job_objects(scene: Scene, system: BatchSystem) -> list[tuple[str, Any]] | N
     return [(str(getattr(each, "name", "")), each) for each in objects.values()]
 
 
-def _current_jobs(scene: Scene) -> list[Any]:
+def _current_jobs(scene: Scene) -> list[object]:
     """
     The jobs that the cluster object has now, all of which it has tried to submit.
     """
@@ -176,7 +176,7 @@ def _equal_and_known(one: str | None, two: str | None) -> bool:
 
 
 def _jobs_without_victims(
-    scene: Scene, objects: Iterable[tuple[str, Any]], system: BatchSystem, *, known: set[str]
+    scene: Scene, objects: Iterable[tuple[str, object]], system: BatchSystem, *, known: set[str]
 ) -> list[BatchJob]:
     """
     Jobs whose dead are not known by name: the latest of those without a living worker, then the others.

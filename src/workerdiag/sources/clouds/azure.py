@@ -173,7 +173,7 @@ def _iso_utc(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _localized_value(localizable: Any) -> str:
+def _localized_value(localizable: object) -> str:
     return str(getattr(localizable, "value", "") or "")
 
 

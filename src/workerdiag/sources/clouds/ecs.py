@@ -81,7 +81,7 @@ class EcsSource(ProviderSource):
     def _arn(self) -> str:
         return str(self.scene.cluster.cluster_arn)
 
-    def _tasks(self, ecs: Any) -> Iterator[Evidence]:
+    def _tasks(self, ecs: object) -> Iterator[Evidence]:
         stopped, ahead_s = _stopped_tasks(ecs, self._arn)
         if not self.scene.victims:
             yield from self._never_started(stopped)
@@ -93,7 +93,7 @@ class EcsSource(ProviderSource):
             else:
                 yield from _task_evidence(task, victim.identity, missed)
 
-    def _is_victims_task(self, task: Mapping[str, Any], victim: Victim, missed: float | None) -> bool:
+    def _is_victims_task(self, task: Mapping[str, object], victim: Victim, missed: float | None) -> bool:
         """
         Whether a task had the victim's address, else its name and the definition of its cluster.
         """
@@ -109,7 +109,7 @@ class EcsSource(ProviderSource):
         is_ours = definition is not None and task.get("taskDefinitionArn") == definition
         return is_ours and name is not None and name == _worker_name(task)
 
-    def _never_started(self, stopped: Sequence[Mapping[str, Any]]) -> Iterator[Evidence]:
+    def _never_started(self, stopped: Sequence[Mapping[str, object]]) -> Iterator[Evidence]:
         """
         Tasks of this cluster's own definitions that failed to start lately.
         """
@@ -171,7 +171,7 @@ def _task_evidence(task: Mapping[str, Any], identity: Identity, missed: float | 
     yield Inspected(place="ECS task", identity=identity)
 
 
-def _worker_container(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def _worker_container(containers: Sequence[Mapping[str, object]]) -> Mapping[str, object] | None:
     """
     The container that runs Dask: by its name, or the only one there is.
     """
@@ -202,7 +202,7 @@ def _worker_name(task: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _task_id(task: Mapping[str, Any]) -> str:
+def _task_id(task: Mapping[str, object]) -> str:
     return str(task["taskArn"]).rpartition("/")[2]
 
 

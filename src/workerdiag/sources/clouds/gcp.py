@@ -106,7 +106,7 @@ class GcpSource(ProviderSource):
                 ask=lambda: self._consoles(compute, project, deadline),
             )
 
-    def _client_options(self) -> dict[str, Any]:
+    def _client_options(self) -> dict[str, object]:
         return {"client_options": {"api_endpoint": self._endpoint}} if self._endpoint else {}
 
     def _victims_by_instance(self) -> dict[str, Victim]:
@@ -195,7 +195,7 @@ def _project_of(scene: Scene) -> _GcpProject | None:
     return None
 
 
-def _request_options(deadline: Deadline) -> dict[str, Any]:
+def _request_options(deadline: Deadline) -> dict[str, object]:
     """
     Of a call: that it is not tried again, and gives up in time.
     """

@@ -96,7 +96,7 @@ def linked_exceptions(
 
 
 def _members(exc: BaseException) -> tuple[BaseException, ...]:
-    members: Iterable[Any] = slots.members_of(exc)
+    members: Iterable[object] = slots.members_of(exc)
     for group in _first_items(_attribute_or(exc, "error_groups", ())):  # FuturesCancelledError, 2024.7.0+
         members = chain(members, _first_items(_attribute_or(group, "errors", ())))
     return tuple(islice((each for each in members if isinstance(each, BaseException)), MAX_MEMBERS))
@@ -112,7 +112,9 @@ def _first_items(values: Any) -> Iterator[Any]:
         return
 
 
-def _format_exception(exc: BaseException, facts: ExceptionFacts, notes: list[Any] | tuple[Any, ...]) -> str:
+def _format_exception(
+    exc: BaseException, facts: ExceptionFacts, notes: list[object] | tuple[object, ...]
+) -> str:
     frames = printed_frames(slots.traceback_of(exc))
     head = f"Traceback (most recent call last):\n{frames}" if frames else ""
     notes_text = "".join(f"\n{note[:TEXT_CHARS]}" for note in notes[:_MAX_NOTES] if isinstance(note, str))
@@ -222,7 +224,7 @@ def _clipped_text(exc: BaseException) -> str:
     return error_text(exc)[:TEXT_CHARS]
 
 
-def _attribute_or(owner: object, name: str, default: Any) -> Any:
+def _attribute_or(owner: object, name: str, default: object) -> object:
     try:
         return getattr(owner, name, default)
     except BaseException:  # noqa: BLE001  properties of foreign classes run foreign code
@@ -245,7 +247,7 @@ def _safe_str(value: object) -> str:
         return f"<a {type(value).__name__} that cannot be shown>"
 
 
-def _task_keys(tasks: dict[Any, Any]) -> tuple[str, ...]:
+def _task_keys(tasks: dict[object, object]) -> tuple[str, ...]:
     found = (_task_key(_attribute_or(task, "key", task)) for task in islice(tasks, _MAX_KEYS))
     return tuple(key for key in found if key is not None)
 

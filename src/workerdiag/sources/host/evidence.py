@@ -73,7 +73,7 @@ def kernel_log(answer: Mapping[str, Any]) -> KernelLog | None:
     )
 
 
-def is_doubtful(answer: Mapping[str, Any], respondent: Respondent) -> bool:
+def is_doubtful(answer: Mapping[str, object], respondent: Respondent) -> bool:
     """
     Whether a kill in the kernel log may be one of the dead's although nothing says so.
     """

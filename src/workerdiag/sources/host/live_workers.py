@@ -35,7 +35,7 @@ async def live_respondents(scene: Scene, deadline: Deadline) -> list[Respondent]
     return list(found.values())
 
 
-def _make_respondent(address: str, worker: Mapping[str, Any]) -> Respondent:
+def _make_respondent(address: str, worker: Mapping[str, object]) -> Respondent:
     identity = identity_of(worker=address, nanny=worker.get("nanny"), name=worker.get("name"))
     is_here = identity.nanny in local_nannies()
     respondent_identity = Identity(

@@ -5,7 +5,6 @@ Who can speak of the machines that the dead lived on, and of which of the dead e
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from attrs import frozen
 
@@ -76,13 +75,13 @@ class Respondent:
         here = self.place.identity
         return here.pid == os.getpid() and (here.nanny is None or here.nanny in local_nannies())
 
-    def probe_here(self, request: dict[str, Any]) -> dict[str, Any]:
+    def probe_here(self, request: dict[str, object]) -> dict[str, object]:
         """
         What this process can say.
         """
         return probe_here(self._probes, request)
 
-    async def ask(self, client: Any, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+    async def ask(self, client: object, request: dict[str, object], deadline: Deadline) -> dict[str, object]:
         """
         What another process says, asked through Dask; raises as `probe_through_scheduler`.
         """

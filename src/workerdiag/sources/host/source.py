@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.dask_messages import PROCESS_ENDED_BY
@@ -96,11 +96,11 @@ class HostSource:
             self._problem = machine_gap("this cluster", problem)
         return found
 
-    def _answers(self, targets: Sequence[Respondent]) -> list[dict[str, Any] | BaseException]:
+    def _answers(self, targets: Sequence[Respondent]) -> list[dict[str, object] | BaseException]:
         """
         What each said, or why it did not; those in this process are asked last, as they take our time.
         """
-        found: dict[int, dict[str, Any] | BaseException] = {}
+        found: dict[int, dict[str, object] | BaseException] = {}
         remote = [index for index, each in enumerate(targets) if not each.is_this_process]
 
         async def ask_all() -> None:
@@ -117,11 +117,11 @@ class HostSource:
                 found[index] = each.probe_here(self._probe_request(each))
         return [found[index] for index in range(len(targets))]
 
-    async def _ask(self, respondent: Respondent) -> dict[str, Any]:
+    async def _ask(self, respondent: Respondent) -> dict[str, object]:
         deadline = self._share(0.9).share(at_most_s=_ANSWER_S)
         return await respondent.ask(self._scene.client, self._probe_request(respondent), deadline)
 
-    def _probe_request(self, respondent: Respondent) -> dict[str, Any]:
+    def _probe_request(self, respondent: Respondent) -> dict[str, object]:
         """
         The argument of the probes, see ``probes``.
         """
@@ -141,7 +141,7 @@ class HostSource:
         }
 
     def _kernel_log_evidence(
-        self, targets: Sequence[Respondent], answers: Sequence[Any], left: Sequence[Victim]
+        self, targets: Sequence[Respondent], answers: Sequence[object], left: Sequence[Victim]
     ) -> Iterator[Evidence]:
         """
         Whether what the kernel does not say may count: if all kernel logs were read wholly.
@@ -160,7 +160,7 @@ class HostSource:
                     yield Inspected(place="kernel log", identity=subject.identity)
 
     def _gaps(
-        self, targets: Sequence[Respondent], answers: Sequence[Any], left: Sequence[Victim]
+        self, targets: Sequence[Respondent], answers: Sequence[object], left: Sequence[Victim]
     ) -> Iterator[Gap]:
         if self._problem is not None:
             yield self._problem

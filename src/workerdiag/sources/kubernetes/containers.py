@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from workerdiag.sources.kubernetes.fields import mappings_at, text_at
 
@@ -20,7 +19,7 @@ _DASK_VARIABLES = (*WORKER_NAME_VARIABLES, "DASK_SCHEDULER_ADDRESS")
 _USUAL_NAMES = ("worker", "dask-worker", "scheduler", "dask-scheduler", "dask", "dask-container")
 
 
-def dask_container(containers: Sequence[dict[str, Any]], *, default: str) -> dict[str, Any]:
+def dask_container(containers: Sequence[dict[str, object]], *, default: str) -> dict[str, object]:
     """
     The one that runs Dask, by its command, variables or name; empty where that is not clear.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.fields import mapping_at, mappings_at, text_at, time_at
@@ -59,7 +58,7 @@ def describe_events(events: Iterable[KubernetesEvent], *, now: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def describe_node(node: dict[str, Any], *, until: float | None) -> str:
+def describe_node(node: dict[str, object], *, until: float | None) -> str:
     """
     What is wrong with a node, as ``kubectl describe node`` has it; empty where nothing is.
 
@@ -146,7 +145,7 @@ def _container_lines(pod: Pod, end: Termination | None, *, all_ends: bool) -> It
             yield from (f"      {name}:  {amount}" for name, amount in sorted(amounts.items()))
 
 
-def _state_lines(title: str, state: dict[str, Any]) -> Iterator[str]:
+def _state_lines(title: str, state: dict[str, object]) -> Iterator[str]:
     if waiting := mapping_at(state, "waiting"):
         yield f"    {title + ':':<15} Waiting"
         yield f"      Reason:       {text_at(waiting, 'reason')}"
@@ -171,7 +170,7 @@ def _termination_lines(title: str, end: Termination) -> Iterator[str]:
     yield f"      Finished:     {_format_time(end.finished)}"
 
 
-def _condition_lines(conditions: list[dict[str, Any]]) -> Iterator[str]:
+def _condition_lines(conditions: list[dict[str, object]]) -> Iterator[str]:
     """
     The table, then what it leaves out of those that say why, as ``kubectl get pod -o yaml`` has it.
     """
@@ -191,13 +190,13 @@ def _condition_lines(conditions: list[dict[str, Any]]) -> Iterator[str]:
             yield f"    {key}: {text_at(each, key)}"
 
 
-def _is_bad_condition(condition: dict[str, Any], until: float | None) -> bool:
+def _is_bad_condition(condition: dict[str, object], until: float | None) -> bool:
     is_true = text_at(condition, "status") == "True"
     bad = not is_true if text_at(condition, "type") == "Ready" else is_true
     return bad and _began_by(time_at(condition, "lastTransitionTime"), until)
 
 
-def _is_trouble_taint(taint: dict[str, Any], until: float | None) -> bool:
+def _is_trouble_taint(taint: dict[str, object], until: float | None) -> bool:
     """
     Whether a taint is of trouble or of a node that is to go: others say whom the node is meant for.
     """
@@ -209,7 +208,7 @@ def _began_by(came: float | None, until: float | None) -> bool:
     return came is None or until is None or came <= until
 
 
-def _format_taint(taint: dict[str, Any]) -> str:
+def _format_taint(taint: dict[str, object]) -> str:
     key, value = text_at(taint, "key"), text_at(taint, "value")
     return f"{f'{key}={value}' if value else key}:{text_at(taint, 'effect')}"
 

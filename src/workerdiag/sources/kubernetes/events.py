@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from attrs import frozen
 
@@ -43,7 +42,7 @@ class KubernetesEvent:
     last: float | None
 
 
-def parse_event(raw: Mapping[str, Any]) -> KubernetesEvent:
+def parse_event(raw: Mapping[str, object]) -> KubernetesEvent:
     """
     An event as the API server has it.
     """

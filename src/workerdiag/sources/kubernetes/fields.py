@@ -5,7 +5,6 @@ Reading what the API server says (JSON of core/v1) without trust in its form.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from workerdiag.units import parse_timestamp
 
@@ -15,7 +14,7 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "m": 1e-3} | {
 }
 
 
-def mapping_at(value: object, *keys: str) -> dict[str, Any]:
+def mapping_at(value: object, *keys: str) -> dict[str, object]:
     """
     The mapping below *keys*; empty where there is none.
     """
@@ -24,7 +23,7 @@ def mapping_at(value: object, *keys: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def mappings_at(value: object, key: str) -> list[dict[str, Any]]:
+def mappings_at(value: object, key: str) -> list[dict[str, object]]:
     """
     The mappings in the list under *key*; empty where there is none.
     """

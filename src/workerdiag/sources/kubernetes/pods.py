@@ -5,7 +5,6 @@ Pods, and what is said of the container in them that runs Dask.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from attrs import frozen
 
@@ -58,7 +57,7 @@ class Pod:
     #: The operator's group of workers; empty if it is of none.
     worker_group: str
     #: What has become of it, as the API server has it.
-    status: dict[str, Any]
+    status: dict[str, object]
     #: The node it was given to; empty before.
     node: str
     addresses: frozenset[str]
@@ -69,10 +68,10 @@ class Pod:
     #: The name its worker was given; empty if it is not told.
     worker_name: str
     #: What is asked for of the container, and its name; empty where it is not clear which one it is.
-    container: dict[str, Any]
+    container: dict[str, object]
     container_name: str
     #: What has become of the container; empty before there is one.
-    container_status: dict[str, Any]
+    container_status: dict[str, object]
     #: When the container was started, if it runs.
     running_since: float | None
     #: The ends of the container that are still told: the last one, and the one before a restart.
@@ -118,7 +117,7 @@ class Pod:
         return "Pending" if self.status.get("phase") in ("Pending", "Unknown") else ""
 
 
-def parse_pod(raw: Mapping[str, Any]) -> Pod:
+def parse_pod(raw: Mapping[str, object]) -> Pod:
     """
     A pod as the API server has it.
     """
@@ -154,7 +153,9 @@ def parse_pod(raw: Mapping[str, Any]) -> Pod:
     )
 
 
-def parse_termination(terminated: Mapping[str, Any], *, exit_code: int, earlier: bool = False) -> Termination:
+def parse_termination(
+    terminated: Mapping[str, object], *, exit_code: int, earlier: bool = False
+) -> Termination:
     """
     The end of a container as the API server has it.
     """
@@ -168,7 +169,7 @@ def parse_termination(terminated: Mapping[str, Any], *, exit_code: int, earlier:
     )
 
 
-def _worker_name(container: Mapping[str, Any], pod: str) -> str:
+def _worker_name(container: Mapping[str, object], pod: str) -> str:
     """
     The name of the worker in a container's command or variables.
     """
@@ -183,7 +184,7 @@ def _worker_name(container: Mapping[str, Any], pod: str) -> str:
     return ""
 
 
-def _terminations(container_status: Mapping[str, Any]) -> Iterator[Termination]:
+def _terminations(container_status: Mapping[str, object]) -> Iterator[Termination]:
     for key in ("state", "lastState"):
         terminated = mapping_at(container_status, key, "terminated")
         code = terminated.get("exitCode")

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
@@ -110,12 +109,14 @@ class KubernetesSession:
         unique = {event.key: event for event in map(parse_event, items)}
         return [each for each in unique.values() if self._search.is_in_window(each)]
 
-    async def _list_events(self, fields: str = "", namespace: str = "") -> tuple[list[dict[str, Any]], bool]:
+    async def _list_events(
+        self, fields: str = "", namespace: str = ""
+    ) -> tuple[list[dict[str, object]], bool]:
         return await self._api.items(
             "events", namespace=namespace or self._search.namespace, fields=fields, most=_MAX_EVENTS
         )
 
-    async def _events_in_question(self) -> list[dict[str, Any]]:
+    async def _events_in_question(self) -> list[dict[str, object]]:
         """
         Of the pods that were found or are unwell, and of ends of pods, which are fewer than starts.
         """

@@ -142,7 +142,7 @@ def _text_log(given: LogText, number: int) -> LogHandle:
     return LogHandle(origin=f"LogText {number}", blocks=blocks, stream=given.stream, identity=identity)
 
 
-def _file_log(file: Any, number: int) -> LogHandle:
+def _file_log(file: object, number: int) -> LogHandle:
     name = getattr(file, "name", None)
     origin = name if isinstance(name, str) and name else f"<file {number}>"
     return LogHandle(origin=origin, blocks=lambda: decoded_blocks(origin, OpenFile(file)))

@@ -9,7 +9,6 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 #: Names of platforms, clusters, jobs and pods. No name here holds a secret (SLURM_JWT does, and
 #: DASK_COILED__TOKEN), so each is listed by itself.
@@ -53,7 +52,7 @@ MAX_CHARS = 300
 MAX_GROUPS = 40
 
 
-def read(request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001  as every probe
+def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  as every probe
     """
     Names and numbers of this machine, this process and its job; *request* is not needed.
     """

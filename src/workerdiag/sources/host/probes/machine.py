@@ -48,8 +48,8 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _host_facts() -> dict[str, Any]:
-    facts: dict[str, Any] = {"now": time.time(), "cpus": os.cpu_count()}
+def _host_facts() -> dict[str, object]:
+    facts: dict[str, object] = {"now": time.time(), "cpus": os.cpu_count()}
     if hasattr(time, "CLOCK_BOOTTIME"):
         uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
         facts["uptime_s"] = round(uptime, 1)
@@ -65,7 +65,7 @@ def _host_facts() -> dict[str, Any]:
     return facts
 
 
-def _process_limits() -> dict[str, Any]:
+def _process_limits() -> dict[str, object]:
     """
     Soft and hard limits; None stands for unlimited.
     """
@@ -73,7 +73,7 @@ def _process_limits() -> dict[str, Any]:
         import resource
     except ImportError:  # Windows
         return {}
-    facts: dict[str, Any] = {}
+    facts: dict[str, object] = {}
     for name in LIMITS:
         both = resource.getrlimit(getattr(resource, "RLIMIT_" + name))
         soft, hard = (None if each == resource.RLIM_INFINITY else each for each in both)
@@ -99,7 +99,7 @@ def _worker_directories(request: dict[str, Any]) -> list[tuple[str, str]]:
     return [*found, (temporary, "temporary"), ("/dev/shm", "shared memory")]  # noqa: S108  as above
 
 
-def _disk_facts(places: list[tuple[str, str]], seconds: float) -> list[dict[str, Any]]:
+def _disk_facts(places: list[tuple[str, str]], seconds: float) -> list[dict[str, object]]:
     """
     The room on each, asked at once; one that hangs is left behind.
     """
@@ -121,7 +121,7 @@ def _measure_disk(facts: dict[str, Any]) -> None:
         facts["problem"] = getattr(problem, "strerror", None) or str(problem)
 
 
-def _disk_space(path: Path) -> dict[str, Any]:
+def _disk_space(path: Path) -> dict[str, object]:
     there = next(each for each in [path, *path.parents] if each.exists())  # the worker's own goes with it
     status = os.statvfs(str(there))
     return {
