@@ -9,12 +9,15 @@ Switches the recorder on by configuration, one name for all processes of a clust
       worker: {preload: [workerdiag.recorder.preload]}
 
 Dask imports this module in every such process, and in that of the command line too; only `dask_setup`
-does anything. The command ``dask worker`` ignores the configuration's ``nanny.preload``, so a worker also
-has its nanny record.
+does anything. The command ``dask worker`` gives its nannies the preloads of ``--preload-nanny`` alone, and
+not those of the configuration (cli/dask_worker.py, 2024.8.1 to 2026.8.0), so a worker also has its nanny
+record.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any
 
 _OWNER = "preload"
@@ -26,22 +29,39 @@ async def dask_setup(server: Any) -> None:
     """
     from distributed import Nanny, Scheduler, Worker
 
+    from workerdiag.recorder.internals import get_recording
     from workerdiag.recorder.recording import start_recording
 
     if isinstance(server, Worker):
         from workerdiag.recorder.worker.worker_recording import WorkerRecording
 
         start_recording(server, WorkerRecording, _OWNER)
-        if server.nanny:
-            from workerdiag.recorder.nanny.setup import enable_nanny_recorder
-
-            enable_nanny_recorder(server, _OWNER)
+        if server.nanny and (recording := get_recording(server)) is not None:
+            recording.tasks.append(asyncio.ensure_future(_ask_nanny(server)))
     elif isinstance(server, Nanny):
         from workerdiag.recorder.nanny.nanny_recording import NannyRecording
 
         start_recording(server, NannyRecording, _OWNER)
     elif isinstance(server, Scheduler):
         await _begin_in_scheduler(server)
+
+
+async def _ask_nanny(worker: Any) -> None:
+    """
+    Ask the nanny of a worker to record, as soon as it answers; one that refuses records nothing.
+    """
+    import pickle
+
+    from distributed.core import rpc
+
+    from workerdiag.recorder.nanny.nanny_recording import RecorderNanny
+    from workerdiag.recorder.settings import PLUGIN_NAME
+
+    connect: Any = rpc  # without types
+    plugin = pickle.dumps(RecorderNanny(_OWNER))
+    with contextlib.suppress(Exception):
+        async with connect(worker.nanny, connection_args=worker.connection_args) as nanny:
+            await nanny.plugin_add(plugin=plugin, name=f"{PLUGIN_NAME}-{_OWNER}")
 
 
 async def _begin_in_scheduler(scheduler: Any) -> None:

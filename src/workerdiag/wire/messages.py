@@ -112,13 +112,6 @@ class RemovalRecord:
     workers_remaining: int | None = None
 
     @property
-    def at(self) -> float | None:
-        """
-        When the removal happened.
-        """
-        return self.noticed_at
-
-    @property
     def was_paused(self) -> bool:
         """
         Whether the worker was paused last.
@@ -132,6 +125,7 @@ class RemovalRecord:
         """
         return DeathIdentity(
             worker=self.worker_address or None,
+            name=self.worker_name or None,
             pid=self.pid or None,
             nanny=self.nanny_address or None,
             noticed_at=self.noticed_at,
@@ -220,13 +214,6 @@ class DeathReport:
     box: BlackBox | None = None
 
     @property
-    def at(self) -> float | None:
-        """
-        When the death was noticed, or the last sign of life.
-        """
-        return self.last_written_at if self.noticed_at is None else self.noticed_at
-
-    @property
     def was_asked_to_stop(self) -> bool:
         """
         Whether somebody had told the nanny to end the worker: that it takes too much is no request.
@@ -236,15 +223,16 @@ class DeathReport:
     @property
     def identity(self) -> DeathIdentity:
         """
-        Whose death it is.
+        Whose death it is, and when it was noticed, or the last sign of life.
         """
         return DeathIdentity(
             worker=self.worker_address or None,
+            name=self.worker_name or None,
             pid=self.pid or None,
             nanny=self.nanny_address or None,
             boot_id=self.boot_id or None,
             host=self.hostname or None,
-            noticed_at=self.at,
+            noticed_at=self.last_written_at if self.noticed_at is None else self.noticed_at,
             found_later=self.kind == "box-found" or self.is_late,
         )
 

@@ -20,9 +20,14 @@ T = TypeVar("T")
 #: Seconds since the epoch of year 5138; what is more is no time and no duration.
 _MAX_FLOAT = 1e11
 _MAX_INT = 2**63
+#: A name that somebody else gave is named so far.
+_NAME_CHARS = 50
+_BROKEN = object()
 
-#: Value, its path within the message, and the list of dropped paths, to the value read.
-_Reader = Callable[[Any, str, list[str]], Any]
+#: Value and the list of dropped paths, to the value read.
+_Reader = Callable[[Any, list[str]], Any]
+#: Values that are plain data themselves.
+_ATOMS = frozenset({str, int, float, bool})
 
 
 class BrokenValueError(ValueError):
@@ -35,15 +40,17 @@ def to_plain(value: Any) -> Any:
     """
     The value as plain data; fields that are None are left out.
     """
-    kind = type(value)
-    if kind in (str, int, float, bool):
+    kind: Any = type(value)
+    if kind in _ATOMS:
         return value
     if kind is tuple:
         return [to_plain(each) for each in value]
-    if has(kind):
-        pairs = ((name, getattr(value, name)) for name in _field_names(kind))
-        return {name: to_plain(each) for name, each in pairs if each is not None}
-    return dict(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return dict(value)
+    pairs = ((name, getattr(value, name)) for name in _field_names(kind))
+    return {
+        name: each if type(each) in _ATOMS else to_plain(each) for name, each in pairs if each is not None
+    }
 
 
 def from_plain(kind: type[T], value: object, dropped: list[str]) -> T:
@@ -59,7 +66,7 @@ def from_plain(kind: type[T], value: object, dropped: list[str]) -> T:
         BrokenValueError: The data is no mapping, or lacks a field that has no default.
     """
     hashable: Any = kind
-    read: T = _reader(hashable)(value, "", dropped)
+    read: T = _reader(hashable)(value, dropped)
     return read
 
 
@@ -77,10 +84,14 @@ def _reader(kind: Any) -> _Reader:
         return lambda value, *_: _checked(value, isinstance(value, str) and value in arguments)
     if origin in (UnionType, Union):  # of one type and None
         (inner,) = (_reader(each) for each in arguments if each is not NoneType)
-        return lambda value, path, dropped: None if value is None else inner(value, path, dropped)
+        return lambda value, dropped: None if value is None else inner(value, dropped)
     if origin is tuple:
         return _tuple_reader(_reader(arguments[0]))
-    return _object_reader(kind) if has(kind) else _read_text_mapping
+    if origin is Mapping:
+        return _read_text_mapping
+    if not has(kind):
+        raise TypeError(f"no field of the wire has the type {kind}")
+    return _object_reader(kind)
 
 
 def _object_reader(kind: type) -> _Reader:
@@ -88,16 +99,14 @@ def _object_reader(kind: type) -> _Reader:
     readers = {name: _reader(hints[name]) for name in _field_names(kind)}
     required = [each.name for each in fields(kind) if each.init and each.default is NOTHING]
 
-    def read(value: Any, path: str, dropped: list[str]) -> Any:
+    def read(value: Any, dropped: list[str]) -> Any:
         _checked(value, isinstance(value, Mapping))
         found: dict[str, Any] = {}
         for name, each in value.items():
-            if each is None:
-                continue
-            try:
-                found[name] = readers.get(name, _refuse)(each, f"{path}{name}.", dropped)
-            except BrokenValueError:
-                dropped.append(f"{path}{name}"[:100])
+            if each is not None:
+                part = _read_part(readers.get(name, _refuse), each, name, dropped)
+                if part is not _BROKEN:
+                    found[name] = part
         if not all(name in found for name in required):
             raise BrokenValueError
         return kind(**found)
@@ -106,25 +115,38 @@ def _object_reader(kind: type) -> _Reader:
 
 
 def _tuple_reader(reader: _Reader) -> _Reader:
-    def read(value: Any, path: str, dropped: list[str]) -> Any:
+    def read(value: Any, dropped: list[str]) -> Any:
         _checked(value, isinstance(value, list | tuple))
-        found = []
-        for number, each in enumerate(value):
-            item = f"{path[:-1]}[{number}]"
-            try:
-                found.append(reader(each, f"{item}.", dropped))
-            except BrokenValueError:
-                dropped.append(item[:100])
-        return tuple(found)
+        parts = [_read_part(reader, each, place, dropped) for place, each in enumerate(value)]
+        return tuple(part for part in parts if part is not _BROKEN)
 
     return read
 
 
-def _read_text_mapping(value: Any, path: str, dropped: list[str]) -> dict[str, str]:
+def _read_part(reader: _Reader, value: Any, place: object, dropped: list[str]) -> Any:
+    """
+    The value of a field or item, or `_BROKEN`; paths are made only of what is dropped.
+    """
+    known = len(dropped)
+    try:
+        part = reader(value, dropped)
+    except BrokenValueError:
+        dropped[known:] = [_path(place, "")]
+        return _BROKEN
+    if len(dropped) > known:
+        dropped[known:] = [_path(place, each) for each in dropped[known:]]
+    return part
+
+
+def _path(place: object, rest: str) -> str:
+    start = f"[{place}]" if isinstance(place, int) else str(place)[:_NAME_CHARS]
+    return f"{start}.{rest}" if rest and not rest.startswith("[") else f"{start}{rest}"
+
+
+def _read_text_mapping(value: Any, dropped: list[str]) -> dict[str, str]:
     _checked(value, isinstance(value, Mapping))
     texts = {name: each for name, each in value.items() if isinstance(name, str) and isinstance(each, str)}
-    if len(texts) < len(value):
-        dropped.append(path[:-1])
+    dropped += [_path(str(name), "") for name in value if name not in texts]
     return texts
 
 
@@ -136,8 +158,9 @@ def _read_int(value: Any, *_: object) -> int:
     """
     All integers of the wire are counts, sizes or process ids.
     """
-    is_whole = type(value) is int or (type(value) is float and value.is_integer())
-    return int(_checked(value, is_whole and 0 <= value < _MAX_INT))
+    if type(value) is int and 0 <= value < _MAX_INT:
+        return value
+    return int(_checked(value, type(value) is float and value.is_integer() and 0 <= value < _MAX_INT))
 
 
 def _read_float(value: Any, *_: object) -> float:

@@ -5,6 +5,7 @@ One death, as its removal record and its report describe it together.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
 from itertools import chain
 
 from attrs import evolve, field, frozen
@@ -27,11 +28,18 @@ class RecordedDeath:
 
     record: RemovalRecord | None = None
     report: DeathReport | None = None
+    #: Those of record and report.
     identities: tuple[DeathIdentity, ...] = field(init=False, eq=False, repr=False)
+    #: Both in one: the scheduler knows the worker's address for sure, and when it was lost by its own clock.
+    identity: DeathIdentity = field(init=False, eq=False, repr=False)
 
     @identities.default
     def _identities(self) -> tuple[DeathIdentity, ...]:
         return tuple(each.identity for each in (self.record, self.report) if each is not None)
+
+    @identity.default
+    def _identity(self) -> DeathIdentity:
+        return reduce(DeathIdentity.or_else, self.identities, DeathIdentity())
 
     @classmethod
     def of(cls, message: DeathMessage) -> RecordedDeath:
@@ -69,50 +77,18 @@ class RecordedDeath:
         return evolve(self, report=evolve(self.report, box=None))
 
     @property
-    def _parts(self) -> list[DeathMessage]:
-        return [each for each in (self.record, self.report) if each is not None]
-
-    @property
-    def worker_address(self) -> str | None:
+    def time(self) -> float:
         """
-        The address that the scheduler knew, else the one reported.
+        When it was noticed, for sorting: 0 if that is not known.
         """
-        return next((each.worker_address for each in self._parts if each.worker_address), None)
-
-    @property
-    def worker_name(self) -> str | None:
-        """
-        The name that the worker was given.
-        """
-        return next((each.worker_name for each in self._parts if each.worker_name), None)
-
-    @property
-    def nanny_address(self) -> str | None:
-        """
-        Address of its nanny.
-        """
-        return next((each.nanny_address for each in self._parts if each.nanny_address), None)
-
-    @property
-    def pid(self) -> int | None:
-        """
-        Process id of the worker.
-        """
-        return next((each.pid for each in self._parts if each.pid), None)
+        return self.identity.noticed_at or 0.0
 
     @property
     def at(self) -> float | None:
         """
-        When it was noticed, by the clock of who noticed.
+        When it was noticed, in seconds since the epoch.
         """
-        return next((each.at for each in self._parts if each.at is not None), None)
-
-    @property
-    def time(self) -> float:
-        """
-        The same for sorting: 0 if it is not known.
-        """
-        return self.at or 0.0
+        return self.time or None
 
     @property
     def was_announced(self) -> bool:
@@ -193,12 +169,12 @@ def select_recent(
 
     What matters most comes first; within each group the newest, as deaths arrive oldest first.
     """
-    in_question = [each for each in deaths if each.worker_address in about]
+    in_question = [each for each in deaths if each.identity.worker in about]
     moment = max((each.time for each in in_question), default=now)
     same: list[RecordedDeath] = []
     recent: list[RecordedDeath] = []
     for death in reversed(deaths):
-        if death.was_announced or death.worker_address in about:
+        if death.was_announced or death.identity.worker in about:
             continue
         if death.has_task(tasks):
             same.append(death)

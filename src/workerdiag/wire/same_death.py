@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from attrs import frozen
+from attrs import asdict, evolve, frozen
 
 #: Largest distance of messages about the same pid: clocks differ, and a death may be noticed late.
 _SAME_PID_S = 600.0
@@ -22,6 +22,8 @@ class DeathIdentity:
 
     #: Address; a nanny may still have that of the worker before.
     worker: str | None = None
+    #: Given to the worker; others may have the same.
+    name: str | None = None
     pid: int | None = None
     #: Address.
     nanny: str | None = None
@@ -32,6 +34,12 @@ class DeathIdentity:
     noticed_at: float | None = None
     #: The message is of a box found later, or was delivered late: its time says little.
     found_later: bool = False
+
+    def or_else(self, other: DeathIdentity) -> DeathIdentity:
+        """
+        Both in one; the parts known here win.
+        """
+        return evolve(other, **asdict(self, filter=lambda _, value: value is not None))
 
     def conflicts_with(self, other: DeathIdentity) -> bool:
         """

@@ -337,7 +337,7 @@ def test_the_ring_is_bounded_in_number_and_bytes():
     assert ring.size_bytes <= 100_000
     assert ring.size_bytes == sum(json_size(to_plain(death)) for death in ring)
     newest = list(ring)[-1]
-    assert newest.worker_address == "tcp://10.0.0.4:299"
+    assert newest.identity.worker == "tcp://10.0.0.4:299"
     assert newest.report.box is not None
     assert next(iter(ring)).report.box is None
 

@@ -10,31 +10,16 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from workerdiag.procfs.cgroups import find_memory_group
 from workerdiag.recorder import internals
+from workerdiag.recorder.box.writer import BoxWriter
 
 PERIOD_S = 1.0
 #: Counting open files costs a look at each; the count changes slowly.
 _FILES_EVERY = 5
 _KIB = 1024
-
-
-class SampleWriter(Protocol):
-    """
-    The part of a black box that is written here.
-    """
-
-    def sample(self, **numbers: int | None) -> None:
-        """
-        Note some numbers.
-        """
-
-    def lag(self, loop_s: float, gil: float | None) -> None:
-        """
-        Note how late the event loop was, and how contended the GIL.
-        """
 
 
 class Sampler(threading.Thread):
@@ -47,7 +32,7 @@ class Sampler(threading.Thread):
         also: Called once in each round.
     """
 
-    def __init__(self, worker: Any, box: SampleWriter, on_sample: Callable[[], None]) -> None:
+    def __init__(self, worker: Any, box: BoxWriter, on_sample: Callable[[], None]) -> None:
         super().__init__(name="workerdiag recorder", daemon=True)
         self._worker = worker
         self._box = box

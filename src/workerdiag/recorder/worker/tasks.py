@@ -9,31 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import current_thread
 from threading import enumerate as enumerate_threads
-from typing import Any, Protocol
+from typing import Any
+
+from workerdiag.recorder.box.writer import BoxWriter
 
 #: Distributed tells of a task only that it ended, not how.
 _ENDED = "ended"
-
-
-class TaskWriter(Protocol):
-    """
-    The part of a black box that tasks are noted in.
-    """
-
-    def started(self, slot: int, key: str, thread_id: int, thread_name: str) -> None:
-        """
-        Note that a task begins on a thread.
-        """
-
-    def finished(self, slot: int, outcome: str) -> None:
-        """
-        Note that it ended.
-        """
-
-    def missed(self) -> None:
-        """
-        Note that a task begins for which there is no slot.
-        """
 
 
 class TaskSlots:
@@ -47,8 +28,8 @@ class TaskSlots:
 
     __slots__ = ("_box", "_free", "_taken")
 
-    def __init__(self, box: TaskWriter, count: int) -> None:
-        self._box: TaskWriter | None = box
+    def __init__(self, box: BoxWriter, count: int) -> None:
+        self._box: BoxWriter | None = box
         self._free = list(range(count - 1, -1, -1))  # pop and append of a list are one step each
         self._taken: dict[Any, int] = {}
 

@@ -146,7 +146,7 @@ def _decoded(entries: Sequence[tuple[float, Any]]) -> Iterator[Message]:
     """
     for at, plain in entries:
         message = decode_message(plain)
-        if isinstance(message, RemovalRecord | DeathReport) and message.at is None:
+        if isinstance(message, RemovalRecord | DeathReport) and message.identity.noticed_at is None:
             message = evolve(message, noticed_at=at)
         if message is not None:
             yield message

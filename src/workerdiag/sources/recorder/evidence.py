@@ -45,12 +45,10 @@ def death_evidence(deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
 
 
 def _evidence_of(death: RecordedDeath, others: Sequence[str]) -> Iterator[Evidence]:
-    identity = identity_of(
-        worker=death.worker_address, pid=death.pid, nanny=death.nanny_address, name=death.worker_name
+    who, report = death.identity, death.report
+    identity = evolve(
+        identity_of(worker=who.worker, pid=who.pid, nanny=who.nanny, name=who.name), boot_id=who.boot_id
     )
-    report = death.report
-    if report is not None:
-        identity = evolve(identity, boot_id=report.boot_id or None)
     if death.record is not None:
         yield _removal_event(death.record, death, identity)
     yield _event("recorder", _death_fields(death, others), death, identity)

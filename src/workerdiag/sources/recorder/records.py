@@ -78,7 +78,7 @@ class RecordCollection:
             yield self._gap("timed-out", detail)
 
     def _is_in_question(self, death: RecordedDeath) -> bool:
-        return death.worker_address in self._about or death.has_task(self._tasks)
+        return death.identity.worker in self._about or death.has_task(self._tasks)
 
     @staticmethod
     def _gap(reason: GapReason, detail: str) -> Gap:

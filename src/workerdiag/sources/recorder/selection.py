@@ -35,7 +35,7 @@ def select_archived(
     further back than a day counts as another's.
     """
     known = sorted(deaths, key=lambda each: each.time)
-    in_question = [each for each in known if each.worker_address in about or each.has_task(tasks)]
+    in_question = [each for each in known if each.identity.worker in about or each.has_task(tasks)]
     if not known or ((about or tasks) and not in_question):
         return []
     unexpected = [each for each in known if not each.is_expected]
@@ -54,11 +54,11 @@ def lost_together(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> list
     """
     host = death.record.address_host if death.record is not None else None
     return [
-        each.worker_address
+        each.identity.worker
         for each in deaths
         if each is not death
         and host
-        and each.worker_address
+        and each.identity.worker
         and each.record is not None
         and each.record.address_host == host
         and not each.was_announced
