@@ -109,9 +109,7 @@ def quiet_problems(name: str, logs: Sequence[Path], book: Rulebook, matcher: Mat
     """
     The causes that *book* sees in the *logs* of a healthy cluster, other than requests to stop.
     """
-    for cause in _false_alarms(explain_logs(logs, book, matcher)):
-        if not _is_stop(cause, book):
-            yield _alarm_text(f"quiet log {name}", cause)
+    yield from _quiet_alarms(f"quiet log {name}", explain_logs(logs, book, matcher), book)
 
 
 def _require_incidents(place: Path) -> list[KnownIncident]:
@@ -122,9 +120,6 @@ def _require_incidents(place: Path) -> list[KnownIncident]:
 
 
 def _quiet_logs(folder: Path) -> list[tuple[str, list[Path]]]:
-    """
-    The quiet logs of *folder*, and those that come with workerdiag, each by itself.
-    """
     places = {each.resolve(): each for each in (folder / QUIET, shipped_folder() / QUIET) if each.is_dir()}
     return [(f"{QUIET}/{path.name}", [path]) for place in places.values() for path in text_files(place)]
 
@@ -137,18 +132,21 @@ def _false_alarm_lines(folder: Path, book: Rulebook, matcher: Matcher) -> Iterat
     own = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for line in dict.fromkeys((*(line for line in own if line and not line.startswith("#")), *quiet_lines())):
         found = diagnose([LogChunk(origin=QUIET_LINES, data=line.encode())], book, matcher=matcher)
-        for cause in _false_alarms(found):
-            if not _is_stop(cause, book):
-                yield _alarm_text(f"quiet line {line!r}", cause)
+        yield from _quiet_alarms(f"quiet line {line!r}", found, book)
 
 
 def _false_alarms(findings: Findings) -> list[RankedCause]:
     return [cause for cause in findings.causes if cause.probability >= FALSE_ALARM]
 
 
-def _is_stop(cause: RankedCause, book: Rulebook) -> bool:
-    rule = book.cause(cause.id)
-    return rule is not None and rule.ends == "stopped"
+def _quiet_alarms(where: str, findings: Findings, book: Rulebook) -> Iterator[str]:
+    """
+    The causes that are seen on a quiet log, other than requests to stop.
+    """
+    for cause in _false_alarms(findings):
+        rule = book.cause(cause.id)
+        if rule is None or rule.ends != "stopped":
+            yield _alarm_text(where, cause)
 
 
 def _alarm_text(where: str, cause: RankedCause) -> str:
@@ -160,9 +158,6 @@ def _alarm_text(where: str, cause: RankedCause) -> str:
 
 
 def _outcome_text(findings: Findings, expected: Sequence[str]) -> str:
-    """
-    The answer, the likeliest causes, and where the expected ones came.
-    """
     head = "" if findings.outcome == "explained" else f"{findings.outcome}; likeliest "
     causes = [each for index, each in enumerate(findings.causes) if index < _NAMED or each.id in expected]
     causes_text = ", ".join(f"{each.id} {each.probability:.2f}" for each in causes)

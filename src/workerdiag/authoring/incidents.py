@@ -117,9 +117,6 @@ def unknown_expectations(incidents: Iterable[KnownIncident], book: Rulebook) -> 
 
 
 def _read_meta(path: Path) -> tuple[IncidentMeta | None, list[str]]:
-    """
-    What a ``meta.toml`` says, and what is wrong with it.
-    """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -165,9 +165,6 @@ def _quoted_placeholders(mitigation: Mitigation) -> set[str]:
 
 
 def _known_placeholders(cause: Cause, book: Rulebook) -> set[str]:
-    """
-    What a mitigation of *cause* may quote.
-    """
     captured = _capture_names(cause, book)
     of_crashes = CRASH_PLACEHOLDERS if STACK_CAPTURE in captured else ()
     return {
@@ -179,9 +176,6 @@ def _known_placeholders(cause: Cause, book: Rulebook) -> set[str]:
 
 
 def _capture_names(cause: Cause, book: Rulebook) -> set[str]:
-    """
-    The names of groups in the patterns that show *cause*.
-    """
     marks = {each for sign in cause.signs for each in _landmark_ids(cause, sign)}
     texts = [text for each in book.landmarks if each.id in marks for text in each.wordings]
     for sign in cause.signs:

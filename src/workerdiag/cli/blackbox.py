@@ -76,9 +76,6 @@ def blackbox(paths: tuple[Path, ...], form: str) -> int:
 
 
 def _box_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """
-    The paths, with the boxes in a folder in its place.
-    """
     from workerdiag.recorder.box.directories import find_boxes
 
     for path in paths:
@@ -102,9 +99,6 @@ def _read_boxes(paths: Iterable[Path]) -> tuple[list[tuple[Path, BlackBox]], lis
 
 
 def _list_lines(read: list[tuple[Path, BlackBox]]) -> Iterator[str]:
-    """
-    Each box in two lines, or where there would be boxes.
-    """
     from workerdiag.recorder.box.directories import box_directories, is_orphan
 
     if not read:
@@ -118,29 +112,25 @@ def _list_lines(read: list[tuple[Path, BlackBox]]) -> Iterator[str]:
 
 
 def _box_lines(path: Path, box: BlackBox) -> Iterator[str]:
-    """
-    One box, for a terminal.
-    """
-    yield printable(f"Black box {path}")
-    yield from _field_lines("Worker", _worker_text(box))
     known = {name: value for name, value in box.identity.items() if name not in _SHOWN_APART}
-    yield from _field_lines("Identity", ", ".join(f"{name} {value}" for name, value in known.items()))
-    yield from _field_lines("Stage", ": ".join(filter(None, (box.stage, box.close_reason))))
-    yield from _field_lines(
-        "Written", f"{format_time(box.written_at)} UTC (begun {format_time(box.created_at)})"
-    )
-    yield from _field_lines("Not noted", box.identity.get("missing_notes", ""))
-    for each in box.unreadable_parts:
-        yield from _field_lines("Not read", _unreadable_text(each))
+    yield printable(f"Black box {path}")
+    for label, text in (
+        ("Worker", _worker_text(box)),
+        ("Identity", ", ".join(f"{name} {value}" for name, value in known.items())),
+        ("Stage", ": ".join(filter(None, (box.stage, box.close_reason)))),
+        ("Written", f"{format_time(box.written_at)} UTC (begun {format_time(box.created_at)})"),
+        ("Not noted", box.identity.get("missing_notes", "")),
+        *(("Not read", _unreadable_text(each)) for each in box.unreadable_parts),
+    ):
+        yield from _wrap(text, f"{label:<{_LABEL_COLUMNS}}", " " * _LABEL_COLUMNS)
     yield from _row_lines(
-        "Executing", (_executing_text(each, box.written_at) for each in box.running_tasks), "nothing"
+        "Executing", [_executing_text(each, box.written_at) for each in box.running_tasks] or ["nothing"]
     )
-    yield from _row_lines(
-        "Finished last", map(_finished_text, reversed(box.finished_tasks[-_LAST_TASKS:])), "nothing"
-    )
-    yield from _row_lines("Memory", map(_sample_text, box.samples[-_LAST_SAMPLES:]), "not sampled")
+    finished = [_finished_text(each) for each in reversed(box.finished_tasks[-_LAST_TASKS:])]
+    yield from _row_lines("Finished last", finished or ["nothing"])
+    yield from _row_lines("Memory", list(map(_sample_text, box.samples[-_LAST_SAMPLES:])) or ["not sampled"])
     if box.lags:
-        yield from _row_lines("Event loop", [_lag_text(box)], "")
+        yield from _row_lines("Event loop", [_lag_text(box)])
     if box.faulthandler_dump:
         yield from _foreign_lines("Fatal error", box.faulthandler_dump.splitlines()[:_FAULT_LINES])
     if box.last_output:
@@ -202,30 +192,20 @@ def _lag_text(box: BlackBox) -> str:
     return f"late by {box.lags[-1].loop_s:.2f} s at the end, by {worst.loop_s:.2f} s at most{gil}"
 
 
-def _field_lines(label: str, text: str) -> Iterator[str]:
-    """
-    A label and its text, wrapped beside it; nothing without a text.
-    """
-    if printable_text := one_line(printable(text)):
-        lines = wrap(printable_text, text_width() - _LABEL_COLUMNS, break_on_hyphens=False)
-        yield from (f"{label if nth == 0 else '':<{_LABEL_COLUMNS}}{line}" for nth, line in enumerate(lines))
-
-
-def _row_lines(title: str, rows: Iterable[str], empty: str) -> Iterator[str]:
+def _row_lines(title: str, rows: Iterable[str]) -> Iterator[str]:
     yield f"{title}:"
-    none = True
-    for row in rows:
-        none = False
-        # A row may be a key of 200 characters: it goes on in the next line, further in.
-        yield from wrap(
-            one_line(printable(row)),
-            text_width(),
-            initial_indent="  ",
-            subsequent_indent="      ",
-            break_on_hyphens=False,
-        )
-    if none:
-        yield f"  {empty}"
+    for row in rows:  # may be a key of 200 characters
+        yield from _wrap(row, "  ", "      ")
+
+
+def _wrap(text: str, indent: str, next_indent: str) -> list[str]:
+    return wrap(
+        one_line(printable(text)),
+        text_width(),
+        initial_indent=indent,
+        subsequent_indent=next_indent,
+        break_on_hyphens=False,
+    )
 
 
 def _foreign_lines(title: str, lines: Iterable[str]) -> Iterator[str]:

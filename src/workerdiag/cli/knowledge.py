@@ -188,9 +188,6 @@ def _print_problems(folder: Path, problems: Any, good: str) -> int:
 
 
 def _print_unproven(unproven: Sequence[str]) -> None:
-    """
-    Say what is not proven, the first of it in full.
-    """
     for each in unproven[:_MAX_NOTES]:
         click.echo(printable(f"note: {each}"), err=True)
     if (more := len(unproven) - _MAX_NOTES) > 0:

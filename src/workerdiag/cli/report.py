@@ -51,9 +51,6 @@ def report(bundle: str) -> int:
 
 
 def _open_bundle(place: str) -> Bundle:
-    """
-    The bundle at a path, a URL or on standard input.
-    """
     from workerdiag.bundle.reader import read_bundle
     from workerdiag.sources.logs.inputs import input_name, resolve_logs
     from workerdiag.sources.logs.reader import MAX_BUNDLE_BYTES

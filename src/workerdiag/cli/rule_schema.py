@@ -20,14 +20,10 @@ def rule_schema() -> dict[str, Any]:
     The JSON Schema (draft 2020-12) of a file of a cause, of landmarks or of shared advice.
     """
     definitions, cause, landmark = _definitions()
-    properties = definitions["Cause"]["properties"]
-    definitions["Cause"]["properties"] = {
-        _FILE_KEYS.get(key, key): shape for key, shape in properties.items()
-    }
     advice = add_definition(SharedAdvice, definitions, all_required=False)
-    shared = definitions["SharedAdvice"]
-    shared["properties"] = {_FILE_KEYS.get(key, key): shape for key, shape in shared["properties"].items()}
-    shared["required"] = [_FILE_KEYS.get(key, key) for key in shared["required"]]
+    for shape in (definitions["Cause"], definitions["SharedAdvice"]):
+        shape["properties"] = {_FILE_KEYS.get(key, key): each for key, each in shape["properties"].items()}
+        shape["required"] = [_FILE_KEYS.get(key, key) for key in shape["required"]]
     landmarks = {
         "type": "object",
         "additionalProperties": False,

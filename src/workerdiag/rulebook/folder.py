@@ -197,9 +197,6 @@ def _is_newer(engine: object) -> bool:
 
 
 def _misplaced_files(folder: Path) -> Iterator[str]:
-    """
-    TOML files that nothing reads, because they lie in the wrong place.
-    """
     read = {
         *folder.glob("causes/*/*.toml"),
         *folder.glob("landmarks/*.toml"),
