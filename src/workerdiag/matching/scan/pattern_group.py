@@ -46,11 +46,12 @@ class _Group:
         The patterns that match *message* and are not ruled out; all, where the engine ran out of memory.
         """
         found = tuple(self.compiled.Match(message))
-        if found not in self.known:
+        left = self.known.get(found)
+        if left is None:
             if len(self.known) >= _MOST_KNOWN:
                 self.known.clear()
-            self.known[found] = self._left(frozenset(found))
-        return self.known[found]
+            left = self.known[found] = self._left(frozenset(found))
+        return left
 
     def _left(self, found: frozenset[int]) -> tuple[str, ...]:
         if self.count - 1 not in found:
@@ -90,11 +91,13 @@ class PatternGroups:
         if len(texts) not in _PATTERNS or len(message) > _MAX_CHARS:
             return texts
         if self._made_in != ForkGeneration.now:
-            self._made_in, self._groups = ForkGeneration.now, {}
-        if texts not in self._groups:
+            self._groups = {}  # first, so that no other thread uses a group of the parent process
+            self._made_in = ForkGeneration.now
+        groups = self._groups
+        if texts not in groups:
             self._count_use(texts)
             return texts
-        group = self._groups[texts]
+        group = groups[texts]
         return group.matching(message) if group is not None else texts
 
     def _count_use(self, texts: tuple[str, ...]) -> None:
