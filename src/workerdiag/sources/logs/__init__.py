@@ -13,7 +13,7 @@ from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.vocabulary import Stream
 from workerdiag.sources.logs.decompress import BLOCK_BYTES
 from workerdiag.sources.logs.gaps import format_byte_count, timeout_gap, unread_gap
-from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_kind, input_name
+from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_name, input_type
 from workerdiag.sources.logs.pieces import (
     BundlePiece,
     ContainerOpeners,
@@ -111,7 +111,7 @@ class LogSource:
             if deadline.is_over:
                 yield unread_gap(self._inputs[index:])
                 return
-            kind = input_kind(given)
+            kind = input_type(given)
             numbers[kind] += 1
             reader = InputReader(given, numbers[kind], names, deadline, self._openers)
             try:

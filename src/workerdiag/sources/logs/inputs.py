@@ -96,7 +96,7 @@ def resolve_logs(given: LogInput, number: int) -> list[LogHandle]:
     )
 
 
-def input_kind(given: LogInput) -> str:
+def input_type(given: LogInput) -> str:
     """
     What inputs of its kind are called where they have no name of their own.
     """

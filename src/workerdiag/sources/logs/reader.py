@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from attrs import evolve
 
@@ -117,6 +117,8 @@ class InputReader:
                 yield from self._read_records(opened)
             case "text":
                 yield from self._read_text(opened)
+            case _:
+                assert_never(opened.kind)
 
     def _read_text(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """
