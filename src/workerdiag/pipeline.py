@@ -63,6 +63,7 @@ def _merge_gaps(reports: int) -> Iterator[Gap]:
     if reports:
         yield Gap(
             source="workerdiag",
+            place="workerdiag",
             reason="timed-out",
             detail=f"{reports} reports of ends were not looked at",
             remedy='give it more time: explain(..., timeout="60s")',

@@ -21,6 +21,7 @@ from workerdiag.model.evidence import (
 )
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Terms, Victim
+from workerdiag.model.vocabulary import Place
 
 __all__ = [
     "Deadline",
@@ -34,6 +35,7 @@ __all__ = [
     "Location",
     "LogChunk",
     "MemoryReading",
+    "Place",
     "ProcessExit",
     "Scene",
     "TasksAtLoss",

@@ -148,16 +148,16 @@ def test_a_piece_that_cannot_be_judged_costs_itself_alone(monkeypatch, count):
     def failing(evidence, book, **more):
         def passing():
             for piece in evidence:
-                if isinstance(piece, Inspected) and piece.place.startswith("bad"):
+                if isinstance(piece, Inspected) and str(piece.identity.host).startswith("bad"):
                     raise ZeroDivisionError("a stage failed")
                 yield piece
 
         return diagnose(passing(), book, **more)
 
     monkeypatch.setattr(pipeline, "diagnose", failing)
-    bad = tuple(Inspected(place=f"bad {number}") for number in range(count))
+    bad = tuple(Inspected(identity=Identity(host=f"bad {number}")) for number in range(count))
     good = LogChunk(origin="a", data=KILLED.encode())
-    diagnosis = workerdiag.explain(sources=[FixedSource((*bad, good, Inspected(place="log a")))])
+    diagnosis = workerdiag.explain(sources=[FixedSource((*bad, good, Inspected(place="log")))])
 
     assert first_cause(diagnosis) == first_cause(workerdiag.explain(logs=[GOOD]))
     (gap,) = (each for each in diagnosis.gaps if each.source == "workerdiag")

@@ -41,7 +41,7 @@ from workerdiag.model.evidence import (
     TasksAtLoss,
 )
 from workerdiag.model.identity import Identity
-from workerdiag.model.vocabulary import GAP_REASONS
+from workerdiag.model.vocabulary import GAP_REASONS, PLACES
 from workerdiag.redaction.anonymize import Anonymizer
 from workerdiag.rendering.report import MAX_CHARS
 
@@ -339,8 +339,14 @@ pieces = st.one_of(
     st.builds(ProcessExit, identity=identities, signal=st.none() | st.integers(1, 64), when=moments),
     st.builds(MemoryReading, identity=identities, rss_bytes=st.none() | st.integers(0, 2**50), when=moments),
     st.builds(ExceptionFacts, type=st.text(), text=st.text(), executing=st.none() | st.tuples(st.text())),
-    st.builds(Gap, source=st.text(), reason=st.sampled_from(GAP_REASONS), detail=st.text()),
-    st.builds(Inspected, place=st.text(), identity=identities),
+    st.builds(
+        Gap,
+        source=st.text(),
+        place=st.sampled_from(PLACES),
+        reason=st.sampled_from(GAP_REASONS),
+        detail=st.text(),
+    ),
+    st.builds(Inspected, place=st.sampled_from(PLACES), identity=identities),
 )
 
 

@@ -21,7 +21,7 @@ from support.findings import explained, hostile, no_death, unknown
 from workerdiag import Diagnosis
 from workerdiag.errors import BadReportError
 from workerdiag.model.diagnosis import JSON_SCHEMA, Clue, Findings, RankedCause
-from workerdiag.model.vocabulary import GAP_REASONS, OUTCOMES, Verdict
+from workerdiag.model.vocabulary import GAP_REASONS, OUTCOMES, PLACES, Verdict
 from workerdiag.rendering.json import from_json, json_schema, to_dict, to_json
 
 #: What a plain type cannot say, as validators of the model do.
@@ -106,6 +106,7 @@ def test_the_schema_says_what_the_model_says():
     assert schema["properties"]["outcome"]["enum"] == list(OUTCOMES)
     assert schema["$defs"]["Blame"]["properties"]["verdict"]["enum"] == list(get_args(Verdict))
     assert schema["$defs"]["Gap"]["properties"]["reason"]["enum"] == list(GAP_REASONS)
+    assert schema["$defs"]["Gap"]["properties"]["place"]["enum"] == list(PLACES)
     assert schema["$defs"]["RankedCause"]["properties"]["probability"] == {
         "type": "number",
         "minimum": 0.0,

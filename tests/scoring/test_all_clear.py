@@ -13,6 +13,7 @@ import workerdiag
 from workerdiag import LogText, load_rulebook
 from workerdiag.correlation.incident import assemble
 from workerdiag.model.evidence import Gap, Inspected
+from workerdiag.model.vocabulary import PLACES
 from workerdiag.rulebook.load import quiet_lines, shipped_folder
 from workerdiag.scoring.conclude import conclude
 
@@ -268,9 +269,40 @@ def test_a_cluster_that_could_not_be_asked_is_unknown():
     """
     A scheduler that does not answer is no sign of health.
     """
-    gap = Gap(source="scheduler: worker states", reason="timed-out", detail="no answer")
+    gap = Gap(source="the other end", place="scheduler", reason="timed-out", detail="no answer")
 
     assert conclude(assemble([], []), BOOK, gaps=[gap], version="").outcome == "unknown"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_gap_bars_the_all_clear_by_its_place_and_never_by_its_name(place):
+    """
+    What tells of all workers, and what was given, has to be read; how gaps are called is for people.
+    """
+    seen = [Inspected(place="scheduler events"), Inspected(place="worker states")]
+    gap = Gap(source="log scheduler: cluster", place=place, reason="unreachable", detail="no answer")
+    bars = (
+        "log",
+        "scheduler",
+        "scheduler events",
+        "scheduler log",
+        "worker states",
+        "task states",
+        "versions",
+    )
+
+    found = conclude(assemble([], seen), BOOK, gaps=[gap], version="").outcome
+    assert found == ("unknown" if place in (*bars, "workerdiag") else "no-death")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_only_a_place_that_shows_deaths_earns_the_all_clear(place):
+    """
+    A log that was looked at shows by its messages what it is.
+    """
+    found = conclude(assemble([], [Inspected(place=place)]), BOOK, gaps=[], version="").outcome
+
+    assert (found == "no-death") == (place != "log" and not place.endswith(" log"))
 
 
 def test_a_cluster_that_was_asked_and_is_well_gets_the_all_clear():

@@ -209,7 +209,7 @@ class Busy:
         if self.is_again:
             yield removed("tcp://10.0.0.4:4002", 10.0)
         else:
-            yield Gap(source="scheduler log", reason="timed-out")
+            yield Gap(source="scheduler log", place="scheduler log", reason="timed-out")
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def answer(arguments: ExplainArguments) -> Answer:
     The answer to one call; failures of sources are gaps, ours are in `Answer.failure`.
     """
     facts = _exception_facts(arguments)
-    live = list(gap_on_error("cluster", lambda: _query_live(arguments, facts)))
+    live = list(gap_on_error("cluster", lambda: _query_live(arguments, facts), place="scheduler"))
     return _diagnose(arguments, facts, live)
 
 
@@ -65,7 +65,7 @@ async def answer_async(arguments: ExplainArguments) -> Diagnosis:
         discovery = await asyncio.to_thread(_discovery, arguments, facts)
         live = await discovery.collect_async()
     except (Exception, SystemExit) as problem:  # noqa: BLE001  never make it worse
-        live = [failure_gap("cluster", problem)]
+        live = [failure_gap("cluster", problem, place="scheduler")]
     return (await asyncio.to_thread(_diagnose, arguments, facts, live)).diagnosis
 
 
@@ -110,7 +110,7 @@ def _diagnose(arguments: ExplainArguments, facts: Sequence[Evidence], live: Sequ
             arguments.gaps,
             facts,
             drop_late_text(live, plan.search),
-            gap_on_error(logs.name, lambda: logs.collect(budget_s=plan.logs.left_s)),
+            gap_on_error(logs.name, lambda: logs.collect(budget_s=plan.logs.left_s), place=logs.place),
         )
     )
     failure = None
@@ -170,7 +170,12 @@ def _diagnosis_after_failure(
             return _to_diagnosis(findings, tap), None
     except Exception as worse:  # noqa: BLE001  then there is nothing left to try
         problem = worse
-    gap = Gap(source="workerdiag", reason="malformed", detail=f"failed: {describe_error(problem)}"[:500])
+    gap = Gap(
+        source="workerdiag",
+        place="workerdiag",
+        reason="malformed",
+        detail=f"failed: {describe_error(problem)}"[:500],
+    )
     summary = "workerdiag itself failed; what follows is all it can say."
     gaps = redact_object((*arguments.gaps, gap))
     return Diagnosis(outcome="unknown", summary=summary, gaps=gaps), problem

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from math import isnan
@@ -20,7 +20,7 @@ from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread, call_in_t
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import Gap, LogText
 from workerdiag.model.rules import Rulebook
-from workerdiag.model.vocabulary import GapReason, Stream
+from workerdiag.model.vocabulary import GapReason, Place, Stream
 from workerdiag.units import parse_duration
 
 #: Seconds without a number: what `explain` takes by itself.
@@ -32,6 +32,8 @@ _SHARE = 0.1
 #: What a generator of logs is asked for at most.
 MAX_INPUTS = 100_000
 _NO_LIST = object()
+#: What is not asked, or read, where an argument cannot be used.
+_PLACES: Mapping[str, Place] = {"client": "scheduler", "logs": "log", "sources": "other"}
 
 
 @frozen(kw_only=True)
@@ -152,7 +154,8 @@ def _bounded_list(name: str, values: Any, deadline: Deadline, gaps: list[Gap]) -
         )
         raise TypeError(f"{name} must be {wanted}, got {type(values).__name__}")
     if len(taken) > MAX_INPUTS:
-        gaps.append(Gap(source=name, reason="malformed", detail=f"only the first {MAX_INPUTS} are looked at"))
+        detail = f"only the first {MAX_INPUTS} are looked at"
+        gaps.append(Gap(source=name, place=_PLACES[name], reason="malformed", detail=detail))
     return taken[:MAX_INPUTS]
 
 
@@ -167,6 +170,5 @@ def _iterate(values: Any) -> Iterator[Any]:
 
 def _argument_gap(name: str, problem: Exception, remedy: str) -> Gap:
     reason: GapReason = "timed-out" if isinstance(problem, TimeoutError) else "malformed"
-    return Gap(
-        source=name, reason=reason, detail=f"it could not be used: {error_text(problem)}"[:500], remedy=remedy
-    )
+    detail = f"it could not be used: {error_text(problem)}"[:500]
+    return Gap(source=name, place=_PLACES[name], reason=reason, detail=detail, remedy=remedy)

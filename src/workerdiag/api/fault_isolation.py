@@ -38,7 +38,11 @@ def diagnose_without_faults(
         pieces = [*pieces[:first], *pieces[behind:]]
         detail = f"{left_out} pieces of evidence could not be judged and were left out: {problem_text}"
         gap = Gap(
-            source="workerdiag", reason="malformed", detail=detail[:500], remedy="report it, with the input"
+            source="workerdiag",
+            place="workerdiag",
+            reason="malformed",
+            detail=detail[:500],
+            remedy="report it, with the input",
         )
         findings = _findings_or_none(judge, [*pieces, gap])
         if findings is not None:

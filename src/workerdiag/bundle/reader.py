@@ -168,7 +168,8 @@ class _BundleReader:
             yield self._bundle_gap("; ".join(newer), _NEWER)
 
     def _bundle_gap(self, detail: str, remedy: str) -> Gap:
-        return Gap(source=f"bundle {self._name}", reason="malformed", detail=detail[:500], remedy=remedy)
+        source = f"bundle {self._name}"
+        return Gap(source=source, place="log", reason="malformed", detail=detail[:500], remedy=remedy)
 
     def _items(self, pieces: list[Any]) -> Iterator[Evidence | KeptLog]:
         if len(pieces) > MAX_PIECES:

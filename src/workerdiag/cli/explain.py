@@ -104,7 +104,7 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     if not inputs and not scheduler:
         raise click.UsageError("Give a log file, - for standard input, or --scheduler ADDRESS.")
     found = _answer(inputs, scheduler, stream, load_checked_rulebook(knowledge), timeout)
-    unread = [each for each in found.diagnosis.gaps if each.source == "scheduler"] + list(found.unread)
+    unread = [each for each in found.diagnosis.gaps if each.place == "scheduler"] + list(found.unread)
     if not found.has_evidence:
         raise UnusableError("nothing could be read:\n" + "\n".join(f"  {_gap_text(each)}" for each in unread))
     if found.failure is not None:

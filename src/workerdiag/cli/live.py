@@ -16,6 +16,7 @@ from workerdiag.errors import describe_error
 from workerdiag.model.event_topics import scheduler_topics
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.rules import Rulebook
+from workerdiag.model.vocabulary import Place
 from workerdiag.sources.discovery import Discovery
 
 #: Share of the time that connecting may take.
@@ -33,6 +34,7 @@ class SchedulerSource:
     address: str
     book: Rulebook
     name: str = "scheduler"
+    place: Place = "scheduler"
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
@@ -49,6 +51,7 @@ class SchedulerSource:
         except Exception as problem:  # noqa: BLE001  an address can be wrong in many ways
             yield Gap(
                 source=self.name,
+                place=self.place,
                 reason="unreachable",
                 detail=f"cannot connect to {self.address}: {describe_error(problem)}"[:500],
                 remedy="check the address and that the scheduler runs; give logs to look at those alone",

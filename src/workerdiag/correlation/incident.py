@@ -32,7 +32,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.landmark_ids import REGISTRATIONS
 from workerdiag.model.lifetimes import Lifetimes
-from workerdiag.model.vocabulary import MatchRole
+from workerdiag.model.vocabulary import LOG_PLACES, STREAMS, MatchRole, Place
 
 #: Roles of marks that show nobody looked at the log for ends.
 _NOT_INSPECTING: tuple[MatchRole, ...] = ("error", "deployment", RECOGNITION_ROLE)
@@ -120,17 +120,16 @@ def _reports_loss(piece: ProcessExit | ExceptionFacts) -> bool:
     return isinstance(piece, ProcessExit) or not piece.from_task
 
 
-def _inspected_places(rest: Sequence[Evidence], matches: Iterable[Match]) -> frozenset[str]:
+def _inspected_places(rest: Sequence[Evidence], matches: Iterable[Match]) -> frozenset[Place]:
     """
     Places that were looked at. What is absent from a log of which a part was left out may stand there.
     """
-    cut = {piece.source.removeprefix("log ") for piece in rest if isinstance(piece, Gap)}
-    inspected = {piece.place for piece in rest if isinstance(piece, Inspected)} - {
-        f"log {each}" for each in cut
-    }
-    by_messages = {
-        f"{each.stream} log"
+    cut = {piece.source for piece in rest if isinstance(piece, Gap)}
+    inspected = {piece.place for piece in rest if isinstance(piece, Inspected)}
+    streams = {
+        each.stream
         for each in matches
-        if each.stream and each.line and each.origin not in cut and each.role not in _NOT_INSPECTING
+        if each.line and each.origin not in cut and each.role not in _NOT_INSPECTING
     }
+    by_messages = {log for stream, log in zip(STREAMS, LOG_PLACES, strict=True) if stream in streams}
     return frozenset(inspected | by_messages)

@@ -102,7 +102,7 @@ def search(
             known = Recognition()
             found += matcher.matches(known.tee(chunks), observer, work)
             found += known.matches(observer)
-            gaps += work.gaps(f"log {origin}", "bytes of its text")
+            gaps += work.gaps(origin, "log", "bytes of its text")
             left_out |= work.left_out
             continue
         for piece in pieces:
@@ -112,7 +112,7 @@ def search(
                 found += _event_matches(piece, events)
             elif isinstance(piece, ExceptionFacts):
                 found += _exception_matches(piece, exceptions)
-    gaps += other_matches.gaps("scheduler events", "events")
+    gaps += other_matches.gaps("scheduler events", "scheduler events", "events")
     found = infer_years(found)
     found += [
         *_landmark_sign_matches(found, _usable_signs(book, LandmarkSign, left_out)),

@@ -14,7 +14,16 @@ from attrs.validators import ge, in_, optional
 
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import normalize_fields
-from workerdiag.model.vocabulary import GAP_REASONS, STREAMS, ExceptionRelation, GapReason, Stream, as_stream
+from workerdiag.model.vocabulary import (
+    GAP_REASONS,
+    PLACES,
+    STREAMS,
+    ExceptionRelation,
+    GapReason,
+    Place,
+    Stream,
+    as_stream,
+)
 
 EventValue = str | int | float | bool | None
 
@@ -160,7 +169,9 @@ class Gap:
     A place that was not, or not wholly, looked at.
     """
 
+    #: What people call it: ``kernel log of 10.0.0.7``, a path, a URL.
     source: str
+    place: Place = field(default="other", validator=in_(PLACES))
     reason: GapReason = field(validator=in_(GAP_REASONS))
     #: What was tried and what came back, for a person.
     detail: str = ""
@@ -174,8 +185,7 @@ class Inspected:
     A place that was looked at wholly, so that what is absent there counts as absent.
     """
 
-    #: ``nanny log``, ``scheduler log``, ``scheduler events``, ``worker log``, ``kernel log``, ...
-    place: str
+    place: Place = field(default="other", validator=in_(PLACES))
     identity: Identity = NO_IDENTITY
 
 

@@ -11,6 +11,7 @@ from workerdiag.model.evidence import ExceptionFacts, MemoryReading, TasksAtLoss
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.name_index import NameIndex
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.vocabulary import Place
 
 
 @frozen(kw_only=True)
@@ -40,7 +41,7 @@ class Incident:
     #: What was running on workers that were lost, oldest first.
     tasks_at_loss: tuple[TasksAtLoss, ...] = ()
     #: Places that were looked at, so that absence counts there.
-    inspected: frozenset[str] = field(default=frozenset())
+    inspected: frozenset[Place] = field(default=frozenset())
     #: Reports of ends for which no time was left.
     left_out: int = 0
     #: When workers spoke.

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import field, frozen
 from attrs.validators import ge, matches_re
 
-from workerdiag.model.vocabulary import ExitWitness, Grade, Stream
+from workerdiag.model.vocabulary import ExitWitness, Grade, Place, Stream
 
 #: How much one sign speaks for a cause: the likelihood ratio of each grade, that is how
 #: many times likelier the sign is when the cause is real than when it is not.
@@ -162,8 +162,8 @@ class AbsentSign:
     #: Landmarks, none of which was seen for this death.
     landmarks: tuple[str, ...]
     grade: Grade
-    #: The place that must have been looked at: ``nanny log``, ``scheduler events``, ...
-    inspected: str
+    #: The place that must have been looked at.
+    inspected: Place
     fact: str = ""
 
 

@@ -11,6 +11,26 @@ from typing import Literal, get_args
 
 #: Who writes a piece of text. None anywhere means: work it out line by line.
 Stream = Literal["worker", "nanny", "scheduler", "client", "kernel", "kubernetes", "batch"]
+#: The log of each stream.
+LogPlace = Literal[
+    "worker log", "nanny log", "scheduler log", "client log", "kernel log", "kubernetes log", "batch log"
+]
+#: What kind of place was inspected, or was not: programs decide by it, never by the name that people read.
+#: ``log`` is a text that was given, whoever wrote it; ``scheduler`` the scheduler as such, which may be
+#: silent; ``versions`` what servers say of their packages; ``workerdiag`` our own work; ``other`` whatever
+#: else is asked: a machine, a batch system, a platform, a store.
+Place = Literal[
+    LogPlace,
+    "log",
+    "scheduler",
+    "scheduler events",
+    "worker states",
+    "task states",
+    "versions",
+    "flight recorder",
+    "workerdiag",
+    "other",
+]
 #: Why a place could not be inspected.
 GapReason = Literal[
     "expired", "forbidden", "not-installed", "unreachable", "timed-out", "never-recorded", "malformed"
@@ -93,6 +113,8 @@ Outcome = Literal["explained", "no-death", "unknown", "no-evidence"]
 ReportFormat = Literal["text", "json", "markdown", "html"]
 
 STREAMS: tuple[Stream, ...] = get_args(Stream)
+LOG_PLACES: tuple[LogPlace, ...] = get_args(LogPlace)
+PLACES: tuple[Place, ...] = get_args(Place)
 GAP_REASONS: tuple[GapReason, ...] = get_args(GapReason)
 LOCATION_ROLES: tuple[LocationRole, ...] = get_args(LocationRole)
 DEPLOYMENTS: tuple[Deployment, ...] = get_args(Deployment)

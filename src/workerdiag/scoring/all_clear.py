@@ -5,7 +5,7 @@ Whether "nothing died" may be said: a place that would show a death was looked a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import inf
 
 from attrs import frozen
@@ -16,11 +16,21 @@ from workerdiag.model.incident import Incident
 from workerdiag.model.landmark_ids import REGISTRATIONS
 from workerdiag.model.numerals import decimal
 from workerdiag.model.rules import EVERYDAY_ENDS, Rulebook
-from workerdiag.model.vocabulary import GapReason, MatchRole
+from workerdiag.model.vocabulary import LOG_PLACES, GapReason, MatchRole, Place
 
-#: Gaps in what the caller gave, and in what tells of all workers of a cluster.
-_LOG_SOURCES = ("log ", "logs")
-_CLUSTER_SOURCES = ("scheduler", "worker states", "task states", "cluster", "workerdiag")
+#: Places that tell of all workers of a cluster; a log shows what is known in it, not that it was looked at.
+_CLUSTER_PLACES: frozenset[Place] = frozenset(
+    (
+        "scheduler",
+        "scheduler events",
+        "scheduler log",
+        "worker states",
+        "task states",
+        "versions",
+        "workerdiag",
+    )
+)
+_LOGS: frozenset[Place] = frozenset(("log", *LOG_PLACES))
 _FAILURE_REASONS: tuple[GapReason, ...] = (
     "forbidden",
     "not-installed",
@@ -86,16 +96,16 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
     signs = [*(each for case in incident.cases for each in case.signs), *incident.unassigned_signs]
     marks = [each for each in incident.marks if each.role not in _SILENT_ROLES]
     closing = _ShutdownNoise(incident)
-    places = _inspected_places_of_cluster(incident)
+    places = incident.inspected - _LOGS
     from_task = any(each.from_task for each in incident.exceptions)
     return AllClearObstacles(
         troubles=tuple(_troubles(incident, closing)),
         unknown_error=_unknown_error(incident, _explaining(signs, book), closing),
         is_loss=_has_loss(incident),
         lacks_workers=_lacks_workers(incident),
-        has_unread_log=_has_gap(gaps, _LOG_SOURCES),
-        lacks_cluster_answer=_has_gap(gaps, _CLUSTER_SOURCES),
-        is_cut_short=_has_gap(gaps, _LOG_SOURCES, ("timed-out",)),
+        has_unread_log=_has_gap(gaps, {"log"}),
+        lacks_cluster_answer=_has_gap(gaps, _CLUSTER_PLACES),
+        is_cut_short=_has_gap(gaps, {"log"}, ("timed-out",)),
         is_recognised=bool(marks or signs or incident.cases or incident.exceptions or places),
         # A kernel tells only of kills, and a sign without any mark of Dask's is a word that fits.
         shows_deaths=bool(from_task or places or any(each.stream != "kernel" for each in marks)),
@@ -103,23 +113,14 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
 
 
 def _has_gap(
-    gaps: Iterable[Gap], sources: tuple[str, ...], reasons: tuple[GapReason, ...] = _FAILURE_REASONS
+    gaps: Iterable[Gap], places: Collection[Place], reasons: tuple[GapReason, ...] = _FAILURE_REASONS
 ) -> bool:
-    return any(each.reason in reasons and each.source.startswith(sources) for each in gaps)
+    return any(each.reason in reasons and each.place in places for each in gaps)
 
 
 def _has_loss(incident: Incident) -> bool:
     raised = any(facts.relation == "raised" and not facts.from_task for facts in incident.exceptions)
     return raised or any(case.end and case.end.unexpected for case in incident.cases)
-
-
-def _inspected_places_of_cluster(incident: Incident) -> frozenset[str]:
-    """
-    The places that were looked at, without logs: what matters of these is what is known in them.
-    """
-    return frozenset(
-        each for each in incident.inspected if not each.startswith("log ") and not each.endswith(" log")
-    )
 
 
 def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:

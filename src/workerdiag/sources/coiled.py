@@ -123,7 +123,7 @@ class CoiledSource(ProviderSource):
             lines = _state_lines(states, worker)
             if lines:
                 yield _states_chunk("states", worker.name, lines, worker.victim.identity)
-            yield Inspected(place="Coiled states", identity=worker.victim.identity)
+            yield Inspected(identity=worker.victim.identity)
         if not self.scene.victims:
             yield from self._failed_starts(states)
 

@@ -14,6 +14,7 @@ from attrs import evolve
 from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread
 from workerdiag.errors import describe_error, error_text, is_from_keyboard, utf8_safe
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogChunk
+from workerdiag.model.vocabulary import PLACES, Place
 
 #: What one source may hand over before it is cut off.
 MAX_PIECES = 20_000
@@ -63,10 +64,12 @@ def take_in_time(name: str, make: Callable[[], Iterable[_T]], deadline: Deadline
     try:
         yield from HelperThread(f"workerdiag-{name}", make).take(deadline)
     except CALL_FAILURES as problem:
-        yield _ending_gap(name, problem)
+        yield _ending_gap(name, "other", problem)
 
 
-def gap_on_error(name: str, pieces: Callable[[], Iterable[Evidence]]) -> Iterator[Evidence]:
+def gap_on_error(
+    name: str, pieces: Callable[[], Iterable[Evidence]], *, place: Place = "other"
+) -> Iterator[Evidence]:
     """
     The pieces; whatever is raised on the way ends them with a `Gap`.
     """
@@ -77,14 +80,14 @@ def gap_on_error(name: str, pieces: Callable[[], Iterable[Evidence]]) -> Iterato
     except BaseException as problem:  # a source that fails is a gap, never an error of ours
         if is_from_keyboard(problem):
             raise
-        yield failure_gap(name, problem)
+        yield failure_gap(name, problem, place=place)
 
 
-def failure_gap(name: str, problem: BaseException) -> Gap:
+def failure_gap(name: str, problem: BaseException, *, place: Place = "other") -> Gap:
     """
     The gap that a source leaves which raised something.
     """
-    return _failure_gap(name, describe_error(problem))
+    return _malformed_gap(name, place, f"the source failed: {describe_error(problem)}")
 
 
 def drop_late_text(pieces: Iterable[Evidence], deadline: Deadline) -> Iterator[Evidence]:
@@ -108,18 +111,26 @@ def drop_late_text(pieces: Iterable[Evidence], deadline: Deadline) -> Iterator[E
             yield evolve(piece, data=piece.data[at : at + _PIECE_BYTES], first_line=first_line)
     for origin, size in late.items():
         detail = f"{size} bytes of its text were not searched"
-        yield Gap(source=origin, reason="timed-out", detail=detail, remedy=_MORE_TIME)
+        yield Gap(source=origin, place="log", reason="timed-out", detail=detail, remedy=_MORE_TIME)
 
 
-def _ending_gap(name: str, problem: Exception) -> Gap:
+def _ending_gap(name: str, place: Place, problem: Exception) -> Gap:
     if isinstance(problem, TimeoutError):
         detail = "did not answer within the time given"
-        return Gap(source=name, reason="timed-out", detail=detail, remedy=_MORE_TIME)
-    return _failure_gap(name, error_text(problem))
+        return Gap(source=name, place=place, reason="timed-out", detail=detail, remedy=_MORE_TIME)
+    return _malformed_gap(name, place, f"the source failed: {error_text(problem)}")
 
 
-def _failure_gap(name: str, problem: str) -> Gap:
-    return Gap(source=name, reason="malformed", detail=f"the source failed: {problem}"[:500])
+def _malformed_gap(name: str, place: Place, detail: str, remedy: str = "") -> Gap:
+    return Gap(source=name, place=place, reason="malformed", detail=detail[:500], remedy=remedy)
+
+
+def _place_of(source: object) -> Place:
+    """
+    The kind of place that a source queries, as its attribute ``place`` says.
+    """
+    place: object = getattr(source, "place", None)
+    return next((each for each in PLACES if each == place), "other")
 
 
 class _SourceThread:
@@ -129,6 +140,7 @@ class _SourceThread:
 
     def __init__(self, source: EvidenceSource, budget_s: float, most_bytes: int) -> None:
         self._name = type(source).__name__
+        self._place: Place = "other"
         self._most_bytes = most_bytes
         self._thread = HelperThread(f"workerdiag-{self._name}", partial(self._query, source, budget_s))
 
@@ -136,11 +148,13 @@ class _SourceThread:
         try:
             yield from self._thread.take(deadline)
         except CALL_FAILURES as problem:
-            yield _ending_gap(self._name, problem)  # by now the source has told its name
+            yield _ending_gap(self._name, self._place, problem)  # by now the source has told its name
 
     def _query(self, source: EvidenceSource, budget_s: float) -> Iterator[Evidence]:
+        self._place = _place_of(source)
         self._name = utf8_safe(source.name)[:200]
-        yield from self._checked(gap_on_error(self._name, lambda: source.collect(budget_s=budget_s)))
+        pieces = gap_on_error(self._name, lambda: source.collect(budget_s=budget_s), place=self._place)
+        yield from self._checked(pieces)
 
     def _checked(self, pieces: Iterator[object]) -> Iterator[Evidence]:
         size = 0
@@ -156,4 +170,4 @@ class _SourceThread:
 
     def _gap(self, detail: str) -> Gap:
         remedy = "report it to the author of the source; workerdiag.testing.check_source shows it"
-        return Gap(source=self._name, reason="malformed", detail=detail, remedy=remedy)
+        return _malformed_gap(self._name, self._place, detail, remedy)

@@ -144,7 +144,7 @@ def test_what_costs_too_much_is_left_out_and_counted(monkeypatch):
     found = search([LogChunk(origin="a.log", data=SHAPES["a line for each literal"])], BOOK, MATCHER)
     [gap] = found.gaps
 
-    assert (gap.source, gap.reason) == ("log a.log", "malformed")
+    assert (gap.source, gap.reason) == ("a.log", "malformed")
     assert 0 < int(gap.detail.split()[0]) <= len(SHAPES["a line for each literal"])
 
 
@@ -157,7 +157,7 @@ def test_when_time_is_up_text_is_only_counted():
 
     assert found.matches
     assert [(gap.source, gap.reason) for gap in found.gaps] == [
-        ("log a.log", "timed-out"),
+        ("a.log", "timed-out"),
         ("scheduler events", "timed-out"),
     ]
 

@@ -183,7 +183,7 @@ def test_each_refusal_is_a_gap_and_the_rest_is_still_asked():
         ("scheduler events", "expired"),
         ("scheduler log", "forbidden"),
         ("task states", "unreachable"),
-        ("scheduler: worker versions", "unreachable"),
+        ("scheduler: versions", "unreachable"),
         (f"nanny log of {NANNY}", "unreachable"),
     ]
     assert all(each.detail and each.remedy for each in of_kind(Gap, evidence))
@@ -202,9 +202,7 @@ def test_a_scheduler_that_does_not_answer_is_left_alone():
     client = Client()
     client.scheduler = SimpleNamespace(versions=never)
     evidence = collect(client, budget_s=0.5)
-    assert [(each.source, each.reason) for each in evidence] == [
-        ("scheduler: scheduler versions", "timed-out")
-    ]
+    assert [(each.source, each.reason) for each in evidence] == [("scheduler: versions", "timed-out")]
 
 
 def test_a_broken_client_is_a_gap_whatever_it_raises():

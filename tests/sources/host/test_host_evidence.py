@@ -490,7 +490,7 @@ def test_an_event_loop_that_has_ended_leaves_no_coroutine_behind(end, victims):
 @pytest.mark.parametrize(
     ("kernel", "reason"),
     [
-        ({"problems": {"/dev/kmsg": "PermissionError: [Errno 1] Operation not permitted"}}, "forbidden"),
+        ({"problems": {"/dev/kmsg": "PermissionError: [Errno 1] no"}, "forbidden": True}, "forbidden"),
         ({"problems": {"dmesg": "OSError: [Errno 38] the kernel's buffer is hidden here"}}, "never-recorded"),
         ({"lines": [], "whole": False, "told_by": "dmesg"}, "expired"),
         ({"problem": "TimeoutError: it is too long"}, "never-recorded"),

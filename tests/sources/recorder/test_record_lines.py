@@ -460,4 +460,4 @@ def test_a_damaged_box_is_a_gap(tmp_path):
     path, _ = left_by_a_dead_process(tmp_path)
     path.write_bytes(path.read_bytes()[:40])
     (gap,) = read(path)
-    assert (gap.source, gap.reason) == (f"log {path}", "malformed")
+    assert (gap.source, gap.reason) == (str(path), "malformed")

@@ -13,6 +13,7 @@ from attrs import define, field
 
 from workerdiag.deadline import GraceDeadline
 from workerdiag.model.evidence import Gap
+from workerdiag.model.vocabulary import Place
 
 #: What a text may cost for each of its bytes, and beside that, in units of one character searched.
 COST_PER_BYTE = 96
@@ -104,13 +105,14 @@ class WorkBudget:
             self.is_late = self.clock.is_over()
         return not self.is_late
 
-    def gaps(self, source: str, what: str) -> Iterator[Gap]:
+    def gaps(self, source: str, place: Place, what: str) -> Iterator[Gap]:
         """
         What to say of that which was left out of *source*, counted in *what*.
         """
         if self.late_bytes:
             yield Gap(
                 source=source,
+                place=place,
                 reason="timed-out",
                 detail=f"{self.late_bytes} {what} were not searched",
                 remedy='give it more time: explain(..., timeout="60s")',
@@ -118,6 +120,7 @@ class WorkBudget:
         if self.skipped_bytes:
             yield Gap(
                 source=source,
+                place=place,
                 reason="malformed",
                 detail=f"{self.skipped_bytes} {what} were not searched: nearly all of it looks like messages",
                 remedy="give the part of it that is about the death",

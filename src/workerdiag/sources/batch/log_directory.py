@@ -120,7 +120,7 @@ class LogDirectorySource:
         identity = Identity(container=job.id, host=hosts.pop() if len(hosts) == 1 else None)
         if data:
             yield LogChunk(origin=str(path), data=data, identity=identity)
-        yield Inspected(place="job output", identity=identity)
+        yield Inspected(identity=identity)
 
     def _unreadable(self, path: Path, problem: OSError) -> Gap:
         denied = isinstance(problem, PermissionError)

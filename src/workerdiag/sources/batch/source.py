@@ -204,7 +204,7 @@ class BatchSource(ABC):
             origin = f"{self.name} job {record.job}" + (f", {identity.worker}" if identity.worker else "")
             yield LogChunk(origin=origin, data=data, stream="batch", identity=identity)
             yield from self._usage_events(record, identity)
-        yield Inspected(place="batch records", identity=identity)
+        yield Inspected(identity=identity)
 
     def _usage_events(self, record: JobRecord, identity: Identity) -> Iterator[Evidence]:
         """

@@ -131,7 +131,7 @@ class AzureSource(ProviderSource):
             ):
                 yield _activity_chunk(event, Identity(name=target))
         for victim in names.values():
-            yield Inspected(place="Azure activity log", identity=victim.identity)
+            yield Inspected(identity=victim.identity)
 
     def _may_explain_loss(self, event: Any, victim: Victim) -> bool:
         """

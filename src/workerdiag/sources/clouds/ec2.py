@@ -221,4 +221,4 @@ def _end_evidence(machine: Ec2Instance, with_its_worker: bool) -> Iterator[Evide
     )
     if machine.answer["State"]["Name"] not in LIVE_STATES and not followed:
         yield instance_chunk(machine.answer, _KEYS, "describe-instances", machine)
-    yield Inspected(place="EC2 instance", identity=machine.identity)
+    yield Inspected(identity=machine.identity)

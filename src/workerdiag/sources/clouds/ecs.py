@@ -160,7 +160,7 @@ def _task_evidence(task: Mapping[str, Any], identity: Identity, missed: float | 
     notice_s = machine_match.NOTICE_S if task.get("stopCode") == "SpotInterruption" else 0.0
     asked_for = task.get("stopCode") in ("UserInitiated", "ServiceSchedulerInitiated", "SpotInterruption")
     if asked_for and not machine_match.may_be_reason(missed, stopping, notice_s=notice_s):
-        yield Inspected(place="ECS task", identity=identity)
+        yield Inspected(identity=identity)
         return
     yield _task_chunk(task, identity)
     container = _worker_container(task.get("containers", ()))
@@ -168,7 +168,7 @@ def _task_evidence(task: Mapping[str, Any], identity: Identity, missed: float | 
     if isinstance(code, int) and code > 0:
         when = machine_match.to_timestamp(task.get("stoppedAt"))
         yield container_exit(code, identity=identity, when=when, reporter="ECS")
-    yield Inspected(place="ECS task", identity=identity)
+    yield Inspected(identity=identity)
 
 
 def _worker_container(containers: Sequence[Mapping[str, object]]) -> Mapping[str, object] | None:

@@ -139,7 +139,7 @@ class GcpSource(ProviderSource):
             elif self._may_explain_loss(operation, victim):
                 yield _operation_chunk(operation, victim.identity)
         for victim in names.values():
-            yield Inspected(place="Compute Engine operations", identity=victim.identity)
+            yield Inspected(identity=victim.identity)
 
     def _may_explain_loss(self, operation: Any, victim: Victim) -> bool:
         """

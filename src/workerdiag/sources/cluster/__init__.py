@@ -10,6 +10,7 @@ from typing import Any
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
+from workerdiag.model.vocabulary import Place
 from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.sources.cluster.session import ClusterSession
@@ -35,6 +36,7 @@ class ClusterSource:
     """
 
     name = "cluster"
+    place: Place = "scheduler"
 
     def __init__(
         self,

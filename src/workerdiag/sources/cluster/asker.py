@@ -9,7 +9,7 @@ from typing import Any
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.evidence import Gap
-from workerdiag.model.vocabulary import GapReason
+from workerdiag.model.vocabulary import GapReason, Place
 from workerdiag.sources.cluster import queries
 
 #: Of the time that is left, one question may take so much; then the scheduler counts as silent.
@@ -52,14 +52,14 @@ class Asker:
         self.is_responsive = True
         self.gaps = []
 
-    async def ask(self, what: str, call: Callable[[], Awaitable[Any]], *, place: str) -> Any:
+    async def ask(self, what: str, call: Callable[[], Awaitable[Any]], *, place: Place) -> Any:
         """
         The answer; None, and a gap, without one.
 
         Args:
             what: Names the question, once among all.
             call: Asks it.
-            place: What gaps call it.
+            place: Where the answer would be.
         """
         if what in self._answered:
             return self._answered[what]
@@ -72,30 +72,25 @@ class Asker:
             self.is_responsive = status == "running" and not isinstance(
                 problem, OSError
             )  # a TimeoutError is one
-            silent = "" if self.is_responsive else "scheduler: "
-            self.gaps.append(queries.query_gap(f"{silent}{place}", problem, status=status))
+            source = place if self.is_responsive else f"scheduler: {place}"
+            place = place if self.is_responsive else "scheduler"
+            self.gaps.append(queries.query_gap(source, problem, place=place, status=status))
             return None
         self._answered[what] = answer
         return answer
 
-    def note_failure(self, problem: BaseException, *, place: str) -> None:
-        """
-        Take down that a question of another kind failed.
-        """
-        self.gaps.append(queries.query_gap(place, problem))
-
-    def gap(self, source: str, reason: GapReason, detail: str, remedy: str) -> None:
+    def gap(self, place: Place, reason: GapReason, detail: str, remedy: str) -> None:
         """
         Take down that something is not there.
         """
-        self.gaps.append(Gap(source=source, reason=reason, detail=detail, remedy=remedy))
+        self.gaps.append(Gap(source=place, place=place, reason=reason, detail=detail, remedy=remedy))
 
     def abort(self, problem: Exception) -> None:
         """
         The round could not be brought to its end.
         """
         self.is_responsive = False
-        self.gaps.append(queries.query_gap("scheduler", problem, status=self.status()))
+        self.gaps.append(queries.query_gap("scheduler", problem, place="scheduler", status=self.status()))
 
     def request_deadline(self) -> Deadline:
         """

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from workerdiag.model.dask_messages import is_other_nanny
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
-from workerdiag.model.vocabulary import Stream
+from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster.queries import NANNY_RECORDS, SCHEDULER_RECORDS, ServerLogRecord
 
@@ -44,6 +44,7 @@ def log_evidence(
         since: What was before does not matter.
     """
     stream: Stream = "nanny" if nanny else "scheduler"
+    place: Place = "nanny log" if nanny else "scheduler log"
     shared = nanny is not None and shares_log(nanny, records, others)
     identity = Identity(nanny=None if shared else nanny, host=host_of(nanny))
     chunk = records_chunk(
@@ -53,12 +54,15 @@ def log_evidence(
     if not any(each.level in ("INFO", "DEBUG") for each in records):
         detail = "its level leaves out INFO, at which exits are told" if records else "it is empty"
         remedy = "set logging.distributed: info in Dask's configuration"
-        return [*evidence, Gap(source=name, reason="never-recorded", detail=detail, remedy=remedy)]
+        return [
+            *evidence,
+            Gap(source=name, place=place, reason="never-recorded", detail=detail, remedy=remedy),
+        ]
     if len(records) >= (NANNY_RECORDS if nanny else SCHEDULER_RECORDS) and records[0].created > since:
         detail = f"only its last {len(records)} records were read, and what matters may lie before"
         remedy = "give the log of that process: explain(..., logs=[...])"
-        return [*evidence, Gap(source=name, reason="expired", detail=detail, remedy=remedy)]
-    return [*evidence, Inspected(place=f"{stream} log", identity=identity)]
+        return [*evidence, Gap(source=name, place=place, reason="expired", detail=detail, remedy=remedy)]
+    return [*evidence, Inspected(place=place, identity=identity)]
 
 
 def records_chunk(

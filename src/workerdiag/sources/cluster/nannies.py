@@ -79,7 +79,7 @@ class NannyLogs:
         for nanny, answer in zip(nannies, answers, strict=True):
             name = f"nanny log of {nanny}"
             if isinstance(answer, BaseException):
-                self._asker.note_failure(answer, place=name)
+                self._asker.gaps.append(queries.query_gap(name, answer, place="nanny log"))
             else:
                 evidence += read(name, answer, nanny, nannies, seen)
                 seen.update(answer)

@@ -14,7 +14,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.model.evidence import Gap
-from workerdiag.model.vocabulary import GapReason
+from workerdiag.model.vocabulary import GapReason, Place
 
 #: Records asked of a scheduler's log and of a nanny's log (both keep 10 000).
 SCHEDULER_RECORDS = 1000
@@ -152,7 +152,7 @@ def local_server_logs(client: Any) -> Iterator[tuple[str, str | None, list[Serve
                 continue
 
 
-def query_gap(place: str, problem: BaseException, *, status: str = "") -> Gap:
+def query_gap(source: str, problem: BaseException, *, place: Place = "other", status: str = "") -> Gap:
     """
     Why a question was not answered, and what would help.
     """
@@ -168,4 +168,4 @@ def query_gap(place: str, problem: BaseException, *, status: str = "") -> Gap:
         reason, remedy = "unreachable", "give the log of that process: explain(..., logs=[...])"
     else:
         reason, remedy = "malformed", "give the log of that process: explain(..., logs=[...])"
-    return Gap(source=place, reason=reason, detail=description, remedy=remedy)
+    return Gap(source=source, place=place, reason=reason, detail=description, remedy=remedy)

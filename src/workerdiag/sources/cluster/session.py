@@ -118,7 +118,7 @@ class ClusterSession:
         """
         ask = self._asker.ask
         versions = partial(tasks.fetch_versions, self._client)
-        self._versions = await ask("versions", versions, place="scheduler versions") or {}
+        self._versions = await ask("versions", versions, place="versions") or {}
         if self._versions and tasks.has_same_python(self._versions):
             take = partial(
                 snapshot.take_snapshot,
@@ -270,7 +270,7 @@ class ClusterSession:
         of_workers = None
         if in_trouble and self._versions and not self._snapshot and self._workers:
             call = partial(queries.fetch_worker_versions, self._client, list(self._workers))
-            of_workers = await self._asker.ask("worker versions", call, place="worker versions")
+            of_workers = await self._asker.ask("worker versions", call, place="versions")
         self._evidence += environment.version_events(self._versions, address)
         self._evidence += environment.setting_events(self._snapshot, address)
         self._evidence += environment.version_conflict_events(

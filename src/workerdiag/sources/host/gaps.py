@@ -57,10 +57,10 @@ def kernel_gap(answer: Mapping[str, Any], respondent: Respondent) -> Gap | None:
     by_hand = f"on {respondent.title}: journalctl -k --since '1 hour ago'"
     if "lines" in section:
         detail = f"{section.get('told_by')} does not reach back to the death"
-        return Gap(source=source, reason="expired", detail=detail, remedy=by_hand)
+        return Gap(source=source, place="kernel log", reason="expired", detail=detail, remedy=by_hand)
     problems = section.get("problems") or {"probe": section.get("problem", "no answer")}
     detail = "; ".join(f"{name}: {problem}" for name, problem in dict(problems).items())[:500]
-    if "ermission" in detail or "not permitted" in detail:
+    if section.get("forbidden"):
         remedy = f"on {respondent.title}: sudo dmesg -T | grep -iE 'killed process|segfault'"
-        return Gap(source=source, reason="forbidden", detail=detail, remedy=remedy)
-    return Gap(source=source, reason="never-recorded", detail=detail, remedy=by_hand)
+        return Gap(source=source, place="kernel log", reason="forbidden", detail=detail, remedy=remedy)
+    return Gap(source=source, place="kernel log", reason="never-recorded", detail=detail, remedy=by_hand)

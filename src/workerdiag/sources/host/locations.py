@@ -13,6 +13,8 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
+from attrs import evolve
+
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
@@ -137,12 +139,13 @@ class _LocationInquiry:
         """
         wanted = await self._others()
         calls = [partial(self._ask_with_clock, role, identity) for role, identity in wanted]
-        for (role, identity), answer in zip(wanted, await gather_answers(calls), strict=True):
-            if isinstance(answer, BaseException):
-                self.gaps.append(
-                    _location_gap(f"{role} {identity.nanny or identity.host or ''}".strip(), answer)
-                )
-        self._drop_covered_gaps()
+        answers = await gather_answers(calls)
+        hosts = {place.identity.host for place in self.locations if place.role == "neighbour"}
+        for (role, identity), answer in zip(wanted, answers, strict=True):
+            is_covered = role == "nanny" and identity.host in hosts  # a neighbour speaks for its machine
+            if isinstance(answer, BaseException) and not is_covered:
+                name = f"{role} {identity.nanny or identity.host or ''}".strip()
+                self.gaps.append(_location_gap(name, answer))
 
     async def _ask_with_clock(self, role: LocationRole, identity: Identity) -> dict[str, Any]:
         began = time.time()
@@ -199,14 +202,6 @@ class _LocationInquiry:
             return {}
         return dict(identity.get("workers") or {})
 
-    def _drop_covered_gaps(self) -> None:
-        """
-        That a nanny is gone is no gap where a neighbour speaks for its machine.
-        """
-        hosts = {place.identity.host for place in self.locations if place.role == "neighbour"}
-        vain = {f"{SOURCE_NAME}: nanny {each}" for each in self._nannies() if host_of(each) in hosts}
-        self.gaps = [each for each in self.gaps if each.source not in vain]
-
     def _nannies(self) -> set[str]:
         return {each.identity.nanny for each in self._victims if each.identity.nanny}
 
@@ -243,9 +238,7 @@ def _text_items(items: Any) -> Iterator[tuple[str, str]]:
 
 def _location_gap(place: str, problem: BaseException) -> Gap:
     found = queries.query_gap(f"{SOURCE_NAME}: {place}", problem)
-    if found.reason == "forbidden":
-        return Gap(source=found.source, reason="forbidden", detail=found.detail, remedy=_FORBIDDEN_REMEDY)
-    return found
+    return evolve(found, remedy=_FORBIDDEN_REMEDY) if found.reason == "forbidden" else found
 
 
 def _is_own_address(host: str) -> bool:

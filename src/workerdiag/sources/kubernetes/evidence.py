@@ -48,7 +48,7 @@ def container_evidence(found: VictimPod) -> Iterator[Evidence]:
             remedy=f"{logs_command(pod)} --previous",
         )
     elif pod is not None and pod.container_status:
-        yield Inspected(place="Kubernetes container status", identity=found.identity)
+        yield Inspected(identity=found.identity)
 
 
 def pod_evidence(
@@ -76,7 +76,7 @@ def pod_evidence(
         f"kubectl -n {found.namespace} describe pod {found.name}{of}", description, found.identity
     )
     if listed:
-        yield Inspected(place="Kubernetes events", identity=found.identity)
+        yield Inspected(identity=found.identity)
 
 
 def describe_node_events(events: Sequence[KubernetesEvent], found: VictimPod, *, now: float) -> str:

@@ -157,7 +157,7 @@ class KubernetesSession:
             description = describe_node(node, until=until)
         for each in found:
             self._emit_all(evidence.text_chunks(f"kubectl describe node {name}", description, each.identity))
-            self._emit(Inspected(place="Kubernetes node", identity=each.identity))
+            self._emit(Inspected(identity=each.identity))
 
     async def _ask_node_events(self, name: str, found: Sequence[VictimPod]) -> None:
         fields = f"involvedObject.kind=Node,involvedObject.name={name}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
-from workerdiag.model.vocabulary import Stream
+from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.sources.logs.decompress import BLOCK_BYTES
 from workerdiag.sources.logs.gaps import format_byte_count, timeout_gap, unread_gap
 from workerdiag.sources.logs.inputs import LogHandle, LogInput, input_name, input_type
@@ -55,6 +55,7 @@ class LogSource:
     """
 
     name = "logs"
+    place: Place = "log"
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ def log_gap(name: str, problem: BaseException, count: int) -> Gap:
     """
     reason, detail, remedy = _explain_problem(problem)
     read = f"; {format_byte_count(count)} were read" if count else ""
-    return Gap(source=f"log {name}", reason=reason, detail=f"{detail}{read}"[:500], remedy=remedy[:300])
+    return Gap(source=name, place="log", reason=reason, detail=f"{detail}{read}"[:500], remedy=remedy[:300])
 
 
 def _explain_problem(problem: BaseException) -> tuple[GapReason, str, str]:
@@ -51,7 +51,7 @@ def timeout_gap(name: str, detail: str) -> Gap:
     """
     A log that time did not suffice for, wholly.
     """
-    return Gap(source=f"log {name}", reason="timed-out", detail=detail, remedy=_MORE_TIME)
+    return Gap(source=name, place="log", reason="timed-out", detail=detail, remedy=_MORE_TIME)
 
 
 def unread_gap(given: Sequence[object]) -> Gap:
@@ -61,7 +61,7 @@ def unread_gap(given: Sequence[object]) -> Gap:
     names = [input_name(each) for each in given[:_MAX_NAMED]]
     more = f" and {len(given) - _MAX_NAMED} more" if len(given) > _MAX_NAMED else ""
     detail = f"no time was left for {', '.join(names)}{more}"
-    return Gap(source="logs", reason="timed-out", detail=detail, remedy=_MORE_TIME)
+    return Gap(source="logs", place="log", reason="timed-out", detail=detail, remedy=_MORE_TIME)
 
 
 def empty_gap(name: str) -> Gap:
@@ -69,14 +69,14 @@ def empty_gap(name: str) -> Gap:
     A log in which there is nothing.
     """
     remedy = "check that the process writes its log there"
-    return Gap(source=f"log {name}", reason="never-recorded", detail="it is empty", remedy=remedy)
+    return Gap(source=name, place="log", reason="never-recorded", detail="it is empty", remedy=remedy)
 
 
 def unusable_gap(name: str, why: str, remedy: str) -> Gap:
     """
     A death bundle or a black box that cannot be read.
     """
-    return Gap(source=f"log {name}", reason="malformed", detail=why[:500], remedy=remedy)
+    return Gap(source=name, place="log", reason="malformed", detail=why[:500], remedy=remedy)
 
 
 def in_use_gap(names: Sequence[str]) -> Gap:

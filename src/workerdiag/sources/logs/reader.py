@@ -127,7 +127,7 @@ class InputReader:
         log = opened.log
         for data in self._blocks_in_time(opened):
             yield LogBlock(log, data)
-        is_whole = Inspected(place=f"log {log.origin}", identity=log.identity)
+        is_whole = Inspected(place="log", identity=log.identity)
         yield opened.broken or (is_whole if opened.read_bytes else empty_gap(log.origin))
 
     def _read_records(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:

@@ -64,7 +64,7 @@ def _evidence_of(death: RecordedDeath, others: Sequence[str]) -> Iterator[Eviden
     if report is not None:
         yield from _cgroup_events(report, death, identity)
         yield from _output_chunks(report, identity)
-    yield Inspected(place=RECORDER, identity=identity)
+    yield Inspected(place="flight recorder", identity=identity)
 
 
 def _event(topic: str, fields: Mapping[str, _Field], death: RecordedDeath, identity: Identity) -> Event:

@@ -169,7 +169,8 @@ class RecordParser:
             return None
         newer = bool(self._dropped) or any(kind == "other-schema" for kind, _ in self._bad)
         return Gap(
-            source=f"log {origin}",
+            source=origin,
+            place="log",
             reason="malformed",
             detail="; ".join(parts)[:500],
             remedy="upgrade workerdiag, or use the version that wrote it" if newer else "copy it again",

@@ -88,7 +88,7 @@ def _unit_evidence(victim: Victim, match: str, missed: int, deadline: Deadline) 
         is_unit, origin = selection[0] == "--unit", " ".join(["journalctl", *selection])
         identity = machine_match.without_pid(victim.identity) if is_unit else victim.identity
         yield LogChunk(origin=origin, data=result.stdout, identity=identity)
-        yield Inspected(place="journal", identity=victim.identity)
+        yield Inspected(identity=victim.identity)
     else:
         detail, remedy = (
             "the journal that this user may read has nothing of it",

@@ -56,14 +56,15 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     Returns:
         ``lines``: time (this machine's clock, seconds since the epoch) and text of each; ``whole``: whether
         the log reaches back far enough; ``told_by``; ``drift_s``: how wrong times may be; ``comparable``:
-        whether the kernel's pids are those seen here; ``problems``: why places
-        could not be read, by their names.
+        whether the kernel's pids are those seen here; ``problems``: why places could not be read, by their
+        names; ``forbidden``: whether one may not be.
     """
     since = time.time() - float(request.get("since_s", 600.0))
     until = time.monotonic() + float(request.get("budget_s", 1.0))
     problems: dict[str, str] = {}
     facts: dict[str, Any] = {
         "comparable": _read_link("/proc/self/ns/pid") == FIRST_PID_NAMESPACE,
+        "forbidden": False,
         "problems": problems,
     }
     for name, reader in (
@@ -76,6 +77,7 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
             lines, reaches_back = reader(since, until)
         except Exception as problem:  # noqa: BLE001  the next place may be readable
             problems[name] = type(problem).__name__ + ": " + str(problem)
+            facts["forbidden"] = facts["forbidden"] or isinstance(problem, PermissionError)
             continue
         trouble = [[when, text] for when, text in lines if when >= since and TROUBLE.search(text)]
         drift_s = DRIFT * (time.time() - _kernel_clock_zero()) if name in ("/dev/kmsg", "dmesg") else 0.0
