@@ -190,6 +190,15 @@ def test_each_refusal_is_a_gap_and_the_rest_is_still_asked():
     assert {each.place for each in of_kind(Inspected, evidence)} == {"scheduler events", "worker states"}
 
 
+def test_versions_that_went_with_the_last_worker_are_a_gap():
+    """
+    Whether the workers had other packages than the scheduler can then not be known; with one of them it can.
+    """
+    lost = collect(Client(identity={"workers": {}}))
+    assert ("versions", "expired") in [(each.place, each.reason) for each in of_kind(Gap, lost)]
+    assert "versions" not in [each.place for each in of_kind(Gap, collect(Client()))]
+
+
 @gives_up
 def test_a_scheduler_that_does_not_answer_is_left_alone():
     """

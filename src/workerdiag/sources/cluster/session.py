@@ -268,6 +268,12 @@ class ClusterSession:
     async def _add_environment(self, *, in_trouble: bool) -> None:
         address = getattr(self._client.scheduler, "address", None)
         of_workers = None
+        if self._versions and self._dead and not self._workers and not self._nannies.found:
+            detail = (
+                "the scheduler forgets what a worker told of its packages, and no worker or nanny is left"
+            )
+            remedy = "look for 'Mismatched versions' in the log of a worker; or wait for one, and ask again"
+            self._asker.gap("versions", "expired", detail, remedy)
         if in_trouble and self._versions and not self._snapshot and self._workers:
             call = partial(queries.fetch_worker_versions, self._client, list(self._workers))
             of_workers = await self._asker.ask("worker versions", call, place="versions")
