@@ -43,14 +43,14 @@ def filled(pattern: str | bytes, size: int) -> bytes:
 
 SHAPES = {
     "Killed lines, small": filled("Killed\n", 5_600),
-    "Killed lines": filled("Killed\n", 300 * KIB),
+    "Killed lines": filled("Killed\n", 100 * KIB),
     "Killed lines, numbered": "".join(f"Killed {each}\n" for each in range(8_000)).encode(),
     "Killed with CRLF": filled("Killed\r\n", 48 * KIB),
     "Killed with CR only": filled("Killed\r", 48 * KIB),
     "a line of 10 kB": filled("Killed ", 10_000),
-    "a line of 1 MiB": filled("Killed by signal 9 ", MIB),
+    "a line of 300 KiB": filled("Killed by signal 9 ", 300 * KIB),
     "a line of all literals": filled(" ".join(ONE_LINE), 64 * KIB),
-    "a line of 1 MiB of all literals": filled(" ".join(ONE_LINE), MIB),
+    "a line of 300 KiB of all literals": filled(" ".join(ONE_LINE), 300 * KIB),
     "lines of 7 kB of literals": filled(f"{' '.join(ONE_LINE)[:7000]}\n", 100 * KIB),
     "lines of 9 kB of literals": filled(f"{' '.join(ONE_LINE)[:9000]}\n", 100 * KIB),
     "a line for each literal": filled("\n".join(ONE_LINE), 100 * KIB),
@@ -58,13 +58,13 @@ SHAPES = {
     "literals without blanks": filled("".join(ONE_LINE), 48 * KIB),
     "one literal, packed": filled("exit", 48 * KIB),
     "only newlines": b"\n" * (4 * MIB),
-    "newlines with a word at times": filled("\n" * 4000 + "Killed\n", 512 * KIB),
+    "newlines with a word at times": filled("\n" * 4000 + "Killed\n", 128 * KIB),
     "no newline at all": b"x" * (4 * MIB),
     "NULs": b"\0" * (2 * MIB),
     "NULs between": filled("K\0illed\0Killed\n", 48 * KIB),
     "invalid UTF-8": filled(b"\xff\xfeKilled\xc3\n", 48 * KIB),
     "text without headers": filled("something was killed by signal 9, exit status 1\n", 100 * KIB),
-    "continuation lines": f"{HEADER}Failed to deserialize\n".encode() + filled("  No module named 'x'\n", 512 * KIB),
+    "continuation lines": f"{HEADER}Failed to deserialize\n".encode() + filled("  No module named 'x'\n", 300 * KIB),
     "nanny deaths": "".join(
         f"{HEADER}Worker process {each} was killed by signal 9\n" for each in range(4_000)
     ).encode(),

@@ -35,10 +35,20 @@ def writer(tmp_path):
     box.close(remove=True)
 
 
-def used(folder):
-    box = BoxWriter.create(folder, size_bytes=2**16, slots=3, worker="tcp://10.0.0.4:34937")
+@pytest.fixture
+def small(tmp_path):
+    """
+    A box that is quick to read, used once.
+    """
+    box = used(tmp_path, size_bytes=16 * 1024, times=1)
+    yield box
+    box.close(remove=True)
+
+
+def used(folder, *, size_bytes=2**16, times=200):
+    box = BoxWriter.create(folder, size_bytes=size_bytes, slots=3, worker="tcp://10.0.0.4:34937")
     box.stage("running")
-    for number in range(200):
+    for number in range(times):
         box.started(number % 2, f"task-{number}", 1, "a")
         box.finished(number % 2, "ok")
         box.sample(process_rss_bytes=number)
@@ -191,15 +201,15 @@ def test_of_the_largest_hostile_box_no_more_is_read_than_a_box_may_have(content)
 
 
 @pytest.mark.parametrize("region", ["running", "state", "identity"])
-def test_a_write_that_was_cut_off_anywhere_leaves_what_was_before(writer, region):
+def test_a_write_that_was_cut_off_anywhere_leaves_what_was_before(small, region):
     """
     A process can be killed after any byte: the box then says what it said before, or what it was to say.
     """
-    before = writer.path.read_bytes()
-    writer.started(2, "x" * 150, 4, "d")
-    writer.stage("closing", "y" * 150)
-    writer.identify(worker="z" * 150)
-    after = writer.path.read_bytes()
+    before = small.path.read_bytes()
+    small.started(2, "x" * 150, 4, "d")
+    small.stage("closing", "y" * 150)
+    small.identify(worker="z" * 150)
+    after = small.path.read_bytes()
     _, regions = layout.unpack_header(before)
     start, end = regions[region].offset, regions[region].end
     changed = [place for place in range(start, end) if before[place] != after[place]]

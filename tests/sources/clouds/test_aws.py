@@ -8,9 +8,11 @@ The bodies are built from the API references (EC2 2016-11-15, ECS 2014-11-13, Cl
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import sys
 from contextlib import ExitStack
+from functools import cache
 from urllib.parse import parse_qs
 
 import pytest
@@ -42,6 +44,8 @@ from workerdiag.sources.stores.cloudwatch import CloudWatchSource
 
 pytest.importorskip("boto3")
 
+#: Each session reads megabytes of service descriptions otherwise.
+SHARED_LOADER = cache(importlib.import_module("botocore.loaders").create_loader)
 ADDRESS = "tcp://10.0.1.2:34937"
 DEAD = victim(ADDRESS)
 
@@ -62,6 +66,7 @@ def credentials(monkeypatch):
         monkeypatch.setenv(name, value)
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("botocore.session.create_loader", SHARED_LOADER)
 
 
 @pytest.fixture
