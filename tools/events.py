@@ -32,9 +32,6 @@ class LoggedEvent:
     #: Its fields; None where the source does not show what it says.
     fields: tuple[tuple[str, Value], ...] | None = None
 
-    def __str__(self) -> str:
-        return " ".join(f"{key}={'…'.join(value)}" for key, value in self.fields or () if value) or "event"
-
 
 @frozen
 class ExceptionClass:
@@ -43,9 +40,6 @@ class ExceptionClass:
     """
 
     name: str
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @frozen
@@ -56,9 +50,6 @@ class RaisedException:
 
     type: str
     text: Template
-
-    def __str__(self) -> str:
-        return "…".join(self.as_last_line)
 
     @property
     def as_last_line(self) -> Template:

@@ -18,6 +18,7 @@ from template_match import TemplateMatch, any_of, fillings, templates_with
 from vocabulary import Utterance, Vocabulary
 
 from workerdiag.matching.regex import pattern
+from workerdiag.model.event_topics import SOURCE_TOPICS
 from workerdiag.model.rules import Landmark
 from workerdiag.model.signs import EventSign, ExceptionSign, LandmarkSign, LogSign
 
@@ -54,21 +55,12 @@ class SignCheck:
         """
         return any(all(each in vocabulary for each in proof) for proof in self._witnesses)
 
-    def wordings(self, vocabulary: Container[object]) -> frozenset[Utterance]:
-        """
-        Of what proves it, that which is in *vocabulary*.
-        """
-        witnesses = (each for each in self._witnesses if all(part in vocabulary for part in each))
-        return frozenset[Utterance]().union(*witnesses)
 
-
-def check_event_sign(
-    sign: EventSign, vocabulary: Vocabulary, others: Collection[str] = ()
-) -> SignCheck | None:
+def check_event_sign(sign: EventSign, vocabulary: Vocabulary) -> SignCheck | None:
     """
-    What makes an event that *sign* wants; None when its topic is one of *others* than distributed.
+    What makes an event that *sign* wants; None when its topic is one of our sources'.
     """
-    if fixed_runs(sign.topic) and any(pattern(sign.topic).matches_whole(each) for each in others):
+    if fixed_runs(sign.topic) and any(pattern(sign.topic).matches_whole(each) for each in SOURCE_TOPICS):
         return None
     witnesses = {
         proof

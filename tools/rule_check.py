@@ -4,20 +4,17 @@ Every rule held against what releases can say: the one place that knows the kind
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Mapping
 
 from attrs import frozen
-from evidence_check import check_event_sign, check_exception_sign, check_landmark_sign
-from own_topics import topics_of_ours
-from ranges import Claim, claim
+from evidence_check import SignCheck, check_event_sign, check_exception_sign, check_landmark_sign
+from packaging.version import Version
+from ranges import Claim, claim, problems
 from template_match import TemplateMatch
+from vocabulary import Vocabulary, merge_vocabularies
 
 from workerdiag.model.rules import Landmark, Rulebook
 from workerdiag.model.signs import EventSign, ExceptionSign, LandmarkSign, LogSign
-
-if TYPE_CHECKING:
-    from vocabulary import Utterance, Vocabulary
 
 Rule = Landmark | LogSign | EventSign | ExceptionSign | LandmarkSign
 
@@ -30,92 +27,86 @@ KIND_OF: dict[type[Rule], str] = {
 }
 
 
-class CheckedText(Protocol):
-    """
-    One rule, held against all that any release says.
-    """
-
-    @property
-    def is_wholly_own(self) -> bool:
-        """
-        Whether nobody but distributed says what the rule is about.
-        """
-
-    def is_in(self, vocabulary: Container[object], *, surely: bool = False) -> bool:
-        """
-        Whether a release that says so much can say it; *surely*: and cannot but.
-        """
-
-    def wordings(self, vocabulary: Container[object]) -> frozenset[Utterance]:
-        """
-        Of what the rule matches, that which is in *vocabulary*.
-        """
-
-
 @frozen(kw_only=True)
 class RuleCheck:
     """
-    A rule that is about distributed's own text, and whose it is.
+    One rule about distributed's own wording, and the releases that word it so.
     """
 
     #: Cause or landmark, and the name of the sign in it; a landmark has none.
     owner: str
     sign: str
+    #: A value of `KIND_OF`.
     kind: str
-    held: CheckedText
     claimed: Claim
-    #: Whether it must be said by some release; else it may be another's text.
-    is_due: bool
+    said_in: frozenset[Version]
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.owner} {self.sign}".strip()
 
 
 def rules(book: Rulebook) -> Iterator[tuple[str, str, Rule]]:
     """
-    All rules with a text of somebody's: the owner's id, the rule's name there, and it.
+    All rules with a text of somebody's: the owner's id, the rule's name there, and the rule.
+
+    Not those for the heading of a record, which loggers write.
     """
-    yield from book.log_rules()
+    yield from (each for each in book.log_rules() if not getattr(each[2], "in_header", False))
     for cause in book.causes:
         for sign in (*cause.signs, *cause.against):
             if isinstance(sign, EventSign | ExceptionSign | LandmarkSign):
                 yield cause.id, sign.name, sign
 
 
-def check_rules(book: Rulebook, vocabulary: Vocabulary) -> Iterator[RuleCheck]:
+def check_rules(book: Rulebook, vocabularies: Mapping[Version, Vocabulary]) -> Iterator[RuleCheck]:
     """
-    The rules of *book* that may be about distributed's own text, held against *vocabulary*.
+    The rules about distributed's own text, held against the *vocabularies* of releases, oldest first.
+
+    Of log text, that is what a release can say, or what claims to be said in some releases only.
     """
     landmarks = {each.id: each for each in book.landmarks}
-    others = topics_of_ours()
+    every = merge_vocabularies(vocabularies.values())
+    looked_at = list(vocabularies)
     for owner, name, rule in rules(book):
-        held: CheckedText | None
-        match rule:
-            case LogSign() | Landmark():
-                held = TemplateMatch(rule, vocabulary.lowered)
-            case EventSign():
-                held = check_event_sign(rule, vocabulary, others)
-            case ExceptionSign():
-                held = check_exception_sign(rule, vocabulary)
-            case LandmarkSign(landmark=landmark):
-                held = (
-                    check_landmark_sign(rule, landmarks[landmark], vocabulary)
-                    if landmark in landmarks
-                    else None
-                )
-        if held is not None:
-            claimed = claimed_by(rule, landmarks)
-            is_log = isinstance(rule, LogSign | Landmark)
-            yield RuleCheck(
-                owner=owner,
-                sign=name,
-                kind=KIND_OF[type(rule)],
-                held=held,
-                claimed=claimed,
-                is_due=not is_log or claimed != Claim(),
+        check = _check(rule, landmarks, every)
+        if check is None:
+            continue
+        claimed = claimed_by(rule, landmarks)
+        said_in = frozenset(each for each in looked_at if check.is_in(vocabularies[each]))
+        if not said_in and isinstance(rule, LogSign | Landmark) and claimed == Claim():
+            continue
+        surely_in = frozenset(each for each in said_in if check.is_in(vocabularies[each], surely=True))
+        found = problems(claimed, said_in, looked_at, surely_in=surely_in, wholly=check.is_wholly_own)
+        yield RuleCheck(
+            owner=owner,
+            sign=name,
+            kind=KIND_OF[type(rule)],
+            claimed=claimed,
+            said_in=said_in,
+            problems=tuple(found),
+        )
+
+
+def _check(
+    rule: Rule, landmarks: Mapping[str, Landmark], vocabulary: Vocabulary
+) -> TemplateMatch | SignCheck | None:
+    match rule:
+        case LogSign() | Landmark():
+            return TemplateMatch(rule, vocabulary.lowered)
+        case EventSign():
+            return check_event_sign(rule, vocabulary)
+        case ExceptionSign():
+            return check_exception_sign(rule, vocabulary)
+        case LandmarkSign(landmark=landmark):
+            return (
+                check_landmark_sign(rule, landmarks[landmark], vocabulary) if landmark in landmarks else None
             )
 
 
 def claimed_by(rule: Rule, landmarks: Mapping[str, Landmark]) -> Claim:
     """
-    The releases that *rule* claims to be worded for; of those of a landmark, where it is about one.
+    The releases that *rule* claims to be worded for, within those of the landmark that it is about.
     """
     claimed = claim(rule.introduced, rule.removed)
     if isinstance(rule, LandmarkSign) and (landmark := landmarks.get(rule.landmark)):

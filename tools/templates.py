@@ -23,7 +23,7 @@ _PERCENT = re.compile(r"%(?:\(\w+\))?[#0+-]*\d*(?:\.\d+)?[sdrfigexau]|%%")
 _BRACES = re.compile(r"\{\{|\}\}|\{[^{}]*\}")
 _ESCAPED = {"%%": "%", "{{": "{", "}}": "}"}
 #: What Python and tornado say, and distributed repeats in places: it is not its own wording.
-_OF_OTHERS = re.compile(r"has no attribute|^Exception in callback")
+_OF_OTHERS = re.compile(r"has no attribute|unexpected keyword argument|^Exception in callback")
 #: A template with fewer letters says nothing.
 _LEAST_LETTERS = 4
 

@@ -9,16 +9,22 @@ import re
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signs import EventSign
 
-#: Topics under which sources tell what they find; no scheduler has them.
+#: Topics of the events that sources make; no scheduler has them.
 SOURCE_TOPICS = frozenset(
     {
+        "awaited-task",
         "batch-job",
+        "black-box",
         "cgroup",
+        "cluster",
+        "cluster-setup",
+        "configuration",
         "disk",
         "host",
         "limits",
         "nanny-state",
         "recorder",
+        "scheduler-state",
         "task-state",
         "versions",
         "worker-state",
