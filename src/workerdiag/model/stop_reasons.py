@@ -35,6 +35,8 @@ _REQUESTS_BEYOND_TASKS = (
     "nanny-plugin-",
     "worker-lifetime-reached",
 )
+#: Stimulus of removals for want of heartbeats; the scheduler then has the nanny stop the worker.
+UNRESPONSIVE = "check-worker-ttl"
 #: So begin all reasons that Dask gives by itself, asked for or not.
 _DASK_REASONS = (
     "signal-",
@@ -43,7 +45,7 @@ _DASK_REASONS = (
     "worker-",
     "workerprocess-",
     "client-",
-    "check-worker-ttl",
+    UNRESPONSIVE,
     "failure-to-start",
     "retire-workers",
     "idle-timeout",

@@ -10,7 +10,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from workerdiag import __version__
@@ -92,3 +93,16 @@ def _boot_time() -> float:
     When the machine started, in seconds since the epoch, by today's clock.
     """
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def call_in_children(method: Callable[[], None]) -> None:
+    """
+    Call *method* in each forked child, as long as its object lives; such a call cannot be taken back.
+    """
+    known = weakref.WeakMethod(method)
+
+    def call() -> None:
+        if (alive := known()) is not None:
+            alive()
+
+    os.register_at_fork(after_in_child=call)

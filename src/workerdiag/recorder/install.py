@@ -61,7 +61,7 @@ def install(client: Any, *, scheduler: bool = True) -> Any:
 
     Installing again changes nothing. Workers that join later record too, as do those that are restarted.
     Where a disk is read-only or full, or a release of distributed lacks what is needed, that one fact
-    is done without, and `Installed.missing` says so.
+    is not recorded, and `Installation.missing` says so.
 
     Args:
         client: A ``distributed.Client``; with an asynchronous one the call is awaitable, as in Dask.
@@ -90,6 +90,7 @@ def uninstall(client: Any) -> Any:
 
 async def _install(client: Any, *, scheduler: bool) -> Installation:
     from workerdiag.recorder.nanny.nanny_recording import RecorderNanny
+    from workerdiag.recorder.scheduler.plugin import RecorderScheduler
     from workerdiag.recorder.worker.worker_recording import RecorderWorker
 
     missing: dict[str, tuple[str, ...]] = {}
@@ -99,7 +100,7 @@ async def _install(client: Any, *, scheduler: bool) -> Installation:
     await _check_workers(client)
     try:
         if scheduler:
-            await _install_in_scheduler(client)
+            await client.register_plugin(RecorderScheduler(), name=PLUGIN_NAME)
         await client.register_plugin(RecorderNanny(), name=PLUGIN_NAME)
         await client.register_plugin(RecorderWorker(), name=PLUGIN_NAME)
     except BaseException:
@@ -107,12 +108,6 @@ async def _install(client: Any, *, scheduler: bool) -> Installation:
             await _uninstall(client)
         raise
     return await _collect_status(client, missing, scheduler=scheduler)
-
-
-async def _install_in_scheduler(client: Any) -> None:
-    from workerdiag.recorder.scheduler.plugin import RecorderScheduler
-
-    await client.register_plugin(RecorderScheduler(), name=PLUGIN_NAME)
 
 
 async def _why_forbidden(client: Any) -> str:

@@ -16,7 +16,6 @@ record.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Any
 
@@ -37,7 +36,7 @@ async def dask_setup(server: Any) -> None:
 
         start_recording(server, WorkerRecording, _OWNER)
         if server.nanny and (recording := get_recording(server)) is not None:
-            recording.tasks.append(asyncio.ensure_future(_ask_nanny(server)))
+            recording.spawn(_ask_nanny(server))
     elif isinstance(server, Nanny):
         from workerdiag.recorder.nanny.nanny_recording import NannyRecording
 

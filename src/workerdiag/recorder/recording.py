@@ -4,15 +4,20 @@ What worker and nanny share: a recording lasts as long as somebody wants it, and
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from workerdiag.recorder import internals
 
 if TYPE_CHECKING:
     from workerdiag.wire.black_box import MissingPart
+
+
+#: Delay after its own start before a process looks for boxes that nobody reported, in seconds.
+_ORPHANS_AFTER_S = 2.0
 
 
 class Recording(ABC):
@@ -29,6 +34,7 @@ class Recording(ABC):
         self.owners: set[str] = set()
         #: What is not recorded, and why; the reason is for a person.
         self.missing: dict[MissingPart, str] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     @abstractmethod
@@ -60,6 +66,24 @@ class Recording(ABC):
         """
         self.missing[part] = "; ".join(filter(None, (self.missing.get(part), why)))
         self.logger.info("The flight recorder does without: %s", why)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """
+        Have something done in the background; it is kept so that it can end.
+        """
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def report_orphans(self, server: Any) -> None:
+        """
+        Report the deaths that nobody reported, once the first worker has had time to start.
+        """
+        await asyncio.sleep(_ORPHANS_AFTER_S)
+        if self.is_recording:
+            from workerdiag.recorder.orphans import report_orphans
+
+            await report_orphans(server)
 
 
 def start_recording(server: Any, make: Callable[[Any], Recording], owner: str) -> None:

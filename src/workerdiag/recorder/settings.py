@@ -8,8 +8,6 @@ from typing import Any
 
 #: Under what name the plugins are registered, and what a server carries while it records.
 PLUGIN_NAME = "workerdiag-recorder"
-#: So long after its own start a nanny, or a worker without one, looks for boxes that nobody told of.
-ORPHANS_AFTER_S = 2.0
 
 
 def setting(name: str, default: Any = None) -> Any:

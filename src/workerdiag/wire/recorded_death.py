@@ -10,14 +10,11 @@ from itertools import chain
 
 from attrs import evolve, field, frozen
 
-from workerdiag.model.stop_reasons import is_stop_request
+from workerdiag.model.stop_reasons import UNRESPONSIVE, is_stop_request
 from workerdiag.model.time_windows import RECENT_S
 from workerdiag.wire.black_box import MissingPart
 from workerdiag.wire.messages import DeathMessage, DeathReport, RemovalRecord
 from workerdiag.wire.same_death import DeathIdentity, is_known_death
-
-#: The scheduler has the nanny stop a worker that it removes for want of heartbeats (scheduler.py).
-_UNRESPONSIVE = "check-worker-ttl"
 
 
 @frozen(kw_only=True)
@@ -110,7 +107,7 @@ class RecordedDeath:
         """
         Whether somebody had told the nanny to end it: that it does not answer is no request.
         """
-        unresponsive = self.record is not None and (self.record.stimulus_id or "").startswith(_UNRESPONSIVE)
+        unresponsive = self.record is not None and (self.record.stimulus_id or "").startswith(UNRESPONSIVE)
         return self.report is not None and self.report.was_asked_to_stop and not unresponsive
 
     def has_task(self, keys: Collection[str]) -> bool:

@@ -12,14 +12,13 @@ from __future__ import annotations
 import io
 import mmap
 import os
-import weakref
 from itertools import count
 from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from workerdiag.procfs.processes import process_identity
+from workerdiag.procfs.processes import call_in_children, process_identity
 from workerdiag.recorder.box.companions import fault_path
 from workerdiag.recorder.box.creation import create_mapped_box
 from workerdiag.recorder.box.directories import discard
@@ -103,7 +102,7 @@ class BoxWriter:
         path, memory = create_mapped_box(Path(directory), known, size_bytes, header)
         writer = cls(path, memory, regions)
         writer.identify(**known)
-        os.register_at_fork(after_in_child=_CloseInChild(writer))
+        call_in_children(writer.close_in_child)
         return writer
 
     @property
@@ -239,6 +238,12 @@ class BoxWriter:
         if remove:
             discard(self.path)
 
+    def close_in_child(self) -> None:
+        """
+        Take the box from a forked child, which shares its pages and its lock but is another process.
+        """
+        self.close(remove=False)
+
     def _note(self, region: str, payload: bytes, flags: int = 0) -> None:
         """
         Write the next cell of a ring, or the older one of a pair.
@@ -266,19 +271,6 @@ class BoxWriter:
         """
         if "tasks-without-slot" not in self._identity.get("missing", ""):
             self.lack("tasks-without-slot", "tasks on some threads: there were more than slots")
-
-
-class _CloseInChild:
-    """
-    Takes the box from a forked child, which shares its pages and its lock but is another process.
-    """
-
-    def __init__(self, writer: BoxWriter) -> None:
-        self._writer = weakref.ref(writer)
-
-    def __call__(self) -> None:
-        if (writer := self._writer()) is not None:
-            writer.close(remove=False)
 
 
 def _encode_clipped(text: str, most_bytes: int) -> bytes:

@@ -4,13 +4,11 @@ The recorder in a nanny: how its worker processes ended, which Dask is told and 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
 import socket
 import time
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from workerdiag.procfs.cgroups import find_memory_group
 from workerdiag.recorder import internals, messages
 from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, save_report
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording
-from workerdiag.recorder.settings import ORPHANS_AFTER_S, PLUGIN_NAME
+from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.recorder.stderr.watch import StderrWatch
 from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.messages import CgroupCounters, DeathReport
@@ -54,7 +52,6 @@ class NannyRecording(Recording):
         self._undo_stop_requests: internals.Undo | None = None
         self._stderr = StderrWatch()
         self._ticks = PeriodicCallback(self._tick, _TICK_MS)
-        self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def is_recording(self) -> bool:
@@ -73,7 +70,7 @@ class NannyRecording(Recording):
         self._tick()
         self._nanny.periodic_callbacks[PLUGIN_NAME] = self._ticks  # the nanny stops them with its own
         self._ticks.start()
-        self._spawn(self._report_orphans())
+        self.spawn(self.report_orphans(self._nanny))
 
     def stop(self) -> None:
         """
@@ -122,7 +119,7 @@ class NannyRecording(Recording):
             discard_delivered(path)  # an orderly end, which is not worth a file
         elif path is not None:
             save_report(path, report)
-        self._spawn(self._deliver(path, lock, report))
+        self.spawn(self._deliver(path, lock, report))
 
     def _make_report(self, code: int, path: Path | None, box: BlackBox | None) -> DeathReport:
         from workerdiag.recorder.stderr.last_output import last_stderr
@@ -166,21 +163,6 @@ class NannyRecording(Recording):
         with lock or contextlib.nullcontext():
             if await deliver(self._nanny, report) and path is not None:
                 discard_delivered(path)
-
-    async def _report_orphans(self) -> None:
-        """
-        Report those that nobody reported, once the first worker has had time to start.
-        """
-        await asyncio.sleep(ORPHANS_AFTER_S)
-        if self.is_recording:
-            from workerdiag.recorder.orphans import report_orphans
-
-            await report_orphans(self._nanny)
-
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _find_box(pid: int | None, nanny: str | None) -> tuple[Path | None, BlackBox | None]:

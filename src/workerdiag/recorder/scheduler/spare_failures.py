@@ -15,7 +15,7 @@ from typing import Any
 from attrs import define, field
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from workerdiag.model.stop_reasons import is_stop_request_beyond_tasks
+from workerdiag.model.stop_reasons import UNRESPONSIVE, is_stop_request_beyond_tasks
 from workerdiag.recorder import internals
 from workerdiag.wire.constants import DEATH_TOPIC
 from workerdiag.wire.messages import DeathReport, Message, PlatformNotice, decode_message
@@ -25,8 +25,6 @@ logger = logging.getLogger("distributed.scheduler.recorder")
 #: Facts about a removal that arrive later than this change nothing any more.
 LATE_REPORT_S = 300.0
 MAX_REMOVALS = 1000
-#: Stimulus of removals for want of heartbeats; the scheduler then has the nanny stop the worker.
-_UNRESPONSIVE = "check-worker-ttl"
 #: Fields of a report that are long, and say nothing of a stop.
 _LONG_FIELDS = ("box", "running_tasks", "stderr")
 
@@ -130,7 +128,7 @@ class SparePlatformDeaths(SchedulerPlugin):
         now = time.time()
         tasks = _counted_tasks(self._scheduler, msg.get("processing-tasks") or ())
         self._losses = [each for each in self._losses if each.when >= now - LATE_REPORT_S]
-        unresponsive = str(msg.get("stimulus_id")).startswith(_UNRESPONSIVE)
+        unresponsive = str(msg.get("stimulus_id")).startswith(UNRESPONSIVE)
         self._losses.append(_CountedLoss(worker, self._pids.get(worker), now, tasks, unresponsive))
         del self._losses[:-MAX_REMOVALS]
 

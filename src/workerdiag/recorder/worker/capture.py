@@ -15,9 +15,10 @@ import logging
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any, TextIO, cast
+
+from workerdiag.procfs.processes import call_in_children
 
 #: Loggers that have handlers in Dask's default configuration, and do not propagate further. Those without
 #: any print to ``sys.stderr`` (``logging.lastResort``), which a handler of ours would end: `StderrCapture`.
@@ -137,7 +138,7 @@ class FaulthandlerCapture:
         self._file = file
         self._active = True
         faulthandler.enable(file=file, all_threads=True)
-        os.register_at_fork(after_in_child=_DisableInChild(weakref.ref(self)))
+        call_in_children(self.leave)
 
     def detach(self) -> None:
         """
@@ -154,19 +155,6 @@ class FaulthandlerCapture:
         if self._active:
             self._active = False
             faulthandler.disable()
-
-
-class _DisableInChild:
-    """
-    Called in each forked child; what is called there cannot be taken back, and so must not hold on to much.
-    """
-
-    def __init__(self, copy: weakref.ref[FaulthandlerCapture]) -> None:
-        self._copy = copy
-
-    def __call__(self) -> None:
-        if (copy := self._copy()) is not None:
-            copy.leave()
 
 
 def capture_fatal_signals(open_file: Callable[[], io.FileIO]) -> tuple[FaulthandlerCapture | None, str]:

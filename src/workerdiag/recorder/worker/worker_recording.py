@@ -4,7 +4,6 @@ The recorder in a worker: a black box, and what is noted in it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import sys
@@ -20,7 +19,7 @@ from workerdiag.recorder.box.directories import writable_directory
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.environment import worker_identity
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording
-from workerdiag.recorder.settings import ORPHANS_AFTER_S, PLUGIN_NAME
+from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.recorder.stderr.descriptor_copy import copy_stderr, is_copy_configured
 from workerdiag.recorder.stderr.location import stderr_location
 from workerdiag.recorder.worker.capture import LogCapture, StderrCapture, capture_fatal_signals
@@ -48,8 +47,6 @@ class WorkerRecording(Recording):
         super().__init__()
         self._worker = worker
         self.box: BoxWriter | None = None
-        #: What is going on in the background of the worker, kept so that it can end.
-        self.tasks: list[asyncio.Task[Any]] = []
         self._is_closing = False
         self._reason = ""
         self._undo = contextlib.ExitStack()
@@ -85,7 +82,7 @@ class WorkerRecording(Recording):
                 self.lack(name, f"{name.replace('-', ' ')}: {problem}")
         self.box.stage("running")
         if not self._worker.nanny:
-            self.tasks.append(asyncio.ensure_future(self._report_orphans()))
+            self.spawn(self.report_orphans(self._worker))  # without a nanny the next worker reports the last
 
     def begin_closing(self) -> None:
         """
@@ -98,7 +95,7 @@ class WorkerRecording(Recording):
         elif self.box is not None and not self._is_closing:
             self._is_closing = True
             self.box.stage("closing", self._reason)
-            self.tasks.append(asyncio.ensure_future(self._finish_closing()))
+            self.spawn(self._finish_closing())
 
     def stop(self, *, remove: bool = True) -> None:
         """
@@ -188,16 +185,6 @@ class WorkerRecording(Recording):
         if orderly:
             self.stop()
         # Else the nanny, or the next worker on the host, reports how it ended; the process may yet crash.
-
-    async def _report_orphans(self) -> None:
-        """
-        Without a nanny it is the next worker that reports the last one, once it has had time to start.
-        """
-        await asyncio.sleep(ORPHANS_AFTER_S)
-        if self.box is not None:
-            from workerdiag.recorder.orphans import report_orphans
-
-            await report_orphans(self._worker)
 
 
 def _undo_when_idle(worker: Any, undo: Any) -> None:

@@ -5,7 +5,6 @@ Records of deaths as the scheduler's recorder appends them: JSON lines, read wha
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
@@ -18,7 +17,6 @@ from workerdiag.wire.messages import DEATH_KINDS, DeathMessage, DeathReport, Rem
 _MAX_LINE_BYTES = 2**20
 #: Commas and brackets in a line: each can take a hundred bytes of memory.
 _MAX_MARKS = 100_000
-_MAX_DIGITS = 18
 #: Of lines that cannot be used, a gap names so many of a kind.
 _MAX_NAMED = 5
 _RECORD_BEGINNING = re.compile(
@@ -99,27 +97,14 @@ def _parse_line(line: bytes) -> Mapping[str, Any]:
         raise BadLineError("too-long")
     try:
         text = line.decode("utf-8", "replace")
-        fields = _load_json(text)
+        fields = json.loads(text)
         if "\\ud" in text.lower():  # half of a character cannot be printed, nor searched
-            fields = _load_json(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace").decode())
+            fields = json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace").decode())
     except (ValueError, RecursionError):
         raise BadLineError("torn") from None
     if not isinstance(fields, dict):
         raise BadLineError("no-record")
     return fields
-
-
-def _load_json(text: str) -> Any:
-    return json.loads(text, parse_int=_bounded_int, parse_float=_finite_float, parse_constant=lambda _: None)
-
-
-def _bounded_int(text: str) -> int | None:
-    return int(text) if len(text) <= _MAX_DIGITS else None
-
-
-def _finite_float(text: str) -> float | None:
-    number = float(text)
-    return number if math.isfinite(number) else None
 
 
 class RecordParser:
