@@ -5,7 +5,7 @@ The logs that a scheduler and its nannies keep, as evidence: on one clock, and w
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
 from workerdiag.model.dask_messages import is_other_nanny
@@ -13,7 +13,7 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import Place, Stream
 from workerdiag.sources.addresses import host_of
-from workerdiag.sources.cluster.queries import NANNY_RECORDS, SCHEDULER_RECORDS, ServerLogRecord
+from workerdiag.sources.cluster.queries import ServerLog, ServerLogRecord
 
 #: Lines of the scheduler that list lost keys can be megabytes.
 _RECORD_CHARS = 16 * 1024
@@ -22,13 +22,7 @@ _LOGGERS = {"nanny": "distributed.nanny", "scheduler": "distributed.scheduler"}
 
 
 def log_evidence(
-    name: str,
-    records: Sequence[ServerLogRecord],
-    *,
-    nanny: str | None,
-    others: Collection[str | None],
-    without: Collection[ServerLogRecord],
-    since: float,
+    log: ServerLog, *, others: Collection[str | None], without: Collection[ServerLogRecord], since: float
 ) -> list[Evidence]:
     """
     A log as text, and whether it can show what is looked for.
@@ -36,29 +30,24 @@ def log_evidence(
     At level WARNING a nanny has no exits to tell of, and records that were not read show nothing.
 
     Args:
-        name: What to call it.
-        records: Its last records, oldest first.
-        nanny: Whose it is; None: the scheduler's.
-        others: Further nannies that are known.
+        log: The log of the scheduler or of a nanny.
+        others: All nannies that are known.
         without: Records that are told of already.
         since: What was before does not matter.
     """
-    stream: Stream = "nanny" if nanny else "scheduler"
+    name, records, nanny = log.name, log.records, log.nanny
     place: Place = "nanny log" if nanny else "scheduler log"
     shared = nanny is not None and shares_log(nanny, records, others)
     identity = Identity(nanny=None if shared else nanny, host=host_of(nanny))
-    chunk = records_chunk(
-        name, (each for each in records if each not in without), stream=stream, identity=identity
-    )
+    new = (each for each in records if each not in without)
+    chunk = records_chunk(name, new, stream="nanny" if nanny else "scheduler", identity=identity)
     evidence: list[Evidence] = [] if chunk is None else [chunk]
     if not any(each.level in ("INFO", "DEBUG") for each in records):
         detail = "its level leaves out INFO, at which exits are told" if records else "it is empty"
         remedy = "set logging.distributed: info in Dask's configuration"
-        return [
-            *evidence,
-            Gap(source=name, place=place, reason="never-recorded", detail=detail, remedy=remedy),
-        ]
-    if len(records) >= (NANNY_RECORDS if nanny else SCHEDULER_RECORDS) and records[0].created > since:
+        gap = Gap(source=name, place=place, reason="never-recorded", detail=detail, remedy=remedy)
+        return [*evidence, gap]
+    if log.is_cut and records[0].created > since:
         detail = f"only its last {len(records)} records were read, and what matters may lie before"
         remedy = "give the log of that process: explain(..., logs=[...])"
         return [*evidence, Gap(source=name, place=place, reason="expired", detail=detail, remedy=remedy)]

@@ -1,34 +1,29 @@
 """
 The nannies' logs: over the network, or of those in this process at once.
+
+The scheduler notices the closed connection first; the nanny learns the exit status some 10 to
+60 ms later, and KilledWorker may reach an ``except`` block between the two. So there is a short wait.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from workerdiag.model.evidence import Evidence
+from workerdiag.deadline import Deadline
+from workerdiag.model.dask_messages import PROCESS_ENDED
 from workerdiag.model.identity import Identity
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.asker import Asker
-from workerdiag.sources.cluster.exit_wait import wait_for_exits
+from workerdiag.sources.cluster.queries import ServerLog, ServerLogRecord
 
 #: A nanny that has not answered after so long will not.
 _NANNY_S = 5.0
-
-#: Turns a log into evidence: its name, records, nanny, other nannies, records that are told of already.
-LogReading = Callable[
-    [
-        str,
-        Sequence[queries.ServerLogRecord],
-        str | None,
-        Collection[str],
-        Collection[queries.ServerLogRecord],
-    ],
-    list[Evidence],
-]
+#: Longest wait for a note of an exit. One with status 0 is never noted, so this is what such a death costs.
+EXIT_WAIT_S = 0.6
+_POLL_S = 0.1
 
 
 class NannyLogs:
@@ -46,20 +41,23 @@ class NannyLogs:
         self._asker = asker
         #: Processes that have ended and whose nannies will say how, if there are such nannies.
         self._pids = tuple(each.pid for each in about if each.pid is not None and each.nanny)
-        #: Logs that are told of already.
-        self._read_names: set[str] = set()
         #: How many nannies there were to ask.
         self.found = 0
 
-    async def wait_for_local(self) -> None:
+    async def local_logs(self) -> list[ServerLog]:
         """
-        Wait, for a moment, until the nannies in this process have noted the ends in question.
+        Logs of the nannies in this process, when these have noted the ends in question.
         """
-        await wait_for_exits(self._local_records, self._pids, self._asker.request_deadline())
+        logs = self._local_logs()
+        if logs:
+            await wait_for_exits(self._local_records, self._pids, self._asker.request_deadline())
+            logs = self._local_logs()
+        self.found += len(logs)
+        return logs
 
     def asking(self, nannies: Sequence[str]) -> asyncio.Future[list[Any]]:
         """
-        Their logs, or what went wrong; that one is gone takes the scheduler 30 s to notice.
+        Their records, or what went wrong; that one is gone takes the scheduler 30 s to notice.
         """
         self.found += len(nannies)
         deadline = self._asker.request_deadline().share(at_most_s=_NANNY_S)
@@ -70,50 +68,45 @@ class NannyLogs:
             *(queries.answer_in_time(call, deadline) for call in calls), return_exceptions=True
         )
 
-    def evidence(self, nannies: Sequence[str], answers: Sequence[Any], read: LogReading) -> list[Evidence]:
+    def answered_logs(self, nannies: Sequence[str], answers: Sequence[Any]) -> list[ServerLog]:
         """
-        What their logs say; one that did not answer is a gap.
+        The logs of those that answered; one that did not is a gap.
         """
-        evidence: list[Evidence] = []
-        seen: set[queries.ServerLogRecord] = set()  # nannies of one process have the same log
+        logs = []
         for nanny, answer in zip(nannies, answers, strict=True):
-            name = f"nanny log of {nanny}"
             if isinstance(answer, BaseException):
+                name = f"nanny log of {nanny}"
                 self._asker.gaps.append(queries.query_gap(name, answer, place="nanny log"))
             else:
-                evidence += read(name, answer, nanny, nannies, seen)
-                seen.update(answer)
-        return evidence
+                logs.append(ServerLog(answer, nanny))
+        return logs
 
-    def local_logs(self, read: LogReading, *, only_nannies: bool = False) -> list[Evidence]:
-        """
-        Logs of servers in this process that have not been read yet.
-        """
-        evidence: list[Evidence] = []
-        seen: set[queries.ServerLogRecord] = set()
-        local = [
-            (name, nanny, records)
-            for name, nanny, records in queries.local_server_logs(self._client)
-            if name not in self._read_names and (nanny or not only_nannies)
-        ]
-        others = [nanny for _, nanny, _ in local if nanny]
-        self.found += len(others)
-        for name, nanny, records in local:
-            self._read_names.add(name)
-            evidence += read(name, records, nanny, others, seen)
-            seen.update(records)
-        return evidence
+    def _local_logs(self) -> list[ServerLog]:
+        return [each for each in queries.local_server_logs(self._client) if each.nanny]
 
-    def mark_read(self, name: str) -> None:
-        """
-        Take down that a log is told of.
-        """
-        self._read_names.add(name)
+    async def _local_records(self) -> list[ServerLogRecord]:
+        return [record for log in self._local_logs() for record in log.records]
 
-    async def _local_records(self) -> list[queries.ServerLogRecord]:
-        """
-        What the nannies in this process have noted; if there are none, there is no waiting for them.
-        """
-        read = [records for _, nanny, records in queries.local_server_logs(self._client) if nanny]
-        done = [queries.ServerLogRecord(0.0, "", f"Worker process {pid} exited with") for pid in self._pids]
-        return [record for records in read for record in records] if read else done
+
+async def wait_for_exits(
+    read: Callable[[], Awaitable[Sequence[ServerLogRecord]]], pids: Collection[int], deadline: Deadline
+) -> Sequence[ServerLogRecord]:
+    """
+    What *read* gives once it tells of the end of all *pids*, or after `EXIT_WAIT_S`.
+
+    Args:
+        read: Gives the records of a nanny's log.
+        pids: Processes that are known to have ended; none: nothing is waited for.
+        deadline: For all of it; at most half of what is left is used.
+    """
+    waiting = deadline.share(0.5, at_most_s=EXIT_WAIT_S)
+    records = await read()
+    while not _are_ends_noted(records, pids) and not waiting.is_over:
+        await asyncio.sleep(_POLL_S)
+        records = await read()
+    return records
+
+
+def _are_ends_noted(records: Iterable[ServerLogRecord], pids: Collection[int]) -> bool:
+    noted = {int(found[1]) for each in records if (found := PROCESS_ENDED.search(each.text))}
+    return noted.issuperset(pids)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from attrs import frozen
@@ -34,6 +35,31 @@ class ServerLogRecord:
     level: str
     #: As the server would write it to a file; may have several lines.
     text: str
+
+
+@frozen(eq=False)
+class ServerLog:
+    """
+    The last records of one server's log, oldest first.
+    """
+
+    records: Sequence[ServerLogRecord]
+    #: Address of the nanny that keeps it; None: the scheduler does.
+    nanny: str | None = None
+
+    @property
+    def name(self) -> str:
+        """
+        What gaps and findings call it.
+        """
+        return f"nanny log of {self.nanny}" if self.nanny else "scheduler log"
+
+    @property
+    def is_cut(self) -> bool:
+        """
+        Whether there may be more records than were read.
+        """
+        return len(self.records) >= (NANNY_RECORDS if self.nanny else SCHEDULER_RECORDS)
 
 
 async def answer_in_time(call: Callable[[], Awaitable[Any]], deadline: Deadline) -> Any:
@@ -128,28 +154,22 @@ def parse_records(reply: Sequence[Any]) -> list[ServerLogRecord]:
     ]
 
 
-def local_server_logs(client: Any) -> Iterator[tuple[str, str | None, list[ServerLogRecord]]]:
+def local_server_logs(client: Any) -> Iterator[ServerLog]:
     """
     Logs of a LocalCluster's servers, which live in this process: the scheduler's and each nanny's.
-
-    Returns:
-        What to call the log, the nanny's address (None for the scheduler), its last records.
     """
     cluster = getattr(client, "cluster", None)
     workers = getattr(cluster, "workers", None)
-    servers: list[tuple[str, str | None, Any, int]] = [
-        ("scheduler log", None, getattr(cluster, "scheduler", None), SCHEDULER_RECORDS)
+    servers: list[tuple[str | None, Any, int]] = [
+        (None, getattr(cluster, "scheduler", None), SCHEDULER_RECORDS)
     ]
     for worker in list(workers.values()) if isinstance(workers, dict) else ():
-        if any(cls.__name__ == "Nanny" for cls in type(worker).__mro__):
-            address = getattr(worker, "address_safe", None) or getattr(worker, "_address", None)
-            servers.append((f"nanny log of {address}", address, worker, NANNY_RECORDS))
-    for name, nanny, server, count in servers:
-        if callable(getattr(server, "get_logs", None)):
-            try:
-                yield name, nanny, parse_records(server.get_logs(n=count, timestamps=True))
-            except Exception:  # noqa: BLE001, S112  its thread may write to the log at this moment
-                continue
+        address = getattr(worker, "address_safe", None) or getattr(worker, "_address", None)
+        if address and any(cls.__name__ == "Nanny" for cls in type(worker).__mro__):
+            servers.append((address, worker, NANNY_RECORDS))
+    for nanny, server, count in servers:
+        with suppress(Exception):  # it has none, or its thread writes to the log at this moment
+            yield ServerLog(parse_records(server.get_logs(n=count, timestamps=True)), nanny)
 
 
 def query_gap(source: str, problem: BaseException, *, place: Place = "other", status: str = "") -> Gap:

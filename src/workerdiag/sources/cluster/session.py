@@ -5,7 +5,7 @@ One round of questions to a cluster, in the order in which the answers get lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -60,6 +60,8 @@ class ClusterSession:
         self._dead: list[Identity] = list(self._about)
         #: Workers that announced that they close because they were told to.
         self._asked_to_close: set[str] = set()
+        #: Names of logs that are told of already.
+        self._read_logs: set[str] = set()
         #: What happened before, by the scheduler's clock, is of other deaths.
         self._since = 0.0
 
@@ -89,9 +91,10 @@ class ClusterSession:
         """
         All evidence so far; where the scheduler is silent, also from servers in this process.
         """
-        local = [] if self._asker.is_responsive else self._nannies.local_logs(self._log_evidence)
+        local = [] if self._asker.is_responsive else queries.local_server_logs(self._client)
+        text = self._log_evidence(list(local))
         cluster = environment.cluster_object_events(self._client)
-        return [*self._evidence, *self._asker.gaps, *local, *cluster]
+        return [*self._evidence, *self._asker.gaps, *text, *cluster]
 
     async def ask_all(self) -> None:
         """
@@ -110,7 +113,7 @@ class ClusterSession:
         await self._ask_topics()
         await self._ask_scheduler_log()
         await self._ask_states()
-        self._evidence += self._nannies.evidence(nannies, await answers, self._log_evidence)
+        self._evidence += self._log_evidence(self._nannies.answered_logs(nannies, await answers))
 
     async def _take_snapshot(self) -> None:
         """
@@ -188,9 +191,8 @@ class ClusterSession:
         """
         Addresses of the nannies to ask over the network; those in this process are read at once.
         """
-        await self._nannies.wait_for_local()
-        if local := self._nannies.local_logs(self._log_evidence, only_nannies=True):
-            self._evidence += local
+        if local := await self._nannies.local_logs():
+            self._evidence += self._log_evidence(local)
             return []
         entries = self._all_events or ()
         nannies = selection.select_nannies(self._dead, self._workers, entries)
@@ -229,7 +231,7 @@ class ClusterSession:
             call = partial(queries.fetch_scheduler_log, self._client)
             records = await self._asker.ask("log", call, place="scheduler log")
         if records is not None:
-            self._evidence += self._log_evidence("scheduler log", records, None)
+            self._evidence += self._log_evidence([queries.ServerLog(records)])
 
     async def _ask_states(self) -> None:
         """
@@ -285,21 +287,20 @@ class ClusterSession:
             in_trouble=in_trouble,
         )
 
-    def _log_evidence(
-        self,
-        name: str,
-        records: Sequence[queries.ServerLogRecord],
-        nanny: str | None,
-        others: Collection[str] = (),
-        without: Collection[queries.ServerLogRecord] = (),
-    ) -> list[Evidence]:
-        self._nannies.mark_read(name)
-        known = {worker.get("nanny") for worker in self._workers.values()} | {
-            each.nanny for each in self._dead
-        }
-        return logs.log_evidence(
-            name, records, nanny=nanny, others={*others, *known}, without=without, since=self._since
-        )
+    def _log_evidence(self, server_logs: Sequence[queries.ServerLog]) -> list[Evidence]:
+        """
+        What logs say that were not read before; nannies of one process have the same log.
+        """
+        nannies = {worker.get("nanny") for worker in self._workers.values()}
+        nannies |= {each.nanny for each in self._dead} | {each.nanny for each in server_logs}
+        told: set[queries.ServerLogRecord] = set()
+        evidence: list[Evidence] = []
+        for each in server_logs:
+            if each.name not in self._read_logs:
+                self._read_logs.add(each.name)
+                evidence += logs.log_evidence(each, others=nannies, without=told, since=self._since)
+                told.update(each.records)
+        return evidence
 
     def _add_events(self, topic: str, entries: selection.TimedEvents) -> None:
         self._evidence += words.event_evidence(topic, entries, self._known)
