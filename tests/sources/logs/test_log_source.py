@@ -234,7 +234,7 @@ def test_each_input_that_cannot_be_read_is_a_gap_and_the_others_are_used(tmp_pat
     assert all(gap.place == "log" and gap.detail and gap.remedy for gap in gaps)
     assert "LogText" in gaps[5].remedy
     assert [each.origin for each in evidence if isinstance(each, LogChunk)] == [str(good)]
-    assert source.readable_count == 1
+    assert source.has_read_any
 
 
 def test_nothing_readable_is_told_apart():
@@ -243,7 +243,7 @@ def test_nothing_readable_is_told_apart():
     """
     source = LogSource(["/no/such/file"])
     list(source.collect(budget_s=1))
-    assert source.readable_count == 0
+    assert not source.has_read_any
 
 
 def test_a_folder_gives_its_logs_and_nothing_else(tmp_path):

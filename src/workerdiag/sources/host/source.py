@@ -15,9 +15,8 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources.host.evidence import answer_evidence, is_doubtful
 from workerdiag.sources.host.gaps import kernel_gap, machine_gap, uncertain_machine_gap
-from workerdiag.sources.host.live_workers import live_respondents
 from workerdiag.sources.host.remote_call import gather_answers, run_in_client_loop
-from workerdiag.sources.host.respondents import Respondent, respondents
+from workerdiag.sources.host.respondents import Respondent, live_respondents, respondents
 from workerdiag.sources.runner import gap_on_error
 
 #: What a machine may take to answer, and what each step has at least.

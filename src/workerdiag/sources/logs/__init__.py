@@ -18,7 +18,7 @@ from workerdiag.sources.logs.pieces import (
     BundlePiece,
     ContainerOpeners,
     LogBlock,
-    RecordBatch,
+    RecordPiece,
     Unbox,
     Unbundle,
 )
@@ -35,7 +35,7 @@ class LogSource:
     The logs a caller names: paths, globs, folders, fsspec URLs, ``-``, open files, `LogText`.
 
     Each log comes as `LogChunk` pieces of about 1 MiB, in order, one log after the other, and
-    `Inspected` (place ``log <origin>``) after its end. What is packed is unpacked (gzip, zstd,
+    `Inspected` (place ``log``) after its end. What is packed is unpacked (gzip, zstd,
     bzip2, xz, told by content); UTF-16 and UTF-32 with a byte order mark become UTF-8. An input
     that cannot be read, or not wholly, is a `Gap`; the others are still used.
 
@@ -70,8 +70,8 @@ class LogSource:
         self._stream = stream
         self._openers = ContainerOpeners(unbundle=unbundle, unbox=unbox)
         self._facts = tuple(facts)
-        #: Logs, bundles, boxes and files of records of which anything could be read, counted by `collect`.
-        self.readable_count = 0
+        #: Whether any log, bundle, box or file of records could be read.
+        self.has_read_any = False
         #: What could not be read, or not wholly; gaps that a bundle tells of are not among it.
         self.unread: list[Gap] = []
 
@@ -79,21 +79,19 @@ class LogSource:
         """
         The text of all inputs, in the order given, within *budget_s* seconds.
         """
-        self.readable_count = 0
+        self.has_read_any = False
         self.unread = []
         records: RecordCollection | None = None
         for piece in self._pieces(budget_s):
-            if isinstance(piece, RecordBatch):
-                records = records or self._record_collection()
-                for record in piece.records:
-                    records.add(record)
-                continue
-            if isinstance(piece, BundlePiece):
-                yield piece.piece
-                continue
             if isinstance(piece, Gap):
                 self.unread.append(piece)
-            yield piece
+            else:
+                self.has_read_any = True
+            if isinstance(piece, RecordPiece):
+                records = records or self._record_collection()
+                records.add(piece.record)
+            else:
+                yield piece.piece if isinstance(piece, BundlePiece) else piece
         if records is not None:
             yield from records.evidence()
 
@@ -104,7 +102,7 @@ class LogSource:
         workers, tasks = workers_and_tasks_in_question(self._facts)
         return RecordCollection([each.worker for each in workers if each.worker], tasks)
 
-    def _pieces(self, budget_s: float) -> Iterator[Evidence | BundlePiece | RecordBatch]:
+    def _pieces(self, budget_s: float) -> Iterator[Evidence | BundlePiece | RecordPiece]:
         deadline = Deadline.after(budget_s)
         names = LogNames()
         numbers: Counter[str] = Counter()
@@ -122,7 +120,7 @@ class LogSource:
 
     def _received_pieces(
         self, reader: InputReader, given: LogInput, inputs_left: int
-    ) -> Iterator[Evidence | BundlePiece | RecordBatch]:
+    ) -> Iterator[Evidence | BundlePiece | RecordPiece]:
         """
         What *reader* reads, in chunks of about 1 MiB, until it is done or time is up.
         """
@@ -137,7 +135,6 @@ class LogSource:
                 return
             if isinstance(piece, LogBlock):
                 if chunk is None or chunk.log is not piece.log:
-                    self.readable_count += 1
                     chunk = _ChunkBuilder(piece.log, self._stream)
                 yield from chunk.add(piece.data)
                 continue
@@ -145,8 +142,6 @@ class LogSource:
                 yield from chunk.rest()
             if piece is None:
                 return
-            if isinstance(piece, BundlePiece | RecordBatch):
-                self.readable_count += piece.is_first
             yield piece
 
 

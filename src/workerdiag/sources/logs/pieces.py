@@ -50,16 +50,14 @@ class BundlePiece:
     """
 
     piece: Evidence
-    is_first: bool
 
 
-class RecordBatch(NamedTuple):
+class RecordPiece(NamedTuple):
     """
-    Records of deaths, out of one file.
+    A record of a death.
     """
 
-    records: tuple[ParsedRecord, ...]
-    is_first: bool
+    record: ParsedRecord
 
 
-ReaderPiece = LogBlock | BundlePiece | RecordBatch | Gap | Inspected
+ReaderPiece = LogBlock | BundlePiece | RecordPiece | Gap | Inspected

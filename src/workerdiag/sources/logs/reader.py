@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from attrs import evolve
 
@@ -28,12 +28,9 @@ from workerdiag.sources.logs.pieces import (
     ContainerOpeners,
     LogBlock,
     ReaderPiece,
-    RecordBatch,
+    RecordPiece,
 )
 from workerdiag.sources.logs.sniff import read_at_most, sniff_blocks
-
-if TYPE_CHECKING:
-    from workerdiag.sources.recorder.record_lines import ParsedRecord
 
 #: An input that gives nothing for so long is left alone, if others wait.
 _STALL_S = 1.0
@@ -112,7 +109,7 @@ class InputReader:
             case "bundle":
                 yield from self._read_bundle(opened)
             case "box":
-                yield self._read_box(opened)
+                yield from self._read_box(opened)
             case "records":
                 yield from self._read_records(opened)
             case "text":
@@ -136,11 +133,10 @@ class InputReader:
         """
         from workerdiag.sources.recorder.record_lines import RecordParser
 
-        lines, is_first = RecordParser(), True
+        lines = RecordParser()
         for data in self._blocks_in_time(opened):
-            yield from _record_batch(lines.take(data), is_first=is_first)
-            is_first = False
-        yield from _record_batch(lines.end(), is_first=False)
+            yield from map(RecordPiece, lines.take(data))
+        yield from map(RecordPiece, lines.end())
         if broken := opened.broken or lines.gap(opened.log.origin):
             yield broken
 
@@ -171,32 +167,34 @@ class InputReader:
             yield opened.broken or unusable_gap(origin, *_IS_ZIP)
             return
         names: dict[str, str] = {}
-        for index, piece in enumerate(pieces):
+        for piece in pieces:
             if isinstance(piece, LogChunk):
                 if piece.origin not in names:
                     names[piece.origin] = self._names.free_name(piece.origin)
                 piece = evolve(piece, origin=names[piece.origin])  # noqa: PLW2901  the same under another name
-            yield BundlePiece(piece, is_first=index == 0)
+            yield BundlePiece(piece)
 
-    def _read_box(self, opened: _OpenedLog) -> ReaderPiece:
+    def _read_box(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """
         What a black box tells of its worker's death.
         """
+        from workerdiag.sources.recorder.record_lines import ParsedRecord
+
         log, data = opened.log, read_at_most(opened.blocks(), _MAX_BOX_BYTES)
         if self._openers.unbox is None or not data or opened.broken:
-            return opened.broken or unusable_gap(log.origin, *_IS_BOX)
+            yield opened.broken or unusable_gap(log.origin, *_IS_BOX)
+            return
         try:
             report = self._openers.unbox(log.key or log.origin, data, log.fault())
         except BadBoxError as problem:
-            return unusable_gap(log.origin, problem.why, "copy it again, or use the version that wrote it")
+            yield unusable_gap(log.origin, problem.why, "copy it again, or use the version that wrote it")
         except Exception as problem:  # noqa: BLE001  a file that anybody may have made
-            return log_gap(log.origin, problem, 0)
-        if report is None:
-            self._in_use.append(log.origin)
-            return RecordBatch((), is_first=False)
-        from workerdiag.sources.recorder.record_lines import ParsedRecord
-
-        return RecordBatch((ParsedRecord(report, len(data)),), is_first=True)
+            yield log_gap(log.origin, problem, 0)
+        else:
+            if report is None:
+                self._in_use.append(log.origin)
+            else:
+                yield RecordPiece(ParsedRecord(report, len(data)))
 
 
 class _OpenedLog:
@@ -226,15 +224,6 @@ class _OpenedLog:
             raise
         except BaseException as problem:  # noqa: BLE001  files of foreign classes raise anything
             self.broken = log_gap(self.log.origin, problem, self.read_bytes)
-
-
-def _record_batch(records: Iterator[ParsedRecord], *, is_first: bool) -> Iterator[RecordBatch]:
-    """
-    Records as one piece, if there are any.
-    """
-    found = tuple(records)
-    if found or is_first:
-        yield RecordBatch(found, is_first=is_first)
 
 
 class LogNames:
