@@ -40,7 +40,7 @@ def _only_the_host(monkeypatch):
     """
     Of the sources beyond Dask, the machine alone.
     """
-    monkeypatch.setattr(registry, "SHIPPED", ("workerdiag.sources.host.source:HostSource.of",))
+    monkeypatch.setattr(registry, "SHIPPED", (HostSource,))
 
 
 def seen(diagnosis):

@@ -77,9 +77,6 @@ class CoiledSource(ProviderSource):
         return cls(scene) if known else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
-        """
-        What Coiled says of the dead, their states first.
-        """
         found: list[_CoiledWorker] = []
         status = f"coiled cluster status {self._name}"
         logs = f"coiled cluster logs {self._name} --combined"
@@ -128,9 +125,6 @@ class CoiledSource(ProviderSource):
             yield from self._failed_starts(states)
 
     def _failed_starts(self, states: Mapping[str, Any]) -> Iterator[Evidence]:
-        """
-        Instances and processes of this cluster that failed lately.
-        """
         since = self.scene.since or 0.0
         for kind, changes in states.items():
             failed = [each for each in changes if each["state"] == "error"]

@@ -5,11 +5,12 @@ Commands of the operating system and of batch systems: bounded in time and in wh
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import IO
@@ -28,14 +29,13 @@ _BLOCK_BYTES = 64 * 1024
 _POLL_S, _MIN_READ_S = 0.05, 0.1
 #: So that times and states come in the form that is documented.
 _PLAIN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
-_DENIED_WORDS = ("permission denied", "not permitted", "access denied", "not authorized", "unauthorized")
-_UNREACHABLE_WORDS = (
-    "unable to contact",
-    "connection refused",
-    "cannot connect",
-    "could not connect",
-    "timed out",
-)
+#: How commands word why they failed, the first that fits.
+_REASONS: Mapping[GapReason, str] = {
+    "forbidden": r"permission denied|not permitted|access denied|not authorized|unauthorized",
+    "unreachable": r"unable to contact|connection refused|cannot connect|could not connect|timed out",
+}
+#: The status by which a shell says that there is no such command.
+_NO_SUCH_COMMAND = 127
 
 
 @frozen(kw_only=True)
@@ -132,28 +132,40 @@ def _read_pipe(streams: dict[str, bytes], name: str, pipe: IO[bytes] | None) -> 
         streams[name] += block
 
 
-def command_gap(source: str, command: Sequence[str], problem: Exception | CommandResult) -> Gap:
+def command_gap(
+    source: str,
+    command: Sequence[str],
+    problem: Exception | CommandResult,
+    *,
+    words: Mapping[GapReason, str] | None = None,
+) -> Gap:
     """
     The gap that a command leaves which could not be run, or which said that it failed.
+
+    Args:
+        source: What it is called.
+        command: What a person would type.
+        problem: What was raised, or said.
+        words: Of the command's own for a reason, as patterns; those of all commands come after them.
     """
-    typed = shlex.join(command)
-    if isinstance(problem, FileNotFoundError):
-        detail = f"{command[0]} is not installed here"
-        return Gap(
-            source=source, reason="not-installed", detail=detail, remedy=f"where it is installed: {typed}"
-        )
-    if isinstance(problem, TimeoutError):
-        return Gap(
-            source=source, reason="timed-out", detail=f"{command[0]} did not answer in time", remedy=typed
-        )
-    if isinstance(problem, CommandResult):
-        detail = f"{command[0]} ended with status {problem.returncode}: {problem.errors}"[:500]
-    else:
-        detail = f"{command[0]}: {describe_error(problem)}"[:500]
-    lower = detail.lower()
-    reason: GapReason = "malformed"
-    if any(each in lower for each in _DENIED_WORDS):
-        reason = "forbidden"
-    elif any(each in lower for each in _UNREACHABLE_WORDS):
-        reason = "unreachable"
-    return Gap(source=source, reason=reason, detail=detail, remedy=typed)
+    reason: GapReason
+    remedy = shlex.join(command)
+    match problem:
+        case FileNotFoundError():
+            reason, detail = "not-installed", f"{command[0]} is not installed here"
+            remedy = f"where it is installed: {remedy}"
+        case TimeoutError():
+            reason, detail = "timed-out", f"{command[0]} did not answer in time"
+        case CommandResult():
+            detail = f"{command[0]} ended with status {problem.returncode}: {problem.errors}"[:500]
+            own = (words or {}) if problem.returncode != _NO_SUCH_COMMAND else {}
+            reason = _reason_in(detail, {**own, **_REASONS})
+        case _:
+            detail = f"{command[0]}: {describe_error(problem)}"[:500]
+            reason = _reason_in(detail, _REASONS)
+    return Gap(source=source, reason=reason, detail=detail, remedy=remedy)
+
+
+def _reason_in(text: str, words: Mapping[GapReason, str]) -> GapReason:
+    found = (reason for reason, pattern in words.items() if re.search(pattern, text, re.IGNORECASE))
+    return next(found, "malformed")

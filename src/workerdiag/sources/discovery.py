@@ -160,9 +160,6 @@ class Discovery:
         return [*evidence, *chain(*answers[:count])], list(chain(*answers[count:]))
 
     def _find_locations(self, victims: Sequence[Victim]) -> tuple[list[Location], list[Evidence]]:
-        """
-        Where the dead lived, and gaps for those that do not say.
-        """
         deadline = self._deadline.share(_LOCATIONS_SHARE)
         find = partial(find_locations, self._client, victims, deadline)
         found = list(take_in_time("location", lambda: chain(*find()), deadline))

@@ -5,38 +5,66 @@ Which sources beyond Dask have anything to say of a scene: the shipped ones and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol, Self
 
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import EvidenceSource, Gap
 from workerdiag.model.scene import Scene, Terms, terms_of
+from workerdiag.sources.batch.htcondor import HTCondorSource
+from workerdiag.sources.batch.log_directory import LogDirectorySource
+from workerdiag.sources.batch.lsf import LSFSource
+from workerdiag.sources.batch.oar import OARSource
+from workerdiag.sources.batch.pbs import PBSSource
+from workerdiag.sources.batch.sge import GridEngineSource
+from workerdiag.sources.batch.slurm import SlurmSource
+from workerdiag.sources.clouds.azure import AzureSource
+from workerdiag.sources.clouds.ec2 import Ec2Source
+from workerdiag.sources.clouds.ecs import EcsSource
+from workerdiag.sources.clouds.gcp import GcpSource
+from workerdiag.sources.coiled import CoiledSource
+from workerdiag.sources.host.source import HostSource
+from workerdiag.sources.kubernetes import KubernetesSource
+from workerdiag.sources.stores.cloudwatch import CloudWatchSource
+from workerdiag.sources.stores.journald import JournalSource
+from workerdiag.sources.stores.loki import LokiSource
+
+
+class ShippedSource(EvidenceSource, Protocol):
+    """
+    A source that knows which scenes it applies to.
+    """
+
+    @classmethod
+    def of(cls, scene: Scene) -> Self | None:
+        """
+        The source for *scene*; None where it has nothing to ask.
+        """
+
 
 #: Entry point group: each is called with a `Scene` and returns a source, or None where it has
 #: nothing to ask. A class whose constructor takes the scene will do.
 ENTRY_POINT_GROUP = "workerdiag.sources"
 
-#: The same for the shipped ones, as ``module:attribute``; each module imports little by itself.
-SHIPPED: tuple[str, ...] = (
-    "workerdiag.sources.host.source:HostSource.of",
-    "workerdiag.sources.kubernetes:KubernetesSource.of",
-    "workerdiag.sources.batch.slurm:SlurmSource.of",
-    "workerdiag.sources.batch.pbs:PBSSource.of",
-    "workerdiag.sources.batch.lsf:LSFSource.of",
-    "workerdiag.sources.batch.sge:GridEngineSource.of",
-    "workerdiag.sources.batch.htcondor:HTCondorSource.of",
-    "workerdiag.sources.batch.oar:OARSource.of",
-    "workerdiag.sources.batch.log_directory:LogDirectorySource.of",
-    "workerdiag.sources.clouds.ec2:Ec2Source.of",
-    "workerdiag.sources.clouds.ecs:EcsSource.of",
-    "workerdiag.sources.clouds.gcp:GcpSource.of",
-    "workerdiag.sources.clouds.azure:AzureSource.of",
-    "workerdiag.sources.coiled:CoiledSource.of",
-    "workerdiag.sources.stores.cloudwatch:CloudWatchSource.of",
-    "workerdiag.sources.stores.loki:LokiSource.of",
-    "workerdiag.sources.stores.journald:JournalSource.of",
+#: The shipped ones; each module imports little by itself.
+SHIPPED: tuple[type[ShippedSource], ...] = (
+    HostSource,
+    KubernetesSource,
+    SlurmSource,
+    PBSSource,
+    LSFSource,
+    GridEngineSource,
+    HTCondorSource,
+    OARSource,
+    LogDirectorySource,
+    Ec2Source,
+    EcsSource,
+    GcpSource,
+    AzureSource,
+    CoiledSource,
+    CloudWatchSource,
+    LokiSource,
+    JournalSource,
 )
 
 SourceFactory = Callable[[Scene], EvidenceSource | None]
@@ -46,9 +74,8 @@ def factories() -> Iterator[tuple[str, SourceFactory | Gap]]:
     """
     Names of all kinds of sources, each with what makes one of a scene, or why it cannot be had.
     """
-    for where in SHIPPED:
-        module, _, attribute = where.partition(":")
-        yield attribute.partition(".")[0], attrgetter(attribute)(import_module(module))
+    for kind in SHIPPED:
+        yield kind.__name__, kind.of
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         yield entry.name, _load_entry_point(entry)
 

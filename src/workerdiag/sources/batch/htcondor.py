@@ -48,9 +48,6 @@ class HTCondorSource(BatchSource):
         return [self._with_analysis(each) if each.waiting else each for each in records]
 
     def _with_analysis(self, record: JobRecord) -> JobRecord:
-        """
-        The record of a job that waits, with why it does.
-        """
         why = self._output_of("condor_q", "-better-analyze", record.job, fails=True)
         return evolve(record, text=f"{record.text}\n\n{why}")
 

@@ -86,9 +86,6 @@ def _is_stdout_file(name: str) -> bool:
 
 
 def _job_output_files(directory: Path) -> Iterator[Path]:
-    """
-    Files that are named as the output of jobs is.
-    """
     with os.scandir(directory) as entries:
         for count, entry in enumerate(entries):
             if count >= _MAX_ENTRIES:
@@ -127,9 +124,6 @@ def match_jobs_by_output(
 
 
 def _recent_output(places: Iterable[Path], scene: Scene) -> list[Path]:
-    """
-    Output written since the time of interest, the latest first.
-    """
     dated = []
     for directory in places:
         try:

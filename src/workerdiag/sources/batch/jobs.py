@@ -193,9 +193,6 @@ def _jobs_without_victims(
 
 
 def _jobs_with_processes(scene: Scene, system: BatchSystem) -> list[str]:
-    """
-    Jobs that processes of the cluster run in; the client's own is not the cluster's.
-    """
     found = (system.job_of(place.environment) for place in scene.locations if place.role != "client")
     return [each for each in found if each]
 

@@ -54,9 +54,6 @@ class PBSSource(BatchSource):
 
 
 def _number_without_server(number: str) -> str:
-    """
-    The number without the name of its server.
-    """
     return number.removeprefix("Moab.").partition(".")[0]
 
 

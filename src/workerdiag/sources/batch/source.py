@@ -4,18 +4,16 @@ A source that asks a batch system for the records of a cluster's jobs: what all 
 
 from __future__ import annotations
 
-import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Self
-
-from attrs import evolve
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.evidence import Event, Evidence, Gap, Inspected, LogChunk, MemoryReading
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.batch.job_logs import match_jobs_by_output
 from workerdiag.sources.batch.job_record import JobRecord, run_of_death
 from workerdiag.sources.batch.jobs import BatchJobs, BatchSystem, find_jobs
@@ -32,8 +30,11 @@ _FILES_SHARE = 0.35
 _COMMAND_SHARE = 0.6
 #: A command is not begun with less than this.
 _MIN_S = 0.05
-#: How commands word that they know nothing of a job any more.
-_UNKNOWN_JOB = re.compile(r"(?i)invalid job id|not exist|not found|unknown job|no matching|has finished")
+#: How commands of batch systems word that nothing is known of a job any more, or ever was.
+_REASONS: Mapping[GapReason, str] = {
+    "expired": r"invalid job id|not exist|not found|unknown job|no matching|has finished",
+    "never-recorded": r"disabled",
+}
 #: Of one answer, so much is read: jobs with thousands of steps fit.
 _MAX_ANSWER_BYTES = 2**20
 #: Of one record, so much is handed on.
@@ -127,18 +128,12 @@ class BatchSource(ABC):
             gaps.append(command_gap(self.name, command, problem))
             return ""
         if result.returncode and not result.stdout:
-            gaps.append(self._refused_gap(command, result))
+            gaps.append(command_gap(self.name, command, result, words=_REASONS))
             return ""
         if len(result.stdout) > _MAX_ANSWER_BYTES:
             detail = f"{command[0]} said more than {_MAX_ANSWER_BYTES} bytes; the rest was not read"
             gaps.append(Gap(source=self.name, reason="malformed", detail=detail, remedy=shlex.join(command)))
         return result.stdout[:_MAX_ANSWER_BYTES].decode("utf-8", errors="replace")
-
-    def _refused_gap(self, command: Sequence[str], result: CommandResult) -> Gap:
-        gap = command_gap(self.name, command, result)
-        if _UNKNOWN_JOB.search(result.errors) and result.returncode != 127:
-            return evolve(gap, reason="expired")
-        return evolve(gap, reason="never-recorded") if "disabled" in result.errors else gap
 
     def _note_missing_jobs(self, numbers: Iterable[str], records: Iterable[JobRecord], *command: str) -> None:
         """
@@ -207,9 +202,6 @@ class BatchSource(ABC):
         yield Inspected(identity=identity)
 
     def _usage_events(self, record: JobRecord, identity: Identity) -> Iterator[Evidence]:
-        """
-        How much of what it was given a run that ended had used.
-        """
         fields: dict[str, PlainValue] = {"system": self.name, "job": record.job}
         if record.percent_of_time is not None:
             fields["percent_of_time"] = record.percent_of_time

@@ -70,9 +70,6 @@ class AzureSource(ProviderSource):
         return cls(lost) if lost and scene.cluster_is("AzureVMCluster") and known else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
-        """
-        What the activity log has of the machines, then their power states.
-        """
         cluster = self.scene.cluster
         credential = getattr(cluster, "credentials", None)
         if not hasattr(credential, "get_token"):
@@ -105,9 +102,6 @@ class AzureSource(ProviderSource):
         )
 
     def _victims_by_machine(self) -> dict[str, Victim]:
-        """
-        Names of machines, in lower case, each with the worker that lived there.
-        """
         return {each.identity.name.lower(): each for each in self.scene.victims if each.identity.name}
 
     def _activity_log(self, monitor: Any, group: str) -> Iterator[Evidence]:

@@ -76,9 +76,6 @@ class Ec2Source(ProviderSource):
         return cls(lost) if lost and (named or scene.cluster_is("EC2Cluster")) else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
-        """
-        What EC2 still knows of the instances, the reason of their end first.
-        """
         ec2 = aws_client("ec2", region_of(self.scene), deadline)
         found: list[Ec2Instance] = []
         yield ProviderQuery(
@@ -94,9 +91,6 @@ class Ec2Source(ProviderSource):
             yield ProviderQuery(what=f"ec2:{what}", remedy=f"aws ec2 {command}", ask=partial(ask, ec2, found))
 
     def _filters(self) -> Iterator[dict[str, Any]]:
-        """
-        By which to find the instances, each for a request of its own.
-        """
         cluster = getattr(self.scene.cluster, "uuid", None)
         if cluster and self.scene.cluster_is("EC2Cluster"):
             yield {"Name": "tag:Dask Cluster", "Values": [str(cluster)]}
@@ -156,9 +150,6 @@ class Ec2Source(ProviderSource):
         return Ec2Instance(answer=fitting_ones[0], identity=victim.identity, missed=missed)
 
     def _failed_launches(self, answers: Sequence[Mapping[str, Any]]) -> list[Ec2Instance]:
-        """
-        Instances of this cluster that were to become workers lately.
-        """
         since = self.scene.since or 0.0
         return [
             Ec2Instance(answer=each, identity=Identity(name=_tag(each, "Name")))
@@ -175,9 +166,6 @@ class Ec2Source(ProviderSource):
 
 
 def _instance_filter(host: str) -> tuple[str, str]:
-    """
-    By which filter of ``DescribeInstances`` a host is found, and its value there.
-    """
     name = EC2_NAME.fullmatch(host)
     if name and name["id"]:
         return "instance-id", name["id"]

@@ -66,9 +66,6 @@ class EcsSource(ProviderSource):
         return cls(lost) if lost and known else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
-        """
-        What ECS still knows of the tasks that stopped.
-        """
         ecs = aws_client("ecs", region_of(self.scene), deadline)
         yield ProviderQuery(
             what="ecs:ListTasks, ecs:DescribeTasks",
@@ -182,9 +179,6 @@ def _worker_container(containers: Sequence[Mapping[str, object]]) -> Mapping[str
 
 
 def _task_addresses(task: Mapping[str, Any]) -> set[str]:
-    """
-    Private addresses of a task, which it keeps in the answer after it has stopped.
-    """
     details = (detail for each in task.get("attachments", ()) for detail in each.get("details", ()))
     found = {str(each["value"]) for each in details if each.get("name") == "privateIPv4Address"}
     interfaces = (one for each in task.get("containers", ()) for one in each.get("networkInterfaces", ()))
@@ -192,9 +186,6 @@ def _task_addresses(task: Mapping[str, Any]) -> set[str]:
 
 
 def _worker_name(task: Mapping[str, Any]) -> str | None:
-    """
-    The name that the worker was given on its command line (``--name``).
-    """
     for override in task.get("overrides", {}).get("containerOverrides", ()):
         command = list(override.get("command", ()))
         if "--name" in command[:-1]:

@@ -84,9 +84,6 @@ class GcpSource(ProviderSource):
         return cls(lost) if lost and _project_of(lost) is not None else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
-        """
-        What was done to the instances, then what their kernels wrote around the deaths.
-        """
         project = _project_of(self.scene)
         assert project is not None  # `of` has looked
         compute = import_sdk("google.cloud.compute_v1")
@@ -110,9 +107,6 @@ class GcpSource(ProviderSource):
         return {"client_options": {"api_endpoint": self._endpoint}} if self._endpoint else {}
 
     def _victims_by_instance(self) -> dict[str, Victim]:
-        """
-        Names of instances, each with the worker that lived there.
-        """
         names: dict[str, Victim] = {}
         for victim in self.scene.victims:
             name, internal = victim.identity.name or "", _INTERNAL.fullmatch(victim.identity.host or "")
@@ -153,9 +147,6 @@ class GcpSource(ProviderSource):
         return kind in _ENDING and in_time and not follows
 
     def _failed_creation(self, operation: Any, target: str) -> Iterator[LogChunk]:
-        """
-        An instance of this cluster that could not be made lately.
-        """
         when = machine_match.to_timestamp(operation.insert_time)
         lately = when is None or when >= (self.scene.since or 0.0)
         if operation.error.errors and lately and not self.scene.victims:
@@ -179,9 +170,6 @@ class GcpSource(ProviderSource):
 
 
 def _project_of(scene: Scene) -> _GcpProject | None:
-    """
-    Project and zone of the cluster object, else of the hosts' names.
-    """
     options = getattr(scene.cluster, "options", None)
     if scene.cluster_is("GCPCluster") and isinstance(options, dict):
         config = getattr(scene.cluster, "config", None) or {}

@@ -214,9 +214,6 @@ def _format_taint(taint: dict[str, object]) -> str:
 
 
 def _format_time(when: float | None) -> str:
-    """
-    ``Sat, 21 Nov 2026 08:17:48 +0000``.
-    """
     if when is None:
         return "<unknown>"
     return datetime.fromtimestamp(when, tz=UTC).strftime("%a, %d %b %Y %H:%M:%S %z")

@@ -140,9 +140,6 @@ def _is_event_of_pod(event: KubernetesEvent, found: VictimPod) -> bool:
 
 
 def _nearest_victim(event: KubernetesEvent, rivals: Sequence[VictimPod]) -> VictimPod:
-    """
-    Of several deaths in one pod, the one that an event is nearest to.
-    """
     if event.last is None:
         return rivals[0]
     last = event.last

@@ -170,9 +170,6 @@ def parse_termination(
 
 
 def _worker_name(container: Mapping[str, object], pod: str) -> str:
-    """
-    The name of the worker in a container's command or variables.
-    """
     words = command_words(container)
     given = words[words.index("--name") + 1 : words.index("--name") + 2] if "--name" in words else []
     if given and "$" not in given[0]:

@@ -132,9 +132,6 @@ class KubernetesSession:
     def _nodes(
         self, found: Iterable[VictimPod], listed: Sequence[KubernetesEvent]
     ) -> dict[str, list[VictimPod]]:
-        """
-        The nodes of the pods, also of those that are gone, and whose they were.
-        """
         nodes: dict[str, list[VictimPod]] = {}
         for each in found:
             events = (event.node for event in listed if event.uid == each.uid)
@@ -256,8 +253,5 @@ class KubernetesSession:
         self._emit(Gap(source=f"{SOURCE_NAME} {place}", reason=reason, detail=detail, remedy=remedy))
 
     def _is_fresh(self, found: VictimPod) -> bool:
-        """
-        Whether the end is so fresh that the kubelet may yet tell of it.
-        """
         when = found.victim.when
         return found.end is None and when is not None and self._search.now() - when < _FRESH_S

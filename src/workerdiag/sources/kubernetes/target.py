@@ -98,9 +98,6 @@ def _ran_in_pods(scene: Scene) -> bool:
 
 
 def _service_address(scene: Scene) -> re.Match[str] | None:
-    """
-    An address of the scheduler that names a service of Kubernetes.
-    """
     scheduler = getattr(scene.client, "scheduler", None)
     addresses = (getattr(scheduler, "address", None), scene.variable("DASK_SCHEDULER_ADDRESS"))
     for address in addresses:
@@ -111,9 +108,6 @@ def _service_address(scene: Scene) -> re.Match[str] | None:
 
 
 def _cluster_and_labels(object_: object, address: re.Match[str] | None, scene: Scene) -> tuple[str, str]:
-    """
-    The operator's name of the cluster, and the selector of its pods.
-    """
     release = name_or_none(getattr(object_, "release_name", None))
     if release:
         return "", f"release={release}"

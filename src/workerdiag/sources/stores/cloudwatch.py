@@ -56,9 +56,6 @@ class CloudWatchSource(ProviderSource):
         return cls(scene) if known and scene.victims else None
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
-        """
-        What the containers of the dead wrote last.
-        """
         logs = aws_client("logs", region_of(self.scene), deadline)
         group = str(self.scene.cluster.cloudwatch_logs_group)
         for victim in self.scene.victims:

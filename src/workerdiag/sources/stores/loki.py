@@ -78,9 +78,6 @@ class LokiSource(ProviderSource):
         return shlex.quote(f"--addr={self._url}")
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
-        """
-        What Loki keeps of the dead.
-        """
         api = _LokiApi(self._url, deadline)
         labels: list[str] = []
         yield ProviderQuery(
@@ -98,9 +95,6 @@ class LokiSource(ProviderSource):
 
 
 def _query_argument(victim: Victim) -> str:
-    """
-    A selector by the victim's name as a shell takes it.
-    """
     name = victim.identity.name or ""
     if _PLAIN.fullmatch(name) or not name:
         return shlex.quote(f'{{pod=~"{name}.*"}}')
@@ -205,9 +199,6 @@ def _selectors(labels: Sequence[str], identity: Identity) -> Iterator[tuple[str,
 
 
 def _stream_chunk(stream: Mapping[str, Any], victim: Identity, *, own: bool) -> LogChunk:
-    """
-    The lines of one stream, the oldest first.
-    """
     labels = stream["stream"]
     lines = sorted((int(at), str(line)) for at, line, *_ in stream["values"])
     data = "".join(f"{line}\n" for _, line in lines).encode()
