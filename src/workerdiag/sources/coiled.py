@@ -125,11 +125,9 @@ class CoiledSource(ProviderSource):
             yield from self._failed_starts(states)
 
     def _failed_starts(self, states: Mapping[str, Any]) -> Iterator[Evidence]:
-        since = self.scene.since or 0.0
         for kind, changes in states.items():
-            failed = [each for each in changes if each["state"] == "error"]
-            for change in failed:
-                if (machine_match.to_timestamp(change["updated"]) or since) >= since:
+            for change in changes:
+                if change["state"] == "error" and self._is_recent(change["updated"]):
                     name = str(change["stateful_object"]["name"] or "")
                     identity = Identity(name=name.removesuffix(_INSTANCE) or None)
                     yield _states_chunk("states", name, [_state_line(kind, change)], identity)
@@ -160,9 +158,8 @@ def _is_victims_worker(worker: Mapping[str, Any] | None, victim: Victim, missed:
     """
     if not worker:
         return False
-    if not machine_match.may_be_workers_machine(
-        missed, began=machine_match.to_timestamp(worker.get("created"))
-    ):
+    began = machine_match.to_timestamp(worker.get("created"))
+    if not machine_match.may_be_workers_machine(missed, began=began):
         return False
     if victim.identity.name is not None:
         return bool(worker["name"] == victim.identity.name)

@@ -20,7 +20,7 @@ from workerdiag.errors import error_text
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.model.vocabulary import GapReason
-from workerdiag.sources.machine_match import missed_at
+from workerdiag.sources.machine_match import missed_at, to_timestamp
 from workerdiag.sources.runner import take_in_time
 
 #: One request may take so much of the time that is left, and at least and at most these seconds.
@@ -113,6 +113,13 @@ class ProviderSource(ABC):
 
     def _missed(self, victim: Victim, *, provider_ahead_s: float = 0.0) -> float | None:
         return missed_at(self.scene, victim, provider_ahead_s=provider_ahead_s)
+
+    def _is_recent(self, when: object) -> bool:
+        """
+        Whether a provider's time is of the time of interest; so is one that is not told.
+        """
+        since = self.scene.since or 0.0
+        return (to_timestamp(when) or since) >= since
 
     def _gap(self, reason: GapReason, detail: str, remedy: str) -> Gap:
         return Gap(source=self.name, reason=reason, detail=detail, remedy=remedy)

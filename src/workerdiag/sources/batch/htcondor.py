@@ -36,6 +36,7 @@ class HTCondorSource(BatchSource):
         permission="own jobs, on the access point that they were submitted from", cost="two queries"
     )
     system = HTCONDOR
+    lookup = ("condor_history", "-long")
 
     def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
         options = ("-long", "-attributes", _ATTRIBUTES)
@@ -44,7 +45,7 @@ class HTCondorSource(BatchSource):
         if left := [each for each in numbers if each not in known]:
             output = self._output_of("condor_history", *left, *options, "-limit", str(len(left)), fails=True)
             records += _parse_jobs(left, output)
-        self._note_missing_jobs(numbers, records, "condor_history", "-long")
+        self._note_missing_jobs(numbers, records)  # before others are asked
         return [self._with_analysis(each) if each.waiting else each for each in records]
 
     def _with_analysis(self, record: JobRecord) -> JobRecord:
@@ -71,18 +72,14 @@ def parse_classad(number: str, text: str, fields: dict[str, str]) -> JobRecord:
     One job by its ClassAd.
     """
     status = fields.get("JobStatus", "")
-    is_over = status not in (_IDLE, *_RUNNING)
-    limit, used = (
-        _positive_float_or_none(fields.get(each)) for each in ("RequestMemory", "MemoryUsage")
-    )  # MiB
+    ended = fields.get("EnteredCurrentStatus") or fields.get("CompletionDate")
+    limit, used = (_positive_or_none(fields.get(each)) for each in ("RequestMemory", "MemoryUsage"))  # MiB
     allowed = fields.get("AllowedExecuteDuration") or fields.get("AllowedJobDuration") or ""
     return JobRecord(
         job=number,
         text=text,
-        started=_positive_float_or_none(fields.get("JobCurrentStartDate") or fields.get("JobStartDate")),
-        ended=_positive_float_or_none(fields.get("EnteredCurrentStatus") or fields.get("CompletionDate"))
-        if is_over
-        else None,
+        started=_positive_or_none(fields.get("JobCurrentStartDate") or fields.get("JobStartDate")),
+        ended=None if status in (_IDLE, *_RUNNING) else _positive_or_none(ended),
         cancelled="via condor_rm" in fields.get("RemoveReason", ""),
         holds_late="memory" in fields.get("HoldReason", "").lower(),
         waiting=status == _IDLE and "JobStartDate" not in fields,
@@ -92,5 +89,5 @@ def parse_classad(number: str, text: str, fields: dict[str, str]) -> JobRecord:
     )
 
 
-def _positive_float_or_none(text: str | None) -> float | None:
+def _positive_or_none(text: str | None) -> float | None:
     return float(text) if text and re.fullmatch(r"\d+(?:\.\d+)?", text) and float(text) else None

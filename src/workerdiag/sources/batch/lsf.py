@@ -35,6 +35,7 @@ class LSFSource(BatchSource):
         cost="one request to mbatchd for all jobs, and one look into its event files",
     )
     system = LSF
+    lookup = ("bacct", "-l")
 
     def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
         records = self._parse_jobs(numbers, self._output_of("bjobs", "-l", *numbers, fails=True))
@@ -43,7 +44,6 @@ class LSFSource(BatchSource):
         if rest:  # also of those that run: a requeued job's earlier runs stand there
             history = self._parse_jobs(rest, self._output_of("bhist", "-l", *rest, fails=bool(records)))
             records = [each for each in records if each.job not in {old.job for old in history}] + history
-        self._note_missing_jobs(numbers, records, "bacct", "-l")
         return records
 
     def _parse_jobs(self, numbers: Sequence[str], output: str) -> list[JobRecord]:

@@ -7,7 +7,7 @@ Read as its manual page and source have it (oarstat(1), OAR 2.5).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from workerdiag.model.scene import Terms
 from workerdiag.sources.batch.job_record import JobRecord, parse_time
@@ -27,18 +27,14 @@ class OARSource(BatchSource):
     name = "OAR"
     terms = Terms(permission="any user of the frontend", cost="two requests to the OAR database for each job")
     system = OAR
+    lookup = ("oarstat", "-f", "-j")
 
-    def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
-        records = []
-        for number in numbers:
-            output = self._output_of("oarstat", "-f", "-j", number, fails=True)
-            for block in split_blocks(output, ["Job_Id:"]):
-                if block.split("\n", 1)[0].strip() != f"Job_Id: {number}":
-                    continue
+    def _runs(self, number: str) -> Iterator[JobRecord]:
+        output = self._output_of(*self.lookup, number, fails=True)
+        for block in split_blocks(output, ["Job_Id:"]):
+            if block.split("\n", 1)[0].strip() == f"Job_Id: {number}":
                 events = self._output_of("oarstat", "-e", "-j", number, fails=True)
-                records.append(parse_oarstat(number, block, events))
-        self._note_missing_jobs(numbers, records, "oarstat", "-f", "-j")
-        return records
+                yield parse_oarstat(number, block, events)
 
 
 def parse_oarstat(number: str, text: str, events: str) -> JobRecord:
@@ -50,15 +46,13 @@ def parse_oarstat(number: str, text: str, events: str) -> JobRecord:
     times = [parse_time(each) for each in _EVENT.findall(events)]
     text = _PRIVATE.sub("", text)
     event_lines = "\n".join(line for line in events.splitlines() if _EVENT.match(line))
+    is_over, last = state in ("Terminated", "Error"), next((each for each in reversed(times) if each), None)
+    own_kills = ("WALLTIME", "BESTEFFORT_KILL")
     return JobRecord(
         job=number,
         text=f"{text}\n{event_lines}",
         started=parse_time(fields.get("startTime", "")),
-        ended=next((each for each in reversed(times) if each), None)
-        if state in ("Terminated", "Error")
-        else None,
-        cancelled="FRAG_JOB_REQUEST" in event_lines
-        and "WALLTIME" not in event_lines
-        and "BESTEFFORT_KILL" not in event_lines,
+        ended=last if is_over else None,
+        cancelled="FRAG_JOB_REQUEST" in event_lines and not any(each in event_lines for each in own_kills),
         waiting=state in ("Waiting", "Hold", "toLaunch", "toAckReservation"),
     )

@@ -7,7 +7,6 @@ Read as their manual pages document them (qstat(1B), pbs_job_attributes(7B), tra
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from workerdiag.model.scene import Terms
 from workerdiag.sources.batch.job_record import JobRecord, parse_size, parse_time, percent_used
@@ -33,28 +32,19 @@ class PBSSource(BatchSource):
         cost="one request to the PBS server for each job, at most 16",
     )
     system = PBS
+    lookup = ("qstat", "-x", "-f")
 
-    def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
-        records = []
-        for number in numbers:
-            output = self._output_of("qstat", "-x", "-f", number, fails=True)
-            if "<Data>" in output[:200]:  # to Torque -x means XML
-                output = self._output_of("qstat", "-f", number, fails=True)
-            own = re.compile(rf"Job Id: (?:Moab\.)?{re.escape(_number_without_server(number))}(?!\d)")
-            found = [
-                parse_qstat(number, each) for each in split_blocks(output, ["Job Id:"]) if own.match(each)
-            ]
-            records += found or self._trace(number)
-        self._note_missing_jobs(numbers, records, "qstat", "-x", "-f")
-        return records
-
-    def _trace(self, number: str) -> list[JobRecord]:
+    def _runs(self, number: str) -> list[JobRecord]:
+        output = self._output_of("qstat", "-x", "-f", number, fails=True)
+        if "<Data>" in output[:200]:  # to Torque -x means XML
+            output = self._output_of("qstat", "-f", number, fails=True)
+        without_server = number.removeprefix("Moab.").partition(".")[0]
+        own = re.compile(rf"Job Id: (?:Moab\.)?{re.escape(without_server)}(?!\d)")
+        found = [each for each in split_blocks(output, ["Job Id:"]) if own.match(each)]
+        if found:
+            return [parse_qstat(number, each) for each in found]
         output = self._output_of("tracejob", "-n", "3", number, fails=True)
         return [parse_tracejob(number, output)] if _TRACED.search(output) else []
-
-
-def _number_without_server(number: str) -> str:
-    return number.removeprefix("Moab.").partition(".")[0]
 
 
 def parse_qstat(number: str, text: str) -> JobRecord:

@@ -7,7 +7,6 @@ As of Son of Grid Engine 8.1.9 (accounting(5), qacct(1)); Univa's and Altair's w
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from workerdiag.model.scene import Terms
 from workerdiag.sources.batch.job_record import JobRecord, parse_size, parse_time, percent_used
@@ -30,21 +29,15 @@ class GridEngineSource(BatchSource):
         cost="qacct reads the whole accounting file for each job, at most 16",
     )
     system = GRID_ENGINE
+    lookup = ("qacct", "-j")
 
-    def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
-        records = []
-        for number in numbers:
-            output = self._output_of("qacct", "-j", number, fails=True)
-            found = [record for block in _RULE.split(output) if (record := parse_qacct(number, block))]
-            if not found:
-                output = self._output_of("qstat", "-j", number, fails=True)
-                job = number.partition(".")[0]
-                found = (
-                    [parse_qstat(number, output)] if re.search(rf"(?m)^job_number: +{job}$", output) else []
-                )
-            records += found
-        self._note_missing_jobs(numbers, records, "qacct", "-j")
-        return records
+    def _runs(self, number: str) -> list[JobRecord]:
+        output = self._output_of("qacct", "-j", number, fails=True)
+        if found := [record for block in _RULE.split(output) if (record := parse_qacct(number, block))]:
+            return found
+        output = self._output_of("qstat", "-j", number, fails=True)
+        is_own = re.search(rf"(?m)^job_number: +{number.partition('.')[0]}$", output)
+        return [parse_qstat(number, output)] if is_own else []
 
 
 def parse_qacct(number: str, text: str) -> JobRecord | None:

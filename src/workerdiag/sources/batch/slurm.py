@@ -42,12 +42,12 @@ class SlurmSource(BatchSource):
         cost="one request to slurmdbd and one to slurmctld for each job, at most 16",
     )
     system = SLURM
+    lookup = ("sacct", "-j")
 
     def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
         from_controller = [each for number in numbers for each in self._controller_record(number)]
         command = ("sacct", "-j", ",".join(numbers), "--duplicates", "--parsable2", f"--format={_FIELDS}")
         from_accounting = parse_sacct(self._output_of(*command), numbers)
-        self._note_missing_jobs(numbers, (*from_controller, *from_accounting), "sacct", "-j")
         return merge_runs(from_accounting, from_controller)
 
     def _controller_record(self, number: str) -> Iterator[JobRecord]:

@@ -5,14 +5,13 @@ A source that asks a batch system for the records of a cluster's jobs: what all 
 from __future__ import annotations
 
 import shlex
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Self
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.evidence import Event, Evidence, Gap, Inspected, LogChunk, MemoryReading
 from workerdiag.model.identity import Identity
-from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.model.scene import Scene, Terms
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.batch.job_logs import match_jobs_by_output
 from workerdiag.sources.batch.job_record import JobRecord, run_of_death
@@ -41,7 +40,7 @@ _MAX_ANSWER_BYTES = 2**20
 _MAX_CHARS = 64 * 1024
 
 
-class BatchSource(ABC):
+class BatchSource:
     """
     What a batch system knows of the jobs of a cluster, asked with its own commands.
 
@@ -54,6 +53,8 @@ class BatchSource(ABC):
     name: ClassVar[str]
     terms: ClassVar[Terms]
     system: ClassVar[BatchSystem]
+    #: What a person would type in front of a job's number.
+    lookup: ClassVar[tuple[str, ...]]
 
     def __init__(
         self, jobs: BatchJobs, scene: Scene | None = None, *, runner: CommandRunner = run_command
@@ -85,6 +86,7 @@ class BatchSource(ABC):
         yield from self._rejected_jobs()
         jobs = match_jobs_by_output(self._jobs, self._scene, self.system, self._deadline.share(_FILES_SHARE))
         records = self._records([job.id for job in jobs]) if jobs else []
+        self._note_missing_jobs([job.id for job in jobs], records)
         for victim in dict.fromkeys(victim for job in jobs for victim in job.victims):
             numbers = [job.id for job in jobs if victim in job.victims]
             runs = [each for each in records if each.job in numbers]
@@ -93,18 +95,27 @@ class BatchSource(ABC):
                 identity = victim.identity.merged_with(Identity(container=record.job))
                 yield from self._record_evidence(record, identity, victim.when)
             elif runs:
-                self._gaps.append(self._other_run_gap(victim, numbers))
+                which, who = ", ".join(numbers), victim.identity.worker
+                detail = f"what is kept of job {which} is not of when {who} died"
+                remedy = "look for the job that ran then, by name and time, in the accounting"
+                self._gaps.append(self._gap("expired", detail, remedy))
         for job in jobs:
             record = run_of_death([each for each in records if each.job == job.id], None)
             if record is not None and not job.victims:
                 yield from self._record_evidence(record, Identity(container=job.id), None)
         yield from dict.fromkeys(self._gaps)
 
-    @abstractmethod
     def _records(self, numbers: Sequence[str]) -> list[JobRecord]:
         """
-        All runs of the jobs under the numbers given, of each the oldest first; gaps are noted by `_answer`.
+        All runs of the jobs under these numbers.
         """
+        return [run for number in numbers for run in self._runs(number)]
+
+    def _runs(self, number: str) -> Iterable[JobRecord]:
+        """
+        All runs of one job, the oldest first.
+        """
+        raise NotImplementedError
 
     def _output_of(self, *command: str, fails: bool = False) -> str:
         """
@@ -132,26 +143,23 @@ class BatchSource(ABC):
             return ""
         if len(result.stdout) > _MAX_ANSWER_BYTES:
             detail = f"{command[0]} said more than {_MAX_ANSWER_BYTES} bytes; the rest was not read"
-            gaps.append(Gap(source=self.name, reason="malformed", detail=detail, remedy=shlex.join(command)))
+            gaps.append(self._gap("malformed", detail, shlex.join(command)))
         return result.stdout[:_MAX_ANSWER_BYTES].decode("utf-8", errors="replace")
 
-    def _note_missing_jobs(self, numbers: Iterable[str], records: Iterable[JobRecord], *command: str) -> None:
+    def _note_missing_jobs(self, numbers: Iterable[str], records: Iterable[JobRecord]) -> None:
         """
         Note of which jobs nothing is kept, unless it is known that not everything could be asked.
-
-        Args:
-            numbers: Who was asked about.
-            records: What was found.
-            command: What a person would type in front of the number.
         """
         known = {each.job for each in records}
         unknown = [each for each in numbers if each not in known]
         if unknown and not self._gaps:
             self._gaps += self._fallback_gaps
         for number in unknown if not self._gaps else ():
-            detail = f"{self.name} has no record of job {number}"
-            remedy = shlex.join((*command, number))
-            self._gaps.append(Gap(source=self.name, reason="expired", detail=detail, remedy=remedy))
+            remedy = shlex.join((*self.lookup, number))
+            self._gaps.append(self._gap("expired", f"{self.name} has no record of job {number}", remedy))
+
+    def _gap(self, reason: GapReason, detail: str, remedy: str) -> Gap:
+        return Gap(source=self.name, reason=reason, detail=detail, remedy=remedy)
 
     def _rejected_jobs(self) -> Iterator[Evidence]:
         """
@@ -161,20 +169,11 @@ class BatchSource(ABC):
         for name in self._jobs.rejected[:1]:
             fields: dict[str, PlainValue] = {"state": "never-submitted", "jobs": count, "system": self.name}
             yield Event(topic="batch-job", fields=fields, identity=Identity(name=name))
-            yield Gap(
-                source=self.name,
-                reason="never-recorded",
-                detail=f"{count} jobs were never taken; the answer went to the log of the client's process",
-                remedy="print(cluster.job_script())   # submit it by hand: the answer is complete there",
+            yield self._gap(
+                "never-recorded",
+                f"{count} jobs were never taken; the answer went to the log of the client's process",
+                "print(cluster.job_script())   # submit it by hand: the answer is complete there",
             )
-
-    def _other_run_gap(self, victim: Victim, numbers: Sequence[str]) -> Gap:
-        return Gap(
-            source=self.name,
-            reason="expired",
-            detail=f"what is kept of job {', '.join(numbers)} is not of when {victim.identity.worker} died",
-            remedy="look for the job that ran then, by name and time, in the accounting",
-        )
 
     def _record_evidence(
         self, record: JobRecord, identity: Identity, missed: float | None

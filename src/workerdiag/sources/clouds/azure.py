@@ -90,15 +90,16 @@ class AzureSource(ProviderSource):
             credential, subscription, **options
         )
         group = str(cluster.resource_group)
+        where = f"--resource-group {shlex.quote(group)}"
         yield ProviderQuery(
-            what="activityLogs.list",
-            remedy=f"az monitor activity-log list --resource-group {shlex.quote(group)} --offset 6h",
-            ask=lambda: self._activity_log(monitor, group),
+            "activityLogs.list",
+            f"az monitor activity-log list {where} --offset 6h",
+            lambda: self._activity_log(monitor, group),
         )
         yield ProviderQuery(
-            what="virtualMachines.get",
-            remedy=f"az vm get-instance-view --resource-group {shlex.quote(group)} --name NAME",
-            ask=lambda: self._power_states(compute, group),
+            "virtualMachines.get",
+            f"az vm get-instance-view {where} --name NAME",
+            lambda: self._power_states(compute, group),
         )
 
     def _victims_by_machine(self) -> dict[str, Victim]:
@@ -118,11 +119,7 @@ class AzureSource(ProviderSource):
             victim = names.get(target)
             if victim is not None and self._may_explain_loss(event, victim):
                 yield _activity_chunk(event, victim.identity)
-            elif (
-                not self.scene.victims
-                and target.startswith(ours)
-                and _localized_value(event.status) == "Failed"
-            ):
+            elif not self.scene.victims and target.startswith(ours) and _value(event.status) == "Failed":
                 yield _activity_chunk(event, Identity(name=target))
         for victim in names.values():
             yield Inspected(identity=victim.identity)
@@ -131,13 +128,12 @@ class AzureSource(ProviderSource):
         """
         Whether it is why the worker went, and not what the cluster object did to clean up.
         """
-        operation = _localized_value(event.operation_name)
+        operation = _value(event.operation_name)
         late_s = 0.0 if _BY_A_PERSON.search(operation) else _LATE_S
         missed = self._missed(victim)
         happened = machine_match.to_timestamp(event.event_timestamp)
-        return bool(_ENDING.search(operation)) and machine_match.may_be_reason(
-            missed, happened, notice_s=late_s
-        )
+        in_time = machine_match.may_be_reason(missed, happened, notice_s=late_s)
+        return in_time and _ENDING.search(operation) is not None
 
     def _power_states(self, compute: Any, group: str) -> Iterator[Evidence]:
         """
@@ -149,16 +145,14 @@ class AzureSource(ProviderSource):
                 machine = compute.virtual_machines.get(group, name, expand="instanceView")
             except import_sdk("azure.core.exceptions").ResourceNotFoundError:
                 continue
-            statuses = machine.instance_view.statuses if machine.instance_view else None
+            statuses = machine.instance_view.statuses or () if machine.instance_view else ()
             description = {
                 "name": name,
                 "priority": machine.priority,
                 "evictionPolicy": machine.eviction_policy,
-                "statuses": [
-                    {"code": each.code, "displayStatus": each.display_status} for each in statuses or ()
-                ],
+                "statuses": [{"code": each.code, "displayStatus": each.display_status} for each in statuses],
             }
-            if any("deallocat" in str(each.code) for each in statuses or ()):
+            if any("deallocat" in str(each.code) for each in statuses):
                 origin = f"az vm get-instance-view ({name})"
                 yield machine_match.provider_chunk(origin, description, victim.identity)
 
@@ -167,7 +161,7 @@ def _iso_utc(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _localized_value(localizable: object) -> str:
+def _value(localizable: object) -> str:
     return str(getattr(localizable, "value", "") or "")
 
 
@@ -177,10 +171,10 @@ def _activity_chunk(event: Any, identity: Identity) -> LogChunk:
     """
     entry = {
         "eventTimestamp": event.event_timestamp,
-        "operationName": {"value": _localized_value(event.operation_name)},
-        "status": {"value": _localized_value(event.status)},
-        "subStatus": {"value": _localized_value(event.sub_status)},
-        "category": {"value": _localized_value(event.category)},
+        "operationName": {"value": _value(event.operation_name)},
+        "status": {"value": _value(event.status)},
+        "subStatus": {"value": _value(event.sub_status)},
+        "category": {"value": _value(event.category)},
         "caller": event.caller,
         "resourceId": event.resource_id,
         "description": event.description,

@@ -5,6 +5,11 @@ What the kernel wrote to the console of a virtual machine around a death.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+
+from workerdiag.model.evidence import LogChunk
+from workerdiag.model.identity import Identity
+from workerdiag.sources.machine_match import without_pid
 
 #: ``printk`` puts the seconds since the start before each line (man 1 dmesg).
 _STAMP = re.compile(r"\[ *(?P<seconds>\d{1,9}\.\d{6})\]")
@@ -33,3 +38,11 @@ def console_excerpt(console: str, *, started: float | None, missed: float | None
         if stamp and -_BEFORE_S <= float(stamp["seconds"]) - uptime_s <= _AFTER_S:
             excerpt.append(line[stamp.start() :])
     return "".join(f"{line}\n" for line in excerpt).encode()
+
+
+def console_chunks(origin: str, excerpt: bytes, identity: Identity) -> Iterator[LogChunk]:
+    """
+    An excerpt, if it says anything; the kernel counts processes otherwise than the container does.
+    """
+    if excerpt:
+        yield LogChunk(origin=origin, data=excerpt, stream="kernel", identity=without_pid(identity))

@@ -78,17 +78,14 @@ class Ec2Source(ProviderSource):
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         ec2 = aws_client("ec2", region_of(self.scene), deadline)
         found: list[Ec2Instance] = []
-        yield ProviderQuery(
-            what="ec2:DescribeInstances",
-            remedy=f"aws ec2 describe-instances --filters {self._filter_option()}",
-            ask=lambda: self._instances(ec2, found),
-        )
+        remedy = f"aws ec2 describe-instances --filters {self._filter_option()}"
+        yield ProviderQuery("ec2:DescribeInstances", remedy, lambda: self._instances(ec2, found))
         for what, ask, command in (
             ("DescribeSpotInstanceRequests", spot_requests, "describe-spot-instance-requests"),
             ("DescribeInstanceStatus", status_checks, "describe-instance-status --instance-ids INSTANCE_ID"),
             ("GetConsoleOutput", consoles, "get-console-output --latest --instance-id INSTANCE_ID"),
         ):
-            yield ProviderQuery(what=f"ec2:{what}", remedy=f"aws ec2 {command}", ask=partial(ask, ec2, found))
+            yield ProviderQuery(f"ec2:{what}", f"aws ec2 {command}", partial(ask, ec2, found))
 
     def _filters(self) -> Iterator[dict[str, Any]]:
         cluster = getattr(self.scene.cluster, "uuid", None)
@@ -150,12 +147,10 @@ class Ec2Source(ProviderSource):
         return Ec2Instance(answer=fitting_ones[0], identity=victim.identity, missed=missed)
 
     def _failed_launches(self, answers: Sequence[Mapping[str, Any]]) -> list[Ec2Instance]:
-        since = self.scene.since or 0.0
         return [
             Ec2Instance(answer=each, identity=Identity(name=_tag(each, "Name")))
             for each in answers
-            if _state_reason(each) in _LAUNCH_FAILURES
-            and (machine_match.to_timestamp(each.get("LaunchTime")) or since) >= since
+            if _state_reason(each) in _LAUNCH_FAILURES and self._is_recent(each.get("LaunchTime"))
         ]
 
     def _ends_with_its_worker(self) -> bool:

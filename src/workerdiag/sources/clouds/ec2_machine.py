@@ -12,7 +12,7 @@ from attrs import frozen
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.sources import machine_match
-from workerdiag.sources.clouds import console
+from workerdiag.sources.clouds.console import console_chunks, console_excerpt
 
 #: States of an instance that has not ended.
 LIVE_STATES = ("pending", "running")
@@ -103,14 +103,9 @@ def consoles(ec2: Any, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
         answer = ec2.get_console_output(InstanceId=machine.id)
         text = str(answer.get("Output", ""))
         started = machine_match.to_timestamp(machine.answer.get("LaunchTime"))
-        if lines := console.console_excerpt(text, started=started, missed=machine.missed):
-            origin = f"aws ec2 get-console-output --instance-id {machine.id}"
-            yield LogChunk(
-                origin=origin,
-                data=lines,
-                stream="kernel",
-                identity=machine_match.without_pid(machine.identity),
-            )
+        excerpt = console_excerpt(text, started=started, missed=machine.missed)
+        origin = f"aws ec2 get-console-output --instance-id {machine.id}"
+        yield from console_chunks(origin, excerpt, machine.identity)
 
 
 def instance_chunk(

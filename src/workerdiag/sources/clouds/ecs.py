@@ -67,12 +67,10 @@ class EcsSource(ProviderSource):
 
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         ecs = aws_client("ecs", region_of(self.scene), deadline)
-        yield ProviderQuery(
-            what="ecs:ListTasks, ecs:DescribeTasks",
-            remedy=f"aws ecs list-tasks --desired-status STOPPED --cluster {shlex.quote(self._arn)}; "
-            f"aws ecs describe-tasks --cluster {shlex.quote(self._arn)} --tasks TASK",
-            ask=lambda: self._tasks(ecs),
-        )
+        cluster = f"--cluster {shlex.quote(self._arn)}"
+        listing = f"aws ecs list-tasks --desired-status STOPPED {cluster}"
+        remedy = f"{listing}; aws ecs describe-tasks {cluster} --tasks TASK"
+        yield ProviderQuery("ecs:ListTasks, ecs:DescribeTasks", remedy, lambda: self._tasks(ecs))
 
     @property
     def _arn(self) -> str:
@@ -112,11 +110,13 @@ class EcsSource(ProviderSource):
         """
         names = ("worker_task_definition_arn", "scheduler_task_definition_arn")
         definitions = {getattr(self.scene.cluster, name, None) for name in names} - {None}
-        since = self.scene.since or 0.0
         for task in stopped:
-            lately = (machine_match.to_timestamp(task.get("stoppedAt")) or since) >= since
             is_ours = task.get("taskDefinitionArn") in definitions
-            if is_ours and task.get("stopCode") == "TaskFailedToStart" and lately:
+            if (
+                is_ours
+                and task.get("stopCode") == "TaskFailedToStart"
+                and self._is_recent(task.get("stoppedAt"))
+            ):
                 yield _task_chunk(task, Identity(container=_task_id(task)))
 
     def _expired_gap(self, victim: Victim) -> Gap:

@@ -16,7 +16,7 @@ from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.clouds import console
+from workerdiag.sources.clouds.console import console_chunks, console_excerpt
 from workerdiag.sources.provider import ProviderQuery, ProviderSource, import_sdk, request_timeout_s
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
@@ -87,20 +87,19 @@ class GcpSource(ProviderSource):
         project = _project_of(self.scene)
         assert project is not None  # `of` has looked
         compute = import_sdk("google.cloud.compute_v1")
-        where = shlex.join(
-            [f"--project={project.name}", *([f"--zones={project.zone}"] if project.zone else [])]
-        )
+        zones = [f"--zones={project.zone}"] if project.zone else []
+        where = shlex.join([f"--project={project.name}", *zones])
         yield ProviderQuery(
-            what="compute.zoneOperations.list",
-            remedy=f"gcloud compute operations list {where} --filter='targetLink~instances/'",
-            ask=lambda: self._operations(compute, project, deadline),
+            "compute.zoneOperations.list",
+            f"gcloud compute operations list {where} --filter='targetLink~instances/'",
+            lambda: self._operations(compute, project, deadline),
         )
         if project.zone:
+            zone = f"--zone={shlex.quote(project.zone)}"
             yield ProviderQuery(
-                what="compute.instances.getSerialPortOutput",
-                remedy="gcloud compute instances get-serial-port-output INSTANCE "
-                f"--zone={shlex.quote(project.zone)}",
-                ask=lambda: self._consoles(compute, project, deadline),
+                "compute.instances.getSerialPortOutput",
+                f"gcloud compute instances get-serial-port-output INSTANCE {zone}",
+                lambda: self._consoles(compute, project, deadline),
             )
 
     def _client_options(self) -> dict[str, object]:
@@ -147,9 +146,7 @@ class GcpSource(ProviderSource):
         return kind in _ENDING and in_time and not follows
 
     def _failed_creation(self, operation: Any, target: str) -> Iterator[LogChunk]:
-        when = machine_match.to_timestamp(operation.insert_time)
-        lately = when is None or when >= (self.scene.since or 0.0)
-        if operation.error.errors and lately and not self.scene.victims:
+        if operation.error.errors and self._is_recent(operation.insert_time) and not self.scene.victims:
             yield _operation_chunk(operation, Identity(name=target))
 
     def _consoles(self, compute: Any, project: _GcpProject, deadline: Deadline) -> Iterator[Evidence]:
@@ -162,11 +159,9 @@ class GcpSource(ProviderSource):
             machine = instances.get(**which, **_request_options(deadline))
             started = machine_match.to_timestamp(machine.last_start_timestamp)
             output = instances.get_serial_port_output(**which, **_request_options(deadline))
-            missed = self._missed(victim)
-            if lines := console.console_excerpt(output.contents, started=started, missed=missed):
-                origin = f"gcloud compute instances get-serial-port-output {name}"
-                identity = machine_match.without_pid(victim.identity)
-                yield LogChunk(origin=origin, data=lines, stream="kernel", identity=identity)
+            origin = f"gcloud compute instances get-serial-port-output {name}"
+            excerpt = console_excerpt(output.contents, started=started, missed=self._missed(victim))
+            yield from console_chunks(origin, excerpt, victim.identity)
 
 
 def _project_of(scene: Scene) -> _GcpProject | None:

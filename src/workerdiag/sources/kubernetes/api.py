@@ -19,7 +19,7 @@ from typing import Any
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Gap
 from workerdiag.sources.kubernetes.api_errors import (
-    ApiFailure,
+    UnansweredError,
     connection_failure,
     http_failure,
     kubectl_command,
@@ -37,12 +37,6 @@ _AT_ONCE = 4
 _LOG_S = 3.0
 #: Where a pod finds its own namespace (Kubernetes documentation, "Accessing the API from a Pod").
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-
-
-class UnansweredError(Exception):
-    """
-    A question was not answered; the gap is noted already.
-    """
 
 
 class KubernetesApi:
@@ -70,13 +64,13 @@ class KubernetesApi:
         Find credentials, and see whether the server answers.
 
         Raises:
-            NotAnsweredError: There is nobody to ask.
+            UnansweredError: There is nobody to ask.
         """
         try:
             from kr8s.asyncio import api
         except ImportError:
             detail, remedy = "kr8s is not installed", "pip install 'workerdiag[kubernetes]'"
-            raise self._unanswered("", ApiFailure("not-installed", detail, remedy)) from None
+            raise self._noted("", UnansweredError("not-installed", detail, remedy)) from None
         try:
             async with asyncio.timeout(self._request_s):
                 with warnings.catch_warnings():
@@ -85,7 +79,7 @@ class KubernetesApi:
                     self._api = await api()
                 self._api.timeout = self._request_s
         except Exception as problem:  # noqa: BLE001  kr8s, httpx and credential plug-ins raise whatever they like
-            raise self._unanswered("", connection_failure(problem)) from None
+            raise self._noted("", connection_failure(problem)) from None
 
     @property
     def namespace(self) -> str:
@@ -105,15 +99,15 @@ class KubernetesApi:
         At most *most* objects of a kind (``pods``), and whether these are all.
 
         Raises:
-            NotAnsweredError: They could not be listed.
+            UnansweredError: They could not be listed.
         """
         selectors = {"labelSelector": labels, "fieldSelector": fields}
         params = {"limit": str(most), **{key: text for key, text in selectors.items() if text}}
         answer = await self._object(kind, "list", namespace, kind, params)
         items = answer.get("items") if answer else None
         if not isinstance(items, list):
-            raise self._unanswered(
-                kind, ApiFailure("malformed", f"the list of {kind} has no items", "kubectl version")
+            raise self._noted(
+                kind, UnansweredError("malformed", f"the list of {kind} has no items", "kubectl version")
             )
         more = answer.get("metadata") if answer else None
         complete = not (isinstance(more, dict) and more.get("continue"))
@@ -124,7 +118,7 @@ class KubernetesApi:
         One object; None if there is none of that name.
 
         Raises:
-            NotAnsweredError: It could not be read.
+            UnansweredError: It could not be read.
         """
         return await self._object(kind, "get", namespace, f"{kind}/{name}", {})
 
@@ -133,7 +127,7 @@ class KubernetesApi:
         What a container wrote, cut off behind *most_bytes*; empty where there is no such log.
 
         Raises:
-            NotAnsweredError: It could not be read.
+            UnansweredError: It could not be read.
         """
         path = f"pods/{pod}/log"
         try:
@@ -141,9 +135,9 @@ class KubernetesApi:
                 status, body, _ = await self._get("pods/log", "get", namespace, path, params, most_bytes)
         except TimeoutError:
             detail = "the node that has the log did not answer in time"
-            raise self._unanswered(
+            raise self._noted(
                 "pods/log",
-                ApiFailure("timed-out", detail, shlex.join(["kubectl", "-n", namespace, "logs", pod])),
+                UnansweredError("timed-out", detail, shlex.join(["kubectl", "-n", namespace, "logs", pod])),
             ) from None
         return body if status == 200 else b""
 
@@ -155,14 +149,14 @@ class KubernetesApi:
             return None
         if cut:
             detail = f"the answer to {verb} {kind} is longer than {len(body)} bytes"
-            raise self._unanswered(kind, ApiFailure("malformed", detail, kubectl_command(path, namespace)))
+            raise self._noted(kind, UnansweredError("malformed", detail, kubectl_command(path, namespace)))
         try:
             answer = json.loads(body)
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
             detail = f"the answer to {verb} {kind} is not an object of JSON"
-            raise self._unanswered(kind, ApiFailure("malformed", detail, kubectl_command(path, namespace)))
+            raise self._noted(kind, UnansweredError("malformed", detail, kubectl_command(path, namespace)))
         return answer
 
     async def _get(
@@ -175,11 +169,11 @@ class KubernetesApi:
             async with self._turn, asyncio.timeout(min(self._request_s, self._deadline.left_s)):
                 status, body, cut = await self._read(namespace, path, params, most_bytes)
         except Exception as problem:  # noqa: BLE001  as in open()
-            raise self._unanswered(kind, connection_failure(problem)) from None
+            raise self._noted(kind, connection_failure(problem)) from None
         no_such_log = status == 400 and kind == "pods/log"  # no such container, or not yet
         if status in (200, 404) or no_such_log:
             return status, body, cut
-        raise self._unanswered(
+        raise self._noted(
             kind, http_failure(status, body, verb=verb, kind=kind, namespace=namespace, path=path)
         )
 
@@ -216,12 +210,12 @@ class KubernetesApi:
         if self.ahead_s is None:
             self.ahead_s = theirs - time.time()
 
-    def _unanswered(self, kind: str, why: ApiFailure) -> UnansweredError:
+    def _noted(self, kind: str, error: UnansweredError) -> UnansweredError:
         """
         Note the gap, each reason once for each kind.
         """
-        if (kind, why.reason) not in self._noted_gaps:
-            self._noted_gaps.add((kind, why.reason))
+        if (kind, error.reason) not in self._noted_gaps:
+            self._noted_gaps.add((kind, error.reason))
             name = f"{SOURCE_NAME} {kind}".strip()
-            self._note(Gap(source=name, reason=why.reason, detail=why.detail[:500], remedy=why.remedy))
-        return UnansweredError(why.detail)
+            self._note(Gap(source=name, reason=error.reason, detail=error.detail[:500], remedy=error.remedy))
+        return error

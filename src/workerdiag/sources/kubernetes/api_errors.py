@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 
-from attrs import frozen
+from attrs import define
 
 from workerdiag.errors import error_text
 from workerdiag.model.vocabulary import GapReason
@@ -18,10 +18,10 @@ _USER = re.compile(r'User "([^"\s]{1,200})"')
 _CLUSTER_WIDE = ("nodes",)
 
 
-@frozen
-class ApiFailure:
+@define(eq=False)
+class UnansweredError(Exception):
     """
-    A question that was not answered.
+    The API server did not answer a question.
     """
 
     #: As `Gap.reason` has it.
@@ -31,24 +31,26 @@ class ApiFailure:
     remedy: str
 
 
-def connection_failure(problem: Exception) -> ApiFailure:
+def connection_failure(problem: Exception) -> UnansweredError:
     """
     Why there was no answer at all, by what kr8s or its HTTP client raised.
     """
     name = type(problem).__name__
     detail = f"{name}: {error_text(problem)}"[:500].rstrip(": ")
     if isinstance(problem, TimeoutError) or "Timeout" in name:
-        return ApiFailure("timed-out", detail, "kubectl get --raw /readyz")
+        return UnansweredError("timed-out", detail, "kubectl get --raw /readyz")
     if isinstance(problem, ValueError) and "credentials" in detail:
         detail = "no kubeconfig and no service account of a pod were found here"
-        return ApiFailure("forbidden", detail, "kubectl config current-context")
+        return UnansweredError("forbidden", detail, "kubectl config current-context")
     response = getattr(problem, "response", None)
     if getattr(response, "status_code", None) in (401, 403):
-        return ApiFailure("forbidden", detail, "kubectl auth can-i list pods")
-    return ApiFailure("unreachable", detail, "kubectl cluster-info")
+        return UnansweredError("forbidden", detail, "kubectl auth can-i list pods")
+    return UnansweredError("unreachable", detail, "kubectl cluster-info")
 
 
-def http_failure(status: int, body: bytes, *, verb: str, kind: str, namespace: str, path: str) -> ApiFailure:
+def http_failure(
+    status: int, body: bytes, *, verb: str, kind: str, namespace: str, path: str
+) -> UnansweredError:
     """
     Why the server said no, with the command that would allow it.
 
@@ -62,11 +64,13 @@ def http_failure(status: int, body: bytes, *, verb: str, kind: str, namespace: s
     """
     message = _status_message(body) or f"{verb} {kind}: HTTP status {status}"
     if status == 401:
-        return ApiFailure("forbidden", f"not logged in: {message}", "kubectl auth can-i list pods")
+        return UnansweredError("forbidden", f"not logged in: {message}", "kubectl auth can-i list pods")
     if status == 403:
         user = _USER.search(message)
-        return ApiFailure("forbidden", message, _grant_command(kind, namespace, user[1] if user else "ME"))
-    return ApiFailure("unreachable", message, kubectl_command(path, namespace))
+        return UnansweredError(
+            "forbidden", message, _grant_command(kind, namespace, user[1] if user else "ME")
+        )
+    return UnansweredError("unreachable", message, kubectl_command(path, namespace))
 
 
 def kubectl_command(path: str, namespace: str) -> str:

@@ -57,7 +57,7 @@ class PodSearch:
         Ask for the cluster's pods; of many, for those with victims' names and addresses and the unwell.
 
         Raises:
-            NotAnsweredError: A question was not answered; what the others brought is kept.
+            UnansweredError: A question was not answered; what the others brought is kept.
         """
         if self._target.labels and await self._add_matching_pods(labels=self._target.labels):
             return

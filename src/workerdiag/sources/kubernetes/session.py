@@ -13,7 +13,8 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.kubernetes import evidence
-from workerdiag.sources.kubernetes.api import SOURCE_NAME, KubernetesApi, UnansweredError
+from workerdiag.sources.kubernetes.api import SOURCE_NAME, KubernetesApi
+from workerdiag.sources.kubernetes.api_errors import UnansweredError
 from workerdiag.sources.kubernetes.attribution import END_REASONS, VictimPod
 from workerdiag.sources.kubernetes.describe import describe_node
 from workerdiag.sources.kubernetes.events import KubernetesEvent, parse_event

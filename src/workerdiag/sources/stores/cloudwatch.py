@@ -61,11 +61,12 @@ class CloudWatchSource(ProviderSource):
         for victim in self.scene.victims:
             address = victim.identity.worker or ""
             if _ADDRESS.fullmatch(address):
+                start_line = _START_LINE.format(address=address)
                 yield ProviderQuery(
-                    what="logs:FilterLogEvents, logs:GetLogEvents",
-                    remedy=f"aws logs filter-log-events --log-group-name {shlex.quote(group)} "
-                    f"--filter-pattern '\"{_START_LINE.format(address=address)}\"'",
-                    ask=partial(_stream_evidence, logs, group, victim, self._missed(victim)),
+                    "logs:FilterLogEvents, logs:GetLogEvents",
+                    f"aws logs filter-log-events --log-group-name {shlex.quote(group)}"
+                    f" --filter-pattern '\"{start_line}\"'",
+                    partial(_stream_evidence, logs, group, victim, self._missed(victim)),
                 )
 
 

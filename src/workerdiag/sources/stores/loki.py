@@ -73,24 +73,17 @@ class LokiSource(ProviderSource):
         known = isinstance(url, str) and urlsplit(url).scheme in ("http", "https")
         return cls(scene, str(url).rstrip("/")) if known and scene.victims else None
 
-    @property
-    def _address_option(self) -> str:
-        return shlex.quote(f"--addr={self._url}")
-
     def _queries(self, deadline: Deadline) -> Iterator[ProviderQuery]:
         api = _LokiApi(self._url, deadline)
         labels: list[str] = []
-        yield ProviderQuery(
-            what="/loki/api/v1/labels",
-            remedy=f"logcli {self._address_option} labels",
-            ask=partial(_fetch_labels, api, labels),
-        )
+        logcli = f"logcli {shlex.quote(f'--addr={self._url}')}"
+        yield ProviderQuery("/loki/api/v1/labels", f"{logcli} labels", partial(_fetch_labels, api, labels))
         for victim in self.scene.victims:
             missed = self._missed(victim) or self.scene.until or time.time()
             yield ProviderQuery(
-                what="/loki/api/v1/query_range",
-                remedy=f"logcli {self._address_option} query {_query_argument(victim)}",
-                ask=partial(_worker_evidence, api, labels, victim, missed),
+                "/loki/api/v1/query_range",
+                f"{logcli} query {_query_argument(victim)}",
+                partial(_worker_evidence, api, labels, victim, missed),
             )
 
 
@@ -203,10 +196,7 @@ def _stream_chunk(stream: Mapping[str, Any], victim: Identity, *, own: bool) -> 
     lines = sorted((int(at), str(line)) for at, line, *_ in stream["values"])
     data = "".join(f"{line}\n" for _, line in lines).encode()
     pod = next((labels[each] for each in _OWN_LABELS[:4] if each in labels), None)
-    identity = (
-        machine_match.without_pid(victim.merged_with(Identity(container=pod)))
-        if own
-        else Identity(host=victim.host)
-    )
+    in_pod = machine_match.without_pid(victim.merged_with(Identity(container=pod)))
+    identity = in_pod if own else Identity(host=victim.host)
     name = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())[:6])
     return LogChunk(origin=f"loki {{{name}}}"[:200], data=data, identity=identity)
