@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from graphlib import CycleError, TopologicalSorter
 
 from workerdiag.matching.match import match, pattern_texts
 from workerdiag.matching.regex import BadPatternError, pattern
@@ -184,18 +185,8 @@ def _capture_names(cause: Cause, book: Rulebook) -> set[str]:
 
 
 def _explanation_cycles(book: Rulebook) -> Iterator[str]:
-    explains: dict[str, tuple[str, ...]] = {each.id: each.explains for each in book.causes}
-
-    def reaches(start: str, goal: str, seen: set[str]) -> bool:
-        for each in explains.get(start, ()):
-            if each == goal or (each not in seen and reaches(each, goal, seen | {each})):
-                return True
-        return False
-
-    for cause in book.causes:
-        if reaches(cause.id, cause.id, set()):
-            yield f"{cause.id}: explains itself in a circle: {_cycle_part(cause, explains)}"
-
-
-def _cycle_part(cause: Cause, explains: dict[str, tuple[str, ...]]) -> str:
-    return f"{cause.id} explains {', '.join(explains[cause.id])}"
+    try:
+        TopologicalSorter({each.id: each.explains for each in book.causes}).prepare()
+    except CycleError as problem:
+        circle = problem.args[1][::-1]  # graphlib begins with the end of the chain
+        yield f"{circle[0]}: explains itself in a circle: {' explains '.join(circle)}"

@@ -1,0 +1,91 @@
+"""
+A scheduler that is known by its address.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from workerdiag import load_rulebook
+from workerdiag.cli import live
+from workerdiag.model.event_topics import scheduler_topics
+from workerdiag.model.evidence import Inspected
+
+ADDRESS = "tcp://10.0.0.1:8786"
+
+
+class FakeClient:
+    """
+    A client that notes whether it was closed.
+    """
+
+    closed = False
+
+    def __init__(self, *_args, **_settings):
+        FakeClient.closed = False
+
+    def close(self, **_settings):
+        FakeClient.closed = True
+
+
+class FakeDiscovery:
+    """
+    A discovery that finds one place, and notes what it was asked for.
+    """
+
+    topics = ()
+    failure = None
+
+    def __init__(self, _client, _facts, _deadline, *, topics):
+        FakeDiscovery.topics = topics
+
+    def collect(self):
+        if FakeDiscovery.failure:
+            raise FakeDiscovery.failure
+        return [Inspected(place="scheduler events")]
+
+
+@pytest.fixture(autouse=True)
+def fakes(monkeypatch):
+    """
+    No network.
+    """
+    monkeypatch.setattr(live.distributed, "Client", FakeClient)
+    monkeypatch.setattr(live, "Discovery", FakeDiscovery)
+    monkeypatch.setattr(FakeDiscovery, "failure", None)
+
+
+def test_the_command_line_asks_for_the_events_that_rules_use():
+    """
+    As explain() does: a rule on an event of a topic of its own can show.
+    """
+    book = load_rulebook()
+    assert list(live.SchedulerSource(ADDRESS, book).collect(budget_s=1)) == [
+        Inspected(place="scheduler events")
+    ]
+    assert FakeDiscovery.topics == scheduler_topics(book)
+
+
+def test_the_client_is_closed_whatever_happens(monkeypatch):
+    """
+    No connection is left behind on a scheduler that has enough to do.
+    """
+    monkeypatch.setattr(FakeDiscovery, "failure", ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        list(live.SchedulerSource(ADDRESS, load_rulebook()).collect(budget_s=1))
+    assert FakeClient.closed
+
+
+def test_an_address_that_nobody_answers_is_a_gap(monkeypatch):
+    """
+    With the address and what to check.
+    """
+
+    def refuse(*_args, **_settings):
+        raise OSError("connection refused")
+
+    monkeypatch.setattr(live.distributed, "Client", refuse)
+    (gap,) = live.SchedulerSource(ADDRESS, load_rulebook()).collect(budget_s=1)
+    assert (gap.source, gap.reason) == ("scheduler", "unreachable")
+    assert ADDRESS in gap.detail
+    assert gap.remedy
