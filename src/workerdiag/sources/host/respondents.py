@@ -106,25 +106,24 @@ def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
     """
     Whom to ask, the closest to the latest dead first, and the dead of whom nobody can speak.
     """
-    spoken_for: dict[int, tuple[Location, list[Subject]]] = {}
+    spoken_for: dict[int, list[Subject]] = {}  # by the number of the location
     sure: dict[int, bool] = {}
     left: list[Victim] = []
     for victim in scene.victims:
         place = _location_for(victim, scene)
-        if place is None or (len(spoken_for) >= MAX_RESPONDENTS and id(place) not in spoken_for):
+        number = -1 if place is None else scene.locations.index(place)
+        if place is None or (len(spoken_for) >= MAX_RESPONDENTS and number not in spoken_for):
             left.append(victim)
             continue
         own = place.role == "nanny" and place.identity.nanny == victim.identity.nanny
         subject = Subject(
             identity=victim.identity, when=_on_respondents_clock(place, victim.when, scene), own=own
         )
-        spoken_for.setdefault(id(place), (place, []))[1].append(subject)
-        sure[id(place)] = (
-            place.role != "client" or not is_loopback(victim.identity.host) or _shares_boot(scene)
-        )
+        spoken_for.setdefault(number, []).append(subject)
+        sure[number] = place.role != "client" or not is_loopback(victim.identity.host) or _shares_boot(scene)
     found = [
-        Respondent(place=place, subjects=tuple(subjects), same_machine=sure[key])
-        for key, (place, subjects) in spoken_for.items()
+        Respondent(place=scene.locations[number], subjects=tuple(subjects), same_machine=sure[number])
+        for number, subjects in spoken_for.items()
     ]
     return found, left
 
