@@ -64,7 +64,7 @@ class ExplainArguments:
 
 
 def read_arguments(
-    exc: Any, client: Any, *, logs: Any, sources: Any, rulebook: Any, timeout: Any
+    exc: object, client: Any, *, logs: object, sources: object, rulebook: object, timeout: object
 ) -> ExplainArguments:
     """
     Check the types of all arguments, and make lists of *logs* and *sources*.
@@ -79,20 +79,19 @@ def read_arguments(
     deadline = Deadline.after(parse_timeout(timeout))
     gaps: list[Gap] = []
     client = _usable_client(client, deadline, gaps)
-    logs = _log_inputs(logs, deadline, gaps)
-    sources = None if sources is None else _bounded_list("sources", sources, deadline, gaps)
+    inputs = _log_inputs(logs, deadline, gaps)
     return ExplainArguments(
         exc=exc,
         client=client,
-        logs=logs,
-        sources=sources,
+        logs=inputs,
+        sources=None if sources is None else _bounded_list("sources", sources, deadline, gaps),
         rulebook=rulebook,
         gaps=tuple(gaps),
-        plan=TimePlan(deadline, with_logs=bool(logs)),
+        plan=TimePlan(deadline, with_logs=bool(inputs)),
     )
 
 
-def parse_timeout(timeout: Any) -> float:
+def parse_timeout(timeout: object) -> float:
     """
     A timeout in seconds, from a number or a duration as Dask writes it; NaN is the default.
 
@@ -123,25 +122,25 @@ def _usable_client(client: Any, deadline: Deadline, gaps: list[Gap]) -> Any:
     return client
 
 
-def _is_client(client: Any) -> bool:
+def _is_client(client: object) -> bool:
     known = hasattr(client, "scheduler") or hasattr(client, "sync")
     getattr(client, "asynchronous", False)  # raises here, in place of where it matters
     return known
 
 
-def _log_inputs(logs: Any, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
+def _log_inputs(logs: object, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
     if isinstance(logs, str | Path | LogText | io.IOBase):
         return [logs]
     return _bounded_list("logs", logs, deadline, gaps)
 
 
-def _bounded_list(name: str, values: Any, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
+def _bounded_list(name: str, values: object, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
     """
     What there is in a list, a generator or an open file; what a generator gave before it failed stays.
     """
     taken: list[Any] = []
     try:
-        if type(values) in (list, tuple):
+        if type(values) is list or type(values) is tuple:
             taken += values
         else:
             thread = HelperThread("workerdiag-inputs", partial(_iterate, values))
@@ -159,7 +158,7 @@ def _bounded_list(name: str, values: Any, deadline: Deadline, gaps: list[Gap]) -
     return taken[:MAX_INPUTS]
 
 
-def _iterate(values: Any) -> Iterator[Any]:
+def _iterate(values: object) -> Iterator[object]:
     if hasattr(values, "read"):
         yield values
     elif hasattr(values, "__iter__"):

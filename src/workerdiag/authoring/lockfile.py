@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from attrs import asdict
 
@@ -20,6 +20,13 @@ from workerdiag.model.rules import Cause, Landmark, Rulebook
 
 #: The lock's name in a rule folder.
 LOCK_FILE = "lock.json"
+
+
+class _LockedRule(TypedDict):
+    revision: int
+    sha256: str
+
+
 #: What of a cause can change a diagnosis; its wording can be mended freely.
 _DECISIVE_KEYS = (
     "signs",
@@ -73,7 +80,7 @@ def lock_problems(folder: Path, book: Rulebook) -> list[str]:
         return [f"{LOCK_FILE} cannot be read: {problem}"]
 
 
-def revision_problems(known: Mapping[str, Any], book: Rulebook) -> Iterator[str]:
+def revision_problems(known: Mapping[str, _LockedRule], book: Rulebook) -> Iterator[str]:
     """
     Ids that vanished, and edits without a new revision: what a new lock would hide.
     """
@@ -88,7 +95,7 @@ def revision_problems(known: Mapping[str, Any], book: Rulebook) -> Iterator[str]
             yield f"{rule_id}: was edited; set revision = {rule.revision + 1}"
 
 
-def _unlocked_rules(known: Mapping[str, Any], book: Rulebook, folder: Path) -> Iterator[str]:
+def _unlocked_rules(known: Mapping[str, _LockedRule], book: Rulebook, folder: Path) -> Iterator[str]:
     for rule_id, rule in _rules_by_id(book).items():
         if rule_id not in known or rule.revision > known[rule_id]["revision"]:
             yield f"{rule_id}: is not locked yet; run `workerdiag knowledge lock {folder}`"

@@ -8,7 +8,6 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from workerdiag import __version__
 
@@ -81,7 +80,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def configuration() -> dict[str, Any]:
+def configuration() -> dict[str, object]:
     """
     Keys of `ALLOWED` to their effective values; empty where this process has not used distributed.
     """
@@ -91,14 +90,14 @@ def configuration() -> dict[str, Any]:
         return {}
     import dask.config
 
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key in ALLOWED_SETTINGS:
         value = dask.config.get(key, default=None)
         found.update(_flat_settings(key, value))
     return found
 
 
-def _flat_settings(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flat_settings(key: str, value: object) -> Iterator[tuple[str, object]]:
     if isinstance(value, Mapping):
         for name, each in value.items():
             yield from _flat_settings(f"{key}.{name}", each)

@@ -30,14 +30,14 @@ class UnknownKindError(ValueError):
     """
 
 
-def piece_to_dict(piece: Evidence) -> dict[str, Any]:
+def piece_to_dict(piece: Evidence) -> dict[str, object]:
     """
     A piece as dictionaries, lists, text and numbers, with its class under ``kind``; defaults are left out.
     """
     return {"kind": type(piece).__name__, **_evidence_converter().unstructure(piece)}
 
 
-def piece_from_dict(plain: Any) -> Evidence:
+def piece_from_dict(plain: object) -> Evidence:
     """
     The piece that `piece_to_dict` made.
 
@@ -50,7 +50,7 @@ def piece_from_dict(plain: Any) -> Evidence:
     return cast("Evidence", _evidence_converter().structure(plain, EVIDENCE_KINDS[plain["kind"]]))
 
 
-def log_to_dict(log: KeptLog, file: str, sizes: list[int]) -> dict[str, Any]:
+def log_to_dict(log: KeptLog, file: str, sizes: list[int]) -> dict[str, object]:
     """
     Everything about a log but its text, which is in *file*, in parts of these many bytes.
     """

@@ -45,7 +45,7 @@ class Bundle:
 
     #: Path or other name under which it was found.
     name: str
-    manifest: Mapping[str, Any]
+    manifest: Mapping[str, object]
     #: The diagnosis as it was saved; None if it cannot be read.
     findings: Findings | None = None
     kept_evidence: KeptEvidence = field(factory=KeptEvidence)
@@ -128,7 +128,7 @@ class _BundleReader:
             self._archive.note(f"{DIAGNOSIS}: {problem}"[:300])
             return None
 
-    def kept_evidence(self, manifest: Mapping[str, Any]) -> KeptEvidence:
+    def kept_evidence(self, manifest: Mapping[str, object]) -> KeptEvidence:
         content = _parse_file(self._archive, EVIDENCE)
         pieces = content.get("pieces") if isinstance(content, dict) else None
         items = self._items(pieces) if isinstance(pieces, list) else ()
@@ -148,7 +148,7 @@ class _BundleReader:
             for key, each in list(content.items())[:500]
         }
 
-    def gaps(self, manifest: Mapping[str, Any]) -> Iterator[Gap]:
+    def gaps(self, manifest: Mapping[str, object]) -> Iterator[Gap]:
         """
         What could not be read.
         """
@@ -171,7 +171,7 @@ class _BundleReader:
         source = f"bundle {self._name}"
         return Gap(source=source, place="log", reason="malformed", detail=detail[:500], remedy=remedy)
 
-    def _items(self, pieces: list[Any]) -> Iterator[Evidence | KeptLog]:
+    def _items(self, pieces: list[object]) -> Iterator[Evidence | KeptLog]:
         if len(pieces) > MAX_PIECES:
             self._archive.note(f"of {len(pieces)} pieces of evidence the first {MAX_PIECES} were read")
         for plain in pieces[:MAX_PIECES]:

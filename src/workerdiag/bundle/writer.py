@@ -13,7 +13,6 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from workerdiag.bundle.environment import configuration, versions
 from workerdiag.bundle.evidence_json import log_to_dict, piece_to_dict
@@ -103,11 +102,11 @@ def _bundle_files(
 
 def _evidence_files(
     kept_evidence: KeptEvidence, anonymizer: Anonymizer
-) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
+) -> tuple[dict[str, object], list[tuple[str, bytes]]]:
     """
     What goes into ``evidence.json``, and name and text of the logs.
     """
-    plain: list[dict[str, Any]] = []
+    plain: list[object] = []
     logs: list[tuple[str, bytes]] = []
     for item in kept_evidence.items:
         if not isinstance(item, KeptLog):
@@ -134,7 +133,7 @@ def _text_with_cut_lines(log: KeptLog, texts: Sequence[bytes]) -> bytes:
     return b"".join(marked)
 
 
-def _json_bytes(value: Any) -> bytes:
+def _json_bytes(value: object) -> bytes:
     return json.dumps(value, indent=1, default=str).encode("ascii") + b"\n"
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from workerdiag.model.dask import Worker
 from workerdiag.procfs.cgroups import cgroup_lines
 from workerdiag.procfs.processes import process_start_ms
 
@@ -18,7 +19,7 @@ _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBA
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 
 
-def worker_identity(worker: Any) -> Mapping[str, str]:
+def worker_identity(worker: Worker) -> Mapping[str, str]:
     """
     Who a worker is and where it runs, as text; what is not known is left out.
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 import contextlib
 import pkgutil
 from collections.abc import Mapping
-from typing import Any
 
 from attrs import field, frozen
 
 from workerdiag.errors import InstallError
+from workerdiag.model.dask import Client, Scheduler
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.recorder.settings import PLUGIN_NAME
 
@@ -34,9 +34,9 @@ class Installation:
     nannies: tuple[str, ...]
     #: What is not recorded, by address (or ``scheduler``), each for a person.
     missing: Mapping[str, tuple[str, ...]] = field(factory=dict, hash=False)
-    _client: Any = field(repr=False, eq=False)
+    _client: Client = field(repr=False, eq=False)
 
-    def uninstall(self) -> Any:
+    def uninstall(self) -> object:
         """
         As `uninstall`, with the client that it was installed with.
         """
@@ -55,7 +55,7 @@ class Installation:
         return "\n".join(lines)
 
 
-def install(client: Any, *, scheduler: bool = True) -> Any:
+def install(client: Client, *, scheduler: bool = True) -> object:
     """
     Have a cluster record what explains the next death: in workers, nannies and the scheduler.
 
@@ -76,7 +76,7 @@ def install(client: Any, *, scheduler: bool = True) -> Any:
     return client.sync(_install, client, scheduler=scheduler)
 
 
-def uninstall(client: Any) -> Any:
+def uninstall(client: Client) -> object:
     """
     End what `install` began, everywhere: plugins, hooks, handlers, threads and files are gone.
 
@@ -88,7 +88,7 @@ def uninstall(client: Any) -> Any:
     return client.sync(_uninstall, client)
 
 
-async def _install(client: Any, *, scheduler: bool) -> Installation:
+async def _install(client: Client, *, scheduler: bool) -> Installation:
     from workerdiag.recorder.nanny.nanny_recording import RecorderNanny
     from workerdiag.recorder.scheduler.plugin import RecorderScheduler
     from workerdiag.recorder.worker.worker_recording import RecorderWorker
@@ -110,7 +110,7 @@ async def _install(client: Any, *, scheduler: bool) -> Installation:
     return await _collect_status(client, missing, scheduler=scheduler)
 
 
-async def _why_forbidden(client: Any) -> str:
+async def _why_forbidden(client: Client) -> str:
     """
     Why nothing may run on the scheduler; empty if it may.
 
@@ -128,7 +128,7 @@ async def _why_forbidden(client: Any) -> str:
     return ""
 
 
-async def _check_workers(client: Any) -> None:
+async def _check_workers(client: Client) -> None:
     """
     Make sure that workerdiag is in all workers and nannies.
 
@@ -153,7 +153,7 @@ def _missing_package_error(where: list[str], problem: BaseException) -> InstallE
 
 
 async def _collect_status(
-    client: Any, missing: dict[str, tuple[str, ...]], *, scheduler: bool
+    client: Client, missing: dict[str, tuple[str, ...]], *, scheduler: bool
 ) -> Installation:
     """
     What records now, as the processes themselves say.
@@ -177,12 +177,12 @@ async def _collect_status(
     )
 
 
-def _recording_addresses(replies: Mapping[str, Any]) -> tuple[str, ...]:
+def _recording_addresses(replies: Mapping[str, object]) -> tuple[str, ...]:
     statuses = ((who, reply) for who, reply in replies.items() if isinstance(reply, dict))
     return tuple(sorted(who for who, reply in statuses if reply["is_recording"]))
 
 
-async def _uninstall(client: Any) -> None:
+async def _uninstall(client: Client) -> None:
     not_there = contextlib.suppress(ValueError, ImportError)  # or it is not allowed, and so was never there
     with not_there:
         await client.unregister_worker_plugin(PLUGIN_NAME)
@@ -192,7 +192,7 @@ async def _uninstall(client: Any) -> None:
         await client.run_on_scheduler(remove_from_scheduler)
 
 
-async def remove_from_scheduler(dask_scheduler: Any) -> None:
+async def remove_from_scheduler(dask_scheduler: Scheduler) -> None:
     """
     Take the plugin from a scheduler, unless its configuration put it there; runs there.
     """

@@ -15,12 +15,14 @@ from collections.abc import Callable, Collection, MutableSet
 from threading import get_ident
 from typing import Any
 
+from workerdiag.model.dask import Nanny, Scheduler, TaskState, Worker, WorkerState
+
 Undo = Callable[[], None]
 
 # -------------------------------------------------------------------------------------- nanny
 
 
-def watch_exits(nanny: Any, on_exit: Callable[[int], None]) -> Undo | None:
+def watch_exits(nanny: Nanny, on_exit: Callable[[int], None]) -> Undo | None:
     """
     Have *on_exit* called with the exit code of each worker process; returns what ends that, or None.
 
@@ -33,7 +35,7 @@ def watch_exits(nanny: Any, on_exit: Callable[[int], None]) -> Undo | None:
         return None
     active = True
 
-    def hooked(exitcode: int) -> Any:
+    def hooked(exitcode: int) -> object:
         if active:
             on_exit(exitcode)
         return original(exitcode)
@@ -52,7 +54,7 @@ def watch_exits(nanny: Any, on_exit: Callable[[int], None]) -> Undo | None:
     return undo
 
 
-def watch_stop_requests(nanny: Any, on_request: Callable[[], None]) -> Undo | None:
+def watch_stop_requests(nanny: Nanny, on_request: Callable[[], None]) -> Undo | None:
     """
     Call *on_request* whenever the nanny asks its worker process to close. Returns an undo function, or None.
 
@@ -65,7 +67,7 @@ def watch_stop_requests(nanny: Any, on_request: Callable[[], None]) -> Undo | No
         return None
     active = True
 
-    def hooked(*args: Any, **kwargs: Any) -> Any:
+    def hooked(*args: object, **kwargs: object) -> object:
         if active:
             on_request()
         return original(*args, **kwargs)
@@ -80,7 +82,7 @@ def watch_stop_requests(nanny: Any, on_request: Callable[[], None]) -> Undo | No
     return undo
 
 
-def terminated_pid(nanny: Any) -> int | None:
+def terminated_pid(nanny: Nanny) -> int | None:
     """
     The process that the nanny ended last for taking too much memory (worker_memory.py); None if none.
     """
@@ -88,7 +90,7 @@ def terminated_pid(nanny: Any) -> int | None:
     return pid if isinstance(pid, int) and pid > 0 else None
 
 
-def terminate_fraction(nanny: Any) -> float | None:
+def terminate_fraction(nanny: Nanny) -> float | None:
     """
     The share of the limit at which the nanny ends its worker; None where it does not.
     """
@@ -100,7 +102,7 @@ def terminate_fraction(nanny: Any) -> float | None:
 
 
 def watch_threads(
-    worker: Any, replace: Callable[[dict[int, Any]], dict[int, Any]]
+    worker: Worker, replace: Callable[[dict[int, object]], dict[int, object]]
 ) -> Callable[[], bool] | None:
     """
     Put what *replace* makes of it in the place of ``Worker.active_threads``; returns what ends that, or None.
@@ -122,7 +124,7 @@ def watch_threads(
     def undo() -> bool:
         with lock:
             if worker.active_threads is tasks:
-                if tasks or getattr(worker, "active_keys", ()):
+                if tasks or getattr(worker, "active_keys", None):
                     return False
                 worker.active_threads = {}
             return True
@@ -130,7 +132,7 @@ def watch_threads(
     return undo
 
 
-def watch_keys(worker: Any, keys: MutableSet[Any]) -> Undo | None:
+def watch_keys(worker: Worker, keys: MutableSet[object]) -> Undo | None:
     """
     Put *keys* in the place of ``Worker.active_keys``; returns what ends that, or None.
 
@@ -150,7 +152,7 @@ def watch_keys(worker: Any, keys: MutableSet[Any]) -> Undo | None:
     return undo
 
 
-def off_thread_location(worker: Any, key: Any) -> tuple[int, str] | None:
+def off_thread_location(worker: Worker, key: object) -> tuple[int, str] | None:
     """
     Where a task of ``Worker.active_keys`` runs that no thread enters in ``Worker.active_threads``.
 
@@ -174,14 +176,14 @@ def off_thread_location(worker: Any, key: Any) -> tuple[int, str] | None:
     return 0, f"executor {name}"
 
 
-def _is_coroutine(function: Any) -> bool:
+def _is_coroutine(function: object) -> bool:
     from distributed.utils import iscoroutinefunction
 
     ask: Any = iscoroutinefunction  # without types
     return bool(ask(function))
 
 
-def held_bytes(worker: Any) -> tuple[int | None, int | None]:
+def held_bytes(worker: Worker) -> tuple[int | None, int | None]:
     """
     Bytes of the results that the worker holds in memory, and of what it spilled, on the disk.
 
@@ -194,7 +196,7 @@ def held_bytes(worker: Any) -> tuple[int | None, int | None]:
     return in_memory, getattr(spilled, "disk", None)
 
 
-def gil_contention(worker: Any) -> float | None:
+def gil_contention(worker: Worker) -> float | None:
     """
     Share of time in which threads wanted the GIL in vain, as gilknocker measured it last (system_monitor.py).
 
@@ -219,7 +221,7 @@ def close_reason(record: logging.LogRecord) -> str | None:
 # ---------------------------------------------------------------------------------- scheduler
 
 
-def add_handler(scheduler: Any, name: str, handler: Callable[..., Any]) -> Undo | None:
+def add_handler(scheduler: Scheduler, name: str, handler: Callable[..., Any]) -> Undo | None:
     """
     Have clients' calls of *name* answered by *handler*; returns what ends that, or None.
 
@@ -237,7 +239,7 @@ def add_handler(scheduler: Any, name: str, handler: Callable[..., Any]) -> Undo 
     return undo
 
 
-def limit_topic(scheduler: Any, topic: str, most: int) -> bool:
+def limit_topic(scheduler: Scheduler, topic: str, most: int) -> bool:
     """
     Have the scheduler keep the last *most* events of a topic; whether that can be done.
 
@@ -251,14 +253,14 @@ def limit_topic(scheduler: Any, topic: str, most: int) -> bool:
     return True
 
 
-def has_nanny_plugin(scheduler: Any, name: str) -> bool:
+def has_nanny_plugin(scheduler: Scheduler, name: str) -> bool:
     """
     Whether nannies get that plugin, those that come later included (``Scheduler.nanny_plugins``).
     """
     return name in (getattr(scheduler, "nanny_plugins", None) or ())
 
 
-def allowed_failures(scheduler: Any) -> int | None:
+def allowed_failures(scheduler: Scheduler) -> int | None:
     """
     After how many losses more than this Dask gives up on a task (``Scheduler.allowed_failures``).
     """
@@ -266,7 +268,7 @@ def allowed_failures(scheduler: Any) -> int | None:
     return allowed if isinstance(allowed, int) else None
 
 
-def suspicious_count(task: Any) -> int:
+def suspicious_count(task: object) -> int:
     """
     How many losses Dask counts against a task (``TaskState.suspicious``).
     """
@@ -274,7 +276,7 @@ def suspicious_count(task: Any) -> int:
     return count if isinstance(count, int) else 0
 
 
-def uncount_failure(task: Any) -> bool:
+def uncount_failure(task: TaskState) -> bool:
     """
     Count one loss less against a task and its prefix, where there is one; whether that was done.
 
@@ -289,7 +291,7 @@ def uncount_failure(task: Any) -> bool:
     return True
 
 
-def executing_tasks(state: Any) -> list[tuple[Any, float]]:
+def executing_tasks(state: WorkerState) -> list[tuple[TaskState, float]]:
     """
     The tasks that a worker ran at its last heartbeat, and since how many seconds (``WorkerState.executing``).
     """
@@ -299,7 +301,7 @@ def executing_tasks(state: Any) -> list[tuple[Any, float]]:
     return [(task, float(seconds)) for task, seconds in running.items() if hasattr(task, "key")]
 
 
-def long_running_tasks(state: Any) -> Collection[Any]:
+def long_running_tasks(state: WorkerState) -> Collection[TaskState]:
     """
     The tasks of a worker that have seceded from its threads (``WorkerState.long_running``).
     """
@@ -307,7 +309,7 @@ def long_running_tasks(state: Any) -> Collection[Any]:
     return tasks if isinstance(tasks, set) else ()
 
 
-def worker_host(state: Any) -> str | None:
+def worker_host(state: WorkerState) -> str | None:
     """
     The host that a worker has in its address (``WorkerState.host``).
     """
@@ -321,14 +323,14 @@ def worker_host(state: Any) -> str | None:
 _ATTRIBUTE = "_workerdiag_recording"
 
 
-def get_recording(server: Any) -> Any:
+def get_recording(server: object) -> Any:
     """
     What records on this worker or nanny now; None if nothing does.
     """
     return getattr(server, _ATTRIBUTE, None)
 
 
-def set_recording(server: Any, recording: Any) -> None:
+def set_recording(server: object, recording: object) -> None:
     """
     Have `get_recording` return *recording* from now on.
     """

@@ -9,10 +9,11 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attrs import evolve
 
+from workerdiag.model.dask import Server
 from workerdiag.procfs.processes import boot_id, is_running
 from workerdiag.recorder import messages
 from workerdiag.recorder.box import directories
@@ -36,7 +37,7 @@ class OrphanedBox(NamedTuple):
     report: DeathReport
 
 
-async def report_orphans(server: Any) -> int:
+async def report_orphans(server: Server) -> int:
     """
     Report each dead worker on this host to the scheduler of *server*, once; returns how many.
 

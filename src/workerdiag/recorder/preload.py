@@ -75,7 +75,7 @@ async def _begin_in_scheduler(scheduler: Any) -> None:
     set_recording(scheduler, _OWNER)
 
 
-def dask_teardown(server: Any) -> None:
+def dask_teardown(server: object) -> None:
     """
     The worker or nanny closes.
     """

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from workerdiag.model.dask import Server, Worker
 from workerdiag.recorder import internals
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Recording(ABC):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def report_orphans(self, server: Any) -> None:
+    async def report_orphans(self, server: Server) -> None:
         """
         Report the deaths that nobody reported, once the first worker has had time to start.
         """
@@ -86,7 +87,7 @@ class Recording(ABC):
             await report_orphans(server)
 
 
-def start_recording(server: Any, make: Callable[[Any], Recording], owner: str) -> None:
+def start_recording(server: object, make: Callable[[Any], Recording], owner: str) -> None:
     """
     Record in a worker or nanny, unless that is done already.
     """
@@ -113,7 +114,7 @@ def stop_recording(server: Any, owner: str) -> None:
         recording.stop()
 
 
-def recorder_status(dask_worker: Any) -> dict[str, Any]:
+def recorder_status(dask_worker: Worker) -> dict[str, Any]:
     """
     What records in a worker or nanny, as plain values; ``Client.run`` passes the server by this name.
     """

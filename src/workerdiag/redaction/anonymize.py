@@ -11,7 +11,6 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from workerdiag.model.identity import Identity
 from workerdiag.redaction.objects import redact_object
@@ -73,14 +72,14 @@ class Anonymizer:
         text = data.decode("utf-8", errors="surrogateescape")
         return self.text(text).encode("utf-8", errors="surrogateescape")
 
-    def values(self, value: Any) -> Any:
+    def values(self, value: object) -> object:
         """
         The same for every text within dictionaries and lists; a key that says "password" counts too.
         """
         value = redact_object(value) if self._redact else value
         return self._anonymized(value) if self._anonymous else value
 
-    def _anonymized(self, value: Any) -> Any:
+    def _anonymized(self, value: object) -> object:
         if isinstance(value, str):
             return self._nameless(value)
         if isinstance(value, Mapping):

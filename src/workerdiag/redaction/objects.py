@@ -26,7 +26,7 @@ def redact_object(value: T) -> T:
     return value if type(new) is type(value) and new == value else cast("T", new)
 
 
-def _redact_value(value: Any) -> Any:
+def _redact_value(value: object) -> object:
     match value:
         case None | int() | float():  # as most are
             return value
@@ -45,37 +45,39 @@ def _redact_value(value: Any) -> Any:
     return _redact_fields(value) if has(type(value)) else value
 
 
-def _redact_fields(value: Any) -> Any:
+def _redact_fields(value: object) -> object:
     changes = {}
-    for each in fields(type(value)):
+    for each in fields(cast("Any", type(value))):
         old = getattr(value, each.name)
         if each.eq and (new := redact_object(old)) is not old:
             changes[each.alias or each.name] = new
-    return evolve(value, **changes) if changes else value
+    return evolve(cast("Any", value), **changes) if changes else value
 
 
-def _redact_field(name: str, value: Any) -> Any:
+def _redact_field(name: str, value: object) -> object:
     return HIDDEN if _is_secret(name, value) else redact_object(value)
 
 
-def _is_secret(name: str, value: Any) -> bool:
+def _is_secret(name: str, value: object) -> bool:
     if not is_secret_name(name.strip("-.")) or value is None or isinstance(value, bool):
         return False
     return bool(value) if isinstance(value, Mapping | list | tuple) else not is_no_secret(name, str(value))
 
 
-def _redact_name_and_value(value: Mapping[Any, Any]) -> Mapping[Any, Any]:
+def _redact_name_and_value(value: Mapping[object, object]) -> Mapping[object, object]:
     """
     The mapping, with what ``{"name": "DB_PASSWORD", "value": "x"}`` tells hidden.
     """
     name = next(
         (each for key in ("name", "key", "Name", "Key") if isinstance(each := value.get(key), str)), ""
     )
-    hidden = {key: HIDDEN for key in ("value", "Value") if key in value and _is_secret(name, value[key])}
+    hidden: dict[object, object] = {
+        key: HIDDEN for key in ("value", "Value") if key in value and _is_secret(name, value[key])
+    }
     return {**value, **hidden} if hidden else value
 
 
-def _redact_pair(value: Any) -> Any:
+def _redact_pair(value: object) -> object:
     """
     One of several elements; of a name and its value, the value hidden.
     """

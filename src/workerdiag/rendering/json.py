@@ -14,7 +14,7 @@ from attrs import fields
 
 from workerdiag.errors import BadReportError, error_text
 from workerdiag.model.diagnosis import JSON_SCHEMA, Findings
-from workerdiag.rendering.json_schema import DIALECT, add_definition
+from workerdiag.rendering.json_schema import DIALECT, Schema, add_definition
 from workerdiag.serialization import problem_lines, strict_converter
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def from_json(text: str) -> dict[str, Any]:
     return {each.name: getattr(findings, each.name) for each in fields(Findings)}
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> Schema:
     """
     The JSON Schema (draft 2020-12) of what `to_dict` returns, made from the classes of the model.
     """
-    definitions: dict[str, Any] = {}
+    definitions: Schema = {}
     add_definition(Findings, definitions)
     top = definitions.pop(Findings.__name__)
     number = {"description": "Shape of this document.", "const": JSON_SCHEMA}
@@ -78,7 +78,7 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _parse_object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, object]:
     def refuse(constant: str) -> NoReturn:
         raise BadReportError(f"{constant} is not JSON")
 

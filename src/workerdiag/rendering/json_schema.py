@@ -12,13 +12,13 @@ from attrs import NOTHING, Attribute, fields, has
 
 from workerdiag.serialization import PRIMITIVES
 
+#: A JSON Schema, or a part of one.
+Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _BOUNDS = {">=": "minimum", "<=": "maximum"}
 
 
-def add_definition(
-    cls: type[Any], definitions: dict[str, Any], *, all_required: bool = True
-) -> dict[str, Any]:
+def add_definition(cls: type, definitions: Schema, *, all_required: bool = True) -> Schema:
     """
     A reference to the class, which is put into *definitions* together with all that it refers to.
 
@@ -46,12 +46,12 @@ def add_definition(
     return {"$ref": f"#/$defs/{cls.__name__}"}
 
 
-def _type_schema(hint: Any, definitions: dict[str, Any], *, all_required: bool) -> dict[str, Any]:
+def _type_schema(hint: object, definitions: Schema, *, all_required: bool) -> Schema:
     if hint in PRIMITIVES:
         return {"type": PRIMITIVES[hint]}
     if get_origin(hint) is Literal:
         return {"type": "string", "enum": list(get_args(hint))}
-    if has(hint):
+    if isinstance(hint, type) and has(hint):
         return add_definition(hint, definitions, all_required=all_required)
     inner = [
         _type_schema(each, definitions, all_required=all_required)
@@ -68,11 +68,11 @@ def _type_schema(hint: Any, definitions: dict[str, Any], *, all_required: bool) 
     raise TypeError(f"no JSON form for {hint!r}")
 
 
-def _validator_schema(attribute: Attribute[Any]) -> dict[str, Any]:
+def _validator_schema(attribute: Attribute[Any]) -> Schema:
     """
     What the validators of attrs (``in_``, ``ge``, ``le``, ``matches_re``, ``and_``) allow.
     """
-    keywords: dict[str, Any] = {}
+    keywords: Schema = {}
     validator: Any = attribute.validator
     for each in getattr(validator, "_validators", (validator,)):
         if hasattr(each, "options"):

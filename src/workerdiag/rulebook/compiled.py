@@ -69,7 +69,7 @@ def _lists_to_tuples(content: dict[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
 
 
-def _without_empty(value: Any) -> Any:
+def _without_empty(value: object) -> object:
     """
     Without keys that say nothing: empty text, empty lists, None.
     """

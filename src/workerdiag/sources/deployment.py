@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from workerdiag.model.dask import Client
 from workerdiag.model.evidence import Event
 from workerdiag.model.scene import Scene
 from workerdiag.model.vocabulary import Deployment
@@ -75,7 +76,7 @@ def deployment_of(scene: Scene) -> Deployment:
     return "command-line"
 
 
-def _dashboard_link(client: Any) -> str | None:
+def _dashboard_link(client: Client) -> str | None:
     """
     The link of the cluster object, else by what the scheduler told the client when it connected.
 

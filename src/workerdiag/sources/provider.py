@@ -23,6 +23,8 @@ from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.machine_match import missed_at, to_timestamp
 from workerdiag.sources.runner import take_in_time
 
+#: A module, a client or an object of a provider's SDK; they ship no types.
+Sdk = Any
 #: One request may take so much of the time that is left, and at least and at most these seconds.
 _REQUEST_SHARE = 0.5
 _MIN_REQUEST_S, _REQUEST_S = 0.1, 5.0
@@ -72,7 +74,7 @@ def request_timeout_s(deadline: Deadline) -> float:
     return deadline.share(_REQUEST_SHARE, at_least_s=_MIN_REQUEST_S, at_most_s=_REQUEST_S).left_s
 
 
-def import_sdk(module: str) -> Any:
+def import_sdk(module: str) -> Sdk:
     """
     A module of an SDK.
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from attrs import evolve
 
@@ -94,7 +93,7 @@ def _names_of_removed(pieces: Iterable[Evidence]) -> Iterator[tuple[str, str]]:
                     yield found[0], found[1][:200]
 
 
-def make_scene(victims: Sequence[Victim], places: Sequence[Location], client: Any) -> Scene:
+def make_scene(victims: Sequence[Victim], places: Sequence[Location], client: object) -> Scene:
     """
     The scene of *victims*; where no removal has a time, the last quarter of an hour is of interest.
     """

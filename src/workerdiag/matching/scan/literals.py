@@ -124,7 +124,7 @@ def _concatenations(run: frozenset[str] | None, more: frozenset[str] | None) -> 
     return frozenset(first + second for first in run for second in more)
 
 
-def _inner_texts(op: Any, value: Any) -> frozenset[str] | None:
+def _inner_texts(op: object, value: Any) -> frozenset[str] | None:
     if op is sre.SUBPATTERN:
         return _required_texts(value[-1])
     if op in (sre.MAX_REPEAT, sre.MIN_REPEAT):

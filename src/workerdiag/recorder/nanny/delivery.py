@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from workerdiag.model.dask import Server
 from workerdiag.recorder.box.companions import message_path
 from workerdiag.recorder.box.directories import discard
 from workerdiag.wire.constants import DEATH_TOPIC
@@ -57,7 +58,7 @@ def discard_delivered(box: Path) -> None:
         message_path(box).unlink(missing_ok=True)
 
 
-async def deliver(server: Any, report: DeathReport) -> bool:
+async def deliver(server: Server, report: DeathReport) -> bool:
     """
     Send the report; returns whether the scheduler took it.
 

@@ -15,6 +15,7 @@ from typing import Any
 from distributed.diagnostics.plugin import NannyPlugin
 from tornado.ioloop import PeriodicCallback
 
+from workerdiag.model.dask import Nanny
 from workerdiag.procfs.cgroups import find_memory_group
 from workerdiag.recorder import internals, messages
 from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, save_report
@@ -41,7 +42,7 @@ class NannyRecording(Recording):
     # Its worker, which closes as well, may meanwhile have told it to close gracefully.
     CLOSING = (*Recording.CLOSING, "closing_gracefully")
 
-    def __init__(self, nanny: Any) -> None:
+    def __init__(self, nanny: Nanny) -> None:
         super().__init__()
         self._nanny = nanny
         self._group = find_memory_group()

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workerdiag.errors import describe_error
 
@@ -59,7 +59,7 @@ class Journal:
         self._thread = threading.Thread(target=self._run, name="workerdiag-append", daemon=True)
         self._thread.start()
 
-    def put(self, message: Mapping[str, Any]) -> None:
+    def put(self, message: Mapping[str, object]) -> None:
         """
         Hand over one record. Never waits; what there is no room for is dropped, and that is noted.
         """

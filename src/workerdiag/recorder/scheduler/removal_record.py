@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import evolve
 
+from workerdiag.model.dask import Scheduler, WorkerState
 from workerdiag.recorder import internals
 from workerdiag.wire.messages import Heartbeat, HeartbeatTask, RemovalRecord, StatusChange, SuspectTask
 
@@ -40,7 +41,7 @@ class TrackedWorker:
 
     __slots__ = ("changes", "reason", "state")
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: WorkerState) -> None:
         self.state = state
         self.changes: tuple[StatusChange, ...] = ()
         self.reason: str | None = None
@@ -54,7 +55,7 @@ class TrackedWorker:
 
 
 def removal_record(
-    scheduler: Any, tracked: TrackedWorker, event: Mapping[str, Any], *, noticed_at: float
+    scheduler: Scheduler, tracked: TrackedWorker, event: Mapping[str, Any], *, noticed_at: float
 ) -> RemovalRecord:
     """
     The record of one removal; docs/fair-blame.md has its fields.
@@ -122,7 +123,7 @@ def abridged_record(full: RemovalRecord) -> RemovalRecord:
     return evolve(full, **few)
 
 
-def _last_heartbeat(state: Any, now: float) -> Heartbeat:
+def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:
     """
     What its last heartbeat said (``Worker.get_metrics`` in worker.py).
     """
@@ -139,7 +140,7 @@ def _last_heartbeat(state: Any, now: float) -> Heartbeat:
     )
 
 
-def _suspicious_counts(scheduler: Any, keys: Collection[Any]) -> dict[Any, int]:
+def _suspicious_counts(scheduler: Scheduler, keys: Collection[object]) -> dict[object, int]:
     """
     The most suspicious of the tasks, with how many deaths Dask counts against each by now.
     """
@@ -149,7 +150,7 @@ def _suspicious_counts(scheduler: Any, keys: Collection[Any]) -> dict[Any, int]:
     return {key: count for count, key in most if count}
 
 
-def _clipped_keys(keys: Iterable[Any]) -> tuple[str, ...]:
+def _clipped_keys(keys: Iterable[object]) -> tuple[str, ...]:
     """
     Each key once, as text, as many as there is room for.
     """
@@ -163,5 +164,5 @@ def _clipped_keys(keys: Iterable[Any]) -> tuple[str, ...]:
     return tuple(clipped)
 
 
-def _clipped_key(key: Any) -> str:
+def _clipped_key(key: object) -> str:
     return str(key)[:_KEY_CHARS]

@@ -15,6 +15,7 @@ from typing import Any
 from attrs import define, field
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from workerdiag.model.dask import Scheduler
 from workerdiag.model.stop_reasons import UNRESPONSIVE, is_stop_request_beyond_tasks
 from workerdiag.recorder import internals
 from workerdiag.wire.constants import DEATH_TOPIC
@@ -182,7 +183,7 @@ def reason_to_spare(message: Message | None) -> str | None:
     return None
 
 
-def _counted_tasks(scheduler: Any, keys: Collection[Any]) -> tuple[weakref.ref[Any], ...]:
+def _counted_tasks(scheduler: Scheduler, keys: Collection[Any]) -> tuple[weakref.ref[Any], ...]:
     """
     The tasks that the removal was counted against and that Dask has not given up on.
     """

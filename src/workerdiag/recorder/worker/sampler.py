@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from workerdiag.model.dask import Worker
 from workerdiag.procfs.cgroups import find_memory_group
 from workerdiag.recorder import internals
 from workerdiag.recorder.box.writer import BoxWriter
@@ -32,7 +33,7 @@ class Sampler(threading.Thread):
         also: Called once in each round.
     """
 
-    def __init__(self, worker: Any, box: BoxWriter, on_sample: Callable[[], None]) -> None:
+    def __init__(self, worker: Worker, box: BoxWriter, on_sample: Callable[[], None]) -> None:
         super().__init__(name="workerdiag recorder", daemon=True)
         self._worker = worker
         self._box = box

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import current_thread
 from threading import enumerate as enumerate_threads
-from typing import Any
 
 from workerdiag.recorder.box.writer import BoxWriter
 
@@ -31,9 +30,9 @@ class TaskSlots:
     def __init__(self, box: BoxWriter, count: int) -> None:
         self._box: BoxWriter | None = box
         self._free = list(range(count - 1, -1, -1))  # pop and append of a list are one step each
-        self._taken: dict[Any, int] = {}
+        self._taken: dict[object, int] = {}
 
-    def begin(self, holder: Any, key: Any, thread: int, name: str) -> None:
+    def begin(self, holder: object, key: object, thread: int, name: str) -> None:
         """
         Note that a task begins. *holder* identifies it until it ends.
 
@@ -52,7 +51,7 @@ class TaskSlots:
         except Exception:  # noqa: BLE001, S110  a task must not fail for us, whatever its key
             pass
 
-    def end(self, holder: Any) -> None:
+    def end(self, holder: object) -> None:
         """
         Note that the task of *holder* ended.
         """
@@ -80,7 +79,7 @@ class TaskSlots:
         self._box = None
 
 
-class ThreadTasks(dict[int, Any]):
+class ThreadTasks(dict[int, object]):
     """
     For the place of ``Worker.active_threads``: the key of the running task, by thread.
 
@@ -93,12 +92,12 @@ class ThreadTasks(dict[int, Any]):
 
     __slots__ = ("_earlier", "_slots")
 
-    def __init__(self, slots: TaskSlots, earlier: dict[int, Any]) -> None:
+    def __init__(self, slots: TaskSlots, earlier: dict[int, object]) -> None:
         super().__init__()
         self._slots = slots
         self._earlier = earlier
 
-    def __setitem__(self, thread: int, key: Any) -> None:
+    def __setitem__(self, thread: int, key: object) -> None:
         super().__setitem__(thread, key)
         self._slots.begin(thread, key, thread, current_thread().name)
 
@@ -106,7 +105,7 @@ class ThreadTasks(dict[int, Any]):
         super().__delitem__(thread)
         self._slots.end(thread)
 
-    def __missing__(self, thread: int) -> Any:
+    def __missing__(self, thread: int) -> object:
         return self._earlier[thread]
 
 
@@ -118,10 +117,10 @@ class EarlierTasks:
         threads: Key of the task by thread; what was ``Worker.active_threads``.
     """
 
-    def __init__(self, slots: TaskSlots, threads: dict[int, Any]) -> None:
+    def __init__(self, slots: TaskSlots, threads: dict[int, object]) -> None:
         self._slots = slots
         self._threads = threads
-        self._known: dict[int, Any] = {}
+        self._known: dict[int, object] = {}
 
     def refresh(self) -> None:
         """
@@ -142,7 +141,7 @@ def _thread_name(thread: int) -> str:
     return next((each.name for each in enumerate_threads() if each.ident == thread), "")
 
 
-class OffThreadTasks(set[Any]):
+class OffThreadTasks(set[object]):
     """
     For the place of ``Worker.active_keys``: keys of all running tasks, of which it notes those on no thread.
 
@@ -152,12 +151,12 @@ class OffThreadTasks(set[Any]):
 
     __slots__ = ("_slots", "_where")
 
-    def __init__(self, slots: TaskSlots, where: Callable[[Any], tuple[int, str] | None]) -> None:
+    def __init__(self, slots: TaskSlots, where: Callable[[object], tuple[int, str] | None]) -> None:
         super().__init__()
         self._slots = slots
         self._where = where
 
-    def add(self, key: Any) -> None:
+    def add(self, key: object) -> None:
         """
         As of any set.
         """
@@ -170,7 +169,7 @@ class OffThreadTasks(set[Any]):
             self._slots.begin(("elsewhere", key), key, *place)
         return None
 
-    def discard(self, key: Any) -> None:
+    def discard(self, key: object) -> None:
         """
         As of any set.
         """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from workerdiag.model.dask import Worker
 from workerdiag.model.stop_reasons import DEFAULT_REASON, is_dask_stop_request
 from workerdiag.recorder import internals
 from workerdiag.recorder.box.directories import writable_directory
@@ -43,7 +44,7 @@ class WorkerRecording(Recording):
 
     logger = logging.getLogger("distributed.worker.recorder")
 
-    def __init__(self, worker: Any) -> None:
+    def __init__(self, worker: Worker) -> None:
         super().__init__()
         self._worker = worker
         self.box: BoxWriter | None = None
@@ -187,7 +188,7 @@ class WorkerRecording(Recording):
         # Else the nanny, or the next worker on the host, reports how it ended; the process may yet crash.
 
 
-def _undo_when_idle(worker: Any, undo: Any) -> None:
+def _undo_when_idle(worker: Worker, undo: Any) -> None:
     """
     Call *undo* now, or as soon as no task stands in its way: it then returns True.
     """
@@ -212,7 +213,7 @@ class RecorderWorker(WorkerPlugin):
         """
         start_recording(worker, WorkerRecording, "plugin")
 
-    def teardown(self, worker: Any) -> None:
+    def teardown(self, worker: object) -> None:
         """
         End, because the worker closes or somebody uninstalls the recorder.
         """

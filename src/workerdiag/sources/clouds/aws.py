@@ -13,8 +13,10 @@ from typing import Any
 from workerdiag.deadline import Deadline
 from workerdiag.model.scene import Scene
 from workerdiag.sources.machine_match import known_machine_names
-from workerdiag.sources.provider import import_sdk, request_timeout_s
+from workerdiag.sources.provider import Sdk, import_sdk, request_timeout_s
 
+#: A part of an answer as botocore decodes it.
+AwsAnswer = Mapping[str, Any]
 #: Private names of instances (Amazon EC2 user guide, "EC2 instance hostname types"): in
 #: us-east-1 ``ip-10-0-1-2.ec2.internal``, elsewhere ``ip-10-0-1-2.eu-west-1.compute.internal``;
 #: resource names have the instance id in place of the address. Some images know the first part only.
@@ -40,7 +42,7 @@ def region_of(scene: Scene) -> str | None:
     return scene.variable("AWS_REGION") or scene.variable("AWS_DEFAULT_REGION")
 
 
-def aws_client(service: str, region: str | None, deadline: Deadline) -> Any:
+def aws_client(service: str, region: str | None, deadline: Deadline) -> Sdk:
     """
     A client of boto3 with a session of its own, which asks once and gives up in time.
 
@@ -55,7 +57,7 @@ def aws_client(service: str, region: str | None, deadline: Deadline) -> Any:
     return session.client(service, region_name=region or session.region_name, config=config)
 
 
-def clock_ahead_s(answer: Mapping[str, Any]) -> float:
+def clock_ahead_s(answer: AwsAnswer) -> float:
     """
     How far AWS's clock is ahead of the caller's, in whole seconds; 0 if it is not told.
 

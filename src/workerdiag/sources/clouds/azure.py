@@ -10,7 +10,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from attrs import frozen
 
@@ -19,7 +19,7 @@ from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.provider import ProviderQuery, ProviderSource, import_sdk, request_timeout_s
+from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk, import_sdk, request_timeout_s
 
 #: Operations of the resource provider Microsoft.Compute (Azure resource provider operations) that
 #: end a machine, and the categories in which the platform speaks for itself.
@@ -105,7 +105,7 @@ class AzureSource(ProviderSource):
     def _victims_by_machine(self) -> dict[str, Victim]:
         return {each.identity.name.lower(): each for each in self.scene.victims if each.identity.name}
 
-    def _activity_log(self, monitor: Any, group: str) -> Iterator[Evidence]:
+    def _activity_log(self, monitor: Sdk, group: str) -> Iterator[Evidence]:
         names = self._victims_by_machine()
         ours = f"dask-{getattr(self.scene.cluster, 'uuid', None)}-".lower()
         since = self.scene.since or time.time() - machine_match.MISSED_S
@@ -124,7 +124,7 @@ class AzureSource(ProviderSource):
         for victim in names.values():
             yield Inspected(identity=victim.identity)
 
-    def _may_explain_loss(self, event: Any, victim: Victim) -> bool:
+    def _may_explain_loss(self, event: Sdk, victim: Victim) -> bool:
         """
         Whether it is why the worker went, and not what the cluster object did to clean up.
         """
@@ -135,7 +135,7 @@ class AzureSource(ProviderSource):
         in_time = machine_match.may_be_reason(missed, happened, notice_s=late_s)
         return in_time and _ENDING.search(operation) is not None
 
-    def _power_states(self, compute: Any, group: str) -> Iterator[Evidence]:
+    def _power_states(self, compute: Sdk, group: str) -> Iterator[Evidence]:
         """
         Machines that were deallocated; what a machine does when its worker has ended says nothing.
         """
@@ -165,7 +165,7 @@ def _value(localizable: object) -> str:
     return str(getattr(localizable, "value", "") or "")
 
 
-def _activity_chunk(event: Any, identity: Identity) -> LogChunk:
+def _activity_chunk(event: Sdk, identity: Identity) -> LogChunk:
     """
     An entry as ``az monitor activity-log list`` prints it, without claims and tokens.
     """

@@ -17,7 +17,7 @@ from workerdiag.model.evidence import Evidence, Inspected
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.clouds.aws import EC2_NAME, aws_client, clock_ahead_s, region_of
+from workerdiag.sources.clouds.aws import EC2_NAME, AwsAnswer, aws_client, clock_ahead_s, region_of
 from workerdiag.sources.clouds.ec2_machine import (
     LIVE_STATES,
     Ec2Instance,
@@ -26,7 +26,7 @@ from workerdiag.sources.clouds.ec2_machine import (
     spot_requests,
     status_checks,
 )
-from workerdiag.sources.provider import ProviderQuery, ProviderSource
+from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk
 
 #: Of the answer to ``DescribeInstances`` (EC2 API reference, version 2016-11-15), what a cause may
 #: be in; never tags or user data.
@@ -102,8 +102,8 @@ class Ec2Source(ProviderSource):
             shlex.quote(f"Name={each['Name']},Values={','.join(each['Values'])}") for each in self._filters()
         )
 
-    def _instances(self, ec2: Any, found: list[Ec2Instance]) -> Iterator[Evidence]:
-        answers: list[Mapping[str, Any]] = []
+    def _instances(self, ec2: Sdk, found: list[Ec2Instance]) -> Iterator[Evidence]:
+        answers: list[AwsAnswer] = []
         ahead_s = 0.0
         for each in self._filters():
             page = ec2.describe_instances(Filters=[each], MaxResults=1000)
@@ -128,7 +128,7 @@ class Ec2Source(ProviderSource):
             yield from (instance_chunk(each.answer, _KEYS, "describe-instances", each) for each in found)
 
     def _find_instance(
-        self, victim: Victim, answers: Sequence[Mapping[str, Any]], ahead_s: float
+        self, victim: Victim, answers: Sequence[AwsAnswer], ahead_s: float
     ) -> Ec2Instance | None:
         missed = self._missed(victim, provider_ahead_s=ahead_s)
         fitting_ones = [
@@ -168,7 +168,7 @@ def _instance_filter(host: str) -> tuple[str, str]:
     return ("private-ip-address" if _IPV4.fullmatch(address) else "", address)
 
 
-def _is_victims_instance(answer: Mapping[str, Any], victim: Victim) -> bool:
+def _is_victims_instance(answer: AwsAnswer, victim: Victim) -> bool:
     """
     Whether an instance has the victim's name in its cluster, or its id or an address of it is the host.
     """
@@ -178,15 +178,15 @@ def _is_victims_instance(answer: Mapping[str, Any], victim: Victim) -> bool:
     return victim.identity.host is not None and _instance_filter(victim.identity.host)[1] in own
 
 
-def _tag(answer: Mapping[str, Any], key: str) -> str | None:
+def _tag(answer: AwsAnswer, key: str) -> str | None:
     return next((str(each["Value"]) for each in answer.get("Tags", ()) if each["Key"] == key), None)
 
 
-def _state_reason(answer: Mapping[str, Any]) -> str:
+def _state_reason(answer: AwsAnswer) -> str:
     return str(answer.get("StateReason", {}).get("Code", ""))
 
 
-def _state_changed_at(answer: Mapping[str, Any]) -> float | None:
+def _state_changed_at(answer: AwsAnswer) -> float | None:
     return machine_match.timestamp_in(answer.get("StateTransitionReason"))
 
 

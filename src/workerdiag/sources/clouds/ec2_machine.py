@@ -4,15 +4,16 @@ What else EC2 knows of the machine of a dead worker: its spot request, its check
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.sources import machine_match
+from workerdiag.sources.clouds.aws import AwsAnswer
 from workerdiag.sources.clouds.console import console_chunks, console_excerpt
+from workerdiag.sources.provider import Sdk
 
 #: States of an instance that has not ended.
 LIVE_STATES = ("pending", "running")
@@ -25,7 +26,7 @@ class Ec2Instance:
     An instance and the worker that lived there; no worker: of this cluster, never arrived.
     """
 
-    answer: Mapping[str, Any]
+    answer: AwsAnswer
     identity: Identity
     missed: float | None = None
 
@@ -37,7 +38,7 @@ class Ec2Instance:
         return str(self.answer["InstanceId"])
 
 
-def spot_requests(ec2: Any, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
+def spot_requests(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     """
     The status of the requests by which machines were had, where they were taken back about then.
     """
@@ -54,7 +55,7 @@ def spot_requests(ec2: Any, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
             yield instance_chunk(request, _REQUEST_KEYS, "describe-spot-instance-requests", machine)
 
 
-def status_checks(ec2: Any, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
+def status_checks(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     """
     Scheduled events that were due, and failed checks of the hosts below, of machines that still are.
     """
@@ -72,7 +73,7 @@ def status_checks(ec2: Any, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
             yield instance_chunk(relevant, keys, "describe-instance-status", machine)
 
 
-def _was_due(event: Mapping[str, Any], missed: float | None) -> bool:
+def _was_due(event: AwsAnswer, missed: float | None) -> bool:
     """
     Whether a scheduled event was due when the worker was missed, and not over long before.
     """
@@ -84,7 +85,7 @@ def _was_due(event: Mapping[str, Any], missed: float | None) -> bool:
     )
 
 
-def _failed_check(status: Mapping[str, Any], missed: float | None) -> Mapping[str, Any]:
+def _failed_check(status: AwsAnswer, missed: float | None) -> AwsAnswer:
     """
     The check of the machine below the instance, if it had failed by then.
     """
@@ -95,7 +96,7 @@ def _failed_check(status: Mapping[str, Any], missed: float | None) -> Mapping[st
     return status if failed else {}
 
 
-def consoles(ec2: Any, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
+def consoles(ec2: Sdk, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
     """
     What the kernels wrote around the deaths; EC2 keeps it for an hour after the instance.
     """
@@ -108,9 +109,7 @@ def consoles(ec2: Any, found: Sequence[Ec2Instance]) -> Iterator[Evidence]:
         yield from console_chunks(origin, excerpt, machine.identity)
 
 
-def instance_chunk(
-    record: Mapping[str, Any], keys: Iterable[str], command: str, machine: Ec2Instance
-) -> LogChunk:
+def instance_chunk(record: AwsAnswer, keys: Iterable[str], command: str, machine: Ec2Instance) -> LogChunk:
     """
     Some *keys* of an answer, as ``aws ec2`` prints them.
     """

@@ -15,9 +15,9 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.clouds.aws import aws_client, clock_ahead_s, region_of
+from workerdiag.sources.clouds.aws import AwsAnswer, aws_client, clock_ahead_s, region_of
 from workerdiag.sources.container_exit import container_exit
-from workerdiag.sources.provider import ProviderQuery, ProviderSource
+from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk
 
 #: Of the answer to ``DescribeTasks`` (ECS API reference, version 2014-11-13).
 _TASK_KEYS = (
@@ -128,11 +128,11 @@ class EcsSource(ProviderSource):
         )
 
 
-def _stopped_tasks(ecs: Any, cluster: str) -> tuple[list[Mapping[str, Any]], float]:
+def _stopped_tasks(ecs: Sdk, cluster: str) -> tuple[list[AwsAnswer], float]:
     """
     The tasks that stopped within the last hour, or are to stop, and how far the clock there is ahead.
     """
-    tasks: list[Mapping[str, Any]] = []
+    tasks: list[AwsAnswer] = []
     ahead_s = 0.0
     more: dict[str, str] = {}
     for _ in range(_MAX_PAGES):
@@ -146,7 +146,7 @@ def _stopped_tasks(ecs: Any, cluster: str) -> tuple[list[Mapping[str, Any]], flo
     return tasks, ahead_s
 
 
-def _task_evidence(task: Mapping[str, Any], identity: Identity, missed: float | None) -> Iterator[Evidence]:
+def _task_evidence(task: AwsAnswer, identity: Identity, missed: float | None) -> Iterator[Evidence]:
     """
     Why the task stopped, unless the cluster object stopped it because its worker was lost.
 
@@ -197,7 +197,7 @@ def _task_id(task: Mapping[str, object]) -> str:
     return str(task["taskArn"]).rpartition("/")[2]
 
 
-def _task_chunk(task: Mapping[str, Any], identity: Identity) -> LogChunk:
+def _task_chunk(task: AwsAnswer, identity: Identity) -> LogChunk:
     containers = [machine_match.pick_keys(each, _CONTAINER_KEYS) for each in task.get("containers", ())]
     description = {**machine_match.pick_keys(task, _TASK_KEYS), "containers": containers}
     return machine_match.provider_chunk(f"aws ecs describe-tasks ({_task_id(task)})", description, identity)

@@ -17,7 +17,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
 from workerdiag.sources.clouds.console import console_chunks, console_excerpt
-from workerdiag.sources.provider import ProviderQuery, ProviderSource, import_sdk, request_timeout_s
+from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk, import_sdk, request_timeout_s
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.
 _INTERNAL = re.compile(
@@ -115,7 +115,7 @@ class GcpSource(ProviderSource):
                 names.setdefault(internal["name"], victim)
         return names
 
-    def _operations(self, compute: Any, project: _GcpProject, deadline: Deadline) -> Iterator[Evidence]:
+    def _operations(self, compute: Sdk, project: _GcpProject, deadline: Deadline) -> Iterator[Evidence]:
         names = self._victims_by_instance()
         prefix = f"dask-{getattr(self.scene.cluster, 'uuid', None)}-"
         wanted = "|".join(sorted(names)) if names else f"{prefix}.*"
@@ -134,7 +134,7 @@ class GcpSource(ProviderSource):
         for victim in names.values():
             yield Inspected(identity=victim.identity)
 
-    def _may_explain_loss(self, operation: Any, victim: Victim) -> bool:
+    def _may_explain_loss(self, operation: Sdk, victim: Victim) -> bool:
         """
         Whether it is why the worker went, and not what followed.
         """
@@ -149,7 +149,7 @@ class GcpSource(ProviderSource):
         if operation.error.errors and self._is_recent(operation.insert_time) and not self.scene.victims:
             yield _operation_chunk(operation, Identity(name=target))
 
-    def _consoles(self, compute: Any, project: _GcpProject, deadline: Deadline) -> Iterator[Evidence]:
+    def _consoles(self, compute: Sdk, project: _GcpProject, deadline: Deadline) -> Iterator[Evidence]:
         names = self._victims_by_instance()
         if not names:
             return
@@ -186,8 +186,12 @@ def _request_options(deadline: Deadline) -> dict[str, object]:
 
 
 def _list_operations(
-    compute: Any, project: _GcpProject, params: dict[str, Any], once: dict[str, Any], options: dict[str, Any]
-) -> Sequence[Any]:
+    compute: Sdk,
+    project: _GcpProject,
+    params: dict[str, object],
+    once: dict[str, object],
+    options: dict[str, object],
+) -> Sequence[Sdk]:
     """
     The first page of the operations that fit, the latest first.
     """
@@ -205,7 +209,7 @@ def _list_operations(
     return sorted(found, key=lambda each: str(each.insert_time), reverse=True)
 
 
-def _operation_chunk(operation: Any, identity: Identity) -> LogChunk:
+def _operation_chunk(operation: Sdk, identity: Identity) -> LogChunk:
     """
     An operation as ``gcloud compute operations describe`` prints it, without who is charged for it.
     """

@@ -5,9 +5,9 @@ A live cluster, asked through its client what it remembers of the workers that d
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from workerdiag.deadline import Deadline
+from workerdiag.model.dask import Client
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import Place
@@ -40,7 +40,7 @@ class ClusterSource:
 
     def __init__(
         self,
-        client: Any,
+        client: Client,
         *,
         about: tuple[Identity, ...] = (),
         topics: Sequence[str] = (),

@@ -4,10 +4,11 @@ Questions to one scheduler: each in time, each once, and none after it fell sile
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
+from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import GapReason, Place
 from workerdiag.sources.cluster import queries
@@ -29,7 +30,7 @@ class Asker:
         answered: What is known already, by question.
     """
 
-    def __init__(self, client: Any, answered: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, client: Client, answered: Reply | None = None) -> None:
         self._client = client
         self._answered = dict(answered or {})
         self._deadline = NO_DEADLINE

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
+from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event
 
 #: What decides in a scheduler whether a worker, a task or the scheduler itself is given up (distributed.yaml,
@@ -32,7 +32,7 @@ _MAX_NAMES = 40
 _MAX_CHARS = 100
 
 
-def version_events(reply: Mapping[str, Any], address: object) -> Iterator[Event]:
+def version_events(reply: Reply, address: object) -> Iterator[Event]:
     """
     The versions of a scheduler, as ``Scheduler.versions`` tells them.
     """
@@ -41,7 +41,7 @@ def version_events(reply: Mapping[str, Any], address: object) -> Iterator[Event]
         yield Event(topic="versions", fields={"of": "scheduler", "address": str(address), **packages})
 
 
-def setting_events(snapshot: Mapping[str, Any], address: object) -> Iterator[Event]:
+def setting_events(snapshot: Reply, address: object) -> Iterator[Event]:
     """
     The settings that a look inside the scheduler found; times are in seconds where it uses them as such.
     """
@@ -55,7 +55,7 @@ def setting_events(snapshot: Mapping[str, Any], address: object) -> Iterator[Eve
         yield Event(topic="configuration", fields={"of": "scheduler", "address": str(address), **known})
 
 
-def cluster_object_events(client: Any) -> Iterator[Event]:
+def cluster_object_events(client: Client) -> Iterator[Event]:
     """
     What the cluster object of this process says of itself, where there is one.
     """
@@ -71,9 +71,7 @@ def cluster_object_events(client: Any) -> Iterator[Event]:
     yield Event(topic="cluster", fields=fields)
 
 
-def with_worker_versions(
-    snapshot: Mapping[str, Any], of_workers: Mapping[str, Any] | None
-) -> Mapping[str, Any]:
+def with_worker_versions(snapshot: Reply, of_workers: Reply | None) -> Reply:
     """
     What a look *snapshot* brought; without one, the versions that workers told, and our own as the client's.
     """
@@ -86,9 +84,7 @@ def with_worker_versions(
     return {"worker_versions": workers, "client_versions": [(1, get_versions()["packages"])]}
 
 
-def version_conflict_events(
-    reply: Mapping[str, Any], snapshot: Mapping[str, Any], *, in_trouble: bool = False
-) -> Iterator[Event]:
+def version_conflict_events(reply: Reply, snapshot: Reply, *, in_trouble: bool = False) -> Iterator[Event]:
     """
     One event if versions differ between scheduler, workers and clients, with who has which.
 

@@ -5,8 +5,8 @@ From what a cluster answers to evidence: flat, bounded, with whose each fact is.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
 
+from workerdiag.model.dask import Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk, MemoryReading
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.addresses import identity_of
@@ -25,7 +25,7 @@ _FIELD_NAMES = {"processing-tasks": "processing"}
 
 
 def event_evidence(
-    topic: str, entries: Iterable[tuple[float, Any]], known: Mapping[str, Identity]
+    topic: str, entries: Iterable[tuple[float, object]], known: Mapping[str, Identity]
 ) -> Iterator[Evidence]:
     """
     The events of one topic. *known* has what else is known of a worker, by address.
@@ -41,7 +41,7 @@ def event_evidence(
             yield from _extra_evidence(topic, message_fields, when, identity)
 
 
-def _workers_in(topic: str, message: Mapping[str, Any]) -> list[str | None]:
+def _workers_in(topic: str, message: Reply) -> list[str | None]:
     """
     Whom an event is about; one that names several in ``workers`` counts for each.
     """
@@ -51,9 +51,7 @@ def _workers_in(topic: str, message: Mapping[str, Any]) -> list[str | None]:
     return [worker if isinstance(worker, str) else None]
 
 
-def _extra_evidence(
-    topic: str, message: Mapping[str, Any], when: float, identity: Identity
-) -> Iterator[Evidence]:
+def _extra_evidence(topic: str, message: Reply, when: float, identity: Identity) -> Iterator[Evidence]:
     rss = message.get("rss")
     if topic == "worker-restart-memory" and isinstance(rss, int):
         yield MemoryReading(identity=identity, rss_bytes=rss, when=when)
@@ -63,13 +61,13 @@ def _extra_evidence(
         yield LogChunk(origin=f"event {topic} {when}", data=data, stream="worker", identity=identity)
 
 
-def flatten_fields(message: Mapping[Any, Any]) -> dict[str, _PlainValue]:
+def flatten_fields(message: Mapping[object, object]) -> dict[str, _PlainValue]:
     """
     Plain values as they are; collections as text of at most 20 members, with ``<key>_count``.
     """
     fields: dict[str, _PlainValue] = {}
     for key, value in list(message.items())[:50]:
-        name = _FIELD_NAMES.get(key, str(key)[:100])
+        name = _FIELD_NAMES.get(str(key), str(key)[:100])
         if value is None or isinstance(value, bool | int | float):
             fields[name] = value
         elif isinstance(value, str):
@@ -114,7 +112,7 @@ def worker_state_events(
 
 def _state_fields(address: str, standing: ClusterState, silent: Collection[str]) -> dict[str, _PlainValue]:
     worker = standing.workers[address]
-    metrics: Mapping[str, Any] = worker.get("metrics") or {}
+    metrics: Reply = worker.get("metrics") or {}
     counts = metrics.get("task_counts")
     age_s, others_s = standing.ages_s.get(address), standing.others_heartbeat_age_s(address)
     fields: dict[str, _PlainValue] = {

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 from workerdiag.deadline import Deadline
+from workerdiag.model.dask import Client
 from workerdiag.model.dask_messages import PROCESS_ENDED
 from workerdiag.model.identity import Identity
 from workerdiag.sources.cluster import queries
@@ -24,6 +24,8 @@ _NANNY_S = 5.0
 #: Longest wait for a note of an exit. One with status 0 is never noted, so this is what such a death costs.
 EXIT_WAIT_S = 0.6
 _POLL_S = 0.1
+#: The records of a nanny's log, or why it did not answer.
+NannyAnswer = list[ServerLogRecord] | BaseException
 
 
 class NannyLogs:
@@ -36,7 +38,7 @@ class NannyLogs:
         about: The workers in question.
     """
 
-    def __init__(self, client: Any, asker: Asker, about: Sequence[Identity]) -> None:
+    def __init__(self, client: Client, asker: Asker, about: Sequence[Identity]) -> None:
         self._client = client
         self._asker = asker
         #: Processes that have ended and whose nannies will say how, if there are such nannies.
@@ -55,7 +57,7 @@ class NannyLogs:
         self.found += len(logs)
         return logs
 
-    def asking(self, nannies: Sequence[str]) -> asyncio.Future[list[Any]]:
+    def asking(self, nannies: Sequence[str]) -> asyncio.Future[list[NannyAnswer]]:
         """
         Their records, or what went wrong; that one is gone takes the scheduler 30 s to notice.
         """
@@ -68,7 +70,7 @@ class NannyLogs:
             *(queries.answer_in_time(call, deadline) for call in calls), return_exceptions=True
         )
 
-    def answered_logs(self, nannies: Sequence[str], answers: Sequence[Any]) -> list[ServerLog]:
+    def answered_logs(self, nannies: Sequence[str], answers: Sequence[NannyAnswer]) -> list[ServerLog]:
         """
         The logs of those that answered; one that did not is a gap.
         """

@@ -13,6 +13,7 @@ from attrs import frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
+from workerdiag.model.dask import Client, Reply
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import GapReason, Place
@@ -84,7 +85,7 @@ async def answer_in_time(call: Callable[[], Awaitable[Any]], deadline: Deadline)
     return task.result()
 
 
-def _consume_exception(task: asyncio.Future[Any]) -> None:
+def _consume_exception(task: asyncio.Future[object]) -> None:
     """
     Look at the exception of a task that nobody waits for, so that asyncio does not log it.
     """
@@ -92,7 +93,7 @@ def _consume_exception(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-async def fetch_events(client: Any, topic: str) -> list[tuple[float, Any]]:
+async def fetch_events(client: Client, topic: str) -> list[tuple[float, object]]:
     """
     The events that the scheduler keeps under *topic*, at most 1000, oldest first.
     """
@@ -100,7 +101,7 @@ async def fetch_events(client: Any, topic: str) -> list[tuple[float, Any]]:
     return [(float(when), message) for when, message in reply]
 
 
-async def fetch_identity(client: Any) -> dict[str, Any]:
+async def fetch_identity(client: Client) -> Reply:
     """
     The scheduler's own words about itself and all its workers (some 0.7 kB each).
     """
@@ -111,14 +112,14 @@ async def fetch_identity(client: Any) -> dict[str, Any]:
     return dict(reply)
 
 
-async def fetch_scheduler_log(client: Any) -> list[ServerLogRecord]:
+async def fetch_scheduler_log(client: Client) -> list[ServerLogRecord]:
     """
     The last records of the scheduler's log, oldest first.
     """
     return parse_records(await client.scheduler.logs(n=SCHEDULER_RECORDS, timestamps=True))
 
 
-async def fetch_nanny_log(client: Any, nanny: str) -> list[ServerLogRecord]:
+async def fetch_nanny_log(client: Client, nanny: str) -> list[ServerLogRecord]:
     """
     The last records of a nanny's log, oldest first, also while it has no worker.
 
@@ -135,7 +136,7 @@ async def fetch_nanny_log(client: Any, nanny: str) -> list[ServerLogRecord]:
     return parse_records(reply[nanny])
 
 
-async def fetch_worker_versions(client: Any, workers: Sequence[str]) -> dict[str, Any]:
+async def fetch_worker_versions(client: Client, workers: Sequence[str]) -> Reply:
     """
     What some workers say of their packages, by address; those that do not answer are left out.
     """
@@ -145,7 +146,7 @@ async def fetch_worker_versions(client: Any, workers: Sequence[str]) -> dict[str
     return dict(reply)
 
 
-def parse_records(reply: Sequence[Any]) -> list[ServerLogRecord]:
+def parse_records(reply: Sequence[tuple[float, str, str]]) -> list[ServerLogRecord]:
     """
     A server's reply, newest first, as records, oldest first.
     """
@@ -154,7 +155,7 @@ def parse_records(reply: Sequence[Any]) -> list[ServerLogRecord]:
     ]
 
 
-def local_server_logs(client: Any) -> Iterator[ServerLog]:
+def local_server_logs(client: Client) -> Iterator[ServerLog]:
     """
     Logs of a LocalCluster's servers, which live in this process: the scheduler's and each nanny's.
     """

@@ -5,10 +5,10 @@ Whom to ask about: which workers died lately, and which nannies may know why. Ar
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from attrs import evolve, frozen
 
+from workerdiag.model.dask import Reply
 from workerdiag.model.identity import Identity
 from workerdiag.model.stop_reasons import is_dask_stop_request
 from workerdiag.model.time_windows import RECENT_S
@@ -25,7 +25,7 @@ _MAX_EVENTS = 100
 #: Actions in the topic ``all`` that tell of workers that end (scheduler.py, worker.py; 2024.8.1 to 2026.8.0).
 _ACTIONS = {"remove-worker", "closing-worker", "restart-workers", "retire-workers", "worker-status-change"}
 
-TimedEvents = Sequence[tuple[float, Any]]
+TimedEvents = Sequence[tuple[float, object]]
 
 
 @frozen(kw_only=True)
@@ -37,7 +37,7 @@ class Removal:
     worker: str
     when: float
     expected: bool
-    tasks: frozenset[Any]
+    tasks: frozenset[object]
 
 
 def find_removals(entries: TimedEvents) -> list[Removal]:
@@ -68,7 +68,7 @@ def recent_removals(entries: TimedEvents, *, since: float, asked_to_close: Colle
     ]
 
 
-def last_noted(workers: Mapping[str, Mapping[str, Any]], entries: TimedEvents) -> float:
+def last_noted(workers: Mapping[str, Reply], entries: TimedEvents) -> float:
     """
     The scheduler's clock at the last thing that it noted, in seconds since the epoch; 0.0 if there is none.
     """
@@ -177,9 +177,7 @@ def _is_routine(message: object) -> bool:
     )
 
 
-def select_nannies(
-    dead: Sequence[Identity], workers: Mapping[str, Mapping[str, Any]], entries: TimedEvents
-) -> list[str]:
+def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entries: TimedEvents) -> list[str]:
     """
     Addresses of at most four nannies: of the dead, else of workers that look like their successors.
 

@@ -5,10 +5,10 @@ One round of questions to a cluster, in the order in which the answers get lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
+from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Evidence, Inspected
 from workerdiag.model.identity import Identity
 from workerdiag.sources.addresses import identity_of
@@ -36,7 +36,7 @@ class ClusterSession:
 
     def __init__(
         self,
-        client: Any,
+        client: Client,
         about: Sequence[Identity],
         asker: Asker,
         *,
@@ -51,9 +51,9 @@ class ClusterSession:
         self._nannies = NannyLogs(client, asker, self._about)
         self._evidence: list[Evidence] = []
         #: What one look inside the scheduler brought; empty if there was none.
-        self._snapshot: Mapping[str, Any] = {}
-        self._versions: Mapping[str, Any] = {}
-        self._workers: dict[str, Mapping[str, Any]] = {}
+        self._snapshot: Reply = {}
+        self._versions: Reply = {}
+        self._workers: dict[str, Reply] = {}
         self._known = {each.worker: each for each in self._about if each.worker}
         #: Events of the topic ``all``; None: not told.
         self._all_events: selection.TimedEvents | None = None
@@ -162,7 +162,7 @@ class ClusterSession:
         What the scheduler says of its workers; nothing changes where it says nothing.
         """
         if what == "workers" and "workers" in self._snapshot:
-            found: Mapping[str, Any] | None = self._snapshot["workers"]
+            found: Reply | None = self._snapshot["workers"]
         else:
             call = partial(queries.fetch_identity, self._client)
             answer = await self._asker.ask(what, call, place="worker states")
@@ -237,7 +237,7 @@ class ClusterSession:
         """
         Of tasks and of workers; with a look inside come the scheduler's clock, versions and settings.
         """
-        counts: Mapping[str, Any] | None = self._snapshot or None
+        counts: Reply | None = self._snapshot or None
         if counts is None:
             call = partial(tasks.count_states, self._client)
             counts = await self._asker.ask("task states", call, place="task states")

@@ -7,8 +7,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
+from workerdiag.model.dask import Client, Reply
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.state import ClusterState
@@ -17,7 +17,7 @@ from workerdiag.sources.cluster.state import ClusterState
 _LISTENING_S = 1.2
 
 
-async def still_silent(client: Any, asker: Asker, state: ClusterState) -> frozenset[str]:
+async def still_silent(client: Client, asker: Asker, state: ClusterState) -> frozenset[str]:
     """
     Workers that seem silent and are not heard of now, either: what a busy scheduler had queued has come in.
     """
@@ -27,7 +27,7 @@ async def still_silent(client: Any, asker: Asker, state: ClusterState) -> frozen
     listening = asker.request_deadline().share(0.4, at_most_s=_LISTENING_S)
     await asyncio.sleep(listening.left_s)
     answer = await asker.ask("workers later", partial(queries.fetch_identity, client), place="worker states")
-    later: Mapping[str, Mapping[str, Any]] = (answer or {}).get("workers") or {}
+    later: Mapping[str, Reply] = (answer or {}).get("workers") or {}
     return frozenset(
         each
         for each in suspected

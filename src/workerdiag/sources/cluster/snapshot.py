@@ -12,29 +12,46 @@ look takes our own notes out, so that asking often does not push out what the sc
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
+from workerdiag.model.dask import Client, Method, Reply, Scheduler
 from workerdiag.sources.cluster.environment import SETTINGS
 from workerdiag.sources.cluster.snapshot_readers import states_reader, versions_reader, workers_reader
+
+#: Time and message of an event, and how many members its long collections have.
+CutEvent = tuple[float, object, dict[str, int]]
+
+
+class SnapshotRequest(TypedDict):
+    """
+    What a snapshot is to hold.
+    """
+
+    keys: list[object]
+    topics: list[str]
+    records: int
+    settings: tuple[str, ...]
+    most_members: int
+
 
 #: Members of one collection in an event that are brought.
 MAX_MEMBERS = 100
 
 
-class TruncatedList(list[Any]):
+class TruncatedList(list[object]):
     """
     The first members of a collection that has more.
     """
 
-    def __init__(self, members: Sequence[Any], whole: int) -> None:
+    def __init__(self, members: Sequence[object], whole: int) -> None:
         super().__init__(members)
         #: How many the collection has.
         self.whole = whole
 
 
 async def take_snapshot(
-    client: Any, *, keys: Collection[Any], topics: Collection[str], records: int
-) -> dict[str, Any]:
+    client: Client, *, keys: Collection[object], topics: Collection[str], records: int
+) -> Reply:
     """
     Everything that `_looker` brings, by name.
 
@@ -44,7 +61,7 @@ async def take_snapshot(
         topics: Topics whose events to bring, beside those of the workers that were lost last.
         records: How many records of its log.
     """
-    wanted = {
+    wanted: SnapshotRequest = {
         "keys": list(keys),
         "topics": list(topics),
         "records": records,
@@ -54,14 +71,14 @@ async def take_snapshot(
     return dict(await client.run_on_scheduler(_snapshot_function(), wanted))
 
 
-async def look_at_topic(client: Any, topic: str) -> list[tuple[float, Any]]:
+async def look_at_topic(client: Client, topic: str) -> list[tuple[float, object]]:
     """
     The events of one topic, whole; unlike a question for them, this does not make the topic.
     """
     return [(float(when), message) for when, message in await client.run_on_scheduler(_topic_looker(), topic)]
 
 
-def snapshot_events(snapshot: Mapping[str, Any], topic: str) -> list[tuple[float, Any]] | None:
+def snapshot_events(snapshot: Reply, topic: str) -> list[tuple[float, object]] | None:
     """
     The events of a topic; None if the look did not bring them.
     """
@@ -71,20 +88,20 @@ def snapshot_events(snapshot: Mapping[str, Any], topic: str) -> list[tuple[float
     return [(float(when), _restore_counts(message, counts)) for when, message, counts in found]
 
 
-def _restore_counts(message: Any, counts: Mapping[str, int]) -> Any:
-    if not counts:
+def _restore_counts(message: object, counts: Mapping[str, int]) -> object:
+    if not counts or not isinstance(message, dict):
         return message
     return {key: TruncatedList(each, counts[key]) if key in counts else each for key, each in message.items()}
 
 
-def _snapshot_function() -> Callable[..., Any]:
+def _snapshot_function() -> Method:
     """
     The function that looks: nested, as all that it calls, so that the scheduler needs no workerdiag.
     """
     forget, events, log = _forgetter(), _events_function(), _log_function()
     states, workers, versions = states_reader(), workers_reader(), versions_reader()
 
-    async def workerdiag_snapshot(wanted: dict[str, Any], dask_scheduler: Any = None) -> dict[str, Any]:
+    async def workerdiag_snapshot(wanted: SnapshotRequest, dask_scheduler: Any = None) -> Reply:
         from time import time
 
         forget(dask_scheduler)
@@ -100,10 +117,10 @@ def _snapshot_function() -> Callable[..., Any]:
     return workerdiag_snapshot
 
 
-def _topic_looker() -> Callable[..., Any]:
+def _topic_looker() -> Method:
     forget = _forgetter()
 
-    def workerdiag_looks_at_topic(topic: str, dask_scheduler: Any = None) -> tuple[Any, ...]:
+    def workerdiag_looks_at_topic(topic: str, dask_scheduler: Any = None) -> tuple[object, ...]:
         forget(dask_scheduler)
         topics = getattr(getattr(dask_scheduler, "_broker", None), "_topics", None)
         if topics is not None and topic not in topics:
@@ -114,7 +131,7 @@ def _topic_looker() -> Callable[..., Any]:
 
 
 def _forgetter() -> Callable[..., None]:
-    def is_ours(message: Any, *, most_bytes: int) -> bool:
+    def is_ours(message: object, *, most_bytes: int) -> bool:
         """
         Whether an event notes a look of ours, or a probe (``sources/host/asking.py``), which is short.
         """
@@ -125,11 +142,11 @@ def _forgetter() -> Callable[..., None]:
             return False
         return b"workerdiag_looks" in function or b"asyncio.threads" in function
 
-    def forget(scheduler: Any) -> None:
+    def forget(scheduler: Scheduler) -> None:
         """
         Take the note of this very look out of the events, and those of earlier probes.
         """
-        topics: dict[str, Any] = getattr(getattr(scheduler, "_broker", None), "_topics", None) or {}
+        topics: Reply = getattr(getattr(scheduler, "_broker", None), "_topics", None) or {}
         noted: Any = getattr(topics.get("all"), "events", ())
         last = len(noted) - 1
         ours = [
@@ -143,8 +160,8 @@ def _forgetter() -> Callable[..., None]:
     return forget
 
 
-def _truncate_function() -> Callable[..., Any]:
-    def sendable(value: Any) -> Any:
+def _truncate_function() -> Method:
+    def sendable(value: object) -> object:
         """
         The value, with the address or name of each thing in it that only the scheduler has.
 
@@ -159,7 +176,7 @@ def _truncate_function() -> Callable[..., Any]:
             return type(value)(map(sendable, value))
         return str(getattr(value, "address", value))[:200]
 
-    def cut(message: Any, keys: Sequence[Any], most: int) -> tuple[Any, dict[str, int]]:
+    def cut(message: object, keys: Sequence[object], most: int) -> tuple[object, dict[str, int]]:
         """
         The message without most of long collections, and how long they were; tasks in question come first.
         """
@@ -178,23 +195,24 @@ def _truncate_function() -> Callable[..., Any]:
     return cut
 
 
-def _events_function() -> Callable[..., Any]:
+def _events_function() -> Method:
     cut = _truncate_function()
 
-    async def of_topic(scheduler: Any, topic: str, wanted: dict[str, Any]) -> list[Any]:
+    async def of_topic(scheduler: Scheduler, topic: str, wanted: SnapshotRequest) -> list[CutEvent]:
         from asyncio import sleep
 
         topics = getattr(getattr(scheduler, "_broker", None), "_topics", None)
         if topics is not None and topic not in topics:
             return []  # asking for it would make it
-        found = []
+        found: list[CutEvent] = []
         for number, (when, message) in enumerate(scheduler.get_events(topic=topic)):
-            found.append((when, *cut(message, wanted["keys"], wanted["most_members"])))
+            truncated, counts = cut(message, wanted["keys"], wanted["most_members"])
+            found.append((when, truncated, counts))
             if number % 50 == 49:
                 await sleep(0)
         return found
 
-    async def events(scheduler: Any, wanted: dict[str, Any]) -> dict[str, list[Any]]:
+    async def events(scheduler: Scheduler, wanted: SnapshotRequest) -> dict[str, list[CutEvent]]:
         found = {"all": await of_topic(scheduler, "all", wanted)}
         lost = [
             str(message.get("worker"))
@@ -208,8 +226,8 @@ def _events_function() -> Callable[..., Any]:
     return events
 
 
-def _log_function() -> Callable[..., Any]:
-    async def log(scheduler: Any, records: int) -> list[Any] | None:
+def _log_function() -> Method:
+    async def log(scheduler: Scheduler, records: int) -> list[tuple[float, str, str]] | None:
         """
         Its last records, newest first, as its handler ``logs`` gives them; None if it keeps none.
         """

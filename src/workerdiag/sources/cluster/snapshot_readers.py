@@ -6,17 +6,16 @@ Each function here returns one that runs there: nested, so that it is pickled by
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from workerdiag.model.dask import Method, Scheduler, TaskState, WorkerState
 
 
-def states_reader() -> Callable[..., Any]:
+def states_reader() -> Method:
     """
     Of tasks: ``states`` (how many are in each), ``whole`` (whether all were counted), ``tasks`` (some).
     """
     describe = _task_reader()
 
-    async def states(scheduler: Any, keys: list[Any]) -> dict[str, Any]:
+    async def states(scheduler: Scheduler, keys: list[object]) -> dict[str, object]:
         from asyncio import sleep
         from itertools import islice
 
@@ -39,8 +38,8 @@ def states_reader() -> Callable[..., Any]:
     return states
 
 
-def _task_reader() -> Callable[..., Any]:
-    def restrictions(task: Any) -> str:
+def _task_reader() -> Method:
+    def restrictions(task: TaskState) -> str:
         from itertools import islice
 
         parts = []
@@ -52,7 +51,7 @@ def _task_reader() -> Callable[..., Any]:
                 parts.append(f"{name} " + ", ".join(sorted(map(str, islice(required, 5)))))
         return "; ".join(parts)[:500]
 
-    def describe(task: Any, *, awaited: bool) -> dict[str, Any]:
+    def describe(task: TaskState, *, awaited: bool) -> dict[str, object]:
         blamed = getattr(task, "exception_blame", None)
         worker = task.processing_on
         return {
@@ -69,12 +68,12 @@ def _task_reader() -> Callable[..., Any]:
     return describe
 
 
-def workers_reader() -> Callable[..., Any]:
+def workers_reader() -> Method:
     """
     Of each worker by address: what its identity says, its pid, and what ran there at its last heartbeat.
     """
 
-    def describe(each: Any) -> dict[str, Any]:
+    def describe(each: WorkerState) -> dict[str, object]:
         from itertools import islice
 
         return {
@@ -91,10 +90,10 @@ def workers_reader() -> Callable[..., Any]:
             "executing": [(str(task.key)[:200], ran_s) for task, ran_s in islice(each.executing.items(), 3)],
         }
 
-    async def workers(scheduler: Any) -> dict[str, Any]:
+    async def workers(scheduler: Scheduler) -> dict[str, object]:
         from asyncio import sleep
 
-        found = {}
+        found: dict[str, object] = {}
         for number, each in enumerate(list(scheduler.workers.values())):
             found[each.address] = describe(each)
             if number % 50 == 49:
@@ -104,16 +103,16 @@ def workers_reader() -> Callable[..., Any]:
     return workers
 
 
-def versions_reader() -> Callable[..., Any]:
+def versions_reader() -> Method:
     """
     ``settings``, ``worker_versions`` and ``client_versions``, the latter without clients of a diagnosis.
     """
 
-    async def kinds(servers: list[Any]) -> list[tuple[int, dict[str, Any]]]:
+    async def kinds(servers: list[object]) -> list[tuple[int, dict[str, object]]]:
         from asyncio import sleep
         from itertools import islice
 
-        counts: dict[Any, int] = {}
+        counts: dict[tuple[tuple[str, object], ...], int] = {}
         for number, each in enumerate(servers):
             kind = tuple(((getattr(each, "versions", None) or {}).get("packages") or {}).items())
             counts[kind] = counts.get(kind, 0) + 1
@@ -121,7 +120,7 @@ def versions_reader() -> Callable[..., Any]:
                 await sleep(0)
         return [(count, dict(kind)) for kind, count in islice(counts.items(), 10)]
 
-    def setting(scheduler: Any, name: str) -> Any:
+    def setting(scheduler: Scheduler, name: str) -> object:
         from dask import config
 
         attribute = name.rpartition(".")[2].replace("-", "_")
@@ -129,7 +128,7 @@ def versions_reader() -> Callable[..., Any]:
         value = config.get(name, None) if value is None else value
         return value if isinstance(value, int | float | None) else str(value)[:100]
 
-    async def versions(scheduler: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    async def versions(scheduler: Scheduler, names: tuple[str, ...]) -> dict[str, object]:
         clients = list(scheduler.clients.items())
         users = [each for name, each in clients if not name.startswith("workerdiag")]
         return {

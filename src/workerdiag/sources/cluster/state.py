@@ -5,10 +5,10 @@ How a cluster stands at this moment: who is there, who is silent, what runs, and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 from attrs import field, frozen
 
+from workerdiag.model.dask import Reply
 from workerdiag.model.evidence import Event
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.cluster.health import heartbeat_interval_s
@@ -29,9 +29,9 @@ class ClusterState:
     """
 
     #: By address, as in `Client.scheduler_info` or from a look inside.
-    workers: Mapping[str, Mapping[str, Any]]
+    workers: Mapping[str, Reply]
     #: How many tasks are in which state, and some of the tasks.
-    counts: Mapping[str, Any]
+    counts: Reply
     #: The scheduler's clock; None: not known.
     now: float | None
     #: Removals of the time in question.
@@ -154,13 +154,13 @@ def state_events(
         )
 
 
-def _what_runs(task: Mapping[str, Any], workers: Mapping[str, Mapping[str, Any]]) -> str:
+def _what_runs(task: Reply, workers: Mapping[str, Reply]) -> str:
     if task.get("running_s") is not None:
         return "itself"
     return "others" if any(worker.get("executing") for worker in workers.values()) else "nothing"
 
 
-def _running_s(task: Mapping[str, Any], standing: ClusterState) -> float | None:
+def _running_s(task: Reply, standing: ClusterState) -> float | None:
     """
     For how long a task runs now: until the last heartbeat, and since.
     """
@@ -170,7 +170,7 @@ def _running_s(task: Mapping[str, Any], standing: ClusterState) -> float | None:
     return _round_or_none(ran_s + standing.ages_s.get(str(task.get("worker")), 0.0))
 
 
-def describe_executing(worker: Mapping[str, Any]) -> str | None:
+def describe_executing(worker: Reply) -> str | None:
     """
     What ran on a worker at its last heartbeat, and for how long then; None without a look inside.
     """

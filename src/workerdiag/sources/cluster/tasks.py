@@ -5,16 +5,16 @@ What state the tasks are in, by a look inside the scheduler or by what it tells 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator
 
+from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event
 
 #: Keys that the client waits for, looked up one by one.
 MAX_KEYS = 50
 
 
-def wanted_keys(client: Any) -> list[Any]:
+def wanted_keys(client: Client) -> list[object]:
     """
     Keys of the client's futures that failed or are not finished, failed ones first.
     """
@@ -25,7 +25,7 @@ def wanted_keys(client: Any) -> list[Any]:
     return [*failed, *waiting][:MAX_KEYS]
 
 
-def pending_count(client: Any) -> int:
+def pending_count(client: Client) -> int:
     """
     Futures of the client that are neither finished nor failed.
     """
@@ -33,15 +33,15 @@ def pending_count(client: Any) -> int:
     return sum(getattr(each, "status", "") == "pending" for each in futures)
 
 
-async def fetch_versions(client: Any) -> dict[str, Any]:
+async def fetch_versions(client: Client) -> Reply:
     """
     What the scheduler says of its own Python, system and packages.
     """
-    reply: Mapping[str, Any] = await client.scheduler.versions()
+    reply: Reply = await client.scheduler.versions()
     return {**reply, "python": str(reply["host"]["python"])}
 
 
-def has_same_python(reply: Mapping[str, Any]) -> bool:
+def has_same_python(reply: Reply) -> bool:
     """
     Whether a scheduler of these `versions` runs our release of Python: byte code of another can crash it.
     """
@@ -49,7 +49,7 @@ def has_same_python(reply: Mapping[str, Any]) -> bool:
     return version[:2] == [str(part) for part in sys.version_info[:2]]
 
 
-async def count_states(client: Any) -> dict[str, Any]:
+async def count_states(client: Client) -> Reply:
     """
     The same without running anything there: only how many tasks are in each (ordinary) state.
     """
@@ -60,7 +60,7 @@ async def count_states(client: Any) -> dict[str, Any]:
     return {"states": states}
 
 
-def task_state_events(reply: Mapping[str, Any]) -> Iterator[Event]:
+def task_state_events(reply: Reply) -> Iterator[Event]:
     """
     One event for each state that tasks are in, with the most suspicious task as its example.
     """

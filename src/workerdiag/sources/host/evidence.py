@@ -4,15 +4,16 @@ From what a machine answered to evidence: whose it is, and what it may be taken 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Any
 
 from attrs import evolve
 
+from workerdiag.model.dask import Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk, MemoryReading
 from workerdiag.model.identity import Identity
 from workerdiag.sources.host.kernel_lines import AttributedLines, KernelLog, format_lines, has_oom_kill
+from workerdiag.sources.host.remote_call import Answer
 from workerdiag.sources.host.respondents import Respondent, Subject
 
 _Fields = dict[str, str | int | float | bool | None]
@@ -34,7 +35,7 @@ _GROUP_FIELDS = tuple(
 )
 
 
-def answer_evidence(answer: Mapping[str, Any], respondent: Respondent) -> Iterator[Evidence]:
+def answer_evidence(answer: Answer, respondent: Respondent) -> Iterator[Evidence]:
     """
     The evidence in what one machine answered, the most telling first.
 
@@ -57,7 +58,7 @@ def answer_evidence(answer: Mapping[str, Any], respondent: Respondent) -> Iterat
         yield from _machine_events(answer.get("machine", {}), respondent)
 
 
-def kernel_log(answer: Mapping[str, Any]) -> KernelLog | None:
+def kernel_log(answer: Answer) -> KernelLog | None:
     """
     The kernel log in an answer; None if it could not be read.
     """
@@ -73,7 +74,7 @@ def kernel_log(answer: Mapping[str, Any]) -> KernelLog | None:
     )
 
 
-def is_doubtful(answer: Mapping[str, object], respondent: Respondent) -> bool:
+def is_doubtful(answer: Answer, respondent: Respondent) -> bool:
     """
     Whether a kill in the kernel log may be one of the dead's although nothing says so.
     """
@@ -102,7 +103,7 @@ def with_noted_pids(
     return tuple(found)
 
 
-def _noted_exits(answer: Mapping[str, Any]) -> list[tuple[int, int, float]]:
+def _noted_exits(answer: Answer) -> list[tuple[int, int, float]]:
     """
     Process id, signal and time of the ends that nannies noted, the latest first.
     """
@@ -110,7 +111,7 @@ def _noted_exits(answer: Mapping[str, Any]) -> list[tuple[int, int, float]]:
     return [(int(pid), int(signal), float(when)) for pid, signal, when in exits]
 
 
-def covers_deaths(answer: Mapping[str, Any]) -> bool:
+def covers_deaths(answer: Answer) -> bool:
     """
     Whether the kernel log was read from before the deaths until now.
     """
@@ -133,9 +134,7 @@ def _kernel_chunks(attributed: AttributedLines, respondent: Respondent) -> Itera
         )
 
 
-def _cgroup_events(
-    group: Mapping[str, Any], subject: Subject, *, killed: bool, silent: bool
-) -> Iterator[Evidence]:
+def _cgroup_events(group: Reply, subject: Subject, *, killed: bool, silent: bool) -> Iterator[Evidence]:
     """
     Counters of the group that the dead process was in.
 
@@ -154,7 +153,7 @@ def _cgroup_events(
         yield MemoryReading(identity=subject.identity, limit_bytes=limit)
 
 
-def _machine_events(machine: Mapping[str, Any], respondent: Respondent) -> Iterator[Evidence]:
+def _machine_events(machine: Reply, respondent: Respondent) -> Iterator[Evidence]:
     for text in machine.get("cores", ()):
         for subject in respondent.subjects:
             if f"PID: {subject.pid} " in text:
@@ -173,7 +172,7 @@ def _machine_events(machine: Mapping[str, Any], respondent: Respondent) -> Itera
                 yield Event(topic="disk", fields=_disk_fields(disk), identity=subject.identity)
 
 
-def _host_event(host: Mapping[str, Any], respondent: Respondent, subject: Subject) -> Event:
+def _host_event(host: Reply, respondent: Respondent, subject: Subject) -> Event:
     fields: _Fields = {"hostname": respondent.place.hostname, "boot_id": respondent.place.boot_id}
     fields |= {name: host[name] for name in ("uptime_s", "suspended_s", "cpus", "full_avg10") if name in host}
     total, available = host.get("MemTotal"), host.get("MemAvailable")
@@ -186,7 +185,7 @@ def _host_event(host: Mapping[str, Any], respondent: Respondent, subject: Subjec
     return Event(topic="host", fields=fields, identity=subject.identity)
 
 
-def _limit_fields(limits: Mapping[str, Any]) -> _Fields:
+def _limit_fields(limits: Reply) -> _Fields:
     """
     The limits that are finite; for processor time also that it is not.
     """
@@ -200,7 +199,7 @@ def _limit_fields(limits: Mapping[str, Any]) -> _Fields:
     return fields
 
 
-def _disk_fields(disk: Mapping[str, Any]) -> _Fields:
+def _disk_fields(disk: Reply) -> _Fields:
     fields: _Fields = {name: disk[name] for name in ("what", "path", "problem", "read_only") if name in disk}
     size, free = disk.get("size_bytes"), disk.get("free_bytes")
     if isinstance(size, int) and isinstance(free, int) and size:

@@ -8,14 +8,14 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from ipaddress import ip_address
-from typing import Any
 
 from attrs import evolve
 
 from workerdiag.deadline import Deadline
+from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Victim
@@ -25,6 +25,7 @@ from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.host.remote_call import (
     LOCATION_PROBES,
+    Answer,
     gather_answers,
     probe_here,
     probe_scheduler,
@@ -45,7 +46,7 @@ _FORBIDDEN_REMEDY = "take run (nanny) and run_function (scheduler) out of distri
 
 
 def find_locations(
-    client: Any, victims: Sequence[Victim], deadline: Deadline
+    client: Client, victims: Sequence[Victim], deadline: Deadline
 ) -> tuple[list[Location], list[Gap]]:
     """
     What surviving processes say of the machines, containers and jobs of *victims*.
@@ -91,7 +92,7 @@ def is_loopback(host: str | None) -> bool:
     return host is not None and (host in ("localhost", "::1") or host.startswith("127."))
 
 
-def local_nannies() -> dict[str, Any]:
+def local_nannies() -> dict[str, object]:
     """
     The nannies that live in this process (those of a LocalCluster), by address.
     """
@@ -104,7 +105,7 @@ class _LocationInquiry:
     One round of questions; what has been answered stays, however it ends.
     """
 
-    def __init__(self, client: Any, victims: Sequence[Victim], deadline: Deadline) -> None:
+    def __init__(self, client: Client, victims: Sequence[Victim], deadline: Deadline) -> None:
         self._client = client
         self._victims = victims
         self._deadline = deadline
@@ -147,7 +148,7 @@ class _LocationInquiry:
                 name = f"{role} {identity.nanny or identity.host or ''}".strip()
                 self.gaps.append(_location_gap(name, answer))
 
-    async def _ask_with_clock(self, role: LocationRole, identity: Identity) -> dict[str, Any]:
+    async def _ask_with_clock(self, role: LocationRole, identity: Identity) -> Answer:
         began = time.time()
         deadline = self._deadline.share(at_least_s=_MIN_S)
         if role == "nanny" and identity.nanny not in self._registered_nannies:
@@ -157,7 +158,7 @@ class _LocationInquiry:
         else:
             address = str(identity.nanny)
             answer = await probe_through_scheduler(self._client, address, LOCATION_PROBES, {}, deadline)
-        location: dict[str, Any] = answer.get("location", {})
+        location = answer.get("location", {})
         midpoint = (began + time.time()) / 2
         ahead_s = round(float(location["now"]) - midpoint, 3) if "now" in location else None
         self.locations.append(_make_location(role, identity, location, ahead_s=ahead_s))
@@ -189,7 +190,7 @@ class _LocationInquiry:
                 wanted.append(("neighbour", Identity(nanny=neighbour, host=host)))
         return wanted
 
-    async def _workers(self) -> Mapping[str, Any]:
+    async def _workers(self) -> Reply:
         """
         The workers that the scheduler has now, by address; none if it does not say.
         """
@@ -216,7 +217,7 @@ class _LocationInquiry:
 
 
 def _make_location(
-    role: LocationRole, identity: Identity, location: Mapping[str, Any], *, ahead_s: float | None
+    role: LocationRole, identity: Identity, location: Reply, *, ahead_s: float | None
 ) -> Location:
     groups = location.get("cgroups")
     lines = [each for each in groups if isinstance(each, str)] if isinstance(groups, list) else []
@@ -231,7 +232,7 @@ def _make_location(
     )
 
 
-def _text_items(items: Any) -> Iterator[tuple[str, str]]:
+def _text_items(items: object) -> Iterator[tuple[str, str]]:
     for name, value in items.items() if isinstance(items, dict) else ():
         yield str(name)[:100], str(value)[:1000]
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
+from workerdiag.model.dask import Client
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
 
@@ -47,17 +48,23 @@ def answer(texts, asked):
 """
 
 
+#: What probes are asked for.
+Request = dict[str, object]
+#: By probe, what it read, as JSON has it.
+Answer = dict[str, dict[str, Any]]
+
+
 class UnreadableAnswerError(ValueError):
     """
     A process answered with something that no probe of ours says.
     """
 
 
-def probe_here(probes: Sequence[str], request: dict[str, Any]) -> dict[str, Any]:
+def probe_here(probes: Sequence[str], request: Request) -> Answer:
     """
     What this process and its machine know: by probe, what it read, or its ``problem``.
     """
-    answers: dict[str, Any] = {}
+    answers: Answer = {}
     for name in probes:
         try:
             answers[name] = _probe_module(name).read(request)
@@ -67,8 +74,8 @@ def probe_here(probes: Sequence[str], request: dict[str, Any]) -> dict[str, Any]
 
 
 async def probe_through_scheduler(
-    client: Any, address: str, probes: Sequence[str], request: dict[str, Any], deadline: Deadline
-) -> dict[str, Any]:
+    client: Client, address: str, probes: Sequence[str], request: Request, deadline: Deadline
+) -> Answer:
     """
     The same of a nanny or a worker, by its address; the scheduler passes it on.
 
@@ -83,7 +90,7 @@ async def probe_through_scheduler(
     """
     message = {"op": "run", **_call_arguments(probes, request)}
 
-    async def call() -> Any:
+    async def call() -> object:
         return await client.scheduler.broadcast(msg=message, workers=[address], on_error="return_pickle")
 
     reply = await answer_in_time(call, deadline)
@@ -91,20 +98,20 @@ async def probe_through_scheduler(
 
 
 async def probe_scheduler(
-    client: Any, probes: Sequence[str], request: dict[str, Any], deadline: Deadline
-) -> dict[str, Any]:
+    client: Client, probes: Sequence[str], request: Request, deadline: Deadline
+) -> Answer:
     """
     The same of the scheduler's process; raises alike.
     """
 
-    async def call() -> Any:
+    async def call() -> object:
         return await client.scheduler.run_function(**_call_arguments(probes, request))
 
     return _parse_reply(await answer_in_time(call, deadline))
 
 
 def run_in_client_loop(
-    client: Any, call: Callable[[], Coroutine[Any, Any, object]], deadline: Deadline
+    client: Client, call: Callable[[], Coroutine[Any, Any, object]], deadline: Deadline
 ) -> None:
     """
     Run *call* on the client's event loop and wait for it here, in another thread.
@@ -147,15 +154,15 @@ def _cancel(tasks: Sequence[asyncio.Task[object]]) -> None:
 
 
 async def gather_answers(
-    calls: Sequence[Callable[[], Awaitable[dict[str, Any]]]],
-) -> list[dict[str, Any] | BaseException]:
+    calls: Sequence[Callable[[], Awaitable[Answer]]],
+) -> list[Answer | BaseException]:
     """
     What all *calls* return, made at once, or what they raised.
     """
     return await asyncio.gather(*(call() for call in calls), return_exceptions=True)
 
 
-def _call_arguments(probes: Sequence[str], request: dict[str, Any]) -> dict[str, Any]:
+def _call_arguments(probes: Sequence[str], request: Request) -> dict[str, object]:
     """
     Arguments of the handler ``run``: everything in them is found by name in any release of Python.
     """
@@ -178,7 +185,7 @@ def _probe_source(probe: str) -> str:
     return inspect.getsource(_probe_module(probe))
 
 
-def _parse_reply(reply: Any) -> dict[str, Any]:
+def _parse_reply(reply: object) -> Answer:
     if isinstance(reply, bytes):  # an exception of the scheduler's, pickled
         reply = pickle.loads(reply)  # noqa: S301  from the scheduler, which Dask trusts alike
     if isinstance(reply, Exception):

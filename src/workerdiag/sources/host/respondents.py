@@ -14,6 +14,7 @@ from typing import Any
 from attrs import frozen
 
 from workerdiag.deadline import Deadline
+from workerdiag.model.dask import Client
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.addresses import host_of, identity_of
@@ -22,6 +23,8 @@ from workerdiag.sources.host.locations import is_loopback, is_this_machine, loca
 from workerdiag.sources.host.remote_call import (
     DEATH_PROBES,
     LIVE_PROBES,
+    Answer,
+    Request,
     probe_here,
     probe_scheduler,
     probe_through_scheduler,
@@ -82,13 +85,13 @@ class Respondent:
         here = self.place.identity
         return here.pid == os.getpid() and (here.nanny is None or here.nanny in local_nannies())
 
-    def probe_here(self, request: dict[str, object]) -> dict[str, object]:
+    def probe_here(self, request: Request) -> Answer:
         """
         What this process can say.
         """
         return probe_here(self._probes, request)
 
-    async def ask(self, client: object, request: dict[str, object], deadline: Deadline) -> dict[str, object]:
+    async def ask(self, client: Client, request: Request, deadline: Deadline) -> Answer:
         """
         What another process says, asked through Dask; raises as `probe_through_scheduler`.
         """

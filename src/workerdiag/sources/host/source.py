@@ -15,7 +15,7 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources.host.evidence import answer_evidence, is_doubtful
 from workerdiag.sources.host.gaps import kernel_gap, machine_gap, uncertain_machine_gap
-from workerdiag.sources.host.remote_call import gather_answers, run_in_client_loop
+from workerdiag.sources.host.remote_call import Answer, Request, gather_answers, run_in_client_loop
 from workerdiag.sources.host.respondents import Respondent, live_respondents, respondents
 from workerdiag.sources.runner import gap_on_error
 
@@ -95,11 +95,11 @@ class HostSource:
             self._problem = machine_gap("this cluster", problem)
         return found
 
-    def _answers(self, targets: Sequence[Respondent]) -> list[dict[str, object] | BaseException]:
+    def _answers(self, targets: Sequence[Respondent]) -> list[Answer | BaseException]:
         """
         What each said, or why it did not; those in this process are asked last, as they take our time.
         """
-        found: dict[int, dict[str, object] | BaseException] = {}
+        found: dict[int, Answer | BaseException] = {}
         remote = [index for index, each in enumerate(targets) if not each.is_this_process]
 
         async def ask_all() -> None:
@@ -116,11 +116,11 @@ class HostSource:
                 found[index] = each.probe_here(self._probe_request(each))
         return [found[index] for index in range(len(targets))]
 
-    async def _ask(self, respondent: Respondent) -> dict[str, object]:
+    async def _ask(self, respondent: Respondent) -> Answer:
         deadline = self._share(0.9).share(at_most_s=_ANSWER_S)
         return await respondent.ask(self._scene.client, self._probe_request(respondent), deadline)
 
-    def _probe_request(self, respondent: Respondent) -> dict[str, object]:
+    def _probe_request(self, respondent: Respondent) -> Request:
         """
         The argument of the probes, see ``probes``.
         """

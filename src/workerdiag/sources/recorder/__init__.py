@@ -4,12 +4,12 @@ What the flight recorder kept of dead workers, asked of the scheduler through a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from attrs import evolve
 
 from workerdiag.deadline import Deadline
+from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.identity import Identity
 from workerdiag.sources.recorder.evidence import death_evidence
@@ -42,7 +42,7 @@ class RecorderSource:
 
     name = RECORDER
 
-    def __init__(self, client: Any, *, about: Sequence[Identity] = (), tasks: Sequence[str] = ()) -> None:
+    def __init__(self, client: Client, *, about: Sequence[Identity] = (), tasks: Sequence[str] = ()) -> None:
         self._client = client
         self._about = tuple(dict.fromkeys(each.worker for each in about if each.worker))
         self._tasks = tuple(dict.fromkeys(tasks))
@@ -93,7 +93,7 @@ class RecorderSource:
             return [*self._evidence_of(by_topic, []), query_gap(self.name, problem)]
         return self._evidence_of(answer, dropped)
 
-    async def _entries(self) -> list[tuple[float, Any]]:
+    async def _entries(self) -> list[tuple[float, object]]:
         """
         The events of the recorder's topic; asking for them by name would make the topic.
         """
@@ -110,7 +110,7 @@ class RecorderSource:
         from workerdiag.sources.cluster.queries import answer_in_time
 
         left = deadline.share(_RING_SHARE)
-        reply: Mapping[str, Any] = await answer_in_time(
+        reply: Reply = await answer_in_time(
             lambda: self._client.scheduler.workerdiag_deaths(
                 about=list(self._about),
                 tasks=list(self._tasks),
@@ -140,7 +140,7 @@ class RecorderSource:
         return found
 
 
-def _decoded(entries: Sequence[tuple[float, Any]]) -> Iterator[Message]:
+def _decoded(entries: Sequence[tuple[float, object]]) -> Iterator[Message]:
     """
     The messages in the events of the topic; one without a time has that of its event.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from workerdiag.model.evidence import Gap
 from workerdiag.wire.constants import MESSAGE_SCHEMA
@@ -92,7 +92,7 @@ def parse_record(line: bytes) -> ParsedRecord:
     return ParsedRecord(message, len(line), tuple(dropped[:_MAX_NAMED]))
 
 
-def _parse_line(line: bytes) -> Mapping[str, Any]:
+def _parse_line(line: bytes) -> Mapping[str, object]:
     if sum(map(line.count, (b",", b"[", b"{"))) > _MAX_MARKS:
         raise BadLineError("too-long")
     try:

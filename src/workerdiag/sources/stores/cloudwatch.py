@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from attrs import frozen
 
@@ -17,8 +17,8 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.clouds.aws import aws_client, region_of
-from workerdiag.sources.provider import ProviderQuery, ProviderSource
+from workerdiag.sources.clouds.aws import AwsAnswer, aws_client, region_of
+from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk
 
 #: A worker notes down so when it has its address (distributed/worker.py, 2024.8.1 to 2026.8.0).
 _START_LINE = "Start worker at: {address:>26}"
@@ -70,7 +70,7 @@ class CloudWatchSource(ProviderSource):
                 )
 
 
-def _stream_evidence(logs: Any, group: str, victim: Victim, missed: float | None) -> Iterator[Evidence]:
+def _stream_evidence(logs: Sdk, group: str, victim: Victim, missed: float | None) -> Iterator[Evidence]:
     started = _find_start(logs, group, str(victim.identity.worker), missed)
     if started is None:
         yield Gap(
@@ -82,7 +82,7 @@ def _stream_evidence(logs: Any, group: str, victim: Victim, missed: float | None
         )
         return
     stream = str(started["logStreamName"])
-    params: dict[str, Any] = {"startTime": started["timestamp"]}
+    params: dict[str, object] = {"startTime": started["timestamp"]}
     if missed is not None:
         params = {
             "startTime": max(started["timestamp"], int((missed - _BEFORE_S) * 1000)),
@@ -98,15 +98,15 @@ def _stream_evidence(logs: Any, group: str, victim: Victim, missed: float | None
     yield Inspected(place="worker log", identity=identity)
 
 
-def _find_start(logs: Any, group: str, address: str, missed: float | None) -> Mapping[str, Any] | None:
+def _find_start(logs: Sdk, group: str, address: str, missed: float | None) -> AwsAnswer | None:
     """
     The last time before the death that a worker started at this address, for addresses are used again.
     """
-    params: dict[str, Any] = {"filterPattern": f'"{_START_LINE.format(address=address)}"'}
+    params: dict[str, object] = {"filterPattern": f'"{_START_LINE.format(address=address)}"'}
     if missed is not None:
         params["startTime"] = int((missed - _LIFE_S) * 1000)
         params["endTime"] = int((missed + machine_match.SKEW_S) * 1000)
-    found: Mapping[str, Any] | None = None
+    found: AwsAnswer | None = None
     for _ in range(_MAX_PAGES):
         page = logs.filter_log_events(logGroupName=group, **params)
         for event in page.get("events", ()):

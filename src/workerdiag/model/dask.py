@@ -1,0 +1,171 @@
+"""
+The parts of Dask's objects that we touch, as protocols: all that every supported release has.
+
+A part that some release lacks is read with `getattr` where it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableSet
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+#: A method of Dask whose arguments and result have no types there.
+Method = Callable[..., Any]
+
+
+#: Plain data that a server replies with; what is in it has no types.
+Reply = Mapping[str, Any]
+
+
+class Rpc(Protocol):
+    """
+    A connection to a server: each operation that the server handles is a method.
+    """
+
+    address: str
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]: ...
+
+
+class Status(Protocol):
+    """
+    The status of a server or a worker.
+    """
+
+    name: str
+
+
+class TaskPrefix(Protocol):
+    """
+    All tasks whose keys begin alike, as the scheduler counts them.
+    """
+
+    suspicious: int
+    states: Mapping[str, int]
+
+
+class TaskState(Protocol):
+    """
+    A task on the scheduler.
+    """
+
+    key: object
+    state: str
+    suspicious: int
+    prefix: TaskPrefix
+    processing_on: WorkerState | None
+
+
+class WorkerState(Protocol):
+    """
+    A worker on the scheduler.
+    """
+
+    address: str
+    name: object
+    nanny: str | None
+    pid: int
+    status: Status
+    nthreads: int
+    memory_limit: int
+    last_seen: float
+    metrics: Mapping[str, Any]
+    processing: Mapping[TaskState, float] | set[TaskState]
+    executing: Mapping[TaskState, float]
+    extra: Mapping[str, Any]
+    server_id: str
+    local_directory: str
+
+
+class Server(Protocol):
+    """
+    A scheduler, a worker or a nanny.
+    """
+
+    address: str
+    status: Status
+    loop: Any
+    connection_args: Any
+    get_logs: Method
+    #: Of a worker and a nanny: the connection to the scheduler.
+    scheduler: Any
+
+
+class Scheduler(Protocol):
+    """
+    The scheduler, from inside its process.
+    """
+
+    address: str
+    id: str
+    loop: Any
+    workers: Mapping[str, WorkerState]
+    tasks: Mapping[object, TaskState]
+    task_prefixes: Mapping[str, TaskPrefix]
+    clients: Mapping[str, object]
+    plugins: Mapping[str, Any]
+    add_plugin: Method
+    remove_plugin: Method
+    get_events: Method
+    log_event: Method
+
+
+class Worker(Server, Protocol):
+    """
+    A worker, from inside its process.
+    """
+
+    name: object
+    nanny: str | None
+    id: str
+    local_directory: str
+    state: Any
+    executors: Mapping[str, object]
+    active_threads: dict[int, object]
+    active_threads_lock: AbstractContextManager[object]
+    active_keys: MutableSet[object]
+    memory_manager: Any
+    finished: Method
+
+
+class NannyProcess(Protocol):
+    """
+    What a nanny knows of its worker process; it outlives restarts.
+    """
+
+    pid: int | None
+    kill: Method
+    on_exit: Method | None
+
+
+class Nanny(Server, Protocol):
+    """
+    A nanny, from inside its process.
+    """
+
+    process: NannyProcess
+    pid: int | None
+    address_safe: str
+    memory_manager: object
+    periodic_callbacks: dict[str, Any]
+    worker_address: str | None
+    _on_worker_exit_sync: Method
+
+
+class Client(Protocol):
+    """
+    A client of a cluster (``distributed.Client``).
+    """
+
+    status: str
+    asynchronous: bool
+    loop: Any
+    cluster: Any
+    scheduler: Rpc
+    futures: Mapping[Any, Any]
+    sync: Method
+    run: Method
+    run_on_scheduler: Method
+    register_plugin: Method
+    unregister_worker_plugin: Method
