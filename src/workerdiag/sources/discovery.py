@@ -20,10 +20,14 @@ from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.deployment import setup_event
 from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.recorder import RecorderSource
-from workerdiag.sources.recorder.selection import workers_and_tasks_in_question
 from workerdiag.sources.registry import applicable_sources
 from workerdiag.sources.runner import collect_all, collect_each, take_in_time
-from workerdiag.sources.scene import find_victims, make_scene, without_unknown_nannies
+from workerdiag.sources.scene import (
+    find_victims,
+    make_scene,
+    without_unknown_nannies,
+    workers_and_tasks_in_question,
+)
 
 #: Of the time, the live cluster may take this share; it mostly takes a tenth of a second. What is cut is
 #: asked again beside the platforms, for as long as there is time.

@@ -22,6 +22,15 @@ BEFORE_S = 900.0
 AFTER_S = 120.0
 
 
+def workers_and_tasks_in_question(facts: Iterable[Evidence]) -> tuple[tuple[Identity, ...], tuple[str, ...]]:
+    """
+    The workers that an exception names, and the tasks that Dask gave up on.
+    """
+    facts_of_exceptions = [each for each in facts if isinstance(each, ExceptionFacts)]
+    workers = tuple(each.identity for each in facts_of_exceptions if each.identity.worker)
+    return workers, tuple(each.task for each in facts_of_exceptions if each.task)
+
+
 def find_victims(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
     """
     The workers that an exception names, then those removed unexpectedly, the latest first.

@@ -97,7 +97,7 @@ class LogSource:
 
     def _record_collection(self) -> RecordCollection:
         from workerdiag.sources.recorder.records import RecordCollection
-        from workerdiag.sources.recorder.selection import workers_and_tasks_in_question
+        from workerdiag.sources.scene import workers_and_tasks_in_question
 
         workers, tasks = workers_and_tasks_in_question(self._facts)
         return RecordCollection([each.worker for each in workers if each.worker], tasks)

@@ -12,9 +12,9 @@ from attrs import evolve
 from workerdiag.model.evidence import Event, Evidence, Inspected, LogChunk, MemoryReading, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.stop_reasons import is_stop_request
+from workerdiag.model.time_windows import TOGETHER_S
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.recorder.executing import tasks_at_loss
-from workerdiag.sources.recorder.selection import lost_together
 from workerdiag.wire.black_box import BlackBox, Sample
 from workerdiag.wire.constants import RECORDER
 from workerdiag.wire.messages import DeathReport, ExitReport, Heartbeat, RemovalRecord
@@ -41,7 +41,7 @@ def death_evidence(deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
     The evidence of each death, oldest first.
     """
     for death in deaths:
-        yield from _evidence_of(death, lost_together(death, deaths))
+        yield from _evidence_of(death, _lost_together(death, deaths))
 
 
 def _evidence_of(death: RecordedDeath, others: Sequence[str]) -> Iterator[Evidence]:
@@ -277,3 +277,21 @@ def _last_sample(report: DeathReport | None) -> Sample:
 
 def _first(one: int | None, other: int | None) -> int | None:
     return other if one is None else one
+
+
+def _lost_together(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> list[str]:
+    """
+    Addresses of the other workers of its host that were lost unexpectedly within seconds of it.
+    """
+    host = death.record.address_host if death.record is not None else None
+    return [
+        each.identity.worker
+        for each in deaths
+        if each is not death
+        and host
+        and each.identity.worker
+        and each.record is not None
+        and each.record.address_host == host
+        and not each.was_announced
+        and abs(each.time - death.time) <= TOGETHER_S
+    ]

@@ -5,15 +5,15 @@ The deaths that records in files and black boxes describe, collected in bounded 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import count
 
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Evidence, Gap
+from workerdiag.model.time_windows import RECENT_S
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.sources.recorder.record_lines import ParsedRecord
-from workerdiag.sources.recorder.selection import select_archived
 from workerdiag.wire.constants import RECORDER
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 
@@ -21,6 +21,8 @@ from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 MAX_DEATHS = 32
 #: What is kept until all was read, as JSON; parsed it takes some times as much.
 _MAX_BYTES = 4 * 2**20
+#: Of archived records: what is further back than this, or comes later, belongs to another death.
+_SAME_CLUSTER_S, _AFTER_S = 24 * 3600.0, 60.0
 
 
 class RecordCollection:
@@ -84,3 +86,27 @@ class RecordCollection:
     def _gap(reason: GapReason, detail: str) -> Gap:
         remedy = "name the file of the time in question alone, or give the exception: explain(exc, logs=...)"
         return Gap(source=RECORDER, reason=reason, detail=detail[:500], remedy=remedy)
+
+
+def select_archived(
+    deaths: Iterable[RecordedDeath], *, about: Collection[str], tasks: Collection[str]
+) -> list[RecordedDeath]:
+    """
+    The deaths in question of those that were kept for long, maybe by many schedulers; oldest first.
+
+    Without workers or tasks that is the last unexpected death, with those of the quarter of an hour before;
+    if all were expected, the last of them. A worker's address and a task's key may come again: what is
+    further back than a day counts as another's.
+    """
+    known = sorted(deaths, key=lambda each: each.time)
+    in_question = [each for each in known if each.identity.worker in about or each.has_task(tasks)]
+    if not known or ((about or tasks) and not in_question):
+        return []
+    unexpected = [each for each in known if not each.is_expected]
+    last = (in_question or unexpected or known)[-1].time
+    return [
+        each
+        for each in known
+        if -_AFTER_S <= last - each.time <= (_SAME_CLUSTER_S if each in in_question else RECENT_S)
+        and (each in in_question or not each.is_expected or not (in_question or unexpected))
+    ]
