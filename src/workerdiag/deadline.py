@@ -28,6 +28,9 @@ _MIN_WAIT_S = 0.001
 #: A thread whose pieces nobody takes looks this often whether it is stopped, in seconds.
 _STOP_POLL_S = 0.1
 
+#: The remedy of a gap that was left for want of time.
+MORE_TIME = 'give it more time: explain(..., timeout="60s")'
+
 _T = TypeVar("_T")
 #: Each piece in a tuple, and at the end how it ended.
 _Piece = tuple[_T] | RuntimeError | str | None

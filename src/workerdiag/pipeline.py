@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.correlation.incident import assemble
-from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
+from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.match import engine_notes, search
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.patterns import MatchObserver
@@ -66,5 +66,5 @@ def _merge_gaps(reports: int) -> Iterator[Gap]:
             place="workerdiag",
             reason="timed-out",
             detail=f"{reports} reports of ends were not looked at",
-            remedy='give it more time: explain(..., timeout="60s")',
+            remedy=MORE_TIME,
         )

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from attrs import evolve
 
-from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread
+from workerdiag.deadline import CALL_FAILURES, MORE_TIME, Deadline, HelperThread
 from workerdiag.errors import describe_error, error_text, is_from_keyboard, utf8_safe
 from workerdiag.model.evidence import Evidence, EvidenceSource, Gap, LogChunk
 from workerdiag.model.vocabulary import PLACES, Place
@@ -24,7 +24,6 @@ MAX_BYTES = 64 * 2**20
 _PIECE_BYTES = 64 * 1024
 #: This much text is searched however late it is.
 _ALWAYS_BYTES = 4 * _PIECE_BYTES
-_MORE_TIME = 'give it more time: explain(..., timeout="60s")'
 
 _T = TypeVar("_T")
 
@@ -111,13 +110,13 @@ def drop_late_text(pieces: Iterable[Evidence], deadline: Deadline) -> Iterator[E
             yield evolve(piece, data=piece.data[at : at + _PIECE_BYTES], first_line=first_line)
     for origin, size in late.items():
         detail = f"{size} bytes of its text were not searched"
-        yield Gap(source=origin, place="log", reason="timed-out", detail=detail, remedy=_MORE_TIME)
+        yield Gap(source=origin, place="log", reason="timed-out", detail=detail, remedy=MORE_TIME)
 
 
 def _ending_gap(name: str, place: Place, problem: Exception) -> Gap:
     if isinstance(problem, TimeoutError):
         detail = "did not answer within the time given"
-        return Gap(source=name, place=place, reason="timed-out", detail=detail, remedy=_MORE_TIME)
+        return Gap(source=name, place=place, reason="timed-out", detail=detail, remedy=MORE_TIME)
     return _malformed_gap(name, place, f"the source failed: {error_text(problem)}")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from attrs import define, field
 
-from workerdiag.deadline import GraceDeadline
+from workerdiag.deadline import MORE_TIME, GraceDeadline
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import Place
 
@@ -115,7 +115,7 @@ class WorkBudget:
                 place=place,
                 reason="timed-out",
                 detail=f"{self.late_bytes} {what} were not searched",
-                remedy='give it more time: explain(..., timeout="60s")',
+                remedy=MORE_TIME,
             )
         if self.skipped_bytes:
             yield Gap(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-from workerdiag.deadline import Deadline
+from workerdiag.deadline import MORE_TIME, Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms
@@ -75,7 +75,7 @@ class LogDirectorySource:
                     source=self.name,
                     reason="timed-out",
                     detail=f"the output of job {job.id} was not read",
-                    remedy='give it more time: explain(..., timeout="60s")',
+                    remedy=MORE_TIME,
                 )
                 return
             found, gaps = self._files(job)

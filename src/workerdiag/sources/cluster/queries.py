@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
-from workerdiag.deadline import Deadline
+from workerdiag.deadline import MORE_TIME, Deadline
 from workerdiag.errors import describe_error
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.dask_messages import is_disallowed
@@ -182,7 +182,7 @@ def query_gap(source: str, problem: BaseException, *, place: Place = "other", st
         description += f" (client: {status})"
     reason: GapReason
     if isinstance(problem, TimeoutError):
-        reason, remedy = "timed-out", 'give it more time: explain(..., timeout="60s")'
+        reason, remedy = "timed-out", MORE_TIME
     elif is_disallowed(problem):
         reason, remedy = "forbidden", "allow it in distributed.scheduler.blocked-handlers"
     elif isinstance(problem, OSError | RuntimeError | AttributeError | KeyError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workerdiag.deadline import MORE_TIME
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import GapReason
@@ -15,7 +16,6 @@ from workerdiag.sources.host.respondents import Respondent
 
 #: What to type on the machine itself, where nobody can do it from here.
 _BY_HAND = "dmesg -T | grep -iE 'killed process|segfault'; uptime"
-_MORE_TIME = 'give it more time: explain(..., timeout="60s")'
 
 
 def machine_gap(title: str, problem: BaseException) -> Gap:
@@ -25,7 +25,7 @@ def machine_gap(title: str, problem: BaseException) -> Gap:
     reason: GapReason
     reason, remedy = "unreachable", f"on {title}: {_BY_HAND}"
     if isinstance(problem, TimeoutError):
-        reason, remedy = "timed-out", _MORE_TIME
+        reason, remedy = "timed-out", MORE_TIME
     elif isinstance(problem, PermissionError):
         reason, remedy = "forbidden", "take run out of distributed.nanny.blocked-handlers"
     elif isinstance(problem, UnreadableAnswerError | ValueError):

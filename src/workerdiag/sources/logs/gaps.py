@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from workerdiag.deadline import MORE_TIME
 from workerdiag.errors import UnreadableInputError, describe_error, error_text
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.logs.inputs import input_name
 
-_MORE_TIME = 'give it more time: explain(..., timeout="60s"), or --timeout 60s'
+_MORE_TIME = f"{MORE_TIME}, or --timeout 60s"
 #: Of inputs that time did not suffice for, a gap names so many.
 _MAX_NAMED = 5
 
