@@ -320,17 +320,17 @@ def test_shared_advice_that_names_no_cause_is_refused(tmp_path):
     """
     It would be given to nobody; unknown deployments and keys are named with their file, too.
     """
-    (tmp_path / "advice").mkdir()
+    (tmp_path / "shared").mkdir()
     text = 'id = "a"\ncauses = ["house.roof"]\n[[mitigation]]\ndo = "Leave."\ndeployments = ["moon"]\n'
-    (tmp_path / "advice" / "a.toml").write_text(text)
-    (tmp_path / "advice" / "b.toml").write_text(
+    (tmp_path / "shared" / "a.toml").write_text(text)
+    (tmp_path / "shared" / "b.toml").write_text(
         'id = "b"\ncauses = ["house.roof"]\n[[mitigation]]\ndo = "Go."\n'
     )
     with pytest.raises(RuleFileError) as caught:
         read_folder(tmp_path)
 
     assert any("a.toml: .mitigation[0].deployments" in each for each in caught.value.problems)
-    assert "advice/b.toml: names a cause that is not there: house.roof" in caught.value.problems
+    assert "shared/b.toml: names a cause that is not there: house.roof" in caught.value.problems
 
 
 def rows() -> list[tuple[str, ...]]:
@@ -377,9 +377,10 @@ def named(name: str, book: Rulebook) -> list[Cause]:
 
 def test_the_table_of_advice_tells_of_all_shared_advice():
     """
-    Whoever adds a file under knowledge/advice says on the page what it is for.
+    Whoever adds mitigations under knowledge/shared says on the page what they are for.
     """
-    files = {path.stem for path in (shipped_folder() / "advice").glob("*.toml")}
+    paths = (shipped_folder() / "shared").glob("*.toml")
+    files = {path.stem for path in paths if "[[mitigation]]" in path.read_text(encoding="utf-8")}
     text = PAGE.read_text(encoding="utf-8")
 
     assert [each for each in sorted(files) if f"`{each}`" not in text] == []

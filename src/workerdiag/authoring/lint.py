@@ -12,6 +12,7 @@ from workerdiag.matching.match import match, pattern_texts
 from workerdiag.matching.regex import BadPatternError, pattern
 from workerdiag.matching.scan.literals import NoLiteralError, is_common_in_healthy_logs, literals
 from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.text.line_parser import parse_line
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.mitigation import (
     CAPTURE_PLACEHOLDERS,
@@ -58,6 +59,11 @@ def check_examples(book: Rulebook) -> list[str]:
         ]
         if not rule.seen:
             problems.append(f"{label}: has no `seen` line")
+        problems += [
+            f"{label}: no `seen` line shows the pattern {text!r}"
+            for text in rule.patterns
+            if not any(pattern(text).search(_message_text(line)) for line in rule.seen)
+        ]
     return problems
 
 
@@ -70,6 +76,13 @@ def signs_without_lookalikes(book: Rulebook) -> list[str]:
         for owner, name, rule in book.log_rules()
         if isinstance(rule, LogSign) and not rule.lookalikes
     ]
+
+
+def _message_text(line: str) -> str:
+    """
+    A `seen` text without what loggers and others put before each of its lines.
+    """
+    return "\n".join(parse_line(each.encode()).message for each in line.splitlines())
 
 
 def _shows_sign(line: str, owner: str, name: str, book: Rulebook, matcher: Matcher) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 from workerdiag.model.rules import Cause, Landmark
 from workerdiag.rendering.json_schema import DIALECT, add_definition
-from workerdiag.rulebook.advice import SharedAdvice
 from workerdiag.rulebook.schema import FIELD_OF_TABLE, SCHEMA, SIGN_KINDS
+from workerdiag.rulebook.shared import SharedRules
 
 #: Attributes that TOML files name otherwise.
 _FILE_KEYS = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}
@@ -20,8 +20,8 @@ def rule_schema() -> dict[str, Any]:
     The JSON Schema (draft 2020-12) of a file of a cause, of landmarks or of shared advice.
     """
     definitions, cause, landmark = _definitions()
-    advice = add_definition(SharedAdvice, definitions, all_required=False)
-    for shape in (definitions["Cause"], definitions["SharedAdvice"]):
+    advice = add_definition(SharedRules, definitions, all_required=False)
+    for shape in (definitions["Cause"], definitions["SharedRules"]):
         shape["properties"] = {_FILE_KEYS.get(key, key): each for key, each in shape["properties"].items()}
         shape["required"] = [_FILE_KEYS.get(key, key) for key in shape["required"]]
     landmarks = {

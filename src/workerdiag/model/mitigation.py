@@ -48,5 +48,5 @@ class Mitigation:
     deployments: tuple[Deployment, ...] = ()
     #: Deployment to what is typed there instead of `example`.
     examples: Mapping[Deployment, str] = field(factory=dict, hash=False)
-    #: Name of the file under ``knowledge/advice`` that it is from; empty: of the cause itself.
+    #: Name of the file under ``knowledge/shared`` that it is from; empty: of the cause itself.
     advice: str = ""

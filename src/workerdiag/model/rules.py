@@ -19,6 +19,7 @@ from workerdiag.model.vocabulary import (
     Grade,
     LandmarkRole,
     RetryVerdict,
+    RuleOrigin,
     RuleStatus,
     Stream,
     Verdict,
@@ -65,6 +66,10 @@ class Cause:
 
     id: str = field(validator=matches_re(r"[a-z0-9-]+\.[a-z0-9-]+"))
     revision: int = field(validator=ge(1))
+    #: Who wrote it, when it was added (2026-11-21), and where it was learned.
+    author: str = ""
+    added: str = field(default="", validator=matches_re(r"(\d{4}-\d{2}-\d{2})?"))
+    origin: tuple[RuleOrigin, ...] = ()
     title: str
     #: What happens, and why, for a data scientist.
     why: str

@@ -57,6 +57,9 @@ Verdict = Literal[
 #: Whether the same work may be expected to succeed.
 RetryVerdict = Literal["safe", "unsafe", "unknown"]
 RuleStatus = Literal["experimental", "stable", "deprecated"]
+#: Where a rule was learned: from what a project documents, from source code, from deaths that were provoked
+#: and recorded, from reports of users.
+RuleOrigin = Literal["documentation", "source-code", "lab", "report"]
 #: What a landmark marks: ``death`` a process ended, ``self-closed`` it closed itself unasked, ``closed``
 #: it closed and the reason is not known, ``stop-request`` somebody asked it to stop, ``removal`` the
 #: scheduler removed it, ``deregistered`` it told the scheduler that it leaves, ``connection-lost`` its

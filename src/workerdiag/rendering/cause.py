@@ -74,8 +74,22 @@ def _cause_outline(cause: Cause) -> Outline:
         if cause.status == "stable"
         else f"{cause.status}: {_printable_line(cause.deprecated_because)}",
         sections=tuple(each for each in sections if each.items),
-        footer=(f"family {cause.family}", f"{cause.frequency} before anything is seen"),
+        footer=(
+            f"family {cause.family}",
+            f"{cause.frequency} before anything is seen",
+            *_provenance(cause),
+        ),
     )
+
+
+def _provenance(cause: Cause) -> Iterator[str]:
+    """
+    Who wrote the rule and when, and where it was learned.
+    """
+    if cause.author and cause.added:
+        yield _printable_line(f"added {cause.added} by {cause.author}")
+    if cause.origin:
+        yield f"learned from {', '.join(cause.origin).replace('-', ' ')}"
 
 
 def _printable_line(text: str) -> str:

@@ -11,15 +11,15 @@ from typing import TypeVar
 
 from workerdiag.errors import RuleFileError, error_text, utf8_safe
 from workerdiag.model.rules import Cause, Landmark, Rulebook
-from workerdiag.rulebook.advice import (
+from workerdiag.rulebook.schema import ENGINE, FIELD_OF_TABLE, SCHEMA
+from workerdiag.rulebook.shared import (
     FAILED_TASK,
     UNKNOWN,
-    SharedAdvice,
+    SharedRules,
     advice_for_outcome,
-    attach_advice,
     unknown_cause_problems,
+    with_shared,
 )
-from workerdiag.rulebook.schema import ENGINE, FIELD_OF_TABLE, SCHEMA
 from workerdiag.rulebook.structure import rule_converter, table_problems
 
 #: A file of rules is some kB; patterns are a line each.
@@ -73,21 +73,22 @@ class _FolderReader:
         marks = [
             each for path in sorted(self._folder.glob("landmarks/*.toml")) for each in self._landmarks(path)
         ]
-        advice = [each for path in sorted(self._folder.glob("advice/*.toml")) for each in self._advice(path)]
+        shared = [each for path in sorted(self._folder.glob("shared/*.toml")) for each in self._shared(path)]
+        causes = [with_shared(each, shared) for each in causes]
         self.problems += [
             *_misplaced_files(self._folder),
             *_duplicate_names(causes, marks),
-            *unknown_cause_problems(causes, advice),
+            *unknown_cause_problems(causes, shared),
         ]
         if not causes and not marks and not self.problems and not self._notes:
             self.problems.append("holds no causes/<family>/<cause>.toml and no landmarks/*.toml")
         return Rulebook(
             schema=SCHEMA,
             release=utf8_safe(str(manifest.get("release", "unreleased")))[:100],
-            causes=tuple(attach_advice((each for each in causes if not _duplicate_signs(each)), advice)),
+            causes=tuple(each for each in causes if not _duplicate_signs(each)),
             landmarks=tuple({each.id: each for each in marks}.values()),
-            advice=advice_for_outcome(UNKNOWN, advice),
-            task_advice=advice_for_outcome(FAILED_TASK, advice),
+            advice=advice_for_outcome(UNKNOWN, shared),
+            task_advice=advice_for_outcome(FAILED_TASK, shared),
             notes=tuple(self._notes),
         )
 
@@ -119,9 +120,9 @@ class _FolderReader:
         elif content:
             yield from self._with_id(path, content, Cause, expected_id, "the path, with a dot")
 
-    def _advice(self, path: Path) -> Iterator[SharedAdvice]:
+    def _shared(self, path: Path) -> Iterator[SharedRules]:
         if content := self._read_rule(path):
-            yield from self._with_id(path, content, SharedAdvice, path.stem, "the file's name")
+            yield from self._with_id(path, content, SharedRules, path.stem, "the file's name")
 
     def _read_rule(self, path: Path) -> dict[str, object]:
         return {FIELD_OF_TABLE.get(key, key): value for key, value in self._read_table(path).items()}
@@ -200,7 +201,7 @@ def _misplaced_files(folder: Path) -> Iterator[str]:
     read = {
         *folder.glob("causes/*/*.toml"),
         *folder.glob("landmarks/*.toml"),
-        *folder.glob("advice/*.toml"),
+        *folder.glob("shared/*.toml"),
         *folder.glob("incidents/*/meta.toml"),  # incidents.py
         folder / "manifest.toml",
     }

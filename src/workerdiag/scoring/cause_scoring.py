@@ -139,12 +139,13 @@ def _exit_marks(sign: ExitSign, end: ProcessEnd | None) -> list[Match] | None:
 def _joint_matches(
     sign: TogetherSign, own: Mapping[str, list[Match]], marks: MarksByOwner
 ) -> list[Match] | None:
-    found = [own.get(name) or marks.get(name, ()) for name in sign.signs]
+    def places_of(name: str) -> list[Match]:
+        those = own.get(name) or marks.get(name, ())
+        return list(islice((each for each in those if each.line), MAX_TOGETHER))
+
+    places = [places_of(name) for name in sign.signs]
     if sign.any_of:
-        found.append([each for name in sign.any_of for each in own.get(name) or marks.get(name, ())])
-    if not all(found):
-        return None
-    places = [list(islice((each for each in those if each.line), MAX_TOGETHER)) for those in found]
+        places.append([each for name in sign.any_of for each in places_of(name)])
     if not all(places):
         return None
     if sign.within_lines == 0:
