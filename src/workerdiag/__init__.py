@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from workerdiag.api.annotate import annotate, explaining
+    from workerdiag.api.auto import auto
     from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.api.explain import explain
     from workerdiag.errors import (
@@ -38,7 +40,10 @@ __all__ = [
     "RuleFileError",
     "UnreadableInputError",
     "WorkerdiagError",
+    "annotate",
+    "auto",
     "explain",
+    "explaining",
     "install",
     "load_rulebook",
     "uninstall",
@@ -54,7 +59,10 @@ _MODULE_OF = {
     "RuleFileError": "errors",
     "UnreadableInputError": "errors",
     "WorkerdiagError": "errors",
+    "annotate": "api.annotate",
+    "auto": "auto",
     "explain": "api.explain",
+    "explaining": "api.annotate",
     "install": "recorder.install",
     "load_rulebook": "rulebook.load",
     "uninstall": "recorder.install",

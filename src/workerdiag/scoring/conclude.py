@@ -29,8 +29,9 @@ from workerdiag.scoring.evaluate import (
 )
 from workerdiag.scoring.findings import clues, death_of_end, unchecked_absences
 from workerdiag.scoring.limits import MemoryNumbers, memory_numbers
+from workerdiag.scoring.fingerprint import fingerprint
 from workerdiag.scoring.next_steps import next_steps
-from workerdiag.scoring.summary import fingerprint, summary
+from workerdiag.scoring.summary import summary
 
 #: The first death counts double: what follows may be its consequence.
 FIRST_WEIGHT = 2.0
@@ -79,7 +80,7 @@ def conclude(
         next_steps=next_steps(outcome, ranked, book, incident, setting),
         gaps=tuple(gaps),
         decision=decision(ranked, book, verdict, numbers),
-        fingerprint=fingerprint(outcome, ranked, deaths, verdict),
+        fingerprint=fingerprint(outcome, ranked, deaths, verdict.task),
         knowledge=book.release,
         version=version,
         notes=tuple(notes),

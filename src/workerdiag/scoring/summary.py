@@ -1,16 +1,14 @@
 """
-The one sentence, and the fingerprint by which repeats are known.
+What happened, in one sentence.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
-from workerdiag.model.diagnosis import Blame, Death, Match, RankedCause
+from workerdiag.model.diagnosis import Death, Match, RankedCause
 from workerdiag.model.incident import Incident
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.secrets import redact_text
@@ -100,30 +98,6 @@ def _quoted_message(mark: Match) -> str:
     """
     message = " ".join(redact_text(mark.text).split())
     return f'"{message if len(message) <= _QUOTED_CHARS else message[: _QUOTED_CHARS - 1] + "…"}"'
-
-
-def fingerprint(
-    outcome: Outcome, ranked: Sequence[RankedCause], deaths: Sequence[Death], blame: Blame
-) -> str:
-    """
-    Twelve hexadecimal digits, equal for the same cause, exits and kind of task.
-
-    Hosts, addresses, pids, times and the running parts of task keys are not in it.
-    """
-    exits = sorted({f"{death.signal}/{death.status}" for death in deaths if not death.stop_requested})
-    top = ranked[0].id if outcome == "explained" else outcome
-    parts = (top, *exits, _kind_of_task(blame.task or ""))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-
-
-def _kind_of_task(key: str) -> str:
-    """
-    The part of a key that names the kind of task (dask.utils.key_split, roughly).
-    """
-    name = re.sub(r"^[(\['\"]+", "", key)
-    name = re.split(r"['\",]", name)[0]
-    parts = [word for word in name.split("-") if not re.fullmatch(r"[0-9a-f]{6,}|\d+", word)]
-    return "-".join(parts)
 
 
 def _count_text(deaths: Sequence[Death]) -> str:

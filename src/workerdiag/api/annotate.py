@@ -1,0 +1,115 @@
+"""
+The answer in the exception itself, as a note (PEP 678).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.api.explain import explain
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+#: Seconds that an exception is held up for, at most.
+PATIENCE_S = 2.0
+
+
+@overload
+def annotate(exc: BaseException, client: None = None, *, timeout: str | float = PATIENCE_S) -> Diagnosis: ...
+@overload
+def annotate(exc: BaseException, client: Client | None, *, timeout: str | float = PATIENCE_S) -> Any: ...
+def annotate(
+    exc: BaseException, client: Client | None = None, *, timeout: str | float = PATIENCE_S
+) -> Any:
+    """
+    Add the answer to *exc* as a note of three lines: what to do, how to learn more, the cause and how sure.
+
+    The note is ASCII and free of secrets. Tracebacks, IPython, rich, pytest, logging and Sentry show it,
+    and it survives pickling. An exception gets one note; nothing is added where no worker died.
+    Safe in an ``except`` block, as `explain` is.
+
+    Args:
+        exc: The exception caught.
+        client: The client, as for `explain`.
+        timeout: Seconds in total, or as Dask writes durations.
+
+    Returns:
+        The `Diagnosis`; with an asynchronous client an awaitable of one.
+
+    Raises:
+        TypeError: An argument is of a wrong type.
+    """
+    answer = explain(exc, client, timeout=timeout)
+    if isinstance(answer, Diagnosis):
+        add_note(exc, answer)
+        return answer
+    return _annotate_later(exc, answer)
+
+
+async def _annotate_later(exc: BaseException, answer: Any) -> Diagnosis:
+    diagnosis: Diagnosis = await answer
+    add_note(exc, diagnosis)
+    return diagnosis
+
+
+def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
+    """
+    Add the diagnosis to *exc* once, if it tells of a death or a standstill.
+    """
+    from workerdiag.rendering.note import NOTE_START, render_note
+
+    if diagnosis.outcome not in ("explained", "unknown"):
+        return
+    notes = getattr(exc, "__notes__", ())
+    if isinstance(notes, list | tuple) and not any(str(each).startswith(NOTE_START) for each in notes):
+        exc.add_note(render_note(diagnosis))
+
+
+def is_worker_death(exc: BaseException | None) -> bool:
+    """
+    Whether Dask raised it because workers died: a ``KilledWorker`` (distributed.scheduler).
+    """
+    return any(
+        each.__name__ == "KilledWorker" and each.__module__ == "distributed.scheduler"
+        for each in type(exc).__mro__
+    )
+
+
+class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaining(client):``
+    """
+    A block out of which each ``KilledWorker`` comes with its note; other exceptions pass untouched.
+
+    ``with`` for a synchronous client, ``async with`` for an asynchronous one. Nothing about the client
+    is changed.
+
+    Args:
+        client: The client that the block computes with.
+        timeout: Seconds that the exception is held up for, at most.
+    """
+
+    def __init__(self, client: Client, *, timeout: str | float = PATIENCE_S) -> None:
+        self._client = client
+        self._timeout = timeout
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if exc is not None and is_worker_death(exc):
+            annotate(exc, self._client, timeout=self._timeout)
+        return False
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if exc is not None and is_worker_death(exc):
+            await annotate(exc, self._client, timeout=self._timeout)
+        return False

@@ -1,0 +1,45 @@
+"""
+The client preload ``workerdiag.auto``; the function of that name is this module, called.
+
+In Dask's configuration: ``distributed.client.preload: [workerdiag.auto]``, or in the environment
+``DASK_DISTRIBUTED__CLIENT__PRELOAD=workerdiag.auto``.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from workerdiag.api.auto import auto
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["auto", "dask_setup", "dask_teardown"]
+
+
+def dask_setup(client: Client) -> None:
+    """
+    Switch the notes on; Dask calls it for each client.
+    """
+    auto(client)
+
+
+def dask_teardown(client: Client) -> None:
+    """
+    Switch the notes off when the client closes.
+    """
+    auto(client, on=False)
+
+
+class _CallableModule(ModuleType):
+    """
+    ``workerdiag.auto`` is the function whether or not Dask has imported this module as a preload.
+    """
+
+    def __call__(self, client: Client, *, on: bool = True) -> None:
+        auto(client, on=on)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -1,0 +1,42 @@
+"""
+A diagnosis in at most three lines of ASCII, for the end of a traceback (PEP 678).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from workerdiag.model.diagnosis import Findings
+from workerdiag.rendering.outline import outline
+from workerdiag.rendering.wording import clip
+
+#: How each note begins, by which it is known.
+NOTE_START = "workerdiag: "
+#: The note where there was no time for an answer.
+LATE_NOTE = f"{NOTE_START}no answer in time; print(workerdiag.explain(exc, client)) takes longer and tells why"
+#: Characters of a line, and of the certainty in the last one.
+_LINE_CHARS, _CERTAINTY_CHARS = 200, 100
+_ASCII = str.maketrans({"…": "...", "–": "-", "—": "-", "“": '"', "”": '"', "‘": "'", "’": "'"})
+
+
+def render_note(findings: Findings) -> str:
+    """
+    What to do, how to learn more, and in the last line the cause with its probability.
+
+    The cause comes last because that line stands next to the prompt.
+    """
+    lead = {label: _to_ascii(text.rstrip(".")) for label, text in outline(findings).lead}
+    what, answer = next(iter(lead.items()))
+    place = f", in {lead['Where']}" if "Where" in lead else ""
+    sure = clip(lead["How sure"], _CERTAINTY_CHARS)
+    lines = (
+        clip(f"{NOTE_START}{lead['Do now']}.", _LINE_CHARS),
+        "More: print(workerdiag.explain(exc, client))",
+        clip(f"{what}: {answer}{place}", _LINE_CHARS - len(sure) - 3) + f" ({sure})",
+    )
+    return "\n".join(lines)
+
+
+def _to_ascii(text: str) -> str:
+    plain = unicodedata.normalize("NFKD", text.translate(_ASCII))
+    return plain.encode("ascii", "replace").decode()

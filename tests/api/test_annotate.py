@@ -1,0 +1,159 @@
+"""
+The answer in the exception itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import traceback
+from unittest.mock import Mock
+
+import pytest
+from distributed.scheduler import KilledWorker
+
+import workerdiag
+from support.findings import explained, no_death
+from workerdiag.api import annotate as module
+from workerdiag.api.diagnosis import Diagnosis
+
+
+def diagnosis(findings):
+    """
+    What `explain` returns for these findings.
+    """
+    return Diagnosis(
+        outcome=findings.outcome, summary=findings.summary, causes=findings.causes, deaths=findings.deaths
+    )
+
+
+@pytest.fixture(autouse=True)
+def answer(monkeypatch):
+    """
+    Stands for `explain`: a nanny's memory kill.
+    """
+    explain = Mock(return_value=diagnosis(explained()))
+    monkeypatch.setattr(module, "explain", explain)
+    return explain
+
+
+def killed():
+    """
+    What Dask raises when workers died under a task.
+    """
+    return KilledWorker("load-1", Mock(address="tcp://10.0.0.4:3493"), 3)
+
+
+def test_a_traceback_ends_with_the_cause():
+    """
+    The note is the last that a traceback shows.
+    """
+    exc = killed()
+    workerdiag.annotate(exc)
+    last = "".join(traceback.format_exception(exc)).splitlines()[-1]
+    assert last.startswith("Cause: The nanny killed the worker: above its memory limit (97%")
+
+
+def test_an_exception_gets_one_note():
+    """
+    Who annotates twice changes nothing.
+    """
+    exc = killed()
+    workerdiag.annotate(exc)
+    workerdiag.annotate(exc)
+    assert len(exc.__notes__) == 1
+
+
+def test_notes_of_others_stay():
+    """
+    A note that somebody else added is neither lost nor taken for ours.
+    """
+    exc = killed()
+    exc.add_note("while loading part 7")
+    workerdiag.annotate(exc)
+    assert exc.__notes__[0] == "while loading part 7"
+    assert len(exc.__notes__) == 2
+
+
+def test_nothing_is_added_where_no_worker_died(answer):
+    """
+    The exception of a task that merely failed stays as it is.
+    """
+    answer.return_value = diagnosis(no_death())
+    exc = ValueError("bad row")
+    assert workerdiag.annotate(exc).outcome == "no-death"
+    assert not hasattr(exc, "__notes__")
+
+
+def test_a_note_survives_pickling():
+    """
+    It goes along to whoever the exception is sent to.
+    """
+    exc = ValueError("bad row")
+    workerdiag.annotate(exc)
+    assert pickle.loads(pickle.dumps(exc)).__notes__ == exc.__notes__
+
+
+def test_logging_shows_the_note(caplog):
+    """
+    ``logger.exception`` tells the cause.
+    """
+    exc = killed()
+    workerdiag.annotate(exc)
+    logging.getLogger("job").error("failed", exc_info=exc)
+    assert "Cause: The nanny killed the worker" in caplog.text
+
+
+def test_an_awaited_answer_is_added_as_well(answer):
+    """
+    With an asynchronous client the call is awaited, as in Dask.
+    """
+
+    async def later():
+        return diagnosis(explained())
+
+    answer.return_value = later()
+    exc = killed()
+    found = asyncio.run(workerdiag.annotate(exc, Mock()))
+    assert found.outcome == "explained"
+    assert len(exc.__notes__) == 1
+
+
+def test_a_killed_worker_leaves_the_block_with_its_note():
+    """
+    The exception that comes out of the block is the same one, with a note.
+    """
+    exc = killed()
+    with pytest.raises(KilledWorker) as caught, workerdiag.explaining(Mock()):
+        raise exc
+    assert caught.value is exc
+    assert len(exc.__notes__) == 1
+
+
+def test_other_exceptions_leave_the_block_untouched(answer):
+    """
+    Nobody waits for an answer that was not asked for.
+    """
+    with pytest.raises(ValueError, match="bad row") as caught, workerdiag.explaining(Mock()):
+        raise ValueError("bad row")
+    assert not hasattr(caught.value, "__notes__")
+    answer.assert_not_called()
+
+
+def test_an_asynchronous_block_adds_the_note_too(answer):
+    """
+    ``async with`` waits for the answer without holding up the loop.
+    """
+
+    async def later():
+        return diagnosis(explained())
+
+    async def block():
+        async with workerdiag.explaining(Mock()):
+            raise killed()
+
+    answer.return_value = later()
+    with pytest.raises(KilledWorker) as caught:
+        asyncio.run(block())
+    assert len(caught.value.__notes__) == 1

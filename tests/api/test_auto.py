@@ -1,0 +1,243 @@
+"""
+The answer in each exception of a client, by itself. The client here is a stand-in; tests/lab has real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from unittest.mock import Mock
+
+import pytest
+from distributed.client import FutureState
+from distributed.scheduler import KilledWorker
+
+import workerdiag
+from support.findings import explained
+from workerdiag.api import auto as module
+from workerdiag.api.diagnosis import Diagnosis
+
+DIAGNOSIS = Diagnosis(outcome="explained", summary="-", causes=explained().causes, deaths=explained().deaths)
+
+
+class StandIn:
+    """
+    As much of a client as takes messages of the scheduler (distributed.client.Client).
+    """
+
+    def __init__(self, *keys):
+        self.futures = {key: FutureState(key) for key in keys}
+        self._stream_handlers = {"task-erred": self._erred, "task-retried": self._retried, "event": print}
+
+    def _erred(self, key=None, exception=None, traceback=None):
+        self.futures[key].set_error(exception, traceback)
+
+    def _retried(self, key=None):
+        self.futures[key].retry()
+
+    def tell(self, op, **message):
+        """
+        Hand a message of the scheduler to its handler.
+        """
+        self._stream_handlers[op](**message)
+
+    def exception(self, key):
+        """
+        What ``future.exception()`` would return by now.
+        """
+        return self.futures[key].exception
+
+
+def killed(worker="tcp://10.0.0.4:3493"):
+    """
+    What Dask raises when workers died under a task.
+    """
+    return KilledWorker("load-1", Mock(address=worker), 3)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """
+    The exceptions that were explained; each call takes a turn of the loop.
+    """
+    made = []
+
+    async def explain(exc, client, *, timeout):
+        made.append(exc)
+        await asyncio.sleep(0.01)
+        return DIAGNOSIS
+
+    monkeypatch.setattr(module, "explain", explain)
+    return made
+
+
+async def until_told(client, *keys):
+    """
+    Wait until these tasks have an exception.
+    """
+    while any(client.exception(key) is None for key in keys):
+        await asyncio.sleep(0.005)
+
+
+def test_a_killed_worker_arrives_with_its_note(calls):
+    """
+    Whoever reads the future sees the cause.
+    """
+
+    async def scene():
+        client = StandIn("load-1")
+        workerdiag.auto(client)
+        exc = killed()
+        client.tell("task-erred", key="load-1", exception=exc, traceback=None)
+        await until_told(client, "load-1")
+        assert client.exception("load-1") is exc
+        assert "Cause: The nanny killed the worker" in exc.__notes__[0]
+
+    asyncio.run(scene())
+
+
+def test_other_exceptions_arrive_at_once_and_untouched(calls):
+    """
+    A task that failed by itself is handed on within the same turn of the loop.
+    """
+
+    async def scene():
+        client = StandIn("load-1")
+        workerdiag.auto(client)
+        exc = ValueError("bad row")
+        client.tell("task-erred", key="load-1", exception=exc, traceback=None)
+        assert client.exception("load-1") is exc
+        assert not hasattr(exc, "__notes__")
+        assert not calls
+
+    asyncio.run(scene())
+
+
+def test_one_death_is_explained_once_for_all_its_tasks(calls):
+    """
+    A thousand tasks that one death failed cost one diagnosis.
+    """
+
+    async def scene():
+        keys = [f"load-{number}" for number in range(1000)]
+        client = StandIn(*keys)
+        workerdiag.auto(client)
+        for key in keys:
+            client.tell("task-erred", key=key, exception=killed(), traceback=None)
+        await until_told(client, *keys)
+        assert len(calls) == 1
+        assert all(client.exception(key).__notes__ for key in keys)
+
+    asyncio.run(scene())
+
+
+def test_without_an_answer_in_time_the_exception_arrives_all_the_same(monkeypatch):
+    """
+    An answer that does not come holds an exception up for the promised time and no longer.
+    """
+
+    async def never(exc, client, *, timeout):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(module, "explain", never)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
+
+    async def scene():
+        client = StandIn("load-1")
+        workerdiag.auto(client)
+        client.tell("task-erred", key="load-1", exception=killed(), traceback=None)
+        await asyncio.wait_for(until_told(client, "load-1"), 30)
+        assert "no answer in time" in client.exception("load-1").__notes__[0]
+
+    asyncio.run(scene())
+
+
+def test_a_failure_of_ours_is_no_second_exception(monkeypatch):
+    """
+    Whatever fails on the way, the user gets the exception that Dask raised.
+    """
+
+    async def broken(exc, client, *, timeout):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(module, "explain", broken)
+
+    async def scene():
+        client = StandIn("load-1")
+        workerdiag.auto(client)
+        exc = killed()
+        client.tell("task-erred", key="load-1", exception=exc, traceback=None)
+        await until_told(client, "load-1")
+        assert client.exception("load-1") is exc
+
+    asyncio.run(scene())
+
+
+def test_a_task_that_runs_again_does_not_get_its_old_exception(calls):
+    """
+    A retry that the scheduler announces while the note is made comes out on top.
+    """
+
+    async def scene():
+        client = StandIn("load-1", "load-2")
+        workerdiag.auto(client)
+        for key in client.futures:
+            client.tell("task-erred", key=key, exception=killed(), traceback=None)
+        client.tell("task-retried", key="load-1")
+        await until_told(client, "load-2")
+        assert client.futures["load-1"].status == "pending"
+
+    asyncio.run(scene())
+
+
+def test_a_cancelled_task_stays_cancelled(calls):
+    """
+    Who cancels while the note is made sees a cancelled future.
+    """
+
+    async def scene():
+        client = StandIn("load-1", "load-2")
+        workerdiag.auto(client)
+        for key in client.futures:
+            client.tell("task-erred", key=key, exception=killed(), traceback=None)
+        client.futures["load-1"].cancel()
+        await until_told(client, "load-2")
+        assert client.futures["load-1"].status == "cancelled"
+
+    asyncio.run(scene())
+
+
+def test_switched_on_twice_and_off_once_the_client_is_as_it_was():
+    """
+    Undoing leaves the client's own handlers.
+    """
+    client = StandIn()
+    before = dict(client._stream_handlers)
+    workerdiag.auto(client)
+    workerdiag.auto(client)
+    workerdiag.auto(client, on=False)
+    assert client._stream_handlers == before
+    workerdiag.auto(client, on=False)
+    assert client._stream_handlers == before
+
+
+def test_the_preload_is_the_function_too():
+    """
+    ``workerdiag.auto(client)`` works whether or not Dask has imported the preload of that name.
+    """
+    preload = importlib.import_module("workerdiag.auto")
+    client = StandIn()
+    before = dict(client._stream_handlers)
+    preload.dask_setup(client)
+    assert client._stream_handlers != before
+    workerdiag.auto(client, on=False)
+    assert client._stream_handlers == before
+    preload.dask_teardown(client)
+
+
+def test_what_is_no_client_is_refused():
+    """
+    A wrong argument is told at once, in words.
+    """
+    with pytest.raises(TypeError, match=r"client must be a distributed\.Client"):
+        workerdiag.auto("tcp://10.0.0.1:8786")

@@ -1,0 +1,131 @@
+"""
+The key by which repeats of one trouble are known.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.findings import dead, nanny_kill
+from workerdiag.authoring.incidents import evidence_of, read_incidents
+from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.model.evidence import Evidence, LogChunk
+from workerdiag.model.identity import Identity
+from workerdiag.pipeline import diagnose
+from workerdiag.rulebook import load_rulebook
+from workerdiag.scoring.fingerprint import exit_class, fingerprint, kind_of_task
+
+INCIDENTS = {each.name: each for each in read_incidents(Path(__file__).parents[1] / "cases")}
+SURE, UNSURE = nanny_kill(probability=0.97), nanny_kill(probability=0.31)
+
+
+@cache
+def shipped():
+    """
+    The rules that ship, ready to run.
+    """
+    book = load_rulebook(packs=False)
+    return book, Matcher(book)
+
+
+def elsewhere(**changes):
+    """
+    A death like `dead`, on another host, of another process, on another day.
+    """
+    identity = Identity(worker="tcp://10.9.9.9:1", pid=7, host="other")
+    return dead(identity=identity, when=1.0, rss_bytes=7, **changes)
+
+
+def test_a_sure_cause_is_the_whole_key():
+    """
+    Neither the exits nor the task that happen to be known change the key of a cause.
+    """
+    known = fingerprint("explained", [SURE], [dead()], "load-1")
+    assert fingerprint("explained", [SURE], [], None) == known
+    assert fingerprint("explained", [nanny_kill(probability=0.5)], [elsewhere(status=1)], "sum-2") == known
+
+
+def test_two_causes_have_two_keys():
+    """
+    Different troubles are told apart.
+    """
+    assert fingerprint("explained", [nanny_kill(id="signal.segfault")], [], None) != fingerprint(
+        "explained", [SURE], [], None
+    )
+
+
+def test_an_unknown_trouble_is_known_by_its_kind_of_exit_and_task():
+    """
+    The same task that dies the same way elsewhere is the same trouble; another kind of end or task is not.
+    """
+    known = fingerprint("unknown", [UNSURE], [dead()], "load-1234567890ab")
+    assert fingerprint("unknown", [], [elsewhere(), dead()], "load-abcdef012345") == known
+    assert fingerprint("unknown", [], [dead(signal=11)], "load-abcdef012345") != known
+    assert fingerprint("unknown", [], [dead()], "sum-abcdef012345") != known
+    assert fingerprint("no-evidence", [], [dead()], "load-1") != known
+
+
+@pytest.mark.parametrize(
+    ("signal", "status", "expected"),
+    [
+        (11, None, "crashed"),
+        (None, 134, "crashed"),
+        (9, None, "killed"),
+        (None, 137, "killed"),
+        (15, None, "terminated"),
+        (None, 1, "exited"),
+        (None, 0, "exited"),
+        (None, None, "unknown"),
+    ],
+)
+def test_exits_have_classes(signal, status, expected):
+    """
+    A signal and the status by which a shell or container tells it are one class.
+    """
+    assert exit_class([dead(signal=signal, status=status)]) == expected
+
+
+def test_an_end_on_request_is_no_class():
+    """
+    Workers that left as asked do not change the key of a trouble.
+    """
+    assert exit_class([dead(stop_requested=True, signal=15), dead(signal=11)]) == "crashed"
+
+
+@pytest.mark.parametrize("key", ["load-0a1b2c3d", "('load-0a1b2c3d', 4)", '["load-0a1b2c3d"', "load-17"])
+def test_keys_of_one_function_are_one_kind(key):
+    """
+    The running parts of keys do not count.
+    """
+    assert kind_of_task(key) == "load"
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_thinner_evidence_keeps_the_key_while_the_cause_stays(data):
+    """
+    Whichever lines are lost of a recorded incident, its key stays as long as its cause is told.
+    """
+    incident = INCIDENTS[data.draw(st.sampled_from(sorted(INCIDENTS)))]
+    share = data.draw(st.sampled_from([2, 3, 8]))
+    offset = data.draw(st.integers(0, share - 1))
+    book, matcher = shipped()
+    evidence = list(evidence_of(incident.logs))
+    whole = diagnose(evidence, book, matcher=matcher)
+    thinned = diagnose([_without(each, share, offset) for each in evidence], book, matcher=matcher)
+    same_cause = whole.top and thinned.top and whole.top.id == thinned.top.id
+    if same_cause and min(whole.top.probability, thinned.top.probability) >= 0.5:
+        assert thinned.fingerprint == whole.fingerprint
+
+
+def _without(piece: Evidence, share: int, offset: int) -> Evidence:
+    if not isinstance(piece, LogChunk):
+        return piece
+    lines = piece.data.splitlines(keepends=True)
+    return evolve(piece, data=b"".join(each for n, each in enumerate(lines) if n % share != offset))
