@@ -51,6 +51,7 @@ MAY_IMPORT = table(
         "api": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES}",
         "demo": "model errors api",
         "cli": f"model errors units deadline redaction rulebook wire pipeline recorder bundle authoring api demo {STAGES}",
+        "auto": "api",
         "__init__": "model errors rulebook recorder api",
         "__main__": "cli",
     }

@@ -62,7 +62,7 @@ def calls(monkeypatch):
     """
     made = []
 
-    async def explain(exc, client, *, timeout):
+    async def explain(exc, client, **options):
         made.append(exc)
         await asyncio.sleep(0.01)
         return DIAGNOSIS
@@ -75,8 +75,8 @@ async def until_told(client, *keys):
     """
     Wait until these tasks have an exception.
     """
-    while any(client.exception(key) is None for key in keys):
-        await asyncio.sleep(0.005)
+    for key in keys:
+        await client.futures[key].wait()
 
 
 def test_a_killed_worker_arrives_with_its_note(calls):
@@ -136,7 +136,7 @@ def test_without_an_answer_in_time_the_exception_arrives_all_the_same(monkeypatc
     An answer that does not come holds an exception up for the promised time and no longer.
     """
 
-    async def never(exc, client, *, timeout):
+    async def never(exc, client, **options):
         await asyncio.Event().wait()
 
     monkeypatch.setattr(module, "explain", never)
@@ -157,7 +157,7 @@ def test_a_failure_of_ours_is_no_second_exception(monkeypatch):
     Whatever fails on the way, the user gets the exception that Dask raised.
     """
 
-    async def broken(exc, client, *, timeout):
+    async def broken(exc, client, **options):
         raise RuntimeError("broken")
 
     monkeypatch.setattr(module, "explain", broken)

@@ -21,9 +21,7 @@ PATIENCE_S = 2.0
 def annotate(exc: BaseException, client: None = None, *, timeout: str | float = PATIENCE_S) -> Diagnosis: ...
 @overload
 def annotate(exc: BaseException, client: Client | None, *, timeout: str | float = PATIENCE_S) -> Any: ...
-def annotate(
-    exc: BaseException, client: Client | None = None, *, timeout: str | float = PATIENCE_S
-) -> Any:
+def annotate(exc: BaseException, client: Client | None = None, *, timeout: str | float = PATIENCE_S) -> Any:
     """
     Add the answer to *exc* as a note of three lines: what to do, how to learn more, the cause and how sure.
 

@@ -13,10 +13,13 @@ from workerdiag.rendering.wording import clip
 #: How each note begins, by which it is known.
 NOTE_START = "workerdiag: "
 #: The note where there was no time for an answer.
-LATE_NOTE = f"{NOTE_START}no answer in time; print(workerdiag.explain(exc, client)) takes longer and tells why"
+LATE_NOTE = (
+    f"{NOTE_START}no answer in time; print(workerdiag.explain(exc, client)) takes longer and tells why"
+)
 #: Characters of a line, and of the certainty in the last one.
 _LINE_CHARS, _CERTAINTY_CHARS = 200, 100
-_ASCII = str.maketrans({"…": "...", "–": "-", "—": "-", "“": '"', "”": '"', "‘": "'", "’": "'"})
+#: Punctuation that has a plain form: ellipsis, dashes, quotation marks.
+_PLAIN = {0x2026: "...", 0x2013: "-", 0x2014: "-", 0x201C: '"', 0x201D: '"', 0x2018: "'", 0x2019: "'"}
 
 
 def render_note(findings: Findings) -> str:
@@ -38,5 +41,5 @@ def render_note(findings: Findings) -> str:
 
 
 def _to_ascii(text: str) -> str:
-    plain = unicodedata.normalize("NFKD", text.translate(_ASCII))
+    plain = unicodedata.normalize("NFKD", text.translate(_PLAIN))
     return plain.encode("ascii", "replace").decode()

@@ -28,8 +28,8 @@ from workerdiag.scoring.evaluate import (
     is_explained,
 )
 from workerdiag.scoring.findings import clues, death_of_end, unchecked_absences
-from workerdiag.scoring.limits import MemoryNumbers, memory_numbers
 from workerdiag.scoring.fingerprint import fingerprint
+from workerdiag.scoring.limits import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.summary import summary
 
