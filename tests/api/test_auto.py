@@ -27,6 +27,7 @@ class StandIn:
 
     def __init__(self, *keys):
         self.futures = {key: FutureState(key) for key in keys}
+        self.loop = Mock()
         self._stream_handlers = {"task-erred": self._erred, "task-retried": self._retried, "event": print}
 
     def _erred(self, key=None, exception=None, traceback=None):

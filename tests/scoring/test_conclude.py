@@ -10,7 +10,9 @@ from attrs import evolve
 import workerdiag
 from workerdiag import LogText, load_rulebook
 from workerdiag.correlation.incident import assemble
-from workerdiag.model.evidence import Gap
+from workerdiag.model.evidence import Event, ExceptionFacts, Gap, ProcessExit
+from workerdiag.model.identity import Identity
+from workerdiag.pipeline import diagnose
 from workerdiag.scoring.conclude import conclude
 
 BOOK = load_rulebook()
@@ -51,3 +53,35 @@ def test_of_thousands_of_deaths_all_are_listed():
     assert diagnosis.top is not None
     assert diagnosis.top.id == "signal.segfault"
     assert len(diagnosis.deaths) == 700
+
+
+def lost(*, second, signal):
+    """
+    A worker that the scheduler removed with ``load-1`` assigned to it, and whose nanny tells the signal.
+    """
+    worker = Identity(worker=f"tcp://10.0.0.4:{3000 + second}", pid=3000 + second)
+    removed = {"action": "remove-worker", "worker": worker.worker, "processing": "load-1"}
+    return (
+        Event(topic="all", fields=removed, when=1e9 + second, identity=worker),
+        ProcessExit(reporter="nanny log", signal=signal, when=1e9 + second, identity=worker),
+    )
+
+
+@pytest.mark.parametrize(("allowed_failures", "expected"), [(0, ""), (1, " (2 worker processes)")])
+def test_deaths_of_an_earlier_call_are_not_counted_into_this_one(allowed_failures, expected):
+    """
+    A task of the same name was given up before; this time it died as often as its exception says.
+    """
+    earlier = [*lost(second=0, signal=11), *lost(second=10, signal=11)]
+    now = lost(second=20, signal=11)
+    exc = ExceptionFacts(
+        type="distributed.scheduler.KilledWorker",
+        text="Attempted to run task 'load-1'",
+        task="load-1",
+        allowed_failures=allowed_failures,
+        identity=now[0].identity,
+    )
+    found = diagnose([exc, *earlier, *now], BOOK)
+    assert found.top is not None
+    assert found.summary == f"{found.top.title}{expected}."
+    assert len(found.deaths) == 3

@@ -19,6 +19,7 @@ from workerdiag.api.annotate import PATIENCE_S, add_note, is_worker_death
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.errors import error_text
+from workerdiag.model.evidence import LogText
 from workerdiag.rendering.note import LATE_NOTE, NOTE_START
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _MARGIN_S = 0.2
 #: Exceptions that arrive within so many seconds and name one worker are of the same death.
 _SAME_DEATH_S = 5.0
+#: A program that computes for this long gets the knowledge loaded beside it, so that an answer comes in time.
+_WARM_UP_AFTER_S = 1.0
 _ERRED, _RETRIED = "task-erred", "task-retried"
 
 
@@ -58,6 +61,7 @@ def auto(client: Client, *, on: bool = True) -> None:
     elif on:
         annotator = _Annotator(client, {name: handlers[name] for name in (_ERRED, _RETRIED)})
         handlers |= {_ERRED: annotator.on_task_erred, _RETRIED: annotator.on_task_retried}
+        client.loop.add_callback(client.loop.call_later, _WARM_UP_AFTER_S, annotator.warm_up)
 
 
 @define(eq=False)
@@ -75,6 +79,12 @@ class _Annotator:
     _answers: dict[str, asyncio.Task[Diagnosis]] = field(factory=dict, init=False)
     _deliveries: set[asyncio.Task[None]] = field(factory=set, init=False)
     _turn: asyncio.Lock = field(factory=asyncio.Lock, init=False)
+
+    def warm_up(self) -> None:
+        """
+        Load what an answer needs, in a thread.
+        """
+        asyncio.get_running_loop().run_in_executor(None, _load_knowledge)
 
     def on_task_erred(self, key: Any = None, exception: Any = None, traceback: Any = None) -> None:
         """
@@ -126,6 +136,12 @@ class _Annotator:
             left_s = max(until - asyncio.get_running_loop().time(), 0.0)
             diagnosis: Diagnosis = await explain(exc, self._client, timeout=left_s)
             return diagnosis
+
+
+def _load_knowledge() -> None:
+    import workerdiag.sources.discovery  # noqa: F401  imports the platforms
+
+    explain(logs=LogText("distributed.nanny - INFO - Worker process 1 was killed by signal 9"))
 
 
 def _unpack(exception: Any, traceback: Any) -> tuple[Any, Any]:

@@ -26,6 +26,7 @@ from workerdiag.scoring.evaluate import (
     deciding_deaths,
     evaluate_cases,
     is_explained,
+    is_unexpected,
 )
 from workerdiag.scoring.findings import clues, death_of_end, unchecked_absences
 from workerdiag.scoring.fingerprint import fingerprint
@@ -55,7 +56,8 @@ def conclude(
     Everything that can be said about *incident* by what *book* knows, and in the time there is.
     """
     evaluated = evaluate_cases(incident.cases, incident, book, deadline)
-    deciding = deciding_deaths(deaths_of_the_task(evaluated, incident))
+    in_question = deaths_of_the_task(evaluated, incident)
+    deciding = deciding_deaths(in_question)
     deciding = deciding or evaluate_cases([Case(end=None)], incident, book)
     chances = weighted_mean(
         [(_death_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)]
@@ -69,10 +71,11 @@ def conclude(
     has_causes = outcome not in _WITHOUT_CAUSES
     ranked = _rank_causes(chances, deciding, book, incident, numbers, setting) if has_causes else ()
     deaths = tuple(_death_of_case(each, incident) for each in evaluated[:MAX_DEATHS])
+    lost = [_death_of_case(each, incident) for each in in_question if is_unexpected(each)]
     verdict = redact_object(blame(ranked, book, incident))
     findings = Findings(
         outcome=outcome,
-        summary=summary(outcome, ranked, deaths, incident, obstacles),
+        summary=summary(outcome, ranked, deaths, lost, incident, obstacles),
         causes=ranked,
         unknown_probability=_unknown_probability(ranked),
         deaths=deaths,
@@ -80,7 +83,7 @@ def conclude(
         next_steps=next_steps(outcome, ranked, book, incident, setting),
         gaps=tuple(gaps),
         decision=decision(ranked, book, verdict, numbers),
-        fingerprint=fingerprint(outcome, ranked, deaths, verdict.task),
+        fingerprint=fingerprint(outcome, ranked, lost, verdict.task),
         knowledge=book.release,
         version=version,
         notes=tuple(notes),

@@ -92,12 +92,27 @@ def deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) -
     """
     The deaths that the caught exception is about, where it says; else all.
 
-    Other deaths of the last minutes may belong to another incident.
+    Other deaths of the last minutes may belong to another incident. Dask gives a task up at one death
+    more than ``allowed-failures``: earlier deaths under a task of that name are of an earlier call.
     """
     killed = next((each for each in incident.exceptions if each.task), None)
     if killed is None or killed.task is None:
         return evaluated
-    return [each for each in evaluated if _is_about_task(each, killed.task, killed.identity)] or evaluated
+    about = [each for each in evaluated if _is_about_task(each, killed.task, killed.identity)]
+    if killed.allowed_failures is not None:
+        about = _latest(about, killed.allowed_failures + 1)
+    return about or evaluated
+
+
+def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
+    """
+    The last deaths in their order; all, where the time of one is not known.
+    """
+    times = [end.when for each in evaluated if (end := each.case.end) and end.when is not None]
+    if count >= len(evaluated) or len(times) < len(evaluated):
+        return evaluated
+    first = sorted(times)[-max(count, 1)]
+    return [each for each, when in zip(evaluated, times, strict=True) if when >= first]
 
 
 def _is_about_task(evaluated: EvaluatedCase, task: str, identity: Identity) -> bool:

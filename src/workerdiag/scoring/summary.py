@@ -23,15 +23,24 @@ def summary(
     outcome: Outcome,
     ranked: Sequence[RankedCause],
     deaths: Sequence[Death],
+    in_question: Sequence[Death],
     incident: Incident,
     obstacles: AllClearObstacles,
 ) -> str:
     """
     What happened, in one sentence, for each outcome.
+
+    Args:
+        outcome: The outcome.
+        ranked: The causes, the likeliest first.
+        deaths: All deaths.
+        in_question: The unexpected ones that the exception is about.
+        incident: What was found.
+        obstacles: What bars the all-clear.
     """
     match outcome:
         case "explained":
-            same = [death for death in deaths if not death.stop_requested and death.cause == ranked[0].id]
+            same = [death for death in in_question if death.cause == ranked[0].id]
             times = f" ({len(same)} worker processes)" if len(same) > 1 else ""
             return f"{ranked[0].title}{times}."
         case "no-death":
@@ -39,7 +48,7 @@ def summary(
         case "no-evidence":
             return "Nothing in what was given is known: no process of Dask, no death."
         case "unknown":
-            return _unknown_sentence(deaths, incident, obstacles)
+            return _unknown_sentence(in_question, incident, obstacles)
         case _:
             assert_never(outcome)
 
@@ -58,9 +67,7 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
     return "No sign that a worker died or that work stands still."
 
 
-def _unknown_sentence(deaths: Sequence[Death], incident: Incident, obstacles: AllClearObstacles) -> str:
-    ends = [case.end for case in incident.cases if case.end]
-    lost = [death for death, end in zip(deaths, ends, strict=False) if end.unexpected]
+def _unknown_sentence(lost: Sequence[Death], incident: Incident, obstacles: AllClearObstacles) -> str:
     if lost:
         return f"{_count_text(lost)} died{_exits_text(lost)}, and nothing that was seen says why."
     if raised := next((facts.type.rpartition(".")[2] for facts in incident.exceptions), ""):
