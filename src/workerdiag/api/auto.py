@@ -61,7 +61,8 @@ def auto(client: Client, *, on: bool = True) -> None:
     elif on:
         annotator = _Annotator(client, {name: handlers[name] for name in (_ERRED, _RETRIED)})
         handlers |= {_ERRED: annotator.on_task_erred, _RETRIED: annotator.on_task_retried}
-        client.loop.add_callback(client.loop.call_later, _WARM_UP_AFTER_S, annotator.warm_up)
+        if loop := client.loop:
+            loop.add_callback(loop.call_later, _WARM_UP_AFTER_S, annotator.warm_up)
 
 
 @define(eq=False)
