@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.findings import dead, nanny_kill
+from workerdiag import load_rulebook
 from workerdiag.authoring.incidents import evidence_of, read_incidents
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.pipeline import diagnose
-from workerdiag.rulebook import load_rulebook
 from workerdiag.scoring.fingerprint import exit_class, fingerprint, kind_of_task
 
 INCIDENTS = {each.name: each for each in read_incidents(Path(__file__).parents[1] / "cases")}
