@@ -17,10 +17,7 @@ from unittest.mock import MagicMock, Mock
 import pytest
 
 import workerdiag
-from workerdiag import LogText
-
-KILLED = "distributed.nanny - INFO - Worker process 7 was killed by signal 11\n"
-GOOD = LogText(KILLED)
+from support.diagnoses import GOOD, KILLED, first_cause, shown
 
 
 class Raising:
@@ -36,22 +33,6 @@ class Raising:
 
     def __iter__(self):
         raise object.__getattribute__(self, "kind")
-
-
-def shown(diagnosis, folder=None):
-    """
-    Every form of a diagnosis, as bytes that can be written.
-    """
-    forms = (str(diagnosis), diagnosis.to_markdown(), diagnosis.to_html(), diagnosis.to_json())
-    written = [each.encode() for each in forms]
-    assert workerdiag.Diagnosis.from_json(diagnosis.to_json()) == diagnosis
-    if folder is not None:
-        diagnosis.save(Path(folder) / "death.zip")
-    return written
-
-
-def first_cause(diagnosis):
-    return diagnosis.causes[0].id if diagnosis.causes else None
 
 
 def logs_then(failure):

@@ -8,14 +8,13 @@ import io
 import json
 import os
 import zipfile
-from pathlib import Path
 
 import pytest
-from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workerdiag
+from support.diagnoses import GOOD, KILLED, FixedSource, first_cause, shown
 from workerdiag import LogText, pipeline
 from workerdiag.bundle.reader import read_bundle
 from workerdiag.model.evidence import (
@@ -30,39 +29,7 @@ from workerdiag.model.evidence import (
 )
 from workerdiag.model.identity import Identity
 
-KILLED = "distributed.nanny - INFO - Worker process 7 was killed by signal 11\n"
-GOOD = LogText(KILLED)
 WORKER = "tcp://10.0.0.4:34937"
-
-
-@frozen
-class FixedSource:
-    """
-    A source that gives what it was given.
-    """
-
-    pieces: tuple[object, ...]
-    name: str = "told"
-
-    def collect(self, *, budget_s):
-        assert budget_s > 0
-        yield from self.pieces
-
-
-def shown(diagnosis, folder=None):
-    """
-    Every form of a diagnosis, as bytes that can be written.
-    """
-    forms = (str(diagnosis), diagnosis.to_markdown(), diagnosis.to_html(), diagnosis.to_json())
-    written = [each.encode() for each in forms]
-    assert workerdiag.Diagnosis.from_json(diagnosis.to_json()) == diagnosis
-    if folder is not None:
-        diagnosis.save(Path(folder) / "death.zip")
-    return written
-
-
-def first_cause(diagnosis):
-    return diagnosis.causes[0].id if diagnosis.causes else None
 
 
 ANY_TEXT = st.text(alphabet=st.characters(categories=("Cs", "Cc", "L", "N", "P", "So")), max_size=12)

@@ -13,12 +13,13 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from attrs import asdict, evolve, frozen
+from attrs import asdict, evolve
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workerdiag
+from support.diagnoses import FixedSource
 from workerdiag import LogText
 from workerdiag.authoring.incidents import read_incidents
 from workerdiag.bundle.archive import Archive
@@ -54,20 +55,6 @@ DIED = (
 QUIET = (
     "2026-05-04 11:22:30,000 - distributed.worker - INFO - Nothing to see, line {} of many that say little\n"
 )
-
-
-@frozen
-class FixedSource:
-    """
-    A source that gives what it was given.
-    """
-
-    pieces: tuple[object, ...]
-    name: str = "told"
-
-    def collect(self, *, budget_s):
-        assert budget_s > 0
-        yield from self.pieces
 
 
 def chances(findings):

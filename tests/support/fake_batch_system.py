@@ -55,7 +55,6 @@ class FakeJob:
 
     name: str
     job_id: str | None
-    job_name: str = "dask-worker"
     log_directory: str | None = None
 
 

@@ -47,8 +47,6 @@ class CommandResult:
     stdout: bytes
     errors: str
     returncode: int
-    #: Whether there was more than `MAX_BYTES`.
-    is_truncated: bool = False
 
 
 def run_command(command: Sequence[str], deadline: Deadline) -> CommandResult:
@@ -86,12 +84,7 @@ def run_command(command: Sequence[str], deadline: Deadline) -> CommandResult:
                 pipe.close()
     output = streams.get("output", b"")
     errors = streams.get("errors", b"").decode("utf-8", errors="replace").strip()
-    return CommandResult(
-        stdout=output[:MAX_BYTES],
-        errors=errors[:2000],
-        returncode=status,
-        is_truncated=len(output) > MAX_BYTES,
-    )
+    return CommandResult(stdout=output[:MAX_BYTES], errors=errors[:2000], returncode=status)
 
 
 def _wait(process: subprocess.Popen[bytes], deadline: Deadline, streams: dict[str, bytes]) -> int:

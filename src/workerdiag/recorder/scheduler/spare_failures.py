@@ -60,9 +60,6 @@ class SparePlatformDeaths(SchedulerPlugin):
     transition = "".format  # type: ignore[assignment]  # as in `RecorderScheduler`
 
     def __init__(self) -> None:
-        #: Losses that were spared, and tasks that it was taken back for.
-        self.spared_losses = 0
-        self.spared_tasks = 0
         self._scheduler: Any = None
         self._pids: dict[str, int | None] = {}
         self._stop_reasons: dict[str, str] = {}
@@ -162,8 +159,6 @@ class SparePlatformDeaths(SchedulerPlugin):
             uncounted = sum(
                 internals.uncount_failure(task) for ref in each.tasks if (task := ref()) is not None
             )
-            self.spared_losses += 1
-            self.spared_tasks += uncounted
             logger.info(
                 "The loss of worker %s (%s) does not count against its %d tasks", each.worker, why, uncounted
             )

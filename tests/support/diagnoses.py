@@ -1,0 +1,53 @@
+"""
+Diagnoses of given evidence, and what is shown of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from attrs import frozen
+
+import workerdiag
+from workerdiag import Diagnosis, LogText
+from workerdiag.model.evidence import Evidence
+
+#: A log with one death, which a rule explains.
+KILLED = "distributed.nanny - INFO - Worker process 7 was killed by signal 11\n"
+GOOD = LogText(KILLED)
+
+
+@frozen
+class FixedSource:
+    """
+    A source that yields *pieces*, whatever they are.
+    """
+
+    pieces: tuple[Evidence, ...]
+    name: str = "told"
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        Yield the pieces, in any time.
+        """
+        assert budget_s > 0
+        yield from self.pieces
+
+
+def shown(diagnosis: Diagnosis, folder: Path | None = None) -> list[bytes]:
+    """
+    Every form of a diagnosis, as bytes that can be written; with *folder*, it is saved there too.
+    """
+    forms = (str(diagnosis), diagnosis.to_markdown(), diagnosis.to_html(), diagnosis.to_json())
+    assert workerdiag.Diagnosis.from_json(diagnosis.to_json()) == diagnosis
+    if folder is not None:
+        diagnosis.save(folder / "death.zip")
+    return [each.encode() for each in forms]
+
+
+def first_cause(diagnosis: Diagnosis) -> str | None:
+    """
+    The id of the likeliest cause.
+    """
+    return diagnosis.causes[0].id if diagnosis.causes else None
