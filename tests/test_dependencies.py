@@ -9,6 +9,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def declared_modules() -> set[str]:
     return {MODULES.get(name, name.replace("-", ".")) for name in names}
 
 
+@cache
 def imported_modules() -> set[str]:
     """
     Every module from elsewhere that the package imports, at the top or inside functions.

@@ -28,6 +28,7 @@ from workerdiag.model.evidence import (
     TasksAtLoss,
 )
 from workerdiag.model.identity import Identity
+from workerdiag.model.vocabulary import PLACES
 
 WORKER = "tcp://10.0.0.4:34937"
 
@@ -88,7 +89,7 @@ ANY_PIECE = st.one_of(
         TasksAtLoss, identity=ANY_WHOSE, tasks=ANY_KEYS, assigned=ANY_KEYS, gave_up=ANY_KEYS, when=ANY_WHEN
     ),
     st.builds(Gap, source=ANY_TEXT, reason=st.just("malformed"), detail=ANY_TEXT, remedy=ANY_TEXT),
-    st.builds(Inspected, place=ANY_TEXT, identity=ANY_WHOSE),
+    st.builds(Inspected, place=st.sampled_from(PLACES), identity=ANY_WHOSE),
 )
 
 
