@@ -20,7 +20,6 @@ from workerdiag.bundle.retention.evidence_tap import EvidenceTap
 from workerdiag.errors import describe_error
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Findings
-from workerdiag.model.event_topics import scheduler_topics
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.rules import Rulebook
 from workerdiag.redaction.objects import redact_object
@@ -81,15 +80,19 @@ def _exception_facts(arguments: ExplainArguments) -> list[Evidence]:
 def _query_live(arguments: ExplainArguments, facts: Sequence[Evidence]) -> list[Evidence]:
     if arguments.sources is not None:
         return collect_all(arguments.sources, arguments.plan.live)
-    if arguments.client is None:
-        from workerdiag.sources.scene import find_victims
-
-        if not facts or not find_victims(facts):
-            return []
+    if arguments.client is None and not (facts and _names_a_worker(facts)):
+        return []
     return _discovery(arguments, facts).collect()
 
 
+def _names_a_worker(facts: Sequence[Evidence]) -> bool:
+    from workerdiag.sources.scene import find_victims
+
+    return bool(find_victims(facts))
+
+
 def _discovery(arguments: ExplainArguments, facts: Sequence[Evidence]) -> Discovery:
+    from workerdiag.model.event_topics import scheduler_topics
     from workerdiag.sources.discovery import Discovery  # imports platforms
 
     topics = scheduler_topics(_rules(arguments)[0]) if arguments.client is not None else ()

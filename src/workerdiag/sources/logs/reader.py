@@ -30,7 +30,7 @@ from workerdiag.sources.logs.pieces import (
     ReaderPiece,
     RecordPiece,
 )
-from workerdiag.sources.logs.sniff import read_at_most, sniff_blocks
+from workerdiag.sources.logs.sniff import MAX_BOX_BYTES, MAX_BUNDLE_BYTES, read_at_most, sniff_blocks
 
 #: An input that gives nothing for so long is left alone, if others wait.
 _STALL_S = 1.0
@@ -38,8 +38,6 @@ _STALL_S = 1.0
 _GRACE_S = 0.05
 #: Blocks read ahead, at most a MiB each.
 _READ_AHEAD = 4
-#: No death bundle is larger, and no black box (docs/black-box.md).
-MAX_BUNDLE_BYTES, _MAX_BOX_BYTES = 32 * 2**20, 4 * 2**20
 #: Detail and remedy where nothing can open such a file.
 _IS_ZIP = ("looks binary (a zip archive)", "unpack it and give the files in it")
 _IS_BOX = ("looks binary (a black box of a worker)", "workerdiag blackbox prints it")
@@ -180,7 +178,7 @@ class InputReader:
         """
         from workerdiag.sources.recorder.record_lines import ParsedRecord
 
-        log, data = opened.log, read_at_most(opened.blocks(), _MAX_BOX_BYTES)
+        log, data = opened.log, read_at_most(opened.blocks(), MAX_BOX_BYTES)
         if self._openers.unbox is None or not data or opened.broken:
             yield opened.broken or unusable_gap(log.origin, *_IS_BOX)
             return

@@ -15,6 +15,8 @@ InputKind = Literal["text", "bundle", "box", "records"]
 
 #: At least so many bytes tell a file that is no text.
 MAGIC_BYTES = len(BOX_MAGIC)
+#: No death bundle is larger, and no black box (docs/black-box.md).
+MAX_BUNDLE_BYTES, MAX_BOX_BYTES = 32 * 2**20, 4 * 2**20
 #: At most so many tell whether JSON is the flight recorder's.
 _HEAD_BYTES = 16 * 1024
 _ZIP_MAGIC = b"PK\x03\x04"
