@@ -58,7 +58,7 @@ def platform_identity() -> Mapping[str, str | None]:
         "cgroup": max((line.partition(":")[2] for line in groups), key=len, default=None),
         "container": container,
         "job": next((os.environ[name] for name in _JOB_VARIABLES if os.environ.get(name)), None),
-        # Kubernetes names the host in a pod like the pod, unless told otherwise.
+        # Kubernetes names the host in a pod like the pod, unless configured otherwise.
         "pod": os.environ.get("POD_NAME") or (os.environ.get("HOSTNAME") if in_kubernetes else None),
     }
 

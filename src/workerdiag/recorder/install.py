@@ -30,7 +30,7 @@ class Installation:
     scheduler: bool
     #: Addresses of the workers that have a black box now. Workers that join later get one too.
     workers: tuple[str, ...]
-    #: Addresses of the workers whose nanny tells how they ended.
+    #: Addresses of the workers whose nanny reports how they end.
     nannies: tuple[str, ...]
     #: What is not recorded, by address (or ``scheduler``), each for a person.
     missing: Mapping[str, tuple[str, ...]] = field(factory=dict, hash=False)

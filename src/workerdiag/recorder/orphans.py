@@ -21,7 +21,7 @@ from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_deliver
 from workerdiag.recorder.stderr.last_output import last_stderr
 from workerdiag.wire.messages import DeathReport
 
-#: One process reports at most so many; the next reports the rest.
+#: One process reports at most this many; the next reports the rest.
 MAX_REPORTED = 16
 #: A nanny that lives reports its worker within this time, or never.
 _NANNY_REPORT_S = 30.0

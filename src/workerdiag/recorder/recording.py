@@ -1,5 +1,5 @@
 """
-What worker and nanny share: a recording lasts as long as somebody wants it, and says what it does without.
+What worker and nanny share: a recording lasts as long as somebody wants it, and says what it lacks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Recording(ABC):
     CLOSING: ClassVar[tuple[str, ...]] = ("closing", "closed", "failed")
 
     def __init__(self) -> None:
-        #: Who wants it: ``preload``, ``plugin``. It goes on as long as anybody does.
+        #: Who wants it: ``preload``, ``plugin``.
         self.owners: set[str] = set()
         #: What is not recorded, and why; the reason is for a person.
         self.missing: dict[MissingPart, str] = {}

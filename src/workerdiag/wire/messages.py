@@ -140,7 +140,7 @@ class ExitReport:
 
     signal: int | None = None
     status: int | None = None
-    #: ``unreadable-code``: the nanny was told 255, which Dask also reports for a code that it could not read.
+    #: ``unreadable-code``: the nanny got 255, which Dask also reports for a code that it could not read.
     known_by: Literal["nanny", "unreadable-code", "faulthandler"] = "nanny"
 
 
@@ -188,7 +188,7 @@ class DeathReport:
     #: Name of the machine by its own account.
     hostname: str | None = None
     boot_id: str | None = None
-    #: When the nanny was told, in seconds since the epoch.
+    #: When the nanny learned of it, in seconds since the epoch.
     noticed_at: float | None = None
     #: When a box that was found had been written last.
     last_written_at: float | None = None
@@ -216,7 +216,7 @@ class DeathReport:
     @property
     def was_asked_to_stop(self) -> bool:
         """
-        Whether somebody had told the nanny to end the worker: that it takes too much is no request.
+        Whether somebody asked the nanny to end the worker: too much memory is no request.
         """
         return self.stop_requested is not None and not self.is_memory_terminated
 

@@ -97,7 +97,7 @@ class RecordedDeath:
     @property
     def is_expected(self) -> bool:
         """
-        Whether somebody announced it, to the scheduler or the nanny, or the worker left as it was told to.
+        Whether somebody announced it, to the scheduler or the nanny, or asked the worker to stop.
         """
         reason = self.record.close_reason if self.record is not None else None
         return self.was_announced or self.was_asked_to_stop or is_stop_request(reason or "")
@@ -105,7 +105,7 @@ class RecordedDeath:
     @property
     def was_asked_to_stop(self) -> bool:
         """
-        Whether somebody had told the nanny to end it: that it does not answer is no request.
+        Whether somebody asked the nanny to end it: a worker that does not answer was not asked.
         """
         unresponsive = self.record is not None and (self.record.stimulus_id or "").startswith(UNRESPONSIVE)
         return self.report is not None and self.report.was_asked_to_stop and not unresponsive

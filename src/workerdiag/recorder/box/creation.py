@@ -28,7 +28,7 @@ def create_mapped_box(
     a file each.
 
     Raises:
-        OSError: As `preallocating.new_file`.
+        OSError: As of `preallocate_file`.
     """
     path, descriptor = _create_locked_file(directory, known, size_bytes, header)
     try:

@@ -24,10 +24,10 @@ from workerdiag.recorder.box.preallocation import PREALLOCATING_FILESYSTEMS, fil
 VARIABLE = "WORKERDIAG_RECORDER_DIRECTORY"
 SETTING = "workerdiag.recorder.directory"
 SUFFIX = ".box"
-#: Boxes of the dead are kept so long, and so many of them in a folder.
+#: Orphaned boxes are kept for at most this time, and at most this many in a folder.
 RETENTION_S = 24 * 3600.0
 MAX_RETAINED_BOXES = 64
-#: A box of another machine, whose processes cannot be looked up, is of the dead after so long a silence.
+#: A box of another machine, whose processes cannot be looked up, is orphaned after this silence.
 SILENCE_S = 600.0
 #: Where temporary files are on a file system that keeps no room, shared memory (man 7 shm_overview) may.
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  only a folder in it that is this user's alone
@@ -53,7 +53,7 @@ class BoxName(NamedTuple):
 
 def box_name(identity: Mapping[str, str], nth: int = 1) -> str:
     """
-    The name of the box of a process; *nth* tells workers apart that share one.
+    The name of the box of a process; *nth* distinguishes workers that share one.
     """
     host = re.sub(r"[^\w.-]", "_", identity.get("host") or "localhost", flags=re.ASCII)[:64]
     more = f".{nth}" if nth > 1 else ""
@@ -140,7 +140,7 @@ def _ensure_directory(directory: Path, local_directory: str | None) -> Path:
 
 def find_boxes(folders: Iterable[Path] | None = None, *, pid: int | None = None) -> tuple[Path, ...]:
     """
-    The boxes in *folders* (default: `directories`), the latest first; only those of *pid*, if given.
+    The boxes in *folders* (default: `box_directories`), the latest first; only those of *pid*, if given.
 
     Where a pid was used more than once, the process that started last comes first.
     """

@@ -122,7 +122,7 @@ _FINISHED_CELL = _cell_bytes(FINISHED.size + KEY_BYTES + OUTCOME_BYTES)
 
 def plan_regions(size_bytes: int, slots: int) -> tuple[int, dict[str, Region]]:
     """
-    Bytes of the file, and its regions by name, for so many threads.
+    Bytes of the file, and its regions by name, for *slots* threads.
 
     What the fixed regions and the slots leave is shared by finished tasks and lines. The file gets
     larger than asked where it would hold too little to be of use, and never larger than 4 MiB.

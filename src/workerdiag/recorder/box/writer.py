@@ -87,14 +87,14 @@ class BoxWriter:
         cls, directory: Path | str, *, size_bytes: int = DEFAULT_BYTES, slots: int = 16, **identity: str
     ) -> BoxWriter:
         """
-        A new box of this process in *directory*, with room for so many threads as *slots* (1 to 256).
+        A new box of this process in *directory*, with room for *slots* threads (1 to 256).
 
         *identity* is added to what the process knows of itself (see docs/black-box.md for the names).
         The size is raised to what the slots need, and is at most 4 MiB.
 
         Raises:
             OSError: The disk is full, read-only or of a kind that cannot keep room. Nothing is left
-                behind; the worker does without.
+                behind; the worker runs without a box.
         """
         known = {**process_identity(), **identity}
         size_bytes, regions = plan_regions(size_bytes, min(max(slots, 1), MAX_SLOTS))

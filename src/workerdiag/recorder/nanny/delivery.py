@@ -51,7 +51,7 @@ def load_report(box: Path) -> DeathReport | None:
 
 def discard_delivered(box: Path) -> None:
     """
-    Remove a box whose death was told, and all that lies beside it.
+    Remove a box whose death was reported, and its companions.
     """
     discard(box)
     with contextlib.suppress(OSError):
@@ -87,7 +87,7 @@ async def deliver(server: Server, report: DeathReport) -> bool:
 
 class BoxLock(contextlib.AbstractContextManager["BoxLock"]):
     """
-    The right to tell of a box: its lock, which a writer held while it lived and one teller can hold.
+    The right to report a box: its lock, which its writer held while it lived, and one reporter can hold.
 
     Attributes:
         held: Whether this is the one, and the box is still there.

@@ -1,5 +1,5 @@
 """
-The recorder in a nanny: how its worker processes ended, which Dask is told and drops.
+The recorder in a nanny: how its worker processes ended, which Dask learns and drops.
 """
 
 from __future__ import annotations

@@ -28,11 +28,11 @@ from workerdiag.deadline import Deadline
 #: Lines that wait for the disk; more are dropped.
 _MAX_WAITING = 1000
 _MAX_BATCH = 200
-#: A local file gets so long, and then becomes ``<name>.1``.
+#: A local file of this length becomes ``<name>.1``.
 MAX_FILE_BYTES = 8 * 2**20
 #: In a store each batch is an object of its own, as most stores cannot append.
 MAX_OBJECTS = 1000
-#: So long lines are collected for one object.
+#: How long lines are collected for one object.
 _COLLECT_S = 2.0
 _CLOSE_S = 5.0
 #: After a failure, tries are this far apart.
@@ -82,26 +82,19 @@ class Journal:
     def _run(self) -> None:
         ended = False
         while not ended:
-            first = self._pending.get()
-            if self._remote and first is not None:
-                self._linger()
-            batch, ended = self._batch(first)
+            batch, ended = self._next_batch()
             if batch:
                 self._write(batch)
 
-    def _linger(self) -> None:
+    def _next_batch(self) -> tuple[bytes, bool]:
         """
-        Let some more lines come, unless this is the end.
+        Some lines, and whether they are the last. A store gets what comes within two seconds at once.
         """
-        lingering = Deadline.after(_COLLECT_S)
-        while not lingering.is_over and None not in self._pending.queue:
-            time.sleep(0.05)
-
-    def _batch(self, first: bytes | None) -> tuple[bytes, bool]:
-        lines = [first]
+        lines = [self._pending.get()]
+        collecting = Deadline.after(_COLLECT_S if self._remote else 0.0)
         while lines[-1] is not None and len(lines) < _MAX_BATCH:
             try:
-                lines.append(self._pending.get_nowait())
+                lines.append(self._pending.get(timeout=collecting.left_s))
             except queue.Empty:
                 break
         return b"".join(line for line in lines if line is not None), lines[-1] is None

@@ -20,12 +20,12 @@ MAX_CHANGES = 10
 _MAX_KEYS = 200
 _MAX_RUNNING = 256
 _MAX_SUSPECTS = 50
-#: Of so many tasks the most suspicious are looked for; more are only counted.
+#: The most suspicious of this many tasks are looked for; more are only counted.
 _MAX_COUNTED = 5000
 _KEY_CHARS = 500
 _KEYS_CHARS = 16 * 1024
 _REASON_CHARS = 500
-#: A record that everybody hears names so many tasks.
+#: A published record names at most this many tasks of each list.
 _MAX_PUBLISHED = 20
 
 

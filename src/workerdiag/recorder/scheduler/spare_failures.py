@@ -48,7 +48,7 @@ class _CountedLoss:
 
 class SparePlatformDeaths(SchedulerPlugin):
     """
-    Takes back what Dask counts against tasks when their worker was told to stop or was taken away.
+    Takes back what Dask counts against tasks whose worker was asked to stop or was taken away.
 
     ::
 
@@ -168,13 +168,13 @@ def reason_to_spare(message: Message | None) -> str | None:
     """
     Why a loss was not the work's doing, where a message says so as a fact; None if it does not.
 
-    Facts are: the nanny had been told to close, or to stop its worker, and did not do so for memory;
+    Facts are: somebody asked the nanny to close, or to stop its worker, and not for memory;
     somebody who watches the platform says that it took the worker or its host.
     """
     if isinstance(message, PlatformNotice):
         return message.cause[:100]
     if isinstance(message, DeathReport) and message.was_asked_to_stop:
-        return f"its nanny had been told to stop it ({message.nanny_status})"
+        return f"its nanny had been asked to stop it ({message.nanny_status})"
     return None
 
 

@@ -41,7 +41,7 @@ def copy_stderr(box: Path, note: Callable[[str], None]) -> DescriptorCopy | None
 
     Args:
         box: The worker's.
-        note: Is told what is done without, now or later.
+        note: Called with what cannot be copied, now or later.
     """
     try:
         if stat.S_ISREG(os.fstat(STDERR).st_mode):
@@ -118,7 +118,7 @@ class DescriptorCopy:
             waited_s += _LOCK_POLL_S
             await asyncio.sleep(_LOCK_POLL_S)
         self._redirect()
-        while self._is_locked():  # noqa: ASYNC110  another process gives it back, and nobody is told
+        while self._is_locked():  # noqa: ASYNC110  another process gives it back, and says nothing
             await asyncio.sleep(_UNLOCK_POLL_S)
         return self._give_up("its nanny passes it on no more")
 

@@ -27,7 +27,7 @@ RETAINED_BYTES = 64 * 1024
 _GIVE_BACK_BYTES = 256 * 1024
 #: Room that is kept ahead, so that on a disk that fills up the worker's writing does not fail.
 _AHEAD_BYTES = 512 * 1024
-#: How often we see for ourselves that the worker lives; mostly we are told that it ended.
+#: How often the worker is looked up; mostly its nanny says that it ended.
 _CHECK_S = 1.0
 #: So long the rest may take when the worker has ended.
 _REST_S = 1.0
@@ -41,7 +41,7 @@ class Forwarder:
     Args:
         path: The file.
         sink: Descriptor that it goes to; is closed at the end.
-        pid: The worker's process, with its start as `processes.start_ms` has it.
+        pid: The worker's process, with its start by `process_start_ms`.
         started_ms: See above.
 
     Raises:
@@ -119,7 +119,7 @@ class Forwarder:
 
     def _has_ended(self) -> bool:
         """
-        Whether the worker ended, as we were told or see, or took its standard error back and the file away.
+        Whether the worker ended, or took its standard error back and removed the file.
         """
         if self._ending.is_set() or not os.fstat(self._file).st_nlink:
             return True

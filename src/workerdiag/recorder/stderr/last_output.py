@@ -1,5 +1,5 @@
 """
-What a dead worker's C libraries printed last, as far as that can be told from what others printed.
+What a dead worker's C libraries printed last, as far as it can be told apart from others' text.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from workerdiag.recorder.stderr.tail import tail
 from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.messages import StderrTail
 
-#: A message has so much room for it, as JSON.
+#: Room for it in a report, as JSON.
 MAX_CHARS = 16 * 1024
 #: The file may lie on a network's disk that does not answer.
 _READ_TIMEOUT_S = 1.0
-#: So many other boxes are looked at for what their workers wrote.
+#: At most this many other boxes are read for what their workers wrote.
 _MAX_OTHERS = 16
 
 

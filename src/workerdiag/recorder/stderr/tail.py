@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workerdiag.recorder.stderr.location import file_id
 
-#: So much of a file is read.
+#: At most this much of a file is read.
 MAX_BYTES = 16 * 1024
 #: A pipe that took the file's place must not make us wait (``man 7 fifo``), nor a terminal become ours.
 _FLAGS = (
@@ -31,7 +31,7 @@ def tail(path: Path, *, file: str | None = None, since: int = 0, until: int | No
 
     Args:
         path: Of the file.
-        file: Device and inode that it must have, as `noting.file_id` has them; None: any.
+        file: Device and inode that it must have, as `file_id` gives them; None: any.
         since: Where to begin, in bytes.
         until: Where to end, in bytes, if there is more by now.
     """

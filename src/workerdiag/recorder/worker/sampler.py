@@ -87,7 +87,7 @@ class Sampler(threading.Thread):
 
 class LoopProbe:
     """
-    Asks an event loop to answer, and tells how long that takes.
+    Asks an event loop to answer, and measures how long that takes.
 
     Args:
         loop: A tornado ``IOLoop``, whose ``add_callback`` any thread may call.
@@ -119,7 +119,7 @@ def _contention_share(late_s: float) -> float:
     """
     The share of the last period in which we wanted to run and could not.
 
-    That is the GIL, or the processor: this thread can not tell which.
+    That is the GIL, or the processor: this thread cannot tell which.
     """
     return late_s / (PERIOD_S + late_s)
 

@@ -12,7 +12,7 @@ from threading import enumerate as enumerate_threads
 
 from workerdiag.recorder.box.writer import BoxWriter
 
-#: Distributed tells of a task only that it ended, not how.
+#: Distributed says of a task only that it ended, not how.
 _ENDED = "ended"
 
 

@@ -36,7 +36,7 @@ _EXTRA_SLOTS = 8
 
 class WorkerRecording(Recording):
     """
-    What records in one worker. Whatever it cannot have it does without.
+    What records in one worker.
 
     Args:
         worker: A ``distributed.Worker``, which need not be registered yet.

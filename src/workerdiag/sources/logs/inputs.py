@@ -39,7 +39,7 @@ _LOG_NAME = re.compile(
 _LEVEL = rb"(?:INFO|WARN|ERROR|CRITICAL)"
 _LOG_TEXT = re.compile(rb"distributed\.\w+.{0,20}" + _LEVEL + rb"|" + _LEVEL + rb".{0,20}distributed\.")
 _SNIFFED_BYTES = 16 * 1024
-#: What the flight recorder leaves (`workerdiag.recorder`: ``appending``, ``delivering``, ``box.places``).
+#: What the flight recorder leaves (`workerdiag.recorder`: ``journal``, ``delivery``, ``box.directories``).
 _RECORD_NAME = re.compile(r"^deaths\b.*\.jsonl(?:\.\w+)*$|\.box(?:\.death)?$")
 _BATCH_NAME = re.compile(r"^deaths-.*-(\d{10,})-(\d{4,})\.jsonl$")
 #: Beside a black box: what faulthandler wrote of it, and what its nanny meant to tell. The rest that lies

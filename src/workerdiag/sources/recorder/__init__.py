@@ -22,7 +22,7 @@ from workerdiag.wire.recorded_death import DeathsAnswer, merge_messages, select_
 _SHARE = 0.5
 #: Of what is then left, the second one.
 _RING_SHARE = 0.9
-#: A nanny that has not told after so long may have died with its worker.
+#: A nanny that has not reported after this time may have died with its worker.
 _WAIT_S = 1.0
 _MAX_DEATHS = 32
 _MAX_BYTES = 2**20
@@ -37,7 +37,7 @@ class RecorderSource:
     Args:
         client: A ``distributed.Client``, synchronous or not.
         about: The workers in question, where an exception names them; else those that died lately.
-        tasks: Keys of the tasks that Dask gave up on: all deaths of theirs are told of.
+        tasks: Keys of the tasks that Dask gave up on: all their deaths are selected.
     """
 
     name = RECORDER
@@ -164,5 +164,5 @@ def _deaths_of_topic(messages: Sequence[Message], *, now: float) -> DeathsAnswer
     """
     The deaths that the topic alone describes, where there is no ring to ask, or no longer.
     """
-    told = [each for each in messages if isinstance(each, RemovalRecord | DeathReport)]
-    return DeathsAnswer(deaths=merge_messages(told), now=now)
+    deaths = [each for each in messages if isinstance(each, RemovalRecord | DeathReport)]
+    return DeathsAnswer(deaths=merge_messages(deaths), now=now)

@@ -23,7 +23,7 @@ from workerdiag.wire.recorded_death import RecordedDeath
 
 _Field = str | int | float | bool | None
 
-#: Reporters of an exit that no parent was told.
+#: Reporters of an exit that no parent process learned.
 _BY_BOX, _BY_DUMP = f"{RECORDER} (its black box)", f"{RECORDER} (faulthandler's dump)"
 #: The only signal that the kernel kills with for want of memory (``man 7 signal``).
 _SIGKILL = 9
@@ -142,7 +142,7 @@ def _report_fields(report: DeathReport) -> dict[str, _Field]:
 
 def _ended_suddenly(report: DeathReport) -> bool:
     """
-    Whether no code of the process ran any more: of what can be caught, its box would tell.
+    Whether no code of the process ran any more: its box would show what can be caught.
     """
     box = report.box
     return (
@@ -157,9 +157,9 @@ def _ended_suddenly(report: DeathReport) -> bool:
 
 def _end(report: DeathReport, death: RecordedDeath, identity: Identity) -> Iterator[Event | ProcessExit]:
     """
-    The request to stop, if there was one, and the exit as far as anybody was told.
+    The request to stop, if there was one, and the exit as far as anybody knows it.
 
-    A process that nobody but its nanny knew, and that was told to stop, is no death.
+    A process that only its nanny knew, and that was asked to stop, is no death.
     """
     exit_, box = report.exit or ExitReport(), report.box or BlackBox()
     if report.kind == "box-found" and death.record is None:
@@ -186,7 +186,7 @@ def _end(report: DeathReport, death: RecordedDeath, identity: Identity) -> Itera
 
 def _stop_request(name: str, why: str | None, death: RecordedDeath, identity: Identity) -> Event:
     """
-    That somebody had told the worker to stop, or its nanny to stop it or to close.
+    That somebody asked the worker to stop, or its nanny to stop it or to close.
     """
     fields: dict[str, _Field] = {"action": "asked-to-stop", name: why[:200] if why else None}
     return Event(topic="recorder", fields=fields, when=death.at, identity=identity)

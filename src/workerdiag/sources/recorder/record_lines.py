@@ -17,7 +17,7 @@ from workerdiag.wire.messages import DEATH_KINDS, DeathMessage, DeathReport, Rem
 _MAX_LINE_BYTES = 2**20
 #: Commas and brackets in a line: each can take a hundred bytes of memory.
 _MAX_MARKS = 100_000
-#: Of lines that cannot be used, a gap names so many of a kind.
+#: A gap names at most this many bad lines of a kind.
 _MAX_NAMED = 5
 _RECORD_BEGINNING = re.compile(
     rb'\s{0,99}\{(?=[\s\S]*"schema"\s*:\s*\d)(?=[\s\S]*"kind"\s*:\s*"(?:removal|nanny-report|box-found)")'
