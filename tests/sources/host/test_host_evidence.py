@@ -80,9 +80,9 @@ def answer(lines=(), *, group=None, **parts):
     """
     kernel = {
         "lines": [list(each) for each in lines],
-        "whole": True,
-        "comparable": True,
-        "told_by": "/dev/kmsg",
+        "reaches_back": True,
+        "same_pid_namespace": True,
+        "read_from": "/dev/kmsg",
     }
     return {"kernel": kernel, "control_groups": group or {}, "machine": {}} | parts
 
@@ -150,7 +150,7 @@ def test_in_a_container_a_kill_is_known_by_moment_and_group(group, at, is_own):
     """
     Where the kernel's pids are not those seen here, the time must fit, and the group if it is known.
     """
-    assert bool(own(kill(90211, at=at), comparable=False, group=group)) is is_own
+    assert bool(own(kill(90211, at=at), same_pid_namespace=False, group=group)) is is_own
 
 
 @pytest.mark.parametrize(
@@ -492,7 +492,7 @@ def test_an_event_loop_that_has_ended_leaves_no_coroutine_behind(end, victims):
     [
         ({"problems": {"/dev/kmsg": "PermissionError: [Errno 1] no"}, "forbidden": True}, "forbidden"),
         ({"problems": {"dmesg": "OSError: [Errno 38] the kernel's buffer is hidden here"}}, "never-recorded"),
-        ({"lines": [], "whole": False, "told_by": "dmesg"}, "expired"),
+        ({"lines": [], "reaches_back": False, "read_from": "dmesg"}, "expired"),
         ({"problem": "TimeoutError: it is too long"}, "never-recorded"),
     ],
 )
@@ -550,7 +550,7 @@ def test_a_machine_that_cannot_be_asked_is_a_gap(problem, reason):
     [
         {},
         {"kernel": {"lines": 7}},
-        {"kernel": {"lines": 7, "whole": True}},
+        {"kernel": {"lines": 7, "reaches_back": True}},
         {"machine": {"disks": [3]}},
         {"control_groups": {"version": "x", "oom_kill": []}},
         {"kernel": {"lines": [["a", "b"]]}},

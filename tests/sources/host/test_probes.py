@@ -160,7 +160,7 @@ def test_the_journal_is_read_where_the_ring_buffer_may_not_be(on_path, monkeypat
     told = kernel.read({"since_s": 60, "budget_s": 2})
     assert [text for _, text in told["lines"]] == ["Out of memory: Killed process 4711 (python) total-vm:1kB"]
     assert told["lines"][0][0] == pytest.approx(now - 5, abs=0.01)
-    assert (told["told_by"], told["whole"], told["drift_s"]) == ("journalctl", True, 0.0)
+    assert (told["read_from"], told["reaches_back"], told["drift_s"]) == ("journalctl", True, 0.0)
     assert set(told["problems"]) == {"/dev/kmsg", "dmesg"}
 
 
@@ -201,7 +201,7 @@ def test_the_file_of_a_syslog_daemon_is_the_last_resort(monkeypatch, tmp_path, s
     told = kernel.read({"since_s": 60})
     assert [text for _, text in told["lines"]] == ["python[4711]: segfault at 0 ip 0 sp 0 error 4"]
     assert told["lines"][0][0] == pytest.approx(now - 5, abs=2)
-    assert (told["told_by"], told["whole"]) == ("files", True)
+    assert (told["read_from"], told["reaches_back"]) == ("files", True)
 
 
 def test_of_a_flood_the_latest_is_kept():

@@ -148,8 +148,5 @@ def _counted_packages(counts: object) -> Iterator[tuple[int, object]]:
 
 
 def _package_versions(packages: object) -> dict[str, str]:
-    """
-    Name to version of what is installed.
-    """
     pairs = list(packages.items())[:_MAX_NAMES] if isinstance(packages, Mapping) else []
     return {str(name)[:_MAX_CHARS]: str(each)[:_MAX_CHARS] for name, each in pairs if each is not None}

@@ -82,39 +82,39 @@ def flatten_fields(message: Mapping[object, object]) -> dict[str, _PlainValue]:
 
 
 def worker_state_events(
-    standing: ClusterState, *, silent: Collection[str] = (), known: Mapping[str, Identity]
+    state: ClusterState, *, silent: Collection[str] = (), known: Mapping[str, Identity]
 ) -> Iterator[Event]:
     """
     The state of each worker that is not plainly well; of all of them if they are few.
 
     Args:
-        standing: What the scheduler says of them.
+        state: What the scheduler says of them.
         silent: Those that answer nobody.
         known: What else is known of a worker, by address.
     """
-    interval_s = heartbeat_interval_s(len(standing.workers))
-    states = {address: _state_fields(address, standing, silent) for address in standing.workers}
+    interval_s = heartbeat_interval_s(len(state.workers))
+    states = {address: _state_fields(address, state, silent) for address in state.workers}
     chosen = [
         address
         for address, fields in states.items()
         if len(states) <= _MAX_HEALTHY_WORKERS or not is_healthy(fields, interval_s=interval_s)
     ]
     for address in sorted(chosen, key=lambda each: each not in silent)[:_MAX_WORKERS]:
-        worker = standing.workers[address]
+        worker = state.workers[address]
         identity = identity_of(worker=address, nanny=worker.get("nanny"), name=worker.get("name"))
         yield Event(
             topic="worker-state",
             fields=states[address],
-            when=standing.now,
+            when=state.now,
             identity=identity.merged_with(known.get(address, NO_IDENTITY)),
         )
 
 
-def _state_fields(address: str, standing: ClusterState, silent: Collection[str]) -> dict[str, _PlainValue]:
-    worker = standing.workers[address]
+def _state_fields(address: str, state: ClusterState, silent: Collection[str]) -> dict[str, _PlainValue]:
+    worker = state.workers[address]
     metrics: Reply = worker.get("metrics") or {}
     counts = metrics.get("task_counts")
-    age_s, others_s = standing.ages_s.get(address), standing.others_heartbeat_age_s(address)
+    age_s, others_s = state.ages_s.get(address), state.others_heartbeat_age_s(address)
     fields: dict[str, _PlainValue] = {
         "status": str(worker.get("status")),
         "memory_bytes": _number_or_none(metrics.get("memory")),

@@ -4,7 +4,7 @@ Whom to ask about: which workers died lately, and which nannies may know why. Ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
 
@@ -23,7 +23,7 @@ MAX_DEAD = 8
 MAX_NANNIES = 4
 _MAX_EVENTS = 100
 #: Actions in the topic ``all`` that tell of workers that end (scheduler.py, worker.py; 2024.8.1 to 2026.8.0).
-_ACTIONS = {"remove-worker", "closing-worker", "restart-workers", "retire-workers", "worker-status-change"}
+_ACTIONS = ("remove-worker", "closing-worker", "restart-workers", "retire-workers", "worker-status-change")
 
 TimedEvents = Sequence[tuple[float, object]]
 
@@ -51,8 +51,7 @@ def find_removals(entries: TimedEvents) -> list[Removal]:
             expected=bool(message.get("expected")),
             tasks=frozenset(message.get("processing-tasks") or ()),
         )
-        for when, message in entries
-        if isinstance(message, Mapping) and message.get("action") == "remove-worker"
+        for when, message in _with_action(entries, "remove-worker")
     ]
     return sorted(found, key=lambda each: each.when, reverse=True)
 
@@ -90,11 +89,7 @@ def count_left_at_once(entries: TimedEvents, gone: Sequence[Removal]) -> int:
     """
     How many of the workers that are *gone*, on nobody's order, had only just come.
     """
-    came = {
-        message.get("worker"): when
-        for when, message in entries
-        if isinstance(message, Mapping) and message.get("action") == "add-worker"
-    }
+    came = _joined(entries)
     return sum(
         not each.expected and 0 <= each.when - came.get(each.worker, float("-inf")) <= _SHORT_LIFE_S
         for each in gone
@@ -106,10 +101,8 @@ def was_asked_to_close(entries: TimedEvents) -> bool:
     Whether a worker, by the events of its own topic, announced that it closes on an order.
     """
     return any(
-        isinstance(message, Mapping)
-        and message.get("action") == "closing-worker"
-        and is_dask_stop_request(str(message.get("reason")))
-        for _, message in entries
+        is_dask_stop_request(str(message.get("reason")))
+        for _, message in _with_action(entries, "closing-worker")
     )
 
 
@@ -153,10 +146,8 @@ def relevant_events(entries: TimedEvents, dead: Collection[Identity], *, since: 
     addresses = {each.worker for each in dead}
     matching = [
         (when, message)
-        for when, message in entries
-        if isinstance(message, Mapping)
-        and message.get("action") in _ACTIONS
-        and (when >= since or message.get("worker") in addresses)
+        for when, message in _with_action(entries, *_ACTIONS)
+        if when >= since or message.get("worker") in addresses
     ]
     return last_events(matching)
 
@@ -165,16 +156,8 @@ def recent_events(entries: TimedEvents, *, since: float) -> TimedEvents:
     """
     The last events since then, without those of graphs that were taken up well.
     """
-    matching = [(when, message) for when, message in entries if when >= since and not _is_routine(message)]
-    return last_events(matching)
-
-
-def _is_routine(message: object) -> bool:
-    return (
-        isinstance(message, Mapping)
-        and message.get("action") == "update-graph"
-        and message.get("status") == "OK"
-    )
+    routine = {id(each) for _, each in _with_action(entries, "update-graph") if each.get("status") == "OK"}
+    return last_events([each for each in entries if each[0] >= since and id(each[1]) not in routine])
 
 
 def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entries: TimedEvents) -> list[str]:
@@ -190,11 +173,7 @@ def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entri
     nannies = dict.fromkeys(each.nanny for each in dead if each.nanny and host_of(each.nanny) in known_hosts)
     unclear = [each for each in dead if each.nanny not in nannies]
     hosts = {host_of(each.worker) for each in unclear}
-    joined = {
-        message.get("worker"): when
-        for when, message in entries
-        if isinstance(message, Mapping) and message.get("action") == "add-worker"
-    }
+    joined = _joined(entries)
     first_lost = min((each.when for each in find_removals(entries)), default=float("inf"))
     interval_s = heartbeat_interval_s(len(workers))
 
@@ -215,3 +194,16 @@ def select_nannies(dead: Sequence[Identity], workers: Mapping[str, Reply], entri
         found = (workers[each].get("nanny") for each in sorted(workers, key=rank))
         nannies |= dict.fromkeys(each for each in found if isinstance(each, str))
     return list(nannies)[:MAX_NANNIES]
+
+
+def _joined(entries: TimedEvents) -> dict[object, float]:
+    """
+    When each worker came, by address.
+    """
+    return {message.get("worker"): when for when, message in _with_action(entries, "add-worker")}
+
+
+def _with_action(entries: TimedEvents, *actions: str) -> Iterator[tuple[float, Reply]]:
+    for when, message in entries:
+        if isinstance(message, Mapping) and message.get("action") in actions:
+            yield when, message

@@ -133,9 +133,6 @@ class ClusterSession:
             self._snapshot = await ask("inside", take, place="task states") or {}
 
     async def _events(self, topic: str) -> selection.TimedEvents | None:
-        """
-        The events of a topic; None if they were not told.
-        """
         found = snapshot.snapshot_events(self._snapshot, topic)
         if found is not None:
             return found

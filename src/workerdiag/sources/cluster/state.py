@@ -48,9 +48,6 @@ class ClusterState:
 
     @ages_s.default
     def _ages(self) -> dict[str, float]:
-        """
-        Seconds since each worker was heard of.
-        """
         seen = {address: worker.get("last_seen") for address, worker in self.workers.items()}
         now = self.now
         if now is None:
@@ -160,14 +157,14 @@ def _what_runs(task: Reply, workers: Mapping[str, Reply]) -> str:
     return "others" if any(worker.get("executing") for worker in workers.values()) else "nothing"
 
 
-def _running_s(task: Reply, standing: ClusterState) -> float | None:
+def _running_s(task: Reply, state: ClusterState) -> float | None:
     """
     For how long a task runs now: until the last heartbeat, and since.
     """
     ran_s = task.get("running_s")
     if not isinstance(ran_s, int | float):
         return None
-    return _round_or_none(ran_s + standing.ages_s.get(str(task.get("worker")), 0.0))
+    return _round_or_none(ran_s + state.ages_s.get(str(task.get("worker")), 0.0))
 
 
 def describe_executing(worker: Reply) -> str | None:

@@ -218,9 +218,6 @@ def _is_dask_exception(exc: BaseException) -> bool:
 
 
 def _clipped_text(exc: BaseException) -> str:
-    """
-    ``str(exc)``, clipped; says so if that fails.
-    """
     return error_text(exc)[:TEXT_CHARS]
 
 

@@ -48,7 +48,7 @@ def answer_evidence(answer: Answer, respondent: Respondent) -> Iterator[Evidence
     attributed = log.about(respondent.subjects) if log is not None else AttributedLines(own=(), common=())
     yield from _kernel_chunks(attributed, respondent)
     group = answer.get("control_groups", {})
-    is_complete = log is not None and log.comparable and covers_deaths(answer)
+    is_complete = log is not None and log.same_pid_namespace and covers_deaths(answer)
     for index, subject in enumerate(respondent.subjects):
         if subject.own and group.get("version"):
             lines = attributed.own[index] if log is not None else ()
@@ -67,7 +67,7 @@ def kernel_log(answer: Answer) -> KernelLog | None:
         return None
     return KernelLog(
         lines=tuple((float(when), str(text)) for when, text in section["lines"]),
-        comparable=bool(section.get("comparable")),
+        same_pid_namespace=bool(section.get("same_pid_namespace")),
         group=str(answer.get("control_groups", {}).get("path", "")),
         drift_s=float(section.get("drift_s", 0.0)),
         signals={pid: signal for pid, signal, _ in reversed(_noted_exits(answer))},
@@ -115,7 +115,7 @@ def covers_deaths(answer: Answer) -> bool:
     """
     Whether the kernel log was read from before the deaths until now.
     """
-    return bool(answer.get("kernel", {}).get("whole"))
+    return bool(answer.get("kernel", {}).get("reaches_back"))
 
 
 def _kernel_chunks(attributed: AttributedLines, respondent: Respondent) -> Iterator[Evidence]:

@@ -51,12 +51,12 @@ def kernel_gap(answer: Mapping[str, Any], respondent: Respondent) -> Gap | None:
     Why the kernel log of a machine was not, or not wholly, read; None if it was.
     """
     section = answer.get("kernel", {})
-    if section.get("whole"):
+    if section.get("reaches_back"):
         return None
     source = f"kernel log of {respondent.title}"
     by_hand = f"on {respondent.title}: journalctl -k --since '1 hour ago'"
     if "lines" in section:
-        detail = f"{section.get('told_by')} does not reach back to the death"
+        detail = f"{section.get('read_from')} does not reach back to the death"
         return Gap(source=source, place="kernel log", reason="expired", detail=detail, remedy=by_hand)
     problems = section.get("problems") or {"probe": section.get("problem", "no answer")}
     detail = "; ".join(f"{name}: {problem}" for name, problem in dict(problems).items())[:500]

@@ -68,7 +68,7 @@ class KernelLog:
 
     lines: tuple[KernelLine, ...]
     #: Whether the pids of the dead are those that the kernel uses.
-    comparable: bool = True
+    same_pid_namespace: bool = True
     #: Path of the memory control group of who was asked; empty or ``/``: the kernel knows it by another.
     group: str = ""
     #: How wrong its times may be, in seconds.
@@ -132,7 +132,7 @@ class KernelLog:
         text, when = _joined_text(block), block[-1][0]
         pids = {int(pid) for pid in _KILLED_PID.findall(text)}
         near = self._near(when, subjects, within_s=NAMELESS_S)
-        if self.comparable:
+        if self.same_pid_namespace:
             for index, each in enumerate(subjects):
                 if each.pid in pids and (each.when is None or abs(each.when - when) <= BEFORE_S):
                     return index
@@ -152,7 +152,7 @@ class KernelLog:
             pid = each.pid
             if each.when is None or self.signals.get(pid or 0, signal) != signal:
                 continue
-            in_order = not self.comparable or pid is None or thread is None or int(thread) >= pid
+            in_order = not self.same_pid_namespace or pid is None or thread is None or int(thread) >= pid
             if in_order and -SAME_MOMENT_S <= line[0] - each.when - self.drift_s <= NOTICED_S:
                 yield index
 

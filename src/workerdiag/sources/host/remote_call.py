@@ -137,9 +137,6 @@ def run_in_client_loop(
 
 
 def _tell(over: Future[None], task: asyncio.Task[object]) -> None:
-    """
-    Pass on how the *task* ended.
-    """
     if task.cancelled():
         over.set_exception(ConnectionError("the client's event loop ended"))
     elif problem := task.exception():

@@ -27,9 +27,6 @@ def log_gap(name: str, problem: BaseException, count: int) -> Gap:
 
 
 def _explain_problem(problem: BaseException) -> tuple[GapReason, str, str]:
-    """
-    Reason, detail and remedy.
-    """
     description = error_text(problem) or type(problem).__name__
     if isinstance(problem, UnreadableInputError):
         return "malformed", problem.why, problem.remedy

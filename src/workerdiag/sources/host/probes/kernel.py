@@ -54,16 +54,16 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     Lines of the kernel log since ``asked["since_s"]`` seconds ago that tell of trouble.
 
     Returns:
-        ``lines``: time (this machine's clock, seconds since the epoch) and text of each; ``whole``: whether
-        the log reaches back far enough; ``told_by``; ``drift_s``: how wrong times may be; ``comparable``:
-        whether the kernel's pids are those seen here; ``problems``: why places could not be read, by their
-        names; ``forbidden``: whether one may not be.
+        ``lines``: time (this machine's clock, seconds since the epoch) and text of each; ``read_from``;
+        ``reaches_back``: whether the log does so far enough; ``drift_s``: how wrong times may be;
+        ``same_pid_namespace``: whether the kernel's pids are those seen here; ``problems``: why places could
+        not be read, by their names; ``forbidden``: whether one may not be.
     """
     since = time.time() - float(request.get("since_s", 600.0))
     until = time.monotonic() + float(request.get("budget_s", 1.0))
     problems: dict[str, str] = {}
     facts: dict[str, Any] = {
-        "comparable": _read_link("/proc/self/ns/pid") == FIRST_PID_NAMESPACE,
+        "same_pid_namespace": _read_link("/proc/self/ns/pid") == FIRST_PID_NAMESPACE,
         "forbidden": False,
         "problems": problems,
     }
@@ -82,7 +82,7 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
         trouble = [[when, text] for when, text in lines if when >= since and TROUBLE.search(text)]
         drift_s = DRIFT * (time.time() - _kernel_clock_zero()) if name in ("/dev/kmsg", "dmesg") else 0.0
         facts.update(
-            told_by=name, whole=reaches_back, lines=_latest_lines(trouble), drift_s=round(drift_s, 1)
+            read_from=name, reaches_back=reaches_back, lines=_latest_lines(trouble), drift_s=round(drift_s, 1)
         )
         break
     return facts
