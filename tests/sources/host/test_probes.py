@@ -28,7 +28,7 @@ from workerdiag.procfs import cgroups
 from workerdiag.sources.host import remote_call
 from workerdiag.sources.host.locations import find_locations, is_this_machine
 from workerdiag.sources.host.probes import kernel, location, machine
-from workerdiag.sources.host.remote_call import UnreadableAnswerError, probe_here, probe_through_scheduler
+from workerdiag.sources.host.remote_call import UnreadableAnswerError, probe_elsewhere, probe_here
 
 PROBE_FOLDER = Path(package.__file__).parent / "probes"
 PROBES = [Path(cgroups.__file__), *(each for each in PROBE_FOLDER.glob("*.py") if each.stem != "__init__")]
@@ -319,7 +319,7 @@ def test_whatever_comes_back_is_an_answer_or_a_problem(answer, problem):
     """
     Each way in which another process may fail to answer has its own exception, and none else is raised.
     """
-    asked = probe_through_scheduler(client(answer), "tcp://10.0.0.7:1", ("location",), {}, Deadline.after(1))
+    asked = probe_elsewhere(client(answer), "tcp://10.0.0.7:1", ("location",), {}, Deadline.after(1))
     with pytest.raises(problem):
         asyncio.run(asked)
 

@@ -27,9 +27,8 @@ from workerdiag.sources.host.remote_call import (
     LOCATION_PROBES,
     Answer,
     gather_answers,
+    probe_elsewhere,
     probe_here,
-    probe_scheduler,
-    probe_through_scheduler,
     run_in_client_loop,
 )
 
@@ -153,11 +152,8 @@ class _LocationInquiry:
         deadline = self._deadline.share(at_least_s=_MIN_S)
         if role == "nanny" and identity.nanny not in self._registered_nannies:
             deadline = deadline.share(at_most_s=UNREGISTERED_S)
-        if role == "scheduler":
-            answer = await probe_scheduler(self._client, LOCATION_PROBES, {}, deadline)
-        else:
-            address = str(identity.nanny)
-            answer = await probe_through_scheduler(self._client, address, LOCATION_PROBES, {}, deadline)
+        nanny = None if role == "scheduler" else str(identity.nanny)
+        answer = await probe_elsewhere(self._client, nanny, LOCATION_PROBES, {}, deadline)
         location = answer.get("location", {})
         midpoint = (began + time.time()) / 2
         ahead_s = round(float(location["now"]) - midpoint, 3) if "now" in location else None

@@ -73,11 +73,11 @@ def probe_here(probes: Sequence[str], request: Request) -> Answer:
     return answers
 
 
-async def probe_through_scheduler(
-    client: Client, address: str, probes: Sequence[str], request: Request, deadline: Deadline
+async def probe_elsewhere(
+    client: Client, nanny: str | None, probes: Sequence[str], request: Request, deadline: Deadline
 ) -> Answer:
     """
-    The same of a nanny or a worker, by its address; the scheduler passes it on.
+    The same of another process: a nanny's, by its address, or (None) the scheduler's.
 
     The scheduler's ``broadcast`` connects to whatever address it is given, also a nanny's whose worker is
     gone (distributed 2024.8.1 to 2026.8.0: ``Scheduler.broadcast``, ``Nanny.run``, ``worker.run``).
@@ -88,24 +88,14 @@ async def probe_through_scheduler(
         TimeoutError: It does not answer in time.
         UnreadableAnswerError: It says something else.
     """
-    message = {"op": "run", **_call_arguments(probes, request)}
+    arguments = _call_arguments(probes, request)
 
     async def call() -> object:
-        return await client.scheduler.broadcast(msg=message, workers=[address], on_error="return_pickle")
-
-    reply = await answer_in_time(call, deadline)
-    return _parse_reply(reply.get(address))
-
-
-async def probe_scheduler(
-    client: Client, probes: Sequence[str], request: Request, deadline: Deadline
-) -> Answer:
-    """
-    The same of the scheduler's process; raises alike.
-    """
-
-    async def call() -> object:
-        return await client.scheduler.run_function(**_call_arguments(probes, request))
+        if nanny is None:
+            return await client.scheduler.run_function(**arguments)
+        message = {"op": "run", **arguments}
+        reply = await client.scheduler.broadcast(msg=message, workers=[nanny], on_error="return_pickle")
+        return reply.get(nanny)
 
     return _parse_reply(await answer_in_time(call, deadline))
 

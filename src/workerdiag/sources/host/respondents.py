@@ -25,9 +25,8 @@ from workerdiag.sources.host.remote_call import (
     LIVE_PROBES,
     Answer,
     Request,
+    probe_elsewhere,
     probe_here,
-    probe_scheduler,
-    probe_through_scheduler,
 )
 from workerdiag.sources.machine_match import scheduler_ahead_s
 
@@ -93,12 +92,10 @@ class Respondent:
 
     async def ask(self, client: Client, request: Request, deadline: Deadline) -> Answer:
         """
-        What another process says, asked through Dask; raises as `probe_through_scheduler`.
+        What another process says, asked through Dask; raises as `probe_elsewhere`.
         """
-        if self.place.role == "scheduler":
-            return await probe_scheduler(client, self._probes, request, deadline)
-        address = str(self.place.identity.nanny)
-        return await probe_through_scheduler(client, address, self._probes, request, deadline)
+        nanny = None if self.place.role == "scheduler" else str(self.place.identity.nanny)
+        return await probe_elsewhere(client, nanny, self._probes, request, deadline)
 
     @property
     def _probes(self) -> tuple[str, ...]:
