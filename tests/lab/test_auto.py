@@ -1,0 +1,186 @@
+"""
+The answer in the exception by itself: real deaths, seen the ways in which people meet an exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from distributed import Client, as_completed
+
+import workerdiag
+from workerdiag.api import annotate, auto
+from workerdiag.rendering.note import NOTE_START
+
+from . import tasks
+from .cluster import IMPATIENT
+from .processes import PATIENCE_S
+
+pytestmark = pytest.mark.lab
+
+SEGFAULT = "Segmentation fault (SIGSEGV) in native code"
+#: A program of somebody who knows nothing of workerdiag, and waits longer than two seconds on a busy machine.
+PROGRAM = """
+import ctypes
+import workerdiag.api.auto
+from distributed import Client
+
+workerdiag.api.auto.PATIENCE_S = 60.0
+
+def crash():
+    ctypes.string_at(0)
+
+def test_crash():
+    with Client({address!r}) as client:
+        client.submit(crash).result()
+
+if __name__ == "__main__":
+    test_crash()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _busy_machine(monkeypatch):
+    """
+    What arrives in time is a matter of benchmarks.
+    """
+    monkeypatch.setattr(auto, "PATIENCE_S", PATIENCE_S)
+
+
+@pytest.fixture
+def client(lab):
+    """
+    A client with notes, of a cluster that gives a task up at its first death.
+    """
+    lab.scheduler(**IMPATIENT)
+    lab.worker()
+    client = lab.client()
+    workerdiag.auto(client)
+    return client
+
+
+def result(client, future):
+    """
+    As most people ask.
+    """
+    future.result()
+
+
+def gather(client, future):
+    """
+    As those ask who have many.
+    """
+    client.gather([future])
+
+
+def one_by_one(client, future):
+    """
+    As those ask who take results as they come.
+    """
+    list(as_completed([future], loop=client.loop, with_results=True))
+
+
+def last_line(exc):
+    """
+    The last line of the note, and so of a traceback.
+    """
+    (note,) = [each for each in exc.__notes__ if each.startswith(NOTE_START)]
+    return note.splitlines()[-1]
+
+
+@pytest.mark.parametrize("ask", [result, gather, one_by_one])
+def test_whichever_way_a_result_is_asked_for_its_exception_ends_with_the_cause(client, ask):
+    """
+    Nobody has to call anything where the exception is raised.
+    """
+    with pytest.raises(Exception, match="Attempted to run task") as caught:
+        ask(client, client.submit(tasks.segfault, key="crash"))
+    assert last_line(caught.value).startswith(f"Cause: {SEGFAULT}")
+
+
+@pytest.mark.parametrize(
+    ("death", "arguments"), [(tasks.abort, ()), (tasks.exit_at_once, (3,)), (tasks.shoot_itself, (9,))]
+)
+def test_each_death_is_named_as_explain_names_it(client, death, arguments):
+    """
+    The note and a call of `explain` give the same cause.
+    """
+    with pytest.raises(Exception, match="Attempted to run task") as caught:
+        client.submit(death, *arguments, key="crash").result()
+    top = workerdiag.explain(caught.value, client, timeout=PATIENCE_S).top
+    assert top is not None
+    assert last_line(caught.value).startswith(f"Cause: {top.title}")
+
+
+def test_the_second_death_is_not_taken_for_the_first(client):
+    """
+    What an earlier call died of says nothing of this one.
+    """
+    for death, cause in ((tasks.segfault, "segfault"), (tasks.abort, "abort")):
+        with pytest.raises(Exception, match="Attempted to run task") as caught:
+            client.submit(death, key=f"crash-{cause}").result()
+        diagnosis = workerdiag.annotate(caught.value, client, timeout=PATIENCE_S)
+        assert diagnosis.top.id == f"signal.{cause}"
+        assert "worker processes" not in diagnosis.summary
+
+
+def test_an_asynchronous_client_gets_the_note_too(lab):
+    """
+    ``await future`` raises the exception with its note.
+    """
+    lab.scheduler(**IMPATIENT)
+    lab.worker()
+
+    async def scene():
+        async with Client(lab.address, asynchronous=True, set_as_default=False) as client:
+            workerdiag.auto(client)
+            await client.wait_for_workers(1)
+            with pytest.raises(Exception, match="Attempted to run task") as caught:
+                await client.submit(tasks.segfault, key="crash")
+            return last_line(caught.value)
+
+    assert asyncio.run(scene()).startswith(f"Cause: {SEGFAULT}")
+
+
+@pytest.mark.parametrize("command", [["-c", "{program}"], ["-m", "pytest", "-q", "{path}"]])
+def test_configuration_alone_puts_the_cause_into_a_programs_traceback(lab, command, tmp_path, monkeypatch):
+    """
+    One environment variable, and neither a script nor a test has to be changed.
+    """
+    lab.scheduler(**IMPATIENT)
+    lab.worker()
+    lab.client()
+    monkeypatch.setenv("DASK_DISTRIBUTED__CLIENT__PRELOAD", "workerdiag.auto")
+    program = textwrap.dedent(PROGRAM).format(address=lab.address)
+    path = tmp_path / "test_program.py"
+    path.write_text(program)
+    arguments = [each.format(program=program, path=path) for each in command]
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, check=False, text=True, timeout=2 * PATIENCE_S
+    )
+    assert done.returncode != 0
+    assert f"Cause: {SEGFAULT}" in done.stdout + done.stderr
+    if not done.stdout:  # the script's own traceback
+        assert done.stderr.rstrip().splitlines()[-1].startswith(f"Cause: {SEGFAULT}")
+
+
+def test_a_block_of_the_cautious_adds_the_note_without_touching_the_client(lab):
+    """
+    `explaining` adds the note as the exception leaves the block.
+    """
+    lab.scheduler(**IMPATIENT)
+    lab.worker()
+    client = lab.client()
+    before = dict(client._stream_handlers)
+    with (
+        pytest.raises(Exception, match="Attempted to run task") as caught,
+        workerdiag.explaining(client, timeout=PATIENCE_S),
+    ):
+        client.submit(tasks.segfault, key="crash").result()
+    assert last_line(caught.value).startswith(f"Cause: {SEGFAULT}")
+    assert client._stream_handlers == before
+    assert annotate.is_worker_death(caught.value)
