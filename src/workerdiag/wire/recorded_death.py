@@ -13,7 +13,8 @@ from attrs import evolve, field, frozen
 from workerdiag.model.stop_reasons import UNRESPONSIVE, is_stop_request
 from workerdiag.model.time_windows import RECENT_S
 from workerdiag.wire.black_box import MissingPart
-from workerdiag.wire.messages import DeathMessage, DeathReport, RemovalRecord
+from workerdiag.wire.messages import DeathMessage, DeathReport
+from workerdiag.wire.removal import RemovalRecord
 from workerdiag.wire.same_death import DeathIdentity, is_known_death
 
 

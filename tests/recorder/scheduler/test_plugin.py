@@ -21,8 +21,9 @@ from workerdiag.recorder.scheduler.ring import DeathRing
 from workerdiag.recorder.scheduler.spare_failures import SparePlatformDeaths
 from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.wire.constants import DEATH_TOPIC
-from workerdiag.wire.messages import DeathReport, RemovalRecord, decode_message
+from workerdiag.wire.messages import DeathReport, decode_message
 from workerdiag.wire.plain import to_plain
+from workerdiag.wire.removal import RemovalRecord
 
 WORKER, OTHER, NANNY = "tcp://10.0.0.4:1001", "tcp://10.0.0.4:1002", "tcp://10.0.0.4:9001"
 

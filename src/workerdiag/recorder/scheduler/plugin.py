@@ -27,12 +27,12 @@ from workerdiag.wire.messages import (
     DeathReport,
     Message,
     RecorderState,
-    RemovalRecord,
     decode_message,
     encode_message,
 )
 from workerdiag.wire.plain import to_plain
 from workerdiag.wire.recorded_death import DeathsAnswer, RecordedDeath, select_recent
+from workerdiag.wire.removal import RemovalRecord
 
 if TYPE_CHECKING:
     from workerdiag.wire.black_box import MissingPart

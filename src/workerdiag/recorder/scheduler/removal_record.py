@@ -13,7 +13,7 @@ from attrs import evolve
 
 from workerdiag.model.dask import Scheduler, WorkerState
 from workerdiag.recorder import internals
-from workerdiag.wire.messages import Heartbeat, HeartbeatTask, RemovalRecord, StatusChange, SuspectTask
+from workerdiag.wire.removal import Heartbeat, HeartbeatTask, RemovalRecord, StatusChange, SuspectTask
 
 #: Changes of its status that are remembered of a living worker.
 MAX_CHANGES = 10

@@ -14,9 +14,10 @@ from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.identity import Identity
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.wire.constants import DEATH_TOPIC, RECORDER
-from workerdiag.wire.messages import DeathReport, Message, RecorderState, RemovalRecord, decode_message
+from workerdiag.wire.messages import DeathReport, Message, RecorderState, decode_message
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.recorded_death import DeathsAnswer, merge_messages, select_recent
+from workerdiag.wire.removal import RemovalRecord
 
 #: Of the time there is, the first question may take so much, as all that come after depend on it.
 _SHARE = 0.5

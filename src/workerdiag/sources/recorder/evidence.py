@@ -17,9 +17,10 @@ from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.recorder.executing import tasks_at_loss
 from workerdiag.wire.black_box import BlackBox, Sample
 from workerdiag.wire.constants import RECORDER
-from workerdiag.wire.messages import DeathReport, ExitReport, Heartbeat, RemovalRecord
+from workerdiag.wire.messages import DeathReport, ExitReport
 from workerdiag.wire.plain import to_plain
 from workerdiag.wire.recorded_death import RecordedDeath
+from workerdiag.wire.removal import Heartbeat, RemovalRecord
 
 _Field = str | int | float | bool | None
 

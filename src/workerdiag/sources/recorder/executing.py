@@ -9,8 +9,9 @@ from collections.abc import Collection, Sequence
 from workerdiag.model.evidence import TasksAtLoss
 from workerdiag.model.identity import Identity
 from workerdiag.wire.black_box import RunningTask
-from workerdiag.wire.messages import DeathReport, HeartbeatTask, RemovalRecord
+from workerdiag.wire.messages import DeathReport
 from workerdiag.wire.recorded_death import RecordedDeath
+from workerdiag.wire.removal import HeartbeatTask, RemovalRecord
 
 _MAX_KEYS = 500
 _THREAD_CHARS = 100

@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple
 
 from workerdiag.model.evidence import Gap
 from workerdiag.wire.constants import MESSAGE_SCHEMA
-from workerdiag.wire.messages import DEATH_KINDS, DeathMessage, DeathReport, RemovalRecord, decode_message
+from workerdiag.wire.messages import DEATH_KINDS, DeathMessage, DeathReport, decode_message
+from workerdiag.wire.removal import RemovalRecord
 
 #: No record is that long: the scheduler's are below 300 KiB, nannies' messages below 64 KiB.
 _MAX_LINE_BYTES = 2**20
