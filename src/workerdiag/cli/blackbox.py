@@ -57,8 +57,8 @@ def blackbox(paths: tuple[Path, ...], form: str) -> int:
     """
     Print black boxes of workers, also of those still running.
 
-    A PATH is a box, or a folder of boxes. Without one, the boxes of this user on this machine are
-    listed. Exit status: 0 all could be read, 2 one of the paths could not.
+    A PATH is a box, or a folder of boxes. Without one, lists the boxes of this user on this machine.
+    Exit status: 0 all could be read, 2 one of the paths could not.
     """
     from workerdiag.recorder.box.directories import find_boxes
     from workerdiag.wire.messages import encode_message

@@ -52,9 +52,9 @@ def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str) -> 
 @click.argument(
     "inputs", nargs=-1, metavar="[PATH|URL|-]...", type=click.Path(readable=False, allow_dash=True)
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Also ask this scheduler, e.g. tcp://10.0.0.1:8786.")
+@click.option("--scheduler", metavar="ADDRESS", help="Also query this scheduler, e.g. tcp://10.0.0.1:8786.")
 @click.option(
-    "--stream", type=click.Choice(STREAMS), help="Who wrote the logs. Without it that is worked out by line."
+    "--stream", type=click.Choice(STREAMS), help="Who wrote the logs. By default each line tells by itself."
 )
 @click.option(
     "--format",
@@ -77,7 +77,7 @@ def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str) -> 
     default="10s",
     metavar="DURATION",
     show_default=True,
-    help="Give up looking after so long.",
+    help="Stop reading and searching after this time.",
 )
 def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     inputs: tuple[str, ...],
@@ -91,15 +91,15 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     """
     Say why a Dask worker died.
 
-    From its logs, or from a scheduler that still runs, or both.
+    Reads logs, or queries a scheduler that still runs, or both.
 
-    Logs may be of workers, nannies, schedulers, clients, the kernel, Kubernetes or a batch
-    system, mixed, and packed with gzip or zstd. Give files, folders, patterns, URLs that fsspec can
-    open, or - for standard input. A death bundle is judged again by today's rules. Records that the
-    flight recorder appended to a file, and black boxes, are understood too.
+    Logs can be those of workers, nannies, schedulers, clients, the kernel, Kubernetes or a batch
+    system, mixed, and packed with gzip, zstd, bzip2 or xz. Give files, folders, patterns, URLs that
+    fsspec can open, or - for standard input. A death bundle is evaluated again with today's rules.
+    Black boxes, and files of death records, are recognised by their content.
 
-    Exit status: 0 a diagnosis, also that nothing died; 1 the evidence does not tell, or nothing in
-    it is known; 2 bad usage, or nothing that could be read.
+    Exit status: 0 a diagnosis, also that nothing died; 1 the evidence does not decide, or nothing in
+    it is known; 2 bad usage, or nothing could be read.
     """
     if not inputs and not scheduler:
         raise click.UsageError("Give a log file, - for standard input, or --scheduler ADDRESS.")
@@ -131,7 +131,7 @@ def _answer(
     inputs: Sequence[str], scheduler: str | None, stream: Stream | None, book: Rulebook, timeout_s: float
 ) -> Answer:
     """
-    What `workerdiag.explain` answers, the scheduler's evidence before that of the logs.
+    The answer of `workerdiag.explain`; the scheduler is queried before the logs are read.
     """
     from workerdiag.api.answer import answer
     from workerdiag.api.arguments import ExplainArguments

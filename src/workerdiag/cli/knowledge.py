@@ -124,10 +124,10 @@ def lint(folder: Path) -> int:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="A folder of incidents whose cause is known, beside DIR/incidents. May be repeated.",
 )
-@click.option("--strict", is_flag=True, help="What is not proven counts as a problem.")
+@click.option("--strict", is_flag=True, help="Count what is not proven as a problem.")
 def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
     """
-    Try rules on lines, whole incidents and quiet logs.
+    Test rules on lines, whole incidents and quiet logs.
 
     Each sign must match the lines it is for, and none that only look alike. Together with the
     rules that come with workerdiag, each incident in DIR/incidents must be explained as its
@@ -152,10 +152,10 @@ def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
 
 @knowledge.command(cls=SafeCommand, examples=("workerdiag knowledge lock my-rules",))
 @_folder_argument
-@click.option("--check", is_flag=True, help="Only say whether the lock fits; write nothing.")
+@click.option("--check", is_flag=True, help="Only check whether the lock fits; write nothing.")
 def lock(folder: Path, *, check: bool) -> int:
     """
-    Write down which revision of each rule has which content.
+    Record which revision of each rule has which content.
 
     Refuses, as --check does, when an edit that can change a diagnosis came without a new
     revision, or an id has vanished. Exit status: 0 fits or written, 1 refused, 2 no such folder.

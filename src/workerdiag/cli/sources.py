@@ -1,5 +1,5 @@
 """
-``workerdiag sources``: who can be asked, and what that takes.
+``workerdiag sources``: the places that can be queried, and what a query takes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from workerdiag.units import format_duration
 @click.command(cls=SafeCommand, examples=("workerdiag sources",))
 def sources() -> None:
     """
-    List who is asked beside Dask, and what that takes.
+    List the places to query besides Dask, and what a query takes.
 
-    The most perishable comes first. Which of them apply is worked out from the cluster.
+    The most short-lived come first. The cluster decides which of them apply.
     """
     from workerdiag.sources.registry import source_terms
 
