@@ -16,13 +16,13 @@ from contextlib import contextmanager
 
 #: Enough for a worker with nothing to do (130 MiB), little enough to be full within seconds.
 MEMORY_LIMIT = "400 MiB"
-#: After so much, in steps of `_STEP_BYTES`, the growing task gives up, so that no machine suffers.
+#: The growing task stops here, to spare the machine; it grows in steps of `_STEP_BYTES`.
 _MAX_BYTES = 2 * 2**30
 _STEP_BYTES = 16 * 2**20
 _STEP_S = 0.05
 #: How long to wait for Dask to report the death.
 _WAIT_S = 40
-#: Of Dask's message, so much.
+#: Dask's message is cut to this length.
 _MAX_CHARACTERS = 150
 
 

@@ -153,7 +153,7 @@ class InstallError(WorkerdiagError):
 @define(eq=False)
 class BundleError(WorkerdiagError):
     """
-    A death bundle cannot be written, or a file is none that can be read.
+    A death bundle cannot be written, or a file cannot be read as one.
     """
 
     name: str

@@ -17,7 +17,7 @@ from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.conclude import conclude
 
-#: So many reports of ends are joined however late it is.
+#: This many reports of ends are merged however late it is.
 _ALWAYS_MERGED = 100
 
 

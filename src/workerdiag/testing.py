@@ -1,5 +1,5 @@
 """
-Checks that a source of one's own keeps what sources promise, for its author's tests.
+Check that a source of your own keeps the promises of sources, in its tests.
 
 ::
 

@@ -1,5 +1,5 @@
 """
-What a caller of `explain` may hand in: types are checked, values made usable, and nothing of it is trusted.
+The arguments of `explain`: their types are checked, foreign iterables and clients are used with care.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import GapReason, Place, Stream
 from workerdiag.units import parse_duration
 
-#: Seconds without a number: what `explain` takes by itself.
+#: The default of `explain`, in seconds.
 _DEFAULT_S = 10.0
-#: Nobody waits longer, and clocks cannot count to infinity.
+#: The longest timeout, in seconds: clocks cannot count to infinity.
 _MAX_S = 86_400.0
 #: Share of the time for what one argument may do: a generator of logs, a property of a client.
 _SHARE = 0.1
-#: What a generator of logs is asked for at most.
+#: At most this many items are taken from a list or a generator.
 MAX_INPUTS = 100_000
 _NO_LIST = object()
 #: What is not asked, or read, where an argument cannot be used.
@@ -39,7 +39,7 @@ _PLACES: Mapping[str, Place] = {"client": "scheduler", "logs": "log", "sources":
 @frozen(kw_only=True)
 class ExplainArguments:
     """
-    The arguments of one call, checked, and what could not be had of them.
+    The checked arguments of one call, and the gaps that unusable ones leave.
     """
 
     exc: BaseException | None = None
@@ -136,7 +136,7 @@ def _log_inputs(logs: object, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
 
 def _bounded_list(name: str, values: object, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
     """
-    What there is in a list, a generator or an open file; what a generator gave before it failed stays.
+    The items of a list or a generator, or an open file; those before a failure of the generator are kept.
     """
     taken: list[Any] = []
     try:

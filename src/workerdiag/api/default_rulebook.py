@@ -1,5 +1,5 @@
 """
-The rules that `explain` judges by where the caller gives none, loaded once for a process.
+The rules that `explain` uses by default, loaded once per process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workerdiag.rulebook.load import load_rulebook_in_time
 @define
 class DefaultRulebook:
     """
-    The rules in force; a pack that loads too slowly for one call is there for a later one.
+    The shipped rules and installed packs; a pack that is too slow for one call is used by a later one.
     """
 
     _whole: tuple[Rulebook, Matcher] | None = field(default=None, init=False)

@@ -1,5 +1,5 @@
 """
-What to do when evidence cannot be judged: find the pieces that are at fault, and judge the others.
+If the pipeline fails on some evidence: find those pieces, and judge the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workerdiag.model.evidence import Evidence, Gap
 
 DiagnosePieces = Callable[[Sequence[Evidence]], Findings]
 
-#: So many pieces, or runs of pieces, are given up one after the other.
+#: At most this many pieces, or runs of pieces, are left out.
 _MAX_FAULTS = 5
 
 
@@ -21,7 +21,7 @@ def diagnose_without_faults(
     judge: DiagnosePieces, pieces: Sequence[Evidence], problem: Exception, *, deadline: Deadline
 ) -> Findings | None:
     """
-    What the evidence says without the pieces that cannot be judged; None if it says nothing in time.
+    The findings without the pieces that the pipeline fails on; None if those are not found in time.
 
     Args:
         judge: The pipeline; it raises for some of the pieces.
@@ -52,7 +52,7 @@ def diagnose_without_faults(
 
 def _faulty_range(judge: DiagnosePieces, pieces: Sequence[Evidence], deadline: Deadline) -> tuple[int, int]:
     """
-    From where to where the pieces are at fault, by halves; where only both halves together are, the second.
+    The first piece at fault and the one after the last, by bisection; if only both halves fail, the second.
     """
     first, behind = 0, len(pieces)
     while behind - first > 1:

@@ -30,11 +30,11 @@ from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.load import load_rulebook, quiet_lines, shipped_folder
 
-#: What a folder of rules may hold beside its rules.
+#: What a folder can hold in addition to its rules.
 INCIDENTS, QUIET, QUIET_LINES = "incidents", "quiet", "quiet.txt"
 #: On a quiet log no cause may be given with this chance or more.
 FALSE_ALARM = 0.2
-#: What a person needs of a wrong answer: so many causes.
+#: A wrong answer is shown with this many causes.
 _NAMED = 3
 
 

@@ -25,7 +25,7 @@ from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.structure import rule_converter, table_problems
 from workerdiag.sources.logs import LogSource
 
-#: What says how an incident is to be explained; every other file beside it is a text of it.
+#: It says how an incident is to be explained; all other files in the folder are its texts.
 META_FILE = "meta.toml"
 #: Reading what lies on disk takes milliseconds; a folder on a network that hangs must still end.
 _READING_S = 60.0

@@ -65,7 +65,7 @@ def _open_bundle(place: str) -> Bundle:
     except (OSError, ImportError) as problem:
         detail = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
         raise BundleError(name, detail, "check the path") from problem
-    raise BundleError(name, "it is none", _NO_BUNDLE_REMEDY)
+    raise BundleError(name, "it is not one", _NO_BUNDLE_REMEDY)
 
 
 def _diagnose_again(bundle: Bundle) -> Findings:

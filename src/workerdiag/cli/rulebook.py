@@ -1,5 +1,5 @@
 """
-The rules a command works with: the shipped ones, and checked folders of one's own.
+The rules that a command uses: the shipped ones, and the user's folders after a check.
 """
 
 from __future__ import annotations

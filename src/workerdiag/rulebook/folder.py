@@ -160,7 +160,7 @@ class _FolderReader:
 
 def _read_rule_file(path: Path) -> str:
     """
-    What is in a file of rules; a pipe or a device is none.
+    The text of a rule file, which must be a regular file.
 
     Raises:
         ValueError: It is nothing that holds rules.

@@ -1,5 +1,5 @@
 """
-Which rules are in force: the shipped ones, installed packs, and folders of one's own.
+The rulebook: the shipped rules, installed packs, and the user's folders.
 """
 
 from __future__ import annotations

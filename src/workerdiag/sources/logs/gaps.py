@@ -13,7 +13,7 @@ from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.logs.inputs import input_name
 
 _MORE_TIME = f"{MORE_TIME}, or --timeout 60s"
-#: Of inputs that time did not suffice for, a gap names so many.
+#: A gap names at most this many inputs.
 _MAX_NAMED = 5
 
 

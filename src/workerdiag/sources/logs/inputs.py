@@ -27,7 +27,7 @@ from workerdiag.sources.logs.sniff import sniff
 
 LogInput = str | os.PathLike[str] | IO[str] | IO[bytes] | LogText
 
-#: Of one folder or glob, so many files.
+#: At most this many files of one folder or glob.
 MAX_FILES = 1000
 _GLOB = re.compile(r"[*?\[]")
 #: Names that logs go by: worker.log.1.gz, slurm-12.out, job.e123, stderr, dmesg ...

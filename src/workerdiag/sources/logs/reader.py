@@ -32,7 +32,7 @@ from workerdiag.sources.logs.pieces import (
 )
 from workerdiag.sources.logs.sniff import MAX_BOX_BYTES, MAX_BUNDLE_BYTES, read_at_most, sniff_blocks
 
-#: An input that gives nothing for so long is left alone, if others wait.
+#: An input that gives nothing for this long, in seconds, is given up if others wait.
 _STALL_S = 1.0
 #: How long a reader may take to notice that time is up.
 _GRACE_S = 0.05
@@ -174,7 +174,7 @@ class InputReader:
 
     def _read_box(self, opened: _OpenedLog) -> Iterator[ReaderPiece]:
         """
-        What a black box tells of its worker's death.
+        The report of a worker's death from its black box.
         """
         from workerdiag.sources.recorder.record_lines import ParsedRecord
 

@@ -13,11 +13,11 @@ from workerdiag.wire.constants import BOX_MAGIC
 #: Text of any kind; a zip archive, which may be a death bundle; a black box; the flight recorder's records.
 InputKind = Literal["text", "bundle", "box", "records"]
 
-#: At least so many bytes tell a file that is no text.
+#: The first bytes that tell a black box or a zip archive.
 MAGIC_BYTES = len(BOX_MAGIC)
 #: No death bundle is larger, and no black box (docs/black-box.md).
 MAX_BUNDLE_BYTES, MAX_BOX_BYTES = 32 * 2**20, 4 * 2**20
-#: At most so many tell whether JSON is the flight recorder's.
+#: The first bytes that tell whether JSON is the flight recorder's.
 _HEAD_BYTES = 16 * 1024
 _ZIP_MAGIC = b"PK\x03\x04"
 
