@@ -185,7 +185,8 @@ def _captured(
 
 def _captures(landmark: Landmark, message: Template, key: str, text: str, wanted: str) -> bool:
     for line in fillings(message, (text, f"'{text}'", *_AROUND)):
-        found = pattern(landmark.wordings[0]).search(line)
-        if found and pattern(wanted).matches_whole(found.groupdict().get(key) or ""):
-            return True
+        for wording in landmark.wordings:
+            found = pattern(wording).search(line)
+            if found and pattern(wanted).matches_whole(found.groupdict().get(key) or ""):
+                return True
     return False

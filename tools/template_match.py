@@ -135,7 +135,17 @@ def any_of(rule: LogSign | Landmark) -> str:
     """
     if rule.pattern:
         return rule.pattern
-    return "|".join(f"(?:{re.sub(r'[(][?]P<[a-z_]+>', '(', each)})" for each in rule.patterns)
+    return "|".join(map(_alternative, rule.patterns))
+
+
+def _alternative(text: str) -> str:
+    """
+    A pattern as a part of another one: without names of groups, its flags for itself alone.
+    """
+    flags, rest = (
+        found.groups() if (found := re.match(r"[(][?]([a-z]+)[)](.*)", text, re.DOTALL)) else ("", text)
+    )
+    return f"(?{flags}:{re.sub(r'[(][?]P<[a-z_]+>', '(', rest)})"
 
 
 def _filled(

@@ -16,6 +16,7 @@ from workerdiag.model.mitigation import MEMORY_PLACEHOLDERS
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.scoring.advice import mitigations
 from workerdiag.scoring.limits import memory_numbers
+from workerdiag.units import format_bytes, parse_bytes
 
 ME = Identity(worker="tcp://10.0.0.4:4002", pid=7012)
 
@@ -31,8 +32,8 @@ def test_the_smallest_limit_is_the_one_that_is_felt():
     dask = ExceptionFacts(type="KilledWorker", text="", identity=ME, limit_bytes=4 * 10**9)
     group = MemoryReading(identity=ME, rss_bytes=290 * 10**6, limit_bytes=300 * 10**6)
 
-    assert numbers(dask, group).limit_bytes == 300 * 10**6
-    assert numbers(group, dask).limit_bytes == 300 * 10**6
+    assert numbers(dask, group).words["limit"] == format_bytes(300 * 10**6)
+    assert numbers(group, dask).words["limit"] == format_bytes(300 * 10**6)
 
 
 def test_a_reading_without_a_limit_changes_no_limit():
@@ -41,7 +42,9 @@ def test_a_reading_without_a_limit_changes_no_limit():
     """
     dask = ExceptionFacts(type="KilledWorker", text="", identity=ME, limit_bytes=4 * 10**9)
 
-    assert numbers(dask, MemoryReading(identity=ME, rss_bytes=10**9)).limit_bytes == 4 * 10**9
+    assert numbers(dask, MemoryReading(identity=ME, rss_bytes=10**9)).words["limit"] == format_bytes(
+        4 * 10**9
+    )
 
 
 def test_mitigations_may_use_these_numbers_and_no_others():
@@ -57,7 +60,7 @@ def test_what_was_seen_is_a_bound_and_never_enough():
     """
     found = numbers(MemoryReading(identity=ME, rss_bytes=390 * 2**20, limit_bytes=400 * 2**20))
     assert found.wanted_more_than_bytes == 400 * 2**20
-    assert found.try_first_bytes > found.wanted_more_than_bytes
+    assert parse_bytes(found.words["needs_memory"]) > found.wanted_more_than_bytes
 
 
 @pytest.mark.parametrize("limit", [100 * 10**6, 409 * 2**20, 2**30, 3 * 2**30, 11 * 2**30, 50 * 10**9, 2**38])
@@ -67,7 +70,7 @@ def test_the_number_to_try_is_one_that_people_type(limit):
     """
     found = numbers(MemoryReading(identity=ME, limit_bytes=limit))
     assert re.fullmatch(r"\d{1,3} MiB|\d{1,3}(\.5)? GiB", found.words["needs_memory"])
-    assert found.try_first_bytes >= 1.5 * limit
+    assert parse_bytes(found.words["needs_memory"]) >= 1.5 * limit
 
 
 def test_growth_is_told_from_readings_of_one_process():

@@ -39,6 +39,21 @@ class ProcessEnd:
     marks: tuple[Match, ...] = ()
 
     @cached_property
+    def first_when(self) -> float | None:
+        """
+        When it was first reported.
+        """
+        return min((mark.when for mark in self.marks if mark.when is not None), default=None)
+
+    @cached_property
+    def _first_lines(self) -> Mapping[str, int]:
+        first_lines: dict[str, int] = {}
+        for mark in self.marks:
+            if mark.line:
+                first_lines[mark.origin] = min(mark.line, first_lines.get(mark.origin, mark.line))
+        return first_lines
+
+    @cached_property
     def _last_lines(self) -> Mapping[str, int]:
         last_lines: dict[str, int] = {}
         for mark in self.marks:
@@ -97,6 +112,12 @@ class ProcessEnd:
         Whether *identity* cannot be this process, by any of its names.
         """
         return all(each.conflicts_with(identity) for each in self.identities)
+
+    def first_line(self, origin: str) -> int:
+        """
+        The first line of *origin* that reports this end; 0 if none does.
+        """
+        return self._first_lines.get(origin, 0)
 
     def last_line(self, origin: str) -> int:
         """

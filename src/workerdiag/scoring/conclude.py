@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
-from workerdiag.model.diagnosis import Death, Findings, Match, RankedCause
+from workerdiag.model.diagnosis import Death, Findings, RankedCause
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.rules import Rulebook
@@ -66,7 +66,7 @@ def conclude(
     outcome = _outcome(chances, incident, obstacles)
     if outcome in _WITHOUT_CAUSES:
         chances = Distribution()
-    numbers = memory_numbers(incident, [match for each in deciding for match in _evidence_matches(each)])
+    numbers = memory_numbers(incident, [match for each in deciding for match in each.matches])
     setting = cluster_setup(incident)
     has_causes = outcome not in _WITHOUT_CAUSES
     ranked = _rank_causes(chances, deciding, book, incident, numbers, setting) if has_causes else ()
@@ -140,9 +140,7 @@ def _rank_causes(
                 evidence=clues([seen for each in own for seen in each.evidence]),
                 against=clues([seen for each in own for seen in each.against]),
                 unchecked=unchecked_absences(cause, incident),
-                mitigations=mitigations(
-                    cause, numbers, [m for e in own for s in e.evidence for m in s.matches], setting
-                ),
+                mitigations=mitigations(cause, numbers, [m for each in own for m in each.matches], setting),
                 references=cause.references,
             )
         )
@@ -153,12 +151,8 @@ def _unknown_probability(ranked: Sequence[RankedCause]) -> float:
     return min(1.0, max(0.0, 1.0 - sum(each.probability for each in ranked)))
 
 
-def _evidence_matches(evaluated: EvaluatedCase) -> list[Match]:
-    return [match for each in evaluated.cause_scores for seen in each.evidence for match in seen.matches]
-
-
 def _death_of_case(evaluated: EvaluatedCase, incident: Incident) -> Death:
     end = evaluated.case.end
     assert end is not None  # incidents list cases that are deaths
     best = evaluated.chances.best if is_explained(evaluated.chances) else None
-    return death_of_end(end, best, incident, _evidence_matches(evaluated))
+    return death_of_end(end, best, incident, evaluated.matches)

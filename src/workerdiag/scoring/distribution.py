@@ -13,6 +13,7 @@ from math import exp, log
 
 from attrs import field, frozen
 
+from workerdiag.model.diagnosis import Match
 from workerdiag.model.rules import EVERYDAY_ENDS, FREQUENCIES, LONE_GRADES, Cause
 from workerdiag.model.signs import GRADES
 from workerdiag.scoring.weights import SignEvidence, fact_weights
@@ -50,6 +51,13 @@ class CauseScore:
         is_everyday = self.cause.ends in EVERYDAY_ENDS and not self.is_end_known
         return fact_weights(self.evidence, is_everyday=is_everyday)
 
+    @property
+    def matches(self) -> list[Match]:
+        """
+        Where what speaks for it was seen.
+        """
+        return [match for seen in self.evidence for match in seen.matches]
+
     def odds(self, explainers: Iterable[tuple[float, float]] = ()) -> float:
         """
         The odds against unknown.
@@ -63,7 +71,7 @@ class CauseScore:
         for fact in self.facts:
             unexplained = 1.0
             for chance, strongest in explainers:
-                unexplained *= 1.0 - chance if strongest >= _required_fact(fact) else 1.0
+                unexplained *= 1.0 - chance if strongest >= _NEEDED.get(fact, 0.0) else 1.0
             gained += unexplained * fact
         return exp(log(FREQUENCIES[self.cause.frequency]) + gained - sum(fact_weights(self.against)))
 
@@ -90,10 +98,6 @@ class Distribution:
         The likeliest cause and its chance; ties go to the first by id.
         """
         return min(self.chances.items(), key=lambda item: (-item[1], item[0]), default=None)
-
-
-def _required_fact(fact: float) -> float:
-    return _NEEDED.get(fact, 0.0)
 
 
 def distribution(scores: Sequence[CauseScore]) -> Distribution:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
+from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.rules import Rulebook
@@ -42,6 +43,13 @@ class EvaluatedCase:
     case: Case
     cause_scores: tuple[CauseScore, ...]
     chances: Distribution
+
+    @property
+    def matches(self) -> list[Match]:
+        """
+        Where what speaks for any cause was seen.
+        """
+        return [match for each in self.cause_scores for match in each.matches]
 
 
 def evaluate_cases(

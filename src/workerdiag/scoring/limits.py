@@ -36,12 +36,8 @@ class MemoryNumbers:
     What is known in numbers about an incident.
     """
 
-    rss_bytes: int | None = None
-    limit_bytes: int | None = None
     #: More than this was wanted, however much that is: what was seen at most, or the limit that was hit.
     wanted_more_than_bytes: int | None = None
-    #: What to try first; nothing says that it is enough.
-    try_first_bytes: int | None = None
     #: Ready to be put into text, by the names that mitigations use.
     words: Mapping[str, str] = field(factory=dict, hash=False)
 
@@ -74,9 +70,7 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
         "growth": f"{format_bytes(growth)} per second" if growth else "",
         "percent": f"{round(100 * rss / limit)}" if rss and limit else "",
     }
-    return MemoryNumbers(
-        rss_bytes=rss, limit_bytes=limit, wanted_more_than_bytes=wanted, try_first_bytes=first, words=words
-    )
+    return MemoryNumbers(wanted_more_than_bytes=wanted, words=words)
 
 
 def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | None]:

@@ -115,8 +115,11 @@ class Relevance:
             if self._is_after_death(order, end):
                 return False
             return order.when is None or end.when is None or order.when <= end.when + ORDER_SLACK_S
-        times = [mark.when for mark in end.marks if mark.when is not None]
-        return order.when is None or not times or order.when <= min(times) + STOP_REQUEST_SLACK_S
+        return (
+            order.when is None
+            or end.first_when is None
+            or order.when <= end.first_when + STOP_REQUEST_SLACK_S
+        )
 
     def _is_after_death(self, order: Match, end: ProcessEnd) -> bool:
         """
@@ -129,8 +132,7 @@ class Relevance:
             return False
         if order.origin not in self._takes_leave and not any(mark.role in _ENDED for mark in end.marks):
             return False
-        lines = [mark.line for mark in end.marks if mark.line and mark.origin == order.origin]
-        return bool(lines) and order.line > min(lines)
+        return 0 < end.first_line(order.origin) < order.line
 
     def _is_of_the_dead(self, match: Match) -> bool:
         """
@@ -197,9 +199,8 @@ def _is_before(end: ProcessEnd, match: Match) -> bool:
     """
     Whether *end* had been told of when *match* was written.
     """
-    lines = [mark.line for mark in end.marks if mark.line and mark.origin == match.origin]
-    if match.line and lines:
-        return min(lines) < match.line
+    if match.line and (line := end.first_line(match.origin)):
+        return line < match.line
     if match.when is None:
         return match.origin == "exception"  # whoever caught it looked after all that the logs tell
     return end.when is not None and end.when + ORDER_SLACK_S <= match.when

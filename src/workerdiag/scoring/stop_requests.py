@@ -86,11 +86,10 @@ def is_in_force(order: Match, end: ProcessEnd) -> bool:
     """
     Whether *order* was given so shortly before *end* that it can have brought it about.
     """
-    times = [mark.when for mark in end.marks if mark.when is not None]
-    if order.when is not None and times:
-        return min(times) - order.when <= ORDER_S
-    lines = [mark.line for mark in end.marks if mark.line and mark.origin == order.origin]
-    return not lines or not order.line or min(lines) - order.line <= ORDER_LINES
+    if order.when is not None and end.first_when is not None:
+        return end.first_when - order.when <= ORDER_S
+    line = end.first_line(order.origin)
+    return not line or not order.line or line - order.line <= ORDER_LINES
 
 
 def _is_older(sign: Match, joined: Match) -> bool:
