@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from workerdiag.bundle.layout import LOG_KIND
 from workerdiag.bundle.retention.kept_evidence import KeptLog
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cattrs import Converter
 
 #: Evidence that is kept as a piece of its own; text is kept log by log.
-EVIDENCE_KINDS: Mapping[str, type[Any]] = {
+EVIDENCE_KINDS: Mapping[str, type[Evidence]] = {
     each.__name__: each for each in get_args(Evidence) if each.__name__ != "LogChunk"
 }
 
@@ -47,7 +47,7 @@ def piece_from_dict(plain: object) -> Evidence:
     """
     if not isinstance(plain, dict) or plain.get("kind") not in EVIDENCE_KINDS:
         raise UnknownKindError(str(plain.get("kind"))[:50] if isinstance(plain, dict) else "no object")
-    return cast("Evidence", _evidence_converter().structure(plain, EVIDENCE_KINDS[plain["kind"]]))
+    return _evidence_converter().structure(plain, EVIDENCE_KINDS[plain["kind"]])
 
 
 def log_to_dict(log: KeptLog, file: str, sizes: list[int]) -> dict[str, object]:

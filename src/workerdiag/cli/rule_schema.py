@@ -4,10 +4,8 @@ The JSON Schema of the files under ``knowledge/``, made from the classes that th
 
 from __future__ import annotations
 
-from typing import Any
-
 from workerdiag.model.rules import Cause, Landmark
-from workerdiag.rendering.json_schema import DIALECT, add_definition
+from workerdiag.rendering.json_schema import DIALECT, Schema, add_definition
 from workerdiag.rulebook.schema import FIELD_OF_TABLE, SCHEMA, SIGN_KINDS
 from workerdiag.rulebook.shared import SharedRules
 
@@ -15,7 +13,7 @@ from workerdiag.rulebook.shared import SharedRules
 _FILE_KEYS = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}
 
 
-def rule_schema() -> dict[str, Any]:
+def rule_schema() -> Schema:
     """
     The JSON Schema (draft 2020-12) of a file of a cause, of landmarks or of shared advice.
     """
@@ -67,11 +65,11 @@ def export_schema() -> dict[str, object]:
     }
 
 
-def _definitions() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def _definitions() -> tuple[Schema, Schema, Schema]:
     """
     All definitions, and how to refer to a cause and to a landmark.
     """
-    definitions: dict[str, Any] = {}
+    definitions: Schema = {}
     cause = add_definition(Cause, definitions, all_required=False)
     landmark = add_definition(Landmark, definitions, all_required=False)
     for kind, cls in SIGN_KINDS.items():

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 Method = Callable[..., Any]
 
 
-#: Plain data that a server replies with; what is in it has no types.
+#: Plain data that a server replies with or logs as an event; what is in it has no types.
 Reply = Mapping[str, Any]
 
 
@@ -70,10 +70,10 @@ class WorkerState(Protocol):
     nthreads: int
     memory_limit: int
     last_seen: float
-    metrics: Mapping[str, Any]
+    metrics: Reply
     processing: Mapping[TaskState, float] | set[TaskState]
     executing: Mapping[TaskState, float]
-    extra: Mapping[str, Any]
+    extra: Reply
     server_id: str
     local_directory: str
 

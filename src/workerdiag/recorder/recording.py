@@ -35,7 +35,7 @@ class Recording(ABC):
         self.owners: set[str] = set()
         #: What is not recorded, and why; the reason is for a person.
         self.missing: dict[MissingPart, str] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     @property
     @abstractmethod
@@ -68,7 +68,7 @@ class Recording(ABC):
         self.missing[part] = "; ".join(filter(None, (self.missing.get(part), why)))
         self.logger.info("The flight recorder does without: %s", why)
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def spawn(self, work: Coroutine[object, object, object]) -> None:
         """
         Have something done in the background; it is kept so that it can end.
         """
@@ -114,7 +114,7 @@ def stop_recording(server: Any, owner: str) -> None:
         recording.stop()
 
 
-def recorder_status(dask_worker: Worker) -> dict[str, Any]:
+def recorder_status(dask_worker: Worker) -> dict[str, object]:
     """
     What records in a worker or nanny, as plain values; ``Client.run`` passes the server by this name.
     """

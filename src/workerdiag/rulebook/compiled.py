@@ -14,6 +14,9 @@ from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.rules import Cause, Landmark, NextStepRule, RivalCause, Rulebook
 from workerdiag.rulebook.schema import SIGN_KINDS
 
+#: A rule, or a part of one, as plain values.
+_Table = dict[str, Any]
+
 
 def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) -> str:
     """
@@ -21,7 +24,7 @@ def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) ->
     """
     from workerdiag.rulebook.structure import rule_converter  # imports cattrs
 
-    content = cast("dict[str, Any]", _without_empty(rule_converter().unstructure(evolve(book, literals={}))))
+    content = cast("_Table", _without_empty(rule_converter().unstructure(evolve(book, literals={}))))
     content["literals"] = {pattern: list(found) for pattern, found in literals.items()}
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
@@ -33,7 +36,7 @@ def patterns(book: Rulebook) -> Iterable[str]:
     return tuple(dict.fromkeys(text for _, _, rule in book.log_rules() for text in rule.wordings))
 
 
-def from_compiled(content: dict[str, Any]) -> Rulebook:
+def from_compiled(content: _Table) -> Rulebook:
     """
     Objects from our own compiled JSON, which cattrs has checked when it was built.
     """
@@ -49,11 +52,11 @@ def from_compiled(content: dict[str, Any]) -> Rulebook:
     )
 
 
-def _advice_from_compiled(content: Iterable[dict[str, Any]]) -> tuple[Mitigation, ...]:
+def _advice_from_compiled(content: Iterable[_Table]) -> tuple[Mitigation, ...]:
     return tuple(Mitigation(**_lists_to_tuples(each)) for each in content)
 
 
-def _cause_from_compiled(content: dict[str, Any]) -> Cause:
+def _cause_from_compiled(content: _Table) -> Cause:
     for key in ("signs", "against"):
         if key in content:
             content[key] = tuple(
@@ -65,7 +68,7 @@ def _cause_from_compiled(content: dict[str, Any]) -> Cause:
     return Cause(**_lists_to_tuples(content))
 
 
-def _lists_to_tuples(content: dict[str, Any]) -> dict[str, Any]:
+def _lists_to_tuples(content: _Table) -> _Table:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
 
 

@@ -41,6 +41,8 @@ _AFTER_S = 60.0
 _MAX_BYTES = 2**20
 #: An instance is named after its worker.
 _INSTANCE = "-instance"
+#: Of a worker or one change of its state, as Coiled's API replies.
+_CoiledState = Mapping[str, Any]
 
 
 @frozen(kw_only=True)
@@ -124,7 +126,7 @@ class CoiledSource(ProviderSource):
         if not self.scene.victims:
             yield from self._failed_starts(states)
 
-    def _failed_starts(self, states: Mapping[str, Any]) -> Iterator[Evidence]:
+    def _failed_starts(self, states: _CoiledState) -> Iterator[Evidence]:
         for kind, changes in states.items():
             for change in changes:
                 if change["state"] == "error" and self._is_recent(change["updated"]):
@@ -152,7 +154,7 @@ class CoiledSource(ProviderSource):
                 yield LogChunk(origin=f"coiled cluster logs ({worker.name})", data=text, identity=identity)
 
 
-def _is_victims_worker(worker: Mapping[str, Any] | None, victim: Victim, missed: float | None) -> bool:
+def _is_victims_worker(worker: _CoiledState | None, victim: Victim, missed: float | None) -> bool:
     """
     Whether a worker that Coiled lists has the victim's name, else its private address, and lived then.
     """
@@ -167,7 +169,7 @@ def _is_victims_worker(worker: Mapping[str, Any] | None, victim: Victim, missed:
     return address is not None and address == victim.identity.host
 
 
-def _state_lines(states: Mapping[str, Any], worker: _CoiledWorker) -> list[str]:
+def _state_lines(states: _CoiledState, worker: _CoiledWorker) -> list[str]:
     """
     The state changes of a worker and its instance up to the death.
 
@@ -184,7 +186,7 @@ def _state_lines(states: Mapping[str, Any], worker: _CoiledWorker) -> list[str]:
     return [line for when, line in sorted(changes) if when <= last]
 
 
-def _state_line(kind: str, change: Mapping[str, Any]) -> str:
+def _state_line(kind: str, change: _CoiledState) -> str:
     """
     A state change in the columns in which ``coiled`` logs it.
     """

@@ -15,6 +15,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
+from workerdiag.model.dask import Reply
 from workerdiag.recorder import internals
 from workerdiag.recorder.messages import json_size
 from workerdiag.recorder.scheduler.journal import Journal
@@ -113,7 +114,7 @@ class RecorderScheduler(SchedulerPlugin):
         """
         self._track(worker)
 
-    def log_event(self, topic: str, msg: Any) -> None:
+    def log_event(self, topic: str, msg: object) -> None:
         """
         Look at an event for what is of interest here; the scheduler calls this for each one.
         """
@@ -131,7 +132,7 @@ class RecorderScheduler(SchedulerPlugin):
         except Exception as problem:  # noqa: BLE001  the scheduler has better things to do
             self._lack("events", f"an event of the topic {topic}: {describe_error(problem)}")
 
-    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:  # noqa: ARG002  as of any plugin
+    def remove_worker(self, scheduler: Any, worker: str, **_: object) -> None:  # noqa: ARG002  as of any plugin
         """
         Publish the record of a worker that is gone for good; `log_event` has made it.
         """
@@ -184,13 +185,13 @@ class RecorderScheduler(SchedulerPlugin):
         if state is not None:
             self._workers[address] = TrackedWorker(state)
 
-    def _on_worker_event(self, tracked: TrackedWorker, msg: Mapping[str, Any]) -> None:
+    def _on_worker_event(self, tracked: TrackedWorker, msg: Reply) -> None:
         if msg.get("action") == "worker-status-change":
             tracked.note_status(time.time(), msg.get("prev-status"), msg.get("status"))
         elif msg.get("action") == "closing-worker":
             tracked.reason = str(msg.get("reason"))[:200]
 
-    def _on_removal(self, msg: Mapping[str, Any]) -> None:
+    def _on_removal(self, msg: Reply) -> None:
         tracked = self._workers.get(str(msg.get("worker")))
         if tracked is None:
             return
@@ -198,7 +199,7 @@ class RecorderScheduler(SchedulerPlugin):
         self._unpublished[tracked.state.address] = full
         self._keep(full)
 
-    def _on_report(self, msg: Mapping[str, Any]) -> None:
+    def _on_report(self, msg: Reply) -> None:
         if json_size(msg) > _MAX_REPORT_BYTES:
             msg = {name: value for name, value in msg.items() if name != "box"}
             if json_size(msg) > _MAX_REPORT_BYTES:
@@ -253,5 +254,5 @@ def _deaths_within(deaths: Iterable[RecordedDeath], most_bytes: int) -> Iterator
                 break
 
 
-def _positive_int_or(value: Any, default: int) -> int:
+def _positive_int_or(value: object, default: int) -> int:
     return value if isinstance(value, int) and value > 0 else default

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import evolve
 
-from workerdiag.model.dask import Scheduler, WorkerState
+from workerdiag.model.dask import Reply, Scheduler, WorkerState
 from workerdiag.recorder import internals
 from workerdiag.wire.removal import Heartbeat, HeartbeatTask, RemovalRecord, StatusChange, SuspectTask
 
@@ -55,7 +55,7 @@ class TrackedWorker:
 
 
 def removal_record(
-    scheduler: Scheduler, tracked: TrackedWorker, event: Mapping[str, Any], *, noticed_at: float
+    scheduler: Scheduler, tracked: TrackedWorker, event: Reply, *, noticed_at: float
 ) -> RemovalRecord:
     """
     The record of one removal; docs/fair-blame.md has its fields.
@@ -67,7 +67,7 @@ def removal_record(
         noticed_at: Now, in seconds since the epoch.
     """
     state = tracked.state
-    keys: Collection[Any] = event.get("processing-tasks") or ()
+    keys: Collection[object] = event.get("processing-tasks") or ()
     running = {task.key: seconds for task, seconds in internals.executing_tasks(state) if task.key in keys}
     is_expected = bool(event.get("expected"))
     allowed = internals.allowed_failures(scheduler)
@@ -127,7 +127,7 @@ def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:
     """
     What its last heartbeat said (``Worker.get_metrics`` in worker.py).
     """
-    metrics: Mapping[str, Any] = state.metrics or {}
+    metrics: Reply = state.metrics or {}
     spilled = metrics.get("spilled_bytes")
     last = state.last_seen or None
     return Heartbeat(

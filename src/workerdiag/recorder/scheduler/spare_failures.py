@@ -15,7 +15,7 @@ from typing import Any
 from attrs import define, field
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from workerdiag.model.dask import Scheduler
+from workerdiag.model.dask import Reply, Scheduler, TaskState
 from workerdiag.model.stop_reasons import UNRESPONSIVE, is_stop_request_beyond_tasks
 from workerdiag.recorder import internals
 from workerdiag.wire.constants import DEATH_TOPIC
@@ -40,7 +40,7 @@ class _CountedLoss:
     pid: int | None
     when: float
     #: References that end with the task, so that a new one of the same key is never spared for it.
-    tasks: tuple[weakref.ref[Any], ...]
+    tasks: tuple[weakref.ref[TaskState], ...]
     #: Whether it was removed for not answering, which is the work's doing as a rule.
     unresponsive: bool
     spared: bool = field(default=False)
@@ -89,7 +89,7 @@ class SparePlatformDeaths(SchedulerPlugin):
         self._stop_reasons.pop(worker, None)
         self._pids[worker] = getattr(scheduler.workers.get(worker), "pid", None) or None
 
-    def log_event(self, topic: str, msg: Any) -> None:
+    def log_event(self, topic: str, msg: object) -> None:
         """
         Look for removals, and for facts about them, before or after.
         """
@@ -110,7 +110,7 @@ class SparePlatformDeaths(SchedulerPlugin):
                 self._has_failed = True
                 logger.warning("Losses of workers may not be spared", exc_info=True)
 
-    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:  # noqa: ARG002  as of any plugin
+    def remove_worker(self, scheduler: Any, worker: str, **_: object) -> None:  # noqa: ARG002  as of any plugin
         """
         Spare the loss at once if the worker itself had announced it.
         """
@@ -119,7 +119,7 @@ class SparePlatformDeaths(SchedulerPlugin):
         if reason is not None:
             self._spare((each for each in self._losses if each.worker == worker), reason)
 
-    def _on_removal(self, msg: Mapping[str, Any]) -> None:
+    def _on_removal(self, msg: Reply) -> None:
         if msg.get("expected"):
             return  # Dask counts nothing then
         worker = str(msg.get("worker"))
@@ -178,7 +178,7 @@ def reason_to_spare(message: Message | None) -> str | None:
     return None
 
 
-def _counted_tasks(scheduler: Scheduler, keys: Collection[Any]) -> tuple[weakref.ref[Any], ...]:
+def _counted_tasks(scheduler: Scheduler, keys: Collection[object]) -> tuple[weakref.ref[TaskState], ...]:
     """
     The tasks that the removal was counted against and that Dask has not given up on.
     """

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from attrs import frozen
 
@@ -87,7 +87,7 @@ class Ec2Source(ProviderSource):
         ):
             yield ProviderQuery(f"ec2:{what}", f"aws ec2 {command}", partial(ask, ec2, found))
 
-    def _filters(self) -> Iterator[dict[str, Any]]:
+    def _filters(self) -> Iterator[AwsAnswer]:
         cluster = getattr(self.scene.cluster, "uuid", None)
         if cluster and self.scene.cluster_is("EC2Cluster"):
             yield {"Name": "tag:Dask Cluster", "Values": [str(cluster)]}
@@ -146,7 +146,7 @@ class Ec2Source(ProviderSource):
             return None
         return Ec2Instance(answer=fitting_ones[0], identity=victim.identity, missed=missed)
 
-    def _failed_launches(self, answers: Sequence[Mapping[str, Any]]) -> list[Ec2Instance]:
+    def _failed_launches(self, answers: Sequence[AwsAnswer]) -> list[Ec2Instance]:
         return [
             Ec2Instance(answer=each, identity=Identity(name=_tag(each, "Name")))
             for each in answers

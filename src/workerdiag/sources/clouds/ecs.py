@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from attrs import frozen
 
@@ -178,14 +178,14 @@ def _worker_container(containers: Sequence[Mapping[str, object]]) -> Mapping[str
     return None
 
 
-def _task_addresses(task: Mapping[str, Any]) -> set[str]:
+def _task_addresses(task: AwsAnswer) -> set[str]:
     details = (detail for each in task.get("attachments", ()) for detail in each.get("details", ()))
     found = {str(each["value"]) for each in details if each.get("name") == "privateIPv4Address"}
     interfaces = (one for each in task.get("containers", ()) for one in each.get("networkInterfaces", ()))
     return found | {str(each["privateIpv4Address"]) for each in interfaces if each.get("privateIpv4Address")}
 
 
-def _worker_name(task: Mapping[str, Any]) -> str | None:
+def _worker_name(task: AwsAnswer) -> str | None:
     for override in task.get("overrides", {}).get("containerOverrides", ()):
         command = list(override.get("command", ()))
         if "--name" in command[:-1]:

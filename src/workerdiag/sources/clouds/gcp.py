@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from attrs import frozen
 
@@ -145,7 +145,7 @@ class GcpSource(ProviderSource):
         in_time = machine_match.may_be_reason(missed, happened, notice_s=_LATE_S.get(kind, 0.0))
         return kind in _ENDING and in_time and not follows
 
-    def _failed_creation(self, operation: Any, target: str) -> Iterator[LogChunk]:
+    def _failed_creation(self, operation: Sdk, target: str) -> Iterator[LogChunk]:
         if operation.error.errors and self._is_recent(operation.insert_time) and not self.scene.victims:
             yield _operation_chunk(operation, Identity(name=target))
 

@@ -4,14 +4,11 @@ Why a machine, or its kernel log, could not be looked at, and what would help.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from workerdiag.deadline import MORE_TIME
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import GapReason
-from workerdiag.sources.host.remote_call import UnreadableAnswerError
+from workerdiag.sources.host.remote_call import Answer, UnreadableAnswerError
 from workerdiag.sources.host.respondents import Respondent
 
 #: What to type on the machine itself, where nobody can do it from here.
@@ -46,7 +43,7 @@ def uncertain_machine_gap(title: str) -> Gap:
     )
 
 
-def kernel_gap(answer: Mapping[str, Any], respondent: Respondent) -> Gap | None:
+def kernel_gap(answer: Answer, respondent: Respondent) -> Gap | None:
     """
     Why the kernel log of a machine was not, or not wholly, read; None if it was.
     """

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from attrs import frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.model.dask import Client
+from workerdiag.model.dask import Client, Reply
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.addresses import host_of, identity_of
@@ -136,7 +135,7 @@ async def live_respondents(scene: Scene, deadline: Deadline) -> list[Respondent]
         TimeoutError: The scheduler does not answer in time; or whatever else it passes on.
     """
     identity = await queries.answer_in_time(partial(queries.fetch_identity, scene.client), deadline)
-    workers: Mapping[str, Any] = identity.get("workers") or {}
+    workers: Reply = identity.get("workers") or {}
     found: dict[str | None, Respondent] = {}
     for address in sorted(workers, key=lambda each: (workers[each].get("status") != "paused", each)):
         nanny = workers[address].get("nanny")

@@ -94,7 +94,7 @@ class KubernetesApi:
 
     async def items(
         self, kind: str, *, namespace: str, labels: str = "", fields: str = "", most: int
-    ) -> tuple[list[dict[str, Any]], bool]:
+    ) -> tuple[list[dict[str, object]], bool]:
         """
         At most *most* objects of a kind (``pods``), and whether these are all.
 
@@ -113,7 +113,7 @@ class KubernetesApi:
         complete = not (isinstance(more, dict) and more.get("continue"))
         return [each for each in items if isinstance(each, dict)], complete
 
-    async def item(self, kind: str, name: str, *, namespace: str = "") -> dict[str, Any] | None:
+    async def item(self, kind: str, name: str, *, namespace: str = "") -> dict[str, object] | None:
         """
         One object; None if there is none of that name.
 
@@ -143,7 +143,7 @@ class KubernetesApi:
 
     async def _object(
         self, kind: str, verb: str, namespace: str, path: str, params: Mapping[str, str]
-    ) -> dict[str, Any] | None:
+    ) -> dict[str, object] | None:
         status, body, cut = await self._get(kind, verb, namespace, path, params, MAX_ANSWER_BYTES)
         if status == 404:
             return None
