@@ -8,7 +8,6 @@ pickled by Dask (hence not frozen and not keyword-only).
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from attrs import define, fields, has
 
@@ -63,7 +62,7 @@ class WorkerdiagError(Exception):
     Base of everything raised on purpose.
     """
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """
         How to make it again elsewhere: from its facts, however they were given.
         """

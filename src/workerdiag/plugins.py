@@ -21,7 +21,7 @@ from workerdiag.model.evidence import (
 )
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Terms, Victim
-from workerdiag.model.vocabulary import Place
+from workerdiag.model.vocabulary import GapReason, Place, Stream
 
 __all__ = [
     "Deadline",
@@ -30,6 +30,7 @@ __all__ = [
     "EvidenceSource",
     "ExceptionFacts",
     "Gap",
+    "GapReason",
     "Identity",
     "Inspected",
     "Location",
@@ -38,6 +39,7 @@ __all__ = [
     "Place",
     "ProcessExit",
     "Scene",
+    "Stream",
     "TasksAtLoss",
     "Terms",
     "Victim",

@@ -13,7 +13,7 @@ from distributed import Client
 import workerdiag
 from workerdiag.model.diagnosis import Blame, Death, Decision, NextStep, RankedCause
 from workerdiag.model.rules import Rulebook
-from workerdiag.model.vocabulary import Outcome
+from workerdiag.model.vocabulary import GapReason, Outcome, Verdict
 from workerdiag.plugins import Evidence, EvidenceSource, Gap
 
 
@@ -60,6 +60,8 @@ def reading_a_diagnosis(diagnosis: workerdiag.Diagnosis) -> None:
     assert_type(diagnosis.unknown_probability, float)
     assert_type(diagnosis.deaths, tuple[Death, ...])
     assert_type(diagnosis.blame, Blame)
+    assert_type(diagnosis.blame.verdict, Verdict)
+    assert_type(diagnosis.gaps[0].reason, GapReason)
     assert_type(diagnosis.next_steps, tuple[NextStep, ...])
     assert_type(diagnosis.gaps, tuple[Gap, ...])
     assert_type(diagnosis.decision, Decision)

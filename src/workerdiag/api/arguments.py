@@ -18,7 +18,7 @@ from attrs import frozen
 from workerdiag.api.time_plan import TimePlan
 from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread, call_in_time
 from workerdiag.errors import error_text
-from workerdiag.model.evidence import Gap, LogText
+from workerdiag.model.evidence import EvidenceSource, Gap, LogText
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import GapReason, Place, Stream
 from workerdiag.units import parse_duration
@@ -47,7 +47,7 @@ class ExplainArguments:
     logs: Sequence[Any] = ()
     #: Who wrote the logs, if the caller knows.
     stream: Stream | None = None
-    sources: Sequence[Any] | None = None
+    sources: Sequence[EvidenceSource] | None = None
     rulebook: Rulebook | None = None
     gaps: tuple[Gap, ...] = ()
     plan: TimePlan

@@ -10,7 +10,6 @@ the one object that this message brought. So the note is added there, once, befo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
@@ -19,6 +18,7 @@ from workerdiag.api.annotate import PATIENCE_S, add_note, is_worker_death
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.errors import error_text
+from workerdiag.model.dask import Method
 from workerdiag.model.evidence import LogText
 from workerdiag.rendering.note import LATE_NOTE, NOTE_START
 
@@ -73,9 +73,9 @@ class _Annotator:
 
     _client: Any
     #: The client's own handlers.
-    originals: dict[str, Callable[..., Any]]
+    originals: dict[str, Method]
     #: The state of each task whose exception waits, by its key.
-    _waiting: dict[Any, Any] = field(factory=dict, init=False)
+    _waiting: dict[object, Any] = field(factory=dict, init=False)
     #: One answer for all tasks that the death of one worker failed, by its address.
     _answers: dict[str, asyncio.Task[Diagnosis]] = field(factory=dict, init=False)
     _deliveries: set[asyncio.Task[None]] = field(factory=set, init=False)
@@ -87,7 +87,7 @@ class _Annotator:
         """
         asyncio.get_running_loop().run_in_executor(None, _load_knowledge)
 
-    def on_task_erred(self, key: Any = None, exception: Any = None, traceback: Any = None) -> None:
+    def on_task_erred(self, key: object = None, exception: Any = None, traceback: object = None) -> None:
         """
         Hold up a ``KilledWorker`` until it has its note; pass on everything else at once.
         """
@@ -101,14 +101,14 @@ class _Annotator:
         self._deliveries.add(delivery)
         delivery.add_done_callback(self._deliveries.discard)
 
-    def on_task_retried(self, key: Any = None) -> None:
+    def on_task_retried(self, key: object = None) -> None:
         """
         Forget the exception of a task that runs again.
         """
         self._waiting.pop(key, None)
         self.originals[_RETRIED](key=key)
 
-    async def _deliver(self, key: Any, state: Any, exc: BaseException, trace: Any) -> None:
+    async def _deliver(self, key: object, state: object, exc: BaseException, trace: Any) -> None:
         """
         Add the note, then hand the exception on, unless the task is cancelled, lost or runs again meanwhile.
         """

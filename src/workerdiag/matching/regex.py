@@ -81,6 +81,17 @@ class BadPatternError(ValueError):
     """
 
 
+class _EngineMatch(Protocol):
+    """
+    A match of RE2, with offsets in bytes, or of Python.
+    """
+
+    def start(self) -> int: ...
+    def end(self) -> int: ...
+    def group(self, index: int, /) -> bytes | None: ...
+    def groupdict(self) -> dict[str, str | None]: ...
+
+
 class _AsciiMatch:
     """
     A match in ASCII text, where an offset in bytes is one in characters.
@@ -88,15 +99,15 @@ class _AsciiMatch:
 
     __slots__ = ("_match", "_names")
 
-    def __init__(self, match: Any, names: tuple[tuple[str, int], ...]) -> None:
+    def __init__(self, match: _EngineMatch, names: tuple[tuple[str, int], ...]) -> None:
         self._match = match
         self._names = names
 
     def start(self) -> int:
-        return int(self._match.start())
+        return self._match.start()
 
     def end(self) -> int:
-        return int(self._match.end())
+        return self._match.end()
 
     def groupdict(self) -> dict[str, str | None]:
         if not self._names:
@@ -112,15 +123,15 @@ class _ShiftedMatch:
 
     __slots__ = ("_at", "_match")
 
-    def __init__(self, match: Any, at: int) -> None:
+    def __init__(self, match: _EngineMatch, at: int) -> None:
         self._match = match
         self._at = at
 
     def start(self) -> int:
-        return self._at + int(self._match.start())
+        return self._at + self._match.start()
 
     def end(self) -> int:
-        return self._at + int(self._match.end())
+        return self._at + self._match.end()
 
     def groupdict(self) -> dict[str, str | None]:
         groups: dict[str, str | None] = self._match.groupdict()

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from workerdiag.model.dask import Worker
 from workerdiag.procfs.cgroups import cgroup_lines
@@ -17,6 +17,7 @@ from workerdiag.procfs.processes import process_start_ms
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "JOB_ID")
 #: Container ids of Docker, containerd and CRI-O in the path of a control group.
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
+_T = TypeVar("_T")
 
 
 def worker_identity(worker: Worker) -> Mapping[str, str]:
@@ -63,7 +64,7 @@ def platform_identity() -> Mapping[str, str | None]:
     }
 
 
-def _value_or_none(ask: Any) -> Any:
+def _value_or_none(ask: Callable[[], _T]) -> _T | None:
     """
     What is known by now; None if asking raises, as an address does before there is one.
     """

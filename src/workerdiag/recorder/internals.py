@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, MutableSet
 from threading import get_ident
 from typing import Any
 
-from workerdiag.model.dask import Nanny, Scheduler, TaskState, Worker, WorkerState
+from workerdiag.model.dask import Method, Nanny, Scheduler, TaskState, Worker, WorkerState
 
 Undo = Callable[[], None]
 
@@ -221,7 +221,7 @@ def close_reason(record: logging.LogRecord) -> str | None:
 # ---------------------------------------------------------------------------------- scheduler
 
 
-def add_handler(scheduler: Scheduler, name: str, handler: Callable[..., Any]) -> Undo | None:
+def add_handler(scheduler: Scheduler, name: str, handler: Method) -> Undo | None:
     """
     Have clients' calls of *name* answered by *handler*; returns what ends that, or None.
 

@@ -161,7 +161,7 @@ def shorten_report(report: DeathReport) -> DeathReport:
     return report
 
 
-def json_size(plain: Any) -> int:
+def json_size(plain: object) -> int:
     """
     Bytes as JSON; characters that are not ASCII count six.
     """

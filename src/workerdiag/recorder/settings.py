@@ -10,7 +10,7 @@ from typing import Any
 PLUGIN_NAME = "workerdiag-recorder"
 
 
-def setting(name: str, default: Any = None) -> Any:
+def setting(name: str, default: object = None) -> Any:
     """
     The value of ``workerdiag.recorder.<name>`` in Dask's configuration.
     """

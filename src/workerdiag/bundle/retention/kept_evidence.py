@@ -5,7 +5,6 @@ Evidence that was kept: pieces as they were, and of each log the parts that matt
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from attrs import field, frozen
 
@@ -79,7 +78,7 @@ class KeptEvidence:
             else:
                 yield item
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _empty_copy, ()
 
     def __copy__(self) -> KeptEvidence:

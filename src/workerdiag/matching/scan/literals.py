@@ -8,6 +8,7 @@ running every pattern on every line (reference measurements: benchmarks/scan.py)
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as sre_parser  # type: ignore[attr-defined]
 from typing import Any
@@ -40,6 +41,8 @@ _RESPELT = "'\""
 MAX_BRANCHES = 40
 #: Alternatives inside a fixed text are multiplied out up to so many.
 _MAX_SPELLINGS = 16
+#: A part of a pattern as Python parses it: what it is, and what is in it.
+_Item = tuple[object, Any]
 
 
 class NoLiteralError(ValueError):
@@ -67,7 +70,7 @@ def literals(pattern: str) -> tuple[str, ...]:
     return tuple(sorted(best))
 
 
-def _required_texts(items: Any) -> frozenset[str] | None:
+def _required_texts(items: Iterable[_Item]) -> frozenset[str] | None:
     """
     The best set of texts, one of which any match must contain; None if there is none.
     """
@@ -84,7 +87,7 @@ def _required_texts(items: Any) -> frozenset[str] | None:
     return max((each for each in (*options, run) if "" not in each), key=_rarity, default=None)
 
 
-def _possible_texts(item: Any) -> frozenset[str] | None:
+def _possible_texts(item: _Item) -> frozenset[str] | None:
     """
     All texts that *item* can match, if they are few and fixed.
     """
@@ -106,7 +109,7 @@ def _possible_texts(item: Any) -> frozenset[str] | None:
     return None
 
 
-def _possible_runs(items: Any) -> frozenset[str] | None:
+def _possible_runs(items: Iterable[_Item]) -> frozenset[str] | None:
     run: frozenset[str] | None = frozenset({""})
     for item in items:
         run = _concatenations(run, _possible_texts(item))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 from datetime import UTC, datetime
-from typing import Any
+from typing import TypedDict
 
 from attrs import frozen
 
@@ -97,6 +97,11 @@ _STREAM_OF_LOGGER: tuple[tuple[str, Stream], ...] = (
     ("distributed.client", "client"),
     ("distributed.deploy", "client"),
 )
+
+
+class _LineTime(TypedDict, total=False):
+    when: float | None
+    year_assumed: bool
 
 
 @frozen(kw_only=True)
@@ -216,7 +221,7 @@ def _names_a_level(head: str) -> bool:
     return any(level in upper for level in _LEVELS)
 
 
-def _line_time(own: str, outer: str) -> dict[str, Any]:
+def _line_time(own: str, outer: str) -> _LineTime:
     """
     The time that a line gives itself, else that of who passed it on; and whether its year is a guess.
     """

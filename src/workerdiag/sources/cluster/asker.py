@@ -53,7 +53,7 @@ class Asker:
         self.is_responsive = True
         self.gaps = []
 
-    async def ask(self, what: str, call: Callable[[], Awaitable[Any]], *, place: Place) -> Any:
+    async def ask(self, what: str, call: Callable[[], Awaitable[object]], *, place: Place) -> Any:
         """
         The answer; None, and a gap, without one.
 

@@ -25,7 +25,7 @@ _NANNY_S = 5.0
 EXIT_WAIT_S = 0.6
 _POLL_S = 0.1
 #: The records of a nanny's log, or why it did not answer.
-NannyAnswer = list[ServerLogRecord] | BaseException
+NannyAnswer = Sequence[ServerLogRecord] | BaseException
 
 
 class NannyLogs:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import frozen
 
@@ -23,6 +23,7 @@ SCHEDULER_RECORDS = 1000
 NANNY_RECORDS = 200
 #: Workers that are asked for the same, at most.
 _MAX_ASKED = 5
+_T = TypeVar("_T")
 
 
 @frozen
@@ -63,7 +64,7 @@ class ServerLog:
         return len(self.records) >= (NANNY_RECORDS if self.nanny else SCHEDULER_RECORDS)
 
 
-async def answer_in_time(call: Callable[[], Awaitable[Any]], deadline: Deadline) -> Any:
+async def answer_in_time(call: Callable[[], Awaitable[_T]], deadline: Deadline) -> _T:
     """
     What *call* returns, or whatever it raises; on time, also if it cannot be cancelled.
 
@@ -85,7 +86,7 @@ async def answer_in_time(call: Callable[[], Awaitable[Any]], deadline: Deadline)
     return task.result()
 
 
-def _consume_exception(task: asyncio.Future[object]) -> None:
+def _consume_exception(task: asyncio.Future[_T]) -> None:
     """
     Look at the exception of a task that nobody waits for, so that asyncio does not log it.
     """

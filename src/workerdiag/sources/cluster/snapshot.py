@@ -101,7 +101,7 @@ def _snapshot_function() -> Method:
     forget, events, log = _forgetter(), _events_function(), _log_function()
     states, workers, versions = states_reader(), workers_reader(), versions_reader()
 
-    async def workerdiag_snapshot(wanted: SnapshotRequest, dask_scheduler: Any = None) -> Reply:
+    async def workerdiag_snapshot(wanted: SnapshotRequest, dask_scheduler: object = None) -> Reply:
         from time import time
 
         forget(dask_scheduler)

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, TypedDict
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
@@ -48,8 +48,22 @@ def answer(texts, asked):
 """
 
 
-#: What probes are asked for.
-Request = dict[str, object]
+class Request(TypedDict, total=False):
+    """
+    What probes are asked for.
+    """
+
+    #: How far back to look, and how long a probe may take, in seconds.
+    since_s: float
+    budget_s: float
+    #: How a nanny words the end of its worker process, as a pattern.
+    ended: str
+    pids: list[int]
+    #: Addresses that may still be listened at, and nannies whose workers lived here.
+    addresses: list[str]
+    nannies: list[str | None]
+
+
 #: By probe, what it read, as JSON has it.
 Answer = dict[str, dict[str, Any]]
 
@@ -101,7 +115,7 @@ async def probe_elsewhere(
 
 
 def run_in_client_loop(
-    client: Client, call: Callable[[], Coroutine[Any, Any, object]], deadline: Deadline
+    client: Client, call: Callable[[], Coroutine[object, object, object]], deadline: Deadline
 ) -> None:
     """
     Run *call* on the client's event loop and wait for it here, in another thread.
