@@ -25,7 +25,7 @@ from workerdiag.recorder.box.layout import (
 
 #: Epoch seconds: a box that was written just now may belong to a worker that runs, and is not opened.
 _LONG_AGO = 1_777_888_999.0
-_STATES = ("", "closed: retired", "closed: SECRET\x1b[31m", "terminating: memory 96%")
+_STAGES = ((), ("closed", "retired"), ("closed", "SECRET\x1b[31m"), ("terminating", "memory 96%"))
 _BITES = (*corpus.SECRETS, *corpus.HOSTILE, b"\xff" * 64, b"\0" * 300, b"\x7f\xf0\0\0\0\0\0\0" * 4)
 
 
@@ -34,10 +34,10 @@ def boxes() -> tuple[bytes, ...]:
     """
     Black boxes that were used for a while, of workers that were killed and that closed.
     """
-    return tuple(map(_box, _STATES))
+    return tuple(map(_box, _STAGES))
 
 
-def _box(state: str) -> bytes:
+def _box(stage: tuple[str, ...]) -> bytes:
     with tempfile.TemporaryDirectory() as folder, patch.object(writer, "time", lambda: _LONG_AGO):
         box = writer.BoxWriter.create(Path(folder), size_bytes=2**14, slots=3, worker="tcp://10.0.0.4:34937")
         for number in range(50):
@@ -47,8 +47,8 @@ def _box(state: str) -> bytes:
             box.line(corpus.DEATH if number == 40 else b"line " * 20)
             if number % 2:
                 box.finished(number % 3, "error")
-        if state:
-            box.state(state)
+        if stage:
+            box.stage(*stage)
         content = box.path.read_bytes()
         box.close(remove=True)
     return content
