@@ -32,6 +32,25 @@ _MAX_NAMES = 40
 _MAX_CHARS = 100
 
 
+def environment_events(
+    versions: Reply, snapshot: Reply, of_workers: Reply | None, *, address: object, in_trouble: bool
+) -> Iterator[Event]:
+    """
+    Versions and settings of a scheduler, and how versions differ.
+
+    Args:
+        versions: As ``Scheduler.versions`` tells them.
+        snapshot: What a look inside the scheduler brought; empty without one.
+        of_workers: What workers told of their packages, where there was no look.
+        address: The scheduler's.
+        in_trouble: Whether something is wrong in this cluster.
+    """
+    yield from version_events(versions, address)
+    yield from setting_events(snapshot, address)
+    known = with_worker_versions(snapshot, of_workers)
+    yield from version_conflict_events(versions, known, in_trouble=in_trouble)
+
+
 def version_events(reply: Reply, address: object) -> Iterator[Event]:
     """
     The versions of a scheduler, as ``Scheduler.versions`` tells them.

@@ -12,11 +12,12 @@ from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Evidence, Inspected
 from workerdiag.model.identity import Identity
 from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.cluster import environment, logs, queries, selection, snapshot, state, tasks
-from workerdiag.sources.cluster import evidence as words
+from workerdiag.sources.cluster import environment, logs, queries, selection, snapshot, tasks
 from workerdiag.sources.cluster.asker import Asker
+from workerdiag.sources.cluster.evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.nannies import NannyLogs
 from workerdiag.sources.cluster.silence import still_silent
+from workerdiag.sources.cluster.state import ClusterState, state_events
 
 #: A nanny has started a new worker after so long.
 _RESTART_S = 1.5
@@ -212,9 +213,7 @@ class ClusterSession:
             complete = complete and found is not None
             self._add_events(topic, selection.recent_events(found or (), since=self._since))
         if selection.may_lack_events(entries, since=self._since):
-            detail = (
-                f"the scheduler keeps no more than the last {len(entries)} events, and earlier ones matter"
-            )
+            detail = f"the scheduler keeps its last {len(entries)} events, and earlier ones matter"
             remedy = "set distributed.admin.low-level-log-length beforehand, or install the flight recorder"
             self._asker.gap("scheduler events", "expired", detail, remedy)
         elif complete:
@@ -241,7 +240,7 @@ class ClusterSession:
         lost = selection.recent_removals(
             self._all_events or (), since=self._since, asked_to_close=self._asked_to_close
         )
-        stand = state.ClusterState(
+        state = ClusterState(
             workers=self._workers,
             counts=counts or {},
             now=self._now(),
@@ -251,13 +250,13 @@ class ClusterSession:
             pending=tasks.pending_count(self._client),
             gave_up=self._gave_up,
         )
-        silent = await still_silent(self._client, self._asker, stand)
+        silent = await still_silent(self._client, self._asker, state)
         if counts is not None:
             self._evidence += [*tasks.task_state_events(counts), Inspected(place="task states")]
-        self._evidence += words.worker_state_events(stand, silent=silent, known=self._known)
+        self._evidence += worker_state_events(state, silent=silent, known=self._known)
         if counts is not None or self._workers:
-            self._evidence += state.state_events(stand, silent=silent, known=self._known)
-        await self._add_environment(in_trouble=bool(self._about) or stand.in_trouble)
+            self._evidence += state_events(state, silent=silent, known=self._known)
+        await self._add_environment(in_trouble=bool(self._about) or state.in_trouble)
 
     def _now(self) -> float | None:
         last_seen = [worker["last_seen"] for worker in self._workers.values() if worker.get("last_seen")]
@@ -265,23 +264,17 @@ class ClusterSession:
         return now
 
     async def _add_environment(self, *, in_trouble: bool) -> None:
-        address = getattr(self._client.scheduler, "address", None)
         of_workers = None
         if self._versions and self._dead and not self._workers and not self._nannies.found:
-            detail = (
-                "the scheduler forgets what a worker told of its packages, and no worker or nanny is left"
-            )
+            detail = "the scheduler forgets a worker's versions with it, and no worker or nanny is left"
             remedy = "look for 'Mismatched versions' in the log of a worker; or wait for one, and ask again"
             self._asker.gap("versions", "expired", detail, remedy)
         if in_trouble and self._versions and not self._snapshot and self._workers:
             call = partial(queries.fetch_worker_versions, self._client, list(self._workers))
             of_workers = await self._asker.ask("worker versions", call, place="versions")
-        self._evidence += environment.version_events(self._versions, address)
-        self._evidence += environment.setting_events(self._snapshot, address)
-        self._evidence += environment.version_conflict_events(
-            self._versions,
-            environment.with_worker_versions(self._snapshot, of_workers),
-            in_trouble=in_trouble,
+        address = getattr(self._client.scheduler, "address", None)
+        self._evidence += environment.environment_events(
+            self._versions, self._snapshot, of_workers, address=address, in_trouble=in_trouble
         )
 
     def _log_evidence(self, server_logs: Sequence[queries.ServerLog]) -> list[Evidence]:
@@ -300,4 +293,4 @@ class ClusterSession:
         return evidence
 
     def _add_events(self, topic: str, entries: selection.TimedEvents) -> None:
-        self._evidence += words.event_evidence(topic, entries, self._known)
+        self._evidence += event_evidence(topic, entries, self._known)
