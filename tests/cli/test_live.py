@@ -60,7 +60,7 @@ def test_the_command_line_asks_for_the_events_that_rules_use():
     As explain() does: a rule on an event of a topic of its own can show.
     """
     book = load_rulebook()
-    assert list(live.SchedulerSource(ADDRESS, book).collect(budget_s=1)) == [
+    assert list(live.SchedulerSource(ADDRESS, book).collect(budget_s=30)) == [
         Inspected(place="scheduler events")
     ]
     assert FakeDiscovery.topics == scheduler_topics(book)
@@ -72,7 +72,7 @@ def test_the_client_is_closed_whatever_happens(monkeypatch):
     """
     monkeypatch.setattr(FakeDiscovery, "failure", ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
-        list(live.SchedulerSource(ADDRESS, load_rulebook()).collect(budget_s=1))
+        list(live.SchedulerSource(ADDRESS, load_rulebook()).collect(budget_s=30))
     assert FakeClient.closed
 
 
@@ -85,7 +85,7 @@ def test_an_address_that_nobody_answers_is_a_gap(monkeypatch):
         raise OSError("connection refused")
 
     monkeypatch.setattr(live.distributed, "Client", refuse)
-    (gap,) = live.SchedulerSource(ADDRESS, load_rulebook()).collect(budget_s=1)
+    (gap,) = live.SchedulerSource(ADDRESS, load_rulebook()).collect(budget_s=30)
     assert (gap.source, gap.reason) == ("scheduler", "unreachable")
     assert ADDRESS in gap.detail
     assert gap.remedy

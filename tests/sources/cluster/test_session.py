@@ -113,7 +113,7 @@ class Client:
         return asyncio.run(asyncio.wait_for(function(), callback_timeout))
 
 
-def collect(client, *about, budget_s=2.0):
+def collect(client, *about, budget_s=30.0):
     """
     The evidence of one round.
     """

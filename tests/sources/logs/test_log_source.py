@@ -242,7 +242,7 @@ def test_nothing_readable_is_told_apart():
     The command line exits with 2 if, and only if, nothing could be read.
     """
     source = LogSource(["/no/such/file"])
-    list(source.collect(budget_s=1))
+    list(source.collect(budget_s=30))
     assert not source.has_read_any
 
 
@@ -313,7 +313,7 @@ def test_log_text_brings_its_stream_and_its_worker():
         LogSource(
             [LogText("a", "nanny", "tcp://10.0.0.4:1"), LogText("b", worker="worker-7"), LogText("c")],
             stream="worker",
-        ).collect(budget_s=1)
+        ).collect(budget_s=30)
     )[::2]
     assert [(each.origin, each.stream, each.identity.worker, each.identity.name) for each in chunks] == [
         ("LogText 1", "nanny", "tcp://10.0.0.4:1", None),

@@ -76,7 +76,7 @@ def collect(client, *about, tasks=()):
     """
     The evidence of one round.
     """
-    return list(RecorderSource(client, about=about, tasks=tasks).collect(budget_s=2.0))
+    return list(RecorderSource(client, about=about, tasks=tasks).collect(budget_s=30.0))
 
 
 def of_kind(kind, evidence):
