@@ -85,3 +85,14 @@ def test_deaths_of_an_earlier_call_are_not_counted_into_this_one(allowed_failure
     assert found.top is not None
     assert found.summary == f"{found.top.title}{expected}."
     assert len(found.deaths) == 3
+
+
+@pytest.mark.parametrize("allowed_failures", [-2, 0, 10**9])
+def test_any_number_of_allowed_failures_can_be_judged(allowed_failures):
+    """
+    An exception whose number makes no sense, and no death to count, is no defect of ours.
+    """
+    killed = ExceptionFacts(
+        type="distributed.scheduler.KilledWorker", text="", task="t", allowed_failures=allowed_failures
+    )
+    assert diagnose([killed], BOOK).outcome == "unknown"

@@ -117,9 +117,10 @@ def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
     The last deaths in their order; all, where the time of one is not known.
     """
     times = [end.when for each in evaluated if (end := each.case.end) and end.when is not None]
+    count = max(count, 1)  # whatever the exception says
     if count >= len(evaluated) or len(times) < len(evaluated):
         return evaluated
-    first = sorted(times)[-max(count, 1)]
+    first = sorted(times)[-count]
     return [each for each, when in zip(evaluated, times, strict=True) if when >= first]
 
 
