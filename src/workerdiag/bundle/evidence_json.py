@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from workerdiag.bundle.layout import LOG_KIND
 from workerdiag.bundle.retention.kept_evidence import KeptLog
-from workerdiag.model.evidence import EventValue, Evidence
+from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
+from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import as_stream
 from workerdiag.serialization import strict_converter
 

@@ -13,7 +13,7 @@ from attrs import field, frozen
 from attrs.validators import ge, in_, optional
 
 from workerdiag.model.identity import NO_IDENTITY, Identity
-from workerdiag.model.normalize import normalize_fields
+from workerdiag.model.normalize import EventValue, normalize_fields
 from workerdiag.model.vocabulary import (
     GAP_REASONS,
     PLACES,
@@ -24,8 +24,6 @@ from workerdiag.model.vocabulary import (
     Stream,
     as_stream,
 )
-
-EventValue = str | int | float | bool | None
 
 
 @frozen

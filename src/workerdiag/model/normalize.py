@@ -16,6 +16,8 @@ from workerdiag.errors import describe_error, utf8_safe
 if TYPE_CHECKING:
     from attrs import Attribute
 
+#: What a field of an event may hold.
+EventValue = str | int | float | bool | None
 #: Larger integers are nobody's pid, status or number of bytes; and text of them can fail.
 _MAX_INTEGER = 2**63
 #: Seconds since the epoch of year 5138; a time behind it is none.
@@ -66,7 +68,7 @@ def _clean_mapping(value: object) -> object:
     }
 
 
-def _flat_value(value: object) -> str | int | float | bool | None:
+def _flat_value(value: object) -> EventValue:
     if isinstance(value, str):
         return utf8_safe(value)
     if value is None or isinstance(value, bool):

@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.evidence import Event, Evidence, Gap, Inspected, LogChunk, MemoryReading
 from workerdiag.model.identity import Identity
+from workerdiag.model.normalize import EventValue
 from workerdiag.model.scene import Scene, Terms
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.batch.job_logs import match_jobs_by_output
@@ -21,7 +22,6 @@ from workerdiag.sources.commands import CommandResult, command_gap, run_command
 #: What runs a command: `workerdiag.sources.commands.run_command`, or one that does so elsewhere.
 CommandRunner = Callable[..., CommandResult]
 
-PlainValue = str | int | float | bool | None
 
 #: Looking through the jobs' output may take this share.
 _FILES_SHARE = 0.35
@@ -167,7 +167,7 @@ class BatchSource:
         """
         count = len(self._jobs.rejected)
         for name in self._jobs.rejected[:1]:
-            fields: dict[str, PlainValue] = {"state": "never-submitted", "jobs": count, "system": self.name}
+            fields: dict[str, EventValue] = {"state": "never-submitted", "jobs": count, "system": self.name}
             yield Event(topic="batch-job", fields=fields, identity=Identity(name=name))
             yield self._gap(
                 "never-recorded",
@@ -201,7 +201,7 @@ class BatchSource:
         yield Inspected(identity=identity)
 
     def _usage_events(self, record: JobRecord, identity: Identity) -> Iterator[Evidence]:
-        fields: dict[str, PlainValue] = {"system": self.name, "job": record.job}
+        fields: dict[str, EventValue] = {"system": self.name, "job": record.job}
         if record.percent_of_time is not None:
             fields["percent_of_time"] = record.percent_of_time
         if record.rss_bytes and record.limit_bytes:

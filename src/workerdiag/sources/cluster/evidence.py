@@ -9,11 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from workerdiag.model.dask import Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk, MemoryReading
 from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.normalize import EventValue
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.health import heartbeat_interval_s, is_healthy
 from workerdiag.sources.cluster.state import ClusterState, describe_executing
-
-_PlainValue = str | int | float | bool | None
 
 #: Of a collection in an event, so many members are named.
 _MAX_NAMED = 20
@@ -61,11 +60,11 @@ def _extra_evidence(topic: str, message: Reply, when: float, identity: Identity)
         yield LogChunk(origin=f"event {topic} {when}", data=data, stream="worker", identity=identity)
 
 
-def flatten_fields(message: Mapping[object, object]) -> dict[str, _PlainValue]:
+def flatten_fields(message: Mapping[object, object]) -> dict[str, EventValue]:
     """
     Plain values as they are; collections as text of at most 20 members, with ``<key>_count``.
     """
-    fields: dict[str, _PlainValue] = {}
+    fields: dict[str, EventValue] = {}
     for key, value in list(message.items())[:50]:
         name = _FIELD_NAMES.get(str(key), str(key)[:100])
         if value is None or isinstance(value, bool | int | float):
@@ -110,12 +109,12 @@ def worker_state_events(
         )
 
 
-def _state_fields(address: str, state: ClusterState, silent: Collection[str]) -> dict[str, _PlainValue]:
+def _state_fields(address: str, state: ClusterState, silent: Collection[str]) -> dict[str, EventValue]:
     worker = state.workers[address]
     metrics: Reply = worker.get("metrics") or {}
     counts = metrics.get("task_counts")
     age_s, others_s = state.ages_s.get(address), state.others_heartbeat_age_s(address)
-    fields: dict[str, _PlainValue] = {
+    fields: dict[str, EventValue] = {
         "status": str(worker.get("status")),
         "memory_bytes": _number_or_none(metrics.get("memory")),
         "limit_bytes": _number_or_none(worker.get("memory_limit")) or None,

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from workerdiag.model.normalize import EventValue
 
-def is_healthy(fields: Mapping[str, str | int | float | bool | None], *, interval_s: float) -> bool:
+
+def is_healthy(fields: Mapping[str, EventValue], *, interval_s: float) -> bool:
     """
     Whether a worker runs, has memory left and was heard of lately.
     """

@@ -12,11 +12,12 @@ from attrs import evolve
 from workerdiag.model.dask import Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk, MemoryReading
 from workerdiag.model.identity import Identity
+from workerdiag.model.normalize import EventValue
 from workerdiag.sources.host.kernel_lines import AttributedLines, KernelLog, format_lines, has_oom_kill
 from workerdiag.sources.host.remote_call import Answer
 from workerdiag.sources.host.respondents import Respondent, Subject
 
-_Fields = dict[str, str | int | float | bool | None]
+_Fields = dict[str, EventValue]
 
 #: A file system with less than this left, and less than a thousandth, refuses more than a little.
 FULL_BYTES = 4 * 2**20

@@ -11,6 +11,7 @@ from attrs import evolve
 
 from workerdiag.model.evidence import Event, Evidence, Inspected, LogChunk, MemoryReading, ProcessExit
 from workerdiag.model.identity import Identity
+from workerdiag.model.normalize import EventValue
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.model.time_windows import TOGETHER_S
 from workerdiag.sources.addresses import identity_of
@@ -21,8 +22,6 @@ from workerdiag.wire.messages import DeathReport, ExitReport
 from workerdiag.wire.plain import to_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 from workerdiag.wire.removal import Heartbeat, RemovalRecord
-
-_Field = str | int | float | bool | None
 
 #: Reporters of an exit that no parent process learned.
 _BY_BOX, _BY_DUMP = f"{RECORDER} (its black box)", f"{RECORDER} (faulthandler's dump)"
@@ -68,7 +67,7 @@ def _evidence_of(death: RecordedDeath, others: Sequence[str]) -> Iterator[Eviden
     yield Inspected(place="flight recorder", identity=identity)
 
 
-def _event(topic: str, fields: Mapping[str, _Field], death: RecordedDeath, identity: Identity) -> Event:
+def _event(topic: str, fields: Mapping[str, EventValue], death: RecordedDeath, identity: Identity) -> Event:
     """
     An event of what is known, each text cut to size.
     """
@@ -84,7 +83,7 @@ def _removal_event(record: RemovalRecord, death: RecordedDeath, identity: Identi
     """
     The scheduler's own event, worded as it is by `workerdiag.sources.cluster`, which finds it for an hour.
     """
-    fields: dict[str, _Field] = {
+    fields: dict[str, EventValue] = {
         "action": "remove-worker",
         "processing": ", ".join(sorted(record.assigned_keys)[:_MAX_NAMED])[:4000],
         "processing_count": record.assigned_count,
@@ -94,14 +93,14 @@ def _removal_event(record: RemovalRecord, death: RecordedDeath, identity: Identi
     return Event(topic=identity.worker or "recorder", fields=fields, when=death.at, identity=identity)
 
 
-def _death_fields(death: RecordedDeath, others: Sequence[str]) -> dict[str, _Field]:
+def _death_fields(death: RecordedDeath, others: Sequence[str]) -> dict[str, EventValue]:
     """
     What is known of the death, for one event.
     """
     record, report = death.record, death.report
     heartbeat = record.last_heartbeat if record is not None else Heartbeat()
     last = _last_sample(report)
-    fields: dict[str, _Field] = {
+    fields: dict[str, EventValue] = {
         "reported_by": ", ".join(each.kind for each in (record, report) if each is not None),
         "rss_bytes": _first(last.process_rss_bytes, heartbeat.rss_bytes),
         "managed_bytes": _first(last.managed_bytes, heartbeat.managed_bytes),
@@ -124,7 +123,7 @@ def _death_fields(death: RecordedDeath, others: Sequence[str]) -> dict[str, _Fie
     return fields if report is None else fields | _report_fields(report)
 
 
-def _report_fields(report: DeathReport) -> dict[str, _Field]:
+def _report_fields(report: DeathReport) -> dict[str, EventValue]:
     exit_ = report.exit or ExitReport()
     return {
         "exit_signal": exit_.signal,
@@ -189,7 +188,7 @@ def _stop_request(name: str, why: str | None, death: RecordedDeath, identity: Id
     """
     That somebody asked the worker to stop, or its nanny to stop it or to close.
     """
-    fields: dict[str, _Field] = {"action": "asked-to-stop", name: why[:200] if why else None}
+    fields: dict[str, EventValue] = {"action": "asked-to-stop", name: why[:200] if why else None}
     return Event(topic="recorder", fields=fields, when=death.at, identity=identity)
 
 
@@ -226,7 +225,7 @@ def _cgroup_events(report: DeathReport, death: RecordedDeath, identity: Identity
     is_own = after == before or (killed and group.limit_bytes)
     if not is_own and not killed:
         return
-    fields: dict[str, _Field] = {
+    fields: dict[str, EventValue] = {
         "oom_kill" if is_own else "oom_kill_in_group": after - before,
         "path": group.path,
         "version": group.version,
