@@ -126,7 +126,7 @@ def test_no_pattern_runs_on_a_message_twice(name, monkeypatch):
     run = matcher.LogScan._run_pattern
 
     def counted(self, text, record, *, again):
-        runs.append((text, record.text, record.line_offsets))
+        runs.append((text, record.text, tuple(record.line_offsets)))
         return run(self, text, record, again=again)
 
     monkeypatch.setattr(matcher.LogScan, "_run_pattern", counted)

@@ -4,7 +4,7 @@ A pattern at a place in a message: whether it is a match, and what that says.
 
 from __future__ import annotations
 
-from attrs import frozen
+from typing import NamedTuple
 
 from workerdiag.matching.scan.patterns import PatternOwner
 from workerdiag.matching.scan.records import LogRecord
@@ -21,8 +21,7 @@ _TASK_FAILED = "compute failed"
 QUOTED_CHARS = 600
 
 
-@frozen
-class PatternHit:
+class PatternHit(NamedTuple):
     """
     Where a pattern matched: a match in the making, as most are never asked for.
     """

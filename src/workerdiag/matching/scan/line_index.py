@@ -75,7 +75,7 @@ class LineIndex:
         Where the last header of *forwarder* begins, from *floor* to the line at *start*; None: there is none.
         """
         number = self._run_of(start)
-        floor = max(floor, self._barrier(start))
+        floor = max(floor, self.barrier(start))
         begun = start
         while True:
             low = self._from[number]
@@ -94,7 +94,7 @@ class LineIndex:
         number = self._run_of(start)
         if low == start and self._stands_alone(start, number, forwarder):
             return [start]
-        low = max(low, self._from[number], self._barrier(start))
+        low = max(low, self._from[number], self.barrier(start))
         begun = start
         while True:
             end = min(self._to[number], ceiling)
@@ -143,7 +143,7 @@ class LineIndex:
             return number - 1
         return number
 
-    def _barrier(self, start: int) -> int:
+    def barrier(self, start: int) -> int:
         """
         Behind the last overlong line before *start*: nobody looks back across one.
         """

@@ -52,7 +52,7 @@ class LogRecord:
     #: Message text, lines joined by newlines.
     text: str
     #: Absolute byte offset of each line, and where its text begins in ``text``. There can be thousands.
-    line_offsets: tuple[int, ...]
+    line_offsets: Sequence[int]
     text_starts: Sequence[int]
     lines: tuple[ParsedLine, ...]
     #: Patterns that were run on it.
@@ -60,7 +60,7 @@ class LogRecord:
     _shown: dict[str, bool] = field(factory=dict, init=False)
     _calls: list[tuple[int, int]] | None = field(default=None, init=False)
     #: Numbers of its lines, counted from 1, where somebody asked for them.
-    numbers: tuple[int, ...] = field(default=(), init=False)
+    numbers: Sequence[int] = field(default=(), init=False)
 
     @property
     def heading(self) -> str:
@@ -103,9 +103,9 @@ class LogRecord:
             data: The bytes that its lines are in.
             base: Absolute offset of the first of them.
         """
-        places = [each - base for each in self.line_offsets]
+        places = (each - base for each in self.line_offsets)
         between = (data.count(b"\n", one, two) for one, two in pairwise(places))
-        self.numbers = tuple(accumulate(between, initial=first))
+        self.numbers = array("q", accumulate(between, initial=first))
 
 
 class LogWindow:
@@ -124,6 +124,8 @@ class LogWindow:
         #: From where to where the message that was asked for last is the answer, and that message.
         self._from = self._to = 0
         self._last: LogRecord | None = None
+        #: Lines of that message that begin before this place have it for an answer as well.
+        self._same_before = 0
 
     def record_at(self, offset: int) -> LogRecord:
         """
@@ -140,7 +142,23 @@ class LogWindow:
         """
         Whether the message that was asked for last is the one around *offset*.
         """
-        return self._from <= offset < self._to
+        return self._from <= offset < self._to or self._goes_on_at(offset)
+
+    def _goes_on_at(self, offset: int) -> bool:
+        """
+        Whether *offset* is in one of the later lines of the message that was asked for last.
+        """
+        if self._last is None or offset < self._to:
+            return False
+        offsets = self._last.line_offsets
+        start = offsets[bisect_right(offsets, self.base + offset) - 1] - self.base
+        if start >= self._same_before or self._index.barrier(start) > self._from:
+            return False
+        end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
+        if end < offset:
+            return False
+        self._from, self._to = start, end
+        return True
 
     def _record_of_line(self, start: int) -> LogRecord:
         line = self._index.line(start)
@@ -152,6 +170,7 @@ class LogWindow:
         )
         if header is not None:
             ceiling = header + BEFORE_BYTES + AFTER_BYTES
+            self._same_before = header + BEFORE_BYTES + 1
             return self._assemble_record((-1, forwarder, header), header, header, ceiling)
         tile = (self.base + start) // _TILE_BYTES
         begin = tile * _TILE_BYTES - self.base
@@ -159,6 +178,7 @@ class LogWindow:
         above = self._index.header_before(start, forwarder, low)
         if above is not None:
             low = above + 1
+        self._same_before = begin + _TILE_BYTES
         return self._assemble_record((tile, forwarder, above), start, low, begin + _TILE_BYTES + AFTER_BYTES)
 
     def _assemble_record(
@@ -183,7 +203,7 @@ class LogWindow:
         record = self._records[key] = LogRecord(
             header=lines[0] if lines[0].is_header else None,
             text=text,
-            line_offsets=tuple(self.base + each for each in starts) if self.base else tuple(starts),
+            line_offsets=array("q", (self.base + each for each in starts)),
             text_starts=array("l", accumulate((len(each) + 1 for each in texts[:-1]), initial=0)),
             lines=tuple(lines),
         )
@@ -193,6 +213,7 @@ class LogWindow:
         """
         Of an overlong line, what stands around *offset*, as a message of its own; and for which places.
         """
+        self._same_before = 0
         begin = (self.base + offset) // CLIP_BYTES * CLIP_BYTES - self.base
         low, high = max(0, begin - CLIP_BYTES), min(len(self.data), begin + 2 * CLIP_BYTES)
         start = self.data.rfind(b"\n", low, offset) + 1 or low
