@@ -69,7 +69,7 @@ def test_an_adaptive_cluster_records_whoever_joins_and_forgets_whoever_is_sent_a
     wait_until(lambda: len(left(boxes)) == 1, "the boxes of those sent away to go")
     sent_away = reports(client, MOST - 1)
     assert len(sent_away) == MOST - 1
-    assert all(each["asked"] or each["nanny_status"] == "closing_gracefully" for each in sent_away)
+    assert all(each.stop_requested or each.nanny_status == "closing_gracefully" for each in sent_away)
     diagnosis = workerdiag.explain(client=client)
     assert (diagnosis.top.id, diagnosis.blame.verdict) == ("exit.scheduler-retired", "nobody")
     assert len(diagnosis.deaths) == MOST - 1
@@ -78,8 +78,8 @@ def test_an_adaptive_cluster_records_whoever_joins_and_forgets_whoever_is_sent_a
     future = client.submit(tasks.nap, 60, lab.mark(), key="deadly", workers=[young], priority=10)
     os.kill(lab.running(), signal.SIGKILL)
     diagnosis = workerdiag.explain(raised(future), client)
-    (death,) = [each for each in reports(client, MOST) if each["pid"] == lab.running()]
-    assert (death["exit"]["signal"], death["asked"], ran(death)) == (9, False, ["deadly"])
+    (death,) = [each for each in reports(client, MOST) if each.pid == lab.running()]
+    assert (death.exit.signal, death.stop_requested, ran(death)) == (9, None, ["deadly"])
     (explained,) = [each for each in diagnosis.deaths if each.identity.worker == young]
     assert (explained.signal, explained.executing, explained.stop_requested) == (9, ("deadly",), False)
     assert named_cause(diagnosis) == "external.sigkill"
@@ -98,8 +98,8 @@ def test_a_restart_in_mid_work_leaves_one_box_for_each_worker(lab, boxes):
     client.restart()
     del futures
     messages = reports(client, 2)
-    assert {each["pid"] for each in messages} == pids
-    assert all(each["asked"] for each in messages)
+    assert {each.pid for each in messages} == pids
+    assert all(each.stop_requested for each in messages)
     assert list(recording(client).values()) == [True, True]
     wait_until(lambda: len(left(boxes)) == 2, "two boxes")
 
