@@ -95,7 +95,7 @@ def test_text_of_a_job_is_not_given_the_workers_name(tmp_path):
     chunk, looked = asking(tmp_path).collect(budget_s=5)
     assert chunk.identity == Identity(container="17", host=HOST)
     assert isinstance(looked, Inspected)
-    assert looked.place == "job output"
+    assert looked.place == "other"
 
 
 @pytest.mark.parametrize(

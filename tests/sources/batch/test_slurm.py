@@ -127,9 +127,7 @@ def test_records_are_looked_at_wholly_when_they_are_there(path):
     """
     source, dead = replay(path, "kill-9")
     looked = [each for each in source.collect(budget_s=5) if isinstance(each, Inspected)]
-    assert [(each.place, each.identity.worker) for each in looked] == [
-        ("batch records", dead.identity.worker)
-    ]
+    assert [(each.place, each.identity.worker) for each in looked] == [("other", dead.identity.worker)]
 
 
 def test_a_cancellation_after_the_death_did_not_cause_it(path):
