@@ -61,6 +61,7 @@ PIECES = {
     "prefixes": "ghp_ ",
     "prefixes-in-words": "task-",
     "tokens": "ghp_0123456789ab ",
+    "ids-of-keys": "AKIA0123456789ABCDEF" + "-" * 40,
     "options": " -p",
     "commands": "mysql -pa ",
     "netrc": "login a password b\n",

@@ -8,7 +8,7 @@ sign, with a few lines around it.
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 
 from attrs import define, evolve, field
@@ -63,7 +63,7 @@ class OpenLog:
         self._tail_bytes = 0
         self._messages: dict[int, LogExcerpt] = {}
         self._message_bytes = 0
-        self._signs: dict[tuple[str, str], _OutermostMessages] = {}
+        self._signs: defaultdict[tuple[str, str], _OutermostMessages] = defaultdict(_OutermostMessages)
 
     @property
     def origin(self) -> str:
@@ -91,9 +91,6 @@ class OpenLog:
         self._take_tail(excerpt)
 
     def _take_tail(self, excerpt: LogExcerpt) -> None:
-        """
-        Keep the last bytes.
-        """
         surplus = len(excerpt.data) - _TAIL_BYTES - 1
         if surplus > 0:
             excerpt = excerpt.part(surplus, len(excerpt.data))
@@ -106,10 +103,7 @@ class OpenLog:
         """
         Keep a message that shows *sign*.
         """
-        outermost = self._signs.get(sign)
-        if outermost is None:
-            outermost = self._signs[sign] = _OutermostMessages()
-        outermost.add(message.start)
+        self._signs[sign].add(message.start)
         known = self._messages.get(message.start)
         if known is None or known.end < message.end:
             self._messages[message.start] = message
@@ -143,9 +137,6 @@ class OpenLog:
         return [self._messages[start] for start in starts if start in self._messages]
 
     def _drop_inner(self) -> None:
-        """
-        Keep the most telling messages.
-        """
         ranked, self._messages, self._message_bytes = self._ranked(), {}, 0
         for message in ranked:
             if self._message_bytes + len(message.data) > _MESSAGE_BYTES:

@@ -4,6 +4,7 @@ One log on its way through the matcher: where to look closer, and what to keep.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import evolve
@@ -49,7 +50,7 @@ class LogScan:
         #: An absolute offset and the number of newlines before it.
         self._counted = (0, 0)
         self._seen: set[tuple[int, str, str]] = set()
-        self._outermost: dict[tuple[str, str], OutermostMatches] = {}
+        self._outermost: defaultdict[tuple[str, str], OutermostMatches] = defaultdict(OutermostMatches)
         self._plenty = SaturatedPatterns()
         #: Places whose time has no year; the log's other lines may tell it.
         self._year_assumed: set[int] = set()
@@ -162,16 +163,11 @@ class LogScan:
             spot.message = None
 
     def _forget(self, count: int) -> None:
-        """
-        Let go of the first *count* bytes held.
-        """
         self._line_number(self._base + count)
         self._data = self._data[count:]
         self._base += count
         self._seen = {each for each in self._seen if each[0] >= self._base}
-        if (
-            len(self._year_assumed) > 100 * MATCHES_PER_END
-        ):  # a long log with many such lines: keep those that still matter
+        if len(self._year_assumed) > 100 * MATCHES_PER_END:  # in a long log: keep those that still matter
             self._year_assumed &= set[int]().union(*(each.places() for each in self._outermost.values()))
 
     def _line_number(self, offset: int) -> int:
@@ -201,17 +197,15 @@ class LogScan:
     def _try_likely(self, record: LogRecord, texts: Iterable[str]) -> None:
         for text in texts:
             for place in self._run_pattern(text, record, again=False):
-                self._outermost_of(place).add(place)
-            if all(
-                key in self._outermost and self._outermost[key].has_plenty for key in self._sign_keys(text)
-            ):
+                self._outermost[place.wanted.key].add(place)
+            if all(key in self._outermost and self._outermost[key].has_plenty for key in self._keys(text)):
                 self._plenty.add(text)
 
     def _try_last(self, text: str, spots: Sequence[Candidate], block: LogWindow) -> None:
         """
         Look closer at the places of a pattern from the end backwards, no further than needed.
         """
-        counts = dict.fromkeys(self._sign_keys(text), 0)
+        counts = dict.fromkeys(self._keys(text), 0)
         found: list[PatternHit] = []
         for spot in reversed(spots):
             if not self.work.has_time() or not self.work.may_search_again(self._done):
@@ -223,21 +217,15 @@ class LogScan:
             if text in record.tried:
                 continue
             for place in self._run_pattern(text, record, again=True):
-                counts[place.wanted.owner, place.wanted.sign] += 1
+                counts[place.wanted.key] += 1
                 found.append(place)
             if min(counts.values()) >= MATCHES_PER_END:
                 break
         for place in sorted(found, key=lambda each: each.at):
-            self._outermost_of(place).add(place)
+            self._outermost[place.wanted.key].add(place)
 
-    def _outermost_of(self, place: PatternHit) -> OutermostMatches:
-        key = (place.wanted.owner, place.wanted.sign)
-        if key not in self._outermost:
-            self._outermost[key] = OutermostMatches()
-        return self._outermost[key]
-
-    def _sign_keys(self, text: str) -> list[tuple[str, str]]:
-        return [(each.owner, each.sign) for each in self._matcher.wanted(text)]
+    def _keys(self, text: str) -> list[tuple[str, str]]:
+        return [each.key for each in self._matcher.wanted(text)]
 
     def _run_pattern(self, text: str, record: LogRecord, *, again: bool) -> list[PatternHit]:
         """
@@ -274,7 +262,7 @@ class LogScan:
 
     def _settle(self) -> None:
         """
-        Make matches of the places that stay, in the order of the text.
+        Make matches of the places that stay.
         """
         new = [
             (place.at, number, place, ends)
@@ -296,8 +284,7 @@ class LogScan:
         if record.lines[place.first].year_assumed:
             self._year_assumed.add(place.at)
         if self._observer is not None:
-            sign = (place.wanted.owner, place.wanted.sign)
-            self._observer.on_match(self.like.origin, sign, self._excerpt(place))
+            self._observer.on_match(self.like.origin, place.wanted.key, self._excerpt(place))
         return place.match(self.like)
 
     def _excerpt(self, place: PatternHit) -> LogExcerpt:

@@ -31,6 +31,13 @@ class PatternOwner:
     #: Whether the pattern is for ``logger - LEVEL - message``.
     in_header: bool = False
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """
+        The sign's owner, and its name.
+        """
+        return self.owner, self.sign
+
 
 def left_out_note(owner: str, sign: str, problem: Exception) -> str:
     """
