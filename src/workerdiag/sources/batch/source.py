@@ -5,7 +5,7 @@ A source that asks a batch system for the records of a cluster's jobs: what all 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Self
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
@@ -17,10 +17,7 @@ from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.batch.job_logs import match_jobs_by_output
 from workerdiag.sources.batch.job_record import JobRecord, run_of_death
 from workerdiag.sources.batch.jobs import BatchJobs, BatchSystem, find_jobs
-from workerdiag.sources.commands import CommandResult, command_gap, run_command
-
-#: What runs a command: `workerdiag.sources.commands.run_command`, or one that does so elsewhere.
-CommandRunner = Callable[..., CommandResult]
+from workerdiag.sources.commands import command_gap, run_command
 
 
 #: Looking through the jobs' output may take this share.
@@ -47,7 +44,6 @@ class BatchSource:
     Args:
         jobs: Whom to ask about.
         scene: Where the jobs' own output may tell whose they are.
-        runner: Runs a command, as `workerdiag.sources.commands.run_command` does.
     """
 
     name: ClassVar[str]
@@ -56,12 +52,9 @@ class BatchSource:
     #: What a person would type in front of a job's number.
     lookup: ClassVar[tuple[str, ...]]
 
-    def __init__(
-        self, jobs: BatchJobs, scene: Scene | None = None, *, runner: CommandRunner = run_command
-    ) -> None:
+    def __init__(self, jobs: BatchJobs, scene: Scene) -> None:
         self._jobs = jobs
-        self._scene = scene or Scene()
-        self._run = runner
+        self._scene = scene
         self._deadline = NO_DEADLINE
         self._gaps: list[Gap] = []
         #: Of commands beside which there is another one.
@@ -133,7 +126,7 @@ class BatchSource:
         try:
             if self._deadline.left_s < _MIN_S:
                 raise TimeoutError(command[0])
-            result = self._run(command, self._deadline.share(_COMMAND_SHARE))
+            result = run_command(command, self._deadline.share(_COMMAND_SHARE))
         except (OSError, ValueError) as problem:  # a TimeoutError is an OSError
             self._failed_commands.add(command[0])
             gaps.append(command_gap(self.name, command, problem))
