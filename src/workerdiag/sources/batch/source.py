@@ -19,7 +19,6 @@ from workerdiag.sources.batch.job_record import JobRecord, run_of_death
 from workerdiag.sources.batch.jobs import BatchJobs, BatchSystem, find_jobs
 from workerdiag.sources.commands import command_gap, run_command
 
-
 #: Looking through the jobs' output may take this share.
 _FILES_SHARE = 0.35
 #: Of the time that is left, one command may take so much.
