@@ -7,11 +7,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from workerdiag.model.dask import Worker
 from workerdiag.procfs.cgroups import cgroup_lines
 from workerdiag.procfs.processes import process_start_ms
+
+if TYPE_CHECKING:
+    from workerdiag.model.dask import Worker
 
 #: Variables that batch systems set in each job (their manuals on the environment of a job).
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "JOB_ID")

@@ -13,9 +13,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, MutableSet
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from workerdiag.model.dask import Method, Nanny, Scheduler, TaskState, Worker, WorkerState
+if TYPE_CHECKING:
+    from workerdiag.model.dask import Method, Nanny, Scheduler, TaskState, Worker, WorkerState
+
 
 Undo = Callable[[], None]
 

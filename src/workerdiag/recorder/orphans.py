@@ -9,17 +9,19 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from attrs import evolve
 
-from workerdiag.model.dask import Server
 from workerdiag.procfs.processes import boot_id, is_running
 from workerdiag.recorder import messages
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, load_report
 from workerdiag.recorder.stderr.last_output import last_stderr
 from workerdiag.wire.messages import DeathReport
+
+if TYPE_CHECKING:
+    from workerdiag.model.dask import Server
 
 #: One process reports at most this many; the next reports the rest.
 MAX_REPORTED = 16

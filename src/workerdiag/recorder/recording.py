@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from workerdiag.model.dask import Server, Worker
 from workerdiag.recorder import internals
 
 if TYPE_CHECKING:
+    from workerdiag.model.dask import Server, Worker
     from workerdiag.wire.black_box import MissingPart
 
 

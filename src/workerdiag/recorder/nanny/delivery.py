@@ -12,13 +12,15 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from workerdiag.model.dask import Server
 from workerdiag.recorder.box.companions import message_path
 from workerdiag.recorder.box.directories import discard
 from workerdiag.wire.constants import DEATH_TOPIC
 from workerdiag.wire.messages import DeathReport, decode_message, encode_message
+
+if TYPE_CHECKING:
+    from workerdiag.model.dask import Server
 
 #: Seconds before each try; a scheduler that is not there by then may be gone for good.
 _RETRY_DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)

@@ -10,12 +10,11 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import NannyPlugin
 from tornado.ioloop import PeriodicCallback
 
-from workerdiag.model.dask import Nanny
 from workerdiag.procfs.cgroups import find_memory_group
 from workerdiag.recorder import internals, messages
 from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, save_report
@@ -24,6 +23,9 @@ from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.recorder.stderr.watch import StderrWatch
 from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.messages import CgroupCounters, DeathReport
+
+if TYPE_CHECKING:
+    from workerdiag.model.dask import Nanny
 
 #: A worker process that ends sooner after its start than this has no known pid, unless it made a box.
 _TICK_MS = 200

@@ -15,7 +15,6 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
-from workerdiag.model.dask import Reply
 from workerdiag.recorder import internals
 from workerdiag.recorder.messages import json_size
 from workerdiag.recorder.scheduler.journal import Journal
@@ -36,6 +35,7 @@ from workerdiag.wire.recorded_death import DeathsAnswer, RecordedDeath, select_r
 from workerdiag.wire.removal import RemovalRecord
 
 if TYPE_CHECKING:
+    from workerdiag.model.dask import Reply
     from workerdiag.wire.black_box import MissingPart
 
 logger = logging.getLogger("distributed.scheduler.recorder")

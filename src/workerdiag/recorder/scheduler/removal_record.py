@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from heapq import nlargest
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from workerdiag.model.dask import Reply, Scheduler, WorkerState
 from workerdiag.recorder import internals
 from workerdiag.wire.removal import Heartbeat, HeartbeatTask, RemovalRecord, StatusChange, SuspectTask
+
+if TYPE_CHECKING:
+    from workerdiag.model.dask import Reply, Scheduler, WorkerState
 
 #: Changes of its status that are remembered of a living worker.
 MAX_CHANGES = 10

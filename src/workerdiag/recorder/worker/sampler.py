@@ -10,12 +10,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from workerdiag.model.dask import Worker
 from workerdiag.procfs.cgroups import find_memory_group
 from workerdiag.recorder import internals
 from workerdiag.recorder.box.writer import BoxWriter
+
+if TYPE_CHECKING:
+    from workerdiag.model.dask import Worker
 
 PERIOD_S = 1.0
 #: Counting open files costs a look at each; the count changes slowly.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from workerdiag.model.dask import Worker
 from workerdiag.model.stop_reasons import DEFAULT_REASON, is_dask_stop_request
 from workerdiag.recorder import internals
 from workerdiag.recorder.box.directories import writable_directory
@@ -28,6 +27,7 @@ from workerdiag.recorder.worker.sampler import Sampler
 from workerdiag.recorder.worker.tasks import EarlierTasks, OffThreadTasks, TaskSlots, ThreadTasks
 
 if TYPE_CHECKING:
+    from workerdiag.model.dask import Worker
     from workerdiag.wire.black_box import MissingPart
 
 #: Threads that run tasks beside those of the default executor: actors, seceded tasks.
