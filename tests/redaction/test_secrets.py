@@ -170,13 +170,13 @@ def test_values_of_secret_names_are_hidden_in_any_shape():
 
 def filled(wanted: object, text: str) -> object:
     """
-    A value of a type, with the text in every text of it; None where its class wants a word of a list.
+    A value of a type, with the text in every text of it; of a closed set the first word.
     """
-    if wanted is type(None):
-        return None
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
-    if wanted is str:
-        return text
+    if wanted in {str, type(None)}:
+        return text if wanted is str else None
+    if origin is typing.Literal:
+        return arguments[0]
     if origin is tuple:
         return (filled(arguments[0], text),)
     if origin is not None and issubclass(origin if isinstance(origin, type) else object, typing.Mapping):
@@ -193,8 +193,7 @@ def of(cls: type, text: str) -> object:
     hints = typing.get_type_hints(cls)
     arguments = {}
     for each in fields(cls):
-        value = {"outcome": "unknown", "verdict": "unknown", "reason": "forbidden"}.get(each.name)
-        value = value if value and each.validator else filled(hints[each.name], text)
+        value = filled(hints[each.name], text)
         if each.init and each.eq and value is not None and each.name != "stream":
             arguments[each.name] = value
         elif hints[each.name] in {int, float}:
