@@ -498,14 +498,15 @@ def test_a_preload_leaves_alone_what_is_no_server():
     dask_teardown(object())
 
 
-def test_the_worker_loads_little():
+@pytest.mark.parametrize("module", ["worker.worker_recording", "nanny.nanny_recording"])
+def test_a_process_that_records_loads_little(module):
     """
-    Beside distributed itself a worker loads only the standard library and small modules of ours.
+    Beside distributed itself a worker or nanny loads only the standard library and small modules of ours.
     """
-    code = """
+    code = f"""
 import sys, distributed, distributed.diagnostics.plugin
 before = set(sys.modules)
-import workerdiag.recorder.worker.worker_recording
+import workerdiag.recorder.{module}
 print(*(set(sys.modules) - before))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

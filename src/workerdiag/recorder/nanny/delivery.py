@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from workerdiag.recorder.box.companions import message_path
 from workerdiag.recorder.box.directories import discard
 from workerdiag.wire.constants import DEATH_TOPIC
-from workerdiag.wire.messages import DeathReport, decode_message, encode_message
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Server
+    from workerdiag.wire.messages import DeathReport
 
 #: Seconds before each try; a scheduler that is not there by then may be gone for good.
 _RETRY_DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -32,6 +32,8 @@ def save_report(box: Path, report: DeathReport) -> None:
     """
     Keep a report until it is delivered; a disk that is full or read-only keeps none.
     """
+    from workerdiag.wire.messages import encode_message
+
     path = message_path(box)
     unfinished = path.with_name(f".{path.name}.new")
     with contextlib.suppress(OSError):
@@ -43,6 +45,8 @@ def load_report(box: Path) -> DeathReport | None:
     """
     The report that was kept beside a box; None if there is none that can be read.
     """
+    from workerdiag.wire.messages import DeathReport, decode_message
+
     try:
         with message_path(box).open("rb") as file:
             report = decode_message(json.loads(file.read(_MAX_BYTES)))
@@ -71,6 +75,8 @@ async def deliver(server: Server, report: DeathReport) -> bool:
         report: As `make_report` returns it.
     """
     from distributed.core import rpc
+
+    from workerdiag.wire.messages import encode_message
 
     connect: Any = rpc  # without types
     for wait_s in _RETRY_DELAYS_S:

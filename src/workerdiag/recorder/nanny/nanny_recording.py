@@ -16,16 +16,16 @@ from distributed.diagnostics.plugin import NannyPlugin
 from tornado.ioloop import PeriodicCallback
 
 from workerdiag.procfs.cgroups import find_memory_group
-from workerdiag.recorder import internals, messages
+from workerdiag.recorder import internals
 from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, save_report
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording
 from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.recorder.stderr.watch import StderrWatch
-from workerdiag.wire.black_box import BlackBox
-from workerdiag.wire.messages import CgroupCounters, DeathReport
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Nanny
+    from workerdiag.wire.black_box import BlackBox
+    from workerdiag.wire.messages import CgroupCounters, DeathReport
 
 #: A worker process that ends sooner after its start than this has no known pid, unless it made a box.
 _TICK_MS = 200
@@ -125,6 +125,7 @@ class NannyRecording(Recording):
         self.spawn(self._deliver(path, lock, report))
 
     def _make_report(self, code: int, path: Path | None, box: BlackBox | None) -> DeathReport:
+        from workerdiag.recorder import messages  # imports attrs, which not every nanny needs
         from workerdiag.recorder.stderr.last_output import last_stderr
 
         nanny = self._nanny
@@ -151,6 +152,8 @@ class NannyRecording(Recording):
     def _cgroup_counters(self) -> CgroupCounters | None:
         if self._group is None:
             return None
+        from workerdiag.wire.messages import CgroupCounters
+
         now = self._group.memory_counters()
         return CgroupCounters(
             path=str(self._group.folder),
