@@ -81,6 +81,7 @@ def test_an_unknown_trouble_is_known_by_its_kind_of_exit_and_task():
         (15, None, "terminated"),
         (None, 1, "exited"),
         (None, 0, "exited"),
+        (None, 255, "exited"),
         (None, None, "unknown"),
     ],
 )

@@ -12,8 +12,8 @@ _OFFSETS = (128, 256)
 _MAX_SIGNAL = 64
 _UNSIGNED_32 = 2**32
 
-#: Numbers on Linux by what programs call a signal: its name without SIG, and the words of strsignal(3), of
-#: Go's `syscall.Signal`, of zsh and of Slurm.
+#: Numbers on Linux by what programs call a signal: first its name without SIG, then the words of
+#: strsignal(3), of Go's `syscall.Signal`, of zsh and of Slurm.
 _NUMBERS: Mapping[str, int] = {
     name: number
     for number, names in {
@@ -65,6 +65,13 @@ def signal_number(text: str | None) -> int | None:
         number = int(words[:4])
         return number if 0 < number <= _MAX_SIGNAL else None
     return _NUMBERS.get(words.removeprefix("sig").strip())
+
+
+def signal_name(number: int) -> str | None:
+    """
+    The name of a signal on Linux, such as ``SIGSEGV``; None for one that ends no worker.
+    """
+    return next((f"SIG{name.upper()}" for name, each in _NUMBERS.items() if each == number), None)
 
 
 def signal_of_status(status: int) -> int | None:

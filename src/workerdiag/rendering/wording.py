@@ -14,6 +14,7 @@ from attrs import evolve, fields, has
 
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.identity import Identity
+from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import Verdict
 from workerdiag.redaction.visible_text import ESCAPES
 
@@ -24,28 +25,6 @@ _ESCAPES = re.compile(ESCAPES)
 _ODD = re.compile(r"[^ -~\n]")
 #: Unicode categories that hide or reorder what shows: controls, formats (bidi, zero width), private use.
 _INVISIBLE = frozenset({"Cc", "Cf", "Co"})
-
-#: Signals of Linux, where nearly all workers run (man 7 signal, x86 and ARM).
-_SIGNALS: Mapping[int, str] = {
-    1: "SIGHUP",
-    2: "SIGINT",
-    3: "SIGQUIT",
-    4: "SIGILL",
-    5: "SIGTRAP",
-    6: "SIGABRT",
-    7: "SIGBUS",
-    8: "SIGFPE",
-    9: "SIGKILL",
-    10: "SIGUSR1",
-    11: "SIGSEGV",
-    12: "SIGUSR2",
-    13: "SIGPIPE",
-    14: "SIGALRM",
-    15: "SIGTERM",
-    24: "SIGXCPU",
-    25: "SIGXFSZ",
-    31: "SIGSYS",
-}
 
 VERDICT_TEXTS: Mapping[Verdict, str] = {
     "task": "The task: its code or its data ended the worker.",
@@ -173,7 +152,7 @@ def exit_text(death: Death) -> str:
     How the process ended, as far as anybody said.
     """
     if death.signal is not None:
-        name = _SIGNALS.get(death.signal)
+        name = signal_name(death.signal)
         words = f"killed by signal {death.signal}" + (f" ({name})" if name else "")
     elif death.status is not None:
         words = f"exited with status {death.status}"

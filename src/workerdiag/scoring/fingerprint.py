@@ -9,13 +9,12 @@ import re
 from collections.abc import Sequence
 
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death, RankedCause
+from workerdiag.model.signals import signal_of_status
 from workerdiag.model.vocabulary import Outcome
 
 #: Signals by what a person would call the end (man 7 signal); any other is "killed".
 _CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 _REQUESTS = frozenset({1, 2, 3, 15})
-#: A shell, a container or a launcher adds this to the number of a signal.
-_SHELL_OFFSET = 128
 
 
 def fingerprint(
@@ -44,8 +43,8 @@ def exit_class(deaths: Sequence[Death]) -> str:
 
 def _class_of(death: Death) -> str:
     signal, status = death.signal, death.status
-    if signal is None and status is not None and status > _SHELL_OFFSET:
-        signal = status - _SHELL_OFFSET
+    if signal is None and status is not None:
+        signal = signal_of_status(status)
     if signal is not None:
         return "crashed" if signal in _CRASHES else "terminated" if signal in _REQUESTS else "killed"
     return "" if status is None else "exited"
