@@ -100,8 +100,8 @@ def deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) -
     """
     The deaths that the caught exception is about, where it says; else all.
 
-    Other deaths of the last minutes may belong to another incident. Dask gives a task up at one death
-    more than ``allowed-failures``: earlier deaths under a task of that name are of an earlier call.
+    Other deaths of the last minutes may belong to another incident. Dask gives a task up at one unexpected
+    death more than ``allowed-failures``: earlier ones under a task of that name are of an earlier call.
     """
     killed = next((each for each in incident.exceptions if each.task), None)
     if killed is None or killed.task is None:
@@ -114,13 +114,14 @@ def deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) -
 
 def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
     """
-    The last deaths in their order; all, where the time of one is not known.
+    Those from the last so many unexpected deaths on; all, where the time of one is not known.
     """
     times = [end.when for each in evaluated if (end := each.case.end) and end.when is not None]
+    unexpected = sorted(when for each, when in zip(evaluated, times, strict=False) if is_unexpected(each))
     count = max(count, 1)  # whatever the exception says
-    if count >= len(evaluated) or len(times) < len(evaluated):
+    if count >= len(unexpected) or len(times) < len(evaluated):
         return evaluated
-    first = sorted(times)[-count]
+    first = unexpected[-count]
     return [each for each, when in zip(evaluated, times, strict=True) if when >= first]
 
 
