@@ -14,8 +14,10 @@ from distributed.scheduler import KilledWorker
 
 import workerdiag
 from support.findings import explained
+from workerdiag.api import annotate
 from workerdiag.api import auto as module
 from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.rendering.note import LATE_NOTE
 
 DIAGNOSIS = Diagnosis(outcome="explained", summary="-", causes=explained().causes, deaths=explained().deaths)
 
@@ -189,6 +191,52 @@ def test_a_task_that_runs_again_does_not_get_its_old_exception(calls):
         assert client.futures["load-1"].status == "pending"
 
     asyncio.run(scene())
+
+
+def test_a_task_that_fails_again_gets_its_last_exception(calls):
+    """
+    Of two exceptions of one task the first is forgotten with the retry between them.
+    """
+
+    async def scene():
+        client = StandIn("load-1")
+        workerdiag.auto(client)
+        last = killed()
+        client.tell("task-erred", key="load-1", exception=killed(), traceback=None)
+        client.tell("task-retried", key="load-1")
+        client.tell("task-erred", key="load-1", exception=last, traceback=None)
+        await until_told(client, "load-1")
+        assert client.exception("load-1") is last
+
+    asyncio.run(scene())
+
+
+def test_a_task_that_was_submitted_anew_does_not_get_an_old_exception(calls):
+    """
+    Dask gives the same function and arguments the same key, and the exception was of the first future.
+    """
+
+    async def scene():
+        client = StandIn("load-1", "load-2")
+        workerdiag.auto(client)
+        for key in client.futures:
+            client.tell("task-erred", key=key, exception=killed(), traceback=None)
+        client.futures["load-1"] = FutureState("load-1")
+        await until_told(client, "load-2")
+        assert client.futures["load-1"].status == "pending"
+
+    asyncio.run(scene())
+
+
+def test_an_answer_that_came_too_late_may_still_be_added():
+    """
+    Who asks again with more time gets the answer in place of the note that there was none.
+    """
+    exc = killed()
+    exc.add_note(LATE_NOTE)
+    annotate.add_note(exc, DIAGNOSIS)
+    (note,) = exc.__notes__
+    assert "Cause: The nanny killed the worker" in note
 
 
 def test_a_cancelled_task_stays_cancelled(calls):

@@ -26,7 +26,8 @@ def annotate(exc: BaseException, client: Client | None = None, *, timeout: str |
     Add the answer to *exc* as a note of three lines: what to do, how to learn more, the cause and how sure.
 
     The note is ASCII and free of secrets. Tracebacks, IPython, rich, pytest, logging and Sentry show it,
-    and it survives pickling. An exception gets one note; nothing is added where no worker died.
+    and it survives pickling. An exception gets one note; nothing is added if the answer is that nothing died,
+    or that nothing in the exception is known.
     Safe in an ``except`` block, as `explain` is.
 
     Args:
@@ -55,14 +56,18 @@ async def _annotate_later(exc: BaseException, answer: Any) -> Diagnosis:
 
 def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
     """
-    Add the diagnosis to *exc* once, if it tells of a death or a standstill.
+    Add the diagnosis to *exc* once, in place of a note that there was no time, if anything died or may have.
     """
-    from workerdiag.rendering.note import NOTE_START, render_note
+    from workerdiag.rendering.note import LATE_NOTE, NOTE_START, render_note
 
     if diagnosis.outcome not in ("explained", "unknown"):
         return
-    notes = getattr(exc, "__notes__", ())
-    if isinstance(notes, list | tuple) and not any(str(each).startswith(NOTE_START) for each in notes):
+    notes = getattr(exc, "__notes__", [])
+    if not isinstance(notes, list):
+        return
+    if LATE_NOTE in notes:
+        notes.remove(LATE_NOTE)
+    if not any(str(each).startswith(NOTE_START) for each in notes):
         exc.add_note(render_note(diagnosis))
 
 

@@ -10,6 +10,7 @@ the one object that this message brought. So the note is added there, once, befo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
@@ -74,8 +75,8 @@ class _Annotator:
     _client: Any
     #: The client's own handlers.
     originals: dict[str, Method]
-    #: The state of each task whose exception waits, by its key.
-    _waiting: dict[object, Any] = field(factory=dict, init=False)
+    #: The exception that waits for each task, by its key: of one that ran again, the last.
+    _waiting: dict[object, BaseException] = field(factory=dict, init=False)
     #: One answer for all tasks that the death of one worker failed, by its address.
     _answers: dict[str, asyncio.Task[Diagnosis]] = field(factory=dict, init=False)
     _deliveries: set[asyncio.Task[None]] = field(factory=set, init=False)
@@ -83,9 +84,11 @@ class _Annotator:
 
     def warm_up(self) -> None:
         """
-        Load what an answer needs, in a thread.
+        Load what an answer needs, in a thread; not for a client that is closed, or a program that ends.
         """
-        asyncio.get_running_loop().run_in_executor(None, _load_knowledge)
+        if self._client.status == "running":
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop().run_in_executor(None, _load_knowledge)
 
     def on_task_erred(self, key: object = None, exception: Any = None, traceback: object = None) -> None:
         """
@@ -96,7 +99,7 @@ class _Annotator:
         if state is None or not is_worker_death(exc):
             self.originals[_ERRED](key=key, exception=exception, traceback=traceback)
             return
-        self._waiting[key] = state
+        self._waiting[key] = exc
         delivery = asyncio.get_running_loop().create_task(self._deliver(key, state, exc, trace))
         self._deliveries.add(delivery)
         delivery.add_done_callback(self._deliveries.discard)
@@ -108,9 +111,11 @@ class _Annotator:
         self._waiting.pop(key, None)
         self.originals[_RETRIED](key=key)
 
-    async def _deliver(self, key: object, state: object, exc: BaseException, trace: Any) -> None:
+    async def _deliver(self, key: object, state: Any, exc: BaseException, trace: object) -> None:
         """
-        Add the note, then hand the exception on, unless the task is cancelled, lost or runs again meanwhile.
+        Add the note, then hand the exception on, if the task still waits for it.
+
+        Meanwhile it may have been cancelled, lost, retried, or submitted anew under the same key.
         """
         try:
             answer = self._answer(exc)
@@ -120,7 +125,10 @@ class _Annotator:
         except Exception as problem:  # noqa: BLE001  never a second exception
             exc.add_note(f"{NOTE_START}no answer: {error_text(problem)}")
         finally:
-            if self._waiting.pop(key, None) is state and state.status == "pending":
+            is_last = self._waiting.get(key) is exc
+            if is_last:
+                del self._waiting[key]
+            if is_last and self._client.futures.get(key) is state and state.status == "pending":
                 self.originals[_ERRED](key=key, exception=exc, traceback=trace)
 
     def _answer(self, exc: Any) -> asyncio.Task[Diagnosis]:
@@ -134,7 +142,9 @@ class _Annotator:
 
     async def _explain(self, exc: BaseException, until: float) -> Diagnosis:
         async with self._turn:
-            left_s = max(until - asyncio.get_running_loop().time(), 0.0)
+            left_s = until - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                raise TimeoutError
             diagnosis: Diagnosis = await explain(exc, self._client, timeout=left_s)
             return diagnosis
 
