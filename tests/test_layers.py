@@ -50,9 +50,11 @@ MAY_IMPORT = table(
         "testing": "model errors deadline",
         "api": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES}",
         "demo": "model errors api",
-        "cli": f"model errors units deadline redaction rulebook wire pipeline recorder bundle authoring api demo {STAGES}",
+        "watch": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES} api",
+        "integrations": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES} api",
+        "cli": f"model errors units deadline redaction rulebook wire pipeline recorder bundle authoring api watch demo {STAGES}",
         "auto": "api",
-        "__init__": "model errors rulebook recorder api",
+        "__init__": "model errors rulebook recorder api watch",
         "__main__": "cli",
     }
 )

@@ -162,3 +162,28 @@ class BundleError(WorkerdiagError):
 
     def __str__(self) -> str:
         return f"cannot use {self.name} as a death bundle: {self.why}{_in_brackets(self.remedy)}"
+
+
+@define
+class SchedulerUnreachableError(WorkerdiagError):
+    """
+    The scheduler does not answer; it may again.
+    """
+
+    address: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"the scheduler at {self.address} does not answer: {self.problem}"
+
+
+@define
+class ClusterEndedError(WorkerdiagError):
+    """
+    The cluster was closed on purpose: no more deaths will come from it.
+    """
+
+    address: str
+
+    def __str__(self) -> str:
+        return f"the cluster at {self.address} was closed"

@@ -112,6 +112,19 @@ Deployment = Literal[
 #: ``unknown``: something died or hangs, or could not be looked at. ``no-evidence``: nothing in what was
 #: given is known.
 Outcome = Literal["explained", "no-death", "unknown", "no-evidence"]
+#: Why the watcher speaks: a case is ``new``; comes back after it was ``resolved`` (``recurring``); kills ten
+#: times as often or on twice the hosts (``escalating``); is now thought to have another cause (``changed``);
+#: goes on for hours (``reminder``); the cluster went (``ended``); what was held back (``digest``); the
+#: watcher cannot see (``blind``).
+NoticeReason = Literal[
+    "new", "recurring", "escalating", "changed", "reminder", "resolved", "ended", "digest", "blind"
+]
+#: Where a case is: evidence still arrives (``settling``), deaths go on (``firing``, ``escalating``,
+#: ``recurring``), there was none for a while on a cluster that is seen alive (``resolved``), the cluster
+#: went (``ended``).
+CaseState = Literal["settling", "firing", "escalating", "recurring", "resolved", "ended"]
+#: Where a delivery is: ``dead`` was given up and is listed by ``workerdiag watch status``.
+DeliveryState = Literal["pending", "sending", "sent", "dead"]
 #: How a diagnosis is printed.
 ReportFormat = Literal["text", "json", "markdown", "html"]
 

@@ -1,0 +1,98 @@
+"""
+What the watcher concludes and tells: incidents, cases and notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+from attrs.validators import ge
+
+from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.model.vocabulary import CaseState, NoticeReason, Verdict
+from workerdiag.watch.deaths import WatchedDeath
+
+
+@frozen(kw_only=True)
+class AlertIncident:
+    """
+    Deaths of one trouble that belong together, with the diagnosis of all of them; or a standstill.
+    """
+
+    #: `Diagnosis.fingerprint`: equal for repeats of the same trouble.
+    key: str
+    diagnosis: Diagnosis
+    #: Oldest first: the first is the first victim. None of a standstill.
+    deaths: tuple[WatchedDeath, ...] = ()
+    #: When it began, in seconds since the epoch.
+    when: float
+
+
+@frozen(kw_only=True)
+class AlertCase:
+    """
+    All incidents of one key on one cluster, and what was said about them.
+    """
+
+    #: The same for the same key on the same cluster, whoever watches.
+    id: str
+    key: str
+    cluster: str
+    state: CaseState
+    #: Of the likeliest cause, as last judged; the key stays when it changes.
+    cause: str | None = None
+    title: str
+    probability: float = 0.0
+    blame: Verdict = "unknown"
+    #: What to do, one sentence each, most helpful first.
+    advice: tuple[str, ...] = ()
+    #: Seconds since the epoch.
+    opened_at: float
+    last_death_at: float
+    #: Since the case was opened, or opened again.
+    death_count: int = field(default=0, validator=ge(0))
+    hosts: frozenset[str] = frozenset()
+    #: Address or name of the worker that died first.
+    first_victim: str = ""
+    #: Number of the last notice, from 1; 0: none yet.
+    sequence: int = field(default=0, validator=ge(0))
+    last_notice_at: float | None = None
+    #: Path or URL of the death bundle, where one was saved.
+    bundle: str = ""
+    #: `Diagnosis.to_json` of the last incident.
+    diagnosis_json: str = field(default="", repr=False)
+
+
+@frozen(kw_only=True)
+class Notice:
+    """
+    One thing that the watcher says about a case, complete in itself and free of secrets.
+    """
+
+    #: Case and number in it, the same in each delivery of this notice to any sink.
+    id: str
+    reason: NoticeReason
+    case_id: str
+    key: str
+    cluster: str
+    state: CaseState
+    #: One line of at most 120 characters: ``3 workers of prod died: memory limit (93 %)``.
+    title: str
+    #: Several lines for a terminal or a chat: what, how sure, how many, where, what to do.
+    text: str
+    cause: str | None = None
+    probability: float = 0.0
+    blame: Verdict = "unknown"
+    advice: tuple[str, ...] = ()
+    death_count: int = 0
+    hosts: tuple[str, ...] = ()
+    first_victim: str = ""
+    #: Seconds since the epoch.
+    at: float
+    opened_at: float
+    last_death_at: float
+    #: By name: ``cause`` the cause's page, ``bundle`` the saved evidence.
+    links: Mapping[str, str] = field(factory=dict, hash=False)
+    #: `Diagnosis.to_json`; empty where there is none (blind, digest).
+    diagnosis_json: str = field(default="", repr=False)

@@ -1,0 +1,86 @@
+"""
+What the watcher learns of a cluster: deaths, how far they were read, and what stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from attrs import field, frozen
+
+from workerdiag.model.evidence import Evidence
+from workerdiag.model.identity import Identity
+
+
+@frozen(kw_only=True)
+class WatchedDeath:
+    """
+    One worker that the scheduler lost, with the evidence that was there at once.
+    """
+
+    #: The same for the same death, however often and from wherever it is read.
+    id: str
+    #: When the scheduler noticed it, in seconds since the epoch, by its own clock.
+    when: float
+    identity: Identity
+    #: Whether somebody asked for it: a deliberate stop is no incident.
+    is_expected: bool = False
+    #: What is known of this death alone; empty if it must be asked for.
+    evidence: tuple[Evidence, ...] = field(default=(), eq=False, repr=False)
+
+
+@frozen(kw_only=True)
+class Cursor:
+    """
+    How far the deaths of a cluster were read.
+    """
+
+    #: Which run of the scheduler: a restarted one counts from the beginning.
+    epoch: str
+    #: Number of the last death or event that was read, as its keeper counts them.
+    position: int = 0
+
+
+@frozen(kw_only=True)
+class FeedBatch:
+    """
+    What one question to the scheduler brought.
+    """
+
+    #: Name of the cluster, as people know it; else the address of its scheduler.
+    cluster: str
+    cursor: Cursor
+    #: The scheduler's clock, in seconds since the epoch.
+    now: float
+    #: Oldest first.
+    deaths: tuple[WatchedDeath, ...] = ()
+    #: Deaths or events that were overwritten before anybody read them.
+    missed_count: int = 0
+    #: Evidence that no work goes on although tasks wait; empty: it does.
+    standstill: tuple[Evidence, ...] = field(default=(), eq=False, repr=False)
+
+
+class DeathFeed(Protocol):
+    """
+    Where deaths come from. It connects, and connects again, by itself, and keeps no cluster alive.
+    """
+
+    async def poll(self, after: Cursor | None, *, wait_s: float) -> FeedBatch:
+        """
+        The deaths since *after*, at once if there are any, else after at most *wait_s* seconds.
+
+        Raises:
+            SchedulerUnreachableError: The scheduler does not answer; it may again.
+            ClusterEndedError: The cluster was closed: nothing more will come.
+        """
+
+    async def stored(self, after: Cursor | None) -> Sequence[WatchedDeath]:
+        """
+        The deaths that a scheduler, which is gone, wrote down before it went (the recorder's ``append-to``).
+        """
+
+    async def close(self) -> None:
+        """
+        Let go of the scheduler.
+        """
