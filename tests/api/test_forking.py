@@ -13,7 +13,7 @@ import pytest
 
 import workerdiag
 from workerdiag import LogText
-from workerdiag.matching.regex import ForkGeneration, pattern
+from workerdiag.matching.regex import Generation, pattern
 from workerdiag.matching.scan import literal_scan
 from workerdiag.matching.scan.literal_scan import LiteralScan
 
@@ -173,7 +173,7 @@ def test_patterns_are_compiled_anew_in_a_child():
     """
     text = pattern("was killed by signal")
     before = text._ascii
-    ForkGeneration.begin()
+    Generation.begin()
 
     assert text.search("it was killed by signal 9") is not None
     assert text._ascii is not before or before is None

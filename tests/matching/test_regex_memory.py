@@ -27,3 +27,16 @@ def test_a_pattern_too_large_for_little_memory_is_still_one():
     with pytest.raises(re2.error):
         re2.compile(large, regex._options(regex._PATTERN_BYTES))
     assert pattern(large).search("a" * 50 + "x") is not None
+
+
+def test_what_was_learnt_is_forgotten_after_much_text(monkeypatch):
+    """
+    A process that explains for weeks would hold what each pattern learnt of each log.
+    """
+    monkeypatch.setattr(regex, "_CHARS_OF_A_GENERATION", 1000)
+    text, before = "x" * 600, regex.Generation.now
+    for _ in range(2):
+        assert pattern("was killed by signal").search(text) is None
+
+    assert regex.Generation.now > before
+    assert pattern("was killed by signal").search("it was killed by signal 9") is not None

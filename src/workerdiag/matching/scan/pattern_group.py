@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from workerdiag.matching.regex import ForkGeneration, pattern_set
+from workerdiag.matching.regex import Generation, pattern_set
 
 #: So many times the same patterns are tried one by one.
 _TIMES_APART = 24
@@ -78,7 +78,7 @@ class PatternGroups:
         self._unless = unless
         self._times: dict[tuple[str, ...], int] = {}
         self._groups: dict[tuple[str, ...], _Group | None] = {}
-        self._made_in = ForkGeneration.now
+        self._made_in = Generation.now
 
     def matching(self, texts: tuple[str, ...], message: bytes) -> tuple[str, ...]:
         """
@@ -90,9 +90,9 @@ class PatternGroups:
         """
         if len(texts) not in _PATTERNS or len(message) > _MAX_CHARS:
             return texts
-        if self._made_in != ForkGeneration.now:
-            self._groups = {}  # first, so that no other thread uses a group of the parent process
-            self._made_in = ForkGeneration.now
+        if self._made_in != Generation.now:
+            self._groups = {}  # first, so that no other thread uses a group of before
+            self._made_in = Generation.now
         groups = self._groups
         if texts not in groups:
             self._count_use(texts)
