@@ -11,6 +11,7 @@ from typing import TypeVar
 from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
+from workerdiag.matching.other_programs import without_other_programs
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
 from workerdiag.matching.scan.database import available
 from workerdiag.matching.scan.matcher import Matcher
@@ -113,7 +114,7 @@ def search(
             elif isinstance(piece, ExceptionFacts):
                 found += _exception_matches(piece, exceptions)
     gaps += other_matches.gaps("scheduler events", "scheduler events", "events")
-    found = infer_years(found)
+    found = infer_years(without_other_programs(found))
     found += [
         *_landmark_sign_matches(found, _usable_signs(book, LandmarkSign, left_out)),
         *_exit_sign_matches(found, book),

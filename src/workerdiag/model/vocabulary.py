@@ -70,7 +70,8 @@ RuleOrigin = Literal["documentation", "source-code", "lab", "report"]
 #: ``error`` a message that its writer calls an error, ``failure`` something failed that kills no worker,
 #: ``harmless`` what only looks like trouble, ``clean-exit`` a worker's command ended in order,
 #: ``deployment`` how the cluster was started, ``exit-report`` some process ended, as a program other than
-#: Dask says, ``note`` a message that only signs refer to.
+#: Dask says, ``other-program`` one that is no worker ended, so that those lines tell of no death,
+#: ``note`` a message that only signs refer to.
 LandmarkRole = Literal[
     "death",
     "self-closed",
@@ -94,6 +95,7 @@ LandmarkRole = Literal[
     "clean-exit",
     "deployment",
     "exit-report",
+    "other-program",
     "note",
 ]
 #: What a match is: a landmark or an event by its role (``closing``: a worker says why it closes;

@@ -46,8 +46,8 @@ BLOCKED_SHARE = 0.2
 _BLOCKED_TIMES = 3
 #: Where the text has no times, so many seconds in sum.
 _BLOCKED_SUM_S = 10.0
-#: Marks of nobody's life: an unknown error, and how the cluster was brought up.
-_SILENT_ROLES: tuple[MatchRole, ...] = ("error", "deployment", "exit-report")
+#: Marks of no worker's life: an unknown error, how the cluster was brought up, exits of any process.
+_SILENT_ROLES: tuple[MatchRole, ...] = ("error", "deployment", "exit-report", "other-program")
 _WAITING, _REGISTERED = "worker.waiting-to-connect", "worker.registered"
 _WORKER_UP = (*REGISTRATIONS, _WAITING, _REGISTERED, "worker.start")
 _NANNY_STARTS = "nanny.start"
