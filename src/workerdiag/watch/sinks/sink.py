@@ -5,7 +5,7 @@ What a sink owes the watcher.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from attrs import define, field, frozen
 
@@ -28,13 +28,17 @@ class Delivery:
     receipt: Mapping[str, str] = field(factory=dict, hash=False)
 
 
+@runtime_checkable
 class Sink(Protocol):
     """
     A place that notices go to. Each has a thread of its own, so it may wait; it is called once at a time.
     """
 
-    #: Short and the same after a restart: outbox and messages name the sink by it.
-    name: str
+    @property
+    def name(self) -> str:
+        """
+        Short and the same after a restart: outbox and messages name the sink by it.
+        """
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """
@@ -43,6 +47,23 @@ class Sink(Protocol):
         Raises:
             DeliveryError: It could not be sent. Any other exception counts as one that may be tried again.
         """
+
+
+@define
+class SinkSetupError(WorkerdiagError):
+    """
+    A sink cannot work as it was set up: a token is empty, an address is none.
+    """
+
+    #: What kind of sink: ``webhook``, ``slack``.
+    sink: str
+    #: What is wrong, without secrets.
+    problem: str
+    #: What to do about it.
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"cannot use the {self.sink} sink: {self.problem} ({self.remedy})"
 
 
 @define

@@ -1,0 +1,124 @@
+"""
+A signed JSON webhook, as https://www.standardwebhooks.com specifies it, so that receivers find a library.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Mapping
+from urllib.parse import quote
+
+from attrs import Factory, field, frozen
+
+from workerdiag.watch.sinks.notice_json import delivery_json
+from workerdiag.watch.sinks.posting import Endpoint
+from workerdiag.watch.sinks.setup import TIMEOUT_S, positive, secret_given, sink_name, text_given, url_given
+from workerdiag.watch.sinks.sink import Delivery
+
+#: A receiver refuses what is older or newer than this, in seconds, as the specification's libraries do.
+TOLERANCE_S = 300.0
+#: Before a secret in Base64.
+_ENCODED = "whsec_"
+_SECRET_REMEDY = "give the secret that the receiver checks signatures with"  # noqa: S105  no secret
+
+
+@frozen
+class WebhookSink:
+    """
+    Posts each notice as JSON, signed.
+
+    Headers: ``webhook-id`` and ``Idempotency-Key`` are the same in every attempt of a delivery, so that a
+    receiver can drop what it has; ``webhook-timestamp`` is when this attempt was made; ``webhook-signature``
+    is ``v1,`` and the Base64 of the HMAC-SHA256, by the secret, of ``ID.TIMESTAMP.BODY``. The body is the
+    same in every attempt. Any status of 200 to 299 counts as delivered.
+    """
+
+    url: str = field(
+        repr=False, validator=url_given("webhook", "give the address of the receiver, https://...")
+    )
+    #: Text, or ``whsec_`` and Base64.
+    secret: str = field(repr=False, validator=secret_given("webhook", "the secret", _SECRET_REMEDY))
+    name: str = field(
+        default=Factory(lambda sink: sink_name("webhook", sink.url), takes_self=True),
+        validator=text_given("webhook", "the name", "give a short one"),
+    )
+    timeout_s: float = field(default=TIMEOUT_S, validator=positive("webhook", "timeout_s"))
+    #: Seconds since the epoch.
+    clock: Callable[[], float] = field(default=time.time, repr=False)
+
+    def deliver(self, delivery: Delivery) -> Mapping[str, str]:
+        """
+        Post it; nothing is noted for the next time.
+        """
+        body = json.dumps(delivery_json(delivery), separators=(",", ":")).encode()
+        endpoint = Endpoint(
+            sink=self.name,
+            url=self.url,
+            timeout_s=self.timeout_s,
+            remedy="check the URL and the secret of the webhook",
+            secrets=(self.secret,),
+        )
+        endpoint.post(body, self._headers(quote(delivery.id, safe=":/@#+=,"), body))
+        return {}
+
+    def _headers(self, delivery_id: str, body: bytes) -> Mapping[str, str]:
+        stamp = str(int(self.clock()))
+        return {
+            "Content-Type": "application/json",
+            "Idempotency-Key": delivery_id,
+            "webhook-id": delivery_id,
+            "webhook-timestamp": stamp,
+            "webhook-signature": _signature(delivery_id, stamp, body, self.secret),
+        }
+
+
+def verify_signature(
+    body: bytes,
+    headers: Mapping[str, str],
+    secret: str,
+    *,
+    tolerance_s: float = TOLERANCE_S,
+    now: float | None = None,
+) -> bool:
+    """
+    Whether a request comes from someone who has the secret, and was made just now.
+
+    For receivers. Do nothing with a request for which it is False, and drop one whose ``Idempotency-Key`` was
+    seen before.
+
+    Args:
+        body: As it was received, before any decoding.
+        headers: Of the request; upper and lower case are the same.
+        secret: The one that the sink was made with.
+        tolerance_s: How far the request's time and *now* may be apart.
+        now: Seconds since the epoch; None for this machine's clock.
+    """
+    given = {name.lower(): value for name, value in headers.items()}
+    stamp = given.get("webhook-timestamp", "")
+    if not (stamp.isascii() and stamp.isdigit() and len(stamp) < 16 and secret):
+        return False
+    if abs((time.time() if now is None else now) - int(stamp)) > tolerance_s:
+        return False
+    right = _signature(given.get("webhook-id", ""), stamp, body, secret).encode()
+    signatures = given.get("webhook-signature", "").encode("utf-8", errors="replace").split()
+    return any(hmac.compare_digest(right, each) for each in signatures)
+
+
+def _signature(delivery_id: str, stamp: str, body: bytes, secret: str) -> str:
+    signed = f"{delivery_id}.{stamp}.".encode("utf-8", errors="replace") + body
+    digest = hmac.new(_key_of(secret), signed, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"
+
+
+def _key_of(secret: str) -> bytes:
+    if secret.startswith(_ENCODED):
+        try:
+            return base64.b64decode(secret.removeprefix(_ENCODED), validate=True)
+        except (binascii.Error, ValueError):
+            pass  # it only looks like Base64
+    return secret.encode("utf-8", errors="replace")

@@ -1,0 +1,84 @@
+"""
+Notices and deliveries as the watcher makes them, and texts that no one means well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hypothesis import strategies as st
+
+from workerdiag.model.vocabulary import NoticeReason
+from workerdiag.watch.alerts import Notice
+from workerdiag.watch.sinks.sink import Delivery
+
+#: Acts on a reader in one service or another, if it is not shown as text.
+HOSTILE = (
+    "<!channel> <@U012AB3CD> <https://evil.example|click> @everyone </script><img src=x onerror=alert(1)> "
+    "*bold* _it_ ~no~ `code` [click](https://evil.example) {{DATE(2017-02-14T06:08:39Z,SHORT)}} <at>x</at> "
+    "\x1b[31mred\x1b[0m \u202eesrever & &lt; \r\nBcc: all@evil.example"
+)
+
+
+def sample_notice(reason: NoticeReason = "new", **changes: object) -> Notice:
+    """
+    Three workers were killed at the memory limit.
+    """
+    given: dict[str, object] = {
+        "id": "case-1:1",
+        "reason": reason,
+        "case_id": "case-1",
+        "key": "nanny.memory-terminate",
+        "cluster": "prod",
+        "state": "firing",
+        "title": "3 workers of prod died: memory limit (93 %)",
+        "text": "3 workers of prod died\nGive each worker more memory.",
+        "cause": "nanny.memory-terminate",
+        "probability": 0.93,
+        "blame": "task",
+        "advice": ("Give each worker at least 4 GiB.", "Split the partitions."),
+        "death_count": 3,
+        "hosts": ("host-a", "host-b"),
+        "first_victim": "tcp://10.0.0.1:34937",
+        "at": 1_700_000_100.0,
+        "opened_at": 1_700_000_000.0,
+        "last_death_at": 1_700_000_050.0,
+        "links": {"cause": "https://docs.example.org/causes/nanny", "bundle": "/var/lib/deaths/1.zip"},
+        **changes,
+    }
+    return Notice(**given)
+
+
+def delivery_of(
+    notice: Notice | None = None, *, receipt: Mapping[str, str] | None = None, attempt: int = 1
+) -> Delivery:
+    """
+    A delivery of *notice* to some sink.
+    """
+    notice = notice or sample_notice()
+    return Delivery(id=f"{notice.id}:sink", notice=notice, receipt=receipt or {}, attempt=attempt)
+
+
+#: Any text, also with half surrogate pairs and controls, as names of clusters and hosts may be.
+texts = (
+    st.text(max_size=300) | st.just(HOSTILE) | st.sampled_from(["\ud800", "\U0001f525" * 4000, "<" * 9000])
+)
+notices = st.builds(
+    sample_notice,
+    st.sampled_from(["new", "recurring", "escalating", "resolved", "ended", "digest", "blind"]),
+    id=texts,
+    case_id=texts,
+    cluster=texts,
+    title=texts,
+    text=texts,
+    cause=st.none() | texts,
+    first_victim=texts,
+    advice=st.lists(texts, max_size=8).map(tuple),
+    hosts=st.lists(texts, max_size=8).map(tuple),
+    links=st.dictionaries(texts | st.just("bundle"), texts | st.just("https://a.example/"), max_size=8),
+    probability=st.floats(),
+    at=st.floats(),
+    opened_at=st.floats(),
+    last_death_at=st.floats(),
+    death_count=st.integers(0, 10**9),
+)
