@@ -20,7 +20,8 @@ from workerdiag.errors import error_text
 if TYPE_CHECKING:
     from cattrs import Converter
 
-#: Which keys an object may have: ``all`` those of its class and no others, ``known`` no others,
+#: Which keys an object may have: ``all`` those of its class (but one that was ``added_later``, by its
+#: metadata, may be missing) and no others, ``known`` no others,
 #: ``any`` others too, which are passed over, as is ``null``: a newer version may write more.
 Keys = Literal["all", "known", "any"]
 
@@ -100,6 +101,7 @@ def _object_hook(cls: type, converter: Converter, keys: Keys) -> Callable[[objec
     from cattrs.gen import make_dict_structure_fn, override
 
     attributes = fields(cls)
+    required = [each.name for each in attributes if keys == "all" and not each.metadata.get("added_later")]
     checked: Any = {
         each.name: override(struct_hook=_validated(each, converter)) for each in attributes if each.validator
     }
@@ -108,7 +110,7 @@ def _object_hook(cls: type, converter: Converter, keys: Keys) -> Callable[[objec
 
     def hook(value: object, _: object) -> object:
         given = _object(value)
-        if keys == "all" and (missing := [each.name for each in attributes if each.name not in given]):
+        if missing := [name for name in required if name not in given]:
             raise ValueError(f"missing {', '.join(missing)}")
         if keys == "any":
             given = {key: each for key, each in given.items() if each is not None}

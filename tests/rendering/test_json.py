@@ -20,8 +20,8 @@ from jsonschema import Draft202012Validator
 from support.findings import explained, hostile, no_death, unknown
 from workerdiag import Diagnosis
 from workerdiag.errors import BadReportError
-from workerdiag.model.diagnosis import JSON_SCHEMA, Clue, Findings, RankedCause
-from workerdiag.model.vocabulary import GAP_REASONS, OUTCOMES, PLACES, Verdict
+from workerdiag.model.diagnosis import JSON_SCHEMA, Clue, Findings, RankedCause, RetryPolicy
+from workerdiag.model.vocabulary import GAP_REASONS, OUTCOMES, PLACES, RetryAction, Verdict
 from workerdiag.rendering.json import from_json, json_schema, to_dict, to_json
 
 #: What a plain type cannot say, as validators of the model do.
@@ -105,6 +105,7 @@ def test_the_schema_says_what_the_model_says():
     assert schema["properties"]["schema"]["const"] == JSON_SCHEMA
     assert schema["properties"]["outcome"]["enum"] == list(OUTCOMES)
     assert schema["$defs"]["Blame"]["properties"]["verdict"]["enum"] == list(get_args(Verdict))
+    assert schema["$defs"]["RetryPolicy"]["properties"]["action"]["enum"] == list(get_args(RetryAction))
     assert schema["$defs"]["Gap"]["properties"]["reason"]["enum"] == list(GAP_REASONS)
     assert schema["$defs"]["Gap"]["properties"]["place"]["enum"] == list(PLACES)
     assert schema["$defs"]["RankedCause"]["properties"]["probability"] == {
@@ -113,6 +114,15 @@ def test_the_schema_says_what_the_model_says():
         "maximum": 1.0,
     }
     assert schema["required"] == ["schema", *(each.name for each in fields(Findings))]
+
+
+def test_a_diagnosis_without_a_policy_is_read():
+    """
+    What was written before there were policies is read, and its policy is to ask.
+    """
+    old = to_dict(explained())
+    del old["decision"]["policy"]
+    assert from_json(json.dumps(old))["decision"].policy == RetryPolicy()
 
 
 def test_the_schema_refuses_what_we_refuse():

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.findings import HOSTILE, dead, explained, hostile, nanny_kill, no_death, unknown
-from workerdiag.model.diagnosis import Advice, Blame, Clue, Findings, NextStep
+from workerdiag.model.diagnosis import Advice, Blame, Clue, Decision, Findings, NextStep, RetryPolicy
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
 from workerdiag.rendering.text import render_text
@@ -108,6 +108,26 @@ def test_a_deliberate_stop_asks_for_nothing():
         findings, causes=(nanny_kill(mitigations=()),), blame=evolve(findings.blame, verdict="nobody")
     )
     assert render_text(stopped).splitlines()[2] == "Do now    Nothing has to be done about workers."
+
+
+@pytest.mark.parametrize(
+    ("policy", "line"),
+    [
+        (RetryPolicy(action="retry", reason="why"), "For programs: Retry it as it is"),
+        (RetryPolicy(action="retry-elsewhere", reason="why"), "For programs: Retry it elsewhere"),
+        (RetryPolicy(action="do-not-retry", reason="why"), "For programs: Do not retry it as it is"),
+        (RetryPolicy(reason="who knows"), "For programs: Ask a person before it is retried (who knows)"),
+        (
+            RetryPolicy(action="retry-with-memory", reason="why", memory_bytes=2**32),
+            "For programs: Retry it on workers with more memory: at least 4.00 GiB each",
+        ),
+    ],
+)
+def test_what_a_program_may_do_is_one_line(policy, line):
+    """
+    The person who reads the report sees what a program would have done.
+    """
+    assert line in " ".join(render_text(explained(decision=Decision(policy=policy))).split())
 
 
 def test_every_part_of_the_findings_shows():

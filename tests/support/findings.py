@@ -15,6 +15,7 @@ from workerdiag.model.diagnosis import (
     Findings,
     NextStep,
     RankedCause,
+    RetryPolicy,
 )
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
@@ -139,7 +140,14 @@ def explained(**changes: Any) -> Findings:
             ),
         ),
         "decision": Decision(
-            retry_safe=False, needs_memory_lower_bound_bytes=4225000000, platform_fault=False
+            retry_safe=False,
+            needs_memory_lower_bound_bytes=4225000000,
+            platform_fault=False,
+            policy=RetryPolicy(
+                action="do-not-retry",
+                reason="The nanny killed the worker; the same work would most likely end the same way",
+                conditions=("It holds while a worker gets at most 3.93 GiB.",),
+            ),
         ),
         "fingerprint": "3f2a9c01",
         "knowledge": "2026.11.0",
@@ -202,6 +210,7 @@ def hostile() -> Findings:
         causes=(cause, cause),
         deaths=(dead(identity=identity, reason=HOSTILE, cause=HOSTILE, assigned=(HOSTILE,)),),
         blame=Blame(verdict="task", task=HOSTILE, reasons=(HOSTILE,), fairly_blamed=False),
+        decision=Decision(policy=RetryPolicy(action="ask", reason=HOSTILE, conditions=(HOSTILE,))),
         next_steps=(
             NextStep(
                 inspect=HOSTILE, command=HOSTILE, permission=HOSTILE, until=HOSTILE, distinguishes=(HOSTILE,)

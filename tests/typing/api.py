@@ -11,9 +11,9 @@ from typing import Any, assert_type
 from distributed import Client
 
 import workerdiag
-from workerdiag.model.diagnosis import Blame, Death, Decision, NextStep, RankedCause
+from workerdiag.model.diagnosis import Blame, Death, Decision, NextStep, RankedCause, RetryPolicy
 from workerdiag.model.rules import Rulebook
-from workerdiag.model.vocabulary import GapReason, Outcome, Verdict
+from workerdiag.model.vocabulary import GapReason, Outcome, RetryAction, Verdict
 from workerdiag.plugins import Evidence, EvidenceSource, Gap
 
 
@@ -68,6 +68,9 @@ def reading_a_diagnosis(diagnosis: workerdiag.Diagnosis) -> None:
     assert_type(diagnosis.decision.retry_safe, bool | None)
     assert_type(diagnosis.decision.needs_memory_bytes, int | None)
     assert_type(diagnosis.decision.needs_memory_lower_bound_bytes, int | None)
+    assert_type(diagnosis.decision.policy, RetryPolicy)
+    assert_type(diagnosis.decision.policy.action, RetryAction)
+    assert_type(diagnosis.decision.policy.memory_bytes, int | None)
     assert_type(diagnosis.fingerprint, str)
     assert_type(diagnosis.to_markdown(), str)
     assert_type(diagnosis.to_html(), str)

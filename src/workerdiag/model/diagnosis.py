@@ -15,10 +15,13 @@ from attrs.validators import and_, ge, le
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import normalize_fields
-from workerdiag.model.vocabulary import Grade, MatchRole, Outcome, Stream, Verdict
+from workerdiag.model.vocabulary import Grade, MatchRole, Outcome, RetryAction, Stream, Verdict
 
 #: Shape of the JSON form; one more whenever a reader could notice.
 JSON_SCHEMA = 1
+
+#: Metadata of an attribute that earlier JSON of the same schema lacks; its default is read then.
+ADDED_LATER: Final[Mapping[str, bool]] = {"added_later": True}
 
 #: Role of a match that only says whose log it is.
 RECOGNITION_ROLE: Final = "recognised"
@@ -165,6 +168,22 @@ class NextStep:
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
+class RetryPolicy:
+    """
+    What a program may do with the same work, and when that holds.
+    """
+
+    #: ``ask`` wherever no cause is at least 80 % likely.
+    action: RetryAction = "ask"
+    #: One sentence; empty in a diagnosis of a release that had no policies.
+    reason: str = ""
+    #: When it holds, a sentence each; with ``ask``: what decides.
+    conditions: tuple[str, ...] = ()
+    #: With ``retry-with-memory``: the memory that is enough for a worker, in bytes; else None.
+    memory_bytes: int | None = None
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Decision:
     """
     For callers that act without reading.
@@ -179,6 +198,8 @@ class Decision:
     needs_memory_lower_bound_bytes: int | None = None
     #: Whether the platform or its operator ended it, not the work.
     platform_fault: bool | None = None
+    #: What to do with the same work; never anything but ``ask`` below 80 %.
+    policy: RetryPolicy = field(default=RetryPolicy(), metadata=ADDED_LATER)
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)

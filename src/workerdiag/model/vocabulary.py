@@ -56,6 +56,9 @@ Verdict = Literal[
 ]
 #: Whether the same work may be expected to succeed.
 RetryVerdict = Literal["safe", "unsafe", "unknown"]
+#: What a program may do with the same work: run it again as it is; on workers with more memory; on other
+#: machines or a new cluster (``retry-elsewhere``); not at all as it is; or leave it to a person (``ask``).
+RetryAction = Literal["retry", "retry-with-memory", "retry-elsewhere", "do-not-retry", "ask"]
 RuleStatus = Literal["experimental", "stable", "deprecated"]
 #: Where a rule was learned: from what a project documents, from source code, from deaths that were provoked
 #: and recorded, from reports of users.

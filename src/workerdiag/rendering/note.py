@@ -8,7 +8,7 @@ import unicodedata
 
 from workerdiag.model.diagnosis import Findings
 from workerdiag.rendering.outline import outline
-from workerdiag.rendering.wording import clip
+from workerdiag.rendering.wording import clip, retry_text
 
 #: How each note begins, by which it is known.
 NOTE_START = "workerdiag: "
@@ -24,7 +24,7 @@ _PLAIN = {0x2026: "...", 0x2013: "-", 0x2014: "-", 0x201C: '"', 0x201D: '"', 0x2
 
 def render_note(findings: Findings) -> str:
     """
-    What to do, how to learn more, and in the last line the cause with its probability.
+    What to do, whether to retry and how to learn more, and in the last line the cause with its probability.
 
     The cause comes last because that line stands next to the prompt.
     """
@@ -32,9 +32,11 @@ def render_note(findings: Findings) -> str:
     what, answer = next(iter(lead.items()))
     place = f", in {lead['Where']}" if "Where" in lead else ""
     sure = clip(lead["How sure"], _CERTAINTY_CHARS)
+    policy = findings.decision.policy
+    again = "" if policy.action == "ask" else f"{_to_ascii(retry_text(policy))}. "
     lines = (
         clip(f"{NOTE_START}{lead['Do now']}.", _LINE_CHARS),
-        "More: print(workerdiag.explain(exc, client))",
+        f"{again}More: print(workerdiag.explain(exc, client))",
         clip(f"{what}: {answer}{place}", _LINE_CHARS - len(sure) - 3) + f" ({sure})",
     )
     return "\n".join(lines)

@@ -24,6 +24,7 @@ from workerdiag.rendering.wording import (
     one_line,
     pluralize,
     printable_object,
+    retry_text,
 )
 from workerdiag.units import format_bytes, format_time
 
@@ -279,6 +280,9 @@ def _decision_items(findings: Findings) -> list[Item]:
         wanted = format_bytes(decision.needs_memory_lower_bound_bytes)
         lines.append(f"Memory a worker needs: more than {wanted}, how much more is not known")
     lines += [f"{label}: {words[not answer]}" for label, answer, words in answers if answer is not None]
+    if findings.outcome == "explained" and decision.policy.reason:
+        why = f" ({one_line(decision.policy.reason)})" if decision.policy.action == "ask" else ""
+        lines.append(f"For programs: {retry_text(decision.policy)}{why}")
     return [Item(text=line) for line in lines if line]
 
 

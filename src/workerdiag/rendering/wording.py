@@ -12,11 +12,12 @@ from typing import Any, TypeVar, cast
 
 from attrs import evolve, fields, has
 
-from workerdiag.model.diagnosis import Death
+from workerdiag.model.diagnosis import Death, RetryPolicy
 from workerdiag.model.identity import Identity
 from workerdiag.model.signals import signal_name
-from workerdiag.model.vocabulary import Verdict
+from workerdiag.model.vocabulary import RetryAction, Verdict
 from workerdiag.redaction.visible_text import ESCAPES
+from workerdiag.units import format_bytes
 
 T = TypeVar("T")
 
@@ -39,6 +40,14 @@ VERDICT_TEXTS: Mapping[Verdict, str] = {
 
 #: The first of them where no worker ended.
 TASK_TEXT = "The task: its code or its data."
+
+_RETRY_TEXTS: Mapping[RetryAction, str] = {
+    "retry": "Retry it as it is",
+    "retry-with-memory": "Retry it on workers with more memory",
+    "retry-elsewhere": "Retry it elsewhere",
+    "do-not-retry": "Do not retry it as it is",
+    "ask": "Ask a person before it is retried",
+}
 
 _CERTAINTIES = (
     (0.99, "almost certain"),
@@ -159,6 +168,15 @@ def exit_text(death: Death) -> str:
     else:
         return "stopped as asked" if death.stop_requested else "gone, nobody said how"
     return f"{words}, as asked" if death.stop_requested else words
+
+
+def retry_text(policy: RetryPolicy) -> str:
+    """
+    What to do with the same work, without a full stop.
+    """
+    if policy.action == "retry-with-memory" and policy.memory_bytes is not None:
+        return f"{_RETRY_TEXTS[policy.action]}: at least {format_bytes(policy.memory_bytes)} each"
+    return _RETRY_TEXTS[policy.action]
 
 
 def pluralize(count: int, noun: str) -> str:

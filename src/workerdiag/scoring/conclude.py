@@ -32,6 +32,7 @@ from workerdiag.scoring.findings import clues, death_of_end, unchecked_absences
 from workerdiag.scoring.fingerprint import fingerprint
 from workerdiag.scoring.limits import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
+from workerdiag.scoring.retry_policy import retry_policy
 from workerdiag.scoring.summary import summary
 
 #: The first death counts double: what follows may be its consequence.
@@ -73,6 +74,7 @@ def conclude(
     deaths = tuple(_death_of_case(each, incident) for each in evaluated[:MAX_DEATHS])
     lost = [_death_of_case(each, incident) for each in in_question if is_unexpected(each)]
     verdict = redact_object(blame(ranked, book, incident))
+    decided = decision(ranked, book, verdict, numbers)
     findings = Findings(
         outcome=outcome,
         summary=summary(outcome, ranked, deaths, lost, incident, obstacles),
@@ -82,7 +84,7 @@ def conclude(
         blame=verdict,
         next_steps=next_steps(outcome, ranked, book, incident, setting),
         gaps=tuple(gaps),
-        decision=decision(ranked, book, verdict, numbers),
+        decision=evolve(decided, policy=retry_policy(ranked, book, verdict, lost, decided)),
         fingerprint=fingerprint(outcome, ranked, lost, verdict.task),
         knowledge=book.release,
         version=version,

@@ -1,0 +1,126 @@
+"""
+What a program may do with the same work: retry it, and how, or leave it to a person.
+
+A wrong retry kills more workers, or undoes what a person wanted; a wrong "ask" costs a look. So a program
+acts only on a sure cause, and never against whoever stopped the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, assert_never
+
+from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Death, Decision, RankedCause, RetryPolicy
+from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.vocabulary import RetryAction
+from workerdiag.units import format_bytes
+
+#: Below this probability a program is told to ask. From it on no cause in docs/calibration.md was wrong.
+SURE_ENOUGH_TO_ACT: Final = 0.8
+_MAX_HOSTS = 3
+_WHY: Final[Mapping[RetryAction, str]] = {
+    "retry": "the work is not at fault and may be expected to succeed",
+    "retry-with-memory": "the same work may be expected to succeed on workers with enough memory",
+    "retry-elsewhere": "the work is not at fault, but where it ran is gone",
+    "do-not-retry": "the same work would most likely end the same way",
+    "ask": "whether the same work would succeed is not known",
+}
+_RETRIES: Final[frozenset[RetryAction]] = frozenset({"retry", "retry-with-memory", "retry-elsewhere"})
+
+
+def retry_policy(
+    ranked: Sequence[RankedCause], book: Rulebook, blame: Blame, lost: Sequence[Death], decision: Decision
+) -> RetryPolicy:
+    """
+    The policy of the likeliest cause, if that is sure and no death contradicts it; else ``ask``.
+
+    Args:
+        ranked: The causes, the likeliest first.
+        book: The rules they come from.
+        blame: Who has to change something.
+        lost: The unexpected deaths that the causes are about.
+        decision: The same incident's memory numbers.
+    """
+    top = ranked[0] if ranked else None
+    cause = book.cause(top.id) if top else None
+    if top is None or cause is None:
+        return RetryPolicy(
+            reason="no cause of a lost worker is known, so nothing speaks for or against a retry"
+        )
+    if top.probability < SURE_ENOUGH_TO_ACT:
+        return RetryPolicy(
+            reason=f"no cause is at least {SURE_ENOUGH_TO_ACT:.0%} likely; a person has to look"
+        )
+    action = _action(cause, blame, decision)
+    if action in _RETRIES and (doubt := _doubt(cause, book, lost)):
+        return RetryPolicy(reason=doubt)
+    return RetryPolicy(
+        action=action,
+        reason=f"{cause.title}; {_why(action, cause, blame)}",
+        conditions=tuple(_conditions(action, cause, blame, lost, decision)),
+        memory_bytes=decision.needs_memory_bytes if action == "retry-with-memory" else None,
+    )
+
+
+def _action(cause: Cause, blame: Blame, decision: Decision) -> RetryAction:
+    match cause.retry:
+        case "unsafe" if decision.needs_memory_bytes is not None:
+            return "retry-with-memory"
+        case "unsafe":
+            return "do-not-retry"
+        case "unknown":
+            return "ask"
+        case "safe" if blame.verdict == "operator":
+            return "ask"
+        case "safe" if blame.verdict == "platform" and cause.ends == "killed":
+            return "retry-elsewhere"
+        case "safe":
+            return "retry"
+        case _:
+            assert_never(cause.retry)
+
+
+def _doubt(cause: Cause, book: Rulebook, lost: Sequence[Death]) -> str:
+    """
+    Why the deaths do not bear out a retry that the likeliest cause allows; empty if they do.
+    """
+    others = [book.cause(each.cause) for each in lost if each.cause and each.probability >= SURE_ENOUGH]
+    unsafe = next((each for each in others if each and each.id != cause.id and each.retry != "safe"), None)
+    if unsafe is not None:
+        return f"{cause.title}; but a worker was also lost to this, which may come again: {unsafe.title}"
+    unexplained = sum(each.cause is None for each in lost)
+    if 2 * unexplained > len(lost):
+        return f"{cause.title}; but {unexplained} of {len(lost)} lost workers died of an unknown cause"
+    return ""
+
+
+def _why(action: RetryAction, cause: Cause, blame: Blame) -> str:
+    if action == "retry" and cause.ends == "standstill":
+        return "nothing died, and nothing is wrong with the work"
+    if action == "ask" and blame.verdict == "operator":
+        return "somebody asked for it, and knows whether the work is to run again"
+    return _WHY[action]
+
+
+def _conditions(
+    action: RetryAction, cause: Cause, blame: Blame, lost: Sequence[Death], decision: Decision
+) -> Iterator[str]:
+    """
+    When the policy holds, a sentence each: first what the rule says, then what this incident adds.
+    """
+    if cause.retry_advice and action != "retry-with-memory":
+        yield cause.retry_advice
+    enough, too_little = decision.needs_memory_bytes, decision.needs_memory_lower_bound_bytes
+    if action == "retry-with-memory" and enough is not None:
+        yield f"Each worker gets at least {format_bytes(enough)}."
+    elif action == "do-not-retry" and too_little is not None:
+        yield f"It holds while a worker gets at most {format_bytes(too_little)}; what is enough is not known."
+    hosts = sorted({each.identity.host for each in lost if each.identity.host})
+    if action == "retry-elsewhere" and hosts:
+        more = f" and {len(hosts) - _MAX_HOSTS} more" if len(hosts) > _MAX_HOSTS else ""
+        yield f"These machines are not used again: {', '.join(hosts[:_MAX_HOSTS])}{more}."
+    if action == "do-not-retry" and blame.task:
+        if blame.fairly_blamed:
+            yield f"It holds for all work that contains the task {blame.task}."
+        elif blame.verdict == "other-task":
+            yield f"It holds for the work as a whole: another task than {blame.task} ended the workers."

@@ -1,0 +1,185 @@
+"""
+What a program may do by itself: only on a sure cause, and never what harms somebody.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from workerdiag.model.diagnosis import Blame, Death, Decision
+from workerdiag.model.identity import Identity
+from workerdiag.rulebook.load import load_rulebook
+from workerdiag.scoring.blame import decision
+from workerdiag.scoring.limits import MemoryNumbers
+from workerdiag.scoring.retry_policy import retry_policy
+
+BOOK = load_rulebook()
+
+#: Each shipped cause under what a program may do about it, and why that harms nobody.
+POLICIES = {
+    # The work is innocent, and workers come or stay to run it.
+    "retry": """
+        bug.distributed cloud.api-throttled exit.idle-timeout exit.lifetime exit.scheduler-retired exit.sigterm
+        external.nanny-lost hpc.queued nanny.start-timeout network.comm-closed standstill.still-running
+    """,
+    # The work is innocent, and the machine is gone or taken away.
+    "retry-elsewhere": """
+        cloud.maintenance cloud.spot-interruption hpc.node-fail hpc.preempted kubernetes.node-lost
+        kubernetes.preempted
+    """,
+    # The same work ends the next workers too, or meets the same wall.
+    "do-not-retry": """
+        cloud.image-pull code.process-exit code.thread-unsafe exception.bad-argument exception.bootstrap
+        exception.deserialization exception.disk-full exception.memory-error exception.missing-module
+        exception.permission-denied exception.preload-failed exception.thread-limit exception.tls
+        exception.too-many-open-files exception.version-mismatch external.cpu-limit gpu.out-of-memory hpc.oom
+        hpc.submit-rejected kernel.oom-killer kubernetes.container-create-failed kubernetes.deadline
+        kubernetes.image-pull kubernetes.oom-killed kubernetes.unschedulable memory.paused memory.throttled
+        nanny.memory-terminate network.connect-timeout signal.abort signal.floating-point
+        signal.illegal-instruction signal.segfault signal.stack-overflow standstill.unschedulable
+        yarn.memory-limit
+    """,
+    # Somebody stopped it and knows why, or nobody knows whether it would come again.
+    "ask": """
+        cloud.instance-stopped exit.client-restart exit.closed-by-code exit.keyboard-interrupt
+        exit.scheduler-closed hpc.cancelled kubernetes.deleted
+        cloud.no-capacity exception.duplicate-name exception.port-in-use exception.shared-local-directory
+        exception.startup-other exit.death-timeout exit.scheduler-lost external.sigkill gpu.driver-fault
+        hpc.walltime kubernetes.evicted kubernetes.probe-failed network.dns network.unresponsive
+        signal.bus-error standstill.no-workers standstill.unresponsive
+    """,
+}
+POLICY_OF = {cause: action for action, causes in POLICIES.items() for cause in causes.split()}
+
+
+def policy_of(cause_id, *, probability=0.9, lost=(), decided=None, **blamed):
+    """
+    The policy where this cause is the likeliest, and blamed as its rule says.
+    """
+    ranked = [SimpleNamespace(id=cause_id, probability=probability)]
+    verdict = Blame(**({"verdict": BOOK.cause(cause_id).blame} | blamed))
+    decided = decided or decision(ranked, BOOK, verdict, MemoryNumbers(wanted_more_than_bytes=2**32))
+    return retry_policy(ranked, BOOK, verdict, lost, decided)
+
+
+def dead(cause, *, host=None):
+    """
+    A death of which this cause is known, or none.
+    """
+    return Death(identity=Identity(host=host), cause=cause, probability=0.95 if cause else 0.0)
+
+
+def test_the_table_has_every_cause():
+    """
+    Whoever adds a cause says here what a program may do about it.
+    """
+    assert set(POLICY_OF) == {each.id for each in BOOK.causes}
+
+
+@pytest.mark.parametrize("cause_id", POLICY_OF)
+def test_each_cause_has_the_policy_that_harms_nobody(cause_id):
+    """
+    At 90 % a program may do what the table says, and is told why.
+    """
+    policy = policy_of(cause_id)
+    assert policy.action == POLICY_OF[cause_id]
+    assert policy.reason.startswith(BOOK.cause(cause_id).title)
+    assert policy.conditions
+
+
+@pytest.mark.parametrize("cause_id", POLICY_OF)
+@pytest.mark.parametrize("probability", [0.7, 0.799])
+def test_below_80_percent_a_program_asks(cause_id, probability):
+    """
+    A likely cause is no licence to act.
+    """
+    assert policy_of(cause_id, probability=probability).action == "ask"
+
+
+def test_80_percent_is_enough():
+    """
+    The limit itself is on the sure side.
+    """
+    assert policy_of("cloud.spot-interruption", probability=0.8).action == "retry-elsewhere"
+
+
+def test_without_a_cause_a_program_asks():
+    """
+    Where nothing is known, nothing is recommended.
+    """
+    assert retry_policy([], BOOK, Blame(), [], Decision()).action == "ask"
+
+
+def test_memory_that_nobody_knows_to_be_enough_is_not_named():
+    """
+    A worker stopped at its limit wanted more: no number is given, and up to that size the work is not retried.
+    """
+    policy = policy_of("nanny.memory-terminate")
+    assert policy.memory_bytes is None
+    assert any("at most 4.00 GiB" in each for each in policy.conditions)
+
+
+def test_memory_that_is_known_to_be_enough_is_asked_for():
+    """
+    With workers of that size the work may be retried.
+    """
+    policy = policy_of("nanny.memory-terminate", decided=Decision(needs_memory_bytes=6 * 2**30))
+    assert (policy.action, policy.memory_bytes) == ("retry-with-memory", 6 * 2**30)
+    assert policy.conditions == ("Each worker gets at least 6.00 GiB.",)
+
+
+@pytest.mark.parametrize("other", ["signal.segfault", "external.sigkill", "nanny.memory-terminate"])
+def test_one_death_that_may_come_again_forbids_a_retry(other):
+    """
+    Among innocent deaths a poisoned task may hide: a retry would kill workers again.
+    """
+    lost = [dead("cloud.spot-interruption"), dead("cloud.spot-interruption"), dead(other)]
+    policy = policy_of("cloud.spot-interruption", lost=lost)
+    assert policy.action == "ask"
+    assert BOOK.cause(other).title in policy.reason
+
+
+def test_deaths_of_other_harmless_causes_do_not_forbid_a_retry():
+    """
+    Two reasons why the work is innocent are as good as one.
+    """
+    lost = [dead("cloud.spot-interruption"), dead("network.comm-closed")]
+    assert policy_of("cloud.spot-interruption", lost=lost).action == "retry-elsewhere"
+
+
+@pytest.mark.parametrize(("unexplained", "action"), [(1, "retry-elsewhere"), (2, "ask")])
+def test_mostly_unexplained_deaths_forbid_a_retry(unexplained, action):
+    """
+    One interrupted machine does not explain why the other workers died.
+    """
+    lost = [dead("cloud.spot-interruption"), *[dead(None)] * unexplained]
+    assert policy_of("cloud.spot-interruption", lost=lost).action == action
+
+
+def test_machines_to_avoid_are_named():
+    """
+    "Elsewhere" says where not: each machine once, and the rest as a count.
+    """
+    lost = [dead("hpc.node-fail", host=f"node{each}") for each in (4, 1, 1, 2, 3)]
+    assert policy_of("hpc.node-fail", lost=lost).conditions[-1] == (
+        "These machines are not used again: node1, node2, node3 and 1 more."
+    )
+
+
+def test_a_task_that_is_rightly_blamed_is_named():
+    """
+    Work without that task may be run.
+    """
+    policy = policy_of("signal.segfault", task="load-1", fairly_blamed=True)
+    assert policy.conditions[-1] == "It holds for all work that contains the task load-1."
+
+
+def test_a_bystander_does_not_make_the_work_safe():
+    """
+    Where another task ends the workers, the work as a whole is not retried.
+    """
+    policy = policy_of("signal.segfault", verdict="other-task", task="load-1", fairly_blamed=False)
+    assert policy.action == "do-not-retry"
+    assert policy.conditions[-1].startswith("It holds for the work as a whole")
