@@ -8,7 +8,7 @@ import unicodedata
 
 from workerdiag.model.diagnosis import Findings
 from workerdiag.rendering.outline import outline
-from workerdiag.rendering.wording import clip, retry_text
+from workerdiag.rendering.wording import clip, plain_punctuation, retry_text
 
 #: How each note begins, by which it is known.
 NOTE_START = "workerdiag: "
@@ -18,8 +18,6 @@ LATE_NOTE = (
 )
 #: Characters of a line, and of the certainty in the last one.
 _LINE_CHARS, _CERTAINTY_CHARS = 200, 100
-#: Punctuation that has a plain form: ellipsis, dashes, quotation marks.
-_PLAIN = {0x2026: "...", 0x2013: "-", 0x2014: "-", 0x201C: '"', 0x201D: '"', 0x2018: "'", 0x2019: "'"}
 
 
 def render_note(findings: Findings) -> str:
@@ -43,5 +41,5 @@ def render_note(findings: Findings) -> str:
 
 
 def _to_ascii(text: str) -> str:
-    plain = unicodedata.normalize("NFKD", text.translate(_PLAIN))
+    plain = unicodedata.normalize("NFKD", plain_punctuation(text))
     return plain.encode("ascii", "replace").decode()

@@ -27,6 +27,9 @@ _ODD = re.compile(r"[^ -~\n]")
 #: Unicode categories that hide or reorder what shows: controls, formats (bidi, zero width), private use.
 _INVISIBLE = frozenset({"Cc", "Cf", "Co"})
 
+#: Punctuation that has a plain form: ellipsis, dashes, quotation marks.
+_PLAIN = {0x2026: "...", 0x2013: "-", 0x2014: "-", 0x201C: '"', 0x201D: '"', 0x2018: "'", 0x2019: "'"}
+
 VERDICT_TEXTS: Mapping[Verdict, str] = {
     "task": "The task: its code or its data ended the worker.",
     "other-task": "Another task, not the one that Dask names.",
@@ -106,6 +109,13 @@ def one_line(text: str) -> str:
     The text with every run of blanks and line ends made one space.
     """
     return " ".join(text.split())
+
+
+def plain_punctuation(text: str) -> str:
+    """
+    The text with ellipses, dashes and quotation marks as ASCII has them.
+    """
+    return text.translate(_PLAIN)
 
 
 def capitalize(sentence: str) -> str:

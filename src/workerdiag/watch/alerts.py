@@ -30,6 +30,33 @@ class AlertIncident:
 
 
 @frozen(kw_only=True)
+class CaseProgress:
+    """
+    What the next step of a case depends on, beside what people are told.
+
+    It counts from when the case was opened, or opened again.
+    """
+
+    #: When the cluster was last seen alive, by the watcher's clock.
+    seen_at: float | None = None
+    #: For how many seconds it was seen alive since the last death of this key.
+    quiet_s: float = 0.0
+    #: When the case was resolved or ended, by the watcher's clock.
+    closed_at: float | None = None
+    #: Deaths and hosts of the first incident.
+    first_death_count: int = 0
+    first_host_count: int = 0
+    #: Deaths are counted by windows of equal length: the begin of the last one, its count, the highest count.
+    window_at: float = 0.0
+    window_count: int = 0
+    peak_count: int = 0
+    #: The level of escalation that people know of.
+    told_level: int = 0
+    #: The sure causes that people were told, in that order.
+    told_causes: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
 class AlertCase:
     """
     All incidents of one key on one cluster, and what was said about them.
@@ -60,8 +87,16 @@ class AlertCase:
     last_notice_at: float | None = None
     #: Path or URL of the death bundle, where one was saved.
     bundle: str = ""
+    progress: CaseProgress = CaseProgress()
     #: `Diagnosis.to_json` of the last incident.
     diagnosis_json: str = field(default="", repr=False)
+
+    @property
+    def is_open(self) -> bool:
+        """
+        Whether more may be said of it without another incident.
+        """
+        return self.state not in ("resolved", "ended")
 
 
 @frozen(kw_only=True)
@@ -92,7 +127,7 @@ class Notice:
     at: float
     opened_at: float
     last_death_at: float
-    #: By name: ``cause`` the cause's page, ``bundle`` the saved evidence.
+    #: By name: ``cause`` the command that shows the cause's page, ``bundle`` where the evidence is.
     links: Mapping[str, str] = field(factory=dict, hash=False)
     #: `Diagnosis.to_json`; empty where there is none (blind, digest).
     diagnosis_json: str = field(default="", repr=False)

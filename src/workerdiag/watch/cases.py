@@ -1,0 +1,285 @@
+"""
+The life of a case: what an incident, time and the end of a cluster change in it, and what people are told.
+
+Pure functions without a clock. *now* is the watcher's clock; deaths have the times of the scheduler's, and
+the two are never compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from math import inf
+
+from attrs import evolve
+
+from workerdiag.model.diagnosis import SURE_ENOUGH
+from workerdiag.model.identity import Identity
+from workerdiag.model.vocabulary import NoticeReason
+from workerdiag.rendering.outline import outline
+from workerdiag.rendering.wording import one_line
+from workerdiag.watch.alerts import AlertCase, AlertIncident, CaseProgress
+from workerdiag.watch.deaths import WatchedDeath
+from workerdiag.watch.escalation import escalation_level, hosts_of, with_deaths
+from workerdiag.watch.settings import WatchSettings
+
+#: Key of the case that is open while the watcher cannot see.
+BLIND_KEY = "blind"
+#: Key of the case that stands for deaths which are not judged yet.
+SETTLING_KEY = "settling"
+#: Sentences of advice that a case keeps.
+_MAX_ADVICE = 5
+
+__all__ = [
+    "BLIND_KEY",
+    "SETTLING_KEY",
+    "Step",
+    "WatchSettings",
+    "blind_case",
+    "case_id",
+    "ended",
+    "rejudged",
+    "settling_case",
+    "victim_name",
+    "with_incident",
+    "with_time",
+]
+
+#: A case, and what to tell people of it now.
+Step = tuple[AlertCase, NoticeReason | None]
+
+
+def case_id(cluster: str, key: str) -> str:
+    """
+    The id of the case of *key* on *cluster*: twelve hexadecimal digits, the same for whoever watches.
+    """
+    return hashlib.sha256(f"{cluster}\n{key}".encode("utf-8", "backslashreplace")).hexdigest()[:12]
+
+
+def with_incident(
+    case: AlertCase | None, incident: AlertIncident, cluster: str, now: float, settings: WatchSettings
+) -> Step:
+    """
+    The case with one more incident, whose evidence has settled, and what to tell people now.
+
+    Args:
+        case: The case of this key on this cluster, open or not; None if there was none. One in which deaths
+            only settled moves to the key of the incident: nothing was said of it.
+        incident: All its deaths are new to the case.
+        cluster: Name of the cluster.
+        now: The watcher's clock.
+        settings: When to speak.
+    """
+    if case is None or case.state == "settling":
+        return _spoken(_opened(None, incident, cluster, now), "new", now)
+    if case.is_open:
+        grown = _judged(with_deaths(case, incident.deaths, settings), incident)
+        progress = evolve(grown.progress, quiet_s=0.0, seen_at=now)
+        last_at = max(case.last_death_at, incident.when, *(each.when for each in incident.deaths))
+        return _news(evolve(grown, progress=progress, last_death_at=last_at), now, settings)
+    closed_at = case.progress.closed_at
+    opened = _opened(case, incident, cluster, now)
+    if closed_at is not None and now - closed_at <= settings.recur_s:
+        return _spoken(evolve(opened, state="recurring"), "recurring", now)
+    return _spoken(opened, "new", now)
+
+
+def rejudged(case: AlertCase, incident: AlertIncident, now: float, settings: WatchSettings) -> Step:
+    """
+    The case after deaths that it has already were judged once more, with evidence that came late.
+
+    It keeps its key. That it is now sure of another cause than people were told is told, once for each cause.
+    """
+    return _news(_judged(case, incident), now, settings) if case.is_open else (case, None)
+
+
+def with_time(case: AlertCase, now: float, *, seen_at: float, settings: WatchSettings) -> Step:
+    """
+    The case as time passes: resolved, a reminder, or news that were too early to tell.
+
+    Args:
+        case: Any case.
+        now: The watcher's clock.
+        seen_at: When the scheduler last answered, by the same clock.
+        settings: When to speak.
+    """
+    if not case.is_open or case.state == "settling":
+        return case, None
+    seen = _seen(case, seen_at, settings)
+    is_blind_case = case.key == BLIND_KEY
+    if seen.progress.quiet_s >= settings.resolve_s or (is_blind_case and seen_at > _last_seen(case)):
+        progress = evolve(seen.progress, closed_at=now)
+        return _spoken(evolve(seen, state="resolved", progress=progress), "resolved", now)
+    is_seen = is_blind_case or now - seen_at <= settings.blind_s
+    if is_seen and now - _last_word(case) >= settings.remind_s:
+        return _spoken(seen, "reminder", now)
+    return _news(seen, now, settings)
+
+
+def ended(case: AlertCase, now: float) -> Step:
+    """
+    The case after its cluster went: nobody knows whether its trouble did.
+    """
+    if not case.is_open:
+        return case, None
+    progress = evolve(case.progress, closed_at=now)
+    gone = evolve(case, state="ended", progress=progress)
+    return (gone, None) if case.state == "settling" else _spoken(gone, "ended", now)
+
+
+def blind_case(cluster: str, now: float, problem: str, previous: AlertCase | None = None) -> AlertCase:
+    """
+    The case of a watcher that cannot see, advanced to its notice; `with_time` says that it sees again.
+
+    Args:
+        cluster: Name of the cluster.
+        now: The watcher's clock.
+        problem: What it cannot see, for a person: ``the scheduler has not answered for 2 minutes``.
+        previous: The blind case of this cluster, if there was one. One that is still open is returned itself:
+            there is nothing to tell.
+    """
+    if previous is not None and previous.is_open:
+        return previous
+    case = AlertCase(
+        id=case_id(cluster, BLIND_KEY),
+        key=BLIND_KEY,
+        cluster=cluster,
+        state="firing",
+        title=one_line(problem),
+        opened_at=now,
+        last_death_at=now,
+        sequence=previous.sequence if previous is not None else 0,
+        progress=CaseProgress(seen_at=now),
+    )
+    return _spoken(case, "blind", now)[0]
+
+
+def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> AlertCase | None:
+    """
+    The deaths that are not judged yet, as a case to show; it is not kept. None if nobody died unasked.
+    """
+    lost = [each for each in deaths if not each.is_expected]
+    if not lost:
+        return None
+    return AlertCase(
+        id=case_id(cluster, SETTLING_KEY),
+        key=SETTLING_KEY,
+        cluster=cluster,
+        state="settling",
+        title="not judged yet, evidence still arrives",
+        opened_at=min(each.when for each in lost),
+        last_death_at=max(each.when for each in lost),
+        death_count=len(lost),
+        hosts=hosts_of(lost),
+        first_victim=victim_name(lost[0].identity),
+    )
+
+
+def victim_name(identity: Identity) -> str:
+    """
+    The worker in a few words: its address, else its name, else its process id.
+    """
+    pid = f"pid {identity.pid}" if identity.pid is not None else ""
+    return one_line(identity.worker or identity.name or pid)
+
+
+def _opened(case: AlertCase | None, incident: AlertIncident, cluster: str, now: float) -> AlertCase:
+    """
+    A case at its first incident, or at the first one after it was resolved or ended: its numbers go on.
+    """
+    deaths = incident.deaths
+    hosts = hosts_of(deaths)
+    opened = AlertCase(
+        id=case.id if case is not None else case_id(cluster, incident.key),
+        key=case.key if case is not None else incident.key,
+        cluster=cluster,
+        state="firing",
+        title="",
+        opened_at=min((incident.when, *(each.when for each in deaths))),
+        last_death_at=max((incident.when, *(each.when for each in deaths))),
+        death_count=len(deaths),
+        hosts=hosts,
+        first_victim=victim_name(deaths[0].identity) if deaths else "",
+        sequence=case.sequence if case is not None else 0,
+        bundle=case.bundle if case is not None else "",
+        progress=CaseProgress(
+            seen_at=now,
+            first_death_count=len(deaths),
+            first_host_count=len(hosts),
+            window_at=incident.when,
+            window_count=len(deaths),
+            peak_count=len(deaths),
+        ),
+    )
+    return _judged(opened, incident)
+
+
+def _judged(case: AlertCase, incident: AlertIncident) -> AlertCase:
+    """
+    The case with what the incident's diagnosis says.
+    """
+    diagnosis = incident.diagnosis
+    top, lead = diagnosis.top, dict(outline(diagnosis).lead)
+    is_sure = diagnosis.outcome == "explained" and top is not None
+    guess = f", best guess: {one_line(top.title)}" if top is not None else ""
+    advice = [one_line(each.do) for each in top.mitigations] if is_sure and top is not None else []
+    return evolve(
+        case,
+        cause=top.id if top is not None else None,
+        title=one_line(top.title) if is_sure and top is not None else f"cause unknown{guess}",
+        probability=top.probability if top is not None else 0.0,
+        blame=diagnosis.blame.verdict,
+        advice=tuple(advice[:_MAX_ADVICE]) or (lead["Do now"],),
+        diagnosis_json=diagnosis.to_json(),
+    )
+
+
+def _seen(case: AlertCase, seen_at: float, settings: WatchSettings) -> AlertCase:
+    """
+    The case with the time for which the cluster was seen alive; longer than it takes to be blind is not seen.
+    """
+    step_s = seen_at - _last_seen(case)
+    if -settings.blind_s <= step_s <= 0:
+        return case
+    seen_s = step_s if 0 < step_s <= settings.blind_s else 0.0  # else it was blind, or its clock was set
+    progress = evolve(case.progress, seen_at=seen_at, quiet_s=case.progress.quiet_s + seen_s)
+    return evolve(case, progress=progress)
+
+
+def _news(case: AlertCase, now: float, settings: WatchSettings) -> Step:
+    """
+    What people do not know yet, if the last notice is long enough ago.
+    """
+    if 0 <= now - _last_word(case) < settings.collect_s:
+        return case, None
+    told = case.progress.told_causes
+    if _is_sure(case) and told and case.cause not in told:
+        return _spoken(case, "changed", now)
+    level = escalation_level(case, settings)
+    if level > case.progress.told_level:
+        worse = evolve(case, state="escalating", progress=evolve(case.progress, told_level=level))
+        return _spoken(worse, "escalating", now)
+    return case, None
+
+
+def _spoken(case: AlertCase, reason: NoticeReason, now: float) -> Step:
+    """
+    The case after a notice.
+    """
+    told = case.progress.told_causes
+    if _is_sure(case) and case.cause is not None and case.cause not in told:
+        told = (*told, case.cause)
+    progress = evolve(case.progress, told_causes=told)
+    return evolve(case, sequence=case.sequence + 1, last_notice_at=now, progress=progress), reason
+
+
+def _is_sure(case: AlertCase) -> bool:
+    return case.cause is not None and case.probability >= SURE_ENOUGH
+
+
+def _last_seen(case: AlertCase) -> float:
+    return case.progress.seen_at if case.progress.seen_at is not None else -inf
+
+
+def _last_word(case: AlertCase) -> float:
+    return case.last_notice_at if case.last_notice_at is not None else -inf

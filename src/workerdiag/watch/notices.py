@@ -1,0 +1,194 @@
+"""
+Notices in plain English: what is said of a case, each complete in itself, bounded, and free of secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from workerdiag.model.vocabulary import NoticeReason
+from workerdiag.redaction.secrets import redact_text
+from workerdiag.rendering.wording import (
+    TASK_TEXT,
+    VERDICT_TEXTS,
+    certainty_text,
+    clip,
+    format_percent,
+    one_line,
+    plain_punctuation,
+    pluralize,
+    printable,
+)
+from workerdiag.units import format_duration, format_time
+from workerdiag.watch.alerts import AlertCase, Notice
+from workerdiag.watch.cases import BLIND_KEY
+
+#: Characters of a title, and of one line of the text.
+TITLE_CHARS, _LINE_CHARS = 120, 500
+#: What a text shows of each kind.
+_MAX_HOSTS, _MAX_ADVICE = 5, 3
+#: A cluster's name takes at most this much of a title.
+_CLUSTER_CHARS = 40
+#: How titles of cases begin.
+_BEGINNINGS: Mapping[NoticeReason, str] = {
+    "new": "",
+    "recurring": "Again: ",
+    "escalating": "Getting worse: ",
+    "changed": "Another cause: ",
+    "reminder": "Still: ",
+    "resolved": "Resolved: ",
+    "ended": "Cluster ended: ",
+    "digest": "",
+    "blind": "",
+}
+
+
+def notice_of(case: AlertCase, reason: NoticeReason, now: float) -> Notice:
+    """
+    What is said of *case* now.
+
+    Args:
+        case: Advanced to this notice already, as `workerdiag.watch.cases` returns it.
+        reason: Why it is said.
+        now: The watcher's clock.
+    """
+    return Notice(
+        id=f"{case.id}-{case.sequence}",
+        reason=reason,
+        case_id=case.id,
+        key=case.key,
+        cluster=clean(case.cluster),
+        state=case.state,
+        title=title_line(_title(case, reason), _certainty(case, reason)),
+        text="\n".join(clip(clean(line), _LINE_CHARS) for line in _lines(case, reason, now)),
+        cause=case.cause,
+        probability=case.probability,
+        blame=case.blame,
+        advice=tuple(map(clean, case.advice)),
+        death_count=case.death_count,
+        hosts=tuple(sorted(map(clean, case.hosts))),
+        first_victim=clean(case.first_victim),
+        at=now,
+        opened_at=case.opened_at,
+        last_death_at=case.last_death_at,
+        links=_links(case),
+        diagnosis_json=case.diagnosis_json,
+    )
+
+
+def title_line(text: str, ending: str = "") -> str:
+    """
+    A title of at most `TITLE_CHARS` characters, of which the ending stays whole.
+    """
+    return clip(clean(text), TITLE_CHARS - len(ending)) + ending
+
+
+def clean(text: str) -> str:
+    """
+    One line of text in which nothing is secret, hidden or acts upon a terminal.
+    """
+    return one_line(plain_punctuation(printable(redact_text(text))))
+
+
+def _title(case: AlertCase, reason: NoticeReason) -> str:
+    cluster = clip(clean(case.cluster), _CLUSTER_CHARS)
+    if case.key == BLIND_KEY:
+        return _blind_title(case, reason, cluster)
+    happened = _happened(case, cluster)
+    if reason == "resolved":
+        happened = f"{happened}, none now" if case.death_count else f"{cluster} works again"
+    return f"{_BEGINNINGS[reason]}{happened}: {case.title}"
+
+
+def _happened(case: AlertCase, cluster: str) -> str:
+    if not case.death_count:
+        return f"{cluster} stands still"
+    on_hosts = f" on {len(case.hosts)} hosts" if len(case.hosts) > 1 else ""
+    return f"{pluralize(case.death_count, 'worker')} of {cluster} died{on_hosts}"
+
+
+def _blind_title(case: AlertCase, reason: NoticeReason, cluster: str) -> str:
+    if reason == "resolved":
+        return f"The watcher sees {cluster} again"
+    if reason == "ended":
+        return f"{cluster} ended while the watcher could not see it"
+    still = " still" if reason == "reminder" else ""
+    return f"The watcher{still} cannot see {cluster}: {case.title}"
+
+
+def _certainty(case: AlertCase, reason: NoticeReason) -> str:
+    known = case.cause is not None and reason not in ("blind", "digest")
+    return f" ({format_percent(case.probability)})" if known else ""
+
+
+def _lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator[str]:
+    yield f"{_title(case, reason)}{_certainty(case, reason)}"
+    if case.key == BLIND_KEY:
+        yield from _blind_lines(case, reason, now)
+    else:
+        yield from _change_lines(case, reason, now)
+        yield from _case_lines(case, reason)
+    yield f"Case: {case.id}, notice {case.sequence}"
+
+
+def _blind_lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator[str]:
+    yield f"Since: {format_time(case.opened_at)} UTC, for {format_duration(max(0.0, now - case.opened_at))}"
+    if reason == "resolved":
+        yield f"What it could not see: {case.title}"
+    else:
+        yield "No notice means nothing until the watcher sees the cluster again."
+
+
+def _change_lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator[str]:
+    """
+    What is different from the notice before.
+    """
+    told = case.progress.told_causes
+    if reason == "changed" and len(told) > 1:
+        yield f"Before, the cause was thought to be {told[-2]}."
+    if reason == "resolved":
+        quiet = format_duration(case.progress.quiet_s)
+        yield f"Nothing of it was seen for {quiet} on a cluster that was seen alive."
+    if reason == "ended":
+        yield "The cluster went before the trouble did: it is not resolved."
+    if reason == "reminder":
+        yield f"It goes on for {format_duration(max(0.0, now - case.opened_at))}."
+
+
+def _case_lines(case: AlertCase, reason: NoticeReason) -> Iterator[str]:
+    yield f"When: {_times(case)}"
+    if case.hosts:
+        yield f"Where: {_hosts(case)}"
+    if case.death_count > 1 and case.first_victim:
+        yield f"First victim: {case.first_victim}"
+    if case.cause is not None:
+        yield f"How sure: {format_percent(case.probability)}, {certainty_text(case.probability)}"
+    if case.blame != "unknown":
+        died = case.death_count or case.blame != "task"
+        yield f"Who has to act: {VERDICT_TEXTS[case.blame] if died else TASK_TEXT}"
+    if reason not in ("resolved", "ended"):
+        yield from (f"{'Or' if n else 'Do now'}: {each}" for n, each in enumerate(case.advice[:_MAX_ADVICE]))
+    links = _links(case)
+    if "cause" in links:
+        yield f"More: {links['cause']}"
+    if "bundle" in links:
+        yield f"Evidence: {links['bundle']}"
+
+
+def _times(case: AlertCase) -> str:
+    first, last = format_time(case.opened_at), format_time(case.last_death_at)
+    return f"{first} UTC" if first == last else f"{first} to {last} UTC"
+
+
+def _hosts(case: AlertCase) -> str:
+    named = sorted(case.hosts)[:_MAX_HOSTS]
+    more = len(case.hosts) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def _links(case: AlertCase) -> dict[str, str]:
+    links = {
+        "cause": f"workerdiag knowledge show {case.cause}" if case.cause is not None else "",
+        "bundle": clean(case.bundle),
+    }
+    return {name: link for name, link in links.items() if link}

@@ -1,0 +1,142 @@
+"""
+What notices say.
+"""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from support.alerts import (
+    CLUSTER,
+    REASONS_OF_A_CASE,
+    SETTINGS,
+    START,
+    diagnosis_of,
+    incident,
+    opened,
+    sure_of,
+    unsure,
+    watched,
+)
+from support.findings import HOSTILE, hostile
+from support.sample_secrets import WORD
+from workerdiag.model.identity import Identity
+from workerdiag.watch.cases import blind_case, ended, with_incident, with_time
+from workerdiag.watch.notices import TITLE_CHARS, notice_of
+
+
+def test_a_notice_says_what_died_why_how_sure_and_what_to_do():
+    """
+    The text stands alone: what, when, where, how sure, who acts, what to do, where to read on.
+    """
+    case = evolve(opened(watched(1), watched(2, when=START + 61, host="10.0.0.5")), bundle="/b/death.zip")
+    notice = notice_of(case, "new", START + 70)
+    assert notice.title == (
+        "2 workers of prod died on 2 hosts: The nanny killed the worker: above its memory limit (97%)"
+    )
+    assert notice.text.split("\n") == [
+        notice.title,
+        "When: 2026-11-21 10:02:03 to 2026-11-21 10:03:04 UTC",
+        "Where: 10.0.0.4, 10.0.0.5",
+        "First victim: tcp://10.0.0.4:10001",
+        "How sure: 97%, very likely",
+        "Who has to act: The task: its code or its data ended the worker.",
+        "Do now: Give each worker more memory: at least 4.92 GiB.",
+        "Or: Make the chunks smaller.",
+        "More: workerdiag knowledge show nanny.memory-terminate",
+        "Evidence: /b/death.zip",
+        f"Case: {case.id}, notice 1",
+    ]
+    assert (notice.id, notice.links["bundle"]) == (f"{case.id}-1", "/b/death.zip")
+
+
+def test_doubt_is_said():
+    """
+    Without a sure cause the title says so, and the text where to look next.
+    """
+    case, _ = with_incident(None, incident(watched(), diagnosis=unsure()), CLUSTER, START, SETTINGS)
+    notice = notice_of(case, "new", START)
+    assert notice.title.startswith("1 worker of prod died: cause unknown, best guess: The nanny")
+    assert notice.title.endswith("(21%)")
+    assert "\nDo now: Look at the kernel log" in notice.text
+
+
+def test_a_standstill_is_no_death():
+    """
+    Where nothing died, no death is told.
+    """
+    stands, _ = with_incident(
+        None,
+        incident(diagnosis=sure_of("standstill.no-workers", title="No worker")),
+        CLUSTER,
+        START,
+        SETTINGS,
+    )
+    assert notice_of(stands, "new", START).title == "prod stands still: No worker (97%)"
+    assert notice_of(stands, "resolved", START).title == "Resolved: prod works again: No worker (97%)"
+
+
+def test_blindness_is_told_as_what_it_is():
+    """
+    While the watcher cannot see, silence is no health; then it sees again.
+    """
+    case = blind_case("prod", START, "the scheduler has not answered for 2 minutes")
+    told = notice_of(case, "blind", START)
+    assert told.title == "The watcher cannot see prod: the scheduler has not answered for 2 minutes"
+    assert "No notice means nothing" in told.text
+    case, _ = with_time(case, START + 3600, seen_at=START + 3600, settings=SETTINGS)
+    again = notice_of(case, "resolved", START + 3600)
+    assert again.title == "The watcher sees prod again"
+    assert "for 1 hour" in again.text
+
+
+def test_an_ended_cluster_is_not_called_resolved():
+    """
+    The end of the cluster is told as such.
+    """
+    case, _ = ended(opened(), START + 60)
+    notice = notice_of(case, "ended", START + 60)
+    assert notice.title.startswith("Cluster ended: 1 worker of prod died")
+    assert "it is not resolved" in notice.text
+
+
+@pytest.mark.parametrize("reason", REASONS_OF_A_CASE)
+def test_a_hostile_worker_cannot_forge_or_flood_a_notice(reason):
+    """
+    Names and titles from outside stay text: one line, no escapes, of bounded length.
+    """
+    identity = Identity(worker=HOSTILE, name=HOSTILE, host=HOSTILE)
+    bad = incident(watched(identity=identity), watched(2), diagnosis=diagnosis_of(hostile()))
+    case, _ = with_incident(None, bad, HOSTILE * 9, START, SETTINGS)
+    notice = notice_of(case, reason, START)
+    assert len(notice.title) <= TITLE_CHARS
+    assert "\n" not in notice.title
+    for text in (
+        notice.title,
+        notice.text,
+        notice.cluster,
+        notice.first_victim,
+        *notice.hosts,
+        *notice.advice,
+    ):
+        assert not {"\x1b", "\x9b", "\u202e", "\u2066", "\u200b", "\ud800", "\x00"} & set(text)
+    assert all(len(line) <= 500 for line in notice.text.split("\n"))
+
+
+def test_names_bring_no_secret_out():
+    """
+    A password in the name of a cluster, a worker or a bundle is hidden.
+    """
+    identity = Identity(worker=f"tls://ann:{WORD}@10.0.0.4:8786", host="10.0.0.4")
+    case, _ = with_incident(
+        None,
+        incident(watched(identity=identity), watched(2)),
+        f"https://ann:{WORD}@gateway.example/clusters/prod",
+        START,
+        SETTINGS,
+    )
+    case = evolve(case, bundle=f"s3://deaths/1.zip?token={WORD}{WORD}")
+    notice = notice_of(case, "new", START)
+    said = (notice.title, notice.text, notice.cluster, notice.first_victim, *notice.links.values())
+    assert WORD not in " ".join(said)
