@@ -50,7 +50,7 @@ MAY_IMPORT = table(
         "testing": "model errors deadline",
         "api": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES}",
         "demo": "model errors api",
-        "watch": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES} api",
+        "watch": f"model errors units deadline serialization procfs redaction rulebook wire pipeline recorder bundle {STAGES} api",
         "integrations": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES} api",
         "cli": f"model errors units deadline redaction rulebook wire pipeline recorder bundle authoring api watch demo {STAGES}",
         "auto": "api",

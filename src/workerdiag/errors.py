@@ -187,3 +187,37 @@ class ClusterEndedError(WorkerdiagError):
 
     def __str__(self) -> str:
         return f"the cluster at {self.address} was closed"
+
+
+@define(eq=False)
+class StateFileError(WorkerdiagError):
+    """
+    The file in which the watcher keeps its state cannot be opened, read or written; it is left as it is.
+    """
+
+    #: Path of the file; ``memory`` if there is none.
+    name: str
+    why: str
+    #: What the caller can do about it.
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"cannot use {self.name} as the watcher's state: {self.why}{_in_brackets(self.remedy)}"
+
+
+@define(eq=False)
+class StateInUseError(WorkerdiagError):
+    """
+    Another watcher has the state file.
+    """
+
+    #: Path of the file.
+    name: str
+    #: The process that has it: ``pid 4711 on host-a``.
+    holder: str
+
+    def __str__(self) -> str:
+        return (
+            f"another watcher uses {self.name}: {self.holder}"
+            " (end that one, or give this one a state file of its own)"
+        )

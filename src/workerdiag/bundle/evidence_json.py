@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_args
 
+from attrs import evolve
+
 from workerdiag.bundle.layout import LOG_KIND
 from workerdiag.bundle.retention.kept_evidence import KeptLog
-from workerdiag.model.evidence import Evidence
+from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.vocabulary import as_stream
@@ -49,6 +51,28 @@ def piece_from_dict(plain: object) -> Evidence:
     if not isinstance(plain, dict) or plain.get("kind") not in EVIDENCE_KINDS:
         raise UnknownKindError(str(plain.get("kind"))[:50] if isinstance(plain, dict) else "no object")
     return _evidence_converter().structure(plain, EVIDENCE_KINDS[plain["kind"]])
+
+
+def any_piece_to_dict(piece: Evidence) -> dict[str, object]:
+    """
+    As `piece_to_dict`, and a piece of a log with its text in it.
+    """
+    if not isinstance(piece, LogChunk):
+        return piece_to_dict(piece)
+    about = _evidence_converter().unstructure(evolve(piece, data=b""))
+    del about["data"]
+    return {"kind": "LogChunk", **about, "text": piece.data.decode("utf-8", "surrogateescape")}
+
+
+def any_piece_from_dict(plain: object) -> Evidence:
+    """
+    The piece that `any_piece_to_dict` made; raises as `piece_from_dict` does.
+    """
+    if not isinstance(plain, dict) or plain.get("kind") != "LogChunk":
+        return piece_from_dict(plain)
+    about = {key: value for key, value in plain.items() if key != "text"}
+    data = _evidence_converter().structure(plain["text"], str).encode("utf-8", "surrogateescape")
+    return _evidence_converter().structure({**about, "data": data}, LogChunk)
 
 
 def log_to_dict(log: KeptLog, file: str, sizes: list[int]) -> dict[str, object]:

@@ -1,0 +1,226 @@
+"""
+The outbox's rows in the state file.
+
+A delivery is ``sending`` while its sink is at it. One that is found so at the start was cut off by a kill,
+and nobody knows whether it arrived: it goes out again under the same id.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import cast, get_args
+
+from workerdiag.errors import utf8_safe
+from workerdiag.model.vocabulary import DeliveryState
+from workerdiag.watch.alerts import Notice
+from workerdiag.watch.deliveries import Claim, OnDoubt, StoredDelivery, delivery_id
+from workerdiag.watch.sinks.sink import Delivery
+from workerdiag.watch.state_file import StateFile
+from workerdiag.watch.store_values import value_from_json, value_to_json
+
+#: Nothing of the same case that is older waits for the same sink: notices of a case keep their order.
+_IS_FIRST = (
+    " NOT EXISTS (SELECT 1 FROM delivery AS older WHERE older.sink = d.sink AND older.case_id = d.case_id"
+    " AND older.number < d.number AND older.state IN ('pending', 'sending'))"
+)
+_NEXT = f"""
+    SELECT d.id, d.attempts + 1, d.attempts + 1 - d.earlier_attempts, d.case_id, n.body
+    FROM delivery AS d JOIN notice AS n ON n.id = d.notice_id
+    WHERE d.sink = ? AND d.state = 'pending' AND d.due_at <= ? AND {_IS_FIRST} ORDER BY d.number LIMIT 1
+"""  # noqa: S608  a constant of ours
+_NEXT_DUE = f"""
+    SELECT min(d.due_at) FROM delivery AS d WHERE d.sink = ? AND d.state = 'pending' AND {_IS_FIRST}
+"""  # noqa: S608  as above
+_LAST_RECEIPT = """
+    SELECT receipt FROM delivery WHERE case_id = ? AND sink = ? AND state = 'sent'
+    ORDER BY changed_at DESC, number DESC LIMIT 1
+"""
+_STORED = """
+    SELECT d.id, d.sink, d.state, d.attempts, d.problem, d.due_at, d.changed_at, n.body
+    FROM delivery AS d JOIN notice AS n ON n.id = d.notice_id
+    WHERE (:state IS NULL OR d.state = :state) AND (:sink IS NULL OR d.sink = :sink) ORDER BY d.number
+"""
+_RESEND_DEAD = """
+    UPDATE delivery SET state = 'pending', earlier_attempts = attempts, due_at = :now, changed_at = :now
+    WHERE state = 'dead' AND (:id IS NULL OR id = :id) AND (:sink IS NULL OR sink = :sink)
+"""
+#: The last one sent of a case that goes on is kept: the next one needs its receipt.
+_PRUNE = """
+    DELETE FROM delivery WHERE state IN ('sent', 'dead') AND changed_at < ? AND NOT (
+        state = 'sent' AND case_id IN (SELECT id FROM watch_case) AND NOT EXISTS (
+            SELECT 1 FROM delivery AS later WHERE later.case_id = delivery.case_id
+            AND later.sink = delivery.sink AND later.state = 'sent' AND later.number > delivery.number))
+"""
+_IN_DOUBT = "it was cut off while it was sent, so it may have arrived"
+_UNREADABLE = "the state file does not have the notice as it was"
+_STATES: tuple[DeliveryState, ...] = get_args(DeliveryState)
+
+
+class DeliveryTable:
+    """
+    The outbox in the state file; methods are transactions and raise as those of `Store`.
+    """
+
+    def __init__(self, file: StateFile, *, clock: Callable[[], float] = time.time) -> None:
+        self._file = file
+        self._clock = clock
+
+    def enqueue(self, notice: Notice, sink_names: Iterable[str]) -> None:
+        """
+        Let a notice wait for each sink; it is only put where it is not yet.
+        """
+        now, notice_id = self._clock(), utf8_safe(notice.id)
+        with self._file.transaction() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO notice VALUES (?, ?, ?)", (notice_id, value_to_json(notice), now)
+            )
+            connection.executemany(
+                "INSERT OR IGNORE INTO delivery (id, notice_id, case_id, sink, state, due_at, changed_at)"
+                " VALUES (?, ?, ?, ?, 'pending', ?, ?)",
+                [
+                    (delivery_id(notice_id, sink), notice_id, utf8_safe(notice.case_id), sink, now, now)
+                    for sink in map(utf8_safe, sink_names)
+                ],
+            )
+
+    def recover(self, sink: str, *, on_doubt: OnDoubt = "resend", longest_wait_s: float) -> None:
+        """
+        Let go on what a process before was at: only for who has the lease.
+
+        Args:
+            sink: Name of the sink.
+            on_doubt: What becomes of what was ``sending``.
+            longest_wait_s: Nothing waits longer from now, for example because the clock was set back.
+        """
+        now = self._clock()
+        state, problem = ("pending", "") if on_doubt == "resend" else ("dead", _IN_DOUBT)
+        with self._file.transaction() as connection:
+            connection.execute(
+                "UPDATE delivery SET state = ?, problem = ?, due_at = ?, changed_at = ?"
+                " WHERE sink = ? AND state = 'sending'",
+                (state, problem, now, now, utf8_safe(sink)),
+            )
+            connection.execute(
+                "UPDATE delivery SET due_at = min(due_at, ?) WHERE sink = ? AND state = 'pending'",
+                (now + longest_wait_s, utf8_safe(sink)),
+            )
+
+    def claim(self, sink: str) -> Claim | None:
+        """
+        The delivery that is next at a sink, now ``sending`` and its attempt counted; None if none is due.
+        """
+        now, sink = self._clock(), utf8_safe(sink)
+        with self._file.transaction() as connection:
+            while (row := connection.execute(_NEXT, (sink, now)).fetchone()) is not None:
+                id_, attempt, tries, case_id, body = row
+                notice = _notice(body)
+                state, problem = ("sending", "") if notice else ("dead", _UNREADABLE)
+                connection.execute(
+                    "UPDATE delivery SET state = ?, problem = ?, attempts = ?, changed_at = ? WHERE id = ?",
+                    (state, problem, attempt, now, id_),
+                )
+                if notice is not None:
+                    last = connection.execute(_LAST_RECEIPT, (case_id, sink)).fetchone()
+                    receipt = {} if last is None else json.loads(last[0])
+                    delivery = Delivery(id=id_, notice=notice, attempt=attempt, receipt=receipt)
+                    return Claim(delivery=delivery, tries=tries)
+        return None
+
+    def next_due_at(self, sink: str) -> float | None:
+        """
+        When the next delivery of a sink may be tried; None if none waits.
+        """
+        with self._file.transaction() as connection:
+            found = connection.execute(_NEXT_DUE, (utf8_safe(sink),)).fetchone()[0]
+        return None if found is None else float(found)
+
+    def note_sent(self, id_: str, receipt: Mapping[str, str]) -> None:
+        """
+        It was sent, and this is what the sink returned.
+        """
+        self._note(id_, "sent", receipt=json.dumps(dict(receipt)))
+
+    def note_failed(self, id_: str, problem: str, due_at: float) -> None:
+        """
+        It was not sent, and is tried again then.
+        """
+        self._note(id_, "pending", problem=problem, due_at=due_at)
+
+    def note_dead(self, id_: str, problem: str) -> None:
+        """
+        It was not sent, and is given up.
+        """
+        self._note(id_, "dead", problem=problem)
+
+    def resend_dead(self, id_: str | None = None, *, sink: str | None = None) -> int:
+        """
+        Let dead letters go out again, with their ids: one, those of a sink, or all.
+
+        Returns:
+            How many there were.
+        """
+        wanted = {"id": id_, "sink": None if sink is None else utf8_safe(sink), "now": self._clock()}
+        with self._file.transaction() as connection:
+            return connection.execute(_RESEND_DEAD, wanted).rowcount
+
+    def stored(
+        self, state: DeliveryState | None = None, *, sink: str | None = None
+    ) -> tuple[StoredDelivery, ...]:
+        """
+        The deliveries in a state and of a sink, oldest first; all of them without these.
+        """
+        wanted = {"state": state, "sink": None if sink is None else utf8_safe(sink)}
+        with self._file.transaction() as connection:
+            rows = connection.execute(_STORED, wanted).fetchall()
+        return tuple(
+            StoredDelivery(
+                id=id_,
+                sink=sink_,
+                state=cast("DeliveryState", state_),
+                attempts=attempts,
+                problem=problem,
+                due_at=due_at,
+                since=since,
+                notice=_notice(body),
+            )
+            for id_, sink_, state_, attempts, problem, due_at, since, body in rows
+        )
+
+    def counts(self, sink: str) -> Mapping[DeliveryState, int]:
+        """
+        How many deliveries of a sink are in each state.
+        """
+        with self._file.transaction() as connection:
+            statement = "SELECT state, count(*) FROM delivery WHERE sink = ? GROUP BY state"
+            found = dict(connection.execute(statement, (utf8_safe(sink),)).fetchall())
+        return {state: found.get(state, 0) for state in _STATES}
+
+    def prune(self, before: float) -> None:
+        """
+        Forget what was sent or given up before then, but for the last one sent of a case that is known.
+        """
+        with self._file.transaction() as connection:
+            connection.execute(_PRUNE, (before,))
+            connection.execute("DELETE FROM notice WHERE id NOT IN (SELECT notice_id FROM delivery)")
+
+    def _note(
+        self, id_: str, state: DeliveryState, *, problem: str = "", receipt: str = "{}", due_at: float = 0.0
+    ) -> None:
+        with self._file.transaction() as connection:
+            connection.execute(
+                "UPDATE delivery SET state = ?, problem = ?, receipt = ?, due_at = ?, changed_at = ?"
+                " WHERE id = ? AND state = 'sending'",
+                (state, utf8_safe(problem), receipt, due_at, self._clock(), id_),
+            )
+
+
+def _notice(body: str) -> Notice | None:
+    """
+    None if it is not as it was written.
+    """
+    try:
+        return value_from_json(body, Notice)
+    except Exception:  # noqa: BLE001  cattrs and validators raise anything
+        return None

@@ -1,0 +1,216 @@
+"""
+The SQLite file that the watcher's state is in: opening it, its tables, and transactions.
+
+A transaction that was committed survives a kill and a loss of power (``synchronous=FULL``). Whatever SQLite
+reports becomes a `StateFileError`; the file is never replaced, emptied or repaired.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from workerdiag.errors import StateFileError, error_text, utf8_safe
+
+#: ``PRAGMA user_version``: one more whenever an older version could not read the tables.
+SCHEMA_VERSION = 1
+#: ``PRAGMA application_id``, by which a file is known as one of ours: "wdia" in ASCII.
+APPLICATION_ID = 0x77646961
+#: A process that only writes a row is waited for so long, in seconds.
+BUSY_S = 10.0
+
+_MEMORY = "memory"
+_TABLES = """
+CREATE TABLE cursor (cluster TEXT PRIMARY KEY, epoch TEXT NOT NULL, position INTEGER NOT NULL, seen_at REAL NOT NULL);
+CREATE TABLE death (
+    id TEXT PRIMARY KEY, cluster TEXT NOT NULL, at REAL NOT NULL, is_expected INTEGER NOT NULL, identity TEXT NOT NULL,
+    evidence TEXT, is_judged INTEGER NOT NULL DEFAULT 0, case_id TEXT, added_at REAL NOT NULL);
+CREATE INDEX pending_death ON death (cluster, at) WHERE is_judged = 0;
+CREATE TABLE watch_case (
+    id TEXT PRIMARY KEY, cluster TEXT NOT NULL, state TEXT NOT NULL, body TEXT NOT NULL, changed_at REAL NOT NULL);
+CREATE TABLE silence (id TEXT PRIMARY KEY, body TEXT NOT NULL);
+CREATE TABLE notice (id TEXT PRIMARY KEY, body TEXT NOT NULL, added_at REAL NOT NULL);
+CREATE TABLE delivery (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, notice_id TEXT NOT NULL, case_id TEXT NOT NULL,
+    sink TEXT NOT NULL, state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
+    earlier_attempts INTEGER NOT NULL DEFAULT 0, due_at REAL NOT NULL, changed_at REAL NOT NULL,
+    problem TEXT NOT NULL DEFAULT '', receipt TEXT NOT NULL DEFAULT '{}');
+CREATE INDEX unsent_delivery ON delivery (sink, case_id, number) WHERE state IN ('pending', 'sending');
+CREATE INDEX delivery_of_case ON delivery (case_id, sink, number);
+CREATE INDEX delivery_of_notice ON delivery (notice_id);
+CREATE TABLE lease (name TEXT PRIMARY KEY, holder TEXT NOT NULL, process TEXT NOT NULL, expires_at REAL NOT NULL);
+"""  # noqa: E501  one table, one statement
+
+#: By SQLite's primary result code (https://sqlite.org/rescode.html): what to do about it.
+_REMEDIES = {
+    sqlite3.SQLITE_NOTADB: "name another file; this one was left as it is",
+    sqlite3.SQLITE_CORRUPT: "keep a copy of it and name another file",
+    sqlite3.SQLITE_READONLY: "make it and its folder writable for this user",
+    sqlite3.SQLITE_CANTOPEN: "make it and its folder readable and writable for this user",
+    sqlite3.SQLITE_PERM: "make it and its folder writable for this user",
+    sqlite3.SQLITE_FULL: "make room on its disk; what was written before is safe",
+    sqlite3.SQLITE_IOERR: "see whether its disk is full or broken; what was written before is safe",
+    sqlite3.SQLITE_BUSY: "end the process that has it open for writing",
+    sqlite3.SQLITE_LOCKED: "end the process that has it open for writing",
+}
+_NO_FILE = "give the path that the watcher was started with, in a folder that is there"
+
+
+class StateFile:
+    """
+    One open state file, or a state in memory. Threads may share it: transactions take turns.
+
+    Args:
+        path: Of the file, which is made if it is not there; None: in memory.
+        must_exist: Whether it is an error if it is not there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, *, must_exist: bool = False) -> None:
+        self.name = _MEMORY if path is None else utf8_safe(str(path))
+        #: Called first in each transaction: a lease raises here as soon as another watcher has it.
+        self.guard: Callable[[sqlite3.Connection], None] | None = None
+        self._path = None if path is None else Path(path)
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._inode: tuple[int, int] | None = None
+        if self._path is not None:
+            self._make_file(self._path, must_exist=must_exist)
+        with self._naming_errors():
+            self._connection = sqlite3.connect(
+                ":memory:" if self._path is None else self._path,
+                timeout=BUSY_S,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            try:
+                self._prepare()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """
+        All that is written within is kept, or nothing if it raises. Within another one it is a part of that.
+
+        Raises:
+            StateFileError: SQLite could not do it; nothing of it was written.
+            StateInUseError: Another watcher took the lease over.
+        """
+        with self._lock, self._naming_errors():
+            begin, commit, rollback = _statements(self._depth)
+            self._check_place()
+            self._connection.execute(begin)
+            self._depth += 1
+            try:
+                if self._depth == 1 and self.guard is not None:
+                    self.guard(self._connection)
+                yield self._connection
+                self._connection.execute(commit)
+            except BaseException:
+                if self._connection.in_transaction:  # SQLite ends one by itself if the disk is full
+                    for statement in rollback:
+                        self._connection.execute(statement)
+                raise
+            finally:
+                self._depth -= 1
+
+    def shrink(self) -> None:
+        """
+        Give pages that are free back to the disk.
+        """
+        with self._lock, self._naming_errors():
+            self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+
+    def close(self) -> None:
+        """
+        Close it; every later call raises `StateFileError`.
+        """
+        with self._lock, self._naming_errors():
+            self._connection.close()
+
+    def _make_file(self, path: Path, *, must_exist: bool) -> None:
+        """
+        Make it readable to its owner alone: diagnoses name hosts and tasks. SQLite's own files follow it.
+        """
+        try:
+            os.close(os.open(path, os.O_RDWR if must_exist else os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as problem:
+            remedy = (
+                _NO_FILE if isinstance(problem, FileNotFoundError) else _REMEDIES[sqlite3.SQLITE_CANTOPEN]
+            )
+            raise StateFileError(self.name, problem.strerror or error_text(problem), remedy) from problem
+
+    def _prepare(self) -> None:
+        run = self._connection.execute
+        run("PRAGMA synchronous=FULL")
+        run("PRAGMA auto_vacuum=INCREMENTAL")  # counts only where there is no table yet
+        self._check_version()
+        run("PRAGMA journal_mode=WAL")
+        with self.transaction():
+            if not self._check_version():
+                for statement in _TABLES.split(";\n"):
+                    run(statement)
+                run(f"PRAGMA application_id={APPLICATION_ID}")
+                run(f"PRAGMA user_version={SCHEMA_VERSION}")
+        if self._path is not None:
+            self._inode = _inode(self._path)
+
+    def _check_version(self) -> bool:
+        """
+        Whether the tables are there; if they are not ours, it raises.
+        """
+        application, version, tables = (
+            int(self._connection.execute(each).fetchone()[0])
+            for each in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
+        )
+        if application == APPLICATION_ID and version == SCHEMA_VERSION:
+            return True
+        if application == APPLICATION_ID:
+            raise StateFileError(
+                self.name,
+                f"its tables are of version {version}, and this workerdiag reads version {SCHEMA_VERSION}",
+                "use the workerdiag that wrote it, or name another file",
+            )
+        if application or version or tables:
+            raise StateFileError(self.name, "it is the database of another program", "name another file")
+        return False
+
+    def _check_place(self) -> None:
+        """
+        Raise if the file is no longer in its place: what is written to it would be lost.
+        """
+        if self._inode is not None and self._path is not None and _inode(self._path) != self._inode:
+            raise StateFileError(
+                self.name, "it was removed or replaced while in use", "start the watcher again"
+            )
+
+    @contextmanager
+    def _naming_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as problem:
+            code = getattr(problem, "sqlite_errorcode", 0) & 0xFF  # the higher bits say it more exactly
+            raise StateFileError(self.name, error_text(problem), _REMEDIES.get(code, "")) from problem
+
+
+def _statements(depth: int) -> tuple[str, str, tuple[str, ...]]:
+    """
+    How a transaction within so many others begins, is kept and is undone.
+    """
+    if depth == 0:
+        return "BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",)
+    name = f"part{depth}"
+    return f"SAVEPOINT {name}", f"RELEASE {name}", (f"ROLLBACK TO {name}", f"RELEASE {name}")
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,226 @@
+"""
+What the watcher knows, in one SQLite file: deaths, how far they were read, cases, silences and the outbox.
+
+Whatever belongs together is written in one `Store.transaction`, so a watcher that is killed goes on where the
+last one was committed: a death that was read is in it, and so is the notice about it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+
+from workerdiag.errors import StateFileError, describe_error, utf8_safe
+from workerdiag.model.identity import Identity
+from workerdiag.model.vocabulary import DeliveryState
+from workerdiag.watch.alerts import AlertCase, Notice
+from workerdiag.watch.deaths import Cursor, WatchedDeath
+from workerdiag.watch.deliveries import StoredDelivery
+from workerdiag.watch.delivery_table import DeliveryTable
+from workerdiag.watch.state_file import StateFile
+from workerdiag.watch.store_values import (
+    evidence_from_json,
+    evidence_to_json,
+    merge_evidence,
+    value_from_json,
+    value_to_json,
+)
+
+#: What is over is forgotten after so long, in seconds: 30 days.
+KEEP_S = 30 * 86400.0
+
+_T = TypeVar("_T")
+
+
+class Store:
+    """
+    The watcher's state. Threads may share it; each method is a transaction, or a part of the one around it.
+
+    Every method raises `StateFileError` if the file cannot be read or written, and then nothing was written.
+    """
+
+    def __init__(self, file: StateFile, *, clock: Callable[[], float] = time.time) -> None:
+        self.file = file
+        self.clock = clock
+        self.outbox = DeliveryTable(file, clock=clock)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        must_exist: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """
+        The state in the file at *path*, which is made if it is not there; without one, a state in memory.
+
+        With *must_exist* it is an error if it is not there: for those who only look at it.
+        """
+        return cls(StateFile(path, must_exist=must_exist), clock=clock)
+
+    def close(self) -> None:
+        """
+        Close the file.
+        """
+        self.file.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """
+        All that is written within is kept, or nothing if it raises. Others wait meanwhile, so be short.
+        """
+        with self.file.transaction():
+            yield
+
+    def cursor(self, cluster: str) -> Cursor | None:
+        """
+        How far the deaths of a cluster were read; None if it is new.
+        """
+        rows = self._rows("SELECT epoch, position FROM cursor WHERE cluster = ?", cluster)
+        return Cursor(epoch=rows[0][0], position=rows[0][1]) if rows else None
+
+    def set_cursor(self, cluster: str, cursor: Cursor) -> None:
+        """
+        Note how far they were read.
+        """
+        self._rows(
+            "INSERT OR REPLACE INTO cursor VALUES (?, ?, ?, ?)",
+            cluster,
+            cursor.epoch,
+            cursor.position,
+            self.clock(),
+        )
+
+    def add_deaths(self, cluster: str, deaths: Iterable[WatchedDeath]) -> int:
+        """
+        Keep those that are new; evidence that is new of a known one is added, as long as it is pending.
+
+        Returns:
+            How many are new.
+        """
+        with self.transaction():
+            return sum(self._add_death(cluster, each) for each in deaths)
+
+    def pending_deaths(self, cluster: str | None = None) -> tuple[WatchedDeath, ...]:
+        """
+        Those that were not assigned yet, with their evidence, oldest first.
+        """
+        rows = self._rows(
+            "SELECT id, at, identity, is_expected, evidence FROM death"
+            " WHERE is_judged = 0 AND cluster = coalesce(?, cluster) ORDER BY at, rowid",
+            cluster,
+        )
+        return tuple(
+            WatchedDeath(
+                id=id_,
+                when=when,
+                identity=self._read(f"death {id_}", identity, Identity),
+                is_expected=bool(is_expected),
+                evidence=evidence_from_json(evidence),
+            )
+            for id_, when, identity, is_expected, evidence in rows
+        )
+
+    def assign(self, death_ids: Iterable[str], case_id: str | None) -> None:
+        """
+        Note that they were judged, and of which case they are (None: of none). Their evidence is let go.
+        """
+        with self.transaction():
+            for each in death_ids:
+                self._rows(
+                    "UPDATE death SET is_judged = 1, case_id = ?, evidence = NULL WHERE id = ?",
+                    case_id,
+                    each,
+                )
+
+    def cases(self, cluster: str | None = None) -> tuple[AlertCase, ...]:
+        """
+        All cases, of one cluster or of all, those that changed first first.
+        """
+        rows = self._rows(
+            "SELECT id, body FROM watch_case WHERE cluster = coalesce(?, cluster) ORDER BY changed_at, id",
+            cluster,
+        )
+        return tuple(self._read(f"case {id_}", body, AlertCase) for id_, body in rows)
+
+    def case(self, case_id: str) -> AlertCase | None:
+        """
+        The case of that id.
+        """
+        rows = self._rows("SELECT body FROM watch_case WHERE id = ?", case_id)
+        return self._read(f"case {case_id}", rows[0][0], AlertCase) if rows else None
+
+    def put_case(self, case: AlertCase) -> None:
+        """
+        Keep a case as it is now.
+        """
+        self._rows(
+            "INSERT OR REPLACE INTO watch_case VALUES (?, ?, ?, ?, ?)",
+            case.id,
+            case.cluster,
+            case.state,
+            value_to_json(case),
+            self.clock(),
+        )
+
+    def enqueue(self, notice: Notice, sink_names: Iterable[str]) -> None:
+        """
+        Put a notice into the outbox, once for each sink; one that is there already stays as it is.
+        """
+        self.outbox.enqueue(notice, sink_names)
+
+    def deliveries(self, state: DeliveryState | None = None) -> tuple[StoredDelivery, ...]:
+        """
+        What is in the outbox, oldest first: all of it, or what is in one state.
+        """
+        return self.outbox.stored(state)
+
+    def prune(self, *, keep_s: float = KEEP_S) -> None:
+        """
+        Forget what has been over for *keep_s* seconds: deaths that were judged, cases and deliveries.
+
+        What waits to be sent, and the last receipt of a case that goes on, is kept.
+        """
+        before = self.clock() - keep_s
+        with self.transaction():
+            self._rows("DELETE FROM death WHERE is_judged = 1 AND added_at < ?", before)
+            self._rows(
+                "DELETE FROM watch_case WHERE state IN ('resolved', 'ended') AND changed_at < ? AND id NOT IN"
+                " (SELECT case_id FROM delivery WHERE state IN ('pending', 'sending'))",
+                before,
+            )
+            self.outbox.prune(before)
+        self.file.shrink()
+
+    def _add_death(self, cluster: str, death: WatchedDeath) -> bool:
+        evidence = evidence_to_json(death.evidence)
+        known = self._rows("SELECT is_judged, evidence FROM death WHERE id = ?", death.id)
+        if not known:
+            self._rows(
+                "INSERT INTO death (id, cluster, at, is_expected, identity, evidence, added_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                *(death.id, cluster, death.when, death.is_expected),
+                *(value_to_json(death.identity), evidence, self.clock()),
+            )
+        elif not known[0][0] and known[0][1] != evidence:
+            merged = merge_evidence(known[0][1], evidence)
+            self._rows("UPDATE death SET evidence = ? WHERE id = ?", merged, death.id)
+        return not known
+
+    def _rows(self, statement: str, *values: object) -> Sequence[Sequence[Any]]:
+        with self.file.transaction() as connection:
+            safe = [utf8_safe(each) if isinstance(each, str) else each for each in values]
+            return connection.execute(statement, safe).fetchall()
+
+    def _read(self, what: str, text: str, kind: type[_T]) -> _T:
+        try:
+            return value_from_json(text, kind)
+        except Exception as problem:
+            raise StateFileError(self.file.name, f"{what}: {describe_error(problem)}", _CHANGED) from problem
+
+
+_CHANGED = "it was changed by hand or by another version; keep a copy of it and name another file"

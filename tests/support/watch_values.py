@@ -1,0 +1,81 @@
+"""
+Deaths, cases and notices as a watcher has them, for tests of what keeps and sends them.
+"""
+
+from __future__ import annotations
+
+from attrs import define
+
+from workerdiag.model.evidence import Event, LogChunk, ProcessExit
+from workerdiag.model.identity import Identity
+from workerdiag.watch.alerts import AlertCase, Notice
+from workerdiag.watch.deaths import WatchedDeath
+
+#: When everything here happens, in seconds since the epoch.
+NOW = 1_800_000_000.0
+
+
+@define
+class FakeClock:
+    """
+    Stands still until it is told otherwise.
+    """
+
+    now: float = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watched_death(number: int = 1, **changes) -> WatchedDeath:
+    identity = Identity(worker=f"tcp://10.0.0.{number}:4000", pid=1000 + number)
+    return WatchedDeath(
+        **{
+            "id": f"epoch-{number}",
+            "when": NOW + number,
+            "identity": identity,
+            "evidence": (
+                ProcessExit(identity=identity, signal=9, when=NOW + number),
+                Event(topic="worker-state", fields={"status": "gone", "nothing": None}, identity=identity),
+                LogChunk(origin="last lines", data=b"not \xff UTF-8\n", stream="worker", identity=identity),
+            ),
+            **changes,
+        }
+    )
+
+
+def alert_case(id_: str = "case-a", **changes) -> AlertCase:
+    return AlertCase(
+        **{
+            "id": id_,
+            "key": f"key of {id_}",
+            "cluster": "prod",
+            "state": "firing",
+            "title": "Memory limit",
+            "opened_at": NOW,
+            "last_death_at": NOW,
+            "hosts": frozenset({"host-b", "host-a"}),
+            "advice": ("Use more.",),
+            **changes,
+        }
+    )
+
+
+def make_notice(case_id: str = "case-a", sequence: int = 1, **changes) -> Notice:
+    return Notice(
+        **{
+            "id": f"{case_id}-{sequence}",
+            "reason": "new" if sequence == 1 else "reminder",
+            "case_id": case_id,
+            "key": f"key of {case_id}",
+            "cluster": "prod",
+            "state": "firing",
+            "title": f"3 workers of prod died ({sequence})",
+            "text": "what, how sure, how many",
+            "at": NOW,
+            "opened_at": NOW,
+            "last_death_at": NOW,
+            "links": {"cause": "https://example.org/cause"},
+            **changes,
+        }
+    )
