@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.deadlines import LooksDeadline
-from workerdiag.deadline import Deadline
+from workerdiag.deadline import Deadline, GraceDeadline
 from workerdiag.matching.match import search
 from workerdiag.matching.scan import matcher, work_budget
 from workerdiag.matching.scan.literal_scan import LiteralScan
@@ -160,6 +160,17 @@ def test_when_time_is_up_text_is_only_counted():
         ("a.log", "timed-out"),
         ("scheduler events", "timed-out"),
     ]
+
+
+def test_the_clock_is_read_by_lines_and_not_by_messages():
+    """
+    Text without headers is put into messages of a thousand lines, of which a few take a second.
+    """
+    text = filled("Killed\n", 4 * MIB)
+    work = WorkBudget(clock=GraceDeadline(Deadline.after(0), grace=20))
+    list(MATCHER.matches([LogChunk(origin="a.log", data=text)], None, work))
+
+    assert work.gathered_bytes <= MIB
 
 
 def test_a_text_full_of_literals_is_not_searched_beyond_the_time(monkeypatch):

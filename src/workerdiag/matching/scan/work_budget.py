@@ -23,8 +23,8 @@ RUN_COST = 512
 FOUND_COST = 512
 #: Each line of a message costs so much; there are texts of nothing but line ends.
 LINE_COST = 128
-#: The clock is read once for so many messages.
-_STEPS = 16
+#: The clock is read once for so many lines.
+_LINES_PER_LOOK = 32
 
 
 @define
@@ -50,7 +50,8 @@ class WorkBudget:
     _spent: int = field(default=0, init=False)
     _spent_again: int = field(default=0, init=False)
     _skipped_from: int | None = field(default=None, init=False)
-    _step: int = field(default=0, init=False)
+    #: Lines until the clock is read again.
+    _lines_left: int = field(default=1, init=False)
 
     def may_search(self, at: int) -> bool:
         """
@@ -83,6 +84,7 @@ class WorkBudget:
         """
         self.gathered_bytes += chars
         self._spent += LINE_COST * lines
+        self._lines_left -= lines
 
     def spend(self, chars: int, found: int, *, again: bool) -> None:
         """
@@ -100,8 +102,9 @@ class WorkBudget:
         """
         Whether there is time left, by a clock that is not read every time.
         """
-        self._step += 1
-        if self._step % _STEPS == 1 and not self.is_late:
+        self._lines_left -= 1
+        if self._lines_left <= 0 and not self.is_late:
+            self._lines_left = _LINES_PER_LOOK
             self.is_late = self.clock.is_over()
         return not self.is_late
 
