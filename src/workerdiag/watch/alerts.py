@@ -5,6 +5,7 @@ What the watcher concludes and tells: incidents, cases and notices.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from attrs import field, frozen
 from attrs.validators import ge
@@ -131,3 +132,12 @@ class Notice:
     links: Mapping[str, str] = field(factory=dict, hash=False)
     #: `Diagnosis.to_json`; empty where there is none (blind, digest).
     diagnosis_json: str = field(default="", repr=False)
+
+    @property
+    def slack_blocks(self) -> list[dict[str, Any]]:
+        """
+        The notice for Slack's ``chat.postMessage(blocks=...)``; its text is shown as it is.
+        """
+        from workerdiag.watch.sinks.slack_blocks import slack_blocks
+
+        return slack_blocks(self)

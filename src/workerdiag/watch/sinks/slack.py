@@ -1,0 +1,186 @@
+"""
+Slack: one message for each case, edited over its life, with its thread; or a message for each notice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from attrs import Factory, define, field, frozen
+
+from workerdiag.watch.alerts import Notice
+from workerdiag.watch.sinks.card import line
+from workerdiag.watch.sinks.posting import Endpoint
+from workerdiag.watch.sinks.setup import TIMEOUT_S, positive, secret_given, sink_name, text_given, url_given
+from workerdiag.watch.sinks.sink import Delivery, DeliveryError
+from workerdiag.watch.sinks.slack_blocks import slack_blocks, slack_reply_blocks, slack_text
+
+API = "https://slack.com/api/"
+_TOKEN_REMEDY = "set SLACK_TOKEN to a bot token, xoxb-..., that may chat:write"  # noqa: S105  no token
+#: The message to edit cannot be edited any more, but another can be posted
+#: (https://docs.slack.dev/reference/methods/chat.update#errors).
+_UNEDITABLE = frozenset({"message_not_found", "cant_update_message", "edit_window_closed"})
+#: Errors that another attempt meets again, until somebody changes something
+#: (https://docs.slack.dev/reference/methods/chat.postMessage#errors).
+_FINAL = frozenset(
+    """
+    access_denied account_inactive as_user_not_supported cannot_reply_to_message channel_not_found
+    duplicate_channel_not_found ekm_access_denied enterprise_is_restricted invalid_arguments invalid_auth
+    invalid_blocks invalid_blocks_format is_archived messages_tab_disabled missing_scope
+    msg_blocks_too_long msg_too_long no_permission no_text not_allowed_token_type not_authed not_in_channel
+    org_login_required posting_to_channel_denied restricted_action restricted_action_non_threadable_channel
+    restricted_action_read_only_channel restricted_action_thread_locked team_access_not_granted
+    token_expired token_revoked two_factor_setup_required
+    """.split()
+)
+_REMEDIES = {
+    "channel_not_found": "check the channel's name, and /invite the bot to it",
+    "not_in_channel": "/invite the bot to the channel",
+    "is_archived": "choose a channel that is not archived",
+    "missing_scope": "give the bot the scope chat:write, and chat:write.public for channels it is not in",
+}
+#: These are also shown in the channel, not in the thread alone: people have long looked away.
+_BROADCAST = frozenset({"recurring", "escalating"})
+
+
+@define
+class _SlackError(DeliveryError):
+    """
+    Slack answered with an error of its own.
+    """
+
+    code: str = ""
+
+
+@frozen
+class SlackSink:
+    """
+    A bot's messages by Slack's Web API.
+
+    The first notice of a case is posted; each further one edits that message and is a short reply in its
+    thread. Each message carries the delivery's id in its metadata, so that a repeat can be recognised.
+    """
+
+    #: ``#dask`` or an id, ``C012AB3CD``.
+    channel: str = field(validator=text_given("slack", "the channel", "give #name or an id"))
+    token: str = field(repr=False, validator=secret_given("slack", "the token", _TOKEN_REMEDY))
+    name: str = field(
+        default=Factory(lambda sink: f"slack:{sink.channel}", takes_self=True),
+        validator=text_given("slack", "the name", "give a short one"),
+    )
+    timeout_s: float = field(default=TIMEOUT_S, validator=positive("slack", "timeout_s"))
+    #: For GovSlack, ``https://slack-gov.com/api/``.
+    api: str = field(default=API, validator=url_given("slack", "leave `api` out"))
+
+    def deliver(self, delivery: Delivery) -> Mapping[str, str]:
+        """
+        Post or edit the case's message; note its channel and time stamp.
+        """
+        channel, stamp = delivery.receipt.get("channel"), delivery.receipt.get("ts")
+        if not (channel and stamp):
+            return self._post(delivery)
+        try:
+            self._call("chat.update", {**_message(delivery), "channel": channel, "ts": stamp})
+        except _SlackError as refusal:
+            if refusal.code not in _UNEDITABLE:
+                raise
+            return self._post(delivery)
+        self._call("chat.postMessage", {**_reply(delivery), "channel": channel, "thread_ts": stamp})
+        return {"channel": channel, "ts": stamp}
+
+    def _post(self, delivery: Delivery) -> Mapping[str, str]:
+        answer = self._call("chat.postMessage", {**_message(delivery), "channel": self.channel})
+        return {"channel": str(answer.get("channel", "")), "ts": str(answer.get("ts", ""))}
+
+    def _call(self, method: str, arguments: Mapping[str, object]) -> Mapping[str, Any]:
+        endpoint = Endpoint(
+            sink=self.name,
+            url=f"{self.api.rstrip('/')}/{method}",
+            timeout_s=self.timeout_s,
+            remedy=_TOKEN_REMEDY,
+            secrets=(self.token,),
+        )
+        body = json.dumps(arguments, separators=(",", ":")).encode()
+        said = endpoint.post(body, {**_JSON, "Authorization": f"Bearer {self.token}"})
+        try:
+            answer = json.loads(said)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise DeliveryError(f"{self.name}: what answered {method} is not Slack; check `api` and proxies")
+        if not answer.get("ok"):
+            self._refuse(endpoint, method, str(answer.get("error", "")))
+        return answer
+
+    def _refuse(self, endpoint: Endpoint, method: str, code: str) -> NoReturn:
+        is_final = code in _FINAL
+        remedy = f"; {_REMEDIES.get(code, _TOKEN_REMEDY)}" if is_final else ""
+        said = endpoint.shown(f"Slack answered {method} with {code[:100] or 'an unnamed error'}")
+        raise _SlackError(f"{self.name}: {said}{remedy}", is_final=is_final, code=code)
+
+
+@frozen
+class SlackUrlSink:
+    """
+    An incoming webhook of Slack: a message for each notice, which is never edited.
+    """
+
+    url: str = field(
+        repr=False,
+        validator=url_given("slack", "give the webhook's address, https://hooks.slack.com/services/..."),
+    )
+    name: str = field(
+        default=Factory(lambda sink: sink_name("slack", sink.url.rpartition("/")[0]), takes_self=True),
+        validator=text_given("slack", "the name", "give a short one"),
+    )
+    timeout_s: float = field(default=TIMEOUT_S, validator=positive("slack", "timeout_s"))
+
+    def deliver(self, delivery: Delivery) -> Mapping[str, str]:
+        """
+        Post it; nothing is noted for the next time.
+        """
+        endpoint = Endpoint(
+            sink=self.name,
+            url=self.url,
+            timeout_s=self.timeout_s,
+            remedy="make a new incoming webhook in the settings of the Slack app",
+        )
+        notice = delivery.notice
+        message = {"text": slack_text(notice), "blocks": slack_blocks(notice), **_PLAIN}
+        endpoint.post(json.dumps(message, separators=(",", ":")).encode(), _JSON)
+        return {}
+
+
+_JSON = {"Content-Type": "application/json; charset=utf-8"}
+#: Nothing in the text becomes a preview.
+_PLAIN = {"unfurl_links": False, "unfurl_media": False}
+
+
+def _message(delivery: Delivery) -> Mapping[str, object]:
+    notice = delivery.notice
+    return {
+        "text": slack_text(notice),
+        "blocks": slack_blocks(notice),
+        "parse": "none",
+        **_PLAIN,
+        "metadata": _metadata(delivery.id, notice),
+    }
+
+
+def _reply(delivery: Delivery) -> Mapping[str, object]:
+    notice = delivery.notice
+    return {
+        **_message(delivery),
+        "blocks": slack_reply_blocks(notice),
+        "reply_broadcast": notice.reason in _BROADCAST,
+    }
+
+
+def _metadata(delivery_id: str, notice: Notice) -> Mapping[str, object]:
+    payload = {"delivery_id": delivery_id, "case_id": notice.case_id, "reason": notice.reason}
+    return {
+        "event_type": "workerdiag_notice",
+        "event_payload": {name: line(value) for name, value in payload.items()},
+    }
