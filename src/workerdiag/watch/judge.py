@@ -1,0 +1,227 @@
+"""
+From deaths whose evidence has settled to incidents: one for each trouble, with its diagnosis.
+
+All deaths are judged together, so that each is seen beside the others; then those of one cause once more, by
+their own evidence alone, for the diagnosis and the key that people get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from attrs import frozen
+
+from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
+from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.api.explain import explain
+from workerdiag.deadline import Deadline
+from workerdiag.errors import describe_error
+from workerdiag.model.diagnosis import Death
+from workerdiag.model.evidence import Event, Evidence
+from workerdiag.model.normalize import EventValue
+from workerdiag.model.rules import Rulebook
+from workerdiag.scoring.fingerprint import exit_class, fingerprint
+from workerdiag.watch.alerts import AlertIncident
+from workerdiag.watch.deaths import WatchedDeath
+from workerdiag.watch.pairing import pair_deaths
+
+#: So many deaths are judged together: `explain` evaluates no more of them one by one.
+_TOGETHER = 100
+#: The diagnosis of a group rests on so many of its deaths, the first ones.
+_SAMPLE = 20
+#: A worker that dies so many seconds after another one that had the same task may be its consequence.
+_CONSEQUENCE_S = 10.0
+#: Each step has at least so many seconds, however late it is: a wrong key is worse than a late one.
+_LEAST_S = 2.0
+
+
+@frozen(kw_only=True)
+class JudgedDeath:
+    """
+    One death, and what was concluded of it alone.
+    """
+
+    death: WatchedDeath
+    #: None: the diagnosis lists no such death.
+    found: Death | None = None
+
+    @property
+    def cause(self) -> str | None:
+        """
+        Its own cause, if it is known.
+        """
+        return self.found.cause if self.found is not None else None
+
+    @property
+    def tasks(self) -> frozenset[str]:
+        """
+        The tasks that it had.
+        """
+        found = self.found
+        return frozenset() if found is None else frozenset((*found.assigned, *(found.executing or ())))
+
+
+def judge(deaths: Sequence[WatchedDeath], *, timeout_s: float) -> list[AlertIncident]:
+    """
+    The incidents that the *deaths* are, the oldest first; deliberate stops are none. It does not raise.
+
+    Args:
+        deaths: In any order.
+        timeout_s: About how long all of it may take.
+    """
+    lost = sorted((each for each in deaths if not each.is_expected), key=lambda each: each.when)
+    if not lost:
+        return []
+    deadline = Deadline.after(timeout_s)
+    try:
+        book = DEFAULT_RULEBOOK.within(deadline)[0]
+        return _incidents(lost, book, deadline)
+    except Exception as problem:  # noqa: BLE001  a death that cannot be judged is told all the same
+        return [_incident(lost, _failed(problem))]
+
+
+def judge_standstill(evidence: Sequence[Evidence], *, when: float, timeout_s: float) -> AlertIncident | None:
+    """
+    The incident that no work goes on; None if work does, or if nothing has to change. It does not raise.
+
+    Args:
+        evidence: As `FeedBatch.standstill` has it.
+        when: When it began, in seconds since the epoch.
+        timeout_s: About how long it may take.
+    """
+    if not evidence:
+        return None
+    diagnosis = _explained(evidence, Deadline.after(timeout_s))
+    if diagnosis.outcome == "no-death" or diagnosis.blame.verdict == "nobody":
+        return None
+    return AlertIncident(key=_key(diagnosis), diagnosis=diagnosis, when=when)
+
+
+def _incidents(lost: Sequence[WatchedDeath], book: Rulebook, deadline: Deadline) -> list[AlertIncident]:
+    judged = [
+        each
+        for begin in range(0, len(lost), _TOGETHER)
+        for each in _judged(lost[begin : begin + _TOGETHER], deadline)
+        if not _is_deliberate(each, book)
+    ]
+    by_key: dict[str, AlertIncident] = {}
+    for group in _groups(judged):
+        members = [each.death for each in group]
+        diagnosis = _explained(_evidence(_sample(group)), deadline)
+        if diagnosis.outcome == "no-death":
+            continue
+        known = by_key.get(_key(diagnosis))
+        if known is not None:
+            members = sorted((*known.deaths, *members), key=lambda each: each.when)
+            diagnosis = known.diagnosis
+        incident = _incident(members, diagnosis)
+        by_key[incident.key] = incident
+    return sorted(by_key.values(), key=lambda each: each.when)
+
+
+def _judged(lost: Sequence[WatchedDeath], deadline: Deadline) -> Iterator[JudgedDeath]:
+    diagnosis = _explained(_evidence(lost), deadline)
+    for death, found in zip(lost, pair_deaths(lost, diagnosis.deaths), strict=True):
+        yield JudgedDeath(death=death, found=found)
+
+
+def _is_deliberate(judged: JudgedDeath, book: Rulebook) -> bool:
+    """
+    Whether somebody asked for it: a rule may know that although the scheduler was not told.
+
+    A stop that the platform asked for (SIGTERM from outside) is none of the user's.
+    """
+    if judged.found is not None and judged.found.stop_requested:
+        return True
+    cause = book.cause(judged.cause) if judged.cause is not None else None
+    return cause is not None and cause.ends == "stopped" and cause.blame != "platform"
+
+
+def _groups(judged: Sequence[JudgedDeath]) -> list[list[JudgedDeath]]:
+    """
+    The deaths by their cause, consequences with what they follow; the others by how they ended.
+    """
+    groups: dict[tuple[str, str], list[JudgedDeath]] = {}
+    had_task: dict[str, list[JudgedDeath]] = {}
+    for each in judged:
+        if each.cause is not None:
+            for task in each.tasks:
+                had_task.setdefault(task, []).append(each)
+    for each in judged:
+        cause = each.cause or _cause_before(each, had_task)
+        ending = exit_class([each.found]) if each.found is not None else ""
+        groups.setdefault(("cause", cause) if cause else ("ending", ending), []).append(each)
+    return list(groups.values())
+
+
+def _cause_before(judged: JudgedDeath, had_task: Mapping[str, Sequence[JudgedDeath]]) -> str | None:
+    """
+    The cause of the first death, seconds ago, of a worker that had one of the same tasks.
+    """
+    before = [
+        each
+        for task in judged.tasks
+        for each in had_task.get(task, ())
+        if 0 <= judged.death.when - each.death.when <= _CONSEQUENCE_S
+    ]
+    return min(before, key=lambda each: each.death.when).cause if before else None
+
+
+def _sample(group: Sequence[JudgedDeath]) -> list[WatchedDeath]:
+    """
+    The first of those whose own cause is known, else the first.
+    """
+    known = [each for each in group if each.cause is not None]
+    return [each.death for each in (known or group)[:_SAMPLE]]
+
+
+def _evidence(deaths: Sequence[WatchedDeath]) -> list[Evidence]:
+    return [piece for death in deaths for piece in death.evidence or (_removal_of(death),)]
+
+
+def _removal_of(death: WatchedDeath) -> Event:
+    """
+    That the scheduler lost the worker, in its own words, where nothing else is known.
+    """
+    topic = death.identity.worker or "recorder"
+    fields: dict[str, EventValue] = {"action": "remove-worker", "expected": False}
+    return Event(topic=topic, fields=fields, when=death.when, identity=death.identity)
+
+
+def _explained(evidence: Sequence[Evidence], deadline: Deadline) -> Diagnosis:
+    timeout_s = max(deadline.left_s, _LEAST_S)
+    return explain(sources=[_CollectedEvidence(evidence)], timeout=timeout_s)
+
+
+def _failed(problem: Exception) -> Diagnosis:
+    summary = f"workers died, and workerdiag failed to judge why: {describe_error(problem)}"
+    return Diagnosis(outcome="unknown", summary=summary)
+
+
+def _incident(deaths: Sequence[WatchedDeath], diagnosis: Diagnosis) -> AlertIncident:
+    return AlertIncident(key=_key(diagnosis), diagnosis=diagnosis, deaths=tuple(deaths), when=deaths[0].when)
+
+
+def _key(diagnosis: Diagnosis) -> str:
+    """
+    The fingerprint; a diagnosis that failed has none.
+    """
+    return diagnosis.fingerprint or fingerprint(diagnosis.outcome, diagnosis.causes, diagnosis.deaths, None)
+
+
+class _CollectedEvidence:
+    """
+    A source of evidence that is there already.
+    """
+
+    name = "watcher"
+
+    def __init__(self, evidence: Sequence[Evidence]) -> None:
+        self._evidence = evidence
+
+    def collect(self, *, budget_s: float) -> Iterator[Evidence]:
+        """
+        Yield it; *budget_s* is not needed.
+        """
+        del budget_s
+        yield from self._evidence

@@ -1,0 +1,190 @@
+"""
+Deaths are judged together and told by what they died of.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.alerts import CLUSTER, SETTINGS
+from support.death_records import NOW
+from support.watched_deaths import (
+    EXIT,
+    OOM,
+    SEGFAULT,
+    asked_to_stop,
+    crashed,
+    killed_by_nanny,
+    left_by_code,
+    vanished,
+)
+from workerdiag.model.evidence import Event, Inspected
+from workerdiag.sources.cluster.state import ClusterState, state_events
+from workerdiag.watch import judge as judge_module
+from workerdiag.watch.cases import with_incident, with_time
+from workerdiag.watch.judge import judge, judge_standstill
+
+#: Seconds that a judgement may take in tests; none comes near.
+LONG_S = 120.0
+DEATHS = (killed_by_nanny, crashed, left_by_code)
+#: What the scheduler's state tells where tasks wait and there is no worker.
+NO_WORKER = (
+    *state_events(ClusterState(workers={}, counts={"states": {"queued": 3}}, now=NOW), silent=(), known={}),
+    Inspected(place="worker states"),
+    Inspected(place="task states"),
+    Inspected(place="scheduler events"),
+)
+
+
+def causes(incidents):
+    """
+    The cause of each incident, with the ids of its deaths.
+    """
+    return [
+        (each.diagnosis.top.id if each.diagnosis.top else None, [death.id for death in each.deaths])
+        for each in incidents
+    ]
+
+
+def test_deaths_of_three_causes_are_three_incidents():
+    """
+    Each cause is one incident with its own diagnosis and key, the oldest first.
+    """
+    deaths = [DEATHS[number % 3](number) for number in range(1, 13)]
+    incidents = judge(deaths, timeout_s=LONG_S)
+    assert causes(incidents) == [
+        (SEGFAULT, ["death-1", "death-4", "death-7", "death-10"]),
+        (EXIT, ["death-2", "death-5", "death-8", "death-11"]),
+        (OOM, ["death-3", "death-6", "death-9", "death-12"]),
+    ]
+    assert len({each.key for each in incidents}) == 3
+    for each in incidents:
+        assert (each.key, each.when) == (each.diagnosis.fingerprint, each.deaths[0].when)
+        assert {death.cause for death in each.diagnosis.deaths} == {each.diagnosis.top.id}
+
+
+def test_the_key_does_not_depend_on_what_died_beside_it():
+    """
+    A death has the same key alone and among others.
+    """
+    alone = judge([crashed(2)], timeout_s=LONG_S)
+    among = judge([killed_by_nanny(1), crashed(2), vanished(3)], timeout_s=LONG_S)
+    assert alone[0].key in {each.key for each in among}
+
+
+def test_what_follows_a_death_belongs_to_it():
+    """
+    A worker that dies seconds after another one had its task is of that cascade, whose first victim leads.
+    """
+    follower = vanished(4, task="load")
+    assert causes(judge([follower, crashed(1)], timeout_s=LONG_S)) == [(SEGFAULT, ["death-1", "death-4"])]
+    late = evolve(follower, when=NOW + 60)
+    assert len(judge([crashed(1), late], timeout_s=LONG_S)) == 2
+    other = vanished(4, task="another")
+    assert len(judge([crashed(1), other], timeout_s=LONG_S)) == 2
+
+
+def test_deliberate_stops_are_no_incident():
+    """
+    What the scheduler expected, or a nanny was asked for, is told to nobody.
+    """
+    expected = evolve(crashed(1), is_expected=True)
+    assert judge([expected, asked_to_stop(2)], timeout_s=LONG_S) == []
+    assert causes(judge([expected, asked_to_stop(2), crashed(3)], timeout_s=LONG_S)) == [
+        (SEGFAULT, ["death-3"])
+    ]
+
+
+def test_a_death_of_which_nothing_is_known_is_an_incident():
+    """
+    Without any evidence it is still told that a worker died.
+    """
+    (incident,) = judge([evolve(crashed(1), evidence=())], timeout_s=LONG_S)
+    assert (incident.diagnosis.outcome, len(incident.deaths)) == ("unknown", 1)
+    assert incident.key
+
+
+def test_a_failure_of_ours_is_an_incident_of_unknown_cause(monkeypatch):
+    """
+    Whatever goes wrong while deaths are judged, they are told.
+    """
+
+    def fail(*_args):
+        raise RuntimeError("defect")
+
+    monkeypatch.setattr(judge_module, "_groups", fail)
+    (incident,) = judge([crashed(1), killed_by_nanny(2)], timeout_s=LONG_S)
+    assert (incident.diagnosis.outcome, len(incident.deaths)) == ("unknown", 2)
+    assert "RuntimeError: defect" in incident.diagnosis.summary
+    assert incident.key
+
+
+def test_no_time_is_no_reason_to_be_silent():
+    """
+    Also when there was no time left, each death is in some incident.
+    """
+    deaths = [DEATHS[number % 3](number) for number in range(1, 31)]
+    incidents = judge(deaths, timeout_s=0.0)
+    assert sorted(death.id for each in incidents for death in each.deaths) == sorted(
+        each.id for each in deaths
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from([*DEATHS, vanished, asked_to_stop]), max_size=12), st.randoms())
+def test_each_unexpected_death_is_told_once(makers, rng):
+    """
+    Whatever died and in whatever order it is given, each death is in one incident, and each key once.
+    """
+    deaths = [make(number) for number, make in enumerate(makers, start=1)]
+    wanted = {each.id for each, make in zip(deaths, makers, strict=True) if make is not asked_to_stop}
+    rng.shuffle(deaths)
+    incidents = judge(deaths, timeout_s=LONG_S)
+    told = [death.id for each in incidents for death in each.deaths]
+    assert len(told) == len(set(told))
+    assert set(told) == wanted
+    assert len({each.key for each in incidents}) == len(incidents)
+
+
+def test_a_thousand_deaths_of_three_causes_are_three_notices():
+    """
+    A thousand deaths of three causes in a minute: three notices, three updates, seconds of processor time.
+    """
+    deaths = [evolve(DEATHS[number % 3](number), when=NOW + 0.06 * number) for number in range(1, 1001)]
+    begin, said, cases = time.process_time(), [], {}
+    for batch, now in ((deaths[:4], 12), (deaths[4:500], 42), (deaths[500:], 72)):  # as they settle
+        for incident in judge(batch, timeout_s=LONG_S):
+            case, reason = with_incident(cases.get(incident.key), incident, CLUSTER, NOW + now, SETTINGS)
+            cases[incident.key] = case
+            said.append(reason)
+    spent_s = time.process_time() - begin
+    for now in range(100, 1800, 30):
+        for key, case in cases.items():
+            cases[key], reason = with_time(case, NOW + now, seen_at=NOW + now, settings=SETTINGS)
+            said.append(reason)
+    counts = {reason: said.count(reason) for reason in set(said) - {None}}
+    assert counts == {"new": 3, "escalating": 3, "resolved": 3}
+    assert sum(case.death_count for case in cases.values()) == 1000
+    assert spent_s < 30, "it takes about two seconds"
+
+
+def test_a_standstill_is_an_incident_without_deaths():
+    """
+    Tasks wait and there is no worker: that is told although nothing died.
+    """
+    incident = judge_standstill(NO_WORKER, when=NOW, timeout_s=LONG_S)
+    assert incident is not None
+    assert (incident.diagnosis.top.id, incident.deaths, incident.when) == ("standstill.no-workers", (), NOW)
+
+
+@pytest.mark.parametrize("evidence", [(), (Event(topic="versions", fields={"python": "3.12"}),)])
+def test_where_work_goes_on_there_is_no_standstill(evidence):
+    """
+    Evidence that tells of no standstill is no incident.
+    """
+    assert judge_standstill(evidence, when=NOW, timeout_s=LONG_S) is None
