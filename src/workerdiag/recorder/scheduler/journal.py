@@ -59,6 +59,16 @@ class Journal:
         self._thread = threading.Thread(target=self._run, name="workerdiag-append", daemon=True)
         self._thread.start()
 
+    @property
+    def target(self) -> str:
+        """
+        The target, for others: a path in full, a URL without what may be a password.
+        """
+        scheme, separator, rest = self._target.partition("://")
+        if separator:
+            return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+        return str(Path(self._target).expanduser().absolute())
+
     def put(self, message: Mapping[str, object]) -> None:
         """
         Hand over one record. Never waits; what there is no room for is dropped, and that is noted.
@@ -110,8 +120,7 @@ class Journal:
                 else:
                     append_to_file(Path(self._target).expanduser(), data)
             except Exception as problem:  # noqa: BLE001  disks and stores fail in any way
-                where = self._target_without_password()
-                self._lack("journal", f"appending to {where}: {describe_error(problem)}")
+                self._lack("journal", f"appending to {self.target}: {describe_error(problem)}")
             else:
                 return
             if wait_s is not None and self._pending.empty():
@@ -127,13 +136,6 @@ class Journal:
         filesystem.makedirs(folder, exist_ok=True)
         filesystem.pipe_file(f"{folder.rstrip('/')}/{name}", data)
         self._objects += 1
-
-    def _target_without_password(self) -> str:
-        """
-        The target without what may be a password.
-        """
-        scheme, separator, rest = self._target.partition("://")
-        return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else scheme
 
 
 def append_to_file(path: Path, data: bytes) -> None:

@@ -17,6 +17,8 @@ from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.recorder import internals
 from workerdiag.recorder.messages import json_size
+from workerdiag.recorder.scheduler import death_watch
+from workerdiag.recorder.scheduler.death_watch import DeathWatch
 from workerdiag.recorder.scheduler.journal import Journal
 from workerdiag.recorder.scheduler.removal_record import TrackedWorker, abridged_record, removal_record
 from workerdiag.recorder.scheduler.ring import MAX_BYTES, MAX_DEATHS, DeathRing
@@ -35,7 +37,7 @@ from workerdiag.wire.recorded_death import DeathsAnswer, RecordedDeath, select_r
 from workerdiag.wire.removal import RemovalRecord
 
 if TYPE_CHECKING:
-    from workerdiag.model.dask import Reply
+    from workerdiag.model.dask import Method, Reply
     from workerdiag.wire.black_box import MissingPart
 
 logger = logging.getLogger("distributed.scheduler.recorder")
@@ -75,7 +77,9 @@ class RecorderScheduler(SchedulerPlugin):
         self._unpublished: dict[str, RemovalRecord] = {}
         self._ring = DeathRing()
         self._journal: Journal | None = None
-        self._undo: internals.Undo | None = None
+        self._watch: DeathWatch | None = None
+        #: What takes the handlers away again.
+        self._undo: list[internals.Undo] = []
         #: Set when a nanny has reported something.
         self._report_arrived = asyncio.Event()
 
@@ -89,19 +93,31 @@ class RecorderScheduler(SchedulerPlugin):
             self._track(address)
         if not internals.limit_topic(scheduler, DEATH_TOPIC, _MAX_EVENTS):
             self._lack("topic-limit", "this release of distributed does not limit the number of events")
-        self._undo = internals.add_handler(scheduler, HANDLER, self.deaths)
         if target := setting("append-to"):
             self._journal = Journal(str(target), self._lack)
+        self._watch = DeathWatch(
+            scheduler,
+            self._ring,
+            is_report_due=self._is_report_due,
+            journal=self._journal.target if self._journal is not None else None,
+        )
+        handlers: dict[str, Method] = {HANDLER: self.deaths, death_watch.HANDLER: self._watch.answer}
+        undo = [internals.add_handler(scheduler, name, each) for name, each in handlers.items()]
+        self._undo = [each for each in undo if each is not None]
         self._publish(RecorderState(is_recording=True))
 
     async def close(self) -> None:
         """
         End, because the scheduler closes or somebody uninstalls the recorder; the journal is written out.
         """
-        if self._undo is not None:
-            self._undo()
-            self._undo = None
+        if self._undo:
+            for undo in self._undo:
+                undo()
+            self._undo = []
             self._publish(RecorderState(is_recording=False))
+        if self._watch is not None:
+            await self._watch.close(internals.closing_reason(self._scheduler))
+            self._watch = None
         if self._journal is not None:
             await asyncio.to_thread(self._journal.close)
             self._journal = None
@@ -212,6 +228,8 @@ class RecorderScheduler(SchedulerPlugin):
         is_new = self._ring.add(message)
         if is_new and self._journal is not None:
             self._journal.put(encode_message(message))
+        if is_new and self._watch is not None:
+            self._watch.notify()
         return is_new
 
     def _publish(self, message: Message) -> None:
@@ -221,18 +239,24 @@ class RecorderScheduler(SchedulerPlugin):
         """
         Whether a nanny is about to report a death.
         """
-        if not internals.has_nanny_plugin(self._scheduler, PLUGIN_NAME) and not internals.get_recording(
-            self._scheduler
-        ):
-            return False
-        since = time.time() - _NANNY_REPORT_S
-        return any(
-            each.record is not None
-            and each.report is None
-            and each.record.nanny_address
-            and not each.was_announced
-            and each.time >= since
-            for each in self._ring
+        return any(map(self._is_report_due, self._ring))
+
+    def _is_report_due(self, death: RecordedDeath) -> bool:
+        """
+        Whether a nanny is about to report that death: it mostly does so within a tenth of a second.
+        """
+        return (
+            death.record is not None
+            and death.report is None
+            and bool(death.record.nanny_address)
+            and not death.was_announced
+            and death.time >= time.time() - _NANNY_REPORT_S
+            and self._do_nannies_report()
+        )
+
+    def _do_nannies_report(self) -> bool:
+        return internals.has_nanny_plugin(self._scheduler, PLUGIN_NAME) or bool(
+            internals.get_recording(self._scheduler)
         )
 
     def _lack(self, part: MissingPart, why: str) -> None:

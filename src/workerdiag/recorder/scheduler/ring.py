@@ -6,7 +6,11 @@ What is kept here outlives the scheduler's event topics, which hold a thousand e
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from itertools import takewhile
+
+from attrs import define, field
 
 from workerdiag.recorder.messages import json_size
 from workerdiag.wire.messages import DeathMessage
@@ -15,6 +19,32 @@ from workerdiag.wire.recorded_death import RecordedDeath
 
 MAX_DEATHS = 1000
 MAX_BYTES = 16 * 2**20
+#: Dropped deaths of which is known who has not read them; of more, all count as read.
+_MAX_DROPPED = 100_000
+
+
+@define
+class KeptDeath:
+    """
+    A death in the ring, and when it changed, as the ring counts changes.
+    """
+
+    death: RecordedDeath
+    size_bytes: int = field(init=False)
+    #: Number of the change that brought it.
+    first_change: int
+    #: Number of the last one: each message that adds something is one.
+    last_change: int
+
+    def __attrs_post_init__(self) -> None:
+        self.replace(self.death)
+
+    def replace(self, death: RecordedDeath) -> None:
+        """
+        Keep *death* instead, which is the same one with more or less of it.
+        """
+        self.death = death
+        self.size_bytes = json_size(to_plain(death))
 
 
 class DeathRing:
@@ -29,16 +59,22 @@ class DeathRing:
     def __init__(self, most: int = MAX_DEATHS, most_bytes: int = MAX_BYTES) -> None:
         self._most = max(1, most)
         self._most_bytes = most_bytes
-        #: By number, counted from 1: death and size.
-        self._deaths: dict[int, tuple[RecordedDeath, int]] = {}
+        #: By number, counted from 1.
+        self._deaths: dict[int, KeptDeath] = {}
         self._count = 0
+        #: The same in the order of their last changes.
+        self._by_change: dict[int, KeptDeath] = {}
+        #: Number of the last change, counted from 1.
+        self.change_count = 0
+        #: Of the deaths that had to go: the change that brought each.
+        self._dropped: deque[int] = deque(maxlen=_MAX_DROPPED)
         #: The first death that may still have a box.
         self._first_with_box = 1
         #: What all of them take.
         self.size_bytes = 0
 
     def __iter__(self) -> Iterator[RecordedDeath]:
-        return (death for death, _ in self._deaths.values())
+        return (kept.death for kept in self._deaths.values())
 
     def __len__(self) -> int:
         return len(self._deaths)
@@ -50,37 +86,64 @@ class DeathRing:
         """
         return self._count - len(self._deaths)
 
+    def changed_since(self, change: int) -> list[KeptDeath]:
+        """
+        The deaths that came or changed after that *change*, in the order of their last changes.
+        """
+        newest_first = takewhile(lambda kept: kept.last_change > change, reversed(self._by_change.values()))
+        return list(newest_first)[::-1]
+
+    def dropped_since(self, change: int) -> int:
+        """
+        Deaths that came after that *change* and had to go.
+        """
+        return sum(1 for _ in takewhile(lambda first: first > change, reversed(self._dropped)))
+
     def add(self, message: DeathMessage) -> bool:
         """
         Keep a message with what is known of its death; returns False if it adds nothing.
         """
-        known = reversed(self._deaths.items())
-        number, death = next(
-            ((number, death) for number, (death, _) in known if death.is_of(message)), (0, RecordedDeath())
-        )
-        new = death.with_message(message)
-        if new is death:
-            return False
-        if not number:
-            number = self._count = self._count + 1
-        self._keep(number, new)
+        newest_first = reversed(self._deaths.items())
+        found = next(((number, kept) for number, kept in newest_first if kept.death.is_of(message)), None)
+        if found is None:
+            self._add_death(RecordedDeath.of(message))
+        else:
+            number, kept = found
+            new = kept.death.with_message(message)
+            if new is kept.death:
+                return False
+            self.change_count += 1
+            kept.last_change = self.change_count
+            self._by_change[number] = self._by_change.pop(number)
+            self._replace(kept, new)
         self._enforce_limits()
         return True
 
-    def _keep(self, number: int, death: RecordedDeath) -> None:
-        size = json_size(to_plain(death))
-        self.size_bytes += size - self._deaths.get(number, (None, 0))[1]
-        self._deaths[number] = death, size
+    def _add_death(self, death: RecordedDeath) -> None:
+        self._count += 1
+        self.change_count += 1
+        kept = KeptDeath(death, self.change_count, self.change_count)
+        self._deaths[self._count] = self._by_change[self._count] = kept
+        self.size_bytes += kept.size_bytes
+
+    def _replace(self, kept: KeptDeath, death: RecordedDeath) -> None:
+        self.size_bytes -= kept.size_bytes
+        kept.replace(death)
+        self.size_bytes += kept.size_bytes
 
     def _enforce_limits(self) -> None:
         while len(self._deaths) > self._most:
             self._drop_oldest()
         while self.size_bytes > self._most_bytes and self._first_with_box <= self._count:
-            if self._first_with_box in self._deaths:
-                self._keep(self._first_with_box, self._deaths[self._first_with_box][0].without_box())
+            if (kept := self._deaths.get(self._first_with_box)) is not None:
+                self._replace(kept, kept.death.without_box())
             self._first_with_box += 1
         while self.size_bytes > self._most_bytes and len(self._deaths) > 1:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        self.size_bytes -= self._deaths.pop(next(iter(self._deaths)))[1]
+        number = next(iter(self._deaths))
+        kept = self._deaths.pop(number)
+        del self._by_change[number]
+        self._dropped.append(kept.first_change)
+        self.size_bytes -= kept.size_bytes

@@ -7,15 +7,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from attrs import evolve
-
 from workerdiag.model.evidence import Event, Evidence, Inspected, LogChunk, MemoryReading, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.model.time_windows import TOGETHER_S
-from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.recorder.executing import tasks_at_loss
+from workerdiag.sources.recorder.identity import identity_of_death
 from workerdiag.wire.black_box import BlackBox, Sample
 from workerdiag.wire.constants import RECORDER
 from workerdiag.wire.messages import DeathReport, ExitReport
@@ -41,17 +39,17 @@ def death_evidence(deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
     The evidence of each death, oldest first.
     """
     for death in deaths:
-        yield from _evidence_of(death, _lost_together(death, deaths))
+        yield from evidence_of_one(death, deaths)
 
 
-def _evidence_of(death: RecordedDeath, others: Sequence[str]) -> Iterator[Evidence]:
-    who, report = death.identity, death.report
-    identity = evolve(
-        identity_of(worker=who.worker, pid=who.pid, nanny=who.nanny, name=who.name), boot_id=who.boot_id
-    )
+def evidence_of_one(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> Iterator[Evidence]:
+    """
+    The evidence of one of the *deaths*.
+    """
+    identity, report = identity_of_death(death), death.report
     if death.record is not None:
         yield _removal_event(death.record, death, identity)
-    yield _event("recorder", _death_fields(death, others), death, identity)
+    yield _event("recorder", _death_fields(death, _lost_together(death, deaths)), death, identity)
     if report is not None and report.box is not None:
         # For a death bundle and for rules to come; no sign looks at it today.
         content = json.dumps(to_plain(report.box), default=str)[:_BOX_CHARS]

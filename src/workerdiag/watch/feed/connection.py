@@ -1,0 +1,82 @@
+"""
+A light connection to a scheduler: it registers no client, so that the scheduler has nothing to keep for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from workerdiag.model.dask import Method, Rpc
+from workerdiag.sources.cluster import tasks
+
+_CONNECT_S = 5.0
+_CLOSE_S = 1.0
+
+
+class Connection:
+    """
+    What `workerdiag.sources.cluster` asks through in place of a ``distributed.Client``.
+
+    Args:
+        address: The scheduler's.
+        connection_args: As ``distributed.comm.connect`` takes them.
+        cluster: The cluster object of this process, if there is one.
+    """
+
+    #: It waits for nothing, and is used from within its event loop alone.
+    asynchronous = True
+    futures: Mapping[Any, Any] = {}
+
+    def __init__(self, address: str, connection_args: Mapping[str, Any], cluster: Any = None) -> None:
+        from distributed.core import rpc
+
+        self.address = address
+        self.status = "running"
+        self.loop: Any = None
+        self.cluster = cluster
+        connect: Any = rpc
+        self._rpc = connect(address, timeout=_CONNECT_S, connection_args=dict(connection_args))
+        self.scheduler: Rpc = self._rpc
+        self.run_on_scheduler: Method = self._run_on_scheduler
+        self._has_same_python: bool | None = None
+
+    async def _run_on_scheduler(self, function: Method, *args: object) -> Any:
+        """
+        What *function* returns on the scheduler, or whatever it raises there.
+        """
+        from distributed.core import clean_exception
+        from distributed.protocol.pickle import dumps
+
+        pack: Any = dumps
+        response = await self.scheduler.run_function(
+            function=pack(function), args=pack(args), kwargs=pack({}), wait=True
+        )
+        if response["status"] == "error":
+            _, problem, _ = clean_exception(**response)
+            raise problem if problem is not None else RuntimeError(str(response.get("exception_text")))
+        return response["result"]
+
+    async def has_same_python(self) -> bool:
+        """
+        Whether the scheduler runs our release of Python, and so can run our functions.
+        """
+        if self._has_same_python is None:
+            self._has_same_python = tasks.has_same_python(await tasks.fetch_versions(self))
+        return self._has_same_python
+
+    async def close(self) -> None:
+        """
+        Let go of the scheduler, also of one that does not answer.
+        """
+        self.status = "closed"
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._rpc.close_rpc(), _CLOSE_S)
+
+    # What else a client has, for the type's sake: nobody who has this connection calls it.
+    sync: Method = NotImplemented
+    run: Method = NotImplemented
+    register_plugin: Method = NotImplemented
+    unregister_worker_plugin: Method = NotImplemented

@@ -1,0 +1,87 @@
+"""
+Deaths that a scheduler, which is gone, appended to a file or a store before it went.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from workerdiag.recorder.scheduler.journal import MAX_FILE_BYTES, MAX_OBJECTS
+from workerdiag.sources.recorder.record_lines import RecordParser
+from workerdiag.watch.deaths import WatchedDeath
+from workerdiag.watch.feed.watched import watched_deaths
+from workerdiag.wire.messages import DeathMessage
+from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
+
+#: The newest messages that are kept while all are read.
+_MAX_MESSAGES = 1000
+_BLOCK_BYTES = 2**20
+
+
+def read_journal(target: str, *, since: float | None, lookback_s: float) -> tuple[WatchedDeath, ...]:
+    """
+    The deaths in a journal, oldest first.
+
+    Args:
+        target: What ``workerdiag.recorder.append-to`` names.
+        since: Deaths noticed from then on, in seconds since the epoch; None: those of the last *lookback_s*
+            seconds before the last one.
+        lookback_s: As said.
+
+    Raises:
+        OSError: It cannot be read.
+        ImportError: It is in a store whose library is not installed.
+    """
+    blocks = _store_blocks(target) if "://" in target else _file_blocks(Path(target).expanduser())
+    messages = heapq.nlargest(_MAX_MESSAGES, _messages(blocks), key=_time)
+    last = _time(messages[0]) if messages else 0.0
+    first = last - lookback_s if since is None else since
+    deaths = merge_messages(sorted((each for each in messages if _time(each) >= first), key=_time))
+    return watched_deaths(deaths)
+
+
+def _time(message: DeathMessage) -> float:
+    return RecordedDeath.of(message).time
+
+
+def _messages(files: Iterable[Iterable[bytes]]) -> Iterator[DeathMessage]:
+    """
+    The messages in files; lines that are torn, as the last one may be, are passed over.
+    """
+    for blocks in files:
+        parser = RecordParser()
+        for block in blocks:
+            yield from (record.message for record in parser.take(block))
+        yield from (record.message for record in parser.end())
+
+
+def _file_blocks(path: Path) -> Iterator[Iterator[bytes]]:
+    """
+    The file and, before it, the one that was put aside for it.
+    """
+    aside = path.with_name(f"{path.name}.1")
+    for each in (aside, path) if aside.exists() else (path,):
+        yield _blocks_of(each)
+
+
+def _blocks_of(path: Path) -> Iterator[bytes]:
+    left = 2 * MAX_FILE_BYTES
+    with path.open("rb") as file:
+        while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+            left -= len(block)
+            yield block
+
+
+def _store_blocks(target: str) -> Iterator[list[bytes]]:
+    """
+    The newest objects of a store; the time at the end of their names is that of the scheduler's start.
+    """
+    import fsspec
+
+    filesystem, folder = fsspec.core.url_to_fs(target)
+    names = [str(each) for each in filesystem.ls(folder, detail=False) if str(each).endswith(".jsonl")]
+    newest = sorted(names, key=lambda name: name.rsplit("-", 2)[-2:])[-MAX_OBJECTS:]
+    for name in newest:
+        yield [filesystem.cat_file(name)]

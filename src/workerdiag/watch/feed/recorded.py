@@ -1,0 +1,48 @@
+"""
+Deaths as the flight recorder on the scheduler tells them, by a long poll.
+"""
+
+from __future__ import annotations
+
+from workerdiag.model.dask import Client
+from workerdiag.watch.deaths import Cursor
+from workerdiag.watch.feed.watched import Look, watched_deaths
+from workerdiag.wire.constants import MESSAGE_SCHEMA
+from workerdiag.wire.plain import from_plain
+from workerdiag.wire.watch_answer import WatchAnswer
+
+
+class NoRecorderError(Exception):
+    """
+    The scheduler does not record, or not in a way that is known here.
+    """
+
+
+async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: float, lookback_s: float) -> Look:
+    """
+    The deaths after a cursor; without one, those of the last *lookback_s* seconds.
+
+    Raises:
+        NoRecorderError: There is no recorder any more.
+    """
+    reply = await client.scheduler.workerdiag_watch(
+        since=after.position if after is not None else 0,
+        epoch=after.epoch if after is not None else "",
+        wait_s=wait_s,
+    )
+    if not isinstance(reply, dict) or reply.get("schema") != MESSAGE_SCHEMA:
+        raise NoRecorderError  # also what a server answers that has no such handler: nothing
+    dropped: list[str] = []
+    answer = from_plain(WatchAnswer, {name: reply[name] for name in reply if name != "schema"}, dropped)
+    since = 0.0 if after is not None else answer.now - lookback_s
+    is_known = after is not None and after.epoch == answer.epoch
+    return Look(
+        cursor=Cursor(epoch=answer.epoch, position=answer.position),
+        now=answer.now,
+        deaths=watched_deaths(each for each in answer.deaths if each.time >= since),
+        missed_count=answer.missed_count if is_known else 0,
+        figures=answer.figures,
+        closing_reason=answer.closing_reason,
+        journal=answer.journal,
+        has_recorder=True,
+    )

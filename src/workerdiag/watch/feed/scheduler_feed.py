@@ -1,0 +1,182 @@
+"""
+The feed of a live cluster, whichever way its scheduler can be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from workerdiag.deadline import Deadline
+from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, describe_error
+from workerdiag.model.time_windows import RECENT_S
+from workerdiag.sources.cluster.queries import answer_in_time
+from workerdiag.watch.deaths import Cursor, FeedBatch, WatchedDeath
+from workerdiag.watch.feed.connection import Connection
+from workerdiag.watch.feed.journals import read_journal
+from workerdiag.watch.feed.recorded import look_at_recorder
+from workerdiag.watch.feed.target import Target, read_target
+from workerdiag.watch.feed.threads import in_thread
+from workerdiag.watch.feed.watched import Look
+
+#: A scheduler that has not answered so long after it should have does not answer.
+_LATE_S = 10.0
+_JOURNAL_S = 20.0
+#: What was written down so long before the last word of the scheduler may not have been read.
+_OVERLAP_S = 60.0
+#: The same where nobody knows when its last word was: the watcher was restarted meanwhile.
+_UNKNOWN_S = 24 * 3600.0
+#: A scheduler that a signal stops may start again; any other reason to close is the end of the cluster.
+_SIGNAL = "signal-"
+
+
+class SchedulerFeed:
+    """
+    The deaths of one cluster. It registers no client, connects again by itself, and keeps no cluster alive.
+
+    A death is told once its nanny has reported it, or a second after the removal, and again, with the same
+    id, when more becomes known of it. A restarted scheduler has another epoch: all that it knows is told.
+
+    Args:
+        target: The scheduler that is meant.
+        journal: Where the scheduler appends its records, if it does not say so itself, or not as seen from
+            here: a path or an fsspec URL (``workerdiag.recorder.append-to``).
+        lookback_s: Without a cursor, deaths of so many seconds before are told.
+    """
+
+    def __init__(self, target: Target, *, journal: str | None = None, lookback_s: float = RECENT_S) -> None:
+        self._target = target
+        self._journal = journal
+        self._lookback_s = lookback_s
+        self._connection: Connection | None = None
+        #: The scheduler's clock when it answered last.
+        self._last_now: float | None = None
+        #: The scheduler that said that it was closed on purpose, by its address.
+        self._ended_address: str | None = None
+
+    @property
+    def cluster(self) -> str:
+        """
+        What people call the cluster.
+        """
+        return self._target.cluster_name
+
+    async def poll(self, after: Cursor | None, *, wait_s: float) -> FeedBatch:
+        """
+        The deaths since *after*, at once if there are any, else after at most *wait_s* seconds.
+
+        Without a cursor it answers at once.
+
+        Raises:
+            SchedulerUnreachableError: The scheduler does not answer; it may again.
+            ClusterEndedError: The cluster was closed on purpose, by its own word or the cluster object's.
+        """
+        if self._connection is None and self._target.is_closed:
+            raise ClusterEndedError(self._target.last_address or self.cluster)
+        address = await self._target.address()
+        wait_s = 0.0 if after is None else max(0.0, wait_s)
+        try:
+            connection = await self._connect(address)
+            ask = partial(self._look, connection, after, wait_s=wait_s)
+            look = await answer_in_time(ask, Deadline.after(wait_s + _LATE_S))
+        except Exception as problem:  # noqa: BLE001  a scheduler that goes can be noticed in many ways
+            await self.close()
+            self._raise_if_ended(address)
+            raise SchedulerUnreachableError(address, describe_error(problem)) from None
+        return self._batch(look, address)
+
+    async def stored(self, after: Cursor | None) -> Sequence[WatchedDeath]:
+        """
+        The deaths that a scheduler, which is gone, wrote down before it went, some known ones among them.
+
+        Empty where it wrote nothing down that can be found from here.
+
+        Raises:
+            OSError: The journal is there and cannot be read.
+        """
+        if self._journal is None:
+            return ()
+        last = self._last_now
+        since = None if last is None else last - _OVERLAP_S
+        lookback_s = self._lookback_s if after is None else _UNKNOWN_S
+        read = partial(read_journal, self._journal, since=since, lookback_s=lookback_s)
+        try:
+            return await in_thread("workerdiag-watch-journal", read, timeout_s=_JOURNAL_S)
+        except Exception as problem:  # noqa: BLE001  disks, stores and their libraries raise anything
+            raise OSError(f"cannot read the journal {self._journal}: {describe_error(problem)}") from None
+
+    async def close(self) -> None:
+        """
+        Let go of the scheduler; the next question connects again.
+        """
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _connect(self, address: str) -> Connection:
+        if self._connection is not None and self._connection.address != address:
+            await self.close()
+        if self._connection is None:
+            self._connection = Connection(address, self._target.connection_args, self._target.cluster)
+        return self._connection
+
+    async def _look(self, connection: Connection, after: Cursor | None, *, wait_s: float) -> Look:
+        return await look_at_recorder(connection, after, wait_s=wait_s, lookback_s=self._lookback_s)
+
+    def _batch(self, look: Look, address: str) -> FeedBatch:
+        """
+        What the watcher is told of a look.
+
+        Raises:
+            SchedulerUnreachableError: A signal stops the scheduler.
+            ClusterEndedError: It closes on purpose.
+        """
+        self._last_now = look.now
+        self._journal = self._journal or look.journal
+        self._ended_address = None
+        if look.closing_reason is not None:
+            if not look.closing_reason.startswith(_SIGNAL):
+                self._ended_address = address
+            if not look.deaths:
+                self._raise_if_ended(address)
+                raise SchedulerUnreachableError(address, f"it is being stopped ({look.closing_reason})")
+        return FeedBatch(
+            cluster=self.cluster,
+            cursor=look.cursor,
+            now=look.now,
+            deaths=look.deaths,
+            missed_count=look.missed_count,
+        )
+
+    def _raise_if_ended(self, address: str) -> None:
+        if self._ended_address == address or self._target.is_closed:
+            raise ClusterEndedError(address) from None
+
+
+def open_feed(
+    target: object,
+    *,
+    name: str | None = None,
+    journal: str | None = None,
+    security: Any = None,
+    lookback_s: float = RECENT_S,
+) -> SchedulerFeed:
+    """
+    The feed of a cluster; it connects when it is asked first, and raises nothing before that.
+
+    Args:
+        target: A ``distributed.Client``, an address, the path of a scheduler file, or a callable that returns
+            an address, called before each question.
+        name: What people call the cluster; None: the name of the client's cluster object, else the address
+            or the path.
+        journal: Path or URL of what ``workerdiag.recorder.append-to`` names; None: as the scheduler says.
+        security: A ``distributed.Security``; None: the client's, or that of Dask's configuration.
+        lookback_s: Without a cursor, deaths of so many seconds before are told.
+
+    Raises:
+        TypeError: The target is none of these.
+    """
+    return SchedulerFeed(
+        read_target(target, name=name, security=security), journal=journal, lookback_s=lookback_s
+    )

@@ -1,0 +1,108 @@
+"""
+What the feed promises of the deaths that a scheduler wrote down before it went.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import fsspec
+import pytest
+
+from support.death_records import NOW, decoded, nanny_report, scheduler_record, worker_address
+from workerdiag.watch.deaths import Cursor
+from workerdiag.watch.feed import open_feed
+from workerdiag.watch.feed.journals import read_journal
+from workerdiag.watch.feed.watched import death_id
+from workerdiag.wire.recorded_death import RecordedDeath
+
+CURSOR = Cursor(epoch="of the dead scheduler", position=3)
+
+
+def lines(*messages):
+    """
+    The text of a journal.
+    """
+    return "".join(f"{json.dumps(each)}\n" for each in messages)
+
+
+def stored(journal, after=CURSOR):
+    """
+    What a feed that never saw the scheduler reads.
+    """
+    return asyncio.run(open_feed("tcp://10.0.0.1:8786", journal=str(journal)).stored(after))
+
+
+def test_record_and_report_are_one_death_with_the_id_it_has_live(tmp_path):
+    """
+    So that whoever knows the death already does not take it for another.
+    """
+    file = tmp_path / "deaths.jsonl"
+    file.write_text(lines(scheduler_record(1), nanny_report(1)))
+    (death,) = stored(file)
+    assert death.identity.worker == worker_address(1)
+    assert death.id == death_id(RecordedDeath.of(decoded(scheduler_record(1))))
+    assert death.evidence
+
+
+def test_a_torn_last_line_costs_that_line(tmp_path):
+    """
+    The scheduler may have died while it wrote.
+    """
+    file = tmp_path / "deaths.jsonl"
+    file.write_text(lines(scheduler_record(1)) + '{"schema": 1, "kind": "remov')
+    assert len(stored(file)) == 1
+
+
+def test_the_file_that_was_put_aside_counts_too(tmp_path):
+    """
+    A file of 8 MiB becomes ``<name>.1``.
+    """
+    (tmp_path / "deaths.jsonl.1").write_text(lines(scheduler_record(1)))
+    (tmp_path / "deaths.jsonl").write_text(lines(scheduler_record(2)))
+    deaths = stored(tmp_path / "deaths.jsonl")
+    assert [each.identity.worker for each in deaths] == [worker_address(1), worker_address(2)]
+
+
+def test_objects_of_a_store_are_read():
+    """
+    Each batch of lines is an object of its own.
+    """
+    filesystem = fsspec.filesystem("memory")
+    for number in (1, 2):
+        name = f"/feed-journal/deaths-host-7-abc-1700000000000-000{number}.jsonl"
+        filesystem.pipe_file(name, lines(scheduler_record(number)).encode())
+    assert len(stored("memory://feed-journal")) == 2
+
+
+def test_only_deaths_of_late_are_told(tmp_path):
+    """
+    Of an hour ago without a cursor none, as nobody watched; with one, those of a day.
+    """
+    file = tmp_path / "deaths.jsonl"
+    file.write_text(
+        lines(
+            scheduler_record(1, noticed_at=NOW - 2 * 86400),
+            scheduler_record(2, noticed_at=NOW - 3600),
+            scheduler_record(3),
+        )
+    )
+    assert len(stored(file, None)) == 1
+    assert len(stored(file)) == 2
+    assert len(read_journal(str(file), since=NOW - 7200, lookback_s=0.0)) == 2
+
+
+def test_without_a_journal_nothing_is_stored():
+    """
+    That is no error.
+    """
+    assert asyncio.run(open_feed("tcp://10.0.0.1:8786").stored(CURSOR)) == ()
+
+
+def test_a_journal_that_cannot_be_read_is_an_error_that_names_it(tmp_path):
+    """
+    It may be on the scheduler's disk.
+    """
+    with pytest.raises(OSError, match=r"cannot read the journal .*nowhere"):
+        stored(tmp_path / "nowhere.jsonl")
