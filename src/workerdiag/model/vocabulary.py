@@ -130,6 +130,9 @@ NoticeReason = Literal[
 CaseState = Literal["settling", "firing", "escalating", "recurring", "resolved", "ended"]
 #: Where a delivery is: ``dead`` was given up and is listed by ``workerdiag watch status``.
 DeliveryState = Literal["pending", "sending", "sent", "dead"]
+#: How a watcher is doing. ``connecting``: it has not seen the cluster yet; ``watching``: the scheduler
+#: answers; ``blind``: it cannot see deaths; ``ended``: the cluster was closed; ``closed``: the watcher was.
+WatcherState = Literal["connecting", "watching", "blind", "ended", "closed"]
 #: How a diagnosis is printed.
 ReportFormat = Literal["text", "json", "markdown", "html"]
 

@@ -1,0 +1,142 @@
+"""
+What the watcher keeps and says: each step changes deaths, cases and outbox in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from attrs import define, field
+
+from workerdiag.model.vocabulary import NoticeReason
+from workerdiag.watch.alerts import AlertCase, AlertIncident
+from workerdiag.watch.cases import (
+    BLIND_KEY,
+    blind_case,
+    case_id,
+    ended,
+    settling_case,
+    with_incident,
+    with_time,
+)
+from workerdiag.watch.deaths import Cursor, FeedBatch, WatchedDeath
+from workerdiag.watch.notices import notice_of
+from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.store import Store
+
+
+@define(eq=False, kw_only=True)
+class Casebook:
+    """
+    The cases of one cluster, in the store, and the notices that they give rise to.
+    """
+
+    store: Store
+    settings: WatchSettings
+    #: The sinks that each notice is for.
+    sink_names: Callable[[], Iterable[str]]
+    #: Called when something is to be delivered.
+    wake: Callable[[], None]
+    #: Name of the cluster, as its feed has it.
+    cluster: str
+    _has_said: bool = field(default=False, init=False)
+
+    def cursor(self) -> Cursor | None:
+        """
+        How far the cluster's deaths were read by an earlier watcher; None if they were not.
+        """
+        return self.store.cursor(self.cluster)
+
+    def pending(self) -> tuple[WatchedDeath, ...]:
+        """
+        The deaths that were not judged yet, oldest first.
+        """
+        return self.store.pending_deaths(self.cluster)
+
+    def receive(self, batch: FeedBatch) -> int:
+        """
+        Keep the deaths of a batch and how far it read them; how many are new.
+        """
+        with self.store.transaction():
+            new_count = self.store.add_deaths(self.cluster, batch.deaths)
+            self.store.set_cursor(self.cluster, batch.cursor)
+        return new_count
+
+    def add(self, deaths: Sequence[WatchedDeath]) -> int:
+        """
+        Keep deaths that were read elsewhere; how many are new.
+        """
+        return self.store.add_deaths(self.cluster, deaths) if deaths else 0
+
+    def conclude(
+        self, incidents: Sequence[AlertIncident], deaths: Sequence[WatchedDeath], now: float
+    ) -> None:
+        """
+        Put what was judged into cases, and say what is new; *deaths* are judged with that.
+        """
+        with self._transaction():
+            for incident in incidents:
+                known = self.store.case(case_id(self.cluster, incident.key))
+                case, reason = with_incident(known, incident, self.cluster, now, self.settings)
+                self._keep(known, case, reason, now)
+                self.store.assign([each.id for each in incident.deaths], case.id)
+            told = {each.id for incident in incidents for each in incident.deaths}
+            self.store.assign([each.id for each in deaths if each.id not in told], None)
+
+    def pass_time(self, now: float, *, seen_at: float | None, problem: str | None) -> None:
+        """
+        Say what is due because time went by.
+
+        Args:
+            now: The watcher's clock.
+            seen_at: When the scheduler last answered, by the same clock; None: not yet.
+            problem: Why the watcher is blind; None if it sees.
+        """
+        with self._transaction():
+            if problem is not None:
+                self._blind(now, problem)
+            for case in self._open_cases():
+                if seen_at is not None and not (case.key == BLIND_KEY and problem is not None):
+                    self._keep(case, *with_time(case, now, seen_at=seen_at, settings=self.settings), now)
+
+    def end(self, now: float) -> None:
+        """
+        Say of each open case that its cluster went.
+        """
+        with self._transaction():
+            for case in self._open_cases():
+                self._keep(case, *ended(case, now), now)
+
+    def cases(self) -> tuple[AlertCase, ...]:
+        """
+        All cases of the cluster, the last one that of deaths which settle.
+        """
+        settling = settling_case(self.cluster, self.pending())
+        return (*self.store.cases(self.cluster), *([settling] if settling is not None else []))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._has_said = False
+        with self.store.transaction():
+            yield
+        if self._has_said:
+            self.wake()
+
+    def _blind(self, now: float, problem: str) -> None:
+        before = self.store.case(case_id(self.cluster, BLIND_KEY))
+        case = blind_case(self.cluster, now, problem, before)
+        if case is not before:
+            self._keep(before, case, "blind", now)
+
+    def _open_cases(self) -> list[AlertCase]:
+        return [case for case in self.store.cases(self.cluster) if case.is_open]
+
+    def _keep(
+        self, before: AlertCase | None, case: AlertCase, reason: NoticeReason | None, now: float
+    ) -> None:
+        if case != before:
+            self.store.put_case(case)
+        if reason is not None:
+            self._has_said = True
+            self.store.enqueue(notice_of(case, reason, now), self.sink_names())

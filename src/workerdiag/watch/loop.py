@@ -1,0 +1,279 @@
+"""
+The watcher's rounds: ask for deaths, note them, judge what has settled, say what is to be said.
+
+A round never raises: what fails in it is a note in the watcher's status, and the next round goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+from attrs import define, field
+
+from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, StateInUseError, describe_error
+from workerdiag.model.evidence import Evidence
+from workerdiag.watch.alerts import AlertIncident
+from workerdiag.watch.casebook import Casebook
+from workerdiag.watch.deaths import Cursor, DeathFeed, FeedBatch
+from workerdiag.watch.feed.threads import in_thread
+from workerdiag.watch.progress import Progress
+from workerdiag.watch.settling import Settling
+from workerdiag.watch.sight import Sight
+
+#: Seconds for which one question to the scheduler may wait for a death.
+POLL_S = 20.0
+#: A feed that has not answered so many seconds after that counts as unreachable.
+_LATE_S = 30.0
+#: Seconds between two questions to a scheduler that does not answer.
+_PAUSE_S = 5.0
+#: Seconds that judging may take, for all deaths that settled together.
+_JUDGE_S = 20.0
+#: A standstill that goes on is judged again after so many seconds.
+_STANDSTILL_AGAIN_S = 60.0
+#: Failures to judge in a row with which the watcher counts as blind.
+_MAX_FAILURES = 3
+#: At the end: seconds for a last question to the scheduler, and for a last judgement.
+_LAST_LOOK_S = 1.0
+_LAST_JUDGE_S = 5.0
+
+_T = TypeVar("_T")
+
+
+@define(eq=False, kw_only=True)
+class WatchLoop:
+    """
+    The rounds of one watcher, in an event loop of their own.
+    """
+
+    feed: DeathFeed
+    book: Casebook
+    #: Deaths and seconds to incidents.
+    judge: Callable[..., Sequence[AlertIncident]]
+    #: Evidence of a standstill, when, and seconds, to an incident.
+    judge_standstill: Callable[..., AlertIncident | None]
+    progress: Progress
+    #: Seconds since the epoch.
+    clock: Callable[[], float]
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _settling: Settling = field(init=False)
+    _sight: Sight = field(init=False)
+    _cursor: Cursor | None = field(default=None, init=False)
+    _seen_at: float | None = field(default=None, init=False)
+    _started_at: float = field(init=False)
+    _standstill_at: float | None = field(default=None, init=False)
+    _failures: int = field(default=0, init=False)
+    _stop: asyncio.Event = field(factory=asyncio.Event, init=False)
+    _is_ended: bool = field(default=False, init=False)
+    #: Whether the state was read.
+    _is_resumed: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._settling = Settling(self.book.settings.settle_s)
+        self._sight = Sight(self.book.settings.blind_s)
+        self._started_at = self.clock()
+
+    def stop(self) -> None:
+        """
+        Let the rounds end; called in the loop's thread.
+        """
+        self._stop.set()
+
+    async def run(self) -> None:
+        """
+        Go round until the cluster ends or `stop` is called; then judge what has not settled.
+        """
+        try:
+            while not self._stop.is_set() and not self._is_ended:
+                await self._round()
+            await self._finish()
+        finally:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(self.feed.close(), _LAST_LOOK_S)
+
+    async def _round(self) -> None:
+        if not self._is_resumed:
+            with self._noting("read the state"):
+                self._resume()
+        await self._look(self._wait_s())
+        if self._settling.is_due(self.clock()):
+            await self._judge_deaths(_JUDGE_S)
+        self._on_time()
+
+    async def _finish(self) -> None:
+        if not self._is_ended and self._seen_at is not None:
+            await self._look(0.0, late_s=_LAST_LOOK_S)
+        if self._settling.due_at is not None:
+            await self._judge_deaths(_LAST_JUDGE_S)
+        if self._is_ended:
+            with self._noting("end the cases"):
+                self.book.end(self.clock())
+
+    def _resume(self) -> None:
+        """
+        Go on where an earlier watcher was.
+        """
+        self._cursor = self.book.cursor()
+        if self.book.pending():
+            self._settling.arrived(self.clock())
+        self._is_resumed = True
+
+    def _wait_s(self) -> float:
+        """
+        How long the next question may wait: until something else is due.
+        """
+        due_at = self._settling.due_at
+        return POLL_S if due_at is None else min(POLL_S, max(0.0, due_at - self.clock()))
+
+    async def _look(self, wait_s: float, *, late_s: float = _LATE_S) -> None:
+        """
+        Ask the scheduler once, and note what it says, or that it says nothing.
+        """
+        try:
+            batch = await self._poll(wait_s, late_s)
+            if batch is not None:
+                await self._seen(batch)
+        except ClusterEndedError:
+            self._is_ended = True
+            await self._recover(self._cursor)
+        except SchedulerUnreachableError as problem:
+            await self._not_seen(problem.problem)
+        except Exception as problem:  # noqa: BLE001  the watcher goes on
+            self._failed("note what the scheduler said", problem)
+            await self._not_seen(describe_error(problem))
+
+    async def _poll(self, wait_s: float, late_s: float) -> FeedBatch | None:
+        """
+        The feed's answer; None if the watcher is stopped meanwhile.
+        """
+        asking = asyncio.ensure_future(self.feed.poll(self._cursor, wait_s=wait_s))
+        asking.add_done_callback(_retrieve)
+        stopping = asyncio.ensure_future(self._stop.wait())
+        waited_for = {asking} if self._stop.is_set() else {asking, stopping}
+        try:
+            await asyncio.wait(waited_for, timeout=wait_s + late_s, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            if self._stop.is_set():
+                return None
+            problem = f"no answer within {wait_s + late_s:.0f} s"
+            raise SchedulerUnreachableError(address=self.book.cluster, problem=problem)
+        finally:
+            asking.cancel()
+            stopping.cancel()
+
+    async def _seen(self, batch: FeedBatch) -> None:
+        before = self._cursor
+        if before is not None and before.epoch != batch.cursor.epoch:
+            await self._recover(before)
+        now = self.clock()
+        new_count = self.book.receive(batch)
+        self._cursor, self._seen_at = batch.cursor, now
+        self.progress.seen(now, batch.cluster, new_count)
+        if new_count:
+            self._settling.arrived(now)
+        self._sight.regained("scheduler")
+        if batch.missed_count:
+            self._sight.overrun(now, batch.missed_count)
+        await self._stands_still(batch.standstill, batch.now)
+
+    async def _recover(self, cursor: Cursor | None) -> None:
+        """
+        Read what a scheduler that is gone wrote down.
+        """
+        with self._noting("read what the scheduler before wrote down"):
+            deaths = await asyncio.wait_for(self.feed.stored(cursor), _LATE_S)
+            if self.book.add(deaths):
+                self._settling.arrived(self.clock())
+
+    async def _not_seen(self, problem: str) -> None:
+        now = self.clock()
+        since = self._started_at if self._seen_at is None else self._seen_at
+        was_blind = self._sight.problem(now) is not None
+        self._sight.lost("scheduler", since, problem)
+        self.progress.not_seen(problem)
+        if self._sight.problem(now) is not None and not was_blind:
+            await self._recover(self._cursor)
+        if not self._stop.is_set():
+            await self._sleep(min(_PAUSE_S, max(0.1, self._wait_s())))
+
+    async def _sleep(self, seconds: float) -> None:
+        waiting = [asyncio.ensure_future(self.pause(seconds)), asyncio.ensure_future(self._stop.wait())]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for each in waiting:
+            each.cancel()
+
+    async def _judge_deaths(self, timeout_s: float) -> None:
+        """
+        Judge all deaths that wait; those of a judgement that fails wait on.
+        """
+        self._settling.judged()
+        try:
+            deaths = self.book.pending()
+            incidents = await _judging(partial(self.judge, deaths, timeout_s=timeout_s), timeout_s)
+            self.book.conclude(incidents, deaths, self.clock())
+        except Exception as problem:  # noqa: BLE001  the watcher goes on
+            now = self.clock()
+            self._failures += 1
+            self._settling.arrived(now)
+            self._failed("judge deaths", problem)
+            if self._failures >= _MAX_FAILURES:
+                self._sight.lost("judge", now, f"deaths could not be judged: {describe_error(problem)}")
+        else:
+            self._failures = 0
+            self._sight.regained("judge")
+
+    async def _stands_still(self, evidence: Sequence[Evidence], when: float) -> None:
+        now = self.clock()
+        if not evidence:
+            self._standstill_at = None
+        elif self._standstill_at is None or not 0 <= now - self._standstill_at < _STANDSTILL_AGAIN_S:
+            self._standstill_at = now
+            with self._noting("judge a standstill"):
+                judge = partial(self.judge_standstill, evidence, when=when, timeout_s=_JUDGE_S)
+                incident = await _judging(judge, _JUDGE_S)
+                self.book.conclude([incident] if incident else [], (), self.clock())
+
+    def _on_time(self) -> None:
+        """
+        Say what is due because time went by: blind, sees again, resolved, reminders, the digest.
+        """
+        now = self.clock()
+        problem = self._sight.problem(now)
+        if problem is not None:
+            self.progress.changed("blind", problem)
+        with self._noting("note the time"):
+            self.book.pass_time(now, seen_at=self._seen_at, problem=problem)
+
+    @contextlib.contextmanager
+    def _noting(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as problem:  # noqa: BLE001  the watcher goes on
+            self._failed(doing, problem)
+
+    def _failed(self, doing: str, problem: Exception) -> None:
+        """
+        Note a failure; the rounds go on unless another watcher has the state now.
+        """
+        self.progress.note(doing, problem, self.clock())
+        if isinstance(problem, StateInUseError):
+            self._stop.set()
+
+
+async def _judging(judge: Callable[[], _T], timeout_s: float) -> _T:
+    """
+    What *judge* returns, from a thread that nothing waits for at the end of the process.
+    """
+    return await in_thread("workerdiag-watch-judge", judge, timeout_s=timeout_s + _LATE_S)
+
+
+def _retrieve(asked: asyncio.Future[FeedBatch]) -> None:
+    """
+    Look at the outcome of a question that nobody waits for any more, so that asyncio does not complain.
+    """
+    if not asked.cancelled():
+        asked.exception()
