@@ -5,6 +5,7 @@ What the outbox holds: each notice once for each sink, ``pending``, ``sending``,
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Literal
 
 from attrs import field, frozen
@@ -55,3 +56,19 @@ def delivery_id(notice_id: str, sink: str) -> str:
     The id of a notice at a sink: equal for equal names, whoever sends it, and fit for a header.
     """
     return hashlib.sha256(f"{notice_id}\n{sink}".encode("utf-8", "backslashreplace")).hexdigest()[:32]
+
+
+@frozen(kw_only=True)
+class SinkStatus:
+    """
+    How a sink is doing, as far as its deliveries say.
+    """
+
+    name: str
+    counts: Mapping[DeliveryState, int] = field(factory=dict, hash=False)
+    #: Since when it is at one delivery, in seconds since the epoch: long ago if it hangs. None: at none.
+    sending_since: float | None = None
+    #: Since when the oldest delivery waits; None: none does.
+    waiting_since: float | None = None
+    #: Why the last delivery that is not sent failed; or why the state file cannot be written.
+    problem: str = ""

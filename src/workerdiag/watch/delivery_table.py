@@ -15,7 +15,7 @@ from typing import cast, get_args
 from workerdiag.errors import utf8_safe
 from workerdiag.model.vocabulary import DeliveryState
 from workerdiag.watch.alerts import Notice
-from workerdiag.watch.deliveries import Claim, OnDoubt, StoredDelivery, delivery_id
+from workerdiag.watch.deliveries import Claim, OnDoubt, SinkStatus, StoredDelivery, delivery_id
 from workerdiag.watch.sinks.sink import Delivery
 from workerdiag.watch.state_file import StateFile
 from workerdiag.watch.store_values import value_from_json, value_to_json
@@ -45,6 +45,16 @@ _STORED = """
 _RESEND_DEAD = """
     UPDATE delivery SET state = 'pending', earlier_attempts = attempts, due_at = :now, changed_at = :now
     WHERE state = 'dead' AND (:id IS NULL OR id = :id) AND (:sink IS NULL OR sink = :sink)
+"""
+_COUNTS = """
+    SELECT d.sink, d.state, count(*), min(CASE d.state WHEN 'pending' THEN n.added_at ELSE d.changed_at END)
+    FROM delivery AS d JOIN notice AS n ON n.id = d.notice_id GROUP BY d.sink, d.state ORDER BY d.sink
+"""
+#: SQLite takes the other columns from the row that has the maximum.
+_PROBLEMS = """
+    SELECT sink, problem FROM (
+        SELECT sink, problem, max(changed_at) FROM delivery
+        WHERE state != 'sent' AND problem != '' GROUP BY sink)
 """
 #: The last one sent of a case that goes on is kept: the next one needs its receipt.
 _PRUNE = """
@@ -116,9 +126,10 @@ class DeliveryTable:
             while (row := connection.execute(_NEXT, (sink, now)).fetchone()) is not None:
                 id_, attempt, tries, case_id, body = row
                 notice = _notice(body)
-                state, problem = ("sending", "") if notice else ("dead", _UNREADABLE)
+                state, problem = ("sending", None) if notice else ("dead", _UNREADABLE)
                 connection.execute(
-                    "UPDATE delivery SET state = ?, problem = ?, attempts = ?, changed_at = ? WHERE id = ?",
+                    "UPDATE delivery SET state = ?, problem = coalesce(?, problem), attempts = ?,"
+                    " changed_at = ? WHERE id = ?",
                     (state, problem, attempt, now, id_),
                 )
                 if notice is not None:
@@ -188,14 +199,25 @@ class DeliveryTable:
             for id_, sink_, state_, attempts, problem, due_at, since, body in rows
         )
 
-    def counts(self, sink: str) -> Mapping[DeliveryState, int]:
+    def sinks(self) -> tuple[SinkStatus, ...]:
         """
-        How many deliveries of a sink are in each state.
+        All sinks that there were deliveries for, by name.
         """
         with self._file.transaction() as connection:
-            statement = "SELECT state, count(*) FROM delivery WHERE sink = ? GROUP BY state"
-            found = dict(connection.execute(statement, (utf8_safe(sink),)).fetchall())
-        return {state: found.get(state, 0) for state in _STATES}
+            groups = connection.execute(_COUNTS).fetchall()
+            problems = dict(connection.execute(_PROBLEMS).fetchall())
+        names = dict.fromkeys(name for name, _, _, _ in groups)
+        found = {(name, state): (count, since) for name, state, count, since in groups}
+        return tuple(
+            SinkStatus(
+                name=name,
+                counts={state: found.get((name, state), (0, None))[0] for state in _STATES},
+                sending_since=found.get((name, "sending"), (0, None))[1],
+                waiting_since=found.get((name, "pending"), (0, None))[1],
+                problem=problems.get(name, ""),
+            )
+            for name in names
+        )
 
     def prune(self, before: float) -> None:
         """

@@ -42,7 +42,7 @@ CREATE TABLE delivery (
 CREATE INDEX unsent_delivery ON delivery (sink, case_id, number) WHERE state IN ('pending', 'sending');
 CREATE INDEX delivery_of_case ON delivery (case_id, sink, number);
 CREATE INDEX delivery_of_notice ON delivery (notice_id);
-CREATE TABLE lease (name TEXT PRIMARY KEY, holder TEXT NOT NULL, process TEXT NOT NULL, expires_at REAL NOT NULL);
+CREATE TABLE lease (holder TEXT NOT NULL, process TEXT NOT NULL, expires_at REAL NOT NULL);
 """  # noqa: E501  one table, one statement
 
 #: By SQLite's primary result code (https://sqlite.org/rescode.html): what to do about it.

@@ -1,0 +1,527 @@
+"""
+The outbox: every notice arrives, in order, whatever sinks do.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from attrs import define, field
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.watch_values import NOW, FakeClock, make_notice
+from workerdiag.errors import StateFileError
+from workerdiag.watch import sink_thread
+from workerdiag.watch.deliveries import delivery_id
+from workerdiag.watch.lease import Lease
+from workerdiag.watch.outbox import Outbox
+from workerdiag.watch.retry import RetrySettings
+from workerdiag.watch.sinks.sink import Delivery, DeliveryError
+from workerdiag.watch.store import Store
+
+#: Longer than any test waits.
+LONG_S = 60.0
+#: Failures cost a test no time.
+QUICK = RetrySettings(first_s=0.001, longest_s=0.002, max_attempts=1000)
+
+
+@define
+class FakeSink:
+    name: str = "fake"
+    answer: Callable[[Delivery], object] = lambda _: {}
+    seen: list[Delivery] = field(factory=list)
+
+    def deliver(self, delivery):
+        self.seen.append(delivery)
+        return self.answer(delivery)
+
+    @property
+    def notices(self) -> list[str]:
+        return [each.notice.id for each in self.seen]
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def store(clock):
+    opened = Store.open(clock=clock)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def outbox(store, clock):
+    started = []
+
+    def start(*sinks, **options):
+        made = Outbox(store, sinks, clock=clock, **{"retry": QUICK, **options})
+        made.start()
+        started.append(made)
+        return made
+
+    yield start
+    for each in started:
+        each.close(0)
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    until = time.monotonic() + LONG_S
+    while not is_so():
+        assert time.monotonic() < until, "it never came so"
+        time.sleep(0.002)
+
+
+def fail(times: int, problem: BaseException, receipt: object = None) -> Callable[[Delivery], object]:
+    def answer(delivery):
+        if delivery.attempt <= times:
+            raise problem
+        return receipt
+
+    return answer
+
+
+def test_a_notice_goes_to_every_sink(store, outbox):
+    """
+    Once to each, with an id that is the sink's and the notice's.
+    """
+    one, two = FakeSink("one"), FakeSink("two")
+    running = outbox(one, two)
+    store.enqueue(make_notice(), ["one", "two"])
+    store.enqueue(make_notice(), ["one", "two"])
+    running.wake()
+    assert running.close(LONG_S) == ()
+    assert [each.id for each in one.seen] == [delivery_id("case-a-1", "one")]
+    assert [each.id for each in two.seen] == [delivery_id("case-a-1", "two")]
+    assert {each.state for each in store.deliveries()} == {"sent"}
+
+
+def test_what_is_in_the_outbox_at_the_start_is_sent(store, outbox):
+    """
+    Nothing waits for the next notice.
+    """
+    store.enqueue(make_notice(), ["fake"])
+    sink = FakeSink()
+    outbox(sink).close(LONG_S)
+    assert sink.seen == [Delivery(id=delivery_id("case-a-1", "fake"), notice=make_notice())]
+
+
+def test_a_failure_is_tried_again_under_the_same_id(store, outbox, clock):
+    """
+    Also one that is no `DeliveryError`; the attempt is counted, the problem listed.
+    """
+    sink = FakeSink(answer=fail(2, OSError("connection reset")))
+    store.enqueue(make_notice(), ["fake"])
+    running = outbox(sink)
+    for attempts in (1, 2):
+        wait_until(
+            lambda n=attempts: (
+                [(each.attempts, each.state) for each in store.deliveries()] == [(n, "pending")]
+            )
+        )
+        assert store.deliveries()[0].problem == "OSError: connection reset"
+        assert running.status()[0].problem == "OSError: connection reset"
+        clock.now += 1
+        running.wake()
+    assert running.close(LONG_S) == ()
+    assert [each.attempt for each in sink.seen] == [1, 2, 3]
+    assert len({each.id for each in sink.seen}) == 1
+    assert running.status()[0].problem == ""
+
+
+@pytest.mark.parametrize("raised", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), RecursionError()])
+def test_whatever_a_sink_raises_its_thread_goes_on(store, outbox, clock, raised):
+    """
+    Foreign code cannot end the deliveries of its sink.
+    """
+    sink = FakeSink(answer=fail(1, raised))
+    store.enqueue(make_notice(), ["fake"])
+    running = outbox(sink)
+    wait_until(lambda: store.deliveries("pending") and store.deliveries()[0].attempts == 1)
+    clock.now += 1
+    assert running.close(LONG_S) == ()
+
+
+def test_a_final_error_is_a_dead_letter_at_once(store, outbox):
+    """
+    It is listed with its problem, and holds no later notice back.
+    """
+    final = DeliveryError("the token is wrong", is_final=True)
+
+    def answer(delivery):
+        if delivery.notice.id == "case-a-1":
+            raise final
+
+    sink = FakeSink(answer=answer)
+    store.enqueue(make_notice(), ["fake"])
+    store.enqueue(make_notice(sequence=2), ["fake"])
+    outbox(sink).close(LONG_S)
+    (dead,) = store.deliveries("dead")
+    assert (dead.notice.id, dead.problem, dead.attempts) == ("case-a-1", "the token is wrong", 1)
+    assert [each.notice.id for each in store.deliveries("sent")] == ["case-a-2"]
+
+
+def test_too_many_attempts_are_a_dead_letter(store, outbox, clock):
+    """
+    The last problem is kept.
+    """
+    sink = FakeSink(answer=fail(99, DeliveryError("busy")))
+    store.enqueue(make_notice(), ["fake"])
+    running = outbox(sink, retry=RetrySettings(first_s=0.001, longest_s=0.002, max_attempts=3))
+    for attempts in (1, 2, 3):
+        wait_until(lambda n=attempts: store.deliveries()[0].attempts == n and not store.deliveries("sending"))
+        clock.now += 1
+        running.wake()
+    (dead,) = store.deliveries("dead")
+    assert (dead.attempts, dead.problem) == (3, "busy")
+
+
+def test_a_dead_letter_can_be_sent_again(store, outbox, clock):
+    """
+    Under its old id, with as many attempts as a new one.
+    """
+    sink = FakeSink(answer=fail(3, DeliveryError("busy")))
+    store.enqueue(make_notice(), ["fake", "other"])
+    running = outbox(sink, retry=RetrySettings(first_s=0.001, longest_s=0.002, max_attempts=2))
+    wait_until(lambda: store.deliveries()[0].attempts == 1 and not store.deliveries("sending"))
+    clock.now += 1
+    running.wake()
+    wait_until(lambda: store.deliveries("dead"))
+    assert store.outbox.resend_dead("unknown") == store.outbox.resend_dead(sink="other") == 0
+    assert store.outbox.resend_dead(delivery_id("case-a-1", "fake")) == 1
+    running.wake()
+    wait_until(lambda: store.deliveries()[0].attempts == 3 and not store.deliveries("sending"))
+    clock.now += 1
+    running.close(LONG_S)
+    assert [each.attempt for each in sink.seen] == [1, 2, 3, 4]
+    assert len({each.id for each in sink.seen}) == 1
+
+
+def test_a_sink_that_hangs_holds_nobody(store, outbox, clock):
+    """
+    Others deliver, `close` comes back, and the status says since when it hangs.
+    """
+    hangs = threading.Event()
+    stuck, fine = FakeSink("stuck", answer=lambda _: hangs.wait(LONG_S)), FakeSink("fine")
+    store.enqueue(make_notice(), ["stuck", "fine"])
+    running = outbox(stuck, fine)
+    wait_until(lambda: fine.seen and stuck.seen)
+    clock.now += 600
+    store.enqueue(make_notice("case-b"), ["stuck", "fine"])
+    running.wake()
+    wait_until(lambda: len(store.deliveries("sent")) == 2)
+    status = {each.name: each for each in running.status()}
+    assert status["stuck"].sending_since == NOW
+    assert status["stuck"].waiting_since == NOW + 600
+    assert status["fine"].sending_since is None
+    unsent = running.close(0.05)
+    assert [(each.sink, each.state) for each in unsent] == [("stuck", "sending"), ("stuck", "pending")]
+    hangs.set()
+
+
+def test_retry_after_is_honoured_by_the_whole_sink(store, outbox, clock):
+    """
+    A receiver that asks for a pause gets nothing of other cases meanwhile, but other sinks go on.
+    """
+    limited = DeliveryError("too many", retry_after_s=100.0)
+    once = fail(1, limited)
+    sink = FakeSink(answer=lambda each: once(each) if each.notice.case_id == "case-a" else None)
+    other = FakeSink("other")
+    store.enqueue(make_notice("case-a"), ["fake", "other"])
+    running = outbox(sink, other)
+    wait_until(lambda: len(sink.seen) == 1 and not store.deliveries("sending"))
+    store.enqueue(make_notice("case-b"), ["fake", "other"])
+    for _ in range(2):
+        running.wake()
+        wait_until(lambda: len(other.seen) == 2)
+        assert len(sink.seen) == 1
+        clock.now += 49.9
+    assert next(each.due_at >= NOW + 100 for each in store.deliveries("pending"))
+    clock.now += 1
+    assert running.close(LONG_S) == ()
+    assert sorted(sink.notices) == ["case-a-1", "case-a-1", "case-b-1"]
+
+
+def test_the_last_receipt_of_a_case_is_handed_on(store, outbox):
+    """
+    To the next delivery of that case at that sink, and to no other.
+    """
+    one = FakeSink("one", answer=lambda each: {"ts": f"one-{each.notice.id}"})
+    two = FakeSink("two", answer=lambda _: None)
+    for case, sequence in [("a", 1), ("b", 1), ("a", 2), ("a", 3)]:
+        store.enqueue(make_notice(case, sequence), ["one", "two"])
+    outbox(one, two).close(LONG_S)
+    assert [each.receipt for each in one.seen] == [{}, {}, {"ts": "one-a-1"}, {"ts": "one-a-2"}]
+    assert [each.receipt for each in two.seen] == [{}] * 4
+
+
+class _Odd(dict):
+    def items(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("returned", [None, 7, ["a"], {"a": "x" * 3000}, _Odd()])
+def test_a_receipt_that_cannot_be_kept_is_none(store, outbox, returned):
+    """
+    The notice was sent all the same.
+    """
+    sink = FakeSink(answer=lambda _: returned)
+    store.enqueue(make_notice(), ["fake"])
+    store.enqueue(make_notice(sequence=2), ["fake"])
+    outbox(sink).close(LONG_S)
+    assert [each.receipt for each in sink.seen] == [{}, {}]
+    assert len(store.deliveries("sent")) == 2
+
+
+def test_what_was_cut_off_is_sent_again(store, outbox):
+    """
+    After a kill while it was sent: under the same id, the lost attempt counted.
+    """
+    store.enqueue(make_notice(), ["fake"])
+    store.outbox.claim("fake")  # and there the process ended
+    sink = FakeSink()
+    outbox(sink).close(LONG_S)
+    assert [(each.id, each.attempt) for each in sink.seen] == [(delivery_id("case-a-1", "fake"), 2)]
+
+
+def test_what_was_cut_off_may_be_given_up(store, outbox):
+    """
+    Where a repeat is worse than a loss: it is listed, and says that it may have arrived.
+    """
+    store.enqueue(make_notice(), ["fake"])
+    store.outbox.claim("fake")
+    sink = FakeSink()
+    outbox(sink, on_doubt="give-up").close(LONG_S)
+    assert sink.seen == []
+    assert "may have arrived" in store.deliveries("dead")[0].problem
+
+
+def test_a_clock_that_was_set_back_holds_nothing_for_ever(store, outbox, clock):
+    """
+    At the start nothing is due later than the longest wait from now.
+    """
+    store.enqueue(make_notice(), ["fake"])
+    store.outbox.note_failed(store.outbox.claim("fake").delivery.id, "busy", NOW + 1)
+    clock.now -= 10 * 365 * 86400
+    sink = FakeSink()
+    running = outbox(sink)
+    clock.now += QUICK.longest_retry_after_s + 1
+    running.wake()
+    wait_until(lambda: sink.seen)
+
+
+def test_a_state_file_that_cannot_be_written_costs_no_repeat(store, outbox, monkeypatch):
+    """
+    What was sent is noted as soon as there is room again; meanwhile the status says why not.
+    """
+    monkeypatch.setattr(sink_thread, "_POLL_S", 0.01)
+    is_full = threading.Event()
+    note_sent = store.outbox.note_sent
+
+    def note(*given):
+        if is_full.is_set():
+            raise StateFileError("state.db", "database or disk is full")
+        note_sent(*given)
+
+    monkeypatch.setattr(store.outbox, "note_sent", note)
+    is_full.set()
+    sink = FakeSink()
+    store.enqueue(make_notice(), ["fake"])
+    running = outbox(sink)
+    wait_until(lambda: "disk is full" in running.status()[0].problem)
+    is_full.clear()
+    wait_until(lambda: store.deliveries("sent"))
+    running.close(LONG_S)
+    assert len(sink.seen) == 1
+    assert running.status()[0].problem == ""
+
+
+def test_a_state_file_that_cannot_be_read_for_a_while_ends_no_sink(store, outbox, monkeypatch):
+    """
+    It is tried again.
+    """
+    monkeypatch.setattr(sink_thread, "_POLL_S", 0.01)
+    claim, problems = store.outbox.claim, [StateFileError("state.db", "locked"), ZeroDivisionError()]
+
+    def claim_or_fail(name):
+        if problems:
+            raise problems.pop()
+        return claim(name)
+
+    monkeypatch.setattr(store.outbox, "claim", claim_or_fail)
+    sink = FakeSink()
+    store.enqueue(make_notice(), ["fake"])
+    outbox(sink)
+    wait_until(lambda: sink.seen)
+
+
+def test_a_notice_that_was_changed_by_hand_is_a_dead_letter(store, outbox):
+    """
+    It holds back no other one.
+    """
+    store.enqueue(make_notice(), ["fake"])
+    store.enqueue(make_notice(sequence=2), ["fake"])
+    with store.file.transaction() as connection:
+        connection.execute("UPDATE notice SET body = '{' WHERE id = 'case-a-1'")
+    sink = FakeSink()
+    assert outbox(sink).close(LONG_S) == ()
+    assert sink.notices == ["case-a-2"]
+    assert [(each.notice, each.state) for each in store.deliveries("dead")] == [(None, "dead")]
+
+
+def test_no_problem_shows_a_secret(store, outbox):
+    """
+    Libraries like to quote the URL with the token in it.
+    """
+    problem = OSError(
+        "cannot reach https://user:hunter2secret@example.org/hook?token=xoxb-123456789012-abcdefghij"
+    )
+    sink = FakeSink(answer=fail(1, problem))
+    store.enqueue(make_notice(), ["fake"])
+    outbox(sink)
+    wait_until(lambda: store.deliveries()[0].problem)
+    shown = store.deliveries()[0].problem
+    assert "example.org" in shown
+    assert "hunter2" not in shown
+    assert "abcdefghij" not in shown
+
+
+def test_a_sink_that_is_gone_is_still_listed(store, outbox):
+    """
+    Its deliveries wait until there is one of that name again.
+    """
+    store.enqueue(make_notice(), ["gone"])
+    running = outbox(FakeSink())
+    assert [(each.name, each.counts.get("pending", 0)) for each in running.status()] == [
+        ("gone", 1),
+        ("fake", 0),
+    ]
+    assert running.close(LONG_S) == ()
+
+
+def test_two_sinks_of_one_name_are_refused(store):
+    """
+    Each would get what is the other's.
+    """
+    with pytest.raises(ValueError, match="several called 'fake'"):
+        Outbox(store, [FakeSink(), FakeSink()])
+
+
+def test_who_lost_the_lease_delivers_no_more(tmp_path, clock):
+    """
+    The other watcher goes on with all of it.
+    """
+    first, second = (Store.open(tmp_path / "state.db") for _ in range(2))
+    sink = FakeSink()
+    lease = Lease(first.file)
+    lease.acquire()
+    running = Outbox(first, [sink])
+    running.start()
+    with second.transaction(), second.file.transaction() as connection:
+        connection.execute("UPDATE lease SET holder = 'another'")
+        second.enqueue(make_notice(), ["fake"])
+    running.wake()
+    wait_until(running._threads[0]._has_ended.is_set)
+    assert "another watcher" in running._threads[0].problem
+    assert sink.seen == []
+    lease.release()
+    running.close(0)
+    other = FakeSink()
+    resumed = Outbox(second, [other])
+    resumed.start()
+    assert resumed.close(LONG_S) == ()
+    assert other.notices == ["case-a-1"]
+    first.close()
+    second.close()
+
+
+def test_two_watchers_without_a_common_file_send_the_same_ids(outbox, clock):
+    """
+    A receiver that knows one drops the other: the id is made of notice and sink alone.
+    """
+    sinks = []
+    for _ in range(2):
+        store = Store.open()
+        store.enqueue(make_notice(), ["fake"])
+        sinks.append(FakeSink())
+        running = Outbox(store, [sinks[-1]])
+        running.start()
+        running.close(LONG_S)
+        store.close()
+    assert sinks[0].seen == sinks[1].seen != []
+
+
+@settings(max_examples=25)
+@given(
+    notices=st.lists(st.sampled_from("abc"), min_size=1, max_size=12),
+    failures=st.lists(st.sampled_from(["ok", "fail", "final", "later"]), max_size=40),
+    restarts=st.sets(st.integers(0, 12), max_size=3),
+)
+def test_a_case_keeps_its_order_and_loses_nothing(notices, failures, restarts):
+    """
+    Per case and sink the first is sent before the second, and each is sent or listed as dead.
+    """
+    store, ahead = Store.open(), list(failures)
+
+    def answer(_):
+        match ahead.pop() if ahead else "ok":
+            case "fail":
+                raise OSError
+            case "final":
+                raise DeliveryError("no", is_final=True)
+            case "later":
+                raise DeliveryError("slow down", retry_after_s=0.001)
+
+    sent: list[str] = []
+    sink = FakeSink(answer=lambda each: (answer(each), sent.append(each.notice.id))[0])
+    running = Outbox(store, [sink], retry=QUICK)
+    running.start()
+    for number, case in enumerate(notices):
+        store.enqueue(make_notice(case, notices[:number].count(case) + 1), ["fake"])
+        running.wake()
+        if number in restarts:
+            running.close(0)
+            running._threads[0]._has_ended.wait(LONG_S)
+            running = Outbox(store, [sink], retry=QUICK)
+            running.start()
+    assert running.close(LONG_S) == ()
+    dead = [each.notice.id for each in store.deliveries("dead")]
+    assert sorted(sent + dead) == sorted({each.notice.id for each in store.deliveries()})
+    for case in set(notices):
+        numbers = [int(each.split("-")[1]) for each in sent if each.startswith(case)]
+        assert numbers == sorted(numbers)
+    store.close()
+
+
+@given(
+    failures=st.integers(1, 10**6),
+    asked=st.none() | st.floats(),
+    chance=st.floats(0, 1),
+)
+def test_a_wait_is_never_shorter_than_asked_and_never_endless(failures, asked, chance):
+    """
+    Also for a receiver that asks for nonsense.
+    """
+    retry = RetrySettings()
+    wait = retry.wait_s(failures, asked, lambda: chance)
+    assert 0.5 * retry.first_s <= wait <= retry.longest_retry_after_s + retry.first_s
+    if asked is not None and asked <= retry.longest_retry_after_s:
+        assert wait >= asked
+    if asked is None or math.isnan(asked) or asked < 0:
+        assert wait <= retry.longest_s
+
+
+def test_waits_double_up_to_the_longest():
+    """
+    Half of each is left to chance.
+    """
+    retry = RetrySettings()
+    assert [retry.wait_s(number, None, lambda: 1.0) for number in (1, 2, 3, 10, 11)] == [1, 2, 4, 512, 600]
+    assert [retry.wait_s(number, None, lambda: 0.0) for number in (1, 2, 3, 11)] == [0.5, 1, 2, 300]
