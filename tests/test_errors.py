@@ -21,6 +21,8 @@ GIVEN = {
     "ClusterEndedError": {"address": "tcp://10.0.0.1:8786"},
     "StateFileError": {"name": "state.db", "why": "it is full", "remedy": "make room"},
     "StateInUseError": {"name": "state.db", "holder": "pid 7 on host-a"},
+    "SilenceError": {"why": "it has no reason"},
+    "QuietHoursError": {"why": "no zone"},
 }
 
 

@@ -77,7 +77,7 @@ class WorkerdiagError(Exception):
 @define(eq=False)
 class RuleFileError(WorkerdiagError):
     """
-    Files under ``knowledge/`` do not say what we can understand.
+    Files of rules, or of known issues, do not say what we can understand.
     """
 
     #: The folder or file that was being loaded.
@@ -221,3 +221,27 @@ class StateInUseError(WorkerdiagError):
             f"another watcher uses {self.name}: {self.holder}"
             " (end that one, or give this one a state file of its own)"
         )
+
+
+@define(eq=False)
+class SilenceError(WorkerdiagError):
+    """
+    A silence cannot be made as it was asked for.
+    """
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"cannot silence: {self.why}"
+
+
+@define(eq=False)
+class QuietHoursError(WorkerdiagError):
+    """
+    Quiet hours cannot be understood.
+    """
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"cannot keep quiet hours: {self.why}"

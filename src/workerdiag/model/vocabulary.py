@@ -124,6 +124,10 @@ Outcome = Literal["explained", "no-death", "unknown", "no-evidence"]
 NoticeReason = Literal[
     "new", "recurring", "escalating", "changed", "reminder", "resolved", "ended", "digest", "blind"
 ]
+#: Why a notice is held back: somebody ``silenced`` it, it is a ``known-issue`` that asks for it, too many
+#: were sent (``rate-limit``), it is a time for sleep (``quiet-hours``), or it closes what was never told
+#: (``untold``).
+HoldReason = Literal["silenced", "known-issue", "rate-limit", "quiet-hours", "untold"]
 #: Where a case is: evidence still arrives (``settling``), deaths go on (``firing``, ``escalating``,
 #: ``recurring``), there was none for a while on a cluster that is seen alive (``resolved``), the cluster
 #: went (``ended``).

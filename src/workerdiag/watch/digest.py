@@ -1,0 +1,117 @@
+"""
+The digest: one notice that lists those which were held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import evolve, field, frozen
+from attrs.validators import ge
+
+from workerdiag.model.vocabulary import HoldReason, NoticeReason
+from workerdiag.rendering.wording import clip, pluralize
+from workerdiag.watch.alerts import Notice
+from workerdiag.watch.cases import case_id
+from workerdiag.watch.notices import clean, title_line
+
+#: Cases that a digest lists, and characters of a line.
+_MAX_LISTED, _LINE_CHARS = 20, 300
+#: A cluster's name takes at most this much of a title.
+_CLUSTER_CHARS = 40
+
+
+@frozen(kw_only=True)
+class HeldBack:
+    """
+    Notices of one case that were held back for one reason.
+    """
+
+    case_id: str
+    #: Of the last one.
+    title: str
+    hold: HoldReason
+    #: What people said of it: why it is silent, and until when.
+    why: str = ""
+    #: What they would have said, each once.
+    reasons: tuple[NoticeReason, ...]
+    count: int = field(default=1, validator=ge(1))
+    #: When the first one was held back, by the watcher's clock.
+    since: float
+
+    def with_another(self, later: HeldBack) -> HeldBack:
+        """
+        Both as one.
+        """
+        reasons = tuple(dict.fromkeys((*self.reasons, *later.reasons)))
+        count = self.count + later.count
+        return evolve(self, title=later.title, why=later.why, reasons=reasons, count=count)
+
+
+@frozen(kw_only=True)
+class SpeakingState:
+    """
+    What is remembered between two notices of one cluster.
+    """
+
+    #: When the last notices were sent, within one window of the rate limit.
+    sent_at: tuple[float, ...] = ()
+    #: What was held back since the last digest.
+    held: tuple[HeldBack, ...] = ()
+    #: Notices that were held back and are not listed: of too many cases.
+    unlisted_count: int = 0
+    #: Ids of open cases that nobody was told of.
+    untold: frozenset[str] = frozenset()
+    #: Digests so far; each has an id of its own.
+    digest_count: int = 0
+
+
+def digest_notice(cluster: str, state: SpeakingState, now: float) -> Notice:
+    """
+    The next digest. It is complete in itself, so its state is ``resolved``.
+    """
+    id_ = case_id(cluster, f"digest {state.digest_count + 1}")
+    count = sum(each.count for each in state.held) + state.unlisted_count
+    cases = len({each.case_id for each in state.held})
+    name = clip(clean(cluster), _CLUSTER_CHARS)
+    about = f"{pluralize(cases, 'case')}{' and more' if state.unlisted_count else ''}"
+    were = "was" if count == 1 else "were"
+    title = title_line(f"{name}: {pluralize(count, 'notice')} about {about} {were} held back")
+    since = min((each.since for each in state.held), default=now)
+    return Notice(
+        id=f"{id_}-1",
+        reason="digest",
+        case_id=id_,
+        key="digest",
+        cluster=clean(cluster),
+        state="resolved",
+        title=title,
+        text="\n".join(clip(line, _LINE_CHARS) for line in (title, *_lines(state))),
+        at=now,
+        opened_at=since,
+        last_death_at=now,
+    )
+
+
+def _lines(state: SpeakingState) -> Iterator[str]:
+    for each in state.held[:_MAX_LISTED]:
+        said = f"{pluralize(each.count, 'notice')} ({', '.join(each.reasons)})"
+        why = f"{_hold_text(each.hold)}{', ' if each.why else ''}{each.why}"
+        yield f"- {each.title}: {said}; {why}"
+    rest = sum(each.count for each in state.held[_MAX_LISTED:]) + state.unlisted_count
+    if rest:
+        yield f"- and {pluralize(rest, 'notice')} about other cases"
+
+
+def _hold_text(hold: HoldReason) -> str:
+    match hold:
+        case "silenced":
+            return "silenced"
+        case "known-issue":
+            return "a known issue"
+        case "rate-limit":
+            return "too many notices were sent"
+        case "quiet-hours":
+            return "quiet hours"
+        case "untold":
+            return "nobody was told of the case"

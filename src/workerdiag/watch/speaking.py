@@ -1,0 +1,184 @@
+"""
+Which notices go out now, and which are held back for a digest.
+
+Pure functions without a clock; what they need to remember is a `SpeakingState`, which the store keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from attrs import evolve, field, frozen
+from attrs.validators import ge, gt
+
+from workerdiag.model.vocabulary import HoldReason, NoticeReason
+from workerdiag.units import format_time
+from workerdiag.watch.alerts import Notice
+from workerdiag.watch.digest import HeldBack, SpeakingState, digest_notice
+from workerdiag.watch.known_issues import KnownIssue, known_issue_of
+from workerdiag.watch.notices import clean, title_line
+from workerdiag.watch.quiet_hours import QuietHours
+from workerdiag.watch.silences import Silence
+
+__all__ = ["HeldBack", "SpeakingRules", "SpeakingState", "Spoken", "due_digest", "speak"]
+
+#: What opens a case for those who read, and what closes it.
+_OPENING: tuple[NoticeReason, ...] = ("new", "recurring", "blind")
+_CLOSING: tuple[NoticeReason, ...] = ("resolved", "ended")
+#: Nobody asked for silence about these cases: people only wanted to hear of them later.
+_DELAYS: tuple[HoldReason, ...] = ("rate-limit", "quiet-hours")
+#: What is held back of so many cases is listed; more is counted.
+_MAX_HELD = 100
+
+
+@frozen(kw_only=True)
+class SpeakingRules:
+    """
+    What people want to hear, and when.
+    """
+
+    silences: tuple[Silence, ...] = ()
+    known_issues: tuple[KnownIssue, ...] = ()
+    quiet_hours: QuietHours | None = None
+    #: At most so many notices go out within `window_s`; what closes a case is not counted.
+    most_notices: int = field(default=30, validator=ge(1))
+    window_s: float = field(default=3600.0, validator=gt(0))
+    #: What the rate limit held back is told after so many seconds; after quiet hours it is told at once.
+    digest_s: float = field(default=3600.0, validator=ge(0))
+    #: What somebody wanted to be silent is told after so many seconds.
+    silent_digest_s: float = field(default=86_400.0, validator=ge(0))
+
+
+class Spoken(NamedTuple):
+    """
+    What was decided: what to remember, and the notice that goes out, if one does.
+    """
+
+    state: SpeakingState
+    notice: Notice | None
+
+
+def speak(notice: Notice, state: SpeakingState, rules: SpeakingRules, now: float) -> Spoken:
+    """
+    Send the notice now, or hold it back for the digest.
+
+    What closes a case that people know of is never held back, so that nothing stays open in other systems.
+    What closes a case that nobody was told of is.
+    """
+    if notice.reason == "digest":
+        return Spoken(state, notice)
+    issue = known_issue_of(notice, rules.known_issues)
+    if held := _held(notice, issue, state, rules, now):
+        return Spoken(_remembered(notice, held, state), None)
+    told = notice if issue is None else _with_issue(notice, issue)
+    sent_at = _recent(state.sent_at, rules, now)
+    if notice.reason not in _CLOSING:
+        sent_at = (*sent_at, now)
+    return Spoken(evolve(state, sent_at=sent_at, untold=state.untold - {notice.case_id}), told)
+
+
+def due_digest(cluster: str, state: SpeakingState, rules: SpeakingRules, now: float) -> Spoken:
+    """
+    The digest of what was held back, if it is time for one.
+
+    Afterwards people know of the cases in it, but for those that they wanted to be silent.
+    """
+    if not state.held or _is_quiet(rules, now):
+        return Spoken(state, None)
+    if not any(_is_due(each, rules, now) for each in state.held):
+        return Spoken(state, None)
+    told = {each.case_id for each in state.held if each.hold in _DELAYS}
+    after = SpeakingState(
+        sent_at=state.sent_at, untold=state.untold - told, digest_count=state.digest_count + 1
+    )
+    return Spoken(after, digest_notice(cluster, state, now))
+
+
+def _held(
+    notice: Notice, issue: KnownIssue | None, state: SpeakingState, rules: SpeakingRules, now: float
+) -> HeldBack | None:
+    """
+    What is noted of a notice that is not sent; None if it is sent.
+    """
+    hold, why = _hold_reason(notice, issue, state, rules, now)
+    if hold is None:
+        return None
+    return HeldBack(
+        case_id=notice.case_id,
+        title=notice.title,
+        hold=hold,
+        why=clean(why),
+        reasons=(notice.reason,),
+        since=now,
+    )
+
+
+def _hold_reason(
+    notice: Notice, issue: KnownIssue | None, state: SpeakingState, rules: SpeakingRules, now: float
+) -> tuple[HoldReason | None, str]:
+    if notice.reason in _CLOSING:
+        return ("untold" if notice.case_id in state.untold else None), ""
+    silence = next((each for each in rules.silences if each.covers(notice, now)), None)
+    if silence is not None:
+        return "silenced", f"until {format_time(silence.until)} UTC: {silence.reason}"
+    if issue is not None and issue.hold:
+        return "known-issue", " ".join(filter(None, (issue.note, issue.link)))
+    if _is_quiet(rules, now):
+        return "quiet-hours", ""
+    if len(_recent(state.sent_at, rules, now)) >= rules.most_notices:
+        return "rate-limit", ""
+    return None, ""
+
+
+def _remembered(notice: Notice, held: HeldBack, state: SpeakingState) -> SpeakingState:
+    """
+    The state with one more notice that was held back: those of one case, for one reason, are one entry.
+    """
+    untold = state.untold
+    if notice.reason in _OPENING:
+        untold |= {notice.case_id}
+    elif notice.reason in _CLOSING:
+        untold -= {notice.case_id}
+    entries = list(state.held)
+    place = next(
+        (n for n, each in enumerate(entries) if (each.case_id, each.hold) == (held.case_id, held.hold)), None
+    )
+    if place is not None:
+        entries[place] = entries[place].with_another(held)
+    elif len(entries) < _MAX_HELD:
+        entries.append(held)
+    else:
+        return evolve(state, untold=untold, unlisted_count=state.unlisted_count + 1)
+    return evolve(state, untold=untold, held=tuple(entries))
+
+
+def _with_issue(notice: Notice, issue: KnownIssue) -> Notice:
+    """
+    The notice of a known issue, which says so in title, text and links.
+    """
+    about = clean(" ".join(filter(None, (issue.note, issue.link))))
+    links = {**notice.links, **({"issue": clean(issue.link)} if issue.link else {})}
+    first, _, rest = notice.text.partition("\n")
+    return evolve(
+        notice,
+        title=title_line(f"Known issue: {notice.title}"),
+        text="\n".join(filter(None, (first, f"Known issue: {about}", rest))),
+        links=links,
+    )
+
+
+def _is_quiet(rules: SpeakingRules, now: float) -> bool:
+    return rules.quiet_hours is not None and rules.quiet_hours.holds(now)
+
+
+def _is_due(held: HeldBack, rules: SpeakingRules, now: float) -> bool:
+    wait_s = {"quiet-hours": 0.0, "rate-limit": rules.digest_s}.get(held.hold, rules.silent_digest_s)
+    return not 0 <= now - held.since < wait_s
+
+
+def _recent(sent_at: Sequence[float], rules: SpeakingRules, now: float) -> tuple[float, ...]:
+    """
+    When notices were sent in this window; what was sent in the future was sent before the clock was set.
+    """
+    return tuple(each for each in sent_at if 0 <= now - each < rules.window_s)
