@@ -7,15 +7,14 @@ documentation of resource health.
 
 from __future__ import annotations
 
-import datetime as dt
 import ssl
 import sys
 import time
 from contextlib import ExitStack
-from ipaddress import ip_address
 
 import pytest
 
+from support.certificates import write_certificate
 from support.hanging_peers import gives_up, only_timed_out
 from support.http_server import HttpAnswer, HttpServer, by_last_path_part
 from support.lost_worker import (
@@ -35,10 +34,6 @@ from workerdiag.sources.clouds.azure import AzureSource
 
 pytest.importorskip("azure.mgmt.compute")
 pytest.importorskip("azure.mgmt.monitor")
-x509 = pytest.importorskip("cryptography.x509")
-hashes = pytest.importorskip("cryptography.hazmat.primitives.hashes")
-serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
-ec = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ec")
 
 ADDRESS = "tcp://10.1.0.7:34937"
 DEAD = victim(ADDRESS)
@@ -71,22 +66,7 @@ def certificate(tmp_path_factory):
     """
     For a server that the SDK talks to: it sends tokens over TLS only.
     """
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    encoding = serialization.Encoding.PEM
-    pem = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path = tmp_path_factory.mktemp("azure") / "both.pem"
-    path.write_bytes(pem + made.public_bytes(encoding))
-    return path
+    return write_certificate(tmp_path_factory.mktemp("azure") / "both.pem")
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def test_every_part_is_clean(notice):
     No service gets a control character, a half character, or one that turns the text around.
     """
     card = card_of(notice)
-    shown = card.as_text()
+    shown = card.body_text()
     shown.encode("utf-8")
     assert not set(shown) & {*map(chr, range(9)), "\x1b", "\r", "\u202e", "\x7f", "\x85"}
     assert all(label and value for label, value in (*card.links, *card.commands))

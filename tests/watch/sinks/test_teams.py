@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from support.http_server import HttpAnswer, HttpServer
 from support.notices import HOSTILE, delivery_of, notices, sample_notice
@@ -72,6 +72,7 @@ def test_a_wrong_address_is_refused_at_once():
         TeamsSink("prod-team")
 
 
+@settings(max_examples=50)
 @given(notices)
 def test_any_notice_is_within_28_kilobytes(notice):
     """

@@ -66,12 +66,12 @@ class Card:
     #: Label and what to type in a shell.
     commands: tuple[tuple[str, str], ...] = ()
 
-    def as_text(self) -> str:
+    def body_text(self) -> str:
         """
-        All of it in lines.
+        All but the title, in lines.
         """
         parts = (
-            f"{self.reason}: {self.title}",
+            self.reason,
             self.text,
             "\n".join(f"{label}: {value}" for label, value in self.facts),
             "\n".join(f"- {sentence}" for sentence in self.advice),

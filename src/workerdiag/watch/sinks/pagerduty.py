@@ -24,7 +24,7 @@ Severity = Literal["critical", "error", "warning", "info"]
 Action = Literal["trigger", "resolve", "change"]
 
 API = "https://events.pagerduty.com"
-#: https://developer.pagerduty.com/docs/send-alert-event: what is longer is refused.
+#: https://developer.pagerduty.com/docs/send-alert-event: what is longer is refused; titles are shorter.
 MAX_SUMMARY_CHARS = 1_024
 MAX_KEY_CHARS = 255
 #: https://developer.pagerduty.com/docs/events-api-v2-overview: 512 kB an event.
@@ -154,7 +154,7 @@ def _payload(delivery: Delivery, card: Card) -> Mapping[str, object]:
     details |= {"advice": list(card.advice)} if card.advice else {}
     details |= dict(card.commands)
     return {
-        "summary": line(f"{card.reason}: {card.title}", MAX_SUMMARY_CHARS),
+        "summary": card.title,
         "source": line(notice.cluster) or "dask",
         **_timestamp(notice.at),
         "custom_details": {**details, "delivery": line(delivery.id)},

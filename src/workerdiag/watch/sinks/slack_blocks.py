@@ -41,9 +41,7 @@ def slack_reply_blocks(notice: Notice) -> list[Block]:
     """
     What changed, for the thread of the case's message.
     """
-    card = card_of(notice)
-    lines = [_text(card.reason, bold=True), _text(f": {card.title}")]
-    return [_block([_section(lines)])]
+    return [_block([_section([_text(card_of(notice).title)])])]
 
 
 def slack_text(notice: Notice) -> str:
@@ -52,8 +50,7 @@ def slack_text(notice: Notice) -> str:
 
     It is escaped as https://docs.slack.dev/messaging/formatting-message-text asks.
     """
-    card = card_of(notice)
-    return html.escape(f"{card.reason}: {card.title}", quote=False)
+    return html.escape(card_of(notice).title, quote=False)
 
 
 def _fact_lines(card: Card) -> list[Block]:

@@ -1,0 +1,154 @@
+"""
+Every service that Apprise knows, by its URL. Needs the extra ``notify``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self, assert_never
+
+from attrs import Factory, field, frozen
+
+from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
+from workerdiag.model.vocabulary import NoticeReason
+from workerdiag.watch.alerts import Notice
+from workerdiag.watch.sinks.card import card_of
+from workerdiag.watch.sinks.posting import without_secrets
+from workerdiag.watch.sinks.setup import TIMEOUT_S, positive, sink_name, text_given
+from workerdiag.watch.sinks.sink import Delivery, DeliveryError, SinkSetupError
+
+if TYPE_CHECKING:
+    from apprise import Apprise, NotifyType
+
+_INSTALL = "pip install 'workerdiag[notify]'"
+_URL_REMEDY = "see https://github.com/caronc/apprise/wiki for the URL of each service"
+#: What wakes people in one service or another, if it stands in a text.
+_MENTION = re.compile(r"@(?=[\w{])|<(?=[@!#])")
+#: Parts of a URL between these may be tokens.
+_BETWEEN = re.compile(r"[/@:?&=]+")
+
+
+def _url_given(_sink: Any, _field: Any, value: Any) -> None:
+    if not isinstance(value, str) or "://" not in value or not value.isprintable():
+        raise SinkSetupError("notify", "what was given is no URL", _URL_REMEDY)
+    _service_of(value)
+
+
+def _service_of(url: str) -> Apprise:
+    try:
+        from apprise import Apprise
+    except ImportError:
+        raise SinkSetupError("notify", "Apprise is not installed", _INSTALL) from None
+    # What is too long is split, unless the URL says otherwise: Apprise would send it, and be refused.
+    split = "" if "overflow=" in url else f"{'&' if '?' in url else '?'}overflow=split"
+    service = Apprise()
+    if not service.add(f"{url}{split}"):
+        raise SinkSetupError("notify", f"Apprise cannot use this URL for {_kind_of(url)}://", _URL_REMEDY)
+    return service
+
+
+def _kind_of(url: object) -> str:
+    """
+    The service, ``discord`` of ``discord://...``.
+    """
+    return str(url).partition("://")[0][:20]
+
+
+@frozen
+class AppriseSink:
+    """
+    A message for each notice, which is never edited: Apprise hands over no id of it.
+    """
+
+    url: str = field(repr=False, validator=_url_given)
+    name: str = field(
+        default=Factory(
+            lambda sink: sink_name("notify", sink.url, str(sink.url).partition("://")[0][:20]),
+            takes_self=True,
+        ),
+        validator=text_given("notify", "the name", "give a short one"),
+    )
+    timeout_s: float = field(default=TIMEOUT_S, validator=positive("notify", "timeout_s"))
+
+    def deliver(self, delivery: Delivery) -> Mapping[str, str]:
+        """
+        Send it; nothing is noted for the next time.
+        """
+        try:
+            limit = Deadline.after(self.timeout_s)
+            problem = call_in_time(f"workerdiag-{self.name}", lambda: self._notify(delivery.notice), limit)
+        except CALL_FAILURES as failure:
+            problem = str(failure)
+        if problem:
+            raise DeliveryError(f"{self.name}: {self._shown(problem)}")
+        return {}
+
+    def _notify(self, notice: Notice) -> str:
+        """
+        Why it could not be sent; empty if it was.
+        """
+        card = card_of(notice)
+        service = _service_of(self.url)
+        with _Warnings() as warnings:
+            result = service.notify(
+                title=without_mentions(card.title),
+                body=without_mentions(card.body_text()),
+                notify_type=_type_of(notice.reason),
+                body_format="text",
+            )
+        if result:
+            return ""
+        said = [entry.message for entry in result.logs()] if hasattr(result, "logs") else [warnings.last]
+        return next(filter(None, reversed(said)), "Apprise could not send it, and does not say why")
+
+    def _shown(self, problem: str) -> str:
+        tokens = [part for part in _BETWEEN.split(self.url) if len(part) >= 8]
+        return without_secrets(problem, self.url, *tokens)[:500]
+
+
+def without_mentions(text: str) -> str:
+    """
+    The text in which nobody is mentioned: after ``@``, and in ``<!channel>``, stands a character of no width.
+    """
+    return _MENTION.sub(lambda found: f"{found[0]}\N{ZERO WIDTH SPACE}", text)
+
+
+def _type_of(reason: NoticeReason) -> NotifyType:
+    from apprise import NotifyType
+
+    match reason:
+        case "new" | "recurring" | "escalating":
+            return NotifyType.FAILURE
+        case "changed" | "reminder" | "blind":
+            return NotifyType.WARNING
+        case "resolved":
+            return NotifyType.SUCCESS
+        case "ended" | "digest":
+            return NotifyType.INFO
+        case _:
+            assert_never(reason)
+
+
+class _Warnings(logging.Handler):
+    """
+    What Apprise before 2.2 logs in this thread, which is where alone it says what went wrong.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = ""
+        self._thread = threading.get_ident()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.thread == self._thread:
+            self.last = record.getMessage()
+
+    def __enter__(self) -> Self:
+        logging.getLogger("apprise").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("apprise").removeHandler(self)
