@@ -101,6 +101,7 @@ def test_a_notice_goes_to_every_sink(store, outbox):
     assert [each.id for each in one.seen] == [delivery_id("case-a-1", "one")]
     assert [each.id for each in two.seen] == [delivery_id("case-a-1", "two")]
     assert {each.state for each in store.deliveries()} == {"sent"}
+    assert store.outbox.counts("one") == {"pending": 0, "sending": 0, "sent": 1, "dead": 0}
 
 
 def test_what_is_in_the_outbox_at_the_start_is_sent(store, outbox):

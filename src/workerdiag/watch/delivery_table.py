@@ -199,6 +199,15 @@ class DeliveryTable:
             for id_, sink_, state_, attempts, problem, due_at, since, body in rows
         )
 
+    def counts(self, sink: str) -> Mapping[DeliveryState, int]:
+        """
+        How many deliveries of a sink are in each state.
+        """
+        with self._file.transaction() as connection:
+            statement = "SELECT state, count(*) FROM delivery WHERE sink = ? GROUP BY state"
+            found = dict(connection.execute(statement, (utf8_safe(sink),)).fetchall())
+        return {state: found.get(state, 0) for state in _STATES}
+
     def sinks(self) -> tuple[SinkStatus, ...]:
         """
         All sinks that there were deliveries for, by name.

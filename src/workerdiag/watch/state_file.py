@@ -32,6 +32,8 @@ CREATE TABLE death (
 CREATE INDEX pending_death ON death (cluster, at) WHERE is_judged = 0;
 CREATE TABLE watch_case (
     id TEXT PRIMARY KEY, cluster TEXT NOT NULL, state TEXT NOT NULL, body TEXT NOT NULL, changed_at REAL NOT NULL);
+CREATE TABLE remembered (
+    cluster TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (cluster, kind));
 CREATE TABLE silence (id TEXT PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE notice (id TEXT PRIMARY KEY, body TEXT NOT NULL, added_at REAL NOT NULL);
 CREATE TABLE delivery (

@@ -1,0 +1,23 @@
+"""
+The outbox, killed 200 times at random moments.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from support.outbox_kills import kill_again_and_again
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+
+
+def test_no_kill_loses_a_notice_or_repeats_it_under_another_id(tmp_path):
+    """
+    What was committed arrives, in order; a receiver that drops known ids has each once.
+    """
+    result = kill_again_and_again(tmp_path, kills=200)
+    print(result)  # noqa: T201  the numbers for the report
+    assert result.lost == result.unknown == result.disordered == []
+    assert result.repeats_without_reason == result.idempotent_repeats == []
+    assert result.notices > 200
+    assert result.repeats > 0

@@ -1,0 +1,206 @@
+"""
+Kills a delivering process again and again, against a receiver that is as bad as receivers get.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from attrs import define, field, frozen
+
+from support import outbox_child
+from support.outbox_child import CASES, SINKS
+from workerdiag.watch.deliveries import delivery_id
+from workerdiag.watch.store import Store
+
+#: What the receiver does with a request, and how often of 20 times. It took all but ``error`` and ``limit``.
+BEHAVIOURS = (
+    ("take",) * 10 + ("late",) * 2 + ("too-late",) * 2 + ("cut",) * 2 + ("error",) * 2 + ("limit",) * 2
+)
+LONG_S = 300.0
+
+
+@frozen
+class Request:
+    delivery: str
+    notice: str
+    sink: str
+    attempt: int
+    process: int
+    #: Receipt of the notice before.
+    last: str
+    behaviour: str
+
+    @property
+    def is_taken(self) -> bool:
+        return self.behaviour not in ("error", "limit")
+
+
+@define
+class Receiver:
+    """
+    Keeps every request that it read.
+    """
+
+    requests: list[Request] = field(factory=list)
+    is_kind: bool = False
+    url: str = ""
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        handler = type("Handler", (_Handler,), {"receiver": self})
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{server.server_port}/"
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    receiver: Receiver
+
+    def do_POST(self) -> None:
+        behaviour = "take" if self.receiver.is_kind else random.choice(BEHAVIOURS)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        with suppress(ValueError):  # one that was cut off by the kill is none
+            self.receiver.requests.append(Request(**json.loads(body), behaviour=behaviour))
+        with suppress(OSError):
+            self._answer(behaviour)
+
+    def _answer(self, behaviour: str) -> None:
+        match behaviour:
+            case "cut":
+                self.connection.close()
+                return
+            case "late" | "too-late":
+                time.sleep(outbox_child.TIMEOUT_S * (0.5 if behaviour == "late" else 1.5))
+        self.send_response({"error": 500, "limit": 429}.get(behaviour, 200))
+        if behaviour == "limit":
+            self.send_header("Retry-After", "0.05")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+@frozen(kw_only=True)
+class KillResult:
+    """
+    What came of it.
+    """
+
+    notices: int
+    kills: int
+    #: Deliveries that are in the state or its journal and never arrived.
+    lost: list[str]
+    #: Ids that arrived and that nobody can know.
+    unknown: list[str]
+    #: Requests that were taken although one with that id was before.
+    repeats: int
+    #: Of these, those after an answer that the process got: it was killed before it had noted that.
+    repeats_after_answer: int
+    #: Repeats after an answer by the very process that got it: there must be none.
+    repeats_without_reason: list[str]
+    #: What a receiver that drops known ids has more than once: there must be none.
+    idempotent_repeats: list[str]
+    #: Cases and sinks whose notices came in another order, or without the receipt of the one before.
+    disordered: list[str]
+    behaviours: Counter[str]
+
+
+def kill_again_and_again(folder: Path, kills: int) -> KillResult:
+    """
+    Start the process, kill it at a random moment, *kills* times; then let it finish.
+    """
+    state, journal, receiver = folder / "state.db", folder / "journal", Receiver()
+
+    def start(most: int) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, outbox_child.__file__, str(state), str(journal), receiver.url, str(most)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+    with receiver.serving():
+        for _ in range(kills):
+            with start(10**9) as child:
+                if random.random() < 0.8:  # else also while it imports, opens the file or takes the lease
+                    assert child.stdout.readline() == "ready\n"
+                time.sleep(random.uniform(0, 0.4))
+                child.kill()
+        receiver.is_kind = True
+        with start(0) as child:
+            assert child.wait(LONG_S) == 0
+    return _result(state, journal.read_text(encoding="ascii").split("\n"), receiver.requests, kills)
+
+
+def _result(state: Path, journal: list[str], requests: list[Request], kills: int) -> KillResult:
+    store = Store.open(state)
+    cursor = store.cursor("prod")
+    last = cursor.position if cursor else 0
+    stored = store.deliveries()
+    store.close()
+    numbers = range(1, last + 1)
+    committed = {int(line.split()[1]) for line in journal if line.startswith("committed")}
+    wanted = {
+        delivery_id(f"{CASES[number % len(CASES)]}-{number}", sink): f"{number} to {sink}"
+        for number in numbers
+        for sink in SINKS
+    }
+    taken = [each for each in requests if each.is_taken]
+    effects: dict[str, Request] = {}
+    for each in taken:
+        effects.setdefault(each.delivery, each)
+    arrived = Counter(f"{each.notice} {each.sink}" for each in effects.values())
+    answered = {tuple(line.split()[1:]) for line in journal if line.startswith("answered")}
+    return KillResult(
+        notices=last,
+        kills=kills,
+        lost=[
+            *(f"{number} of the journal" for number in sorted(committed - set(numbers))),
+            *(name for id_, name in wanted.items() if id_ not in effects),
+            *(each.id for each in stored if each.state != "sent"),
+        ],
+        unknown=[each.delivery for each in requests if each.delivery not in wanted],
+        repeats=len(taken) - len(effects),
+        repeats_after_answer=len(answered) - len({id_ for id_, _ in answered}),
+        repeats_without_reason=_repeats_by_the_same(journal),
+        idempotent_repeats=[name for name, count in arrived.items() if count > 1],
+        disordered=list(_disordered(list(effects.values()))),
+        behaviours=Counter(each.behaviour for each in requests),
+    )
+
+
+def _repeats_by_the_same(journal: list[str]) -> list[str]:
+    """
+    What one process was answered more than once.
+    """
+    answers = Counter(line for line in journal if line.startswith("answered"))
+    return [line for line, count in answers.items() if count > 1]
+
+
+def _disordered(effects: list[Request]) -> Iterator[str]:
+    for case in CASES:
+        for sink in SINKS:
+            found = [each for each in effects if each.sink == sink and each.notice.startswith(f"{case}-")]
+            names = [each.notice for each in found]
+            if names != sorted(names, key=lambda name: int(name[2:])):
+                yield f"{case} {sink}: {names}"
+            if [each.last for each in found] != ["", *names[:-1]]:
+                yield f"{case} {sink}: {[(each.notice, each.last) for each in found]}"
