@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.watch.alerts import AlertCase, AlertIncident
+from workerdiag.watch.alerts import AlertCase, AlertIncident, Notice
 from workerdiag.watch.cases import (
     BLIND_KEY,
     blind_case,
@@ -23,6 +23,7 @@ from workerdiag.watch.cases import (
 from workerdiag.watch.deaths import Cursor, FeedBatch, WatchedDeath
 from workerdiag.watch.notices import notice_of
 from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.speaking import SpeakingRules, Spoken, due_digest, speak
 from workerdiag.watch.store import Store
 
 
@@ -40,6 +41,8 @@ class Casebook:
     wake: Callable[[], None]
     #: Name of the cluster, as its feed has it.
     cluster: str
+    #: What people want to hear, and when.
+    rules: SpeakingRules = field(factory=SpeakingRules)
     _has_said: bool = field(default=False, init=False)
 
     def cursor(self) -> Cursor | None:
@@ -99,14 +102,16 @@ class Casebook:
             for case in self._open_cases():
                 if seen_at is not None and not (case.key == BLIND_KEY and problem is not None):
                     self._keep(case, *with_time(case, now, seen_at=seen_at, settings=self.settings), now)
+            self._say_digest(now)
 
     def end(self, now: float) -> None:
         """
-        Say of each open case that its cluster went.
+        Say of each open case that its cluster went, and list what was held back.
         """
         with self._transaction():
             for case in self._open_cases():
                 self._keep(case, *ended(case, now), now)
+            self._say_digest(now, is_last=True)
 
     def cases(self) -> tuple[AlertCase, ...]:
         """
@@ -138,5 +143,27 @@ class Casebook:
         if case != before:
             self.store.put_case(case)
         if reason is not None:
+            self._speak(notice_of(case, reason, now), now)
+
+    def _speak(self, notice: Notice, now: float) -> None:
+        """
+        Put the notice into the outbox, unless it is held back.
+        """
+        self._say(speak(notice, self.store.speaking.state(self.cluster), self._current_rules(), now))
+
+    def _say(self, spoken: Spoken) -> None:
+        self.store.speaking.set_state(self.cluster, spoken.state)
+        if spoken.notice is not None:
             self._has_said = True
-            self.store.enqueue(notice_of(case, reason, now), self.sink_names())
+            self.store.enqueue(spoken.notice, self.sink_names())
+
+    def _say_digest(self, now: float, *, is_last: bool = False) -> None:
+        state = self.store.speaking.state(self.cluster)
+        if state.held:
+            self._say(due_digest(self.cluster, state, self._current_rules(), now, is_last=is_last))
+
+    def _current_rules(self) -> SpeakingRules:
+        """
+        The rules with the silences of now, which others add at any time.
+        """
+        return evolve(self.rules, silences=(*self.rules.silences, *self.store.speaking.silences()))

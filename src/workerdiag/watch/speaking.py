@@ -78,15 +78,16 @@ def speak(notice: Notice, state: SpeakingState, rules: SpeakingRules, now: float
     return Spoken(evolve(state, sent_at=sent_at, untold=state.untold - {notice.case_id}), told)
 
 
-def due_digest(cluster: str, state: SpeakingState, rules: SpeakingRules, now: float) -> Spoken:
+def due_digest(
+    cluster: str, state: SpeakingState, rules: SpeakingRules, now: float, *, is_last: bool = False
+) -> Spoken:
     """
-    The digest of what was held back, if it is time for one.
+    The digest of what was held back, if it is time for one, or if there will be no other time.
 
     Afterwards people know of the cases in it, but for those that they wanted to be silent.
     """
-    if not state.held or _is_quiet(rules, now):
-        return Spoken(state, None)
-    if not any(_is_due(each, rules, now) for each in state.held):
+    is_due = not _is_quiet(rules, now) and any(_is_due(each, rules, now) for each in state.held)
+    if not state.held or not (is_due or is_last):
         return Spoken(state, None)
     told = {each.case_id for each in state.held if each.hold in _DELAYS}
     after = SpeakingState(

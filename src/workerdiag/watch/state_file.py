@@ -23,6 +23,8 @@ APPLICATION_ID = 0x77646961
 #: A process that only writes a row is waited for so long, in seconds.
 BUSY_S = 10.0
 
+#: What to do about a row that cannot be read.
+CHANGED_REMEDY = "it was changed by hand or by another version; keep a copy of it and name another file"
 _MEMORY = "memory"
 _TABLES = """
 CREATE TABLE cursor (cluster TEXT PRIMARY KEY, epoch TEXT NOT NULL, position INTEGER NOT NULL, seen_at REAL NOT NULL);
@@ -35,6 +37,7 @@ CREATE TABLE watch_case (
 CREATE TABLE remembered (
     cluster TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (cluster, kind));
 CREATE TABLE silence (id TEXT PRIMARY KEY, body TEXT NOT NULL);
+CREATE TABLE speaking (cluster TEXT PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE notice (id TEXT PRIMARY KEY, body TEXT NOT NULL, added_at REAL NOT NULL);
 CREATE TABLE delivery (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, notice_id TEXT NOT NULL, case_id TEXT NOT NULL,

@@ -20,7 +20,8 @@ from workerdiag.watch.alerts import AlertCase, Notice
 from workerdiag.watch.deaths import Cursor, WatchedDeath
 from workerdiag.watch.deliveries import StoredDelivery
 from workerdiag.watch.delivery_table import DeliveryTable
-from workerdiag.watch.state_file import StateFile
+from workerdiag.watch.speaking_table import SpeakingTable
+from workerdiag.watch.state_file import CHANGED_REMEDY, StateFile
 from workerdiag.watch.store_values import (
     evidence_from_json,
     evidence_to_json,
@@ -46,6 +47,8 @@ class Store:
         self.file = file
         self.clock = clock
         self.outbox = DeliveryTable(file, clock=clock)
+        #: Silences, and what was held back.
+        self.speaking = SpeakingTable(file)
 
     @classmethod
     def open(
@@ -212,6 +215,7 @@ class Store:
                 before,
             )
             self.outbox.prune(before)
+            self.speaking.prune(before)
         self.file.shrink()
 
     def _add_death(self, cluster: str, death: WatchedDeath) -> bool:
@@ -238,7 +242,6 @@ class Store:
         try:
             return value_from_json(text, kind)
         except Exception as problem:
-            raise StateFileError(self.file.name, f"{what}: {describe_error(problem)}", _CHANGED) from problem
-
-
-_CHANGED = "it was changed by hand or by another version; keep a copy of it and name another file"
+            raise StateFileError(
+                self.file.name, f"{what}: {describe_error(problem)}", CHANGED_REMEDY
+            ) from problem

@@ -1,0 +1,82 @@
+"""
+The rows of the state file that tell what is silent, and what was held back.
+"""
+
+from __future__ import annotations
+
+from workerdiag.errors import StateFileError, describe_error, utf8_safe
+from workerdiag.watch.silences import Silence
+from workerdiag.watch.speaking import SpeakingState
+from workerdiag.watch.state_file import CHANGED_REMEDY, StateFile
+from workerdiag.watch.store_values import value_from_json, value_to_json
+
+
+class SpeakingTable:
+    """
+    Silences of all clusters, and of each cluster what was held back; `Store` hands both on.
+    """
+
+    def __init__(self, file: StateFile) -> None:
+        self._file = file
+
+    def silences(self) -> tuple[Silence, ...]:
+        """
+        All silences, also those that are over, the first to end first.
+        """
+        with self._file.transaction() as connection:
+            rows = connection.execute("SELECT id, body FROM silence").fetchall()
+        try:
+            kept = [value_from_json(body, Silence) for _, body in rows]
+        except Exception as problem:
+            raise self._unreadable("a silence", problem) from problem
+        return tuple(sorted(kept, key=lambda each: (each.until, each.id)))
+
+    def add_silence(self, silence: Silence) -> None:
+        """
+        Keep a silence.
+        """
+        with self._file.transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO silence VALUES (?, ?)", (silence.id, value_to_json(silence))
+            )
+
+    def remove_silence(self, silence_id: str) -> bool:
+        """
+        End a silence at once; whether there was one of that id.
+        """
+        with self._file.transaction() as connection:
+            ended = connection.execute("DELETE FROM silence WHERE id = ?", (utf8_safe(silence_id),))
+            return ended.rowcount > 0
+
+    def state(self, cluster: str) -> SpeakingState:
+        """
+        What is remembered of the notices of a cluster.
+        """
+        with self._file.transaction() as connection:
+            rows = connection.execute(
+                "SELECT body FROM speaking WHERE cluster = ?", (utf8_safe(cluster),)
+            ).fetchall()
+        try:
+            return value_from_json(rows[0][0], SpeakingState) if rows else SpeakingState()
+        except Exception as problem:
+            raise self._unreadable("what was held back", problem) from problem
+
+    def set_state(self, cluster: str, state: SpeakingState) -> None:
+        """
+        Remember it.
+        """
+        with self._file.transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO speaking VALUES (?, ?)", (utf8_safe(cluster), value_to_json(state))
+            )
+
+    def prune(self, before: float) -> None:
+        """
+        Forget the silences that ended before that time.
+        """
+        for each in self.silences():
+            if each.until < before:
+                self.remove_silence(each.id)
+
+    def _unreadable(self, what: str, problem: Exception) -> StateFileError:
+        return StateFileError(self._file.name, f"{what}: {describe_error(problem)}", CHANGED_REMEDY)
