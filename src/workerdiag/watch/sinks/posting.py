@@ -50,7 +50,7 @@ class Endpoint:
     timeout_s: float
     #: What to do about a refusal: ``check the token``.
     remedy: str
-    #: What no message may show.
+    #: What no message may show; of an address that is its path and its query.
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -107,7 +107,7 @@ class Endpoint:
         )
 
     def _redirected(self, status: int, headers: Message) -> DeliveryError:
-        target = host_of(headers.get("Location", ""))
+        target = host_of(headers.get("Location", "")) or "an unnamed place"
         return DeliveryError(
             self._worded(
                 f"{host_of(self.url)} answered {status}, a redirect to {target}, which is not followed; "
@@ -123,7 +123,7 @@ class Endpoint:
         """
         The *text* on one line, without secrets and without anything a terminal acts upon.
         """
-        return without_secrets(text, self.url, *self.secrets)
+        return without_secrets(text, *self.secrets)
 
 
 def without_secrets(text: str, *secrets: str) -> str:

@@ -105,9 +105,9 @@ def sink_name(kind: str, address: object, place: str = "") -> str:
 
 def host_of(url: str) -> str:
     """
-    The host of an address, the only part of it that a message may show.
+    The host of an address, the only part of it that a message may show; empty if it has none.
     """
     try:
-        return urlsplit(url).hostname or "?"
+        return urlsplit(url).hostname or ""
     except ValueError:
-        return "?"
+        return ""

@@ -146,6 +146,7 @@ class SlackUrlSink:
             url=self.url,
             timeout_s=self.timeout_s,
             remedy="make a new incoming webhook in the settings of the Slack app",
+            secrets=(self.url,),
         )
         notice = delivery.notice
         message = {"text": slack_text(notice), "blocks": slack_blocks(notice), **_PLAIN}

@@ -44,6 +44,7 @@ class TeamsSink:
             url=self.url,
             timeout_s=self.timeout_s,
             remedy=f"check the workflow: {_URL_REMEDY}",
+            secrets=(self.url,),
         )
         endpoint.post(teams_message(delivery.notice), {"Content-Type": "application/json; charset=utf-8"})
         return {}

@@ -61,7 +61,7 @@ class WebhookSink:
             url=self.url,
             timeout_s=self.timeout_s,
             remedy="check the URL and the secret of the webhook",
-            secrets=(self.secret,),
+            secrets=(self.url, self.secret),
         )
         endpoint.post(body, self._headers(quote(delivery.id, safe=":/@#+=,"), body))
         return {}
