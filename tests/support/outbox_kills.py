@@ -115,6 +115,8 @@ class KillResult:
     unknown: list[str]
     #: Requests that were taken although one with that id was before.
     repeats: int
+    #: What became of the request before, and whether the same process repeated it.
+    repeats_after: Counter[str]
     #: Of these, those after an answer that the process got: it was killed before it had noted that.
     repeats_after_answer: int
     #: Repeats after an answer by the very process that got it: there must be none.
@@ -179,12 +181,24 @@ def _result(state: Path, journal: list[str], requests: list[Request], kills: int
         ],
         unknown=[each.delivery for each in requests if each.delivery not in wanted],
         repeats=len(taken) - len(effects),
+        repeats_after=_repeats_after(taken),
         repeats_after_answer=len(answered) - len({id_ for id_, _ in answered}),
         repeats_without_reason=_repeats_by_the_same(journal),
         idempotent_repeats=[name for name, count in arrived.items() if count > 1],
         disordered=list(_disordered(list(effects.values()))),
         behaviours=Counter(each.behaviour for each in requests),
     )
+
+
+def _repeats_after(taken: list[Request]) -> Counter[str]:
+    before: dict[str, Request] = {}
+    found: Counter[str] = Counter()
+    for each in taken:
+        if (earlier := before.get(each.delivery)) is not None:
+            who = "the same" if earlier.process == each.process else "the next"
+            found[f"{earlier.behaviour}, by {who} process"] += 1
+        before[each.delivery] = each
+    return found
 
 
 def _repeats_by_the_same(journal: list[str]) -> list[str]:

@@ -149,18 +149,6 @@ def test_clusters_are_kept_apart(store):
     assert [each.id for each in store.cases()] == ["a", "b"]
 
 
-def test_one_value_of_a_class_is_remembered_per_cluster(store):
-    """
-    The last one; as for what was held back for the next digest.
-    """
-    store.remember("one", Identity(pid=1))
-    store.remember("one", Identity(pid=2))
-    store.remember("two", Identity(pid=3))
-    assert store.remembered("one", Identity) == Identity(pid=2)
-    assert store.remembered("two", Identity) == Identity(pid=3)
-    assert store.remembered("one", Cursor) is None
-
-
 def test_text_that_is_no_utf_8_is_kept(store):
     """
     Half a surrogate pair, as in a file name that is no UTF-8, stops nothing.

@@ -26,6 +26,9 @@ from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.speaking import SpeakingRules, Spoken, due_digest, speak
 from workerdiag.watch.store import Store
 
+#: What is over is forgotten so often, in seconds.
+_PRUNE_S = 86_400.0
+
 
 @define(eq=False, kw_only=True)
 class Casebook:
@@ -44,6 +47,7 @@ class Casebook:
     #: What people want to hear, and when.
     rules: SpeakingRules = field(factory=SpeakingRules)
     _has_said: bool = field(default=False, init=False)
+    _pruned_at: float = field(default=0.0, init=False)
 
     def cursor(self) -> Cursor | None:
         """
@@ -103,6 +107,9 @@ class Casebook:
                 if seen_at is not None and not (case.key == BLIND_KEY and problem is not None):
                     self._keep(case, *with_time(case, now, seen_at=seen_at, settings=self.settings), now)
             self._say_digest(now)
+        if not 0 <= now - self._pruned_at < _PRUNE_S:
+            self.store.prune()
+            self._pruned_at = now
 
     def end(self, now: float) -> None:
         """

@@ -34,8 +34,6 @@ CREATE TABLE death (
 CREATE INDEX pending_death ON death (cluster, at) WHERE is_judged = 0;
 CREATE TABLE watch_case (
     id TEXT PRIMARY KEY, cluster TEXT NOT NULL, state TEXT NOT NULL, body TEXT NOT NULL, changed_at REAL NOT NULL);
-CREATE TABLE remembered (
-    cluster TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (cluster, kind));
 CREATE TABLE silence (id TEXT PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE speaking (cluster TEXT PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE notice (id TEXT PRIMARY KEY, body TEXT NOT NULL, added_at REAL NOT NULL);
@@ -171,7 +169,7 @@ class StateFile:
         """
         application, version, tables = (
             int(self._connection.execute(each).fetchone()[0])
-            for each in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
+            for each in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
         )
         if application == APPLICATION_ID and version == SCHEMA_VERSION:
             return True

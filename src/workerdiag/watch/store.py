@@ -170,24 +170,6 @@ class Store:
             self.clock(),
         )
 
-    def remembered(self, cluster: str, kind: type[_T]) -> _T | None:
-        """
-        The one value of an attrs class that is kept of a cluster; None if there is none.
-        """
-        rows = self._rows(
-            "SELECT body FROM remembered WHERE cluster = ? AND kind = ?", cluster, kind.__name__
-        )
-        return self._read(f"{kind.__name__} of {cluster}", rows[0][0], kind) if rows else None
-
-    def remember(self, cluster: str, value: object) -> None:
-        """
-        Keep a value of an attrs class instead of the last one of that class.
-        """
-        self._rows(
-            "INSERT OR REPLACE INTO remembered VALUES (?, ?, ?)",
-            *(cluster, type(value).__name__, value_to_json(value)),
-        )
-
     def enqueue(self, notice: Notice, sink_names: Iterable[str]) -> None:
         """
         Put a notice into the outbox, once for each sink; one that is there already stays as it is.
