@@ -40,6 +40,7 @@ def test_a_notice_says_what_died_why_how_sure_and_what_to_do():
         "When: 2026-11-21 10:02:03 to 2026-11-21 10:03:04 UTC",
         "Where: 10.0.0.4, 10.0.0.5",
         "First victim: tcp://10.0.0.4:10001",
+        "Task: load-1",
         "How sure: 97%, very likely",
         "Who has to act: The task: its code or its data ended the worker.",
         "Do now: Give each worker more memory: at least 4.92 GiB.",

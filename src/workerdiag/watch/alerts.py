@@ -83,6 +83,8 @@ class AlertCase:
     hosts: frozenset[str] = frozenset()
     #: Address or name of the worker that died first.
     first_victim: str = ""
+    #: Key of the task that Dask blames, or that ran alone on the first victim, as last judged.
+    task: str = ""
     #: Number of the last notice, from 1; 0: none yet.
     sequence: int = field(default=0, validator=ge(0))
     last_notice_at: float | None = None

@@ -14,11 +14,10 @@ from math import inf
 from attrs import evolve
 
 from workerdiag.model.diagnosis import SURE_ENOUGH
-from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import one_line
 from workerdiag.watch.alerts import AlertCase, AlertIncident, CaseProgress
+from workerdiag.watch.case_content import victim_name, with_diagnosis
 from workerdiag.watch.deaths import WatchedDeath
 from workerdiag.watch.escalation import escalation_level, hosts_of, with_deaths
 from workerdiag.watch.settings import WatchSettings
@@ -27,8 +26,6 @@ from workerdiag.watch.settings import WatchSettings
 BLIND_KEY = "blind"
 #: Key of the case that stands for deaths which are not judged yet.
 SETTLING_KEY = "settling"
-#: Sentences of advice that a case keeps.
-_MAX_ADVICE = 5
 
 __all__ = [
     "BLIND_KEY",
@@ -40,7 +37,6 @@ __all__ = [
     "ended",
     "rejudged",
     "settling_case",
-    "victim_name",
     "with_incident",
     "with_time",
 ]
@@ -73,7 +69,7 @@ def with_incident(
     if case is None or case.state == "settling":
         return _spoken(_opened(None, incident, cluster, now), "new", now)
     if case.is_open:
-        grown = _judged(with_deaths(case, incident.deaths, settings), incident)
+        grown = with_diagnosis(with_deaths(case, incident.deaths, settings), incident.diagnosis)
         progress = evolve(grown.progress, quiet_s=0.0, seen_at=now)
         last_at = max(case.last_death_at, incident.when, *(each.when for each in incident.deaths))
         return _news(evolve(grown, progress=progress, last_death_at=last_at), now, settings)
@@ -90,7 +86,7 @@ def rejudged(case: AlertCase, incident: AlertIncident, now: float, settings: Wat
 
     It keeps its key. That it is now sure of another cause than people were told is told, once for each cause.
     """
-    return _news(_judged(case, incident), now, settings) if case.is_open else (case, None)
+    return _news(with_diagnosis(case, incident.diagnosis), now, settings) if case.is_open else (case, None)
 
 
 def with_time(case: AlertCase, now: float, *, seen_at: float, settings: WatchSettings) -> Step:
@@ -175,14 +171,6 @@ def settling_case(cluster: str, deaths: Sequence[WatchedDeath]) -> AlertCase | N
     )
 
 
-def victim_name(identity: Identity) -> str:
-    """
-    The worker in a few words: its address, else its name, else its process id.
-    """
-    pid = f"pid {identity.pid}" if identity.pid is not None else ""
-    return one_line(identity.worker or identity.name or pid)
-
-
 def _opened(case: AlertCase | None, incident: AlertIncident, cluster: str, now: float) -> AlertCase:
     """
     A case at its first incident, or at the first one after it was resolved or ended: its numbers go on.
@@ -211,27 +199,7 @@ def _opened(case: AlertCase | None, incident: AlertIncident, cluster: str, now: 
             peak_count=len(deaths),
         ),
     )
-    return _judged(opened, incident)
-
-
-def _judged(case: AlertCase, incident: AlertIncident) -> AlertCase:
-    """
-    The case with what the incident's diagnosis says.
-    """
-    diagnosis = incident.diagnosis
-    top, lead = diagnosis.top, dict(outline(diagnosis).lead)
-    is_sure = diagnosis.outcome == "explained" and top is not None
-    guess = f", best guess: {one_line(top.title)}" if top is not None else ""
-    advice = [one_line(each.do) for each in top.mitigations] if is_sure and top is not None else []
-    return evolve(
-        case,
-        cause=top.id if top is not None else None,
-        title=one_line(top.title) if is_sure and top is not None else f"cause unknown{guess}",
-        probability=top.probability if top is not None else 0.0,
-        blame=diagnosis.blame.verdict,
-        advice=tuple(advice[:_MAX_ADVICE]) or (lead["Do now"],),
-        diagnosis_json=diagnosis.to_json(),
-    )
+    return with_diagnosis(opened, incident.diagnosis)
 
 
 def _seen(case: AlertCase, seen_at: float, settings: WatchSettings) -> AlertCase:

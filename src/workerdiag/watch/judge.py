@@ -31,6 +31,8 @@ _TOGETHER = 100
 _SAMPLE = 20
 #: A worker that dies so many seconds after another one that had the same task may be its consequence.
 _CONSEQUENCE_S = 10.0
+#: Below this probability a stop is not taken for a deliberate one, so that nobody is told.
+_SURE_OF_STOP = 0.8
 #: Each step has at least so many seconds, however late it is: a wrong key is worse than a late one.
 _LEAST_S = 2.0
 
@@ -131,10 +133,12 @@ def _is_deliberate(judged: JudgedDeath, book: Rulebook) -> bool:
 
     A stop that the platform asked for (SIGTERM from outside) is none of the user's.
     """
-    if judged.found is not None and judged.found.stop_requested:
-        return True
-    cause = book.cause(judged.cause) if judged.cause is not None else None
-    return cause is not None and cause.ends == "stopped" and cause.blame != "platform"
+    found = judged.found
+    if found is None or found.stop_requested:
+        return found is not None
+    cause = book.cause(found.cause) if found.cause is not None else None
+    is_stop = cause is not None and cause.ends == "stopped" and cause.blame != "platform"
+    return is_stop and found.probability >= _SURE_OF_STOP
 
 
 def _groups(judged: Sequence[JudgedDeath]) -> list[list[JudgedDeath]]:

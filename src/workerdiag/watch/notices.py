@@ -29,6 +29,8 @@ TITLE_CHARS, _LINE_CHARS = 120, 500
 _MAX_HOSTS, _MAX_ADVICE = 5, 3
 #: A cluster's name takes at most this much of a title.
 _CLUSTER_CHARS = 40
+#: A key of a task may hold all its arguments.
+_TASK_CHARS = 100
 #: How titles of cases begin.
 _BEGINNINGS: Mapping[NoticeReason, str] = {
     "new": "",
@@ -152,7 +154,7 @@ def _change_lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator
     if reason == "ended":
         yield "The cluster went before the trouble did: it is not resolved."
     if reason == "reminder":
-        yield f"It goes on for {format_duration(max(0.0, now - case.opened_at))}."
+        yield f"It has gone on for {format_duration(max(0.0, now - case.opened_at))}."
 
 
 def _case_lines(case: AlertCase, reason: NoticeReason) -> Iterator[str]:
@@ -161,6 +163,8 @@ def _case_lines(case: AlertCase, reason: NoticeReason) -> Iterator[str]:
         yield f"Where: {_hosts(case)}"
     if case.death_count > 1 and case.first_victim:
         yield f"First victim: {case.first_victim}"
+    if case.task:
+        yield f"Task: {clip(case.task, _TASK_CHARS)}"
     if case.cause is not None:
         yield f"How sure: {format_percent(case.probability)}, {certainty_text(case.probability)}"
     if case.blame != "unknown":

@@ -1,0 +1,52 @@
+"""
+What a case takes from a diagnosis: cause, certainty, blame, task and advice.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.model.identity import Identity
+from workerdiag.rendering.outline import outline
+from workerdiag.rendering.wording import one_line
+from workerdiag.watch.alerts import AlertCase
+
+#: Sentences of advice that a case keeps.
+_MAX_ADVICE = 5
+
+
+def with_diagnosis(case: AlertCase, diagnosis: Diagnosis) -> AlertCase:
+    """
+    The case with what *diagnosis* says.
+    """
+    top, lead = diagnosis.top, dict(outline(diagnosis).lead)
+    is_sure = diagnosis.outcome == "explained" and top is not None
+    guess = f", best guess: {one_line(top.title)}" if top is not None else ""
+    advice = [one_line(each.do) for each in top.mitigations] if is_sure and top is not None else []
+    return evolve(
+        case,
+        cause=top.id if top is not None else None,
+        title=one_line(top.title) if is_sure and top is not None else f"cause unknown{guess}",
+        probability=top.probability if top is not None else 0.0,
+        blame=diagnosis.blame.verdict,
+        task=_task_of(diagnosis),
+        advice=tuple(advice[:_MAX_ADVICE]) or (lead["Do now"],),
+        diagnosis_json=diagnosis.to_json(),
+    )
+
+
+def victim_name(identity: Identity) -> str:
+    """
+    The worker in a few words: its address, else its name, else its process id.
+    """
+    pid = f"pid {identity.pid}" if identity.pid is not None else ""
+    return one_line(identity.worker or identity.name or pid)
+
+
+def _task_of(diagnosis: Diagnosis) -> str:
+    """
+    The task that Dask blames, else the only one that ran on the first victim.
+    """
+    running = diagnosis.deaths[0].executing if diagnosis.deaths else None
+    return one_line(diagnosis.blame.task or (running[0] if running is not None and len(running) == 1 else ""))
