@@ -8,6 +8,7 @@ import json
 
 import pytest
 from hypothesis import given, settings
+from slack_sdk.models.blocks import Block
 
 from support.fake_slack import TOKEN, FakeSlack, texts_in
 from support.http_server import HttpAnswer, HttpServer
@@ -169,6 +170,18 @@ def test_the_blocks_say_what_to_do():
         assert part in shown
     offline = sample_notice(links={})
     assert "workerdiag knowledge show nanny.memory-terminate" in texts_in(slack_blocks(offline))
+
+
+@pytest.mark.parametrize("reason", ["new", "digest", "resolved"])
+def test_slacks_own_library_takes_the_blocks(reason):
+    """
+    The blocks are of types that Slack's library knows, and have every field that these need.
+    """
+    blocks = sample_notice(reason).slack_blocks
+    parsed = Block.parse_all(blocks)
+    for each in parsed:
+        each.validate_json()
+    assert [each.to_dict() for each in parsed] == blocks
 
 
 def test_hostile_text_stays_text():
