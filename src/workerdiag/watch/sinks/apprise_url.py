@@ -45,7 +45,9 @@ def _service_of(url: str) -> Apprise:
     # What is too long is split, unless the URL says otherwise: Apprise would send it, and be refused.
     split = "" if "overflow=" in url else f"{'&' if '?' in url else '?'}overflow=split"
     service = Apprise()
-    if not service.add(f"{url}{split}"):
+    with _Warnings():
+        is_known = service.add(f"{url}{split}")
+    if not is_known:
         raise SinkSetupError("notify", f"Apprise cannot use this URL for {_kind_of(url)}://", _URL_REMEDY)
     return service
 
@@ -132,23 +134,28 @@ def _type_of(reason: NoticeReason) -> NotifyType:
             assert_never(reason)
 
 
-class _Warnings(logging.Handler):
+class _Warnings(logging.Filter):
     """
-    What Apprise before 2.2 logs in this thread, which is where alone it says what went wrong.
+    Keeps to itself what Apprise logs in this thread: it may show a URL that it cannot read.
+
+    Before 2.2 that is also where alone Apprise says what went wrong.
     """
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__()
         self.last = ""
         self._thread = threading.get_ident()
 
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.thread == self._thread:
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.thread != self._thread:
+            return True
+        if record.levelno >= logging.WARNING:
             self.last = record.getMessage()
+        return False
 
     def __enter__(self) -> Self:
-        logging.getLogger("apprise").addHandler(self)
+        logging.getLogger("apprise").addFilter(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        logging.getLogger("apprise").removeHandler(self)
+        logging.getLogger("apprise").removeFilter(self)
