@@ -100,6 +100,22 @@ def test_deliberate_stops_are_no_incident():
     ]
 
 
+@pytest.mark.parametrize(
+    ("cause", "probability", "told"),
+    [("exit.lifetime", 0.95, 0), ("exit.lifetime", 0.6, 1), ("exit.sigterm", 0.99, 1)],
+)
+def test_only_a_sure_and_deliberate_stop_is_silent(cause, probability, told, monkeypatch):
+    """
+    A stop that is only likely is told, and so is one that the platform asked for.
+    """
+
+    def found(watched, deaths):
+        return [evolve(each, cause=cause, probability=probability) for each in deaths[: len(watched)]]
+
+    monkeypatch.setattr(judge_module, "pair_deaths", found)
+    assert len(judge([crashed(1)], timeout_s=LONG_S)) == told
+
+
 def test_a_death_of_which_nothing_is_known_is_an_incident():
     """
     Without any evidence it is still told that a worker died.

@@ -16,11 +16,13 @@ from workerdiag.watch.cases import (
     blind_case,
     case_id,
     ended,
+    rejudged,
     settling_case,
     with_incident,
     with_time,
 )
 from workerdiag.watch.deaths import Cursor, FeedBatch, WatchedDeath
+from workerdiag.watch.late_evidence import LateEvidence
 from workerdiag.watch.notices import notice_of
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.speaking import SpeakingRules, Spoken, due_digest, speak
@@ -46,6 +48,8 @@ class Casebook:
     cluster: str
     #: What people want to hear, and when.
     rules: SpeakingRules = field(factory=SpeakingRules)
+    #: What became known of deaths after they were told.
+    late: LateEvidence = field(factory=LateEvidence, init=False)
     _has_said: bool = field(default=False, init=False)
     _pruned_at: float = field(default=0.0, init=False)
 
@@ -61,12 +65,18 @@ class Casebook:
         """
         return self.store.pending_deaths(self.cluster)
 
+    def to_judge(self) -> tuple[WatchedDeath, ...]:
+        """
+        The deaths that were not judged yet, and those of which more became known since.
+        """
+        return (*self.pending(), *self.late.deaths())
+
     def receive(self, batch: FeedBatch) -> int:
         """
         Keep the deaths of a batch and how far it read them; how many are new.
         """
         with self.store.transaction():
-            new_count = self.store.add_deaths(self.cluster, batch.deaths)
+            new_count = self.add(batch.deaths)
             self.store.set_cursor(self.cluster, batch.cursor)
         return new_count
 
@@ -74,6 +84,7 @@ class Casebook:
         """
         Keep deaths that were read elsewhere; how many are new.
         """
+        self.late.add(deaths, self.store.case_ids([each.id for each in deaths]))
         return self.store.add_deaths(self.cluster, deaths) if deaths else 0
 
     def conclude(
@@ -84,12 +95,14 @@ class Casebook:
         """
         with self._transaction():
             for incident in incidents:
-                known = self.store.case(case_id(self.cluster, incident.key))
-                case, reason = with_incident(known, incident, self.cluster, now, self.settings)
-                self._keep(known, case, reason, now)
-                self.store.assign([each.id for each in incident.deaths], case.id)
+                for id_, count in self.late.counts(incident).items():
+                    self._rejudge(id_, incident, count, now)
+                if (fresh := self.late.without(incident)) is not None:
+                    self._add_incident(fresh, now)
             told = {each.id for incident in incidents for each in incident.deaths}
-            self.store.assign([each.id for each in deaths if each.id not in told], None)
+            others = (each for each in deaths if each.id not in told and not self.late.is_late(each))
+            self.store.assign([each.id for each in others], None)
+        self.late.judged(deaths)
 
     def pass_time(self, now: float, *, seen_at: float | None, problem: str | None) -> None:
         """
@@ -126,6 +139,20 @@ class Casebook:
         """
         settling = settling_case(self.cluster, self.pending())
         return (*self.store.cases(self.cluster), *([settling] if settling is not None else []))
+
+    def _add_incident(self, incident: AlertIncident, now: float) -> None:
+        known = self.store.case(case_id(self.cluster, incident.key))
+        case, reason = with_incident(known, incident, self.cluster, now, self.settings)
+        self._keep(known, case, reason, now)
+        self.store.assign([each.id for each in incident.deaths], case.id)
+
+    def _rejudge(self, id_: str, incident: AlertIncident, death_count: int, now: float) -> None:
+        """
+        Let a case know what is now thought, if that is about at least half of its deaths.
+        """
+        known = self.store.case(id_)
+        if known is not None and 2 * death_count >= known.death_count:
+            self._keep(known, *rejudged(known, incident, now, self.settings), now)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -173,7 +173,7 @@ class WatchLoop:
         new_count = self.book.receive(batch)
         self._cursor, self._seen_at = batch.cursor, now
         self.progress.seen(now, batch.cluster, new_count)
-        if new_count:
+        if new_count or (self.book.late and self._settling.due_at is None):
             self._settling.arrived(now)
         self._sight.regained("scheduler")
         if batch.missed_count:
@@ -212,7 +212,7 @@ class WatchLoop:
         """
         self._settling.judged()
         try:
-            deaths = self.book.pending()
+            deaths = self.book.to_judge()
             incidents = await _judging(partial(self.judge, deaths, timeout_s=timeout_s), timeout_s)
             self.book.conclude(incidents, deaths, self.clock())
         except Exception as problem:  # noqa: BLE001  the watcher goes on

@@ -128,6 +128,20 @@ class Store:
             for id_, when, identity, is_expected, evidence in rows
         )
 
+    def case_ids(self, death_ids: Iterable[str]) -> dict[str, str]:
+        """
+        Of each death that was assigned to a case, the id of that case.
+        """
+        with self.transaction():
+            rows = [
+                row
+                for each in death_ids
+                for row in self._rows(
+                    "SELECT id, case_id FROM death WHERE id = ? AND case_id IS NOT NULL", each
+                )
+            ]
+        return {row[0]: row[1] for row in rows}
+
     def assign(self, death_ids: Iterable[str], case_id: str | None) -> None:
         """
         Note that they were judged, and of which case they are (None: of none). Their evidence is let go.
