@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from workerdiag.model.evidence import LogText
     from workerdiag.recorder.install import install, uninstall
     from workerdiag.rulebook.load import load_rulebook
+    from workerdiag.watch.start import watch
 
 __version__ = "0.1.0"
 
@@ -47,6 +48,7 @@ __all__ = [
     "install",
     "load_rulebook",
     "uninstall",
+    "watch",
 ]
 
 _MODULE_OF = {
@@ -66,6 +68,7 @@ _MODULE_OF = {
     "install": "recorder.install",
     "load_rulebook": "rulebook.load",
     "uninstall": "recorder.install",
+    "watch": "watch",
 }
 
 

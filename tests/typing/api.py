@@ -13,8 +13,11 @@ from distributed import Client
 import workerdiag
 from workerdiag.model.diagnosis import Blame, Death, Decision, NextStep, RankedCause, RetryPolicy
 from workerdiag.model.rules import Rulebook
-from workerdiag.model.vocabulary import GapReason, Outcome, RetryAction, Verdict
+from workerdiag.model.vocabulary import GapReason, NoticeReason, Outcome, RetryAction, Verdict, WatcherState
 from workerdiag.plugins import Evidence, EvidenceSource, Gap
+from workerdiag.watch.alerts import Notice
+from workerdiag.watch.sinks import SlackSink
+from workerdiag.watch.watcher import Watcher
 
 
 def in_an_except_block(client: Client) -> str:
@@ -101,6 +104,31 @@ def with_rules_and_sources_of_ones_own() -> Rulebook:
     assert_type(book, Rulebook)
     assert_type(workerdiag.explain(sources=[source], rulebook=book), workerdiag.Diagnosis)
     return book
+
+
+def watching_a_cluster(client: Client, seen: list[Notice]) -> tuple[str, ...]:
+    """
+    A callback, a sink, and the loop.
+    """
+    with workerdiag.watch(
+        client, seen.append, SlackSink("#dask", "token"), state=Path("state.db")
+    ) as watcher:
+        assert_type(watcher, Watcher)
+        watcher.silence("nanny.*", until="4h", reason="the loader is being mended")
+        assert_type(watcher.status().state, WatcherState)
+        for notice in watcher:
+            assert_type(notice, Notice)
+            assert_type(notice.reason, NoticeReason)
+    return tuple(each.title for each in watcher.cases())
+
+
+async def watching_beside_other_things() -> None:
+    """
+    Asynchronous, of a scheduler that moves.
+    """
+    async with workerdiag.watch(lambda: "tcp://10.0.0.1:8786", name="prod") as watcher:
+        async for notice in watcher:
+            assert_type(notice.text, str)
 
 
 def what_is_raised_on_purpose() -> tuple[type[workerdiag.WorkerdiagError], ...]:

@@ -19,6 +19,8 @@ from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.loop import WatchLoop
 from workerdiag.watch.progress import Progress
 from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.silences import new_silence
+from workerdiag.watch.speaking import SpeakingRules
 from workerdiag.watch.store import Store
 
 SINK = "a sink"
@@ -50,7 +52,7 @@ class Watched:
     The rounds on a simulated cluster, run to the end of its time.
     """
 
-    def __init__(self, feed, *, store=None, settings=None, judge=judge_by_signal, standstill=None):
+    def __init__(self, feed, *, store=None, settings=None, judge=judge_by_signal, standstill=None, **book):
         self.feed = feed
         self.store = store or Store.open(None, clock=feed.now)
         self.progress = Progress()
@@ -63,6 +65,7 @@ class Watched:
                 sink_names=lambda: [SINK],
                 cluster=feed.cluster,
                 wake=self._wake,
+                **book,
             ),
             judge=judge,
             judge_standstill=standstill or judge_nothing,
@@ -321,3 +324,15 @@ def test_secrets_in_what_failed_are_hidden(seconds):
     progress = Progress()
     progress.note("ask", RuntimeError("postgres://me:hunter2@db/state"), NOON + seconds)
     assert "hunter2" not in str(progress.status().notes[0])
+
+
+def test_what_is_silenced_is_listed_in_a_digest():
+    """
+    Nobody is told of the case, neither that it is new nor that it is over; later it is listed.
+    """
+    feed = SimulatedFeed([death(1, 100.0)], until=2400.0)
+    store = Store.open(None, clock=feed.now)
+    store.speaking.add_silence(new_silence("prod", until=NOON + 3600, reason="we move it", now=NOON))
+    watched = Watched(feed, store=store, rules=SpeakingRules(silent_digest_s=1800.0))
+    assert [reason for reason, _ in watched.said] == ["digest"]
+    assert "we move it" in watched.notices[0].text

@@ -111,6 +111,7 @@ class WatchLoop:
         if self._is_ended:
             with self._noting("end the cases"):
                 self.book.end(self.clock())
+            self.progress.changed("ended")
 
     def _resume(self) -> None:
         """

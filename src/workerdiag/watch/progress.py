@@ -12,6 +12,7 @@ from attrs import define, evolve, field, frozen
 from workerdiag.errors import describe_error
 from workerdiag.model.vocabulary import WatcherState
 from workerdiag.redaction.secrets import redact_text
+from workerdiag.watch.deliveries import SinkStatus
 
 #: The newest notes are kept.
 _MAX_NOTES = 20
@@ -35,19 +36,6 @@ class WatcherNote:
     def __str__(self) -> str:
         times = f" ({self.count} times)" if self.count > 1 else ""
         return f"could not {self.doing}: {self.problem}{times}"
-
-
-@frozen(kw_only=True)
-class SinkStatus:
-    """
-    What waits for one sink, and what it did not take.
-    """
-
-    name: str
-    #: Notices that are not sent yet.
-    waiting_count: int = 0
-    #: Notices that were given up.
-    dead_count: int = 0
 
 
 @frozen(kw_only=True)

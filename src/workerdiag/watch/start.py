@@ -1,0 +1,69 @@
+"""
+``workerdiag.watch``: from the arguments of a person to a watcher at work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workerdiag.watch.alerts import Notice
+from workerdiag.watch.feed import open_feed
+from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.sinks.function import as_sink
+from workerdiag.watch.sinks.sink import Sink
+from workerdiag.watch.speaking import SpeakingRules
+from workerdiag.watch.store import Store
+from workerdiag.watch.watcher import Watcher
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def watch(
+    client_or_address: Client | str | Path | Callable[[], str],
+    *sinks: Sink | Callable[[Notice], object],
+    state: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    settings: WatchSettings | None = None,
+    rules: SpeakingRules | None = None,
+) -> Watcher:
+    """
+    Watch a cluster, and say why its workers die: to *sinks*, and to ``for notice in watcher``.
+
+    It starts at once, in threads of its own, and connects again by itself whenever the scheduler restarts. It
+    changes nothing on the cluster and keeps none alive. Close it, or use ``with`` or ``async with``.
+
+    Args:
+        client_or_address: A client, the scheduler's address, the path of a scheduler file, or a callable that
+            returns an address, which is called before each question.
+        sinks: Where notices go: plain functions of a `Notice`, or sinks of `workerdiag.watch.sinks`.
+        state: Path of the file in which it keeps what it knows, so that nothing is lost or told twice when it
+            is restarted; None: in memory.
+        name: What people call the cluster; None: the name of its cluster object, else its address.
+        settings: After how long, and from which numbers on, it speaks.
+        rules: What is held back: known issues, quiet hours, the rate limit.
+
+    Raises:
+        TypeError: An argument is of a wrong type.
+        SinkSetupError: A sink cannot work so.
+        StateFileError: The state file cannot be used: it is of another version, or of another program.
+        StateInUseError: Another watcher uses it.
+    """
+    feed = open_feed(client_or_address, name=name)
+    taken = [as_sink(each) for each in sinks]
+    store = Store.open(state)
+    try:
+        return Watcher(
+            feed=feed,
+            cluster=feed.cluster,
+            sinks=taken,
+            store=store,
+            settings=settings or WatchSettings(),
+            rules=rules or SpeakingRules(),
+        ).start()
+    except BaseException:
+        store.close()
+        raise

@@ -1,0 +1,293 @@
+"""
+`Watcher`: the rounds in a thread of their own, and the ways to hear what they say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from attrs import define, evolve, field
+
+from workerdiag.deadline import Deadline, start_thread
+from workerdiag.errors import WorkerdiagError
+from workerdiag.watch.alerts import AlertCase, Notice
+from workerdiag.watch.casebook import Casebook
+from workerdiag.watch.deaths import DeathFeed
+from workerdiag.watch.inbox import INBOX_NAME, Inbox
+from workerdiag.watch.judge import judge, judge_standstill
+from workerdiag.watch.lease import Lease
+from workerdiag.watch.loop import WatchLoop
+from workerdiag.watch.outbox import Outbox
+from workerdiag.watch.progress import Progress, WatcherStatus
+from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.silences import Silence, new_silence, parse_until
+from workerdiag.watch.sinks.sink import Sink
+from workerdiag.watch.speaking import SpeakingRules
+from workerdiag.watch.store import Store
+
+#: Seconds that closing a watcher may take.
+CLOSE_S = 10.0
+#: The same at the end of a program that did not close it.
+_EXIT_S = 2.0
+#: Of that, what the rounds may take for a last look and a last judgement; the rest is for delivering.
+_ROUND_SHARE = 0.7
+#: After the end of a cluster: how often it is looked whether the last notices were taken, in seconds.
+_DRAIN_POLL_S = 0.2
+
+
+@define(eq=False, kw_only=True)
+class Watcher:
+    """
+    Watches a cluster until it is closed; ``with`` and ``async with`` close it.
+
+    Iterating over it, with ``for`` or ``async for``, yields each `Notice`, until the watcher is closed, or
+    the cluster was. A notice counts as delivered when the loop asks for the next one: if the loop fails, a
+    watcher with the same state yields it again.
+    """
+
+    _feed: DeathFeed
+    #: Name of the cluster.
+    _cluster: str
+    _sinks: Sequence[Sink]
+    _store: Store
+    _settings: WatchSettings = field(factory=WatchSettings)
+    _rules: SpeakingRules = field(factory=SpeakingRules)
+    #: Seconds since the epoch.
+    _clock: Callable[[], float] = time.time
+    _pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _inbox: Inbox = field(factory=Inbox, init=False)
+    _progress: Progress = field(factory=Progress, init=False)
+    _is_iterated: bool = field(init=False)
+    _lease: Lease = field(init=False)
+    _outbox: Outbox = field(init=False)
+    #: That of the loop over this watcher alone: it is closed at once.
+    _loop_outbox: Outbox = field(init=False)
+    _book: Casebook = field(init=False)
+    _loop: WatchLoop = field(init=False)
+    _event_loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
+    #: The process in which the threads are.
+    _pid: int = field(factory=os.getpid, init=False)
+    _is_started: threading.Event = field(factory=threading.Event, init=False)
+    _is_finished: threading.Event = field(factory=threading.Event, init=False)
+    _is_closed: threading.Event = field(factory=threading.Event, init=False)
+    _closing: threading.Lock = field(factory=threading.Lock, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._is_iterated = not self._sinks
+        self._lease = Lease(self._store.file, clock=self._clock)
+        self._outbox = Outbox(self._store, self._sinks, clock=self._clock)
+        self._loop_outbox = Outbox(self._store, [self._inbox], clock=self._clock)
+        self._book = Casebook(
+            store=self._store,
+            settings=self._settings,
+            rules=self._rules,
+            sink_names=self._sink_names,
+            wake=self._wake,
+            cluster=self._cluster,
+        )
+        self._loop = WatchLoop(
+            feed=self._feed,
+            book=self._book,
+            judge=judge,
+            judge_standstill=judge_standstill,
+            progress=self._progress,
+            clock=self._clock,
+            pause=self._pause,
+        )
+
+    def start(self) -> Self:
+        """
+        Begin to watch and to deliver, in threads that end with the process.
+
+        Raises:
+            StateInUseError: Another watcher uses the state.
+            StateFileError: The state cannot be written.
+            RuntimeError: The system gives no more threads.
+        """
+        self._lease.acquire()
+        try:
+            self._outbox.start()
+            self._loop_outbox.start()
+            start_thread("workerdiag-watch", self._run)
+        except BaseException:
+            self._close_outboxes(Deadline.after(0.0))
+            raise
+        self._is_started.wait()
+        atexit.register(self.close, timeout_s=_EXIT_S)
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(CLOSE_S, is_worked_on=problem is None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._close, CLOSE_S, is_worked_on=problem is None)
+
+    def __iter__(self) -> Self:
+        self._is_iterated = True
+        return self
+
+    def __next__(self) -> Notice:
+        notice = self.next_notice()
+        if notice is None:
+            raise StopIteration
+        return notice
+
+    def __aiter__(self) -> Self:
+        self._is_iterated = True
+        return self
+
+    async def __anext__(self) -> Notice:
+        notice = None if self._is_elsewhere else await self._inbox.take_async()
+        if notice is None:
+            raise StopAsyncIteration
+        return notice
+
+    def next_notice(self, timeout_s: float | None = None) -> Notice | None:
+        """
+        The next notice, as iterating yields it; None after the last one.
+
+        Raises:
+            TimeoutError: There is none within *timeout_s* seconds.
+        """
+        self._is_iterated = True
+        return None if self._is_elsewhere else self._inbox.take(timeout_s)
+
+    def cases(self) -> tuple[AlertCase, ...]:
+        """
+        All cases of the cluster: open, resolved and ended ones, and the deaths whose evidence still arrives.
+
+        Raises:
+            StateFileError: The state cannot be read; it cannot after the watcher was closed.
+        """
+        return self._book.cases()
+
+    def status(self) -> WatcherStatus:
+        """
+        Whether it sees the cluster, what waits for its sinks, and what failed.
+        """
+        with contextlib.suppress(WorkerdiagError):  # it is closed, or its file is broken, which is noted
+            return evolve(self._progress.status(), sinks=self._outbox.status())
+        return self._progress.status()
+
+    def silence(self, matches: str, *, until: str, reason: str) -> Silence:
+        """
+        Hold back notices for a while; they are listed in a digest.
+
+        Args:
+            matches: Id or key of a case, id of a cause, or a cluster; also a pattern, such as ``memory.*``.
+            until: How long (``4h``), or a time with a zone (``2026-11-23T08:00:00+01:00``).
+            reason: Why, for those who wonder later.
+
+        Raises:
+            SilenceError: One of these is missing or cannot be understood.
+            StateFileError: The state cannot be written.
+        """
+        now = self._clock()
+        silence = new_silence(matches, until=parse_until(until, now), reason=reason, now=now)
+        self._store.speaking.add_silence(silence)
+        return silence
+
+    def close(self, *, timeout_s: float = CLOSE_S) -> None:
+        """
+        Stop watching: look once more, judge what has not settled, deliver what is due; within *timeout_s*.
+
+        With a state file, what is not delivered by then is delivered by the next watcher.
+        """
+        self._close(timeout_s, is_worked_on=True)
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """
+        Whether this is a forked copy, whose threads are in the process that it was forked from.
+        """
+        return os.getpid() != self._pid
+
+    def _sink_names(self) -> tuple[str, ...]:
+        return (*(each.name for each in self._sinks), *([INBOX_NAME] if self._is_iterated else []))
+
+    def _wake(self) -> None:
+        self._outbox.wake()
+        self._loop_outbox.wake()
+
+    def _run(self) -> None:
+        """
+        The watcher's thread.
+        """
+        try:
+            asyncio.run(self._run_rounds())
+        except Exception as problem:  # noqa: BLE001  the status says it
+            self._progress.note("go on watching", problem, self._clock())
+        finally:
+            self._is_started.set()
+            self._is_finished.set()
+        self._drain()
+
+    async def _run_rounds(self) -> None:
+        self._event_loop = asyncio.get_running_loop()
+        self._is_started.set()
+        await self._loop.run()
+
+    def _drain(self) -> None:
+        """
+        Let the loop over this watcher end once it had the last notice.
+        """
+        try:
+            while self._waits_for_loop() and not self._is_closed.wait(_DRAIN_POLL_S):
+                pass
+        except Exception as problem:  # noqa: BLE001  the loop ends all the same
+            self._progress.note("look for the last notices", problem, self._clock())
+        self._inbox.end()
+
+    def _waits_for_loop(self) -> bool:
+        counts = next((each.counts for each in self._outbox.status() if each.name == INBOX_NAME), {})
+        return counts.get("pending", 0) + counts.get("sending", 0) > 0
+
+    def _close(self, timeout_s: float, *, is_worked_on: bool) -> None:
+        if self._is_elsewhere:
+            return
+        with self._closing:
+            if not self._is_closed.is_set():
+                self._end(Deadline.after(timeout_s), is_worked_on=is_worked_on)
+        atexit.unregister(self.close)
+
+    def _end(self, deadline: Deadline, *, is_worked_on: bool) -> None:
+        if self._event_loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended already
+                self._event_loop.call_soon_threadsafe(self._loop.stop)
+        self._is_finished.wait(deadline.share(_ROUND_SHARE).left_s)
+        self._is_closed.set()
+        self._inbox.close(is_worked_on=is_worked_on)
+        self._close_outboxes(deadline)
+        with contextlib.suppress(WorkerdiagError):
+            self._store.close()
+        self._progress.changed("closed")
+
+    def _close_outboxes(self, deadline: Deadline) -> None:
+        """
+        Deliver what can be delivered; the rest stays in the state for the next watcher.
+        """
+        for close in (
+            lambda: self._loop_outbox.close(0.0),
+            lambda: self._outbox.close(deadline.left_s),
+            self._lease.release,
+        ):
+            with contextlib.suppress(WorkerdiagError):  # the state is broken, or another watcher has it
+                close()
