@@ -56,7 +56,12 @@ class _AnyPort(Controller):
 
 
 @contextmanager
-def mail_server(*, tls: ssl.SSLContext | None = None, wants_login: bool = False) -> Iterator[MailBox]:
+def mail_server(
+    *,
+    tls: ssl.SSLContext | None = None,
+    tls_from_the_start: ssl.SSLContext | None = None,
+    wants_login: bool = False,
+) -> Iterator[MailBox]:
     """
     Serves until the end of the block; with *tls* it offers STARTTLS.
     """
@@ -72,6 +77,7 @@ def mail_server(*, tls: ssl.SSLContext | None = None, wants_login: bool = False)
         port=0,
         ready_timeout=60,
         tls_context=tls,
+        ssl_context=tls_from_the_start,
         authenticator=check if wants_login else None,
         auth_required=wants_login,
         auth_require_tls=tls is not None,

@@ -96,6 +96,18 @@ def test_password_and_mail_travel_encrypted(certificate):
     assert "wr0ng" not in str(refused.value)
 
 
+def test_a_server_may_want_tls_from_the_start(certificate):
+    """
+    Port 465 of many servers speaks TLS at once.
+    """
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(certificate)
+    trusting = ssl.create_default_context(cafile=certificate)
+    with mail_server(tls_from_the_start=server_side) as box:
+        sink_for(box, context=trusting, security="tls").deliver(delivery_of())
+    assert len(box.mails) == 1
+
+
 def test_a_server_without_starttls_gets_nothing():
     """
     No password or mail is sent in the clear unless somebody asked for that.

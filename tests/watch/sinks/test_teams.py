@@ -72,6 +72,21 @@ def test_a_wrong_address_is_refused_at_once():
         TeamsSink("prod-team")
 
 
+def test_a_long_notice_loses_its_end_first():
+    """
+    What does not fit is left out, the links and the later advice before the title and the facts.
+    """
+    advice = tuple("\N{FIRE}" * 240 for _ in range(5))
+    links = {str(at): f"https://a.example/{at}/{'x' * 1_900}" for at in range(5)}
+    body = teams_message(sample_notice(advice=advice, links=links))
+    card = card_in(body)
+    assert counted_bytes(body) <= MAX_COUNTED_BYTES
+    assert len(card["actions"]) < 5
+    assert "nanny.memory-terminate (93 %)" in runs_of(card)
+    lines = sample_notice("digest", text="\n".join("x" * 1_400))
+    assert runs_of(card_in(teams_message(lines)))[0] == sample_notice().title
+
+
 @settings(max_examples=50)
 @given(notices)
 def test_any_notice_is_within_what_teams_takes(notice):

@@ -14,6 +14,8 @@ import threading
 import pytest
 from hypothesis import given
 
+import workerdiag
+from support.diagnoses import GOOD
 from support.http_server import HttpAnswer, HttpServer
 from support.notices import delivery_of, notices, sample_notice
 from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError
@@ -57,6 +59,29 @@ def test_what_arrives_is_signed_json():
     assert verify_signature(request.body, request.headers, SECRET, now=NOW)
 
 
+def test_the_diagnosis_can_be_read_back():
+    """
+    A program that gets the webhook has the whole diagnosis, as if it had asked itself.
+    """
+    diagnosis = workerdiag.explain(logs=GOOD)
+    with HttpServer(lambda _: HttpAnswer()) as server:
+        sink_for(server).deliver(delivery_of(sample_notice(diagnosis_json=diagnosis.to_json())))
+    received = json.loads(server.requests[0].body)["diagnosis"]
+    assert workerdiag.Diagnosis.from_json(json.dumps(received)) == diagnosis
+
+
+@pytest.mark.parametrize("diagnosis", ["", "{", "[" * 100_000, '"' + "x" * 900_000 + '"'])
+def test_a_diagnosis_that_cannot_be_sent_keeps_back_no_notice(diagnosis):
+    """
+    One that is missing, broken or longer than servers take is left out.
+    """
+    with HttpServer(lambda _: HttpAnswer()) as server:
+        sink_for(server).deliver(delivery_of(sample_notice(diagnosis_json=diagnosis)))
+    body = json.loads(server.requests[0].body)
+    assert body["diagnosis"] is None
+    assert body["notice"]["case_id"] == "case-1"
+
+
 def test_a_second_attempt_has_the_same_key_and_body():
     """
     A receiver can tell a repeat from a second notice, byte for byte.
@@ -90,7 +115,13 @@ def test_only_an_untouched_request_of_now_is_genuine():
 def test_a_secret_may_be_in_base64():
     """
     Libraries for this kind of webhook want ``whsec_`` and Base64, and agree with us on the signature.
+
+    Another text that begins so is a secret like any other.
     """
+    odd = "whsec_that is no Base64".replace(" ", "-")
+    with HttpServer(lambda _: HttpAnswer()) as server:
+        WebhookSink(server.url, odd, clock=lambda: NOW).deliver(delivery_of())
+    assert verify_signature(server.requests[0].body, server.requests[0].headers, odd, now=NOW)
     encoded = "whsec_" + base64.b64encode(SECRET.encode()).decode()
     with HttpServer(lambda _: HttpAnswer()) as server:
         WebhookSink(server.url, encoded, clock=lambda: NOW).deliver(delivery_of())
