@@ -4,14 +4,11 @@ Deaths are judged together and told by what they died of.
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.alerts import CLUSTER, SETTINGS
 from support.death_records import NOW
 from support.watched_deaths import (
     EXIT,
@@ -26,7 +23,6 @@ from support.watched_deaths import (
 from workerdiag.model.evidence import Event, Inspected
 from workerdiag.sources.cluster.state import ClusterState, state_events
 from workerdiag.watch import judge as judge_module
-from workerdiag.watch.cases import with_incident, with_time
 from workerdiag.watch.judge import judge, judge_standstill
 
 #: Seconds that a judgement may take in tests; none comes near.
@@ -165,28 +161,6 @@ def test_each_unexpected_death_is_told_once(makers, rng):
     assert len(told) == len(set(told))
     assert set(told) == wanted
     assert len({each.key for each in incidents}) == len(incidents)
-
-
-def test_a_thousand_deaths_of_three_causes_are_three_notices():
-    """
-    A thousand deaths of three causes in a minute: three notices, three updates, seconds of processor time.
-    """
-    deaths = [evolve(DEATHS[number % 3](number), when=NOW + 0.06 * number) for number in range(1, 1001)]
-    begin, said, cases = time.process_time(), [], {}
-    for batch, now in ((deaths[:4], 12), (deaths[4:500], 42), (deaths[500:], 72)):  # as they settle
-        for incident in judge(batch, timeout_s=LONG_S):
-            case, reason = with_incident(cases.get(incident.key), incident, CLUSTER, NOW + now, SETTINGS)
-            cases[incident.key] = case
-            said.append(reason)
-    spent_s = time.process_time() - begin
-    for now in range(100, 1800, 30):
-        for key, case in cases.items():
-            cases[key], reason = with_time(case, NOW + now, seen_at=NOW + now, settings=SETTINGS)
-            said.append(reason)
-    counts = {reason: said.count(reason) for reason in set(said) - {None}}
-    assert counts == {"new": 3, "escalating": 3, "resolved": 3}
-    assert sum(case.death_count for case in cases.values()) == 1000
-    assert spent_s < 30, "it takes about two seconds"
 
 
 def test_a_standstill_is_an_incident_without_deaths():
