@@ -287,3 +287,30 @@ def test_a_message_reaches_the_scheduler_by_a_connection_of_its_own():
         assert message == {"schema": 1}
 
     on_worker(test)
+
+
+def test_a_scheduler_says_how_it_stands_and_why_it_closes():
+    """
+    Its workers and tasks by number; and events are counted, also those that others took the place of.
+    """
+
+    async def run():
+        scheduler = await Scheduler(port=0, dashboard=False, host="127.0.0.1")
+        worker = await Worker(scheduler.address, nthreads=1, host="127.0.0.1", dashboard=False)
+        async with Client(scheduler.address, asynchronous=True, set_as_default=False) as client:
+            await client.submit(abs, -1)
+            figures = internals.cluster_figures(scheduler)
+            assert (figures["worker_count"], figures["running_worker_count"]) == (1, 1)
+            assert set(figures.values()) == {0, 1}
+            await worker.close()
+            future = client.submit(abs, -2)
+            waiting = [await asyncio.sleep(0.01, internals.cluster_figures(scheduler)) for _ in range(100)]
+            assert waiting[-1]["waiting_count"] == 1
+            del future
+        topic = scheduler._broker._topics["all"]
+        assert topic.count == len(topic.events)
+        assert internals.closing_reason(scheduler) is None
+        await scheduler.close()
+        assert internals.closing_reason(scheduler) == "unknown"
+
+    asyncio.run(run())

@@ -4,40 +4,96 @@ A scheduler of plain objects that answers the watcher's feed, with the recorder 
 
 from __future__ import annotations
 
+import sys
+from collections import defaultdict, deque
 from types import SimpleNamespace
 
-from support.death_records import decoded
-from workerdiag.recorder.scheduler.death_watch import DeathWatch
+from support.death_records import NOW, decoded
+from workerdiag.recorder.scheduler.death_watch import HANDLER, DeathWatch
 from workerdiag.recorder.scheduler.ring import DeathRing
+
+
+class Topic:
+    """
+    As a topic of the scheduler's broker.
+    """
+
+    def __init__(self, most):
+        self.events, self.count = deque(maxlen=most), 0
 
 
 class SimulatedScheduler:
     """
-    As the scheduler, as far as the recorder's watch looks at it, and how to reach it.
+    As the scheduler, as far as the recorder's watch and the feed's looks see it.
 
     Attributes:
         is_up: Whether it answers.
+        runs_functions: Whether it may run what a client sends.
         ring: What its recorder keeps; None: it does not record.
     """
 
-    def __init__(self, *, id_="Scheduler-1", has_recorder=True, journal=None):
+    def __init__(self, *, id_="Scheduler-1", has_recorder=True, most_events=1000):
         self.id = id_
-        self.is_up = True
+        self.is_up = self.runs_functions = True
+        self.python = ".".join(map(str, sys.version_info[:3]))
         self.workers, self.running, self.unrunnable, self.queued = {}, [], {}, []
         self.status = SimpleNamespace(name="running")
-        self.ring = DeathRing() if has_recorder else None
-        self.watch = (
-            DeathWatch(self, self.ring, is_report_due=lambda _: False, journal=journal)
-            if has_recorder
-            else None
-        )
+        self.handlers = {}
+        self._broker = SimpleNamespace(_topics=defaultdict(lambda: Topic(most_events)))
+        self.ring = self.watch = None
+        if has_recorder:
+            self.install()
 
-    def lose(self, message):
+    def install(self):
+        """
+        Put a recorder in place.
+        """
+        self.ring = DeathRing()
+        self.watch = DeathWatch(self, self.ring, is_report_due=lambda _: False)
+        self.handlers[HANDLER] = self.watch.answer
+
+    def uninstall(self):
+        """
+        Take it away.
+        """
+        self.ring = self.watch = None
+        del self.handlers[HANDLER]
+
+    def record(self, message):
         """
         Record a death, or more of it.
         """
         self.ring.add(decoded(message))
         self.watch.notify()
+
+    def log_event(self, topic, message, *, when=NOW):
+        """
+        Note an event.
+        """
+        found = self._broker._topics[topic]
+        found.events.append((when, message))
+        found.count += 1
+
+    def join(self, address, *, pid=7, nanny="tcp://10.0.0.4:9001", name="w"):
+        """
+        Let a worker join.
+        """
+        worker = SimpleNamespace(pid=pid, nanny=nanny, name=name, processing={}, executing={})
+        self.workers[address] = worker
+        self.running.append(worker)
+        self.log_event("all", {"action": "add-worker", "worker": address}, when=NOW - 100)
+
+    def remove(self, address, *, expected=False, when=NOW, keys=()):
+        """
+        Remove a worker, as Dask does.
+        """
+        worker = self.workers.pop(address, None)
+        if worker in self.running:
+            self.running.remove(worker)
+        stimulus = f"handle-worker-cleanup-{when}"
+        message = {"action": "remove-worker", "processing-tasks": set(keys), "expected": expected}
+        self.log_event(address, message, when=when)
+        self.log_event("all", {**message, "stimulus_id": stimulus, "worker": address}, when=when)
 
 
 class SimulatedConnection:
@@ -50,24 +106,66 @@ class SimulatedConnection:
 
     def __init__(self, schedulers, address):
         self.address = address
-        self.is_closed = False
-        self.scheduler = SimpleNamespace(address=address, workerdiag_watch=self._watch)
+        self.scheduler = self
         self._schedulers = schedulers
 
     async def close(self):
         """
         Let go.
         """
-        self.is_closed = True
+
+    async def run_on_scheduler(self, function, *args):
+        """
+        Run it, and note that, as Dask does.
+        """
+        scheduler = self._reached()
+        if not scheduler.runs_functions:
+            raise ValueError("The 'run_function' handler has been explicitly disallowed in Scheduler")
+        code = b"the code of " + function.__name__.encode()
+        scheduler.log_event("all", {"action": "run-function", "function": code})
+        answer = await function(*args, dask_scheduler=scheduler)
+        self._reached()
+        return answer
+
+    async def workerdiag_watch(self, **arguments):
+        """
+        Ask the recorder; a scheduler without one answers nothing.
+        """
+        scheduler = self._reached()
+        answer = None if scheduler.watch is None else await scheduler.watch.answer(**arguments)
+        self._reached()
+        return answer
+
+    async def versions(self):
+        """
+        What runs there.
+        """
+        return {"host": {"python": self._reached().python}}
+
+    async def events(self, topic):
+        """
+        The events of a topic.
+        """
+        return tuple(self._reached()._broker._topics[topic].events)
+
+    async def identity(self, n_workers):
+        """
+        Who it is, and some of its workers.
+        """
+        scheduler = self._reached()
+        some = list(scheduler.workers.items())[:n_workers]
+        workers = {address: {"nanny": each.nanny, "name": each.name} for address, each in some}
+        return {"id": scheduler.id, "n_workers": len(scheduler.workers), "workers": workers}
+
+    async def get_task_prefix_states(self):
+        """
+        How many tasks are in which state.
+        """
+        scheduler = self._reached()
+        return {"load": {"no-worker": len(scheduler.unrunnable), "queued": len(scheduler.queued)}}
 
     def _reached(self):
         found = self._schedulers.get(self.address)
         if found is None or not found.is_up:
             raise OSError(f"cannot connect to {self.address}")
         return found
-
-    async def _watch(self, **arguments):
-        scheduler = self._reached()
-        answer = None if scheduler.watch is None else await scheduler.watch.answer(**arguments)
-        self._reached()
-        return answer

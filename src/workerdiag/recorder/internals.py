@@ -319,40 +319,51 @@ def worker_host(state: WorkerState) -> str | None:
     return host if isinstance(host, str) else None
 
 
-def cluster_figures(scheduler: Scheduler) -> dict[str, int]:
+def figures_reader() -> Callable[[Any], dict[str, int]]:
     """
-    The numbers of ``ClusterFigures``; what this release lacks is left out.
+    A function that reads the numbers of ``ClusterFigures``: nested, so that it runs also without workerdiag.
 
     ``SchedulerState.running`` has the workers that take tasks, ``unrunnable`` and ``queued`` the tasks that
     have no worker (scheduler.py). Takes some tenths of a millisecond for 1,000 workers.
     """
-    workers = list(scheduler.workers.values())
-    waiting = [getattr(scheduler, name, ()) for name in ("unrunnable", "queued")]
-    running = getattr(scheduler, "running", None)
-    return {
-        "worker_count": len(workers),
-        "running_worker_count": len(workers) if running is None else len(running),
-        "waiting_count": sum(map(len, waiting)),
-        "assigned_count": sum(len(each.processing) for each in workers),
-        "executing_count": sum(len(each.executing) for each in workers),
-    }
+
+    def figures(scheduler: Any) -> dict[str, int]:
+        workers = list(scheduler.workers.values())
+        waiting = [getattr(scheduler, name, ()) for name in ("unrunnable", "queued")]
+        running = getattr(scheduler, "running", None)
+        return {
+            "worker_count": len(workers),
+            "running_worker_count": len(workers) if running is None else len(running),
+            "waiting_count": sum(map(len, waiting)),
+            "assigned_count": sum(len(each.processing) for each in workers),
+            "executing_count": sum(len(each.executing) for each in workers),
+        }
+
+    return figures
 
 
-def closing_reason(scheduler: Scheduler) -> str | None:
+def closing_reader() -> Callable[[Any], str | None]:
     """
-    Why a scheduler closes, ``unknown`` if it does not say; None if it does not close.
+    A function that reads why a scheduler closes, ``unknown`` if it does not say; None if it does not close.
 
     ``Scheduler.close`` (scheduler.py) is given the reason, logs it and keeps it nowhere else; the last
-    records of the log are in ``Server._deque_handler``.
+    records of the log are in ``Server._deque_handler``. Nested, as the function for figures.
     """
-    status = getattr(getattr(scheduler, "status", None), "name", "")
-    if status not in ("closing", "closed"):
-        return None
-    records = getattr(getattr(scheduler, "_deque_handler", None), "deque", None) or ()
-    for record in list(records)[:-50:-1]:
-        if str(record.msg).startswith("Closing scheduler. Reason") and isinstance(record.args, tuple):
-            return str(record.args[-1])[:200] if record.args else "unknown"
-    return "unknown"
+
+    def closing(scheduler: Any) -> str | None:
+        if getattr(getattr(scheduler, "status", None), "name", "") not in ("closing", "closed"):
+            return None
+        records = getattr(getattr(scheduler, "_deque_handler", None), "deque", None) or ()
+        for record in list(records)[:-50:-1]:
+            if str(record.msg).startswith("Closing scheduler. Reason") and isinstance(record.args, tuple):
+                return str(record.args[-1])[:200] if record.args else "unknown"
+        return "unknown"
+
+    return closing
+
+
+cluster_figures = figures_reader()
+closing_reason = closing_reader()
 
 
 # --------------------------------------------------------------------------------------- both

@@ -14,9 +14,17 @@ from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.feed import open_feed, scheduler_feed
+from workerdiag.watch.feed.perishable import PerishableEvidence
 
 ADDRESS, OTHER = "tcp://10.0.0.1:8786", "tcp://10.0.0.2:8786"
 PATIENCE_S = 60.0
+
+
+async def nothing(*_):
+    """
+    What the cluster knows beside the recorder.
+    """
+    return {}
 
 
 @pytest.fixture
@@ -26,7 +34,8 @@ def schedulers(monkeypatch):
     """
     found = {ADDRESS: SimulatedScheduler()}
     monkeypatch.setattr(scheduler_feed, "Connection", lambda address, *_: SimulatedConnection(found, address))
-    monkeypatch.setattr("workerdiag.recorder.scheduler.death_watch.time.time", lambda: NOW + 10)
+    monkeypatch.setattr(PerishableEvidence, "ask", nothing)
+    monkeypatch.setattr("time.time", lambda: NOW + 10)
     return found
 
 
@@ -49,9 +58,9 @@ def test_deaths_come_once_with_evidence(schedulers):
     With the cursor of the last batch nothing comes twice, and nothing is left out.
     """
     feed = open_feed(ADDRESS)
-    schedulers[ADDRESS].lose(scheduler_record(1))
+    schedulers[ADDRESS].record(scheduler_record(1))
     first = polled(feed)
-    schedulers[ADDRESS].lose(scheduler_record(2))
+    schedulers[ADDRESS].record(scheduler_record(2))
     second = polled(feed, first.cursor)
     third = polled(feed, second.cursor)
     assert [workers(each.deaths) for each in (first, second, third)] == [
@@ -66,9 +75,9 @@ def test_a_watcher_that_was_restarted_goes_on_where_it_was(schedulers):
     """
     A cursor counts for any feed of the same scheduler.
     """
-    schedulers[ADDRESS].lose(scheduler_record(1))
+    schedulers[ADDRESS].record(scheduler_record(1))
     cursor = polled(open_feed(ADDRESS)).cursor
-    schedulers[ADDRESS].lose(scheduler_record(2))
+    schedulers[ADDRESS].record(scheduler_record(2))
     assert workers(polled(open_feed(ADDRESS), cursor).deaths) == [worker_address(2)]
 
 
@@ -77,9 +86,9 @@ def test_a_death_keeps_its_id_when_more_becomes_known(schedulers):
     A late report brings the same id again, with the exit.
     """
     feed = open_feed(ADDRESS)
-    schedulers[ADDRESS].lose(scheduler_record(1))
+    schedulers[ADDRESS].record(scheduler_record(1))
     first = polled(feed)
-    schedulers[ADDRESS].lose(nanny_report(1))
+    schedulers[ADDRESS].record(nanny_report(1))
     second = polled(feed, first.cursor)
     assert [each.id for each in second.deaths] == [each.id for each in first.deaths]
     assert len(second.deaths[0].evidence) > len(first.deaths[0].evidence)
@@ -89,8 +98,8 @@ def test_deaths_of_long_ago_do_not_come_to_who_has_no_cursor(schedulers):
     """
     A new watcher begins a quarter of an hour back; whoever has a cursor gets all.
     """
-    schedulers[ADDRESS].lose(scheduler_record(1, noticed_at=NOW - 3600))
-    schedulers[ADDRESS].lose(scheduler_record(2))
+    schedulers[ADDRESS].record(scheduler_record(1, noticed_at=NOW - 3600))
+    schedulers[ADDRESS].record(scheduler_record(2))
     assert workers(polled(open_feed(ADDRESS)).deaths) == [worker_address(2)]
     assert len(polled(open_feed(ADDRESS), Cursor(epoch="of another run", position=99)).deaths) == 2
 
@@ -99,7 +108,7 @@ def test_deliberate_stops_are_told_apart(schedulers):
     """
     An expected removal says so, and has no evidence to judge.
     """
-    schedulers[ADDRESS].lose(scheduler_record(1, is_expected=True))
+    schedulers[ADDRESS].record(scheduler_record(1, is_expected=True))
     (death,) = polled(open_feed(ADDRESS)).deaths
     assert death.is_expected
     assert death.evidence == ()
@@ -112,10 +121,10 @@ def test_deaths_that_nobody_read_are_counted(schedulers):
     scheduler = schedulers[ADDRESS]
     scheduler.ring._most = 2
     for number in range(1, 5):
-        scheduler.lose(scheduler_record(number))
+        scheduler.record(scheduler_record(number))
     first = polled(open_feed(ADDRESS))
     for number in range(5, 9):
-        scheduler.lose(scheduler_record(number))
+        scheduler.record(scheduler_record(number))
     second = polled(open_feed(ADDRESS), first.cursor)
     assert (first.missed_count, second.missed_count) == (0, 2)
 
@@ -125,10 +134,10 @@ def test_a_restarted_scheduler_has_another_epoch(schedulers):
     Its numbers begin anew, and all its deaths are told.
     """
     feed = open_feed(ADDRESS)
-    schedulers[ADDRESS].lose(scheduler_record(1))
+    schedulers[ADDRESS].record(scheduler_record(1))
     before = polled(feed).cursor
     schedulers[ADDRESS] = SimulatedScheduler()
-    schedulers[ADDRESS].lose(scheduler_record(2))
+    schedulers[ADDRESS].record(scheduler_record(2))
     batch = polled(feed, before)
     assert batch.cursor.epoch != before.epoch
     assert workers(batch.deaths) == [worker_address(2)]
@@ -164,7 +173,7 @@ def test_a_scheduler_that_moves_is_followed(schedulers, tmp_path, kind):
     feed = open_feed(file if kind == "file" else lambda: address)
     first = polled(feed)
     schedulers[OTHER] = SimulatedScheduler(id_="Scheduler-2")
-    schedulers[OTHER].lose(scheduler_record(2))
+    schedulers[OTHER].record(scheduler_record(2))
     move(OTHER)
     second = polled(feed, first.cursor)
     assert workers(second.deaths) == [worker_address(2)]
@@ -205,7 +214,7 @@ def test_deaths_before_the_close_come_first(schedulers):
     """
     feed = open_feed(ADDRESS)
     cursor = polled(feed).cursor
-    schedulers[ADDRESS].lose(scheduler_record(1))
+    schedulers[ADDRESS].record(scheduler_record(1))
     asyncio.run(schedulers[ADDRESS].watch.close("unknown"))
     batch = polled(feed, cursor)
     assert workers(batch.deaths) == [worker_address(1)]

@@ -64,6 +64,7 @@ class DeathWatch:
         self._changed = asyncio.Event()
         self._closing_reason: str | None = None
         self._is_over = False
+        self._waiting_count = 0
 
     def notify(self) -> None:
         """
@@ -78,7 +79,7 @@ class DeathWatch:
         """
         self._is_over, self._closing_reason = True, closing_reason
         self.notify()
-        if closing_reason is not None:
+        if closing_reason is not None and self._waiting_count:
             await asyncio.sleep(_FAREWELL_S)
 
     async def answer(
@@ -127,8 +128,12 @@ class DeathWatch:
     async def _wait(self, deadline: Deadline, *, is_due: bool) -> None:
         changed = self._changed
         wait_s = min(deadline.left_s, _DUE_POLL_S) if is_due else deadline.left_s
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), wait_s)
+        self._waiting_count += 1
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), wait_s)
+        finally:
+            self._waiting_count -= 1
 
     def _settled_since(
         self, first: int, *, most: int, most_bytes: int

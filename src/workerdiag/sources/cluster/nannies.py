@@ -43,6 +43,7 @@ class NannyLogs:
         self._asker = asker
         #: Processes that have ended and whose nannies will say how, if there are such nannies.
         self._pids = tuple(each.pid for each in about if each.pid is not None and each.nanny)
+        self._about = tuple(about)
         #: How many nannies there were to ask.
         self.found = 0
 
@@ -64,8 +65,8 @@ class NannyLogs:
         self.found += len(nannies)
         deadline = self._asker.request_deadline().share(at_most_s=_NANNY_S)
         reads = [partial(queries.fetch_nanny_log, self._client, each) for each in nannies]
-        pids = self._pids if len(nannies) == 1 else ()
-        calls = [partial(wait_for_exits, each, pids, deadline) for each in reads]
+        pids = [self._pids if len(nannies) == 1 else self._pids_of(each) for each in nannies]
+        calls = [partial(wait_for_exits, read, own, deadline) for read, own in zip(reads, pids, strict=True)]
         return asyncio.gather(
             *(queries.answer_in_time(call, deadline) for call in calls), return_exceptions=True
         )
@@ -82,6 +83,12 @@ class NannyLogs:
             else:
                 logs.append(ServerLog(answer, nanny))
         return logs
+
+    def _pids_of(self, nanny: str) -> tuple[int, ...]:
+        """
+        The processes in question that this nanny had.
+        """
+        return tuple(each.pid for each in self._about if each.nanny == nanny and each.pid is not None)
 
     def _local_logs(self) -> list[ServerLog]:
         return [each for each in queries.local_server_logs(self._client) if each.nanny]

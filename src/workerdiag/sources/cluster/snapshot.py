@@ -156,6 +156,8 @@ def _forgetter() -> Callable[..., None]:
         ]
         for number in reversed(ours):
             del noted[number]
+        if last in ours and hasattr(topics["all"], "count"):
+            topics["all"].count -= 1  # whoever counts the events has not seen this one yet
 
     return forget
 

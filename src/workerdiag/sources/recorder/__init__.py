@@ -153,6 +153,13 @@ def _decoded(entries: Sequence[tuple[float, object]]) -> Iterator[Message]:
             yield message
 
 
+def is_recording(entries: Sequence[tuple[float, object]]) -> bool:
+    """
+    Whether a scheduler with these events in the recorder's topic records.
+    """
+    return _has_ring(list(_decoded(entries)))
+
+
 def _has_ring(messages: Sequence[Message]) -> bool:
     """
     Whether the scheduler itself records, as the last message of its own shows.

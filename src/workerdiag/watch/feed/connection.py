@@ -13,6 +13,8 @@ from workerdiag.model.dask import Method, Rpc
 from workerdiag.sources.cluster import tasks
 
 _CONNECT_S = 5.0
+#: A scheduler that has not answered so long after it should have does not answer.
+LATE_S = 10.0
 _CLOSE_S = 1.0
 
 

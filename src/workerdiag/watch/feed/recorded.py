@@ -4,9 +4,15 @@ Deaths as the flight recorder on the scheduler tells them, by a long poll.
 
 from __future__ import annotations
 
+from functools import partial
+
+from workerdiag.deadline import Deadline
 from workerdiag.model.dask import Client
+from workerdiag.model.dask_messages import is_disallowed
+from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.watch.deaths import Cursor
-from workerdiag.watch.feed.watched import Look, watched_deaths
+from workerdiag.watch.feed.connection import LATE_S
+from workerdiag.watch.feed.watched import Look, death_id, watched_deaths
 from workerdiag.wire.constants import MESSAGE_SCHEMA
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.watch_answer import WatchAnswer
@@ -24,12 +30,20 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
 
     Raises:
         NoRecorderError: There is no recorder any more.
+        TimeoutError: The scheduler does not answer in time.
     """
-    reply = await client.scheduler.workerdiag_watch(
+    ask = partial(
+        client.scheduler.workerdiag_watch,
         since=after.position if after is not None else 0,
         epoch=after.epoch if after is not None else "",
         wait_s=wait_s,
     )
+    try:
+        reply = await answer_in_time(ask, Deadline.after(wait_s + LATE_S))
+    except Exception as problem:
+        if is_disallowed(problem):
+            raise NoRecorderError from None
+        raise
     if not isinstance(reply, dict) or reply.get("schema") != MESSAGE_SCHEMA:
         raise NoRecorderError  # also what a server answers that has no such handler: nothing
     dropped: list[str] = []
@@ -40,9 +54,9 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
         cursor=Cursor(epoch=answer.epoch, position=answer.position),
         now=answer.now,
         deaths=watched_deaths(each for each in answer.deaths if each.time >= since),
+        unreported=frozenset(death_id(each) for each in answer.deaths if each.report is None),
         missed_count=answer.missed_count if is_known else 0,
         figures=answer.figures,
         closing_reason=answer.closing_reason,
         journal=answer.journal,
-        has_recorder=True,
     )

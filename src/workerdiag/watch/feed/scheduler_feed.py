@@ -8,20 +8,23 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from workerdiag.deadline import Deadline
+from attrs import evolve
+
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, describe_error
+from workerdiag.model.evidence import Evidence
 from workerdiag.model.time_windows import RECENT_S
-from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.watch.deaths import Cursor, FeedBatch, WatchedDeath
 from workerdiag.watch.feed.connection import Connection
+from workerdiag.watch.feed.events import EventReader
 from workerdiag.watch.feed.journals import read_journal
-from workerdiag.watch.feed.recorded import look_at_recorder
+from workerdiag.watch.feed.recorded import NoRecorderError, look_at_recorder
+from workerdiag.watch.feed.standstill import StandstillWatch
 from workerdiag.watch.feed.target import Target, read_target
 from workerdiag.watch.feed.threads import in_thread
 from workerdiag.watch.feed.watched import Look
 
-#: A scheduler that has not answered so long after it should have does not answer.
-_LATE_S = 10.0
+#: Tasks that have waited for so long for any worker are a standstill: clusters need a while to grow.
+STANDSTILL_S = 60.0
 _JOURNAL_S = 20.0
 #: What was written down so long before the last word of the scheduler may not have been read.
 _OVERLAP_S = 60.0
@@ -36,20 +39,33 @@ class SchedulerFeed:
     The deaths of one cluster. It registers no client, connects again by itself, and keeps no cluster alive.
 
     A death is told once its nanny has reported it, or a second after the removal, and again, with the same
-    id, when more becomes known of it. A restarted scheduler has another epoch: all that it knows is told.
+    id, when more becomes known of it. Without the recorder it is told once, with what the scheduler and its
+    nannies still know. A restarted scheduler has another epoch: all that it knows is told.
 
     Args:
         target: The scheduler that is meant.
         journal: Where the scheduler appends its records, if it does not say so itself, or not as seen from
             here: a path or an fsspec URL (``workerdiag.recorder.append-to``).
         lookback_s: Without a cursor, deaths of so many seconds before are told.
+        standstill_s: Tasks that wait for so long while nothing runs are a standstill.
     """
 
-    def __init__(self, target: Target, *, journal: str | None = None, lookback_s: float = RECENT_S) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        journal: str | None = None,
+        lookback_s: float = RECENT_S,
+        standstill_s: float = STANDSTILL_S,
+    ) -> None:
         self._target = target
         self._journal = journal
         self._lookback_s = lookback_s
+        self._standstill = StandstillWatch(least_s=standstill_s)
         self._connection: Connection | None = None
+        self._events: EventReader | None = None
+        #: Whether the recorder is asked; and whether one is there that cannot be.
+        self._is_recorded = self._is_unknown_recorder = False
         #: The scheduler's clock when it answered last.
         self._last_now: float | None = None
         #: The scheduler that said that it was closed on purpose, by its address.
@@ -76,15 +92,17 @@ class SchedulerFeed:
             raise ClusterEndedError(self._target.last_address or self.cluster)
         address = await self._target.address()
         wait_s = 0.0 if after is None else max(0.0, wait_s)
+        if (due_in_s := self._standstill.due_in_s) is not None:
+            wait_s = min(wait_s, due_in_s)
         try:
-            connection = await self._connect(address)
-            ask = partial(self._look, connection, after, wait_s=wait_s)
-            look = await answer_in_time(ask, Deadline.after(wait_s + _LATE_S))
+            connection, events = await self._connect(address)
+            look = await self._look(connection, events, after, wait_s=wait_s)
+            standstill = await self._standstill.evidence(look.figures, connection)
         except Exception as problem:  # noqa: BLE001  a scheduler that goes can be noticed in many ways
             await self.close()
             self._raise_if_ended(address)
             raise SchedulerUnreachableError(address, describe_error(problem)) from None
-        return self._batch(look, address)
+        return self._batch(look, standstill, address)
 
     async def stored(self, after: Cursor | None) -> Sequence[WatchedDeath]:
         """
@@ -110,21 +128,42 @@ class SchedulerFeed:
         """
         Let go of the scheduler; the next question connects again.
         """
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._events = self._connection, None, None
+        self._is_recorded = self._is_unknown_recorder = False
         if connection is not None:
             await connection.close()
 
-    async def _connect(self, address: str) -> Connection:
+    async def _connect(self, address: str) -> tuple[Connection, EventReader]:
         if self._connection is not None and self._connection.address != address:
             await self.close()
-        if self._connection is None:
+        if self._connection is None or self._events is None:
             self._connection = Connection(address, self._target.connection_args, self._target.cluster)
-        return self._connection
+            self._events = EventReader(self._connection, lookback_s=self._lookback_s)
+        return self._connection, self._events
 
-    async def _look(self, connection: Connection, after: Cursor | None, *, wait_s: float) -> Look:
-        return await look_at_recorder(connection, after, wait_s=wait_s, lookback_s=self._lookback_s)
+    async def _look(
+        self, connection: Connection, events: EventReader, after: Cursor | None, *, wait_s: float
+    ) -> Look:
+        """
+        What the recorder says, or the events where there is none; it may come and go.
+        """
+        was_recorded = self._is_recorded
+        if not self._is_recorded:
+            or_recorder = not self._is_unknown_recorder
+            look = await events.look(after, wait_s=wait_s, or_recorder=or_recorder)
+            if look is not None:
+                return look
+        try:
+            look = await look_at_recorder(connection, after, wait_s=wait_s, lookback_s=self._lookback_s)
+        except NoRecorderError:
+            self._is_recorded, self._is_unknown_recorder = False, not was_recorded
+            return await self._look(connection, events, after, wait_s=0.0)
+        self._is_recorded = True
+        unreported = [each for each in look.deaths if each.id in look.unreported]
+        told = {each.id: each for each in await events.with_evidence(unreported)}
+        return evolve(look, deaths=tuple(told.get(each.id, each) for each in look.deaths))
 
-    def _batch(self, look: Look, address: str) -> FeedBatch:
+    def _batch(self, look: Look, standstill: Sequence[Evidence], address: str) -> FeedBatch:
         """
         What the watcher is told of a look.
 
@@ -147,6 +186,7 @@ class SchedulerFeed:
             now=look.now,
             deaths=look.deaths,
             missed_count=look.missed_count,
+            standstill=tuple(standstill),
         )
 
     def _raise_if_ended(self, address: str) -> None:
@@ -161,6 +201,7 @@ def open_feed(
     journal: str | None = None,
     security: Any = None,
     lookback_s: float = RECENT_S,
+    standstill_s: float = STANDSTILL_S,
 ) -> SchedulerFeed:
     """
     The feed of a cluster; it connects when it is asked first, and raises nothing before that.
@@ -173,10 +214,10 @@ def open_feed(
         journal: Path or URL of what ``workerdiag.recorder.append-to`` names; None: as the scheduler says.
         security: A ``distributed.Security``; None: the client's, or that of Dask's configuration.
         lookback_s: Without a cursor, deaths of so many seconds before are told.
+        standstill_s: Tasks that wait for so long while nothing runs are a standstill.
 
     Raises:
         TypeError: The target is none of these.
     """
-    return SchedulerFeed(
-        read_target(target, name=name, security=security), journal=journal, lookback_s=lookback_s
-    )
+    found = read_target(target, name=name, security=security)
+    return SchedulerFeed(found, journal=journal, lookback_s=lookback_s, standstill_s=standstill_s)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from attrs import field, frozen
 
+from workerdiag.model.stop_reasons import is_dask_stop_request
 from workerdiag.sources.recorder.evidence import evidence_of_one
 from workerdiag.sources.recorder.identity import identity_of_death
 from workerdiag.watch.deaths import Cursor, WatchedDeath
@@ -31,12 +32,12 @@ class Look:
     deaths: tuple[WatchedDeath, ...] = ()
     missed_count: int = 0
     figures: ClusterFigures = field(factory=ClusterFigures)
+    #: Ids of deaths that no nanny has reported.
+    unreported: frozenset[str] = frozenset()
     #: Why the scheduler closes; None: it does not.
     closing_reason: str | None = None
     #: Where the scheduler appends its records; None: nowhere, or not known.
     journal: str | None = None
-    #: Whether the recorder's handler is there, which knows more than events do.
-    has_recorder: bool = False
 
 
 def removal_id(worker: str | None, stimulus_id: str | None) -> str:
@@ -70,13 +71,26 @@ def watched_deaths(deaths: Iterable[RecordedDeath]) -> tuple[WatchedDeath, ...]:
 
 
 def _watched_death(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> WatchedDeath:
+    record = death.record
+    is_expected = record is not None and is_deliberate(
+        announced=record.is_expected, close_reason=record.close_reason
+    )
     return WatchedDeath(
         id=death_id(death),
         when=death.time,
         identity=identity_of_death(death),
-        is_expected=death.is_expected,
-        evidence=() if death.is_expected else tuple(evidence_of_one(death, deaths)),
+        is_expected=is_expected,
+        evidence=() if is_expected else tuple(evidence_of_one(death, deaths)),
     )
+
+
+def is_deliberate(*, announced: bool, close_reason: object) -> bool:
+    """
+    Whether a part of Dask asked for the stop.
+
+    Signals and nannies that close are judged by the evidence: a platform that takes a machine does so too.
+    """
+    return announced or (isinstance(close_reason, str) and is_dask_stop_request(close_reason))
 
 
 def _hash(*parts: object) -> str:

@@ -1,0 +1,159 @@
+"""
+Deaths as the events of a scheduler without the recorder tell them, and what else it still knows of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from attrs import evolve, field, frozen
+
+from workerdiag.deadline import Deadline
+from workerdiag.model.dask import Client, Reply
+from workerdiag.model.dask_messages import is_disallowed
+from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.sources.addresses import identity_of
+from workerdiag.sources.cluster import tasks
+from workerdiag.sources.cluster.queries import answer_in_time
+from workerdiag.watch.deaths import Cursor, WatchedDeath
+from workerdiag.watch.feed.connection import LATE_S
+from workerdiag.watch.feed.looker import LookReply, LookRequest, looker
+from workerdiag.watch.feed.perishable import PerishableEvidence, removal_evidence
+from workerdiag.watch.feed.plain_events import ask_for_events
+from workerdiag.watch.feed.watched import Look, is_deliberate, removal_id
+from workerdiag.wire.watch_answer import ClusterFigures
+
+#: Removals in one batch.
+_MOST = 100
+#: Workers that are remembered, also after they have gone.
+_MAX_WORKERS = 20_000
+#: What an epoch begins with, before the id of the scheduler: its events are counted, or go by their times.
+_COUNTED, _TIMED = "events", "times"
+
+
+@frozen
+class Removed:
+    """
+    A removal as the scheduler noted it.
+    """
+
+    when: float
+    #: Why the worker closes, as it told itself; None: it did not.
+    close_reason: str | None
+    message: Reply = field(hash=False)
+
+    def death(self, known: Identity) -> WatchedDeath:
+        """
+        The death, with no more evidence than the removal itself.
+
+        Args:
+            known: What else is known of the worker.
+        """
+        worker = str(self.message.get("worker"))
+        announced = bool(self.message.get("expected"))
+        identity = identity_of(worker=worker).merged_with(known)
+        is_expected = is_deliberate(announced=announced, close_reason=self.close_reason)
+        return WatchedDeath(
+            id=removal_id(worker, str(self.message.get("stimulus_id"))[:500]),
+            when=self.when,
+            identity=identity,
+            is_expected=is_expected,
+            evidence=() if is_expected else removal_evidence(self.when, self.message, identity),
+        )
+
+
+class EventReader:
+    """
+    Reads the removals of one scheduler, and asks at once for what is soon forgotten of those nobody wanted.
+
+    Args:
+        client: A connection to the scheduler.
+        lookback_s: Without a cursor, removals of so many seconds before are told.
+    """
+
+    def __init__(self, client: Client, *, lookback_s: float) -> None:
+        self._client = client
+        self._lookback_s = lookback_s
+        self._perishable = PerishableEvidence(client)
+        #: Who the workers are, or were: a scheduler forgets that with the removal.
+        self._workers: dict[str, Identity] = {}
+        #: Whether our functions run there; None: not tried.
+        self._can_look: bool | None = None
+
+    async def look(self, after: Cursor | None, *, wait_s: float, or_recorder: bool) -> Look | None:
+        """
+        The removals after a cursor; without one, those of the last seconds. None: there is a recorder.
+
+        Args:
+            after: The cursor.
+            wait_s: How long to wait for a removal.
+            or_recorder: Whether to leave it to the recorder where there is one, which knows more.
+
+        Raises:
+            TimeoutError: The scheduler does not answer in time.
+        """
+        ask = partial(self._reply, after, wait_s=wait_s)
+        kind, reply = await answer_in_time(ask, Deadline.after(wait_s + LATE_S))
+        self._remember(reply)
+        if reply["has_recorder"] and or_recorder:
+            return None
+        since = reply["now"] - self._lookback_s if after is None else 0.0
+        removals = [Removed(*each) for each in reply["removals"]]
+        deaths = [
+            each.death(self._workers.get(str(each.message.get("worker")), NO_IDENTITY))
+            for each in removals
+            if each.when >= since
+        ]
+        return Look(
+            cursor=Cursor(epoch=f"{kind} {reply['scheduler_id']}", position=reply["position"]),
+            now=reply["now"],
+            deaths=await self.with_evidence(deaths),
+            missed_count=reply["missed_count"],
+            figures=ClusterFigures(**reply["figures"]),
+            closing_reason=reply["closing_reason"],
+        )
+
+    async def with_evidence(self, deaths: Sequence[WatchedDeath]) -> tuple[WatchedDeath, ...]:
+        """
+        The deaths with what the scheduler and its nannies still know of those that nobody wanted.
+        """
+        asked = await self._perishable.ask([each for each in deaths if not each.is_expected])
+        return tuple(evolve(each, evidence=(*each.evidence, *asked.get(each.id, ()))) for each in deaths)
+
+    def _remember(self, reply: LookReply) -> None:
+        for address, (pid, nanny, name) in reply["workers"].items():
+            self._workers.pop(address, None)  # the address may have gone to another process
+            self._workers[address] = identity_of(worker=address, pid=pid, nanny=nanny, name=name)
+        while len(self._workers) > _MAX_WORKERS:
+            del self._workers[next(iter(self._workers))]
+
+    async def _reply(self, after: Cursor | None, *, wait_s: float) -> tuple[str, LookReply]:
+        """
+        What the scheduler brings, and how it counts.
+        """
+        if self._can_look is None:
+            self._can_look = tasks.has_same_python(await tasks.fetch_versions(self._client))
+        if self._can_look:
+            try:
+                wanted = self._request(after, _COUNTED, wait_s)
+                return _COUNTED, await self._client.run_on_scheduler(looker(), wanted)
+            except Exception as problem:
+                if not is_disallowed(problem):
+                    raise
+                self._can_look = False
+        return _TIMED, await ask_for_events(self._client, self._request(after, _TIMED, wait_s))
+
+    def _request(self, after: Cursor | None, kind: str, wait_s: float) -> LookRequest:
+        """
+        What to ask for; a cursor that counts otherwise counts for nothing.
+        """
+        counts, _, scheduler_id = after.epoch.partition(" ") if after is not None else ("", "", "")
+        is_usable = after is not None and counts == kind
+        return LookRequest(
+            since=after.position if after is not None and is_usable else 0,
+            scheduler_id=scheduler_id if is_usable else "",
+            all_workers=not self._workers,
+            wait_s=wait_s,
+            most=_MOST,
+        )

@@ -1,0 +1,188 @@
+"""
+What the feed runs on a scheduler without the recorder: nested, so that the scheduler needs no workerdiag.
+
+The scheduler counts the events of each topic (``Topic.count`` in broker.py), and keeps the last thousand; it
+notes each function that it runs among those of ``all``. The look takes its own note out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from workerdiag.model.dask import Method, Reply
+from workerdiag.recorder import internals
+
+
+class LookRequest(TypedDict):
+    """
+    What a look is to bring.
+    """
+
+    #: The number of the last event that is known, and of which scheduler; empty: none.
+    since: int
+    scheduler_id: str
+    #: Whether to bring all workers that are there, or only those that joined since.
+    all_workers: bool
+    #: At most 60 seconds.
+    wait_s: float
+    #: Removals, at most.
+    most: int
+
+
+class LookReply(TypedDict):
+    """
+    What it brings.
+    """
+
+    scheduler_id: str
+    #: Number of the last event that was looked at.
+    position: int
+    #: The scheduler's clock, in seconds since the epoch.
+    now: float
+    #: When, why the worker closes if it said so, and the scheduler's event; oldest first.
+    removals: list[tuple[float, str | None, Reply]]
+    missed_count: int
+    #: Process, nanny and name, by address.
+    workers: Mapping[str, tuple[object, object, object]]
+    #: As `ClusterFigures` has them.
+    figures: Mapping[str, int]
+    #: Why the scheduler closes; None: it does not.
+    closing_reason: str | None
+    has_recorder: bool
+
+
+def looker() -> Method:
+    """
+    The function, which takes a `LookRequest` and returns a `LookReply`.
+    """
+    read, forget, describe, reason_of = _event_reader(), _forgetter(), _describer(), _reason_reader()
+    figures, closing = internals.figures_reader(), internals.closing_reader()
+
+    async def workerdiag_looks_for_removals(wanted: Any, dask_scheduler: Any = None) -> dict[str, object]:
+        from asyncio import CancelledError, sleep
+        from time import monotonic, time
+
+        topic = forget(dask_scheduler)
+        is_known = wanted["scheduler_id"] == dask_scheduler.id
+        since = min(wanted["since"], topic.count) if is_known else 0
+        until = monotonic() + min(wanted["wait_s"], 60.0)
+        known: dict[str, tuple[object, ...]] = {}
+        if wanted["all_workers"]:
+            await describe(dask_scheduler, list(dask_scheduler.workers), known)
+        while True:
+            removals, joined, position, missed = read(topic, since, wanted["most"])
+            await describe(dask_scheduler, joined, known)  # while they are there
+            has_recorder = "workerdiag_watch" in dask_scheduler.handlers
+            closing_reason = closing(dask_scheduler)
+            if removals or has_recorder or closing_reason is not None or monotonic() >= until:
+                break
+            try:
+                await sleep(min(0.2, max(0.0, until - monotonic())))
+            except CancelledError:  # a scheduler that closes ends all questions so: it is told why
+                closing_reason = closing(dask_scheduler)
+                if closing_reason is None:
+                    raise
+                break
+        return {
+            "scheduler_id": dask_scheduler.id,
+            "position": position,
+            "now": time(),
+            "removals": [(when, reason_of(dask_scheduler, each), each) for when, each in removals],
+            "missed_count": missed if is_known else 0,
+            "workers": known,
+            "figures": figures(dask_scheduler),
+            "closing_reason": closing_reason,
+            "has_recorder": has_recorder,
+        }
+
+    return workerdiag_looks_for_removals
+
+
+def _forgetter() -> Method:
+    def forget(scheduler: Any) -> Any:
+        """
+        Take the note of this very look out of the events, which nobody has counted yet; returns their topic.
+        """
+        topic = scheduler._broker._topics["all"]  # noqa: SLF001
+        message = topic.events[-1][1] if topic.events else None
+        function = message.get("function") if isinstance(message, dict) else None
+        if isinstance(function, bytes) and b"workerdiag_looks_for" in function:
+            topic.events.pop()
+            topic.count -= 1
+        return topic
+
+    return forget
+
+
+def _event_reader() -> Method:
+    def shorten(message: Any) -> dict[str, object]:
+        """
+        A removal with at most 100 keys of the tasks that were on the worker, and how many there were.
+        """
+        keys = message.get("processing-tasks") or ()
+        shortened = {**message, "processing_count": len(keys)}
+        shortened["processing-tasks"] = [str(key)[:200] for _, key in zip(range(100), keys, strict=False)]
+        for lost in ("lost-computed-tasks", "lost-scattered-tasks"):
+            shortened[lost] = len(message.get(lost) or ())
+        return shortened
+
+    def read(topic: Any, since: int, most: int) -> tuple[list[object], set[str], int, int]:
+        """
+        The removals after an event, who joined, the number of the last event, and how many were overwritten.
+
+        Where notes of other looks were taken out, numbers are too high, and never too low.
+        """
+        from itertools import islice
+
+        events = topic.events
+        position = first = max(since, topic.count - len(events))
+        found: list[object] = []
+        joined: set[str] = set()
+        for when, message in list(islice(reversed(events), topic.count - first))[::-1]:
+            if len(found) == most:
+                break
+            position += 1
+            action = message.get("action") if isinstance(message, dict) else None
+            if action == "add-worker":
+                joined.add(message["worker"])
+            elif action == "remove-worker":
+                found.append((when, shorten(message)))
+        was_full = len(events) >= events.maxlen - 10
+        return found, joined, position, first - since if was_full else 0
+
+    return read
+
+
+def _reason_reader() -> Method:
+    def reason_of(scheduler: Any, removal: Any) -> str | None:
+        """
+        Why the worker closes, as it told the scheduler itself; None if it did not.
+        """
+        topics = scheduler._broker._topics  # noqa: SLF001
+        worker = removal.get("worker")
+        if worker not in topics:
+            return None  # asking for it would make it
+        for _, message in reversed(topics[worker].events):
+            if isinstance(message, dict) and message.get("action") == "closing-worker":
+                return str(message.get("reason"))[:200]
+        return None
+
+    return reason_of
+
+
+def _describer() -> Method:
+    async def describe(scheduler: Any, addresses: Any, known: Any) -> None:
+        """
+        Add process, nanny and name of workers to those that are *known*.
+        """
+        from asyncio import sleep
+
+        for number, address in enumerate(addresses):
+            worker = scheduler.workers.get(address)
+            if worker is not None and address not in known:
+                known[address] = (worker.pid, worker.nanny, str(worker.name)[:200])
+            if number % 100 == 99:
+                await sleep(0)
+
+    return describe

@@ -1,0 +1,133 @@
+"""
+What a scheduler and its nannies still know of a worker that has just died, asked for at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
+
+from attrs import evolve
+
+from workerdiag.model.dask import Client, Reply
+from workerdiag.model.evidence import Event, Evidence, LogChunk
+from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.cluster.evidence import event_evidence
+from workerdiag.watch.deaths import WatchedDeath
+
+#: Deaths of one round of questions: so many nannies are asked at most (`selection.MAX_NANNIES`).
+_PER_ROUND = 4
+#: Rounds for one batch; of what died beyond that, the removal itself is all that is known.
+_MAX_ROUNDS = 3
+_ROUND_S = 5.0
+#: Deaths of which the evidence is kept, as a question may be asked again.
+_MAX_KEPT = 100
+#: Lines of logs from so long before a death, and after it, may be about it.
+_BEFORE_S, _AFTER_S = 120.0, 60.0
+#: How `workerdiag.sources.cluster.logs` writes the time of each record, in UTC.
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} - ")
+#: How nannies name a process (nanny.py, worker_memory.py).
+_PID = re.compile(r"Worker process (\d{1,9}) |\(pid=(\d{1,9})\)")
+
+
+class PerishableEvidence:
+    """
+    Asks as `workerdiag.explain` does, for a few deaths at a time, and remembers what it was told.
+
+    Args:
+        client: A connection to the scheduler.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        #: By the id of the death.
+        self._kept: dict[str, tuple[Evidence, ...]] = {}
+
+    async def ask(self, deaths: Sequence[WatchedDeath]) -> dict[str, tuple[Evidence, ...]]:
+        """
+        The evidence of the first of these deaths, by id; it may take some seconds.
+        """
+        new = [each for each in deaths if each.id not in self._kept][: _PER_ROUND * _MAX_ROUNDS]
+        for begin in range(0, len(new), _PER_ROUND):
+            group = new[begin : begin + _PER_ROUND]
+            source = ClusterSource(self._client, about=tuple(each.identity for each in group))
+            pieces = await source.collect_async(budget_s=_ROUND_S)
+            self._kept |= {each.id: tuple(_evidence_of(each, pieces)) for each in group}
+        found = {each.id: self._kept[each.id] for each in deaths if each.id in self._kept}
+        while len(self._kept) > _MAX_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return found
+
+
+def removal_evidence(when: float, message: Reply, identity: Identity) -> tuple[Evidence, ...]:
+    """
+    The scheduler's own event, as evidence.
+    """
+    worker = str(identity.worker)
+    own = {name: each for name, each in message.items() if name != "worker"}
+    return tuple(event_evidence(worker, [(when, own)], {worker: identity}))
+
+
+def _evidence_of(death: WatchedDeath, pieces: Sequence[Evidence]) -> Iterator[Evidence]:
+    """
+    What of these pieces can be about this death: of logs the records around it, nothing of other deaths.
+    """
+    others = frozenset(
+        each.identity.worker
+        for each in pieces
+        if isinstance(each, Event) and each.fields.get("action") == "remove-worker" and each.identity.worker
+    ) - {death.identity.worker}
+    for piece in pieces:
+        if not _may_be_about(getattr(piece, "identity", NO_IDENTITY), death.identity):
+            continue
+        if isinstance(piece, LogChunk):
+            text = piece.data.decode("utf-8", "replace")
+            kept = "".join(each for each in _records(text) if _is_around(each, death, others))
+            if kept:
+                yield evolve(piece, data=kept.encode())
+        else:
+            yield piece
+
+
+def _may_be_about(identity: Identity, victim: Identity) -> bool:
+    if identity.worker is not None or identity.pid is not None:
+        return identity.same_process(victim)
+    if identity.nanny is not None and victim.nanny is not None:
+        return identity.nanny == victim.nanny
+    return not identity.conflicts_with(victim)
+
+
+def _records(text: str) -> Iterator[str]:
+    """
+    The records of a log, each with the lines that belong to it.
+    """
+    record = ""
+    for line in text.splitlines(keepends=True):
+        if _TIME.match(line) and record:
+            yield record
+            record = ""
+        record += line
+    if record:
+        yield record
+
+
+def _is_around(record: str, death: WatchedDeath, others: Collection[str]) -> bool:
+    """
+    Whether a record may be about the death: it names the victim, or is of that time and of no other death.
+    """
+    victim = death.identity
+    if victim.worker is not None and victim.worker in record:
+        return True
+    pids = {int(pid) for found in _PID.findall(record) for pid in found if pid}
+    if victim.pid is not None and pids:
+        return victim.pid in pids
+    found = _TIME.match(record)
+    if found is None or any(each in record for each in others):
+        return False
+    return -_BEFORE_S <= _seconds(found[1]) - death.when <= _AFTER_S
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()

@@ -1,0 +1,96 @@
+"""
+The same as a look inside, by what any scheduler answers: another Python there, or functions forbidden.
+
+All events that the scheduler keeps are brought each time, so it is asked every five seconds. Their times, in
+microseconds, take the place of their numbers; whether it closes, or which workers are paused, is not told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from workerdiag.deadline import Deadline
+from workerdiag.model.dask import Client, Reply
+from workerdiag.sources.cluster import queries, tasks
+from workerdiag.sources.recorder import is_recording
+from workerdiag.watch.feed.looker import LookReply, LookRequest
+from workerdiag.wire.constants import DEATH_TOPIC
+
+_POLL_S = 5.0
+
+
+async def ask_for_events(client: Client, wanted: LookRequest) -> LookReply:
+    """
+    The removals after a moment, at once if there are any, else after *wait_s* seconds.
+    """
+    deadline = Deadline.after(wanted["wait_s"])
+    while True:
+        reply = await _events_now(client, wanted)
+        if reply["removals"] or reply["has_recorder"] or deadline.is_over:
+            return reply
+        await asyncio.sleep(deadline.share(at_most_s=_POLL_S).left_s)
+
+
+async def _events_now(client: Client, wanted: LookRequest) -> LookReply:
+    identity = await _identity(client)
+    since = wanted["since"] if wanted["scheduler_id"] == identity["id"] else 0
+    entries = await queries.fetch_events(client, "all")
+    new = [(when, each) for when, each in entries if _position(when) > since]
+    removals = list(islice(_with_action(new, "remove-worker"), wanted["most"]))
+    last = removals[-1][0] if len(removals) == wanted["most"] else max([since / 1e6, *(at for at, _ in new)])
+    states: Mapping[str, int] = (await tasks.count_states(client))["states"]
+    worker_count = int(identity.get("n_workers", len(identity["workers"])))
+    return {
+        "scheduler_id": str(identity["id"]),
+        "position": max(since, _position(last)),
+        "now": max([last, *(float(each.get("last_seen") or 0) for each in identity["workers"].values())]),
+        "removals": [(when, await _close_reason(client, each), each) for when, each in removals],
+        # the event that the cursor stands for is kept, unless others took its place
+        "missed_count": int(bool(since and entries and _position(entries[0][0]) > since)),
+        "workers": {
+            address: (None, each.get("nanny"), each.get("name"))
+            for address, each in identity["workers"].items()
+        },
+        "figures": {
+            "worker_count": worker_count,
+            "running_worker_count": worker_count,
+            "waiting_count": sum(states.get(each, 0) for each in ("no-worker", "queued")),
+            "assigned_count": states.get("processing", 0),
+        },
+        "closing_reason": None,
+        "has_recorder": is_recording(await queries.fetch_events(client, DEATH_TOPIC)),
+    }
+
+
+async def _identity(client: Client) -> Reply:
+    """
+    The scheduler's identity, with few workers where it can be told so (since 2025.4.0).
+    """
+    try:
+        reply: Reply = await client.scheduler.identity(n_workers=50)
+    except TypeError:
+        reply = await client.scheduler.identity()
+    return reply
+
+
+async def _close_reason(client: Client, removal: Reply) -> str | None:
+    """
+    Why the worker closes, as it told the scheduler itself; None if it did not.
+    """
+    if removal.get("expected"):
+        return None
+    events: Sequence[tuple[float, object]] = await queries.fetch_events(client, str(removal.get("worker")))
+    reasons = [str(each.get("reason")) for _, each in _with_action(events, "closing-worker")]
+    return reasons[-1] if reasons else None
+
+
+def _with_action(events: Iterable[tuple[float, object]], action: str) -> Iterator[tuple[float, Reply]]:
+    for when, message in events:
+        if isinstance(message, Mapping) and message.get("action") == action:
+            yield when, message
+
+
+def _position(when: float) -> int:
+    return round(when * 1e6)

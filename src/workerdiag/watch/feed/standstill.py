@@ -1,0 +1,74 @@
+"""
+Whether work stands still although tasks wait, by figures that cost next to nothing, and then the evidence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from workerdiag.model.dask import Client
+from workerdiag.model.evidence import Evidence
+from workerdiag.sources.cluster import ClusterSource
+from workerdiag.wire.watch_answer import ClusterFigures
+
+#: While it lasts, the cluster is asked for the evidence so often.
+_AGAIN_S = 60.0
+_ASK_S = 5.0
+
+
+class StandstillWatch:
+    """
+    Remembers since when no work goes on.
+
+    Args:
+        least_s: What stands still for less is no standstill: workers may be on their way.
+        clock: As ``time.monotonic``.
+    """
+
+    def __init__(self, *, least_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._least_s = least_s
+        self._clock = clock
+        self._since: float | None = None
+        self._asked_at: float | None = None
+        self._evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def due_in_s(self) -> float | None:
+        """
+        Seconds until what stands still counts as a standstill; None if nothing does, or it counts already.
+        """
+        if self._since is None or self._asked_at is not None:
+            return None
+        return max(0.0, self._least_s - (self._clock() - self._since))
+
+    async def evidence(self, figures: ClusterFigures, client: Client) -> tuple[Evidence, ...]:
+        """
+        The evidence of a standstill; none if there is none.
+
+        Args:
+            figures: How the cluster stands now.
+            client: A connection to its scheduler, which is asked once a minute while the standstill lasts.
+        """
+        now = self._clock()
+        if not stands_still(figures):
+            self._since = self._asked_at = None
+            self._evidence = ()
+            return ()
+        if self._since is None:
+            self._since = now
+        if now - self._since < self._least_s:
+            return ()
+        if self._asked_at is None or now - self._asked_at >= _AGAIN_S:
+            self._asked_at = now
+            self._evidence = tuple(await ClusterSource(client).collect_async(budget_s=_ASK_S))
+        return self._evidence
+
+
+def stands_still(figures: ClusterFigures) -> bool:
+    """
+    Whether tasks wait and nothing runs: no workers, none that takes tasks, or none that fits.
+    """
+    if figures.executing_count or not (figures.waiting_count or figures.assigned_count):
+        return False
+    return figures.running_worker_count == 0 or figures.assigned_count == 0

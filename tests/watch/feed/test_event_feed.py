@@ -1,0 +1,290 @@
+"""
+What the feed promises of a cluster without the recorder, with a scheduler made of plain objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+
+import pytest
+
+from support.death_records import NOW, scheduler_record
+from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler
+from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
+from workerdiag.model.evidence import Event, ProcessExit
+from workerdiag.model.identity import Identity
+from workerdiag.watch.feed import open_feed, perishable, scheduler_feed
+from workerdiag.watch.feed.watched import death_id
+from workerdiag.wire.messages import decode_message
+from workerdiag.wire.recorded_death import RecordedDeath
+
+ADDRESS = "tcp://10.0.0.1:8786"
+PATIENCE_S = 60.0
+
+
+class Cluster:
+    """
+    In the place of the source that asks a cluster: knows how each of the workers in question ended.
+    """
+
+    asked = ()
+
+    def __init__(self, client, *, about=()):
+        assert client
+        self._about = about
+
+    async def collect_async(self, *, budget_s):
+        assert budget_s > 0
+        Cluster.asked = (*Cluster.asked, *(each.worker for each in self._about))
+        return [ProcessExit(identity=each, signal=9, when=NOW, reporter="nanny") for each in self._about]
+
+
+def worker(number):
+    """
+    Address of a worker.
+    """
+    return f"tcp://10.0.0.4:{1000 + number}"
+
+
+@pytest.fixture
+def inside(monkeypatch):
+    """
+    A scheduler without the recorder, that runs our functions.
+    """
+    scheduler = SimulatedScheduler(has_recorder=False)
+    monkeypatch.setattr(
+        scheduler_feed, "Connection", lambda address, *_: SimulatedConnection({ADDRESS: scheduler}, address)
+    )
+    monkeypatch.setattr(perishable, "ClusterSource", Cluster)
+    monkeypatch.setattr("workerdiag.watch.feed.plain_events._POLL_S", 0.01)
+    monkeypatch.setattr("time.time", lambda: NOW)
+    Cluster.asked = ()
+    return scheduler
+
+
+@pytest.fixture
+def other_python(inside):
+    """
+    The same with another release of Python.
+    """
+    inside.python = f"{sys.version_info[0]}.{sys.version_info[1] + 1}.0"
+    inside.runs_functions = False
+    return inside
+
+
+@pytest.fixture(params=["inside", "other Python", "forbidden"])
+def scheduler(inside, request):
+    """
+    One in which our functions run, or cannot, or may not.
+    """
+    inside.runs_functions = request.param == "inside"
+    return request.getfixturevalue("other_python") if request.param == "other Python" else inside
+
+
+def polled(feed, after=None, *, wait_s=0.0):
+    """
+    One batch.
+    """
+    return asyncio.run(feed.poll(after, wait_s=wait_s))
+
+
+def workers(deaths):
+    """
+    Whose deaths these are.
+    """
+    return [each.identity.worker for each in deaths]
+
+
+def test_deaths_come_once_with_what_the_cluster_knows(scheduler):
+    """
+    With the cursor of the last batch nothing comes twice, also for a watcher that was restarted.
+    """
+    scheduler.join(worker(1))
+    scheduler.remove(worker(1), keys=["load"], when=NOW - 9)
+    first = polled(open_feed(ADDRESS))
+    scheduler.remove(worker(2), when=NOW - 5)
+    second = polled(open_feed(ADDRESS), first.cursor)
+    third = polled(open_feed(ADDRESS), second.cursor)
+    assert [workers(each.deaths) for each in (first, second, third)] == [[worker(1)], [worker(2)], []]
+    (removal, exit_) = first.deaths[0].evidence
+    assert (type(removal), removal.topic, removal.fields["processing_count"]) == (Event, worker(1), 1)
+    assert (exit_.signal, exit_.identity.worker) == (9, worker(1))
+
+
+def test_a_death_in_the_events_has_the_id_that_a_recorder_gives_it(scheduler):
+    """
+    Whoever knows it by the one knows it by the other.
+    """
+    scheduler.remove(worker(1))
+    (death,) = polled(open_feed(ADDRESS)).deaths
+    stimulus = f"handle-worker-cleanup-{NOW}"
+    record = decode_message(scheduler_record(worker_address=worker(1), stimulus_id=stimulus))
+    assert death.id == death_id(RecordedDeath.of(record))
+
+
+def test_who_died_is_known_by_process_and_nanny(inside):
+    """
+    The scheduler forgets both with the removal, so the feed remembers who joined.
+    """
+    inside.join(worker(1), pid=42)
+    feed = open_feed(ADDRESS)
+    cursor = polled(feed).cursor
+    inside.remove(worker(1))
+    (death,) = polled(feed, cursor).deaths
+    expected = Identity(worker=worker(1), pid=42, nanny="tcp://10.0.0.4:9001", name="w", host="10.0.0.4")
+    assert death.identity == expected
+
+
+@pytest.mark.parametrize(("reason", "is_expected"), [("nanny-close", True), ("signal-15", False)])
+def test_a_stop_that_dask_asked_for_is_expected(scheduler, reason, is_expected):
+    """
+    The worker announced it; a signal may be the platform's, so that is looked into.
+    """
+    scheduler.log_event(worker(1), {"action": "closing-worker", "reason": reason})
+    scheduler.remove(worker(1))
+    (death,) = polled(open_feed(ADDRESS)).deaths
+    assert (death.is_expected, bool(death.evidence)) == (is_expected, not is_expected)
+
+
+def test_an_announced_removal_is_expected_and_nobody_is_asked(scheduler):
+    """
+    A retirement costs the cluster nothing.
+    """
+    scheduler.remove(worker(1), expected=True)
+    (death,) = polled(open_feed(ADDRESS)).deaths
+    assert death.is_expected
+    assert Cluster.asked == ()
+
+
+def test_of_many_deaths_only_the_first_are_asked_about(scheduler):
+    """
+    All are told, and the cluster is left in peace.
+    """
+    for number in range(50):
+        scheduler.remove(worker(number), when=NOW - 50 + number)
+    deaths = polled(open_feed(ADDRESS)).deaths
+    assert workers(deaths) == [worker(number) for number in range(50)]
+    assert list(Cluster.asked) == [worker(number) for number in range(12)]
+    assert all(each.evidence for each in deaths)
+
+
+def test_more_deaths_than_a_batch_holds_come_in_the_next(scheduler):
+    """
+    Asking on brings the rest.
+    """
+    for number in range(150):
+        scheduler.remove(worker(number), when=NOW - 200 + number)
+    first = polled(open_feed(ADDRESS))
+    second = polled(open_feed(ADDRESS), first.cursor)
+    assert workers((*first.deaths, *second.deaths)) == [worker(number) for number in range(150)]
+    assert second.missed_count == 0
+
+
+def test_events_that_were_overwritten_are_counted(inside):
+    """
+    By how many events the scheduler has let go of since the cursor.
+    """
+    inside._broker._topics["all"].events = deque(maxlen=20)
+    inside.remove(worker(0), when=NOW - 50)
+    cursor = polled(open_feed(ADDRESS)).cursor
+    for number in range(30):
+        inside.remove(worker(number), when=NOW - 40 + number)
+    batch = polled(open_feed(ADDRESS), cursor)
+    assert len(batch.deaths) == 19  # the look's own note took the place of one
+    assert batch.missed_count == 11
+    assert polled(open_feed(ADDRESS), batch.cursor).missed_count == 0
+
+
+def test_where_events_go_by_time_an_overrun_is_told_as_well(other_python):
+    """
+    That something was missed is known, if not how much.
+    """
+    other_python._broker._topics["all"].events = deque(maxlen=20)
+    other_python.remove(worker(0), when=NOW - 50)
+    cursor = polled(open_feed(ADDRESS)).cursor
+    for number in range(30):
+        other_python.remove(worker(number), when=NOW - 40 + number)
+    assert polled(open_feed(ADDRESS), cursor).missed_count == 1
+
+
+def test_looks_leave_no_trace_among_the_events(inside):
+    """
+    However often the feed asks, the scheduler remembers as much as before.
+    """
+    inside.join(worker(1))
+    feed = open_feed(ADDRESS)
+    cursor = polled(feed).cursor
+    for _ in range(5):
+        cursor = polled(feed, cursor).cursor
+    topic = inside._broker._topics["all"]
+    assert (len(topic.events), topic.count, cursor.position) == (1, 1, 1)
+
+
+def test_a_death_ends_the_wait(scheduler):
+    """
+    It is told within moments, not at the end of the wait.
+    """
+    feed = open_feed(ADDRESS)
+    cursor = polled(feed).cursor
+
+    async def run():
+        asking = asyncio.ensure_future(feed.poll(cursor, wait_s=PATIENCE_S))
+        await asyncio.sleep(0.05)
+        scheduler.remove(worker(1))
+        return await asyncio.wait_for(asking, PATIENCE_S / 2)
+
+    assert workers(asyncio.run(run()).deaths) == [worker(1)]
+
+
+def test_a_recorder_that_is_installed_later_takes_over_and_may_go_again(inside):
+    """
+    No death is lost on the way.
+    """
+    feed = open_feed(ADDRESS)
+    cursor = polled(feed).cursor
+    inside.install()
+    inside.record(scheduler_record(1))
+    batch = polled(feed, cursor)
+    assert workers(batch.deaths) == [worker(1)]
+    assert batch.cursor.epoch != cursor.epoch
+    inside.uninstall()
+    inside.remove(worker(2))
+    assert workers(polled(feed, batch.cursor).deaths) == [worker(2)]
+
+
+def test_a_restarted_scheduler_has_another_epoch(scheduler):
+    """
+    Its events count anew.
+    """
+    scheduler.remove(worker(1))
+    before = polled(open_feed(ADDRESS)).cursor
+    scheduler.id = "Scheduler-2"
+    scheduler._broker._topics.clear()
+    scheduler.remove(worker(2))
+    batch = polled(open_feed(ADDRESS), before)
+    assert (workers(batch.deaths), batch.missed_count) == ([worker(2)], 0)
+    assert batch.cursor.epoch != before.epoch
+
+
+def test_a_scheduler_that_closes_is_seen_to_close(inside):
+    """
+    On purpose, as far as its log says nothing of a signal.
+    """
+    feed = open_feed(ADDRESS)
+    cursor = polled(feed).cursor
+    inside.status.name = "closing"
+    with pytest.raises(ClusterEndedError):
+        polled(feed, cursor)
+
+
+def test_a_scheduler_that_goes_without_a_word_is_unreachable(scheduler):
+    """
+    It may come again.
+    """
+    feed = open_feed(ADDRESS)
+    cursor = polled(feed).cursor
+    scheduler.is_up = False
+    with pytest.raises(SchedulerUnreachableError):
+        polled(feed, cursor)

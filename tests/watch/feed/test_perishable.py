@@ -1,0 +1,91 @@
+"""
+What of the cluster's answers becomes evidence of one death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+from support.death_records import NOW
+from workerdiag.model.evidence import Event, Gap, LogChunk, ProcessExit
+from workerdiag.model.identity import Identity
+from workerdiag.watch.deaths import WatchedDeath
+from workerdiag.watch.feed import perishable
+from workerdiag.watch.feed.perishable import PerishableEvidence
+
+VICTIM = Identity(worker="tcp://10.0.0.4:1001", pid=7, nanny="tcp://10.0.0.4:9001", host="10.0.0.4")
+OTHER = Identity(worker="tcp://10.0.0.5:1002", pid=8, nanny="tcp://10.0.0.5:9001", host="10.0.0.5")
+
+
+def line(text, *, at=NOW):
+    """
+    A record as the source writes it.
+    """
+    return f"{datetime.fromtimestamp(at, tz=UTC):%Y-%m-%d %H:%M:%S},000 - distributed.nanny - INFO - {text}\n"
+
+
+def evidence_of(monkeypatch, *pieces, victim=VICTIM):
+    """
+    What the watcher keeps of the cluster's answer.
+    """
+
+    class Cluster:
+        def __init__(self, client, *, about):
+            assert (client, about) == (None, (victim,))
+
+        async def collect_async(self, *, budget_s):
+            assert budget_s
+            return list(pieces)
+
+    monkeypatch.setattr(perishable, "ClusterSource", Cluster)
+    death = WatchedDeath(id="1", when=NOW, identity=victim)
+    return asyncio.run(PerishableEvidence(None).ask([death]))["1"]
+
+
+def test_facts_of_other_workers_are_left_out(monkeypatch):
+    """
+    What names nobody, or says what could not be looked at, stays.
+    """
+    own = [
+        ProcessExit(identity=VICTIM, signal=9, reporter="nanny"),
+        Event(topic="scheduler-state", fields={"workers": 3}),
+        Gap(source="nanny log", reason="unreachable"),
+    ]
+    others = [ProcessExit(identity=OTHER, signal=11, reporter="nanny"), Event(topic="x", identity=OTHER)]
+    assert evidence_of(monkeypatch, *own, *others) == tuple(own)
+
+
+def test_logs_are_cut_to_the_time_of_the_death(monkeypatch):
+    """
+    With the lines that belong to a record, and what names the victim whenever it was.
+    """
+    kept = line("Worker process 7 was killed by signal 9") + "and so on\n"
+    named = line(f"Start worker at: {VICTIM.worker}", at=NOW - 5000)
+    text = line("long ago", at=NOW - 4000) + "  with more\n" + named + kept + line("later", at=NOW + 4000)
+    chunk = LogChunk(origin="nanny log", data=text.encode(), stream="nanny")
+    (found,) = evidence_of(monkeypatch, chunk)
+    assert found.data.decode() == named + kept
+
+
+def test_records_of_other_deaths_are_left_out(monkeypatch):
+    """
+    Nannies of one host may write to one log: what names another process, or another lost worker, goes.
+    """
+    removal = Event(topic="all", fields={"action": "remove-worker", "worker": OTHER.worker}, identity=OTHER)
+    own = line("Worker process 7 was killed by signal 9") + line(f"Remove worker addr: {VICTIM.worker}")
+    shared = line("Restarting worker")
+    others = line("Worker process 8 was killed by signal 11") + line(f"Remove worker addr: {OTHER.worker}")
+    chunk = LogChunk(origin="nanny log", data=(others + own + shared).encode(), stream="nanny")
+    (found,) = evidence_of(monkeypatch, removal, chunk)
+    assert found.data.decode() == own + shared
+
+
+def test_the_log_of_another_nanny_is_left_out(monkeypatch):
+    """
+    Where the victim's own is known.
+    """
+    data = line("Worker process 8 was killed by signal 11").encode()
+    other = LogChunk(origin="other", data=data, identity=Identity(nanny=OTHER.nanny, host=OTHER.host))
+    assert evidence_of(monkeypatch, other) == ()
+    assert evidence_of(monkeypatch, other, victim=Identity(worker="tcp://10.0.0.5:1003")) == (other,)
