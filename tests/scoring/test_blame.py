@@ -20,7 +20,7 @@ WORKER = Identity(worker="tcp://10.0.0.4:4002", pid=7012)
 BOOK = load_rulebook()
 
 
-def judged(*, executing, unfinished, threads=1, probability=0.99, verdict="task"):
+def judged(*, executing, unfinished, threads=1, probability=0.99, verdict="task", finished_kind=None):
     """
     Who is blamed, by what ran at the last heartbeat and what was assigned when the worker was lost.
     """
@@ -40,9 +40,13 @@ def judged(*, executing, unfinished, threads=1, probability=0.99, verdict="task"
         when=1000.0,
         identity=WORKER,
     )
+    marks = [removed]
+    if finished_kind is not None:
+        captures = {"key": finished_kind}
+        marks.append(Match(owner="event.finished-kind", role="event", captures=captures, origin="event"))
     cause = next(each for each in BOOK.causes if each.blame == verdict)
     ranked = [SimpleNamespace(id=cause.id, probability=probability)]
-    return blame(ranked, BOOK, assemble([removed], [killed]))
+    return blame(ranked, BOOK, assemble(marks, [killed]))
 
 
 def test_a_task_that_died_within_a_heartbeat_is_not_acquitted():
@@ -60,6 +64,15 @@ def test_a_task_behind_one_that_was_not_finished_is_acquitted():
     """
     verdict = judged(executing=("crash",), unfinished=("crash", "quick"))
     assert (verdict.verdict, verdict.fairly_blamed) == ("other-task", False)
+
+
+def test_a_task_behind_one_whose_kind_has_finished_elsewhere_is_not_acquitted():
+    """
+    What a process had finished just before it was killed, nobody is told; and that kind ends no workers.
+    """
+    verdict = judged(executing=("nap-2",), unfinished=("nap-2", "quick"), finished_kind="nap-2")
+    assert (verdict.verdict, verdict.fairly_blamed) == ("task", None)
+    assert not any("nap-2" in reason for reason in verdict.reasons)
 
 
 @pytest.mark.parametrize("threads", [2, None])

@@ -43,6 +43,8 @@ class TaskPrefix(Protocol):
 
     suspicious: int
     states: Mapping[str, int]
+    #: Seconds; negative until a task of the kind has finished.
+    duration_average: float
 
 
 class TaskState(Protocol):

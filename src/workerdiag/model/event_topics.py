@@ -20,6 +20,7 @@ SOURCE_TOPICS = frozenset(
         "cluster-setup",
         "configuration",
         "disk",
+        "finished-kind",
         "host",
         "limits",
         "nanny-state",

@@ -11,7 +11,7 @@ from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.identity import NO_IDENTITY
 from workerdiag.model.incident import Incident
 from workerdiag.model.rules import Cause, Rulebook
-from workerdiag.scoring.findings import unfinished_tasks
+from workerdiag.scoring.findings import finished_kinds, unfinished_tasks
 from workerdiag.scoring.limits import MemoryNumbers
 from workerdiag.scoring.loss_history import (
     LossHistory,
@@ -94,16 +94,19 @@ def _fairness(
     Dask counts every task assigned to a dead worker, running or not (scheduler.py, ``remove_worker``), so a
     bystander can be blamed. The last heartbeat is as old as the interval of heartbeats: a task that began
     since is not in it. It only waited for certain where each thread had a task then that is not finished yet.
+    A process that is killed by what it begins tells nobody what it had finished just before: where others of
+    their kind have finished, those tasks did not end the worker.
     """
     if killed is None or task is None or killed.executing is None:
         return None, []
     if task in killed.executing:
         return True, [f"task {task} was executing on the last worker that died with it"]
+    unclear = f"whether task {task} had begun when the worker died is not known"
     unfinished = unfinished_tasks(killed, incident)
     if killed.threads is None or not len(unfinished) == len(killed.executing) == killed.threads:
-        return None, [
-            f"whether task {task} had begun when the worker died is not known: no heartbeat is that fresh"
-        ]
+        return None, [f"{unclear}: no heartbeat is that fresh"]
+    if finished_kinds(incident) & set(unfinished):
+        return None, [f"{unclear}: what ran before it may just have finished, as others of its kind have"]
     others = ", ".join(unfinished[:3])
     return False, [
         f"task {task} only waited on the last worker that died: {others} had begun there and was not finished"

@@ -157,6 +157,17 @@ def unfinished_tasks(killed: ExceptionFacts, incident: Incident) -> tuple[str, .
     return tuple(key for key in killed.executing or () if key in known)
 
 
+def finished_kinds(incident: Incident) -> frozenset[str]:
+    """
+    Those tasks that ran at the last heartbeat and of whose kind others have finished.
+    """
+    return frozenset(
+        mark.captures["key"]
+        for mark in incident.marks
+        if mark.owner == "event.finished-kind" and not mark.sign
+    )
+
+
 def _assigned_at_loss(end: ProcessEnd, incident: Incident) -> tuple[str, ...]:
     return next((each.assigned[:20] for each in _tasks_at_loss(end, incident)), ())
 

@@ -32,6 +32,8 @@ from workerdiag.sources.scene import (
 #: Of the time, the live cluster may take this share; it mostly takes a tenth of a second. What is cut is
 #: asked again beside the platforms, for as long as there is time.
 _CLUSTER_SHARE = 0.6
+#: Tasks of lost workers that the scheduler is asked about.
+_MAX_EXECUTING = 50
 #: Of what is then left, asking where the dead lived.
 _LOCATIONS_SHARE = 0.25
 #: Of what is then left, finding out which platforms apply; installed sources are imported for it.
@@ -117,7 +119,14 @@ class Discovery:
 
     def _cluster(self) -> ClusterSource:
         about, _ = workers_and_tasks_in_question(self._facts)
-        return ClusterSource(self._client, about=about, topics=self._topics, gave_up=self._caller_timed_out())
+        killed = [each for each in self._facts if isinstance(each, ExceptionFacts)]
+        return ClusterSource(
+            self._client,
+            about=about,
+            topics=self._topics,
+            executing=[key for each in killed for key in each.executing or ()][:_MAX_EXECUTING],
+            gave_up=self._caller_timed_out(),
+        )
 
     def _recorder(self) -> RecorderSource:
         about, tasks = workers_and_tasks_in_question(self._facts)

@@ -32,6 +32,7 @@ class ClusterSource:
         client: A ``distributed.Client`` (2024.8.1 or newer), synchronous or not.
         about: The workers in question, where an exception names them; else those removed lately.
         topics: Topics of events that are wanted, beside ``all`` and the workers' own; none: `TOPICS`.
+        executing: Keys of the tasks that ran on those workers at their last heartbeat.
         gave_up: Whether the caller waited for a result until its own patience ended.
     """
 
@@ -44,8 +45,10 @@ class ClusterSource:
         *,
         about: tuple[Identity, ...] = (),
         topics: Sequence[str] = (),
+        executing: Sequence[str] = (),
         gave_up: bool = False,
     ) -> None:
+        self._executing = tuple(executing)
         self._client = client
         self._about = about
         self._topics = tuple(topics) or TOPICS
@@ -56,7 +59,13 @@ class ClusterSource:
         """
         The same source, that knows what this one was told so far and asks only for the rest.
         """
-        source = ClusterSource(self._client, about=self._about, topics=self._topics, gave_up=self._gave_up)
+        source = ClusterSource(
+            self._client,
+            about=self._about,
+            topics=self._topics,
+            executing=self._executing,
+            gave_up=self._gave_up,
+        )
         source._asker = self._asker.next_round()
         return source
 
@@ -89,5 +98,10 @@ class ClusterSource:
     def _new_session(self, deadline: Deadline) -> ClusterSession:
         self._asker.begin_round(deadline)
         return ClusterSession(
-            self._client, self._about, self._asker, topics=self._topics, gave_up=self._gave_up
+            self._client,
+            self._about,
+            self._asker,
+            topics=self._topics,
+            executing=self._executing,
+            gave_up=self._gave_up,
         )

@@ -32,6 +32,7 @@ class ClusterSession:
         about: The workers in question.
         asker: Asks, and knows what an earlier round was told.
         topics: Topics of events that carry causes, beside ``all`` and the workers' own.
+        executing: Keys of the tasks that ran on those workers at their last heartbeat.
         gave_up: Whether the caller no longer waits for a result.
     """
 
@@ -42,10 +43,11 @@ class ClusterSession:
         asker: Asker,
         *,
         topics: Sequence[str],
+        executing: Sequence[str] = (),
         gave_up: bool = False,
     ) -> None:
         self._client = client
-        self._topics = topics
+        self._topics, self._executing = topics, executing
         self._about = tuple({each.worker: each for each in about if each.worker}.values())
         self._asker = asker
         self._gave_up = gave_up
@@ -128,6 +130,7 @@ class ClusterSession:
                 snapshot.take_snapshot,
                 self._client,
                 keys=tasks.wanted_keys(self._client),
+                executing=[tasks.parsed_key(each) for each in self._executing],
                 topics=[*self._topics, *map(str, self._known)],
                 records=queries.SCHEDULER_RECORDS,
             )
@@ -252,7 +255,8 @@ class ClusterSession:
         )
         silent = await still_silent(self._client, self._asker, state)
         if counts is not None:
-            self._evidence += [*tasks.task_state_events(counts), Inspected(place="task states")]
+            kinds = tasks.finished_kind_events(counts, self._executing)
+            self._evidence += [*tasks.task_state_events(counts), *kinds, Inspected(place="task states")]
         self._evidence += worker_state_events(state, silent=silent, known=self._known)
         if counts is not None or self._workers:
             self._evidence += state_events(state, silent=silent, known=self._known)

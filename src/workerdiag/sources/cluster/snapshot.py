@@ -28,6 +28,7 @@ class SnapshotRequest(TypedDict):
     """
 
     keys: list[object]
+    executing: list[object]
     topics: list[str]
     records: int
     settings: tuple[str, ...]
@@ -50,19 +51,26 @@ class TruncatedList(list[object]):
 
 
 async def take_snapshot(
-    client: Client, *, keys: Collection[object], topics: Collection[str], records: int
+    client: Client,
+    *,
+    keys: Collection[object],
+    executing: Collection[object] = (),
+    topics: Collection[str],
+    records: int,
 ) -> Reply:
     """
     Everything that `_looker` brings, by name.
 
     Args:
         client: Of a scheduler that runs our release of Python (`tasks.same_python`).
-        keys: Tasks to look up.
+        keys: Tasks to look up that the client waits for.
+        executing: Tasks to look up that were executing when a worker was lost.
         topics: Topics whose events to bring, beside those of the workers that were lost last.
         records: How many records of its log.
     """
     wanted: SnapshotRequest = {
         "keys": list(keys),
+        "executing": list(executing),
         "topics": list(topics),
         "records": records,
         "settings": SETTINGS,
@@ -108,7 +116,7 @@ def _snapshot_function() -> Method:
         return {
             "events": await events(dask_scheduler, wanted),
             "log": await log(dask_scheduler, wanted["records"]),
-            **await states(dask_scheduler, wanted["keys"]),
+            **await states(dask_scheduler, wanted["keys"], wanted["executing"]),
             "workers": await workers(dask_scheduler),
             "now": time(),
             **await versions(dask_scheduler, wanted["settings"]),

@@ -15,7 +15,7 @@ def states_reader() -> Method:
     """
     describe = _task_reader()
 
-    async def states(scheduler: Scheduler, keys: list[object]) -> dict[str, object]:
+    async def states(scheduler: Scheduler, keys: list[object], executing: list[object]) -> dict[str, object]:
         from asyncio import sleep
         from itertools import islice
 
@@ -31,6 +31,7 @@ def states_reader() -> Method:
         others += islice(getattr(scheduler, "queued", ()), 5)
         for worker in islice(scheduler.workers.values(), 200):
             others += islice(worker.processing, 2)
+        others += [scheduler.tasks[key] for key in executing if key in scheduler.tasks]
         await sleep(0)
         tasks += [describe(each, awaited=False) for each in others]
         return {"states": counts, "whole": len(prefixes) <= 20_000, "tasks": tasks}
@@ -63,6 +64,7 @@ def _task_reader() -> Method:
             "awaited": awaited,
             "worker": worker.address if worker is not None else None,
             "running_s": worker.executing.get(task) if worker is not None else None,
+            "kind_finished": task.prefix.duration_average >= 0,  # -1 until one has finished
         }
 
     return describe

@@ -4,6 +4,7 @@ What state the tasks are in, by a look inside the scheduler or by what it tells 
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Collection, Iterator
 
@@ -58,6 +59,28 @@ async def count_states(client: Client) -> Reply:
         for state, count in prefix.items():
             states[state] = states.get(state, 0) + count
     return {"states": states}
+
+
+def parsed_key(text: str) -> object:
+    """
+    The key whose ``str()`` is *text*: keys of collections are tuples, such as ``('x', 0)``.
+    """
+    if not text.startswith("("):
+        return text
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def finished_kind_events(reply: Reply, keys: Collection[str]) -> Iterator[Event]:
+    """
+    One event for each of the tasks *keys* of whose kind (`distributed` calls it prefix) one has finished.
+    """
+    finished = {task["key"] for task in reply.get("tasks", ()) if task.get("kind_finished")}
+    for key in keys:
+        if key in finished:
+            yield Event(topic="finished-kind", fields={"key": key})
 
 
 def task_state_events(reply: Reply) -> Iterator[Event]:
