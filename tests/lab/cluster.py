@@ -14,6 +14,8 @@ from pathlib import Path
 import dask.config
 from distributed import Client, Future, LocalCluster
 
+import workerdiag
+
 from . import tasks
 from .kernel import LabCgroup
 from .processes import PATIENCE_S, Daemon, LabError, wait_until
@@ -106,6 +108,7 @@ class Lab(contextlib.ExitStack):
                 lambda: set(client.run(tasks.status, nanny=True).values()) == {"running"},
                 "the nannies to see their workers",
             )
+        workerdiag.auto(client)
         return client
 
     def cluster(self, *, workers: int = 1, **config: object) -> tuple[LocalCluster, Client]:
@@ -125,6 +128,7 @@ class Lab(contextlib.ExitStack):
         client = self.enter_context(Client(cluster, set_as_default=False))
         if workers:
             client.wait_for_workers(workers, timeout=PATIENCE_S)
+        workerdiag.auto(client)
         return cluster, client
 
     def mark(self, name: str = "mark") -> str:

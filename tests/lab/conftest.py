@@ -12,12 +12,14 @@ import pytest
 
 from support.lab_logs import reported_texts, show_if_failed
 from workerdiag import Diagnosis
+from workerdiag.api import auto
 
 from .catalogue import Aftermath
 from .cluster import Lab
 from .faults import FAULTS
 from .kernel import UnavailableError
-from .promises import check_promises
+from .processes import PATIENCE_S
+from .promises import check_note, check_promises
 
 collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
 
@@ -25,10 +27,11 @@ _LOGS = pytest.StashKey[Lab]()
 
 
 @pytest.fixture
-def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def lab(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """
-    An empty lab, cleaned up whatever the test does to it.
+    An empty lab, cleaned up whatever the test does to it; how fast a note comes is a matter of benchmarks.
     """
+    monkeypatch.setattr(auto, "PATIENCE_S", PATIENCE_S)
     with Lab(tmp_path) as lab:
         request.node.stash[_LOGS] = lab
         yield lab
@@ -70,6 +73,7 @@ def explain(request: pytest.FixtureRequest) -> Callable[..., Diagnosis]:
         diagnosis = aftermath.explain(timeout=timeout)
         said.append(str(diagnosis))
         check_promises(diagnosis)
+        check_note(aftermath.exc)
         return diagnosis
 
     return explain

@@ -9,6 +9,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import workerdiag
+
 from . import tasks
 from .catalogue import Aftermath, fault
 from .cluster import IMPATIENT, Lab, raised
@@ -129,6 +131,7 @@ def _shoot(lab: Lab, number: signal.Signals, *, at_nanny: bool = False, nanny: b
     lab.scheduler(**IMPATIENT)
     daemon = lab.worker(nanny=nanny)
     client = lab.client()
+    workerdiag.auto(client, on=not at_nanny)  # while a note is made, the nanny goes with its memory
     future = client.submit(tasks.nap, 30, lab.mark(), key="nap")
     pid = lab.running()
     if at_nanny or not nanny:

@@ -5,8 +5,10 @@ What holds of every diagnosis, whatever died.
 from __future__ import annotations
 
 import pytest
+from distributed.scheduler import KilledWorker
 
 import workerdiag
+from workerdiag.rendering.note import LATE_NOTE, NOTE_START
 
 WIDTH = 80
 
@@ -22,6 +24,19 @@ def check_promises(diagnosis: workerdiag.Diagnosis) -> None:
     assert len(first_three) == 3, "who is in a hurry reads three lines"
     assert max(map(len, first_three)) <= WIDTH, "the first lines fit a terminal"
     assert workerdiag.Diagnosis.from_json(diagnosis.to_json()) == diagnosis, "JSON holds it all"
+
+
+def check_note(exc: BaseException | None) -> None:
+    """
+    Assert that `workerdiag.auto`, where it is on, has put its answer into the exception of a killed task.
+
+    Which answer is another matter: as the exception comes, a nanny may not have spoken yet, and one may still
+    live that is gone later.
+    """
+    if isinstance(exc, KilledWorker):
+        notes = [each for each in getattr(exc, "__notes__", []) if each.startswith(NOTE_START)]
+        assert LATE_NOTE not in notes
+        assert [len(each.splitlines()) for each in notes] in ([], [3]), "one answer, in three lines"
 
 
 def named_cause(diagnosis: workerdiag.Diagnosis) -> str:

@@ -13,7 +13,7 @@ import pytest
 from distributed import Client, as_completed
 
 import workerdiag
-from workerdiag.api import annotate, auto
+from workerdiag.api import annotate
 from workerdiag.rendering.note import NOTE_START
 
 from . import tasks
@@ -43,14 +43,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(autouse=True)
-def _busy_machine(monkeypatch):
-    """
-    What arrives in time is a matter of benchmarks.
-    """
-    monkeypatch.setattr(auto, "PATIENCE_S", PATIENCE_S)
-
-
 @pytest.fixture
 def client(lab):
     """
@@ -58,9 +50,7 @@ def client(lab):
     """
     lab.scheduler(**IMPATIENT)
     lab.worker()
-    client = lab.client()
-    workerdiag.auto(client)
-    return client
+    return lab.client()
 
 
 def result(client, future):
