@@ -11,6 +11,7 @@ from attrs import frozen
 
 import workerdiag
 from workerdiag import Diagnosis, LogText
+from workerdiag.model.diagnosis import Decision, RetryPolicy
 from workerdiag.model.evidence import Evidence
 
 #: A log with one death, which a rule explains.
@@ -51,3 +52,10 @@ def first_cause(diagnosis: Diagnosis) -> str | None:
     The id of the likeliest cause.
     """
     return diagnosis.causes[0].id if diagnosis.causes else None
+
+
+def diagnosis_with(policy: RetryPolicy) -> Diagnosis:
+    """
+    A diagnosis by which a program may do what *policy* says.
+    """
+    return Diagnosis(outcome="explained", summary="A worker died.", decision=Decision(policy=policy))
