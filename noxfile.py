@@ -107,6 +107,18 @@ def lab(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+@nox.parametrize("program", ["airflow", "prefect"])
+def integrations(session: nox.Session, program: str) -> None:
+    """
+    Have Airflow and Prefect themselves run into dead workers, each in an environment of its own.
+
+    Neither bears the other's requirements.
+    """
+    session.install(f".[{program}]", *groups("tests"), *(groups("prefect") if program == "prefect" else ()))
+    session.run("pytest", "tests/integrations", *session.posargs)
+
+
+@nox.session(default=False)
 def lab_slurm(session: nox.Session) -> None:
     """
     Let a real Slurm end real workers. Needs root and Debian's packages of Slurm; takes three minutes.

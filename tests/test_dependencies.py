@@ -19,7 +19,11 @@ PACKAGE = Path(workerdiag.__file__).parent
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
 #: Distribution -> its module, where the module is not the name with dots for dashes.
-MODULES = {"google-re2": "re2", "google-cloud-compute": "google.cloud.compute_v1"}
+MODULES = {
+    "google-re2": "re2",
+    "google-cloud-compute": "google.cloud.compute_v1",
+    "apache-airflow-task-sdk": "airflow.sdk",
+}
 #: In the standard library of newer releases of Python only.
 NEWER_STANDARD_LIBRARY = {"compression"}
 

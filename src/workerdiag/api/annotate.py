@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
+from workerdiag.api.remembered import remember
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -57,11 +58,14 @@ async def _annotate_later(exc: BaseException, answer: Any) -> Diagnosis:
 def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
     """
     Add the diagnosis to *exc* once, in place of a note that there was no time, if anything died or may have.
+
+    The diagnosis is also kept beside the exception (`remembered`).
     """
     from workerdiag.rendering.note import LATE_NOTE, NOTE_START, render_note
 
     if diagnosis.outcome not in ("explained", "unknown"):
         return
+    remember(exc, diagnosis)
     notes = getattr(exc, "__notes__", [])
     if not isinstance(notes, list):
         return

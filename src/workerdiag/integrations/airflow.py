@@ -1,0 +1,90 @@
+"""
+Airflow: retry a task only where the death of Dask's workers allows it.
+
+    @task(retries=3, retry_policy=DeathRetryPolicy())
+    def total():
+        with Client(cluster) as client, workerdiag.explaining(client):
+            ...
+
+Airflow asks a policy in the process of the task, after the task has failed (task SDK 1.3). A cluster that
+the task itself started is gone by then: ``explaining`` finds the reason before.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, assert_never
+
+from workerdiag.integrations.diagnose import TIMEOUT_S, diagnose
+from workerdiag.model.diagnosis import RetryPolicy as WorkPolicy
+
+try:
+    from airflow.sdk import RetryDecision, RetryPolicy
+except ImportError as problem:
+    raise ImportError(
+        "the policy for Airflow needs its task SDK 1.3 or newer: pip install 'workerdiag[airflow]'",
+        name="airflow.sdk",
+    ) from problem
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+#: Airflow keeps so many characters of a reason (task_runner.py, task SDK 1.3).
+_MAX_REASON_CHARS: Final = 500
+
+
+class DeathRetryPolicy(RetryPolicy):
+    """
+    Decides by `Decision.policy` whether Airflow tries a task again; the task's ``retries`` stay the limit.
+
+    ``retry`` and ``retry-elsewhere`` are tried again. ``do-not-retry`` fails at once, and so does
+    ``retry-with-memory``, because Airflow would give the next try no more memory. ``ask``, and all that
+    did not come from Dask, is left to the task's own settings.
+
+    Args:
+        scheduler: Address of a scheduler that outlives the task; None: what `explaining` found, the client at
+            hand, or Dask's setting ``scheduler-address``.
+        retry_delay: Time before the next try; None: the task's own.
+        timeout_s: Seconds that the diagnosis may take.
+    """
+
+    def __init__(
+        self,
+        scheduler: str | None = None,
+        *,
+        retry_delay: timedelta | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self.scheduler = scheduler
+        self.retry_delay = retry_delay
+        self.timeout_s = timeout_s
+
+    def evaluate(
+        self,
+        exception: BaseException,
+        try_number: int,  # noqa: ARG002  Airflow counts the tries
+        max_tries: int,  # noqa: ARG002  as above
+        context: Context | None = None,  # noqa: ARG002  the exception says it all
+    ) -> RetryDecision:
+        """
+        What Airflow does with the task, and why; the reason stands in the task's log.
+        """
+        diagnosis = diagnose(exception, self.scheduler, timeout_s=self.timeout_s)
+        if diagnosis is None:
+            return RetryDecision.default()
+        policy = diagnosis.decision.policy
+        match policy.action:
+            case "retry" | "retry-elsewhere":
+                return RetryDecision.retry(delay=self.retry_delay, reason=_reason(policy))
+            case "do-not-retry" | "retry-with-memory":
+                return RetryDecision.fail(reason=_reason(policy))
+            case "ask":
+                return RetryDecision(reason=_reason(policy))
+            case _:
+                assert_never(policy.action)
+
+
+def _reason(policy: WorkPolicy) -> str:
+    return " ".join((f"workerdiag: {policy.action}: {policy.reason}.", *policy.conditions))[
+        :_MAX_REASON_CHARS
+    ]

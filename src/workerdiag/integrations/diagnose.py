@@ -1,0 +1,92 @@
+"""
+The diagnosis of an exception that another program hands us, often when the cluster is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.api.explain import explain
+from workerdiag.api.remembered import remembered
+from workerdiag.deadline import Deadline
+from workerdiag.sources.exception.slots import cause_of, context_of, members_of, packages_of
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+#: Seconds that a diagnosis may take, as for `explain`.
+TIMEOUT_S = 10.0
+#: Of that, connecting to a scheduler takes at most this share, and leaving it so many seconds.
+_CONNECT_SHARE, _CLOSE_S = 0.4, 1.0
+#: Exceptions that one is linked to, at most.
+_MAX_LINKED = 50
+
+
+def diagnose(
+    exc: BaseException, scheduler: str | None = None, *, timeout_s: float = TIMEOUT_S
+) -> Diagnosis | None:
+    """
+    Why workers died, if *exc* came from Dask; else None.
+
+    What `annotate`, `auto` or `explaining` found while the cluster was there comes first. Else the scheduler
+    is queried: the one at *scheduler*, that of the client at hand, or Dask's setting ``scheduler-address``.
+
+    Args:
+        exc: The exception; its causes, contexts and members count too.
+        scheduler: Address of the scheduler.
+        timeout_s: Seconds in total.
+    """
+    linked = list(_linked(exc))
+    known = next((found for each in linked if (found := remembered(each))), None)
+    if known is not None or not any("distributed" in packages_of(each) for each in linked):
+        return known
+    deadline = Deadline.after(timeout_s)
+    with _client(scheduler, timeout_s * _CONNECT_SHARE) as client:
+        diagnosis: Diagnosis = explain(exc, client, timeout=max(deadline.left_s, 1.0))
+        return diagnosis
+
+
+def _linked(exc: BaseException) -> Iterator[BaseException]:
+    """
+    The exception and all that it is linked to, the nearest first.
+    """
+    ahead: list[BaseException | None] = [exc]
+    known: set[int] = set()
+    while ahead and len(known) < _MAX_LINKED:
+        each = ahead.pop(0)
+        if each is not None and id(each) not in known:
+            known.add(id(each))
+            yield each
+            ahead += [cause_of(each), context_of(each), *members_of(each)]
+
+
+@contextmanager
+def _client(scheduler: str | None, timeout_s: float) -> Iterator[Client | None]:
+    """
+    A synchronous client to ask through, or None; one that is opened here is closed again.
+    """
+    import dask
+    import distributed
+
+    if scheduler is None:
+        with suppress(ValueError):  # there is none
+            at_hand = distributed.default_client()  # type: ignore[no-untyped-call]
+            if at_hand.status == "running" and not at_hand.asynchronous:
+                yield at_hand
+                return
+        scheduler = dask.config.get("scheduler-address", None)
+    opened = None
+    if scheduler is not None:
+        with suppress(Exception):  # gone, or an address of nobody
+            opened = distributed.Client(  # type: ignore[no-untyped-call]
+                scheduler, timeout=timeout_s, set_as_default=False, name="workerdiag"
+            )
+    try:
+        yield opened
+    finally:
+        if opened is not None:
+            with suppress(Exception):
+                opened.close(timeout=_CLOSE_S)  # type: ignore[no-untyped-call]
