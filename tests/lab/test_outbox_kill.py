@@ -11,11 +11,12 @@ from support.outbox_kills import kill_again_and_again
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
 
-def test_no_kill_loses_a_notice_or_repeats_it_under_another_id(tmp_path):
+@pytest.mark.parametrize("way", ["direct", "rounds"])
+def test_no_kill_loses_a_notice_or_repeats_it_under_another_id(tmp_path, way):
     """
     What was committed arrives, in order; a receiver that drops known ids has each once.
     """
-    result = kill_again_and_again(tmp_path, kills=200)
+    result = kill_again_and_again(tmp_path, kills=200, way=way)
     print(result)  # noqa: T201  the numbers for the report
     assert result.lost == result.unknown == result.disordered == []
     assert result.repeats_without_reason == result.idempotent_repeats == []

@@ -1,12 +1,13 @@
 """
 A watcher in a process of its own, to be killed: it writes deaths, cases and notices, and delivers them.
 
-Run as a program: ``outbox_child.py STATE JOURNAL URL MOST``. It goes on where the state says that the
+Run as a program: ``outbox_child.py WAY STATE JOURNAL URL MOST``. It goes on where the state says that the
 last one was, up to the death with number MOST, and ends when all notices are delivered.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -15,14 +16,22 @@ import time
 import urllib.error
 import urllib.request
 
+from support.alerts import incident, sure_of
 from support.watch_values import alert_case, make_notice, watched_death
-from workerdiag.watch.deaths import Cursor
+from workerdiag.watch.casebook import Casebook
+from workerdiag.watch.cases import case_id
+from workerdiag.watch.deaths import Cursor, FeedBatch
 from workerdiag.watch.lease import Lease
+from workerdiag.watch.loop import WatchLoop
 from workerdiag.watch.outbox import Outbox
+from workerdiag.watch.progress import Progress
 from workerdiag.watch.retry import RetrySettings
+from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.sink import DeliveryError
+from workerdiag.watch.speaking import SpeakingRules
 from workerdiag.watch.store import Store
 
+CLUSTER = "prod"
 CASES = "abc"
 SINKS = ("one", "two")
 #: Shorter than the longest that the receiver lets wait.
@@ -32,6 +41,22 @@ PAUSE_S = 0.05
 #: After that it is looked whether all is delivered.
 CLOSE_S = 10.0
 RETRY = RetrySettings(first_s=0.01, longest_s=0.1, max_attempts=10_000)
+
+
+def trouble_of(death_id: str) -> str:
+    """
+    The cause that the judge of the rounds names.
+    """
+    return f"trouble.{death_id}"
+
+
+def notice_id(way: str, number: int) -> str:
+    """
+    The id of the notice about the death of that number.
+    """
+    if way == "rounds":
+        return f"{case_id(CLUSTER, sure_of(trouble_of(f'epoch-{number}')).fingerprint)}-1"
+    return f"{CASES[number % len(CASES)]}-{number}"
 
 
 class Journal:
@@ -76,20 +101,81 @@ class HttpSink:
             raise DeliveryError(str(problem), retry_after_s=float(asked) if asked else None) from problem
 
 
-def write_next(store: Store, number: int) -> None:
+class EndlessFeed:
     """
-    What one death causes, in one transaction.
+    A cluster on which one worker dies after the other, each of a trouble of its own, up to the one numbered *most*.
     """
-    case = CASES[number % len(CASES)]
-    with store.transaction():
-        store.add_deaths("prod", [watched_death(number)])
-        store.set_cursor("prod", Cursor(epoch="e", position=number))
-        store.assign([f"epoch-{number}"], case)
-        store.put_case(alert_case(case, sequence=number))
-        store.enqueue(make_notice(case, number), SINKS)
+
+    cluster = CLUSTER
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        #: Called before each answer.
+        self.look = lambda: None
+
+    async def poll(self, after, **_):
+        self.look()
+        await asyncio.sleep(random.expovariate(1 / PAUSE_S))
+        last = after.position if after else 0
+        position = max(last, min(last + random.randint(1, 3), self._most))
+        deaths = tuple(watched_death(number) for number in range(last + 1, position + 1))
+        cursor = Cursor(epoch="e", position=position)
+        return FeedBatch(cluster=CLUSTER, cursor=cursor, now=time.time(), deaths=deaths)
+
+    async def stored(self, _):
+        return ()
+
+    async def close(self):
+        pass
 
 
-def main(state: str, journal_path: str, url: str, most: str) -> None:
+def write_directly(store: Store, journal: Journal, most: int, wake) -> None:
+    """
+    What one death causes in one transaction, and then the next death.
+    """
+    cursor = store.cursor(CLUSTER)
+    for number in range(cursor.position + 1 if cursor else 1, most + 1):
+        case = CASES[number % len(CASES)]
+        with store.transaction():
+            store.add_deaths(CLUSTER, [watched_death(number)])
+            store.set_cursor(CLUSTER, Cursor(epoch="e", position=number))
+            store.assign([f"epoch-{number}"], case)
+            store.put_case(alert_case(case, sequence=number))
+            store.enqueue(make_notice(case, number), SINKS)
+        journal.write(f"committed {number}")
+        wake()
+        time.sleep(random.expovariate(1 / PAUSE_S))
+
+
+def write_in_rounds(store: Store, journal: Journal, most: int, wake) -> None:
+    """
+    The watcher's own rounds, with a judge that knows each death's trouble; without new deaths, what is pending.
+    """
+
+    def judge(deaths, **_):
+        return [incident(each, diagnosis=sure_of(trouble_of(each.id))) for each in deaths]
+
+    feed = EndlessFeed(most)
+    loop = WatchLoop(
+        feed=feed,
+        book=Casebook(
+            store=store,
+            settings=WatchSettings(settle_s=0.02),
+            sink_names=lambda: SINKS,
+            wake=wake,
+            cluster=CLUSTER,
+            rules=SpeakingRules(most_notices=10**9),
+        ),
+        judge=judge,
+        judge_standstill=lambda *_, **__: None,
+        progress=Progress(),
+        clock=time.time,
+    )
+    feed.look = lambda: None if most or store.pending_deaths() else loop.stop()
+    asyncio.run(loop.run())
+
+
+def main(way: str, state: str, journal_path: str, url: str, most: str) -> None:
     journal = Journal(journal_path)
     store = Store.open(state)
     Lease(store.file).acquire()
@@ -101,12 +187,8 @@ def main(state: str, journal_path: str, url: str, most: str) -> None:
 
     outbox = deliver()
     print("ready", flush=True)  # noqa: T201  it is a program
-    cursor = store.cursor("prod")
-    for number in range(cursor.position + 1 if cursor else 1, int(most) + 1):
-        write_next(store, number)
-        journal.write(f"committed {number}")
-        outbox.wake()
-        time.sleep(random.expovariate(1 / PAUSE_S))
+    write = write_in_rounds if way == "rounds" else write_directly
+    write(store, journal, int(most), outbox.wake)
     while outbox.close(CLOSE_S):
         outbox = deliver()
 

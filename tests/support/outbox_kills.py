@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 
 from attrs import define, field, frozen
 
 from support import outbox_child
-from support.outbox_child import CASES, SINKS
+from support.outbox_child import SINKS, notice_id
 from workerdiag.watch.deliveries import delivery_id
 from workerdiag.watch.store import Store
 
@@ -128,15 +129,17 @@ class KillResult:
     behaviours: Counter[str]
 
 
-def kill_again_and_again(folder: Path, kills: int) -> KillResult:
+def kill_again_and_again(folder: Path, kills: int, *, way: Literal["direct", "rounds"]) -> KillResult:
     """
     Start the process, kill it at a random moment, *kills* times; then let it finish.
+
+    It writes ``direct``: three cases, in one transaction what each death causes; or in the watcher's ``rounds``.
     """
     state, journal, receiver = folder / "state.db", folder / "journal", Receiver()
 
     def start(most: int) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, outbox_child.__file__, str(state), str(journal), receiver.url, str(most)]
+        command = [sys.executable, outbox_child.__file__, way, state, journal, receiver.url, str(most)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
     with receiver.serving():
@@ -149,10 +152,10 @@ def kill_again_and_again(folder: Path, kills: int) -> KillResult:
         receiver.is_kind = True
         with start(0) as child:
             assert child.wait(LONG_S) == 0
-    return _result(state, journal.read_text(encoding="ascii").split("\n"), receiver.requests, kills)
+    return _result(state, journal.read_text(encoding="ascii").split("\n"), receiver.requests, kills, way)
 
 
-def _result(state: Path, journal: list[str], requests: list[Request], kills: int) -> KillResult:
+def _result(state: Path, journal: list[str], requests: list[Request], kills: int, way: str) -> KillResult:
     store = Store.open(state)
     cursor = store.cursor("prod")
     last = cursor.position if cursor else 0
@@ -161,7 +164,7 @@ def _result(state: Path, journal: list[str], requests: list[Request], kills: int
     numbers = range(1, last + 1)
     committed = {int(line.split()[1]) for line in journal if line.startswith("committed")}
     wanted = {
-        delivery_id(f"{CASES[number % len(CASES)]}-{number}", sink): f"{number} to {sink}"
+        delivery_id(notice_id(way, number), sink): f"{number} to {sink}"
         for number in numbers
         for sink in SINKS
     }
@@ -210,11 +213,12 @@ def _repeats_by_the_same(journal: list[str]) -> list[str]:
 
 
 def _disordered(effects: list[Request]) -> Iterator[str]:
-    for case in CASES:
-        for sink in SINKS:
-            found = [each for each in effects if each.sink == sink and each.notice.startswith(f"{case}-")]
-            names = [each.notice for each in found]
-            if names != sorted(names, key=lambda name: int(name[2:])):
-                yield f"{case} {sink}: {names}"
-            if [each.last for each in found] != ["", *names[:-1]]:
-                yield f"{case} {sink}: {[(each.notice, each.last) for each in found]}"
+    cases: dict[tuple[str, str], list[Request]] = {}
+    for each in effects:
+        cases.setdefault((each.notice.rpartition("-")[0], each.sink), []).append(each)
+    for case, found in cases.items():
+        names = [each.notice for each in found]
+        if names != sorted(names, key=lambda name: int(name.rpartition("-")[2])):
+            yield f"{case}: {names}"
+        if [each.last for each in found] != ["", *names[:-1]]:
+            yield f"{case}: {[(each.notice, each.last) for each in found]}"
