@@ -25,6 +25,8 @@ BUSY_S = 10.0
 
 #: What to do about a row that cannot be read.
 CHANGED_REMEDY = "it was changed by hand or by another version; keep a copy of it and name another file"
+#: Of the file beside it that SQLite writes first, so much is left once it is copied.
+_MAX_IDLE_LOG_BYTES = 1024 * 1024
 _MEMORY = "memory"
 _TABLES = """
 CREATE TABLE cursor (cluster TEXT PRIMARY KEY, epoch TEXT NOT NULL, position INTEGER NOT NULL, seen_at REAL NOT NULL);
@@ -42,7 +44,8 @@ CREATE TABLE delivery (
     sink TEXT NOT NULL, state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
     earlier_attempts INTEGER NOT NULL DEFAULT 0, due_at REAL NOT NULL, changed_at REAL NOT NULL,
     problem TEXT NOT NULL DEFAULT '', receipt TEXT NOT NULL DEFAULT '{}');
-CREATE INDEX unsent_delivery ON delivery (sink, case_id, number) WHERE state IN ('pending', 'sending');
+CREATE INDEX unsent_of_sink ON delivery (sink, number) WHERE state IN ('pending', 'sending');
+CREATE INDEX unsent_of_case ON delivery (sink, case_id, number) WHERE state IN ('pending', 'sending');
 CREATE INDEX delivery_of_case ON delivery (case_id, sink, number);
 CREATE INDEX delivery_of_notice ON delivery (notice_id);
 CREATE TABLE lease (holder TEXT NOT NULL, process TEXT NOT NULL, expires_at REAL NOT NULL);
@@ -151,6 +154,7 @@ class StateFile:
     def _prepare(self) -> None:
         run = self._connection.execute
         run("PRAGMA synchronous=FULL")
+        run(f"PRAGMA journal_size_limit={_MAX_IDLE_LOG_BYTES}")
         run("PRAGMA auto_vacuum=INCREMENTAL")  # counts only where there is no table yet
         self._check_version()
         run("PRAGMA journal_mode=WAL")
