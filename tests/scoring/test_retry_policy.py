@@ -21,11 +21,12 @@ BOOK = load_rulebook()
 POLICIES = {
     # The work is innocent, and workers come or stay to run it.
     "retry": """
-        bug.distributed cloud.api-throttled exit.idle-timeout exit.lifetime exit.scheduler-retired exit.sigterm
-        external.nanny-lost hpc.queued nanny.start-timeout network.comm-closed standstill.still-running
+        bug.distributed cloud.api-throttled exit.scheduler-retired hpc.queued nanny.start-timeout
+        network.comm-closed standstill.still-running
     """,
-    # The work is innocent, and the machine is gone or taken away.
+    # The work is innocent, and its worker, machine or cluster was stopped or taken away.
     "retry-elsewhere": """
+        exit.idle-timeout exit.lifetime exit.sigterm external.nanny-lost
         cloud.maintenance cloud.spot-interruption hpc.node-fail hpc.preempted kubernetes.node-lost
         kubernetes.preempted
     """,
@@ -166,6 +167,23 @@ def test_machines_to_avoid_are_named():
     assert policy_of("hpc.node-fail", lost=lost).conditions[-1] == (
         "These machines are not used again: node1, node2, node3 and 1 more."
     )
+
+
+def test_a_machine_without_a_name_is_known_by_its_address():
+    """
+    And one whose worker alone was stopped may be used again.
+    """
+    lost = [Death(identity=Identity(worker="tcp://10.0.0.4:34937"), cause="hpc.node-fail", probability=0.9)]
+    assert policy_of("hpc.node-fail", lost=lost).conditions[-1].endswith(": 10.0.0.4.")
+    assert not any("10.0.0.4" in each for each in policy_of("exit.lifetime", lost=lost).conditions)
+
+
+def test_an_address_that_is_none_names_no_machine():
+    """
+    Logs hold all kinds of text.
+    """
+    lost = [Death(identity=Identity(worker="tcp://[1"), cause="hpc.node-fail", probability=0.9)]
+    assert policy_of("hpc.node-fail", lost=lost).action == "retry-elsewhere"
 
 
 def test_a_task_that_is_rightly_blamed_is_named():

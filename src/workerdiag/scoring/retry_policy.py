@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, assert_never
+from urllib.parse import urlsplit
 
 from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Death, Decision, RankedCause, RetryPolicy
 from workerdiag.model.rules import Cause, Rulebook
@@ -72,7 +73,7 @@ def _action(cause: Cause, blame: Blame, decision: Decision) -> RetryAction:
             return "ask"
         case "safe" if blame.verdict == "operator":
             return "ask"
-        case "safe" if blame.verdict == "platform" and cause.ends == "killed":
+        case "safe" if cause.ends in ("killed", "stopped") and blame.verdict != "nobody":
             return "retry-elsewhere"
         case "safe":
             return "retry"
@@ -115,7 +116,7 @@ def _conditions(
         yield f"Each worker gets at least {format_bytes(enough)}."
     elif action == "do-not-retry" and too_little is not None:
         yield f"It holds while a worker gets at most {format_bytes(too_little)}; what is enough is not known."
-    hosts = sorted({each.identity.host for each in lost if each.identity.host})
+    hosts = _hosts_taken_away(cause, blame, lost)
     if action == "retry-elsewhere" and hosts:
         more = f" and {len(hosts) - _MAX_HOSTS} more" if len(hosts) > _MAX_HOSTS else ""
         yield f"These machines are not used again: {', '.join(hosts[:_MAX_HOSTS])}{more}."
@@ -124,3 +125,20 @@ def _conditions(
             yield f"It holds for all work that contains the task {blame.task}."
         elif blame.verdict == "other-task":
             yield f"It holds for the work as a whole: another task than {blame.task} ended the workers."
+
+
+def _hosts_taken_away(cause: Cause, blame: Blame, lost: Sequence[Death]) -> list[str]:
+    """
+    The machines that the platform took, by name or else as the workers' addresses have them.
+    """
+    if cause.ends != "killed" or blame.verdict != "platform":
+        return []
+    hosts = {each.identity.host or _host_of(each.identity.worker or "") for each in lost}
+    return sorted(each for each in hosts if each)
+
+
+def _host_of(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:  # a log says anything: tcp://[1
+        return None
