@@ -4,7 +4,6 @@ A scheduler of plain objects that answers the watcher's feed, with the recorder 
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict, deque
 from types import SimpleNamespace
 
@@ -35,7 +34,7 @@ class SimulatedScheduler:
     def __init__(self, *, id_="Scheduler-1", has_recorder=True, most_events=1000):
         self.id = id_
         self.is_up = self.runs_functions = True
-        self.python = ".".join(map(str, sys.version_info[:3]))
+        self.has_same_python = True
         self.workers, self.running, self.unrunnable, self.queued = {}, [], {}, []
         self.status = SimpleNamespace(name="running")
         self.handlers = {}
@@ -136,11 +135,11 @@ class SimulatedConnection:
         self._reached()
         return answer
 
-    async def versions(self):
+    async def has_same_python(self):
         """
-        What runs there.
+        Whether functions could run there.
         """
-        return {"host": {"python": self._reached().python}}
+        return self._reached().has_same_python
 
     async def events(self, topic):
         """

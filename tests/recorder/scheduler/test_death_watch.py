@@ -235,3 +235,21 @@ def test_a_full_ring_keeps_its_order_of_changes(limits):
     ring = ring_of(*range(1, 30), **limits)
     assert [kept.death for kept in ring.changed_since(0)] == list(ring)
     assert len(ring) + ring.dropped_since(0) == 29
+
+
+def test_who_asks_while_the_scheduler_closes_is_answered():
+    """
+    Also one who was between two questions when that began.
+    """
+
+    async def run():
+        watch = watched(DeathRing())
+        await watch.answer()
+        closing = asyncio.create_task(watch.close("unknown"))
+        await asyncio.sleep(0)
+        answer = await watch.answer(wait_s=PATIENCE_S)
+        assert not closing.done()
+        await closing
+        return answer
+
+    assert understood(asyncio.run(run())).closing_reason == "unknown"

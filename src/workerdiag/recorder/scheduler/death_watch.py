@@ -30,8 +30,10 @@ MAX_BYTES = 2**17
 MAX_WAIT_S = 60.0
 #: While a report is due, its time is looked at so often.
 _DUE_POLL_S = 0.1
-#: For answers that say that the scheduler closes to get out.
-_FAREWELL_S = 0.1
+#: A scheduler that closes waits so long for answers that say so to get out: also to those who were answered
+#: so lately that they are about to ask again.
+_FAREWELL_S = 0.2
+_LATELY_S = 2.0
 
 
 class DeathWatch:
@@ -65,6 +67,8 @@ class DeathWatch:
         self._closing_reason: str | None = None
         self._is_over = False
         self._waiting_count = 0
+        #: Until when somebody may be about to ask again.
+        self._asked_lately = Deadline.after(0)
 
     def notify(self) -> None:
         """
@@ -79,7 +83,7 @@ class DeathWatch:
         """
         self._is_over, self._closing_reason = True, closing_reason
         self.notify()
-        if closing_reason is not None and self._waiting_count:
+        if closing_reason is not None and (self._waiting_count or not self._asked_lately.is_over):
             await asyncio.sleep(_FAREWELL_S)
 
     async def answer(
@@ -123,6 +127,7 @@ class DeathWatch:
         for death in deaths:
             plain.append(to_plain(death))
             await asyncio.sleep(0)  # the scheduler has a whole cluster to serve
+        self._asked_lately = Deadline.after(_LATELY_S)
         return encode_message(answer) | {"deaths": plain}
 
     async def _wait(self, deadline: Deadline, *, is_due: bool) -> None:

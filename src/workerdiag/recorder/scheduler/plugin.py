@@ -110,13 +110,15 @@ class RecorderScheduler(SchedulerPlugin):
         """
         End, because the scheduler closes or somebody uninstalls the recorder; the journal is written out.
         """
+        closing_reason = internals.closing_reason(self._scheduler)
         if self._undo:
-            for undo in self._undo:
-                undo()
+            if closing_reason is None:  # else whoever asks is told that it closes
+                for undo in self._undo:
+                    undo()
             self._undo = []
             self._publish(RecorderState(is_recording=False))
         if self._watch is not None:
-            await self._watch.close(internals.closing_reason(self._scheduler))
+            await self._watch.close(closing_reason)
             self._watch = None
         if self._journal is not None:
             await asyncio.to_thread(self._journal.close)

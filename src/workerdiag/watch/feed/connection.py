@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,7 +44,6 @@ class Connection:
         self._rpc = connect(address, timeout=_CONNECT_S, connection_args=dict(connection_args))
         self.scheduler: Rpc = self._rpc
         self.run_on_scheduler: Method = self._run_on_scheduler
-        self._has_same_python: bool | None = None
 
     async def _run_on_scheduler(self, function: Method, *args: object) -> Any:
         """
@@ -64,10 +64,16 @@ class Connection:
     async def has_same_python(self) -> bool:
         """
         Whether the scheduler runs our release of Python, and so can run our functions.
+
+        Both sides say so when they connect (``handshake_info`` in comm/core.py). Without that, the scheduler
+        is asked for all its versions, which takes it some 10 ms the first time.
         """
-        if self._has_same_python is None:
-            self._has_same_python = tasks.has_same_python(await tasks.fetch_versions(self))
-        return self._has_same_python
+        comm = await self._rpc.live_comm()
+        self._rpc.comms[comm] = True  # whoever asks next may use it
+        python = (getattr(comm, "remote_info", None) or {}).get("python")
+        if not isinstance(python, tuple | list):
+            return tasks.has_same_python(await tasks.fetch_versions(self))
+        return tuple(python[:2]) == sys.version_info[:2]
 
     async def close(self) -> None:
         """

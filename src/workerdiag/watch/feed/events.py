@@ -10,22 +10,21 @@ from functools import partial
 from attrs import evolve, field, frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.model.dask import Client, Reply
+from workerdiag.model.dask import Reply
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.cluster import tasks
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.watch.deaths import Cursor, WatchedDeath
-from workerdiag.watch.feed.connection import LATE_S
+from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.looker import LookReply, LookRequest, looker
 from workerdiag.watch.feed.perishable import PerishableEvidence, removal_evidence
 from workerdiag.watch.feed.plain_events import ask_for_events
 from workerdiag.watch.feed.watched import Look, is_deliberate, removal_id
 from workerdiag.wire.watch_answer import ClusterFigures
 
-#: Removals in one batch.
-_MOST = 100
+#: Removals in one batch: so many are cut to size on the scheduler's event loop in one go.
+_MOST = 50
 #: Workers that are remembered, also after they have gone.
 _MAX_WORKERS = 20_000
 #: What an epoch begins with, before the id of the scheduler: its events are counted, or go by their times.
@@ -72,7 +71,7 @@ class EventReader:
         lookback_s: Without a cursor, removals of so many seconds before are told.
     """
 
-    def __init__(self, client: Client, *, lookback_s: float) -> None:
+    def __init__(self, client: Connection, *, lookback_s: float) -> None:
         self._client = client
         self._lookback_s = lookback_s
         self._perishable = PerishableEvidence(client)
@@ -133,7 +132,7 @@ class EventReader:
         What the scheduler brings, and how it counts.
         """
         if self._can_look is None:
-            self._can_look = tasks.has_same_python(await tasks.fetch_versions(self._client))
+            self._can_look = await self._client.has_same_python()
         if self._can_look:
             try:
                 wanted = self._request(after, _COUNTED, wait_s)

@@ -72,6 +72,8 @@ def looker() -> Method:
             await describe(dask_scheduler, list(dask_scheduler.workers), known)
         while True:
             removals, joined, position, missed = read(topic, since, wanted["most"])
+            if removals:
+                await sleep(0)  # the scheduler has a whole cluster to serve
             await describe(dask_scheduler, joined, known)  # while they are there
             has_recorder = "workerdiag_watch" in dask_scheduler.handlers
             closing_reason = closing(dask_scheduler)
@@ -84,7 +86,7 @@ def looker() -> Method:
                 if closing_reason is None:
                     raise
                 break
-        return {
+        reply = {
             "scheduler_id": dask_scheduler.id,
             "position": position,
             "now": time(),
@@ -95,6 +97,9 @@ def looker() -> Method:
             "closing_reason": closing_reason,
             "has_recorder": has_recorder,
         }
+        if closing_reason is None:
+            await sleep(0)  # packing the reply takes a moment as well
+        return reply
 
     return workerdiag_looks_for_removals
 
@@ -118,11 +123,11 @@ def _forgetter() -> Method:
 def _event_reader() -> Method:
     def shorten(message: Any) -> dict[str, object]:
         """
-        A removal with at most 100 keys of the tasks that were on the worker, and how many there were.
+        A removal with at most 20 keys of the tasks that were on the worker, and how many there were.
         """
         keys = message.get("processing-tasks") or ()
         shortened = {**message, "processing_count": len(keys)}
-        shortened["processing-tasks"] = [str(key)[:200] for _, key in zip(range(100), keys, strict=False)]
+        shortened["processing-tasks"] = [str(key)[:200] for _, key in zip(range(20), keys, strict=False)]
         for lost in ("lost-computed-tasks", "lost-scattered-tasks"):
             shortened[lost] = len(message.get(lost) or ())
         return shortened
