@@ -165,8 +165,8 @@ def understand(command: click.Command, words: list[str]) -> None:
     Parses *words* as click does before it runs a command.
     """
     if isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        found = command.get_command(click.Context(command), words[0])
+        _, found, others = command.resolve_command(click.Context(command), words)
         assert found is not None, words
-        understand(found, words[1:])
+        understand(found, others)
     else:
         command.make_context(command.name, list(words))

@@ -17,6 +17,7 @@ from workerdiag.cli.explain import explain
 from workerdiag.cli.knowledge import knowledge
 from workerdiag.cli.report import report
 from workerdiag.cli.sources import sources
+from workerdiag.cli.watch import watch
 
 __all__ = ["explain", "main"]
 
@@ -120,4 +121,5 @@ main.add_command(blackbox)
 main.add_command(knowledge)
 main.add_command(report)
 main.add_command(sources)
+main.add_command(watch)
 knowledge.add_command(draft)

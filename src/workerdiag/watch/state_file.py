@@ -155,8 +155,8 @@ class StateFile:
         run = self._connection.execute
         run("PRAGMA synchronous=FULL")
         run(f"PRAGMA journal_size_limit={_MAX_IDLE_LOG_BYTES}")
-        run("PRAGMA auto_vacuum=INCREMENTAL")  # counts only where there is no table yet
-        self._check_version()
+        if not self._check_version():
+            run("PRAGMA auto_vacuum=INCREMENTAL")  # counts only where there is no table yet
         run("PRAGMA journal_mode=WAL")
         with self.transaction():
             if not self._check_version():

@@ -98,6 +98,13 @@ class Store:
             self.clock(),
         )
 
+    def clusters(self) -> dict[str, float]:
+        """
+        When each cluster was read last, in seconds since the epoch, by its name.
+        """
+        rows: Any = self._rows("SELECT cluster, seen_at FROM cursor ORDER BY cluster")
+        return dict(rows)
+
     def add_deaths(self, cluster: str, deaths: Iterable[WatchedDeath]) -> int:
         """
         Keep those that are new; evidence that is new of a known one is added, as long as it is pending.

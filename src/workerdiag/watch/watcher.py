@@ -179,6 +179,12 @@ class Watcher:
         """
         return self._book.cases()
 
+    def has_history(self) -> bool:
+        """
+        Whether a watcher with this state has seen the cluster before.
+        """
+        return self._book.cursor() is not None
+
     def status(self) -> WatcherStatus:
         """
         Whether it sees the cluster, what waits for its sinks, and what failed.

@@ -1,0 +1,225 @@
+"""
+``workerdiag watch``: follow a cluster, and say why its workers die.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from workerdiag.cli.errors import EXIT_OK, SafeCommand, SafeGroup, UnusableError
+from workerdiag.cli.terminal import warn
+from workerdiag.cli.watch_options import make_state_folder, sink_options, state_option
+from workerdiag.cli.watch_state import silence, status, unsilence
+from workerdiag.cli.watch_text import notice_lines
+
+if TYPE_CHECKING:
+    from workerdiag.watch.alerts import Notice
+    from workerdiag.watch.speaking import SpeakingRules
+    from workerdiag.watch.watcher import Watcher
+
+#: The command that ``workerdiag watch ADDRESS`` means.
+_START = "start"
+#: So often it is looked whether something failed, in seconds.
+_LOOK_S = 1.0
+#: A scheduler that was never seen is waited for so long, in seconds.
+_CONNECT_S = 30.0
+#: The states in which no notice will come any more.
+_OVER = ("ended", "closed")
+
+NoticeFormat = Literal["text", "json"]
+
+
+class _WatchGroup(SafeGroup):
+    """
+    A group whose first argument may be an address in place of a command.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """
+        Options of an address may stand before it.
+        """
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+            args = [_START, *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """
+        The command and its arguments; what is no command is an address.
+        """
+        return super().resolve_command(ctx, args if args[0] in self.commands else [_START, *args])
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """
+        Describe what an address means, then the commands.
+        """
+        start = self.commands[_START]
+        start.format_usage(ctx, formatter)
+        start.format_help_text(ctx, formatter)
+        start.format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+        start.format_epilog(ctx, formatter)
+
+
+@click.group(cls=_WatchGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def watch() -> None:
+    """
+    Follow a cluster, and say why its workers die.
+    """
+
+
+@watch.command(
+    _START,
+    hidden=True,
+    cls=SafeCommand,
+    examples=(
+        "workerdiag watch tcp://10.0.0.1:8786",
+        "workerdiag watch tcp://10.0.0.1:8786 --slack '#dask' --pagerduty env:PAGERDUTY_KEY",
+        "workerdiag watch scheduler.json --name prod --state prod.db --format json",
+        "workerdiag watch status",
+        "workerdiag watch silence 3f9a1c2b4d5e --for 4h --reason 'the loader is being mended'",
+    ),
+)
+@click.argument("address")
+@sink_options
+@state_option
+@click.option("--name", metavar="NAME", help="What people call the cluster. By default its address.")
+@click.option(
+    "--known-issues", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file of known issues."
+)
+@click.option("--quiet-hours", metavar="HOURS", help="Hold notices back then: '22:00-07:00 Europe/Berlin'.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="How notices are printed: json is one object a line.",
+)
+def start(
+    address: str,
+    state: str | None,
+    name: str | None,
+    known_issues: str | None,
+    quiet_hours: str | None,
+    form: NoticeFormat,
+    **sinks: tuple[str, ...],
+) -> int:
+    """
+    Follow a cluster, and say why its workers die: here, and wherever the options say.
+
+    ADDRESS is that of the scheduler, or the path of a scheduler file, which is read again each time.
+    Tokens and passwords come from the environment: SLACK_TOKEN, WORKERDIAG_WEBHOOK_SECRET,
+    WORKERDIAG_MAIL_SERVER (smtp://USER:PASSWORD@HOST:587), WORKERDIAG_MAIL_SENDER. A value env:NAME is that
+    of the variable NAME.
+
+    Exit status: 0 the cluster was closed, or SIGTERM; 2 bad usage, a scheduler that was never seen, or a
+    state file that cannot be used.
+    """
+    from workerdiag.cli.live import quiet_dask
+    from workerdiag.watch.sinks.options import sinks_of
+    from workerdiag.watch.start import watch as start_watching
+
+    given = sinks_of({kind: values for kind, values in sinks.items() if values})
+    rules = _rules(known_issues, quiet_hours)
+    path = make_state_folder(state)
+    with (
+        quiet_dask(),
+        _ended_by_sigterm(),
+        start_watching(address, *given, state=path, name=name, rules=rules) as watcher,
+    ):
+        click.echo(f"Watching {name or address}; the state is in {path}", err=True)
+        _follow(watcher, address, form)
+    return EXIT_OK
+
+
+def _rules(known_issues: str | None, quiet_hours: str | None) -> SpeakingRules:
+    from workerdiag.watch.known_issues import read_known_issues
+    from workerdiag.watch.quiet_hours import QuietHours
+    from workerdiag.watch.speaking import SpeakingRules
+
+    return SpeakingRules(
+        known_issues=read_known_issues(known_issues) if known_issues else (),
+        quiet_hours=QuietHours.parse(quiet_hours) if quiet_hours else None,
+    )
+
+
+def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
+    """
+    Print notices, and what fails, until there are no more.
+    """
+    known = watcher.has_history()
+    give_up_at = time.monotonic() + _CONNECT_S
+    warned: set[tuple[str, str]] = set()
+    while True:
+        try:
+            notice = watcher.next_notice(_LOOK_S)
+        except TimeoutError:
+            pass
+        else:
+            if notice is None:
+                break
+            _print(notice, form)
+        _warn_of_failures(watcher, warned)
+        found = watcher.status()
+        if found.seen_at is None and not known and time.monotonic() > give_up_at:
+            raise UnusableError(
+                f"cannot watch {address}: {found.problem or 'no answer'}\n"
+                "Check the address, and that the scheduler runs."
+            )
+    _warn_of_failures(watcher, warned)
+    if watcher.status().state != "ended":
+        raise UnusableError("the watcher ended before the cluster did")
+    click.echo("The cluster was closed.", err=True)
+
+
+def _print(notice: Notice, form: NoticeFormat) -> None:
+    if form == "json":
+        from workerdiag.watch.sinks.notice_json import notice_json
+
+        click.echo(json.dumps(notice_json(notice)))
+        return
+    for line in notice_lines(notice):
+        click.echo(line, color=True)
+
+
+def _warn_of_failures(watcher: Watcher, warned: set[tuple[str, str]]) -> None:
+    """
+    One line for each thing that failed, once.
+    """
+    found = watcher.status()
+    failures = [(each.doing, f"could not {each.doing}: {each.problem}") for each in found.notes]
+    failures += [(each.name, f"{each.name}: {each.problem}") for each in found.sinks if each.problem]
+    for failure in failures:
+        if failure not in warned:
+            warned.add(failure)
+            warn(failure[1])
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """
+    SIGTERM closes the watcher in order, as service managers expect.
+    """
+
+    def stop(_number: int, _frame: object) -> None:
+        raise SystemExit(EXIT_OK)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+watch.add_command(status)
+watch.add_command(silence)
+watch.add_command(unsilence)

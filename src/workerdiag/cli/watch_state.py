@@ -1,0 +1,176 @@
+"""
+``workerdiag watch status|silence|unsilence``: what a watcher's state file says, and silences.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import click
+
+from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
+from workerdiag.cli.terminal import warn
+from workerdiag.cli.watch_options import state_option, state_path
+from workerdiag.cli.watch_text import wrapped
+from workerdiag.model.vocabulary import DeliveryState
+from workerdiag.rendering.wording import format_percent, pluralize
+from workerdiag.units import format_duration, format_time
+
+if TYPE_CHECKING:
+    from workerdiag.watch.alerts import AlertCase
+    from workerdiag.watch.deliveries import SinkStatus, StoredDelivery
+    from workerdiag.watch.store import Store
+
+#: Cases that are over, and deliveries that were given up, are listed up to so many.
+_MAX_OVER, _MAX_DEAD = 5, 10
+_STATES: Mapping[DeliveryState, str] = {
+    "sent": "sent",
+    "pending": "waiting",
+    "sending": "being sent",
+    "dead": "given up",
+}
+
+
+def _open(state: str | None) -> Store:
+    from workerdiag.watch.store import Store
+
+    return Store.open(state_path(state), must_exist=True)
+
+
+@click.command(
+    cls=SafeCommand,
+    examples=("workerdiag watch status", "workerdiag watch status --state prod.db"),
+)
+@state_option
+def status(state: str | None) -> int:
+    """
+    Say who watches, and list cases and sinks.
+
+    Also silences, and what was not delivered.
+
+    Exit status: 0 somebody watches, sees the cluster, and every sink takes what it is given; 1 not so;
+    2 the state file cannot be used.
+    """
+    with closing(_open(state)) as store:
+        problems = list(_problems(store, time.time()))
+        for line in _status_lines(store, time.time()):
+            click.echo(line)
+    for each in problems:
+        warn(each)
+    return EXIT_NOT_OK if problems else EXIT_OK
+
+
+@click.command(
+    cls=SafeCommand,
+    examples=(
+        "workerdiag watch silence 3f9a1c2b4d5e --for 4h --reason 'the loader is being mended'",
+        "workerdiag watch silence 'nanny.*' --until 2026-11-23T08:00:00+01:00 --reason 'known, DASK-123'",
+    ),
+)
+@click.argument("matches", metavar="CASE")
+@click.option("--for", "length", metavar="DURATION", help="How long, such as 4h.")
+@click.option("--until", metavar="TIME", help="Until when, a time with a zone.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why, for those who wonder later.")
+@state_option
+def silence(matches: str, length: str | None, until: str | None, reason: str, state: str | None) -> None:
+    """
+    Hold back the notices of a case for a while.
+
+    CASE is the id or the key of a case, the id of a cause, or the name of a cluster; or a pattern, such as
+    'nanny.*'. What was held back is in the next digest.
+    """
+    from workerdiag.watch.silences import new_silence, parse_until
+
+    end = length or until
+    if end is None or (length and until):
+        raise click.UsageError("Give either --for DURATION or --until TIME.")
+    now = time.time()
+    made = new_silence(matches, until=parse_until(end, now), reason=reason, now=now)
+    with closing(_open(state)) as store:
+        store.speaking.add_silence(made)
+    click.echo(f"Silence {made.id} until {format_time(made.until)} UTC")
+
+
+@click.command(cls=SafeCommand, examples=("workerdiag watch unsilence 1f2e3d4c",))
+@click.argument("silence_id", metavar="ID")
+@state_option
+def unsilence(silence_id: str, state: str | None) -> None:
+    """
+    End a silence at once; `workerdiag watch status` lists them.
+    """
+    with closing(_open(state)) as store:
+        if not store.speaking.remove_silence(silence_id):
+            raise UnusableError(f"there is no silence {silence_id}")
+    click.echo(f"Ended silence {silence_id}")
+
+
+def _problems(store: Store, now: float) -> Iterator[str]:
+    """
+    What somebody has to look at.
+    """
+    from workerdiag.watch.cases import BLIND_KEY
+    from workerdiag.watch.lease import lease_holder
+
+    holder = lease_holder(store.file)
+    if holder is None or holder.expires_at <= now or holder.is_seen_running() is False:
+        yield "nobody watches"
+    for case in store.cases():
+        if case.key == BLIND_KEY and case.is_open:
+            yield f"the watcher does not see {case.cluster}: {case.title}"
+    if dead := len(store.deliveries("dead")):
+        yield f"{pluralize(dead, 'notice')} could not be delivered"
+
+
+def _status_lines(store: Store, now: float) -> Iterator[str]:
+    from workerdiag.watch.lease import lease_holder
+
+    yield from _row("State", store.file.name)
+    holder = lease_holder(store.file)
+    yield from _row("Watcher", holder.describe() if holder else "none")
+    for cluster, seen_at in store.clusters().items():
+        ago = format_duration(max(0.0, now - seen_at))
+        yield from _row("Cluster", f"{cluster}, read {ago} ago ({format_time(seen_at)} UTC)")
+    cases = store.cases()
+    current = [each for each in cases if each.is_open]
+    over = [each for each in cases if not each.is_open][-_MAX_OVER:]
+    for name, some in (("Open", current), ("Over", over)):
+        for case in some:
+            yield from _case_lines(name, case)
+    if not cases:
+        yield from _row("Cases", "none")
+    for sink in store.outbox.sinks():
+        yield from _row("Sink", _sink_text(sink))
+    for each in store.deliveries("dead")[-_MAX_DEAD:]:
+        yield from _row("Given up", _dead_text(each))
+    for silent in store.speaking.silences():
+        if silent.until > now:
+            until = format_time(silent.until)
+            yield from _row("Silence", f"{silent.id}: {silent.matches} until {until} UTC: {silent.reason}")
+
+
+def _row(name: str, text: str) -> list[str]:
+    head = f"{name:<9} "
+    return wrapped(text, first=head, later=" " * len(head))
+
+
+def _case_lines(name: str, case: AlertCase) -> Iterator[str]:
+    sure = f" ({format_percent(case.probability)})" if case.cause is not None else ""
+    died = f", {pluralize(case.death_count, 'death')}" if case.death_count else ""
+    hosts = f" on {pluralize(len(case.hosts), 'host')}" if len(case.hosts) > 1 else ""
+    last = format_time(case.last_death_at)
+    yield from _row(name, f"{case.id}  {case.state} on {case.cluster}{died}{hosts}, last {last} UTC")
+    yield from _row("", f"{case.title}{sure}")
+
+
+def _sink_text(sink: SinkStatus) -> str:
+    said = [f"{sink.counts[state]} {text}" for state, text in _STATES.items() if sink.counts.get(state)]
+    problem = f"; last problem: {sink.problem}" if sink.problem else ""
+    return f"{sink.name}: {', '.join(said)}{problem}"
+
+
+def _dead_text(delivery: StoredDelivery) -> str:
+    title = delivery.notice.title if delivery.notice is not None else delivery.id
+    return f"{delivery.sink}, {pluralize(delivery.attempts, 'attempt')}: {title}: {delivery.problem}"
