@@ -13,13 +13,16 @@ import threading
 import pytest
 
 from support.watch_values import FakeClock, alert_case, make_notice
-from workerdiag.errors import StateInUseError
+from workerdiag.errors import StateFileError, StateInUseError
+from workerdiag.procfs.processes import process_identity
 from workerdiag.watch import lease as lease_module
 from workerdiag.watch.lease import Lease, LeaseHolder, lease_holder
 from workerdiag.watch.store import Store
 
 #: Longer than any test waits.
 LONG_S = 60.0
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="other processes are seen in /proc")
 
 HOLD = """
 import sys, time
@@ -48,6 +51,7 @@ def unseen(monkeypatch):
     monkeypatch.setattr(LeaseHolder, "is_seen_running", lambda _: None)
 
 
+@needs_proc
 def test_the_second_watcher_is_told_who_the_first_is(stores):
     """
     It names the file and the process, and writes nothing.
@@ -73,6 +77,7 @@ def test_a_lease_that_is_released_is_free(stores):
     second.release()
 
 
+@needs_proc
 def test_a_watcher_that_was_killed_is_followed_at_once(stores, tmp_path):
     """
     Nobody waits for the lease of a process that is seen to be gone.
@@ -191,3 +196,64 @@ def test_who_only_looks_needs_no_lease(stores):
     stores[1].put_case(alert_case())
     assert stores[0].cases() == (alert_case(),)
     lease.release()
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("changes", "is_seen"),
+    [
+        ({}, True),
+        ({"started_ms": "1"}, False),
+        ({"boot_id": "another"}, None),
+        ({"pid_namespace": "pid:[1]"}, None),
+        ({"started_ms": ""}, None),
+        ({"pid": "no number"}, None),
+    ],
+)
+def test_only_a_process_that_can_be_seen_is_said_to_be_gone(changes, is_seen):
+    """
+    One of another machine or container, or of which too little is known, is not judged by its pid.
+    """
+    holder = LeaseHolder(id="x", process={**process_identity(), **changes}, expires_at=0)
+    assert holder.is_seen_running() is is_seen
+
+
+def test_a_watcher_that_was_closed_gets_no_lease(stores):
+    """
+    It leaves none behind either.
+    """
+    lease = Lease(stores[0].file)
+    lease.release()
+    with pytest.raises(StateInUseError, match="closed"):
+        lease.acquire()
+    assert lease_holder(stores[0].file) is None
+
+
+def test_a_lease_that_nobody_can_renew_is_let_go(stores, monkeypatch):
+    """
+    A system without another thread says so, and the next watcher has the lease at once.
+    """
+
+    def start_thread(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(lease_module, "start_thread", start_thread)
+    with pytest.raises(RuntimeError):
+        Lease(stores[0].file).acquire()
+    assert lease_holder(stores[0].file) is None
+    stores[0].put_case(alert_case())
+
+
+def test_renewing_goes_on_until_the_lease_is_lost(stores, monkeypatch):
+    """
+    A full disk may have room again; what another watcher took does not come back.
+    """
+    lease = Lease(stores[0].file, length_s=0.001)
+    problems = [StateInUseError("state.db", "another"), StateFileError("state.db", "full")]
+
+    def renew():
+        raise problems.pop()
+
+    monkeypatch.setattr(lease, "renew", renew)
+    lease._renew_always()
+    assert problems == []

@@ -103,6 +103,7 @@ class Lease:
         Raises:
             StateInUseError: Another watcher has it, or `release` was called meanwhile.
             StateFileError: The file cannot be written.
+            RuntimeError: The system gives no more threads.
         """
         first: LeaseHolder | None = None
         while (other := self._take()) is not None:
@@ -114,7 +115,11 @@ class Lease:
             self.release()
             raise StateInUseError(self._file.name, "this one was closed")
         self._file.guard = self._check
-        start_thread("workerdiag-lease", self._renew_always)
+        try:
+            start_thread("workerdiag-lease", self._renew_always)
+        except RuntimeError:
+            self.release()
+            raise
 
     def renew(self) -> None:
         """
