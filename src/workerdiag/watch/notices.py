@@ -31,6 +31,8 @@ _MAX_HOSTS, _MAX_ADVICE = 5, 3
 _CLUSTER_CHARS = 40
 #: A key of a task may hold all its arguments.
 _TASK_CHARS = 100
+#: The page of the cause has the whole advice.
+_ADVICE_CHARS = 250
 #: How titles of cases begin.
 _BEGINNINGS: Mapping[NoticeReason, str] = {
     "new": "",
@@ -171,7 +173,8 @@ def _case_lines(case: AlertCase, reason: NoticeReason) -> Iterator[str]:
         died = case.death_count or case.blame != "task"
         yield f"Who has to act: {VERDICT_TEXTS[case.blame] if died else TASK_TEXT}"
     if reason not in ("resolved", "ended"):
-        yield from (f"{'Or' if n else 'Do now'}: {each}" for n, each in enumerate(case.advice[:_MAX_ADVICE]))
+        for number, each in enumerate(case.advice[:_MAX_ADVICE]):
+            yield f"{'Or' if number else 'Do now'}: {clip(each, _ADVICE_CHARS)}"
     links = _links(case)
     if "cause" in links:
         yield f"More: {links['cause']}"
