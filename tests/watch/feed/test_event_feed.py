@@ -180,6 +180,18 @@ def test_more_deaths_than_a_batch_holds_come_in_the_next(scheduler):
     assert second.missed_count == 0
 
 
+def test_deaths_of_long_ago_do_not_come_to_who_has_no_cursor(scheduler):
+    """
+    Nor with the next question, however many they are.
+    """
+    for number in range(120):
+        scheduler.remove(worker(number), when=NOW - 3600 + number)
+    scheduler.remove(worker(500), when=NOW - 5)
+    first = polled(open_feed(ADDRESS))
+    assert workers(first.deaths) == [worker(500)]
+    assert polled(open_feed(ADDRESS), first.cursor).deaths == ()
+
+
 def test_events_that_were_overwritten_are_counted(inside):
     """
     By how many events the scheduler has let go of since the cursor.

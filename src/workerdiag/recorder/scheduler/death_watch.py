@@ -9,6 +9,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from workerdiag.deadline import Deadline
@@ -93,6 +94,7 @@ class DeathWatch:
         wait_s: float = 0.0,
         most: int = MAX_DEATHS,
         most_bytes: int = MAX_BYTES,
+        lookback_s: float | None = None,
     ) -> dict[str, Any]:
         """
         The deaths after a change: at once if there are any, else after at most *wait_s* seconds.
@@ -103,16 +105,19 @@ class DeathWatch:
             wait_s: At most 60 seconds.
             most: How many deaths, at most 100.
             most_bytes: How long the answer may be, at most 128 KiB; one death is answered in any case.
+            lookback_s: Deaths noticed more seconds ago are passed over; None: none are.
 
         Returns:
             A `WatchAnswer` as plain data.
         """
         first = int(since) if epoch == self._epoch else 0
         deadline = Deadline.after(min(float(wait_s), MAX_WAIT_S))
-        deaths, position, has_more = self._settled_since(first, most=most, most_bytes=most_bytes)
+        not_before = 0.0 if lookback_s is None else time.time() - lookback_s
+        settled = partial(self._settled_since, first, most=most, most_bytes=most_bytes, not_before=not_before)
+        deaths, position, has_more = settled()
         while not deaths and not self._is_over and not deadline.is_over:
             await self._wait(deadline, is_due=self._ring.change_count > first)
-            deaths, position, has_more = self._settled_since(first, most=most, most_bytes=most_bytes)
+            deaths, position, has_more = settled()
         answer = WatchAnswer(
             epoch=self._epoch,
             position=position,
@@ -141,7 +146,7 @@ class DeathWatch:
             self._waiting_count -= 1
 
     def _settled_since(
-        self, first: int, *, most: int, most_bytes: int
+        self, first: int, *, most: int, most_bytes: int, not_before: float
     ) -> tuple[list[RecordedDeath], int, bool]:
         """
         The deaths for one answer, the number of their last change, and whether there are more.
@@ -154,6 +159,9 @@ class DeathWatch:
         for kept in self._ring.changed_since(first):
             if not self._is_over and self._is_report_due(kept.death):
                 break
+            if kept.death.time < not_before:
+                position = kept.last_change
+                continue
             if found and (len(found) >= max(1, min(int(most), MAX_DEATHS)) or kept.size_bytes > left):
                 return found, position, True
             left -= kept.size_bytes

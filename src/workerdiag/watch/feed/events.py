@@ -97,12 +97,9 @@ class EventReader:
         self._remember(reply)
         if reply["has_recorder"] and or_recorder:
             return None
-        since = reply["now"] - self._lookback_s if after is None else 0.0
         removals = [Removed(*each) for each in reply["removals"]]
         deaths = [
-            each.death(self._workers.get(str(each.message.get("worker")), NO_IDENTITY))
-            for each in removals
-            if each.when >= since
+            each.death(self._workers.get(str(each.message.get("worker")), NO_IDENTITY)) for each in removals
         ]
         return Look(
             cursor=Cursor(epoch=f"{kind} {reply['scheduler_id']}", position=reply["position"]),
@@ -155,4 +152,5 @@ class EventReader:
             all_workers=not self._workers,
             wait_s=wait_s,
             most=_MOST,
+            lookback_s=self._lookback_s if after is None else None,
         )

@@ -28,6 +28,8 @@ class LookRequest(TypedDict):
     wait_s: float
     #: Removals, at most.
     most: int
+    #: Removals noticed more seconds ago are passed over; None: none are.
+    lookback_s: float | None
 
 
 class LookReply(TypedDict):
@@ -67,11 +69,12 @@ def looker() -> Method:
         is_known = wanted["scheduler_id"] == dask_scheduler.id
         since = min(wanted["since"], topic.count) if is_known else 0
         until = monotonic() + min(wanted["wait_s"], 60.0)
+        not_before = 0.0 if wanted["lookback_s"] is None else time() - wanted["lookback_s"]
         known: dict[str, tuple[object, ...]] = {}
         if wanted["all_workers"]:
             await describe(dask_scheduler, list(dask_scheduler.workers), known)
         while True:
-            removals, joined, position, missed = read(topic, since, wanted["most"])
+            removals, joined, position, missed = read(topic, since, wanted["most"], not_before)
             if removals:
                 await sleep(0)  # the scheduler has a whole cluster to serve
             await describe(dask_scheduler, joined, known)  # while they are there
@@ -132,7 +135,7 @@ def _event_reader() -> Method:
             shortened[lost] = len(message.get(lost) or ())
         return shortened
 
-    def read(topic: Any, since: int, most: int) -> tuple[list[object], set[str], int, int]:
+    def read(topic: Any, since: int, most: int, not_before: float) -> tuple[list[object], set[str], int, int]:
         """
         The removals after an event, who joined, the number of the last event, and how many were overwritten.
 
@@ -151,7 +154,7 @@ def _event_reader() -> Method:
             action = message.get("action") if isinstance(message, dict) else None
             if action == "add-worker":
                 joined.add(message["worker"])
-            elif action == "remove-worker":
+            elif action == "remove-worker" and when >= not_before:
                 found.append((when, shorten(message)))
         was_full = len(events) >= events.maxlen - 10
         return found, joined, position, first - since if was_full else 0

@@ -38,14 +38,17 @@ async def _events_now(client: Client, wanted: LookRequest) -> LookReply:
     since = wanted["since"] if wanted["scheduler_id"] == identity["id"] else 0
     entries = await queries.fetch_events(client, "all")
     new = [(when, each) for when, each in entries if _position(when) > since]
-    removals = list(islice(_with_action(new, "remove-worker"), wanted["most"]))
+    ages_s = wanted["lookback_s"]
+    not_before = 0.0 if ages_s is None else _now(identity, entries) - ages_s
+    recent = (each for each in _with_action(new, "remove-worker") if each[0] >= not_before)
+    removals = list(islice(recent, wanted["most"]))
     last = removals[-1][0] if len(removals) == wanted["most"] else max([since / 1e6, *(at for at, _ in new)])
     states: Mapping[str, int] = (await tasks.count_states(client))["states"]
     worker_count = int(identity.get("n_workers", len(identity["workers"])))
     return {
         "scheduler_id": str(identity["id"]),
         "position": max(since, _position(last)),
-        "now": max([last, *(float(each.get("last_seen") or 0) for each in identity["workers"].values())]),
+        "now": _now(identity, entries),
         "removals": [(when, await _close_reason(client, each), each) for when, each in removals],
         # the event that the cursor stands for is kept, unless others took its place
         "missed_count": int(bool(since and entries and _position(entries[0][0]) > since)),
@@ -62,6 +65,14 @@ async def _events_now(client: Client, wanted: LookRequest) -> LookReply:
         "closing_reason": None,
         "has_recorder": is_recording(await queries.fetch_events(client, DEATH_TOPIC)),
     }
+
+
+def _now(identity: Reply, entries: Sequence[tuple[float, object]]) -> float:
+    """
+    The scheduler's clock at the last thing that it noted.
+    """
+    seen = (float(each.get("last_seen") or 0) for each in identity["workers"].values())
+    return max([*seen, *(when for when, _ in entries[-1:])], default=0.0)
 
 
 async def _identity(client: Client) -> Reply:

@@ -37,6 +37,7 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
         since=after.position if after is not None else 0,
         epoch=after.epoch if after is not None else "",
         wait_s=wait_s,
+        lookback_s=lookback_s if after is None else None,
     )
     try:
         reply = await answer_in_time(ask, Deadline.after(wait_s + LATE_S))
@@ -48,12 +49,11 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
         raise NoRecorderError  # also what a server answers that has no such handler: nothing
     dropped: list[str] = []
     answer = from_plain(WatchAnswer, {name: reply[name] for name in reply if name != "schema"}, dropped)
-    since = 0.0 if after is not None else answer.now - lookback_s
     is_known = after is not None and after.epoch == answer.epoch
     return Look(
         cursor=Cursor(epoch=answer.epoch, position=answer.position),
         now=answer.now,
-        deaths=watched_deaths(each for each in answer.deaths if each.time >= since),
+        deaths=watched_deaths(answer.deaths),
         unreported=frozenset(death_id(each) for each in answer.deaths if each.report is None),
         missed_count=answer.missed_count if is_known else 0,
         figures=answer.figures,
