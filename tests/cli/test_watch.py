@@ -217,6 +217,37 @@ def test_status_says_what_is_blind_and_what_was_given_up(run, state):
     assert "wrong token" in result.stdout
 
 
+def test_what_was_given_up_is_sent_again(run, state):
+    """
+    All of it, or that of a sink, or one; a watcher that runs meanwhile sends it.
+    """
+    store = Store.open(state)
+    store.enqueue(sample_notice(), ["one", "two", "three"])
+    ids = {}
+    for sink in ("one", "two", "three"):
+        ids[sink] = store.outbox.claim(sink).delivery.id
+        store.outbox.note_dead(ids[sink], "wrong token")
+    assert ids["one"] in run("status", "--state", state).stdout
+    assert run("resend", ids["one"], "--state", state).stdout == "1 notice will be sent again\n"
+    assert run("resend", ids["one"], "--state", state).exit_code == 2
+    assert run("resend", "--sink", "two", "--state", state).exit_code == 0
+    assert [each.sink for each in store.deliveries("pending")] == ["one", "two"]
+    assert run("resend", "--state", state).exit_code == 0
+    assert store.deliveries("dead") == ()
+    store.close()
+
+
+def test_status_says_since_when_a_sink_hangs(run, state):
+    """
+    It is at one notice for longer than any sink should need.
+    """
+    store = Store.open(state, clock=lambda: time.time() - 7200)
+    store.enqueue(sample_notice(), ["stuck"])
+    store.outbox.claim("stuck")
+    store.close()
+    assert "has been at one notice for 2 h" in " ".join(run("status", "--state", state).stdout.split())
+
+
 def test_status_without_a_state_says_where_it_looked(run):
     """
     A typo in a path makes no file.

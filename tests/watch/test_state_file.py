@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -154,6 +156,24 @@ def test_a_file_that_was_removed_is_not_written_to(tmp_path):
     with pytest.raises(StateFileError, match="removed or replaced"):
         store.put_case(alert_case())
     store.close()
+
+
+def test_opening_it_again_in_one_process_takes_no_lock_away(tmp_path):
+    """
+    A lock of POSIX goes when any descriptor of the file is closed in its process; SQLite must have the only ones.
+    """
+    path = tmp_path / "state.db"
+    watching = Store.open(path)
+    watching.put_case(alert_case("a"))
+    Store.open(path).close()
+    Store.open(path, must_exist=True).close()
+    look = f"import sqlite3; c = sqlite3.connect({str(path)!r}); c.execute('SELECT * FROM watch_case'); c.close()"
+    for cases in (["a"], ["a", "b"]):
+        subprocess.run([sys.executable, "-c", look], check=True, stdout=subprocess.DEVNULL)
+        assert (tmp_path / "state.db-wal").exists()  # the last one to close a database removes it
+        watching.put_case(alert_case("b"))
+        assert {each.id for each in watching.cases()} >= set(cases)
+    watching.close()
 
 
 def test_a_row_that_was_changed_by_hand_says_so(tmp_path):

@@ -16,7 +16,7 @@ import click
 from workerdiag.cli.errors import EXIT_OK, SafeCommand, SafeGroup, UnusableError
 from workerdiag.cli.terminal import warn
 from workerdiag.cli.watch_options import make_state_folder, sink_options, state_option
-from workerdiag.cli.watch_state import silence, status, unsilence
+from workerdiag.cli.watch_state import resend, silence, status, unsilence
 from workerdiag.cli.watch_text import notice_lines
 
 if TYPE_CHECKING:
@@ -223,3 +223,4 @@ def _ended_by_sigterm() -> Iterator[None]:
 watch.add_command(status)
 watch.add_command(silence)
 watch.add_command(unsilence)
+watch.add_command(resend)

@@ -1,5 +1,5 @@
 """
-``workerdiag watch status|silence|unsilence``: what a watcher's state file says, and silences.
+``workerdiag watch status|silence|unsilence|resend``: what a watcher's state file says, and silences.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Cases that are over, and deliveries that were given up, are listed up to so many.
 _MAX_OVER, _MAX_DEAD = 5, 10
+#: A sink that needs longer for a notice, in seconds, is said to.
+_LONG_S = 60.0
 _STATES: Mapping[DeliveryState, str] = {
     "sent": "sent",
     "pending": "waiting",
@@ -107,6 +109,27 @@ def unsilence(silence_id: str, state: str | None) -> None:
     click.echo(f"Ended silence {silence_id}")
 
 
+@click.command(
+    cls=SafeCommand,
+    examples=("workerdiag watch resend", "workerdiag watch resend --sink 'slack:#dask'"),
+)
+@click.argument("delivery_id", metavar="[ID]", required=False)
+@click.option("--sink", metavar="NAME", help="Only what is for this sink.")
+@state_option
+def resend(delivery_id: str | None, sink: str | None, state: str | None) -> None:
+    """
+    Send again what was given up: one notice, those for a sink, or all.
+
+    `workerdiag watch status` lists them. The watcher that runs, or the next one, sends them under their old
+    ids.
+    """
+    with closing(_open(state)) as store:
+        count = store.outbox.resend_dead(delivery_id, sink=sink)
+    if not count:
+        raise UnusableError("there is no such notice that was given up")
+    click.echo(f"{pluralize(count, 'notice')} will be sent again")
+
+
 def _problems(store: Store, now: float) -> Iterator[str]:
     """
     What somebody has to look at.
@@ -142,7 +165,7 @@ def _status_lines(store: Store, now: float) -> Iterator[str]:
     if not cases:
         yield from _row("Cases", "none")
     for sink in store.outbox.sinks():
-        yield from _row("Sink", _sink_text(sink))
+        yield from _row("Sink", _sink_text(sink, now))
     for each in store.deliveries("dead")[-_MAX_DEAD:]:
         yield from _row("Given up", _dead_text(each))
     for silent in store.speaking.silences():
@@ -165,12 +188,17 @@ def _case_lines(name: str, case: AlertCase) -> Iterator[str]:
     yield from _row("", f"{case.title}{sure}")
 
 
-def _sink_text(sink: SinkStatus) -> str:
+def _sink_text(sink: SinkStatus, now: float) -> str:
     said = [f"{sink.counts[state]} {text}" for state, text in _STATES.items() if sink.counts.get(state)]
+    hangs = ""
+    if sink.sending_since is not None and now - sink.sending_since >= _LONG_S:
+        for_s = format_duration(now - sink.sending_since)
+        hangs = f"; it has been at one notice for {for_s}, since {format_time(sink.sending_since)} UTC"
     problem = f"; last problem: {sink.problem}" if sink.problem else ""
-    return f"{sink.name}: {', '.join(said)}{problem}"
+    return f"{sink.name}: {', '.join(said)}{hangs}{problem}"
 
 
 def _dead_text(delivery: StoredDelivery) -> str:
     title = delivery.notice.title if delivery.notice is not None else delivery.id
-    return f"{delivery.sink}, {pluralize(delivery.attempts, 'attempt')}: {title}: {delivery.problem}"
+    tried = f"{delivery.sink}, {pluralize(delivery.attempts, 'attempt')}"
+    return f"{delivery.id}  {tried}: {title}: {delivery.problem}"

@@ -7,6 +7,7 @@ reports becomes a `StateFileError`; the file is never replaced, emptied or repai
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -83,8 +84,7 @@ class StateFile:
         self._lock = threading.RLock()
         self._depth = 0
         self._inode: tuple[int, int] | None = None
-        if self._path is not None:
-            self._make_file(self._path, must_exist=must_exist)
+        is_new = self._path is not None and self._is_new(self._path, must_exist=must_exist)
         with self._naming_errors():
             self._connection = sqlite3.connect(
                 ":memory:" if self._path is None else self._path,
@@ -93,7 +93,7 @@ class StateFile:
                 check_same_thread=False,
             )
             try:
-                self._prepare()
+                self._prepare(is_new=is_new)
             except BaseException:
                 self._connection.close()
                 raise
@@ -139,24 +139,33 @@ class StateFile:
         with self._lock, self._naming_errors():
             self._connection.close()
 
-    def _make_file(self, path: Path, *, must_exist: bool) -> None:
+    def _is_new(self, path: Path, *, must_exist: bool) -> bool:
         """
-        Make it readable to its owner alone: diagnoses name hosts and tasks. SQLite's own files follow it.
+        Whether it is still to be made; if that cannot be, it raises.
+
+        The file is never opened here: closing it would take away the locks of all connections of this process
+        (https://sqlite.org/howtocorrupt.html, 2.2).
         """
         try:
-            os.close(os.open(path, os.O_RDWR if must_exist else os.O_RDWR | os.O_CREAT, 0o600))
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if not path.exists():
+                (path if must_exist else path.parent).stat()
+                return True
         except OSError as problem:
-            remedy = (
-                _NO_FILE if isinstance(problem, FileNotFoundError) else _REMEDIES[sqlite3.SQLITE_CANTOPEN]
-            )
-            raise StateFileError(self.name, problem.strerror or error_text(problem), remedy) from problem
+            raise StateFileError(self.name, problem.strerror or error_text(problem), _NO_FILE) from problem
+        return False
 
-    def _prepare(self) -> None:
+    def _prepare(self, *, is_new: bool) -> None:
         run = self._connection.execute
         run("PRAGMA synchronous=FULL")
         run(f"PRAGMA journal_size_limit={_MAX_IDLE_LOG_BYTES}")
         if not self._check_version():
             run("PRAGMA auto_vacuum=INCREMENTAL")  # counts only where there is no table yet
+        if (
+            is_new and self._path is not None
+        ):  # SQLite has made it, empty; the files beside it will be like it
+            self._path.chmod(0o600)  # diagnoses name hosts and tasks
         run("PRAGMA journal_mode=WAL")
         with self.transaction():
             if not self._check_version():
