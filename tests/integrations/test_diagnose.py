@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import dask
 import pytest
+from attrs import evolve
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
@@ -54,6 +55,18 @@ def test_what_was_found_while_the_cluster_lived_is_the_answer(killed, link):
     """
     add_note(killed, INNOCENT)
     assert diagnose(link(killed)) == INNOCENT
+
+
+def test_what_was_not_explained_in_time_is_asked_again_while_the_cluster_lives(monkeypatch, killed):
+    """
+    Two seconds in an exception's path may have been too few; without a cluster they are all there is.
+    """
+    unknown = evolve(INNOCENT, outcome="unknown")
+    remember(killed, unknown)
+    assert diagnose(killed, "tcp://127.0.0.1:1", timeout_s=2) == unknown
+    monkeypatch.setattr("workerdiag.integrations.diagnose.explain", lambda *_, **__: INNOCENT)
+    with Client(n_workers=0, processes=False, dashboard_address=":0"):
+        assert diagnose(killed) == INNOCENT
 
 
 def test_a_remembered_diagnosis_does_not_keep_its_exception():
@@ -119,7 +132,7 @@ def test_a_living_cluster_is_queried(monkeypatch, killed, given):
 
     monkeypatch.setattr("workerdiag.integrations.diagnose.explain", explain)
     with Client(
-        n_workers=0, processes=False, dashboard_address=None, set_as_default=given == "client"
+        n_workers=0, processes=False, dashboard_address=":0", set_as_default=given == "client"
     ) as client:
         address = client.scheduler.address
         with dask.config.set({"scheduler-address": address if given == "setting" else None}):

@@ -14,6 +14,7 @@ from distributed import Client, as_completed
 
 import workerdiag
 from workerdiag.api import annotate
+from workerdiag.api.remembered import remembered
 from workerdiag.rendering.note import NOTE_START
 
 from . import tasks
@@ -104,6 +105,17 @@ def test_each_death_is_named_as_explain_names_it(client, death, arguments):
     top = workerdiag.explain(caught.value, client, timeout=PATIENCE_S).top
     assert top is not None
     assert last_line(caught.value).startswith(f"Cause: {top.title}")
+
+
+def test_what_was_found_is_kept_beside_the_exception(client):
+    """
+    Airflow and Prefect ask when the cluster is gone.
+    """
+    with pytest.raises(Exception, match="Attempted to run task") as caught:
+        client.submit(tasks.segfault, key="crash").result()
+    diagnosis = remembered(caught.value)
+    assert diagnosis.top.title == SEGFAULT
+    assert diagnosis.decision.policy.action == "do-not-retry"
 
 
 def test_the_second_death_is_not_taken_for_the_first(client):

@@ -31,8 +31,9 @@ def diagnose(
     """
     Why workers died, if *exc* came from Dask; else None.
 
-    What `annotate`, `auto` or `explaining` found while the cluster was there comes first. Else the scheduler
-    is queried: the one at *scheduler*, that of the client at hand, or Dask's setting ``scheduler-address``.
+    The cause that `annotate`, `auto` or `explaining` found while the cluster was there comes first. Else the
+    scheduler is queried: the one at *scheduler*, that of the client at hand, or that of Dask's setting
+    ``scheduler-address``.
 
     Args:
         exc: The exception; its causes, contexts and members count too.
@@ -41,10 +42,14 @@ def diagnose(
     """
     linked = list(_linked(exc))
     known = next((found for each in linked if (found := remembered(each))), None)
-    if known is not None or not any("distributed" in packages_of(each) for each in linked):
+    if known is None and not any("distributed" in packages_of(each) for each in linked):
+        return None
+    if known is not None and known.outcome == "explained":
         return known
     deadline = Deadline.after(timeout_s)
     with _client(scheduler, timeout_s * _CONNECT_SHARE) as client:
+        if known is not None and client is None:
+            return known
         diagnosis: Diagnosis = explain(exc, client, timeout=max(deadline.left_s, 1.0))
         return diagnosis
 
