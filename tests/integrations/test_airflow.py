@@ -34,6 +34,7 @@ from workerdiag.integrations.airflow import DeathRetryPolicy  # noqa: E402
 #: Two tasks that may be tried three times: one crashes each worker, one lost its worker once without any fault.
 DAG = """
 import ctypes
+import time
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,10 +49,13 @@ from workerdiag.api.remembered import remember
 from workerdiag.integrations.airflow import DeathRetryPolicy
 from workerdiag.model.diagnosis import Decision, RetryPolicy
 
-CLUSTER = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0}
+CLUSTER = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
 
 def crash():
     ctypes.string_at(0)
+
+def status(dask_worker):
+    return dask_worker.status.name
 
 with DAG(dag_id="deaths", schedule=None) as dag:
 
@@ -64,6 +68,9 @@ with DAG(dag_id="deaths", schedule=None) as dag:
             Client(**CLUSTER) as client,
             workerdiag.explaining(client, timeout=60),
         ):
+            # A nanny learns late that its worker is up; if that dies before, it gives up and its log says less.
+            while set(client.run(status, nanny=True).values()) != {"running"}:
+                time.sleep(0.1)
             return client.submit(crash).result()
 
     @task(retries=2, retry_delay=timedelta(0), retry_policy=DeathRetryPolicy())

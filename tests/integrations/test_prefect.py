@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import time
 from types import SimpleNamespace
 
 import dask
@@ -65,13 +66,20 @@ def crash():
     ctypes.string_at(0)
 
 
+def status(dask_worker):
+    return dask_worker.status.name
+
+
 @flow(on_failure=[on_failure], on_crashed=[on_crashed])
 def real_death():
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
-        Client(n_workers=1, threads_per_worker=1, dashboard_address=None, memory_limit=0) as client,
+        Client(n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit=0) as client,
         workerdiag.explaining(client, timeout=60),
     ):
+        # A nanny learns late that its worker is up; if that dies before, it gives up and its log says less.
+        while set(client.run(status, nanny=True).values()) != {"running"}:
+            time.sleep(0.1)
         client.submit(crash).result()
 
 
