@@ -74,3 +74,17 @@ def test_a_killed_worker_is_told_with_its_cause(client, record_property):
     assert notice.cause == "external.sigkill"
     assert notice.death_count == 1
     assert notice.first_victim == address
+
+
+def test_a_cluster_that_is_closed_is_ended(lab):
+    """
+    Its owner closed it: the open case says so, and the loop over the watcher ends.
+    """
+    cluster, client = lab.cluster(workers=2)
+    with workerdiag.watch(client) as watcher:
+        wait_until(lambda: watcher.status().state == "watching", "the watcher to see the cluster")
+        kill_a_worker(client)
+        assert next(watcher).reason == "new"
+        client.close()
+        cluster.close()
+        assert [each.reason for each in watcher] == ["ended"]

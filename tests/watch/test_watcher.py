@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -246,6 +247,23 @@ def test_two_watchers_do_not_share_a_state(tmp_path):
     watching(SimulatedFeed(), state=state).close()
 
 
+def test_a_watcher_whose_state_was_taken_over_ends(tmp_path):
+    """
+    It was stopped for long, and another one goes on; its loop ends, and it says who has the state.
+    """
+    state = tmp_path / "state.db"
+    feed = SimulatedFeed(until=1e9)
+    with watching(feed, state=state) as watcher:
+        other = sqlite3.connect(state, timeout=PATIENCE_S)
+        other.execute("UPDATE lease SET holder = 'another'")
+        other.commit()
+        other.close()
+        assert list(watcher) == []
+        found = watcher.status()
+    assert found.state == "closed"
+    assert "another watcher uses" in found.problem
+
+
 def test_thousand_deaths_of_three_causes_are_three_notices():
     """
     Within a minute; afterwards at most three updates. The judge is the real one.
@@ -363,10 +381,10 @@ def test_a_forked_copy_ends_at_once_and_closes_nothing():
         with workerdiag.watch("tcp://127.0.0.1:9", print) as watcher:
             child = os.fork()
             if child == 0:
-                print("child", list(watcher))
+                print("child", list(watcher), watcher.status().state)
                 watcher.close()
                 os._exit(0)
             os.waitpid(child, 0)
             print("parent", watcher.status().state)
     """)
-    assert sorted(printed.splitlines()) == ["child []", "parent connecting"]
+    assert sorted(printed.splitlines()) == ["child [] closed", "parent connecting"]

@@ -30,8 +30,6 @@ _START = "start"
 _LOOK_S = 1.0
 #: A scheduler that was never seen is waited for so long, in seconds.
 _CONNECT_S = 30.0
-#: The states in which no notice will come any more.
-_OVER = ("ended", "closed")
 
 NoticeFormat = Literal["text", "json"]
 
@@ -176,8 +174,9 @@ def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
                 "Check the address, and that the scheduler runs."
             )
     _warn_of_failures(watcher, warned)
-    if watcher.status().state != "ended":
-        raise UnusableError("the watcher ended before the cluster did")
+    found = watcher.status()
+    if found.state != "ended":
+        raise UnusableError(f"the watcher ended before the cluster did: {found.problem}")
     click.echo("The cluster was closed.", err=True)
 
 

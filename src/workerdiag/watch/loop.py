@@ -68,6 +68,8 @@ class WatchLoop:
     _failures: int = field(default=0, init=False)
     _stop: asyncio.Event = field(factory=asyncio.Event, init=False)
     _is_ended: bool = field(default=False, init=False)
+    #: Which other watcher has the state now.
+    _usurper: str = field(default="", init=False)
     #: Whether the state was read.
     _is_resumed: bool = field(default=False, init=False)
 
@@ -89,7 +91,10 @@ class WatchLoop:
         try:
             while not self._stop.is_set() and not self._is_ended:
                 await self._round()
-            await self._finish()
+            if self._usurper:
+                self.progress.changed("closed", self._usurper)
+            else:
+                await self._finish()
         finally:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(self.feed.close(), _LAST_LOOK_S)
@@ -262,6 +267,7 @@ class WatchLoop:
         """
         self.progress.note(doing, problem, self.clock())
         if isinstance(problem, StateInUseError):
+            self._usurper = str(problem)
             self._stop.set()
 
 

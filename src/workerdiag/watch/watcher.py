@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from attrs import define, evolve, field
@@ -127,17 +126,13 @@ class Watcher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, problem: object, trace: object) -> None:
         self._close(CLOSE_S, is_worked_on=problem is None)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, problem: object, trace: object) -> None:
         await asyncio.to_thread(self._close, CLOSE_S, is_worked_on=problem is None)
 
     def __iter__(self) -> Self:
@@ -189,6 +184,8 @@ class Watcher:
         """
         Whether it sees the cluster, what waits for its sinks, and what failed.
         """
+        if self._is_elsewhere:
+            return WatcherStatus(state="closed", cluster=self._cluster)
         with contextlib.suppress(WorkerdiagError):  # it is closed, or its file is broken, which is noted
             return evolve(self._progress.status(), sinks=self._outbox.status())
         return self._progress.status()

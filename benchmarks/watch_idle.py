@@ -1,0 +1,109 @@
+"""
+What a watcher costs while nothing dies: memory and processor time of ``workerdiag watch``.
+
+    python benchmarks/watch_idle.py [--workers 1000] [--seconds 120]
+
+The scheduler is real; its workers are entries in its state, which send no heartbeats. A warm-up of twenty
+seconds, in which everything is imported, is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+
+import workerdiag
+
+WARM_UP_S = 20.0
+
+
+def add_workers(count: int, dask_scheduler: Any = None) -> int:
+    """
+    Give the scheduler *count* workers that are not there; how many it knows then.
+    """
+    import weakref
+
+    from distributed.core import Status
+    from distributed.scheduler import WorkerState
+
+    for number in range(count):
+        address = f"tcp://10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:40000"
+        worker = WorkerState(
+            address=address,
+            status=Status.running,
+            pid=number,
+            name=f"w{number}",
+            nthreads=1,
+            memory_limit=2**30,
+            local_directory="/tmp",
+            nanny=None,
+            server_id=f"id-{number}",
+        )
+        worker.scheduler_ref = weakref.ref(dask_scheduler)
+        worker.metrics = {"memory": 0, "spilled_bytes": {"memory": 0, "disk": 0}}
+        dask_scheduler.workers[address] = worker
+    return len(dask_scheduler.workers)
+
+
+def cost_of(pid: int) -> tuple[float, float]:
+    """
+    Resident memory in MB, and seconds of processor time so far.
+    """
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    rss_kb = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
+    times = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return int(rss_kb) * 1024 / 1e6, (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(address: str, folder: str, seconds: float) -> tuple[float, float]:
+    """
+    Memory in MB and the share of one core, in percent, of an idle watcher.
+    """
+    command = [sys.executable, "-m", "workerdiag", "watch", address, "--state", f"{folder}/state.db"]
+    watcher = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(WARM_UP_S)
+        _, before_s = cost_of(watcher.pid)
+        time.sleep(seconds)
+        rss_mb, after_s = cost_of(watcher.pid)
+    finally:
+        watcher.terminate()
+        watcher.wait()
+    return rss_mb, 100 * (after_s - before_s) / seconds
+
+
+def main() -> None:
+    """
+    Measure without the recorder and with it.
+    """
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    options = parser.parse_args()
+    dask.config.set({"distributed.scheduler.worker-ttl": None})
+    print(f"{'recorder':<10}{'memory':>10}{'of a core':>12}")
+    for recorder in (False, True):
+        with (
+            LocalCluster(n_workers=0, dashboard_address=None) as cluster,
+            Client(cluster) as client,
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            if recorder:
+                workerdiag.install(client)
+            client.run_on_scheduler(add_workers, options.workers)
+            rss_mb, percent = measure(cluster.scheduler_address, folder, options.seconds)
+            print(f"{'yes' if recorder else 'no':<10}{rss_mb:>7.0f} MB{percent:>11.2f}%", flush=True)
+            client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.workers.clear())
+
+
+if __name__ == "__main__":
+    main()
