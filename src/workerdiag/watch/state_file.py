@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from workerdiag.errors import StateFileError, error_text, utf8_safe
@@ -162,10 +162,10 @@ class StateFile:
         run(f"PRAGMA journal_size_limit={_MAX_IDLE_LOG_BYTES}")
         if not self._check_version():
             run("PRAGMA auto_vacuum=INCREMENTAL")  # counts only where there is no table yet
-        if (
-            is_new and self._path is not None
-        ):  # SQLite has made it, empty; the files beside it will be like it
-            self._path.chmod(0o600)  # diagnoses name hosts and tasks
+        if is_new and self._path is not None:
+            # Diagnoses name hosts and tasks. SQLite has made it, empty; what it puts beside it will be alike.
+            with suppress(OSError):  # file systems without modes
+                self._path.chmod(0o600)
         run("PRAGMA journal_mode=WAL")
         with self.transaction():
             if not self._check_version():
