@@ -31,7 +31,7 @@ def sample_notice(reason: NoticeReason = "new", **changes: object) -> Notice:
         "key": "nanny.memory-terminate",
         "cluster": "prod",
         "state": "firing",
-        "title": "3 workers of prod died: memory limit (93 %)",
+        "title": "3 workers of prod died: memory limit (93%)",
         "text": "3 workers of prod died\nGive each worker more memory.",
         "cause": "nanny.memory-terminate",
         "probability": 0.93,

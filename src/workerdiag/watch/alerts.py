@@ -115,7 +115,7 @@ class Notice:
     key: str
     cluster: str
     state: CaseState
-    #: One line of at most 120 characters: ``3 workers of prod died: memory limit (93 %)``.
+    #: One line of at most 120 characters: ``3 workers of prod died: memory limit (93%)``.
     title: str
     #: Several lines for a terminal or a chat: what, how sure, how many, where, what to do.
     text: str

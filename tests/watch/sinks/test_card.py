@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import shlex
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.notices import HOSTILE, notices, sample_notice
+from workerdiag.cli import main
 from workerdiag.watch.sinks.card import card_of, is_web_address, shorten
 
 
@@ -25,6 +27,20 @@ def test_a_command_can_be_pasted_into_a_shell():
     assert words["Silence"][3] == "a'; rm -rf $HOME"
     assert words["Read more"] == ["workerdiag", "knowledge", "show", "x `y`"]
     assert words["Evidence"][-1] == "/tmp/my deaths/1.zip"
+
+
+def test_the_command_line_understands_the_commands():
+    """
+    What a notice says to type has arguments that the command line knows.
+    """
+    for _, command in card_of(sample_notice(links={"bundle": __file__})).commands:
+        program, *words = shlex.split(command)
+        assert program == "workerdiag"
+        found, context = main, None
+        while isinstance(found, click.Group):
+            context = click.Context(found, parent=context)
+            found = found.get_command(context, words.pop(0))
+        found.make_context(found.name, words, parent=context)
 
 
 @pytest.mark.parametrize("reason", ["resolved", "ended", "digest"])

@@ -36,7 +36,7 @@ def test_a_mail_has_text_and_html():
     (mail,) = box.mails
     assert box.recipients == [["oncall@example.org", "team@example.org"]]
     assert (mail["From"], mail["To"]) == (SENDER, "oncall@example.org, team@example.org")
-    assert mail["Subject"] == "[workerdiag] 3 workers of prod died: memory limit (93 %)"
+    assert mail["Subject"] == "[workerdiag] 3 workers of prod died: memory limit (93%)"
     assert mail["Auto-Submitted"] == "auto-generated"
     assert "- Give each worker at least 4 GiB." in plain(mail)
     assert "workerdiag watch silence case-1 --for 4h" in plain(mail)

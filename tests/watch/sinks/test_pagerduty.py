@@ -54,7 +54,7 @@ def test_the_event_says_what_whom_and_what_to_do():
     """
     ((_, event),) = sent(delivery_of())
     assert event["routing_key"] == KEY
-    assert event["payload"]["summary"] == "3 workers of prod died: memory limit (93 %)"
+    assert event["payload"]["summary"] == "3 workers of prod died: memory limit (93%)"
     assert event["payload"]["source"] == "prod"
     assert event["payload"]["timestamp"] == "2023-11-14T22:15:00.000+00:00"
     assert event["payload"]["class"] == "nanny.memory-terminate"

@@ -134,7 +134,7 @@ def test_a_webhook_gets_text_and_blocks():
         sink = SlackUrlSink(f"{server.url}/services/T0/B0/secretsecret")
         assert sink.deliver(delivery_of()) == {}
     sent = json.loads(server.requests[0].body)
-    assert sent["text"] == "3 workers of prod died: memory limit (93 %)"
+    assert sent["text"] == "3 workers of prod died: memory limit (93%)"
     assert sent["blocks"] == slack_blocks(sample_notice())
     assert "secretsecret" not in f"{sink!r}"
     assert sink.name == SlackUrlSink(f"{server.url}/services/T0/B0/anothersecret").name
@@ -160,7 +160,7 @@ def test_the_blocks_say_what_to_do():
     shown = "\n".join(texts_in(slack_blocks(sample_notice())))
     for part in (
         "3 workers of prod died",
-        "nanny.memory-terminate (93 %)",
+        "nanny.memory-terminate (93%)",
         "3 on 2 hosts (host-a, host-b)",
         "Give each worker at least 4 GiB.",
         "About this cause",

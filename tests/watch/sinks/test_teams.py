@@ -35,7 +35,7 @@ def test_a_card_arrives():
     (request,) = server.requests
     assert request.query == {"sig": ["secretsecret"]}
     card = card_in(request.body)
-    assert "3 workers of prod died: memory limit (93 %)" in runs_of(card)
+    assert "3 workers of prod died: memory limit (93%)" in runs_of(card)
     assert "\N{BULLET} Give each worker at least 4 GiB." in runs_of(card)
     assert [each["url"] for each in card["actions"]] == ["https://docs.example.org/causes/nanny"]
     assert "secretsecret" not in f"{sink!r}{sink.name}"
@@ -82,7 +82,7 @@ def test_a_long_notice_loses_its_end_first():
     card = card_in(body)
     assert counted_bytes(body) <= MAX_COUNTED_BYTES
     assert len(card["actions"]) < 5
-    assert "nanny.memory-terminate (93 %)" in runs_of(card)
+    assert "nanny.memory-terminate (93%)" in runs_of(card)
     lines = sample_notice("digest", text="\n".join("x" * 1_400))
     assert runs_of(card_in(teams_message(lines)))[0] == sample_notice().title
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from attrs import frozen
 
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.rendering.wording import one_line, printable
+from workerdiag.rendering.wording import VERDICT_TEXTS, format_percent, one_line, printable
 from workerdiag.units import format_time
 from workerdiag.watch.alerts import Notice
 
@@ -97,10 +97,9 @@ def card_of(notice: Notice) -> Card:
 
 
 def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
-    sure = percent(notice.probability)
-    yield "Cause", f"{line(notice.cause)} ({sure})" if notice.cause else "not known"
+    yield "Cause", f"{line(notice.cause)} ({_sure(notice)})" if notice.cause else "not known"
     if notice.blame != "unknown":
-        yield "Blame", notice.blame
+        yield "Who has to act", VERDICT_TEXTS[notice.blame]
     yield "Deaths", f"{notice.death_count}{_on_hosts(notice.hosts)}"
     if notice.first_victim:
         yield "First", line(notice.first_victim)
@@ -108,6 +107,13 @@ def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
     yield "Time", _times(notice)
     if bundle := _local_bundle(notice):
         yield "Saved evidence", bundle
+
+
+def _sure(notice: Notice) -> str:
+    """
+    ``93%``; a number that is none counts as 0.
+    """
+    return format_percent(min(1.0, max(0.0, notice.probability)) if isfinite(notice.probability) else 0.0)
 
 
 def _on_hosts(hosts: tuple[str, ...]) -> str:
@@ -162,13 +168,6 @@ def is_web_address(target: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc
-
-
-def percent(probability: float) -> str:
-    """
-    ``93 %``; a number that is none counts as 0.
-    """
-    return f"{100 * min(1.0, max(0.0, probability)) if isfinite(probability) else 0.0:.0f} %"
 
 
 def line(text: str, most: int = _MAX_VALUE, *, start: str = "") -> str:
