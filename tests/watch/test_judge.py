@@ -85,6 +85,23 @@ def test_what_follows_a_death_belongs_to_it():
     assert len(judge([crashed(1), other], timeout_s=LONG_S)) == 2
 
 
+@pytest.mark.parametrize(("probability", "count"), [(0.42, 1), (0.9, 2)])
+def test_a_guess_does_not_part_a_death_from_its_cascade(probability, count, monkeypatch):
+    """
+    A follower with the same task, whose own cause is only guessed, belongs to the death before it.
+    """
+
+    def found(watched, deaths):
+        causes = ((SEGFAULT, 0.9), (EXIT, probability))
+        return [
+            evolve(each, cause=cause, probability=chance)
+            for each, (cause, chance) in zip(deaths[: len(watched)], causes, strict=True)
+        ]
+
+    monkeypatch.setattr(judge_module, "pair_deaths", found)
+    assert len(judge([crashed(1), left_by_code(4)], timeout_s=LONG_S)) == count
+
+
 def test_deliberate_stops_are_no_incident():
     """
     What the scheduler expected, or a nanny was asked for, is told to nobody.

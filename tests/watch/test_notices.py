@@ -63,6 +63,17 @@ def test_doubt_is_said():
     assert "\nDo now: Look at the kernel log" in notice.text
 
 
+def test_a_cause_below_even_odds_is_a_guess():
+    """
+    What is only the likeliest of several causes is not claimed.
+    """
+    likeliest = incident(watched(), diagnosis=sure_of(probability=0.42))
+    case, _ = with_incident(None, likeliest, CLUSTER, START, SETTINGS)
+    title = notice_of(case, "new", START).title
+    assert title.startswith("1 worker of prod died: cause unknown, best guess: The nanny killed")
+    assert title.endswith("(42%)")
+
+
 def test_a_standstill_is_no_death():
     """
     Where nothing died, no death is told.

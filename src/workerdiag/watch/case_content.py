@@ -7,6 +7,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.identity import Identity
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import one_line
@@ -21,7 +22,7 @@ def with_diagnosis(case: AlertCase, diagnosis: Diagnosis) -> AlertCase:
     The case with what *diagnosis* says.
     """
     top, lead = diagnosis.top, dict(outline(diagnosis).lead)
-    is_sure = diagnosis.outcome == "explained" and top is not None
+    is_sure = diagnosis.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH
     guess = f", best guess: {one_line(top.title)}" if top is not None else ""
     advice = [one_line(each.do) for each in top.mitigations] if is_sure and top is not None else []
     return evolve(

@@ -16,7 +16,7 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
-from workerdiag.model.diagnosis import Death
+from workerdiag.model.diagnosis import SURE_ENOUGH, Death
 from workerdiag.model.evidence import Event, Evidence
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import Rulebook
@@ -50,9 +50,10 @@ class JudgedDeath:
     @property
     def cause(self) -> str | None:
         """
-        Its own cause, if it is known.
+        Its own cause, if that is likely enough; a guess does not tell deaths apart.
         """
-        return self.found.cause if self.found is not None else None
+        found = self.found
+        return found.cause if found is not None and found.probability >= SURE_ENOUGH else None
 
     @property
     def tasks(self) -> frozenset[str]:
