@@ -20,7 +20,7 @@ from workerdiag.watch.feed.threads import in_thread
 _MAX_FILE_BYTES = 64 * 2**20
 _RESOLVE_S = 10.0
 #: ``host:port``, with the protocol or without.
-_ADDRESS = re.compile(r"(\w+://\S+|[\w.\-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5})")
+_SCHEDULER_ADDRESS = re.compile(r"(\w+://\S+|[\w.\-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5})")
 #: Clusters that nobody named are named so (``deploy/spec.py``): anew each time, so it says nothing.
 _RANDOM_NAME = re.compile(r"[0-9a-f]{8}")
 
@@ -53,7 +53,7 @@ class Target:
             address = await in_thread("workerdiag-watch-address", self.find, timeout_s=_RESOLVE_S)
         except CALL_FAILURES as problem:
             raise self._unknown(f"no address of it: {describe_error(problem)}") from None
-        if not _ADDRESS.fullmatch(str(address)):
+        if not _SCHEDULER_ADDRESS.fullmatch(str(address)):
             raise self._unknown(f"no address of a scheduler: {str(address)[:200]!r}")
         self.last_address = str(address)
         return self.last_address
@@ -83,7 +83,7 @@ def read_target(target: object, *, name: str | None = None, security: Any = None
     Raises:
         TypeError: It is none of these.
     """
-    if isinstance(target, str) and _ADDRESS.fullmatch(target):
+    if isinstance(target, str) and _SCHEDULER_ADDRESS.fullmatch(target):
         args = _connection_args(security)
         return Target(cluster_name=name or target, find=lambda: target, connection_args=args)
     if isinstance(target, str | Path):
@@ -118,7 +118,7 @@ def _of_client(client: Any, name: str | None, security: Any) -> Target:
     def find() -> str:
         nonlocal last
         known = getattr(cluster, "scheduler_address", None) or getattr(client.scheduler, "address", None)
-        last = str(known) if known and _ADDRESS.fullmatch(str(known)) else last
+        last = str(known) if known and _SCHEDULER_ADDRESS.fullmatch(str(known)) else last
         return last
 
     own = str(getattr(cluster, "name", None) or "")
