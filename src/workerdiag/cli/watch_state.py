@@ -118,10 +118,10 @@ def unsilence(silence_id: str, state: str | None) -> None:
 @state_option
 def resend(delivery_id: str | None, sink: str | None, state: str | None) -> None:
     """
-    Send again what was given up: one notice, those for a sink, or all.
+    Send again what was given up.
 
-    `workerdiag watch status` lists them. The watcher that runs, or the next one, sends them under their old
-    ids.
+    That is one notice, those for a sink, or all; `workerdiag watch status` lists them. The watcher that
+    runs, or the next one, sends them under their old ids.
     """
     with closing(_open(state)) as store:
         count = store.outbox.resend_dead(delivery_id, sink=sink)
