@@ -4,7 +4,9 @@ The stages in their order, and nothing clever: evidence, matches, incident, find
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import evolve
 
 from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.correlation.incident import assemble
@@ -14,6 +16,7 @@ from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.patterns import MatchObserver
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
+from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.conclude import conclude
 
@@ -21,7 +24,7 @@ from workerdiag.scoring.conclude import conclude
 _ALWAYS_MERGED = 100
 
 
-def diagnose(
+def diagnose(  # noqa: PLR0913  all but two have defaults
     evidence: Iterable[Evidence],
     book: Rulebook,
     *,
@@ -29,6 +32,7 @@ def diagnose(
     matcher: Matcher | None = None,
     observer: MatchObserver | None = None,
     deadline: Deadline = NO_DEADLINE,
+    about: Sequence[Identity] = (),
 ) -> Findings:
     """
     What happened, by all that was seen and all that is known.
@@ -40,6 +44,7 @@ def diagnose(
         matcher: The compiled patterns of *book*, where the caller keeps them.
         observer: Is told where in log text something was found.
         deadline: The answer rests on what was found until then.
+        about: The processes whose deaths are in question; empty: as the evidence says.
     """
     other_evidence: list[Evidence] = []
 
@@ -56,6 +61,7 @@ def diagnose(
     notes = (*book.notes, *engine_notes(), *search_result.left_out, *clock_notes)
     incident = assemble(matches, other_evidence, GraceDeadline(deadline, grace=_ALWAYS_MERGED))
     gaps += _merge_gaps(incident.left_out)
+    incident = evolve(incident, about=tuple(about)) if about else incident
     return conclude(incident, book, gaps=gaps, notes=notes, version=version, deadline=deadline)
 
 

@@ -64,6 +64,17 @@ def test_deaths_of_three_causes_are_three_incidents():
         assert {death.cause for death in each.diagnosis.deaths} == {each.diagnosis.top.id}
 
 
+def test_deaths_that_only_the_log_tells_of_do_not_count():
+    """
+    A nanny's log has the deaths of others; a diagnosis is about those that are judged.
+    """
+    others = [piece for number in range(2, 8) for piece in killed_by_nanny(number).evidence]
+    death = crashed(1)
+    (incident,) = judge([evolve(death, evidence=(*others, *death.evidence))], timeout_s=LONG_S)
+    assert incident.diagnosis.top.id == SEGFAULT
+    assert incident.key == judge([death], timeout_s=LONG_S)[0].key
+
+
 def test_the_key_does_not_depend_on_what_died_beside_it():
     """
     A death has the same key alone and among others.

@@ -141,6 +141,7 @@ def _run_pipeline(
         matcher=matcher,
         observer=observer,
         deadline=arguments.plan.found,
+        about=arguments.about,
     )
 
 

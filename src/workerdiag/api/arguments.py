@@ -19,6 +19,7 @@ from workerdiag.api.time_plan import TimePlan
 from workerdiag.deadline import CALL_FAILURES, Deadline, HelperThread, call_in_time
 from workerdiag.errors import error_text
 from workerdiag.model.evidence import EvidenceSource, Gap, LogText
+from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import GapReason, Place, Stream
 from workerdiag.units import parse_duration
@@ -49,6 +50,8 @@ class ExplainArguments:
     stream: Stream | None = None
     sources: Sequence[EvidenceSource] | None = None
     rulebook: Rulebook | None = None
+    #: The processes whose deaths are in question, where a watcher knows them.
+    about: tuple[Identity, ...] = ()
     gaps: tuple[Gap, ...] = ()
     plan: TimePlan
 

@@ -8,6 +8,7 @@ from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ExceptionFacts, MemoryReading, TasksAtLoss
+from workerdiag.model.identity import Identity
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.name_index import NameIndex
 from workerdiag.model.process_end import ProcessEnd
@@ -42,6 +43,8 @@ class Incident:
     tasks_at_loss: tuple[TasksAtLoss, ...] = ()
     #: Places that were looked at, so that absence counts there.
     inspected: frozenset[Place] = field(default=frozenset())
+    #: The processes whose deaths are in question, where the caller knows them.
+    about: tuple[Identity, ...] = ()
     #: Reports of ends for which no time was left.
     left_out: int = 0
     #: When workers spoke.

@@ -22,7 +22,7 @@ from workerdiag.scoring.cluster_setup import ClusterSetup, cluster_setup
 from workerdiag.scoring.distribution import Distribution, weighted_mean
 from workerdiag.scoring.evaluate import (
     EvaluatedCase,
-    deaths_of_the_task,
+    deaths_in_question,
     deciding_deaths,
     evaluate_cases,
     is_explained,
@@ -57,7 +57,7 @@ def conclude(
     Everything that can be said about *incident* by what *book* knows, and in the time there is.
     """
     evaluated = evaluate_cases(incident.cases, incident, book, deadline)
-    in_question = deaths_of_the_task(evaluated, incident)
+    in_question = deaths_in_question(evaluated, incident)
     deciding = deciding_deaths(in_question)
     deciding = deciding or evaluate_cases([Case(end=None)], incident, book)
     chances = weighted_mean(

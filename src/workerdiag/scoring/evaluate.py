@@ -96,6 +96,19 @@ def _is_only_warning(support: CauseScore, incident: Incident) -> bool:
     )
 
 
+def deaths_in_question(evaluated: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
+    """
+    The deaths that the ranking rests on: those that the caller names, else those of the task.
+    """
+    named = [
+        each
+        for each in evaluated
+        if (end := each.case.end) is not None
+        and any(end.same_process(identity) for identity in incident.about)
+    ]
+    return named or deaths_of_the_task(evaluated, incident)
+
+
 def deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
     """
     The deaths that the caught exception is about, where it says; else all.

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from workerdiag.api.answer import answer
+from workerdiag.api.arguments import read_arguments
 from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.api.explain import explain
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
@@ -110,7 +111,8 @@ def _incidents(lost: Sequence[WatchedDeath], book: Rulebook, deadline: Deadline)
     by_key: dict[str, AlertIncident] = {}
     for group in _groups(judged):
         members = [each.death for each in group]
-        diagnosis = _explained(_evidence(_sample(group)), deadline)
+        sample = _sample(group)
+        diagnosis = _explained(_evidence(sample), deadline, about=sample)
         if diagnosis.outcome == "no-death":
             continue
         known = by_key.get(_key(diagnosis))
@@ -193,9 +195,21 @@ def _removal_of(death: WatchedDeath) -> Event:
     return Event(topic=topic, fields=fields, when=death.when, identity=death.identity)
 
 
-def _explained(evidence: Sequence[Evidence], deadline: Deadline) -> Diagnosis:
-    timeout_s = max(deadline.left_s, _LEAST_S)
-    return explain(sources=[_CollectedEvidence(evidence)], timeout=timeout_s)
+def _explained(
+    evidence: Sequence[Evidence], deadline: Deadline, about: Sequence[WatchedDeath] = ()
+) -> Diagnosis:
+    """
+    What `explain` says of the evidence; logs may tell of deaths beside those that it is *about*.
+    """
+    arguments = read_arguments(
+        None,
+        None,
+        logs=(),
+        sources=[_CollectedEvidence(evidence)],
+        rulebook=None,
+        timeout=max(deadline.left_s, _LEAST_S),
+    )
+    return answer(evolve(arguments, about=tuple(each.identity for each in about))).diagnosis
 
 
 def _failed(problem: Exception) -> Diagnosis:
