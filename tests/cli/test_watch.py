@@ -127,10 +127,10 @@ def test_a_scheduler_that_was_seen_before_is_waited_for(run, simulated, monkeypa
     """
     A watcher that is started again in an outage goes on when that is over.
     """
-    monkeypatch.setattr(module, "_CONNECT_S", 0.0)
-    monkeypatch.setattr(loop, "_PAUSE_S", 0.01)
     simulated(SimulatedFeed(ends_at=100.0))
     run(ADDRESS)
+    monkeypatch.setattr(module, "_CONNECT_S", 0.0)
+    monkeypatch.setattr(loop, "_PAUSE_S", 0.01)
     simulated(SimulatedFeed(outages=[(0.0, 200.0)], ends_at=300.0))
     assert run(ADDRESS).exit_code == 0
 

@@ -14,10 +14,12 @@ import threading
 import time
 
 import pytest
+from attrs import define, field
 
 import workerdiag
 from support.simulated_feed import NOON, SimulatedFeed, death
 from workerdiag.errors import SilenceError, StateFileError, StateInUseError
+from workerdiag.watch.deliveries import SinkStatus
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.function import as_sink
 from workerdiag.watch.sinks.sink import DeliveryError, SinkSetupError
@@ -49,6 +51,46 @@ def ended(*deaths, **more):
     return SimulatedFeed(deaths or [death(1, 100.0)], **{"ends_at": 300.0, **more})
 
 
+@define(eq=False)
+class GatedFeed(SimulatedFeed):
+    """
+    A cluster that does nothing before it is let.
+    """
+
+    gate: threading.Event = field(factory=threading.Event, init=False)
+
+    async def poll(self, after, *, wait_s):
+        await asyncio.to_thread(self.gate.wait, PATIENCE_S)
+        return await SimulatedFeed.poll(self, after, wait_s=wait_s)
+
+
+def heard_by_loop(watcher):
+    """
+    All that the loop over a watcher of a gated cluster hears, from the beginning.
+    """
+    notices = iter(watcher)
+    watcher._feed.gate.set()
+    return list(notices)
+
+
+def until(is_so):
+    """
+    Wait for what another thread does.
+    """
+    end = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def sink_status(watcher, name):
+    """
+    How the sink is doing that has *name* in its name.
+    """
+    found = [each for each in watcher.status().sinks if name in each.name]
+    return found[0] if found else SinkStatus(name=name)
+
+
 def reached_end(feed):
     """
     An event that is set when the simulated time is over.
@@ -72,8 +114,7 @@ def test_a_plain_function_hears_each_notice():
     """
     heard = []
     with watching(ended(), heard.append) as watcher:
-        while watcher.status().state != "ended":
-            time.sleep(0.01)
+        until(lambda: watcher.status().state == "ended")
     assert [each.reason for each in heard] == ["new", "ended"]
 
 
@@ -82,10 +123,10 @@ def test_functions_and_the_loop_hear_the_same():
     Each sink, and the loop, gets every notice of its own.
     """
     heard = []
-    with watching(ended(), heard.append) as watcher:
-        looped = [each.id for each in watcher]
-    assert looped
-    assert [each.id for each in heard][-len(looped) :] == looped
+    with watching(GatedFeed([death(1, 100.0)], ends_at=300.0), heard.append) as watcher:
+        looped = heard_by_loop(watcher)
+    assert [each.reason for each in looped] == ["new", "ended"]
+    assert heard == looped
 
 
 def test_a_loop_that_takes_its_time_holds_up_no_function():
@@ -106,10 +147,10 @@ def test_a_function_that_fails_holds_up_no_loop():
     def failing(notice):
         raise RuntimeError("chat is down")
 
-    with watching(ended(), failing) as watcher:
-        assert [each.reason for each in watcher][-1] == "ended"
-        (status,) = [each for each in watcher.status().sinks if each.name.startswith("function")]
-        assert "chat is down" in status.problem
+    with watching(GatedFeed([death(1, 100.0)], ends_at=300.0), failing) as watcher:
+        assert [each.reason for each in heard_by_loop(watcher)] == ["new", "ended"]
+        until(lambda: "chat is down" in sink_status(watcher, "failing").problem)
+        watcher.close(timeout_s=0.1)
 
 
 def test_an_asynchronous_program_watches_too():
