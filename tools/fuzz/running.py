@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from fuzz.attempts import ATTEMPTS, seeds
-from fuzz.checks import FAILURES, failures, peak_bytes
+from fuzz.checks import FAILURES, failures, give_memory_back, peak_bytes
 from fuzz.mutations import mutated
 
 _ROUND = 50
@@ -133,6 +133,7 @@ class _Running:
                 self._try(kind, data, tally)
 
         attempt()
+        give_memory_back()
         self.count += tally.tried.total()
         tally.peak_bytes = peak_bytes()
         tally.cpu_s = time.process_time() - began_s
