@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
@@ -18,6 +17,7 @@ from workerdiag.cli.terminal import warn
 from workerdiag.cli.watch_options import make_state_folder, sink_options, state_option
 from workerdiag.cli.watch_state import resend, silence, status, unsilence
 from workerdiag.cli.watch_text import notice_lines
+from workerdiag.deadline import Deadline
 
 if TYPE_CHECKING:
     from workerdiag.watch.alerts import Notice
@@ -155,7 +155,7 @@ def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
     Print notices, and what fails, until there are no more.
     """
     known = watcher.has_history()
-    give_up_at = time.monotonic() + _CONNECT_S
+    patience = Deadline.after(_CONNECT_S)
     warned: set[tuple[str, str]] = set()
     while True:
         try:
@@ -168,7 +168,7 @@ def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
             _print(notice, form)
         _warn_of_failures(watcher, warned)
         found = watcher.status()
-        if found.seen_at is None and not known and time.monotonic() > give_up_at:
+        if found.seen_at is None and not known and patience.is_over:
             raise UnusableError(
                 f"cannot watch {address}: {found.problem or 'no answer'}\n"
                 "Check the address, and that the scheduler runs."

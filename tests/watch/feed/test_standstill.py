@@ -70,10 +70,10 @@ def test_a_standstill_must_last(asked):
     Workers may be on their way; the cluster is asked once a minute, and what it said stands in between.
     """
     now = 0.0
-    watch = StandstillWatch(least_s=60, clock=lambda: now)
+    watch = StandstillWatch(least_s=60)
 
     def evidence(figures):
-        return asyncio.run(watch.evidence(figures, "client"))
+        return asyncio.run(watch.evidence(figures, "client", now=now))
 
     assert evidence(STUCK) == ()
     assert watch.due_in_s == 60

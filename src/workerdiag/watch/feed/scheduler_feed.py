@@ -97,7 +97,7 @@ class SchedulerFeed:
         try:
             connection, events = await self._connect(address)
             look = await self._look(connection, events, after, wait_s=wait_s)
-            standstill = await self._standstill.evidence(look.figures, connection)
+            standstill = await self._standstill.evidence(look.figures, connection, now=look.now)
         except Exception as problem:  # noqa: BLE001  a scheduler that goes can be noticed in many ways
             await self.close()
             self._raise_if_ended(address)

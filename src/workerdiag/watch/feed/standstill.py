@@ -4,9 +4,6 @@ Whether work stands still although tasks wait, by figures that cost next to noth
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from workerdiag.model.dask import Client
 from workerdiag.model.evidence import Evidence
 from workerdiag.sources.cluster import ClusterSource
@@ -23,12 +20,12 @@ class StandstillWatch:
 
     Args:
         least_s: What stands still for less is no standstill: workers may be on their way.
-        clock: As ``time.monotonic``.
     """
 
-    def __init__(self, *, least_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, least_s: float) -> None:
         self._least_s = least_s
-        self._clock = clock
+        #: The scheduler's clock when it answered last.
+        self._now = 0.0
         self._since: float | None = None
         self._asked_at: float | None = None
         self._evidence: tuple[Evidence, ...] = ()
@@ -36,21 +33,24 @@ class StandstillWatch:
     @property
     def due_in_s(self) -> float | None:
         """
-        Seconds until what stands still counts as a standstill; None if nothing does, or it counts already.
+        Seconds from the last answer until what stands still counts as a standstill.
+
+        None if nothing does, or it counts already.
         """
         if self._since is None or self._asked_at is not None:
             return None
-        return max(0.0, self._least_s - (self._clock() - self._since))
+        return max(0.0, self._least_s - (self._now - self._since))
 
-    async def evidence(self, figures: ClusterFigures, client: Client) -> tuple[Evidence, ...]:
+    async def evidence(self, figures: ClusterFigures, client: Client, *, now: float) -> tuple[Evidence, ...]:
         """
         The evidence of a standstill; none if there is none.
 
         Args:
             figures: How the cluster stands now.
             client: A connection to its scheduler, which is asked once a minute while the standstill lasts.
+            now: The scheduler's clock, in seconds.
         """
-        now = self._clock()
+        self._now = now
         if not stands_still(figures):
             self._since = self._asked_at = None
             self._evidence = ()
