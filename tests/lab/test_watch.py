@@ -59,12 +59,12 @@ def kill_a_worker(client):
     return address
 
 
-def test_a_killed_worker_is_told_with_its_cause(client, record_property):
+def test_a_killed_worker_is_told_with_its_cause(client, record_property, tmp_path):
     """
-    Within seconds after its evidence has settled, to a function; the cause is the signal.
+    Within seconds after its evidence has settled, to a function; the cause is the signal, also later.
     """
     heard = Heard()
-    with workerdiag.watch(client, heard) as watcher:
+    with workerdiag.watch(client, heard, bundles=tmp_path) as watcher:
         wait_until(lambda: watcher.status().state == "watching", "the watcher to see the cluster")
         begin = time.monotonic()
         address = kill_a_worker(client)
@@ -74,6 +74,7 @@ def test_a_killed_worker_is_told_with_its_cause(client, record_property):
     assert notice.cause == "external.sigkill"
     assert notice.death_count == 1
     assert notice.first_victim == address
+    assert workerdiag.explain(logs=notice.links["bundle"]).top.id == notice.cause
 
 
 def test_a_cluster_that_is_closed_is_ended(lab):

@@ -89,6 +89,7 @@ def watch() -> None:
 @click.argument("address")
 @sink_options
 @state_option
+@click.option("--bundles", metavar="FOLDER", help="Save the evidence of each case there, as a death bundle.")
 @click.option("--name", metavar="NAME", help="What people call the cluster. By default its address.")
 @click.option(
     "--known-issues", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file of known issues."
@@ -102,9 +103,10 @@ def watch() -> None:
     show_default=True,
     help="How notices are printed: json is one object a line.",
 )
-def start(
+def start(  # noqa: PLR0913, PLR0917  click gives one for each option
     address: str,
     state: str | None,
+    bundles: str | None,
     name: str | None,
     known_issues: str | None,
     quiet_hours: str | None,
@@ -132,7 +134,7 @@ def start(
     with (
         quiet_dask(),
         _ended_by_sigterm(),
-        start_watching(address, *given, state=path, name=name, rules=rules) as watcher,
+        start_watching(address, *given, state=path, bundles=bundles, name=name, rules=rules) as watcher,
     ):
         click.echo(f"Watching {name or address}; the state is in {path}", err=True)
         _follow(watcher, address, form)

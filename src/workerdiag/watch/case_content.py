@@ -4,10 +4,12 @@ What a case takes from a diagnosis: cause, certainty, blame, task and advice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attrs import evolve
 
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.model.diagnosis import SURE_ENOUGH
+from workerdiag.model.diagnosis import SURE_ENOUGH, Advice
 from workerdiag.model.identity import Identity
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import one_line
@@ -24,7 +26,7 @@ def with_diagnosis(case: AlertCase, diagnosis: Diagnosis) -> AlertCase:
     top, lead = diagnosis.top, dict(outline(diagnosis).lead)
     is_sure = diagnosis.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH
     guess = f", best guess: {one_line(top.title)}" if top is not None else ""
-    advice = [one_line(each.do) for each in top.mitigations] if is_sure and top is not None else []
+    advice = _advice_texts(top.mitigations) if is_sure and top is not None else []
     return evolve(
         case,
         cause=top.id if top is not None else None,
@@ -43,6 +45,15 @@ def victim_name(identity: Identity) -> str:
     """
     pid = f"pid {identity.pid}" if identity.pid is not None else ""
     return one_line(identity.worker or identity.name or pid)
+
+
+def _advice_texts(mitigations: Sequence[Advice]) -> list[str]:
+    """
+    What to do: the first as in the first lines of a report, the others with the condition of each.
+    """
+    first = [one_line(each.do) for each in mitigations[:1]]
+    others = [one_line(f"If {each.when}: {each.do}" if each.when else each.do) for each in mitigations[1:]]
+    return [*first, *others]
 
 
 def _task_of(diagnosis: Diagnosis) -> str:

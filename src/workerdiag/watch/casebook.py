@@ -11,6 +11,7 @@ from attrs import define, evolve, field
 
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.alerts import AlertCase, AlertIncident, Notice
+from workerdiag.watch.bundles import BundleFolder
 from workerdiag.watch.cases import (
     BLIND_KEY,
     blind_case,
@@ -48,10 +49,17 @@ class Casebook:
     cluster: str
     #: What people want to hear, and when.
     rules: SpeakingRules = field(factory=SpeakingRules)
+    #: Where evidence is kept; None: nowhere.
+    bundles: BundleFolder | None = field(init=False)
     #: What became known of deaths after they were told.
     late: LateEvidence = field(factory=LateEvidence, init=False)
     _has_said: bool = field(default=False, init=False)
     _pruned_at: float = field(default=0.0, init=False)
+
+    @bundles.default
+    def _open_bundles(self) -> BundleFolder | None:
+        folder = self.settings.bundle_folder
+        return BundleFolder(folder) if folder is not None else None
 
     def cursor(self) -> Cursor | None:
         """
@@ -93,12 +101,13 @@ class Casebook:
         """
         Put what was judged into cases, and say what is new; *deaths* are judged with that.
         """
+        bundles = {each.key: path for each in incidents if (path := self._saved_bundle(each))}
         with self._transaction():
             for incident in incidents:
                 for id_, count in self.late.counts(incident).items():
                     self._rejudge(id_, incident, count, now)
                 if (fresh := self.late.without(incident)) is not None:
-                    self._add_incident(fresh, now)
+                    self._add_incident(fresh, now, bundles.get(fresh.key, ""))
             told = {each.id for incident in incidents for each in incident.deaths}
             others = (each for each in deaths if each.id not in told and not self.late.is_late(each))
             self.store.assign([each.id for each in others], None)
@@ -140,10 +149,20 @@ class Casebook:
         settling = settling_case(self.cluster, self.pending())
         return (*self.store.cases(self.cluster), *([settling] if settling is not None else []))
 
-    def _add_incident(self, incident: AlertIncident, now: float) -> None:
+    def _saved_bundle(self, incident: AlertIncident) -> str:
+        """
+        Where the evidence of an incident is that opens a case; empty for any other, or where none is kept.
+        """
+        id_ = case_id(self.cluster, incident.key)
+        known = self.store.case(id_)
+        if self.bundles is None or (known is not None and known.is_open):
+            return ""
+        return self.bundles.save(incident, id_)
+
+    def _add_incident(self, incident: AlertIncident, now: float, bundle: str) -> None:
         known = self.store.case(case_id(self.cluster, incident.key))
         case, reason = with_incident(known, incident, self.cluster, now, self.settings)
-        self._keep(known, case, reason, now)
+        self._keep(known, evolve(case, bundle=bundle) if bundle else case, reason, now)
         self.store.assign([each.id for each in incident.deaths], case.id)
 
     def _rejudge(self, id_: str, incident: AlertIncident, death_count: int, now: float) -> None:

@@ -247,6 +247,8 @@ class WatchLoop:
         """
         Say what is due because time went by: blind, sees again, resolved, reminders, the digest.
         """
+        for failure in self.book.bundles.take_problems() if self.book.bundles is not None else ():
+            self._failed("save a death bundle", failure)
         now = self.clock()
         problem = self._sight.problem(now)
         if problem is not None:

@@ -1,8 +1,10 @@
 """
-After how long, and from which numbers on, a watcher speaks.
+After how long, and from which numbers on, a watcher speaks; and where it keeps evidence.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from attrs import field, frozen
 from attrs.validators import ge
@@ -31,3 +33,5 @@ class WatchSettings:
     escalate_factor: float = field(default=10.0, validator=ge(1.1))
     #: ... or at so many times the hosts; each power of these numbers is one more level.
     escalate_hosts: float = field(default=2.0, validator=ge(1.1))
+    #: Where a death bundle is written for each case that is opened; None: nowhere.
+    bundle_folder: Path | None = None

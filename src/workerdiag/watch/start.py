@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attrs import evolve
+
 from workerdiag.watch.alerts import Notice
+from workerdiag.watch.bundles import made_folder
 from workerdiag.watch.feed import open_feed
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.function import as_sink
@@ -26,6 +29,7 @@ def watch(
     client_or_address: Client | str | Path | Callable[[], str],
     *sinks: Sink | Callable[[Notice], object],
     state: str | os.PathLike[str] | None = None,
+    bundles: str | os.PathLike[str] | None = None,
     name: str | None = None,
     settings: WatchSettings | None = None,
     rules: SpeakingRules | None = None,
@@ -42,6 +46,8 @@ def watch(
         sinks: Where notices go: plain functions of a `Notice`, or sinks of `workerdiag.watch.sinks`.
         state: Path of the file in which it keeps what it knows, so that nothing is lost or told twice when it
             is restarted; None: in memory.
+        bundles: A folder for a death bundle of each case that is opened; notices say where it is. None: the
+            folder of *settings*, if that has one.
         name: What people call the cluster; None: the name of its cluster object, else its address.
         settings: After how long, and from which numbers on, it speaks.
         rules: What is held back: known issues, quiet hours, the rate limit.
@@ -51,7 +57,11 @@ def watch(
         SinkSetupError: A sink cannot work so.
         StateFileError: The state file cannot be used: it is of another version, or of another program.
         StateInUseError: Another watcher uses it.
+        BundleError: The folder for bundles cannot be made.
     """
+    settings = settings or WatchSettings()
+    if bundles is not None:
+        settings = evolve(settings, bundle_folder=made_folder(Path(bundles)))
     feed = open_feed(client_or_address, name=name)
     taken = [as_sink(each) for each in sinks]
     store = Store.open(state)
@@ -61,7 +71,7 @@ def watch(
             cluster=feed.cluster,
             sinks=taken,
             store=store,
-            settings=settings or WatchSettings(),
+            settings=settings,
             rules=rules or SpeakingRules(),
         ).start()
     except BaseException:

@@ -82,7 +82,7 @@ class Endpoint:
 
     def _exchange(self, request: Request) -> bytes | DeliveryError:
         try:
-            with build_opener(_SameHostRedirects).open(request, timeout=self.timeout_s) as answer:
+            with build_opener(_SameHostRepeats).open(request, timeout=self.timeout_s) as answer:
                 body: bytes = answer.read(_MAX_ANSWER_BYTES)
         except HTTPError as refusal:
             return self._refused(refusal)
@@ -140,7 +140,7 @@ def without_secrets(text: str, *secrets: str) -> str:
     return printable(one_line(redact_text(text)))
 
 
-class _SameHostRedirects(HTTPRedirectHandler):
+class _SameHostRepeats(HTTPRedirectHandler):
     """
     Repeats the whole request where a redirect asks for that at the same place, and follows no other one.
     """

@@ -110,10 +110,6 @@ def _body(card: Card) -> Iterator[Mapping[str, object]]:
         yield _paragraph(_run(f"{label}: ", weight="Bolder"), _run(command, fontType="Monospace"))
 
 
-def _link(label: str, address: str) -> Mapping[str, object]:
-    return {"type": "Action.OpenUrl", "title": _inert(label), "url": address}
-
-
 def _paragraph(*runs: Mapping[str, object]) -> Mapping[str, object]:
     return {"type": "RichTextBlock", "inlines": list(runs)}
 
