@@ -20,7 +20,7 @@ import dask
 import pytest
 from distributed import Client, Nanny, Scheduler, Worker
 
-from workerdiag.recorder import internals
+from workerdiag.recorder.internals import nannies, schedulers, workers
 from workerdiag.recorder.nanny.delivery import deliver
 from workerdiag.recorder.worker.capture import LogCapture
 from workerdiag.recorder.worker.tasks import OffThreadTasks, TaskSlots, ThreadTasks
@@ -102,11 +102,11 @@ def test_a_nanny_is_told_the_exit_code(early):
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, **options)
             self.codes = []
-            self.undo = internals.watch_exits(self, self.codes.append) if early else None
+            self.undo = nannies.watch_exits(self, self.codes.append) if early else None
 
     async def run():
         async with cluster(Early) as (nanny, _):
-            nanny.undo = nanny.undo or internals.watch_exits(nanny, nanny.codes.append)
+            nanny.undo = nanny.undo or nannies.watch_exits(nanny, nanny.codes.append)
             assert nanny.undo is not None
             await killed_and_back(nanny)
             nanny.undo()
@@ -125,7 +125,7 @@ def test_a_nanny_says_that_it_asked_its_worker_to_close():
     async def run():
         async with cluster(Nanny) as (nanny, _):
             orders = []
-            undo = internals.watch_stop_requests(nanny, lambda: orders.append(nanny.pid))
+            undo = nannies.watch_stop_requests(nanny, lambda: orders.append(nanny.pid))
             first = nanny.pid
             await nanny.restart()
             second = nanny.pid
@@ -144,11 +144,11 @@ def test_a_nanny_says_whom_it_ended_for_its_memory():
 
     async def run():
         async with cluster(Nanny, memory_limit="1GB") as (nanny, _):
-            assert internals.terminated_pid(nanny) is None
-            assert internals.terminate_fraction(nanny) == 0.95
+            assert nannies.terminated_pid(nanny) is None
+            assert nannies.terminate_fraction(nanny) == 0.95
             pid = nanny.pid
             nanny.memory_manager.memory_terminate_fraction = 0.001
-            await until(lambda: internals.terminated_pid(nanny) == pid)
+            await until(lambda: nannies.terminated_pid(nanny) == pid)
             nanny.memory_manager.memory_terminate_fraction = None
 
     asyncio.run(run())
@@ -162,7 +162,7 @@ def test_a_task_enters_and_leaves_its_thread():
     async def test(worker, client):
         notes = Notes()
         slots = TaskSlots(notes, 4)
-        undo = internals.watch_threads(worker, lambda old: ThreadTasks(slots, old))
+        undo = workers.watch_threads(worker, lambda old: ThreadTasks(slots, old))
         assert undo is not None
         thread = await client.submit(threading.get_ident, key="asks")
         assert notes.noted == [("started", 0, "asks", thread), ("ended", 0)]
@@ -187,9 +187,9 @@ def test_the_key_of_a_coroutine_is_entered():
 
         def asks(key):
             entered.append(key)
-            return internals.off_thread_location(worker, key)
+            return workers.off_thread_location(worker, key)
 
-        undo = internals.watch_keys(worker, OffThreadTasks(TaskSlots(notes, 4), asks))
+        undo = workers.watch_keys(worker, OffThreadTasks(TaskSlots(notes, 4), asks))
         assert undo is not None
         await client.submit(asyncio.sleep, 0, key="coroutine")
         await client.submit(time.sleep, 0, key="function")
@@ -210,9 +210,9 @@ def test_the_key_of_a_task_in_a_pool_of_processes_is_entered():
 
     async def test(worker, client):
         notes = Notes()
-        undo = internals.watch_keys(
+        undo = workers.watch_keys(
             worker,
-            OffThreadTasks(TaskSlots(notes, 4), lambda key: internals.off_thread_location(worker, key)),
+            OffThreadTasks(TaskSlots(notes, 4), lambda key: workers.off_thread_location(worker, key)),
         )
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             worker.executors["pool"] = pool
@@ -233,10 +233,10 @@ def test_a_worker_says_what_it_holds():
     """
 
     async def test(worker, client):
-        assert internals.held_bytes(worker)[0] == 0
+        assert workers.held_bytes(worker)[0] == 0
         future = client.submit(bytes, 100_000)
         await future
-        held, spilled = internals.held_bytes(worker)
+        held, spilled = workers.held_bytes(worker)
         assert held >= 100_000
         assert spilled in (None, 0)
 
@@ -251,7 +251,7 @@ def test_a_worker_logs_why_it_closes():
 
     async def test(worker, client):
         assert client
-        copy = LogCapture(lambda _: None, lambda record: reasons.append(internals.close_reason(record)))
+        copy = LogCapture(lambda _: None, lambda record: reasons.append(workers.close_reason(record)))
         copy.attach()
         try:
             await worker.close(reason="worker-lifetime-reached")
@@ -270,7 +270,7 @@ def test_contention_of_the_gil_is_a_share_or_not_known():
 
     async def test(worker, client):
         assert client
-        share = internals.gil_contention(worker)
+        share = workers.gil_contention(worker)
         assert share is None or 0 <= share <= 1
 
     on_worker(test)
@@ -299,18 +299,18 @@ def test_a_scheduler_says_how_it_stands_and_why_it_closes():
         worker = await Worker(scheduler.address, nthreads=1, host="127.0.0.1", dashboard=False)
         async with Client(scheduler.address, asynchronous=True, set_as_default=False) as client:
             await client.submit(abs, -1)
-            figures = internals.cluster_figures(scheduler)
+            figures = schedulers.cluster_figures(scheduler)
             assert (figures["worker_count"], figures["running_worker_count"]) == (1, 1)
             assert set(figures.values()) == {0, 1}
             await worker.close()
             future = client.submit(abs, -2)
-            waiting = [await asyncio.sleep(0.01, internals.cluster_figures(scheduler)) for _ in range(100)]
+            waiting = [await asyncio.sleep(0.01, schedulers.cluster_figures(scheduler)) for _ in range(100)]
             assert waiting[-1]["waiting_count"] == 1
             del future
         topic = scheduler._broker._topics["all"]
         assert topic.count == len(topic.events)
-        assert internals.closing_reason(scheduler) is None
+        assert schedulers.closing_reason(scheduler) is None
         await scheduler.close()
-        assert internals.closing_reason(scheduler) == "unknown"
+        assert schedulers.closing_reason(scheduler) == "unknown"
 
     asyncio.run(run())

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from workerdiag.recorder import internals
+from workerdiag.recorder.internals import get_recording, set_recording
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Server, Worker
@@ -91,10 +91,10 @@ def start_recording(server: object, make: Callable[[Any], Recording], owner: str
     """
     Record in a worker or nanny, unless that is done already.
     """
-    recording = internals.get_recording(server)
+    recording = get_recording(server)
     if recording is None:
         recording = make(server)
-        internals.set_recording(server, recording)
+        set_recording(server, recording)
         recording.start()
     recording.owners.add(owner)
 
@@ -103,7 +103,7 @@ def stop_recording(server: Any, owner: str) -> None:
     """
     Record no more, if nobody else wants it; a server that is closing is recorded until it has closed.
     """
-    recording = internals.get_recording(server)
+    recording = get_recording(server)
     if recording is None:
         return
     if server.status.name in recording.CLOSING:
@@ -118,7 +118,7 @@ def recorder_status(dask_worker: Worker) -> dict[str, object]:
     """
     What records in a worker or nanny, as plain values; ``Client.run`` passes the server by this name.
     """
-    recording = internals.get_recording(dask_worker)
+    recording = get_recording(dask_worker)
     return {
         "is_recording": recording is not None and recording.is_recording,
         "missing": dict(getattr(recording, "missing", {})),

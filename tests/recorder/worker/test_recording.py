@@ -19,8 +19,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 from workerdiag.procfs import cgroups
-from workerdiag.recorder import environment, internals
+from workerdiag.recorder import environment
 from workerdiag.recorder.box.reader import read_box
+from workerdiag.recorder.internals import get_recording, set_recording, workers
 from workerdiag.recorder.nanny.nanny_recording import NannyRecording
 from workerdiag.recorder.recording import recorder_status, start_recording, stop_recording
 from workerdiag.recorder.worker import capture, sampler, worker_recording
@@ -186,7 +187,7 @@ def test_where_a_task_runs_is_told_by_what_it_is_and_by_its_executor(run_spec, e
             state=SimpleNamespace(tasks={"x": task}), executors={"default": threads, "pool": object()}
         )
         thread = threading.get_ident() if where == "event loop" else 0
-        assert internals.off_thread_location(here, "x") == (where and (thread, where))
+        assert workers.off_thread_location(here, "x") == (where and (thread, where))
 
 
 def test_a_task_from_before_is_noted_until_it_ends(notes):
@@ -465,7 +466,7 @@ def test_a_worker_that_cannot_have_a_box_runs_on():
     assert recorder_status(here)["is_recording"] is False
     assert recorder_status(here)["missing"]["box"].startswith("no black box")
     stop_recording(here, "plugin")
-    assert internals.get_recording(here) is None
+    assert get_recording(here) is None
 
 
 @pytest.mark.parametrize("status", ["closing", "closing_gracefully", "closed", "failed", "running"])
@@ -483,7 +484,7 @@ def test_only_a_nanny_that_runs_on_stops_recording(status):
         def stop(self):
             stopped.append(status)
 
-    internals.set_recording(here, Active())
+    set_recording(here, Active())
     stop_recording(here, "plugin")
     assert stopped == (["running"] if status == "running" else [])
 

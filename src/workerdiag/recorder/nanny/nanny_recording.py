@@ -16,7 +16,7 @@ from distributed.diagnostics.plugin import NannyPlugin
 from tornado.ioloop import PeriodicCallback
 
 from workerdiag.procfs.cgroups import find_memory_group
-from workerdiag.recorder import internals
+from workerdiag.recorder.internals import Undo, nannies, set_recording
 from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, save_report
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording
 from workerdiag.recorder.settings import PLUGIN_NAME
@@ -51,8 +51,8 @@ class NannyRecording(Recording):
         self._oom_kills_before: int | None = None
         self._pid: int | None = None
         self._asked_to_stop = False
-        self._undo_exits: internals.Undo | None = None
-        self._undo_stop_requests: internals.Undo | None = None
+        self._undo_exits: Undo | None = None
+        self._undo_stop_requests: Undo | None = None
         self._stderr = StderrWatch()
         self._ticks = PeriodicCallback(self._tick, _TICK_MS)
 
@@ -67,7 +67,7 @@ class NannyRecording(Recording):
         """
         Watch the worker process, and report those that nobody reported.
         """
-        self._undo_exits = internals.watch_exits(self._nanny, self._on_exit)
+        self._undo_exits = nannies.watch_exits(self._nanny, self._on_exit)
         if self._undo_exits is None:
             self.lack("exit-status", "exit status: this release of distributed does not tell it")
         self._tick()
@@ -86,7 +86,7 @@ class NannyRecording(Recording):
         self._ticks.stop()
         self._stderr.stop()
         self._nanny.periodic_callbacks.pop(PLUGIN_NAME, None)
-        internals.set_recording(self._nanny, None)
+        set_recording(self._nanny, None)
 
     def _tick(self) -> None:
         pid = self._nanny.pid
@@ -97,7 +97,7 @@ class NannyRecording(Recording):
                 self._group.memory_counters().oom_kills if self._group is not None else None
             )
         if self._undo_stop_requests is None:
-            self._undo_stop_requests = internals.watch_stop_requests(self._nanny, self._on_stop_request)
+            self._undo_stop_requests = nannies.watch_stop_requests(self._nanny, self._on_stop_request)
         self._stderr.poll(pid)
 
     def _on_stop_request(self) -> None:
@@ -141,9 +141,9 @@ class NannyRecording(Recording):
             exit=messages.exit_from_code(code),
             nanny_status=nanny.status.name,
             stop_requested="nanny-kill" if self._asked_to_stop else "nanny-closing" if is_closing else None,
-            is_memory_terminated=self._pid is not None and internals.terminated_pid(nanny) == self._pid,
+            is_memory_terminated=self._pid is not None and nannies.terminated_pid(nanny) == self._pid,
             memory_limit_bytes=getattr(nanny.memory_manager, "memory_limit", None),
-            terminate_fraction=internals.terminate_fraction(nanny),
+            terminate_fraction=nannies.terminate_fraction(nanny),
             children_peak_rss_bytes=peak_rss_of_children(),
             cgroup=self._cgroup_counters(),
             stderr=last_stderr(path, box, just_now=True) if path is not None and box is not None else None,

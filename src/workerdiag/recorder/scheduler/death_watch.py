@@ -14,7 +14,7 @@ from typing import Any
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.dask import Scheduler
-from workerdiag.recorder import internals
+from workerdiag.recorder.internals import schedulers
 from workerdiag.recorder.scheduler.ring import DeathRing
 from workerdiag.wire.messages import encode_message
 from workerdiag.wire.plain import to_plain
@@ -124,7 +124,7 @@ class DeathWatch:
             now=time.time(),
             has_more=has_more,
             missed_count=self._ring.dropped_since(first),
-            figures=ClusterFigures(**internals.cluster_figures(self._scheduler)),
+            figures=ClusterFigures(**schedulers.cluster_figures(self._scheduler)),
             closing_reason=self._closing_reason,
             journal=self._journal,
         )

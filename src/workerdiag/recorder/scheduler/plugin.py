@@ -15,7 +15,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
-from workerdiag.recorder import internals
+from workerdiag.recorder.internals import Undo, get_recording, schedulers
 from workerdiag.recorder.messages import json_size
 from workerdiag.recorder.scheduler import death_watch
 from workerdiag.recorder.scheduler.death_watch import DeathWatch
@@ -79,7 +79,7 @@ class RecorderScheduler(SchedulerPlugin):
         self._journal: Journal | None = None
         self._watch: DeathWatch | None = None
         #: What takes the handlers away again.
-        self._undo: list[internals.Undo] = []
+        self._undo: list[Undo] = []
         #: Set when a nanny has reported something.
         self._report_arrived = asyncio.Event()
 
@@ -91,7 +91,7 @@ class RecorderScheduler(SchedulerPlugin):
         self._ring = DeathRing(most=_positive_int_or(setting("deaths"), MAX_DEATHS), most_bytes=MAX_BYTES)
         for address in list(scheduler.workers):
             self._track(address)
-        if not internals.limit_topic(scheduler, DEATH_TOPIC, _MAX_EVENTS):
+        if not schedulers.limit_topic(scheduler, DEATH_TOPIC, _MAX_EVENTS):
             self._lack("topic-limit", "this release of distributed does not limit the number of events")
         if target := setting("append-to"):
             self._journal = Journal(str(target), self._lack)
@@ -102,7 +102,7 @@ class RecorderScheduler(SchedulerPlugin):
             journal=self._journal.target if self._journal is not None else None,
         )
         handlers: dict[str, Method] = {HANDLER: self.deaths, death_watch.HANDLER: self._watch.answer}
-        undo = [internals.add_handler(scheduler, name, each) for name, each in handlers.items()]
+        undo = [schedulers.add_handler(scheduler, name, each) for name, each in handlers.items()]
         self._undo = [each for each in undo if each is not None]
         self._publish(RecorderState(is_recording=True))
 
@@ -110,7 +110,7 @@ class RecorderScheduler(SchedulerPlugin):
         """
         End, because the scheduler closes or somebody uninstalls the recorder; the journal is written out.
         """
-        closing_reason = internals.closing_reason(self._scheduler)
+        closing_reason = schedulers.closing_reason(self._scheduler)
         if self._undo:
             if closing_reason is None:  # else whoever asks is told that it closes
                 for undo in self._undo:
@@ -257,8 +257,8 @@ class RecorderScheduler(SchedulerPlugin):
         )
 
     def _do_nannies_report(self) -> bool:
-        return internals.has_nanny_plugin(self._scheduler, PLUGIN_NAME) or bool(
-            internals.get_recording(self._scheduler)
+        return schedulers.has_nanny_plugin(self._scheduler, PLUGIN_NAME) or bool(
+            get_recording(self._scheduler)
         )
 
     def _lack(self, part: MissingPart, why: str) -> None:

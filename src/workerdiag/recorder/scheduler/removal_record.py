@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from workerdiag.recorder import internals
+from workerdiag.recorder.internals import schedulers
 from workerdiag.wire.removal import Heartbeat, HeartbeatTask, RemovalRecord, StatusChange, SuspectTask
 
 if TYPE_CHECKING:
@@ -70,9 +70,9 @@ def removal_record(
     """
     state = tracked.state
     keys: Collection[object] = event.get("processing-tasks") or ()
-    running = {task.key: seconds for task, seconds in internals.executing_tasks(state) if task.key in keys}
+    running = {task.key: seconds for task, seconds in schedulers.executing_tasks(state) if task.key in keys}
     is_expected = bool(event.get("expected"))
-    allowed = internals.allowed_failures(scheduler)
+    allowed = schedulers.allowed_failures(scheduler)
     counts = _suspicious_counts(scheduler, keys)
     suspects = tuple(
         SuspectTask(key=_clipped_key(key), suspicious_count=count)
@@ -83,7 +83,7 @@ def removal_record(
         worker_name=str(state.name)[:200],
         pid=state.pid or None,
         nanny_address=state.nanny or None,
-        address_host=internals.worker_host(state),
+        address_host=schedulers.worker_host(state),
         noticed_at=noticed_at,
         stimulus_id=str(event.get("stimulus_id"))[:_REASON_CHARS],
         is_expected=is_expected,
@@ -98,7 +98,7 @@ def removal_record(
         ),
         seceded_keys=tuple(
             _clipped_key(task.key)
-            for task in islice(internals.long_running_tasks(state), _MAX_KEYS)
+            for task in islice(schedulers.long_running_tasks(state), _MAX_KEYS)
             if task.key in keys
         ),
         assigned_keys=_clipped_keys((*running, *counts, *islice(keys, _MAX_KEYS))),
@@ -147,7 +147,7 @@ def _suspicious_counts(scheduler: Scheduler, keys: Collection[object]) -> dict[o
     The most suspicious of the tasks, with how many deaths Dask counts against each by now.
     """
     tasks = (scheduler.tasks.get(key) for key in islice(keys, _MAX_COUNTED))
-    counted = [(internals.suspicious_count(task), task.key) for task in tasks if task is not None]
+    counted = [(schedulers.suspicious_count(task), task.key) for task in tasks if task is not None]
     most = nlargest(_MAX_KEYS, counted, key=lambda each: each[0])
     return {key: count for count, key in most if count}
 

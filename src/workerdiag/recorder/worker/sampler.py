@@ -13,8 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from workerdiag.procfs.cgroups import find_memory_group
-from workerdiag.recorder import internals
 from workerdiag.recorder.box.writer import BoxWriter
+from workerdiag.recorder.internals import workers
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Worker
@@ -65,11 +65,11 @@ class Sampler(threading.Thread):
         self._stopped.set()
 
     def _sample_once(self, rounds: int, late_s: float) -> None:
-        gil = internals.gil_contention(self._worker)
+        gil = workers.gil_contention(self._worker)
         self._box.lag(self._loop.lag_s(), _contention_share(late_s) if gil is None else gil)
         if rounds % _FILES_EVERY == 0:
             self._files = open_files()
-        held, spilled = internals.held_bytes(self._worker)
+        held, spilled = workers.held_bytes(self._worker)
         group = self._group.memory_counters() if self._group is not None else None
         self._box.sample(
             process_rss_bytes=rss_bytes(),

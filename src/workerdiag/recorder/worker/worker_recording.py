@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from workerdiag.model.stop_reasons import DEFAULT_REASON, is_dask_stop_request
-from workerdiag.recorder import internals
 from workerdiag.recorder.box.directories import writable_directory
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.environment import worker_identity
+from workerdiag.recorder.internals import set_recording, workers
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording
 from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.recorder.stderr.descriptor_copy import copy_stderr, is_copy_configured
@@ -106,7 +106,7 @@ class WorkerRecording(Recording):
         if self.box is not None:
             self.box.close(remove=remove)
             self.box = None
-        internals.set_recording(self._worker, None)
+        set_recording(self._worker, None)
 
     def lack(self, part: MissingPart, why: str) -> None:
         """
@@ -127,9 +127,9 @@ class WorkerRecording(Recording):
     def _watch_tasks(self, box: BoxWriter) -> None:
         slots = TaskSlots(box, box.slots)
         worker, earlier = self._worker, getattr(self._worker, "active_threads", {})
-        undo_threads = internals.watch_threads(worker, lambda old: ThreadTasks(slots, old))
-        undo_keys = internals.watch_keys(
-            worker, OffThreadTasks(slots, lambda key: internals.off_thread_location(worker, key))
+        undo_threads = workers.watch_threads(worker, lambda old: ThreadTasks(slots, old))
+        undo_keys = workers.watch_keys(
+            worker, OffThreadTasks(slots, lambda key: workers.off_thread_location(worker, key))
         )
         if undo_threads is not None:
             self._undo.callback(_undo_when_idle, worker, undo_threads)
@@ -170,7 +170,7 @@ class WorkerRecording(Recording):
         """
         Learn from the log why the worker closes, and where it is.
         """
-        reason = internals.close_reason(record)
+        reason = workers.close_reason(record)
         if reason is not None and self.box is not None:
             self._reason = reason
             self.box.stage("closing", reason)

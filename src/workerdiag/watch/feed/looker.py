@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from workerdiag.model.dask import Method, Reply
-from workerdiag.recorder import internals
+from workerdiag.recorder.internals import schedulers
 
 
 class LookRequest(TypedDict):
@@ -59,7 +59,7 @@ def looker() -> Method:
     The function, which takes a `LookRequest` and returns a `LookReply`.
     """
     read, forget, describe, reason_of = _event_reader(), _forgetter(), _describer(), _reason_reader()
-    figures, closing = internals.figures_reader(), internals.closing_reader()
+    figures, closing = schedulers.figures_reader(), schedulers.closing_reader()
 
     async def workerdiag_looks_for_removals(wanted: Any, dask_scheduler: Any = None) -> dict[str, object]:
         from asyncio import CancelledError, sleep
