@@ -107,6 +107,15 @@ def lab(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def browser(session: nox.Session) -> None:
+    """
+    Look at every page of ours as people do: in a real browser, Debian's Chromium.
+    """
+    session.install(".", *groups("browser"))
+    session.run("pytest", "tests/browser", *session.posargs)
+
+
+@nox.session(default=False)
 @nox.parametrize("program", ["airflow", "prefect"])
 def integrations(session: nox.Session, program: str) -> None:
     """
