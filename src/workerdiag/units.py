@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from math import isinf
+from math import ceil, inf, isinf
 
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTES |= {
@@ -14,6 +14,11 @@ _BYTES |= {
     for letter, power in zip("kmgt", (10, 20, 30, 40), strict=True)
     for end in ("ib", "")
 }
+_UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("kiB", 2**10))
+#: From here on, digits behind the point say nothing to a person.
+_WHOLE_FROM = 99.95
+#: Limits below the first are multiples of the second.
+_LIMIT_STEPS = ((2**30, 2**26), (2**32, 2**29), (2**34, 2**30), (2**36, 2**31), (inf, 2**33))
 _SIZE = re.compile(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([a-zA-Z]{0,3})\s*")
 _SECONDS = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*s?\s*")
 
@@ -29,20 +34,30 @@ def parse_bytes(text: str) -> int | None:
 
 def format_bytes(count: int) -> str:
     """
-    Bytes as Dask writes them: ``1.50 GiB``.
+    Bytes as people write them, in at most three digits, four below the next unit: ``1.5 GiB``, ``322 MiB``.
     """
-    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("kiB", 2**10)):
-        if count >= size * 0.9:
-            return f"{count / size:.2f} {unit}"
+    for unit, size in _UNITS:
+        if round(count / size, 3) >= 1:
+            value = count / size
+            return f"{round(value) if value >= _WHOLE_FROM else f'{value:.3g}'} {unit}"
     return f"{count} B"
 
 
-def format_limit(count: int) -> str:
+def round_up_limit(count: float) -> int:
     """
-    Bytes as people type a limit: ``640 MiB``, ``1.5 GiB``.
+    The next larger memory limit that one would type: multiples of 64 MiB below 1 GiB, of 0.5 GiB below 4 GiB.
     """
-    unit, size = ("GiB", 2**30) if count >= 2**30 else ("MiB", 2**20)
-    return f"{count / size:g} {unit}"
+    step = next(step for below, step in _LIMIT_STEPS if count < below)
+    return ceil(count / step) * step
+
+
+def format_limit(count: float) -> str:
+    """
+    A memory limit to type that is at least so many bytes: ``640 MiB``, ``1.5 GiB``.
+    """
+    limit = round_up_limit(count)
+    unit, size = ("GiB", 2**30) if limit >= 2**30 else ("MiB", 2**20)
+    return f"{limit / size:g} {unit}"
 
 
 def parse_duration(text: str) -> float:
@@ -72,7 +87,8 @@ def format_duration(seconds: float) -> str:
         if seconds >= size_s:
             count = round(seconds / size_s)
             return f"{count} {unit}{'' if count == 1 else 's'}"
-    return f"{seconds:.0f} seconds"
+    count = round(seconds)
+    return f"{count} second{'' if count == 1 else 's'}"
 
 
 def parse_timestamp(stamp: str) -> float | None:

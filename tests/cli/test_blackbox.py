@@ -56,7 +56,7 @@ def test_a_box_is_printed_for_a_terminal(writer):
         "  for 0.0 s (since ",
         "on thread Dask-Default-Threads: ('sum', 3)",
         "ok after 0.000 s: before",
-        "process 3.00 GiB of 4.00 GiB OOM kills 1 files 17",
+        "process 3 GiB of 4 GiB OOM kills 1 files 17",
         "late by 2.50 s",
         "GIL contention up to 75%",
         "  Fatal Python error: Segmentation fault\n",

@@ -77,7 +77,7 @@ def test_the_report_is_all_there():
         "dask worker --memory-limit 5GiB",
         "Worker tcp://10.0.0.4:34937 (pid=129) exceeded 95% memory budget. Restarting...",
         "worker.log:120, 2026-11-21 10:02:03, decisive sign, seen 3 times",
-        "Memory at death: 3.82 GiB of 4.00 GiB allowed (95%)",
+        "Memory at death: 3.82 GiB of 4 GiB allowed (95%)",
         "kernel log: forbidden: /dev/kmsg: Operation not permitted",
         "workerdiag 0.1.0, knowledge 2026.11.0",
     ):

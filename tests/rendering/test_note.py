@@ -17,7 +17,7 @@ def test_the_last_line_names_the_cause_and_how_sure_that_is():
     The line next to the prompt is the answer.
     """
     assert render_note(explained()).splitlines() == [
-        "workerdiag: Give each worker more memory: at least 4.92 GiB.",
+        "workerdiag: Give each worker more memory: at least 5 GiB.",
         "Do not retry it as it is. More: print(workerdiag.explain(exc, client))",
         "Cause: The nanny killed the worker: above its memory limit (97%, very likely)",
     ]

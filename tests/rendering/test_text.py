@@ -37,7 +37,7 @@ def test_three_lines_are_enough_for_someone_in_a_hurry():
     assert render_text(explained()).splitlines()[:4] == [
         "Cause     The nanny killed the worker: above its memory limit",
         "How sure  97%, very likely",
-        "Do now    Give each worker more memory: at least 4.92 GiB.",
+        "Do now    Give each worker more memory: at least 5 GiB.",
         "",
     ]
 
@@ -119,7 +119,7 @@ def test_a_deliberate_stop_asks_for_nothing():
         (RetryPolicy(reason="who knows"), "For programs: Ask a person before it is retried (who knows)"),
         (
             RetryPolicy(action="retry-with-memory", reason="why", memory_bytes=2**32),
-            "For programs: Retry it on workers with more memory: at least 4.00 GiB each",
+            "For programs: Retry it on workers with more memory: at least 4 GiB each",
         ),
     ],
 )
@@ -145,7 +145,7 @@ def test_every_part_of_the_findings_shows():
         "2% The kernel killed the worker",
         "tcp://10.0.0.4:34937 (pid 129), 2026-11-21 10:02:03: killed by signal 9 (SIGKILL)",
         "Dask names the task load-1, rightly",
-        "Memory at death: 3.82 GiB of 4.00 GiB allowed (95%)",
+        "Memory at death: 3.82 GiB of 4 GiB allowed (95%)",
         "Memory a worker needs: more than 3.93 GiB",
         "dmesg -T | grep -i 'killed process'",
         "kernel log: forbidden: /dev/kmsg",

@@ -82,7 +82,7 @@ def test_growth_is_told_from_readings_of_one_process():
     later = MemoryReading(identity=ME, rss_bytes=340 * 2**20, when=1002.0)
     beside = MemoryReading(identity=other, rss_bytes=900 * 2**20, when=1001.0)
     assert numbers(first, beside).words["growth"] == ""
-    assert numbers(first, beside, later).words["growth"] == "120.00 MiB per second"
+    assert numbers(first, beside, later).words["growth"] == "120 MiB per second"
 
 
 def test_advice_on_adaptive_scaling_needs_adaptive_scaling():

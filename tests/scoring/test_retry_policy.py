@@ -119,7 +119,7 @@ def test_memory_that_nobody_knows_to_be_enough_is_not_named():
     """
     policy = policy_of("nanny.memory-terminate")
     assert policy.memory_bytes is None
-    assert any("at most 4.00 GiB" in each for each in policy.conditions)
+    assert any("at most 4 GiB" in each for each in policy.conditions)
 
 
 def test_memory_that_is_known_to_be_enough_is_asked_for():
@@ -128,7 +128,7 @@ def test_memory_that_is_known_to_be_enough_is_asked_for():
     """
     policy = policy_of("nanny.memory-terminate", decided=Decision(needs_memory_bytes=6 * 2**30))
     assert (policy.action, policy.memory_bytes) == ("retry-with-memory", 6 * 2**30)
-    assert policy.conditions == ("Each worker gets at least 6.00 GiB.",)
+    assert policy.conditions == ("Each worker gets at least 6 GiB.",)
 
 
 @pytest.mark.parametrize("other", ["signal.segfault", "external.sigkill", "nanny.memory-terminate"])

@@ -66,7 +66,7 @@ def nanny_kill(**changes: Any) -> RankedCause:
         "unchecked": ("oom-counter (cgroup was not looked at)",),
         "mitigations": (
             Advice(
-                do="Give each worker more memory: at least 4.92 GiB.",
+                do="Give each worker more memory: at least 5 GiB.",
                 when="the task really needs the memory",
                 cost="Fewer workers per machine.",
                 example="dask worker --memory-limit 5GiB",

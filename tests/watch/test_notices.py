@@ -43,7 +43,7 @@ def test_a_notice_says_what_died_why_how_sure_and_what_to_do():
         "Task: load-1",
         "How sure: 97%, very likely",
         "Who has to act: The task: its code or its data ended the worker.",
-        "Do now: Give each worker more memory: at least 4.92 GiB.",
+        "Do now: Give each worker more memory: at least 5 GiB.",
         "Or: Make the chunks smaller.",
         "More: workerdiag knowledge show nanny.memory-terminate",
         "Evidence: /b/death.zip",

@@ -26,7 +26,7 @@ from workerdiag.rendering.wording import (
     printable_object,
     retry_text,
 )
-from workerdiag.units import format_bytes, format_time
+from workerdiag.units import format_bytes, format_limit, format_time
 
 #: Candidates less likely than this are not worth a line.
 MIN_CHANCE = 0.01
@@ -275,7 +275,7 @@ def _decision_items(findings: Findings) -> list[Item]:
     )
     lines = [memory_line(findings.deaths)]
     if decision.needs_memory_bytes is not None:
-        lines.append(f"Memory a worker needs: {format_bytes(decision.needs_memory_bytes)}")
+        lines.append(f"Memory a worker needs: {format_limit(decision.needs_memory_bytes)}")
     if decision.needs_memory_lower_bound_bytes is not None:
         wanted = format_bytes(decision.needs_memory_lower_bound_bytes)
         lines.append(f"Memory a worker needs: more than {wanted}, how much more is not known")

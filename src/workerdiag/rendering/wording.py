@@ -17,7 +17,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import RetryAction, Verdict
 from workerdiag.redaction.visible_text import ESCAPES
-from workerdiag.units import format_bytes
+from workerdiag.units import format_limit
 
 T = TypeVar("T")
 
@@ -185,7 +185,7 @@ def retry_text(policy: RetryPolicy) -> str:
     What to do with the same work, without a full stop.
     """
     if policy.action == "retry-with-memory" and policy.memory_bytes is not None:
-        return f"{_RETRY_TEXTS[policy.action]}: at least {format_bytes(policy.memory_bytes)} each"
+        return f"{_RETRY_TEXTS[policy.action]}: at least {format_limit(policy.memory_bytes)} each"
     return _RETRY_TEXTS[policy.action]
 
 

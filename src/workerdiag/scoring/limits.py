@@ -7,7 +7,6 @@ How much would have been enough is not among them: who was stopped at a limit wa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, inf
 
 from attrs import field, frozen
 
@@ -22,8 +21,6 @@ from workerdiag.units import format_bytes, format_limit, parse_bytes
 HEADROOM = 1.25
 #: What to try first where a limit was too little.
 BEYOND_LIMIT = 1.5
-#: Sizes below the first are rounded up to multiples of the second, as people type limits.
-_STEPS = ((2**30, 2**26), (2**32, 2**29), (2**34, 2**30), (2**36, 2**31), (inf, 2**33))
 #: Growth is told of so many seconds before the last reading, if it is so much at least.
 _GROWTH_S = 60.0
 _MIN_GROWTH_S = 0.5
@@ -97,11 +94,9 @@ def _captured_rss(captures: Mapping[str, str]) -> int | None:
 
 def _try_first(rss: int | None, limit: int | None) -> int | None:
     """
-    As a person would type it, rounded up; None where nothing is known.
+    The first size to try, in bytes; None where nothing is known.
     """
-    wanted = max((rss or 0) * HEADROOM, (limit or 0) * BEYOND_LIMIT)
-    step = next(step for below, step in _STEPS if wanted < below)
-    return int(ceil(wanted / step) * step) or None
+    return int(max((rss or 0) * HEADROOM, (limit or 0) * BEYOND_LIMIT)) or None
 
 
 def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:

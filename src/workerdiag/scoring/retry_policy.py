@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Death, Decision, RankedCause, RetryPolicy
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.vocabulary import RetryAction
-from workerdiag.units import format_bytes
+from workerdiag.units import format_bytes, format_limit
 
 #: Below this probability a program is told to ask. From it on no cause in docs/calibration.md was wrong.
 SURE_ENOUGH_TO_ACT: Final = 0.8
@@ -113,7 +113,7 @@ def _conditions(
         yield cause.retry_advice
     enough, too_little = decision.needs_memory_bytes, decision.needs_memory_lower_bound_bytes
     if action == "retry-with-memory" and enough is not None:
-        yield f"Each worker gets at least {format_bytes(enough)}."
+        yield f"Each worker gets at least {format_limit(enough)}."
     elif action == "do-not-retry" and too_little is not None:
         yield f"It holds while a worker gets at most {format_bytes(too_little)}; what is enough is not known."
     hosts = _hosts_taken_away(cause, blame, lost)
