@@ -8,6 +8,7 @@ import asyncio
 import importlib
 from unittest.mock import Mock
 
+import dask.config
 import pytest
 from distributed.client import FutureState
 from distributed.scheduler import KilledWorker
@@ -143,11 +144,11 @@ def test_without_an_answer_in_time_the_exception_arrives_all_the_same(monkeypatc
         await asyncio.Event().wait()
 
     monkeypatch.setattr(module, "explain", never)
-    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
 
     async def scene():
         client = StandIn("load-1")
-        workerdiag.auto(client)
+        with dask.config.set({"workerdiag.note.timeout": "50ms"}):
+            workerdiag.auto(client)
         client.tell("task-erred", key="load-1", exception=killed(), traceback=None)
         await asyncio.wait_for(until_told(client, "load-1"), 30)
         assert "no answer in time" in client.exception("load-1").__notes__[0]

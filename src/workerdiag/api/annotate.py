@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.api.remembered import remember
+from workerdiag.settings import seconds
 
 if TYPE_CHECKING:
     from distributed import Client
 
-#: Seconds that an exception is held up for, at most.
-PATIENCE_S = 2.0
-
 
 @overload
-def annotate(exc: BaseException, client: None = None, *, timeout: str | float = PATIENCE_S) -> Diagnosis: ...
+def annotate(exc: BaseException, client: None = None, *, timeout: str | float | None = None) -> Diagnosis: ...
 @overload
-def annotate(exc: BaseException, client: Client | None, *, timeout: str | float = PATIENCE_S) -> Any: ...
-def annotate(exc: BaseException, client: Client | None = None, *, timeout: str | float = PATIENCE_S) -> Any:
+def annotate(exc: BaseException, client: Client | None, *, timeout: str | float | None = None) -> Any: ...
+def annotate(exc: BaseException, client: Client | None = None, *, timeout: str | float | None = None) -> Any:
     """
     Add the answer to *exc* as a note of three lines: what to do, how to learn more, the cause and how sure.
 
@@ -34,7 +32,8 @@ def annotate(exc: BaseException, client: Client | None = None, *, timeout: str |
     Args:
         exc: The exception caught.
         client: The client, as for `explain`.
-        timeout: Seconds in total, or as Dask writes durations.
+        timeout: Seconds in total, or as Dask writes durations; None: the setting
+            ``workerdiag.note.timeout``, which is 2 seconds.
 
     Returns:
         The `Diagnosis`; with an asynchronous client an awaitable of one.
@@ -42,7 +41,7 @@ def annotate(exc: BaseException, client: Client | None = None, *, timeout: str |
     Raises:
         TypeError: An argument is of a wrong type.
     """
-    answer = explain(exc, client, timeout=timeout)
+    answer = explain(exc, client, timeout=seconds("note.timeout") if timeout is None else timeout)
     if isinstance(answer, Diagnosis):
         add_note(exc, answer)
         return answer
@@ -94,10 +93,10 @@ class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaini
 
     Args:
         client: The client that the block computes with.
-        timeout: Seconds that the exception is held up for, at most.
+        timeout: Seconds that the exception is held up for, at most; None: as for `annotate`.
     """
 
-    def __init__(self, client: Client, *, timeout: str | float = PATIENCE_S) -> None:
+    def __init__(self, client: Client, *, timeout: str | float | None = None) -> None:
         self._client = client
         self._timeout = timeout
 

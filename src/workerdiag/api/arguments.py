@@ -22,10 +22,9 @@ from workerdiag.model.evidence import EvidenceSource, Gap, LogText
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import GapReason, Place, Stream
+from workerdiag.settings import seconds
 from workerdiag.units import parse_duration
 
-#: The default of `explain`, in seconds.
-_DEFAULT_S = 10.0
 #: The longest timeout, in seconds: clocks cannot count to infinity.
 _MAX_S = 86_400.0
 #: Share of the time for what one argument may do: a generator of logs, a property of a client.
@@ -96,11 +95,13 @@ def read_arguments(
 
 def parse_timeout(timeout: object) -> float:
     """
-    A timeout in seconds, from a number or a duration as Dask writes it; NaN is the default.
+    A timeout in seconds, from a number or a duration as Dask writes it; None and NaN are the setting's.
 
     Raises:
         TypeError: It is neither.
     """
+    if timeout is None:
+        return seconds("explain.timeout")
     if not isinstance(timeout, str | int | float):
         raise TypeError(f'timeout must be seconds or text like "10s", got {type(timeout).__name__}')
     if isinstance(timeout, str):
@@ -109,7 +110,7 @@ def parse_timeout(timeout: object) -> float:
         except ValueError as problem:
             raise TypeError(f'timeout must be seconds or text like "10s": {problem}') from None
     limited = float(min(max(timeout, 0.0), _MAX_S))
-    return _DEFAULT_S if isnan(limited) else limited
+    return seconds("explain.timeout") if isnan(limited) else limited
 
 
 def _usable_client(client: Any, deadline: Deadline, gaps: list[Gap]) -> Any:

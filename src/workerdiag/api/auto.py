@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from workerdiag.api.annotate import PATIENCE_S, add_note, is_worker_death
+from workerdiag.api.annotate import add_note, is_worker_death
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.errors import error_text
 from workerdiag.model.dask import Method
 from workerdiag.model.evidence import LogText
 from workerdiag.rendering.note import LATE_NOTE, NOTE_START
+from workerdiag.settings import seconds
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,7 +40,8 @@ def auto(client: Client, *, on: bool = True) -> None:
     """
     Have each ``KilledWorker`` that *client* is told of carry its diagnosis as a note, as `annotate` adds it.
 
-    Such an exception comes at most two seconds later; other exceptions and results are not touched.
+    Such an exception comes at most two seconds later (``workerdiag.note.timeout``); other exceptions and
+    results are not touched.
     The same for every client of a program: ``distributed.client.preload: [workerdiag.auto]`` in Dask's
     configuration.
 
@@ -75,6 +77,8 @@ class _Annotator:
     _client: Any
     #: The client's own handlers.
     originals: dict[str, Method]
+    #: An exception is held up for at most so many seconds.
+    _patience_s: float = field(factory=lambda: seconds("note.timeout"), init=False)
     #: The exception that waits for each task, by its key: of one that ran again, the last.
     _waiting: dict[object, BaseException] = field(factory=dict, init=False)
     #: One answer for all tasks that the death of one worker failed, by its address.
@@ -119,7 +123,7 @@ class _Annotator:
         """
         try:
             answer = self._answer(exc)
-            add_note(exc, await asyncio.wait_for(asyncio.shield(answer), PATIENCE_S))
+            add_note(exc, await asyncio.wait_for(asyncio.shield(answer), self._patience_s))
         except TimeoutError:
             exc.add_note(LATE_NOTE)
         except Exception as problem:  # noqa: BLE001  never a second exception
@@ -135,7 +139,7 @@ class _Annotator:
         death = str(getattr(exc.last_worker, "address", exc))
         if death not in self._answers:
             loop = asyncio.get_running_loop()
-            until = loop.time() + PATIENCE_S - _MARGIN_S
+            until = loop.time() + self._patience_s - _MARGIN_S
             self._answers[death] = loop.create_task(self._explain(exc, until))
             loop.call_later(_SAME_DEATH_S, self._answers.pop, death, None)
         return self._answers[death]

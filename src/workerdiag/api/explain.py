@@ -26,7 +26,7 @@ def explain(
     logs: LogInput | Sequence[LogInput] = (),
     sources: Sequence[EvidenceSource] | None = None,
     rulebook: Rulebook | None = None,
-    timeout: str | float = "10s",
+    timeout: str | float | None = None,
 ) -> Diagnosis: ...
 @overload
 def explain(
@@ -36,7 +36,7 @@ def explain(
     logs: LogInput | Sequence[LogInput] = (),
     sources: Sequence[EvidenceSource] | None = None,
     rulebook: Rulebook | None = None,
-    timeout: str | float = "10s",
+    timeout: str | float | None = None,
 ) -> Any: ...
 def explain(
     exc: BaseException | None = None,
@@ -45,7 +45,7 @@ def explain(
     logs: LogInput | Sequence[LogInput] = (),
     sources: Sequence[EvidenceSource] | None = None,
     rulebook: Rulebook | None = None,
-    timeout: str | float = "10s",
+    timeout: str | float | None = None,
 ) -> Any:
     """
     Say why a worker died, or why work stands still, and what to do now.
@@ -61,7 +61,8 @@ def explain(
             records and black boxes are recognised by their content.
         sources: Places to query instead of those that apply.
         rulebook: The rules to use; None: the shipped knowledge and installed packs.
-        timeout: Seconds in total, or a duration as Dask writes it (``"10s"``).
+        timeout: Seconds in total, or a duration as Dask writes it (``"10s"``); None: the setting
+            ``workerdiag.explain.timeout``, which is 10 seconds.
 
     Returns:
         A `Diagnosis`; with an asynchronous client an awaitable of one, as in Dask. A `Diagnosis` can be

@@ -16,6 +16,7 @@ from workerdiag.cli.errors import SafeCommand, SafeGroup
 from workerdiag.cli.explain import explain
 from workerdiag.cli.knowledge import knowledge
 from workerdiag.cli.report import report
+from workerdiag.cli.settings import settings
 from workerdiag.cli.sources import sources
 from workerdiag.cli.watch import watch
 
@@ -120,6 +121,7 @@ main.add_command(explain)
 main.add_command(blackbox)
 main.add_command(knowledge)
 main.add_command(report)
+main.add_command(settings)
 main.add_command(sources)
 main.add_command(watch)
 knowledge.add_command(draft)

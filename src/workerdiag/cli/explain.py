@@ -16,6 +16,7 @@ from workerdiag.cli.terminal import is_colored, text_width, warn
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import REPORT_FORMATS, STREAMS, Outcome, ReportFormat, Stream
+from workerdiag.settings import seconds as setting_in_seconds
 from workerdiag.units import parse_duration
 
 if TYPE_CHECKING:
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from workerdiag.model.rules import Rulebook
 
 
-def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
+def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float:
     """
-    A duration in seconds, more than zero, written as Dask writes durations.
+    A duration in seconds, more than zero, written as Dask writes durations; by default the setting's.
     """
+    if value is None:
+        return setting_in_seconds("explain.timeout")
     try:
         seconds = parse_duration(value)
     except ValueError:
@@ -74,10 +77,8 @@ def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str) -> 
 @click.option(
     "--timeout",
     callback=_timeout_seconds,
-    default="10s",
     metavar="DURATION",
-    show_default=True,
-    help="Stop reading and searching after this time.",
+    help="Stop reading and searching after this time. By default 10s (workerdiag.explain.timeout).",
 )
 def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     inputs: tuple[str, ...],

@@ -8,7 +8,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -146,10 +146,12 @@ def _rules(known_issues: str | None, quiet_hours: str | None) -> SpeakingRules:
     from workerdiag.watch.quiet_hours import QuietHours
     from workerdiag.watch.speaking import SpeakingRules
 
-    return SpeakingRules(
-        known_issues=read_known_issues(known_issues) if known_issues else (),
-        quiet_hours=QuietHours.parse(quiet_hours) if quiet_hours else None,
-    )
+    given: dict[str, Any] = {}  # what is not given is as configured
+    if known_issues:
+        given["known_issues"] = read_known_issues(known_issues)
+    if quiet_hours:
+        given["quiet_hours"] = QuietHours.parse(quiet_hours)
+    return SpeakingRules(**given)
 
 
 def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never
 
-from workerdiag.integrations.diagnose import TIMEOUT_S, diagnose
+from workerdiag.integrations.diagnose import diagnose
 from workerdiag.model.diagnosis import RetryPolicy as WorkPolicy
 
 try:
@@ -45,7 +45,7 @@ class DeathRetryPolicy(RetryPolicy):
         scheduler: Address of a scheduler that outlives the task; None: what `explaining` found, the client at
             hand, or Dask's setting ``scheduler-address``.
         retry_delay: Time before the next try; None: the task's own.
-        timeout_s: Seconds that the diagnosis may take.
+        timeout_s: Seconds that the diagnosis may take; None: the setting ``workerdiag.explain.timeout``.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class DeathRetryPolicy(RetryPolicy):
         scheduler: str | None = None,
         *,
         retry_delay: timedelta | None = None,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.retry_delay = retry_delay

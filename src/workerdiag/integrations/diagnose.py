@@ -12,21 +12,20 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.api.remembered import remembered
 from workerdiag.deadline import Deadline
+from workerdiag.settings import seconds
 from workerdiag.sources.exception.slots import cause_of, context_of, members_of, packages_of
 
 if TYPE_CHECKING:
     from distributed import Client
 
-#: Seconds that a diagnosis may take, as for `explain`.
-TIMEOUT_S = 10.0
-#: Of that, connecting to a scheduler takes at most this share, and leaving it so many seconds.
+#: Of the time, connecting to a scheduler takes at most this share, and leaving it so many seconds.
 _CONNECT_SHARE, _CLOSE_S = 0.4, 1.0
 #: Exceptions that one is linked to, at most.
 _MAX_LINKED = 50
 
 
 def diagnose(
-    exc: BaseException, scheduler: str | None = None, *, timeout_s: float = TIMEOUT_S
+    exc: BaseException, scheduler: str | None = None, *, timeout_s: float | None = None
 ) -> Diagnosis | None:
     """
     Why workers died, if *exc* came from Dask; else None.
@@ -38,7 +37,7 @@ def diagnose(
     Args:
         exc: The exception; its causes, contexts and members count too.
         scheduler: Address of the scheduler.
-        timeout_s: Seconds in total.
+        timeout_s: Seconds in total; None: the setting ``workerdiag.explain.timeout``.
     """
     linked = list(_linked(exc))
     known = next((found for each in linked if (found := remembered(each))), None)
@@ -46,6 +45,8 @@ def diagnose(
         return None
     if known is not None and known.outcome == "explained":
         return known
+    if timeout_s is None:
+        timeout_s = seconds("explain.timeout")
     deadline = Deadline.after(timeout_s)
     with _client(scheduler, timeout_s * _CONNECT_SHARE) as client:
         if known is not None and client is None:

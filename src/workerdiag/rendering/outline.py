@@ -13,7 +13,7 @@ from workerdiag.model.diagnosis import SURE_ENOUGH, Advice, Blame, Clue, Finding
 from workerdiag.model.evidence import Gap
 from workerdiag.model.signs import GRADES
 from workerdiag.rendering.deaths import crash_line, death_lines, memory_line
-from workerdiag.rendering.parts import Item, Outline, Section
+from workerdiag.rendering.parts import Item, Outline, Section, page_item
 from workerdiag.rendering.wording import (
     TASK_TEXT,
     VERDICT_TEXTS,
@@ -145,8 +145,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
     yield _bounded_section("Could not look at", map(_gap_item, findings.gaps), most=MAX_GAPS)
     yield _bounded_section("Notes", (Item(text=one_line(each)) for each in findings.notes), aside=True)
     if top:
-        page = f"docs/causes/{top.id.replace('.', '/')}.md, or: workerdiag knowledge show {top.id}"
-        links = (Item(text=page), *(Item(link=one_line(each)) for each in top.references))
+        links = (page_item(top.id), *(Item(link=one_line(each)) for each in top.references))
         yield _bounded_section("Read more", links, aside=True)
 
 

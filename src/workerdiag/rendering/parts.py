@@ -7,6 +7,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from workerdiag.model.vocabulary import Outcome
+from workerdiag.settings import documentation_url
 
 
 @frozen(kw_only=True)
@@ -24,6 +25,14 @@ class Item:
     code: tuple[str, ...] = ()
     #: Address of a page.
     link: str = ""
+
+
+def page_item(cause_id: str) -> Item:
+    """
+    The page of a cause: its address, or the command that shows it without a network.
+    """
+    url = documentation_url(cause_id)
+    return Item(link=url) if url else Item(text=f"workerdiag knowledge show {cause_id}")
 
 
 @frozen(kw_only=True)

@@ -5,33 +5,50 @@ After how long, and from which numbers on, a watcher speaks; and where it keeps 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from attrs import field, frozen
 from attrs.validators import ge
+
+from workerdiag.settings import seconds, setting
+
+
+def duration_setting(key: str, validator: Any = None) -> Any:
+    """
+    A field whose default is that of Dask's configuration, in seconds.
+    """
+    return field(factory=lambda: seconds(key), validator=validator)
+
+
+def _configured_folder() -> Path | None:
+    folder = setting("watch.bundles")
+    return Path(folder).expanduser() if folder else None
 
 
 @frozen(kw_only=True)
 class WatchSettings:
     """
-    Times and numbers of a watcher; the defaults are those that Alertmanager's users know.
+    Times and numbers of a watcher; what is not given is as ``workerdiag.watch`` in Dask's configuration says.
+
+    The defaults there are those that Alertmanager's users know.
     """
 
     #: Seconds for which deaths wait for the rest of their evidence before they are judged.
-    settle_s: float = 10.0
+    settle_s: float = duration_setting("watch.settle")
     #: At least so many seconds lie between a notice and one that only adds to it (escalating, changed);
     #: deaths are counted by windows of this length (Alertmanager's ``group_interval``).
-    collect_s: float = 300.0
+    collect_s: float = duration_setting("watch.collect")
     #: A case is resolved after so many seconds without a death of its key on a cluster that is seen alive.
-    resolve_s: float = 900.0
+    resolve_s: float = duration_setting("watch.resolve")
     #: A case that comes back so many seconds after it was resolved is recurring; later it is new.
-    recur_s: float = 7 * 86_400.0
+    recur_s: float = duration_setting("watch.recur")
     #: Seconds between reminders of a case that goes on (Alertmanager's ``repeat_interval``).
-    remind_s: float = 4 * 3600.0
+    remind_s: float = duration_setting("watch.remind")
     #: The watcher is blind if it has not seen the cluster for so many seconds.
-    blind_s: float = 120.0
+    blind_s: float = duration_setting("watch.blind")
     #: A case escalates at so many times the deaths of its first incident within one window, ...
-    escalate_factor: float = field(default=10.0, validator=ge(1.1))
+    escalate_factor: float = field(factory=lambda: float(setting("watch.escalate-factor")), validator=ge(1.1))
     #: ... or at so many times the hosts; each power of these numbers is one more level.
-    escalate_hosts: float = field(default=2.0, validator=ge(1.1))
+    escalate_hosts: float = field(factory=lambda: float(setting("watch.escalate-hosts")), validator=ge(1.1))
     #: Where a death bundle is written for each case that is opened; None: nowhere.
-    bundle_folder: Path | None = None
+    bundle_folder: Path | None = field(factory=_configured_folder)

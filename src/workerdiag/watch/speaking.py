@@ -7,18 +7,21 @@ Pure functions without a clock; what they need to remember is a `SpeakingState`,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from attrs import evolve, field, frozen
 from attrs.validators import ge, gt
 
 from workerdiag.model.vocabulary import HoldReason, NoticeReason
+from workerdiag.settings import setting
 from workerdiag.units import format_time
 from workerdiag.watch.alerts import Notice
 from workerdiag.watch.digest import HeldBack, SpeakingState, digest_notice
-from workerdiag.watch.known_issues import KnownIssue, known_issue_of
+from workerdiag.watch.known_issues import KnownIssue, known_issue_of, read_known_issues
 from workerdiag.watch.notices import clean, title_line
 from workerdiag.watch.quiet_hours import QuietHours
+from workerdiag.watch.settings import duration_setting
 from workerdiag.watch.silences import Silence
 
 __all__ = ["HeldBack", "SpeakingRules", "SpeakingState", "Spoken", "due_digest", "speak"]
@@ -32,22 +35,39 @@ _DELAYS: tuple[HoldReason, ...] = ("rate-limit", "quiet-hours")
 _MAX_HELD = 100
 
 
+def _configured_issues() -> tuple[KnownIssue, ...]:
+    path = setting("watch.known-issues")
+    return read_known_issues(Path(path).expanduser()) if path else ()
+
+
+def _configured_hours() -> QuietHours | None:
+    hours = setting("watch.quiet-hours")
+    return QuietHours.parse(hours) if hours else None
+
+
 @frozen(kw_only=True)
 class SpeakingRules:
     """
     What people want to hear, and when.
+
+    What is not given is as ``workerdiag.watch`` in Dask's configuration says.
+
+    Raises:
+        UnreadableInputError: The file of known issues that the configuration names cannot be read.
+        RuleFileError: That file has mistakes.
+        QuietHoursError: The quiet hours that the configuration names cannot be understood.
     """
 
     silences: tuple[Silence, ...] = ()
-    known_issues: tuple[KnownIssue, ...] = ()
-    quiet_hours: QuietHours | None = None
+    known_issues: tuple[KnownIssue, ...] = field(factory=_configured_issues)
+    quiet_hours: QuietHours | None = field(factory=_configured_hours)
     #: At most so many notices go out within `window_s`; what closes a case is not counted.
-    most_notices: int = field(default=30, validator=ge(1))
-    window_s: float = field(default=3600.0, validator=gt(0))
+    most_notices: int = field(factory=lambda: setting("watch.most-notices"), validator=ge(1))
+    window_s: float = duration_setting("watch.rate-window", gt(0))
     #: What the rate limit held back is told after so many seconds; after quiet hours it is told at once.
-    digest_s: float = field(default=3600.0, validator=ge(0))
+    digest_s: float = duration_setting("watch.digest", ge(0))
     #: What somebody wanted to be silent is told after so many seconds.
-    silent_digest_s: float = field(default=86_400.0, validator=ge(0))
+    silent_digest_s: float = duration_setting("watch.silent-digest", ge(0))
 
 
 class Spoken(NamedTuple):

@@ -49,8 +49,8 @@ def watch(
         bundles: A folder for a death bundle of each case that is opened; notices say where it is. None: the
             folder of *settings*, if that has one.
         name: What people call the cluster; None: the name of its cluster object, else its address.
-        settings: After how long, and from which numbers on, it speaks.
-        rules: What is held back: known issues, quiet hours, the rate limit.
+        settings: After how long, and from which numbers on, it speaks; None: as Dask's configuration says.
+        rules: What is held back: known issues, quiet hours, the rate limit; None: as for *settings*.
 
     Raises:
         TypeError: An argument is of a wrong type.
@@ -58,10 +58,12 @@ def watch(
         StateFileError: The state file cannot be used: it is of another version, or of another program.
         StateInUseError: Another watcher uses it.
         BundleError: The folder for bundles cannot be made.
+        UnreadableInputError, RuleFileError, QuietHoursError: As of `SpeakingRules`.
     """
     settings = settings or WatchSettings()
-    if bundles is not None:
-        settings = evolve(settings, bundle_folder=made_folder(Path(bundles)))
+    rules = rules or SpeakingRules()
+    if folder := bundles or settings.bundle_folder:
+        settings = evolve(settings, bundle_folder=made_folder(Path(folder)))
     feed = open_feed(client_or_address, name=name)
     taken = [as_sink(each) for each in sinks]
     store = Store.open(state)
@@ -72,7 +74,7 @@ def watch(
             sinks=taken,
             store=store,
             settings=settings,
-            rules=rules or SpeakingRules(),
+            rules=rules,
         ).start()
     except BaseException:
         store.close()

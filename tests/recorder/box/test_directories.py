@@ -87,7 +87,7 @@ def test_the_environment_names_the_folder_then_dask_does(tmp_path, monkeypatch):
     """
     import dask.config
 
-    with dask.config.set({directories.SETTING: str(tmp_path / "configured")}):
+    with dask.config.set({f"workerdiag.{directories.SETTING}": str(tmp_path / "configured")}):
         assert directories.box_directories() == (tmp_path / "configured",)
         monkeypatch.setenv(directories.VARIABLE, str(tmp_path / "environment"))
         assert directories.writable_directory() == tmp_path / "environment"

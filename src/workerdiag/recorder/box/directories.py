@@ -20,9 +20,10 @@ from typing import NamedTuple
 from workerdiag.procfs.processes import boot_id, is_running, pid_namespace, process_start_ms
 from workerdiag.recorder.box.companions import fault_path, stderr_path
 from workerdiag.recorder.box.preallocation import PREALLOCATING_FILESYSTEMS, filesystem_type
+from workerdiag.settings import setting
 
 VARIABLE = "WORKERDIAG_RECORDER_DIRECTORY"
-SETTING = "workerdiag.recorder.directory"
+SETTING = "recorder.directory"
 SUFFIX = ".box"
 #: Orphaned boxes are kept for at most this time, and at most this many in a folder.
 RETENTION_S = 24 * 3600.0
@@ -75,13 +76,7 @@ def configured_directory() -> Path | None:
     """
     The folder that the environment variable, or else Dask's configuration, names.
     """
-    named: object = os.environ.get(VARIABLE)
-    if not named:
-        try:
-            import dask.config
-        except ImportError:
-            return None
-        named = dask.config.get(SETTING, None)
+    named = os.environ.get(VARIABLE) or setting(SETTING)
     return Path(str(named)).expanduser().absolute() if named else None
 
 

@@ -21,8 +21,9 @@ from workerdiag.recorder.scheduler import death_watch
 from workerdiag.recorder.scheduler.death_watch import DeathWatch
 from workerdiag.recorder.scheduler.journal import Journal
 from workerdiag.recorder.scheduler.removal_record import TrackedWorker, abridged_record, removal_record
-from workerdiag.recorder.scheduler.ring import MAX_BYTES, MAX_DEATHS, DeathRing
-from workerdiag.recorder.settings import PLUGIN_NAME, setting
+from workerdiag.recorder.scheduler.ring import MAX_BYTES, DeathRing
+from workerdiag.recorder.settings import PLUGIN_NAME
+from workerdiag.settings import setting
 from workerdiag.wire.constants import DEATH_TOPIC
 from workerdiag.wire.messages import (
     DeathMessage,
@@ -88,12 +89,12 @@ class RecorderScheduler(SchedulerPlugin):
         Begin, with the workers that are there already.
         """
         self._scheduler = scheduler
-        self._ring = DeathRing(most=_positive_int_or(setting("deaths"), MAX_DEATHS), most_bytes=MAX_BYTES)
+        self._ring = DeathRing(most=setting("recorder.deaths"), most_bytes=MAX_BYTES)
         for address in list(scheduler.workers):
             self._track(address)
         if not schedulers.limit_topic(scheduler, DEATH_TOPIC, _MAX_EVENTS):
             self._lack("topic-limit", "this release of distributed does not limit the number of events")
-        if target := setting("append-to"):
+        if target := setting("recorder.append-to"):
             self._journal = Journal(str(target), self._lack)
         self._watch = DeathWatch(
             scheduler,
@@ -278,7 +279,3 @@ def _deaths_within(deaths: Iterable[RecordedDeath], most_bytes: int) -> Iterator
                 most_bytes -= size
                 yield each
                 break
-
-
-def _positive_int_or(value: object, default: int) -> int:
-    return value if isinstance(value, int) and value > 0 else default

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from workerdiag.recorder.box.companions import stderr_path
-from workerdiag.recorder.settings import setting
 from workerdiag.recorder.stderr.location import STDERR
+from workerdiag.settings import setting
 
 COPY = "copy"
 #: A nanny that records answers within some tenths of a second, one that is first asked to within seconds.
@@ -30,7 +30,7 @@ def is_copy_configured() -> bool:
     """
     Whether the configuration asks for copies.
     """
-    return bool(setting("stderr") == COPY)
+    return bool(setting("recorder.stderr") == COPY)
 
 
 def copy_stderr(box: Path, note: Callable[[str], None]) -> DescriptorCopy | None:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shlex
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -23,6 +22,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.settings import setting
 from workerdiag.sources import machine_match
 from workerdiag.sources.provider import ProviderQuery, ProviderSource, request_timeout_s
 
@@ -36,14 +36,6 @@ _AFTER_S = 60.0
 _PLAIN = re.compile(r"[\w.:-]+")
 _MAX_LINES = 5000
 _MAX_BYTES = 4 * 2**20
-
-
-def _configured_url() -> object:
-    """
-    What Dask's configuration says, where it is loaded; loading it takes longer than all else here.
-    """
-    config = sys.modules.get("dask.config")
-    return None if config is None else config.get("workerdiag.loki.url", None)
 
 
 @frozen
@@ -69,7 +61,7 @@ class LokiSource(ProviderSource):
         """
         Where an address of Loki is configured and somebody died.
         """
-        url = _configured_url() or os.environ.get("LOKI_ADDR")
+        url = setting("loki.url") or os.environ.get("LOKI_ADDR")
         known = isinstance(url, str) and urlsplit(url).scheme in ("http", "https")
         return cls(scene, str(url).rstrip("/")) if known and scene.victims else None
 

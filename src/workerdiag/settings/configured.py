@@ -1,0 +1,130 @@
+"""
+Values from Dask's configuration, checked against the schema.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from workerdiag.errors import error_text
+from workerdiag.settings.allowed import allowed_text, is_allowed
+from workerdiag.settings.defaults import DEFAULTS_FILE, ROOT, SCHEMA_FILE, Value, defaults
+from workerdiag.settings.origin import origin
+
+logger = logging.getLogger("workerdiag.settings")
+
+#: Characters of a wrong value that are shown.
+_SHOWN_CHARS = 80
+
+
+def configured_value(key: str, default: Value) -> Any:
+    """
+    What Dask's configuration says, or *default* if that cannot be used; never raises.
+    """
+    try:
+        import dask.config
+
+        load_defaults()
+        for problem in unusable_entries():
+            _log_once(problem)
+        value = dask.config.get(f"{ROOT}.{key}", default)
+    except Exception as problem:  # noqa: BLE001  a file that is no YAML must not hide why a worker died
+        _log_once(f"cannot read Dask's configuration: {error_text(problem)}; the defaults hold")
+        return default
+    return value if value == default or is_allowed(value, rules()[key]) else default
+
+
+def unusable_entries() -> Iterator[str]:
+    """
+    A sentence for each key that does not exist, and for each value that is not allowed.
+    """
+    import dask.config
+
+    known = defaults()
+    for key, value in _leaves(dask.config.get(ROOT, None)):
+        if key not in known:
+            yield _unknown_key_text(key)
+        elif value != known[key] and not is_allowed(value, rules()[key]):
+            allowed = allowed_text(rules()[key])
+            yield (
+                f"{ROOT}.{key} cannot be {_shown(value)} (from {origin(key, value)}): "
+                f"it must be {allowed}; the default {_shown(known[key])} holds"
+            )
+
+
+@cache
+def load_defaults() -> None:
+    """
+    Add the defaults to Dask's configuration, and a sample file to the folder of the user's own, once.
+    """
+    import dask.config
+
+    for problem in unusable_entries():  # a text in place of a section is overwritten below
+        _log_once(problem)
+    with suppress(Exception):  # a home that is no folder, or cannot be written
+        dask.config.ensure_file(source=str(DEFAULTS_FILE))
+    (ours,) = dask.config.collect_yaml([str(DEFAULTS_FILE)])
+    dask.config.update_defaults(ours)
+
+
+@cache
+def schema() -> Mapping[str, Any]:
+    """
+    The schema of the settings, as JSON Schema has it.
+    """
+    import dask.config
+
+    (found,) = dask.config.collect_yaml([str(SCHEMA_FILE)])
+    return found
+
+
+@cache
+def rules() -> Mapping[str, Mapping[str, Any]]:
+    """
+    What the schema says of each setting, by its key.
+    """
+    return dict(_settings_of(schema()["properties"][ROOT]))
+
+
+def _settings_of(section: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, entry in section["properties"].items():
+        if "properties" in entry:
+            yield from ((f"{name}.{key}", rule) for key, rule in _settings_of(entry))
+        else:
+            yield name, entry
+
+
+def _leaves(section: object, above: str = "") -> Iterator[tuple[str, object]]:
+    """
+    Key and value of all that is configured; ``append_to`` and ``append-to`` are one key.
+    """
+    if not isinstance(section, Mapping):
+        if above or section is not None:
+            yield above, section
+        return
+    for name, entry in section.items():
+        yield from _leaves(entry, ".".join(filter(None, (above, str(name).replace("_", "-")))))
+
+
+def _unknown_key_text(key: str) -> str:
+    place = f"{ROOT}.{key}".rstrip(".")
+    if any(each.startswith(f"{key}.") for each in defaults()) or not key:
+        return f"{place} is a section of settings, and has no value of its own"
+    near = get_close_matches(key, defaults(), n=1, cutoff=0.0)
+    return f"there is no setting {place}: did you mean {ROOT}.{near[0]}? It has no effect"
+
+
+def _shown(value: object) -> str:
+    from workerdiag.redaction.secrets import redact_text
+
+    return redact_text(repr(value)[:_SHOWN_CHARS])
+
+
+@cache
+def _log_once(problem: str) -> None:
+    logger.warning("workerdiag: %s", problem)

@@ -1,0 +1,280 @@
+"""
+Settings: Dask's configuration, the environment, and the defaults.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import dask.config
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner
+
+import workerdiag
+from workerdiag.cli import main
+from workerdiag.settings import configured, documentation_url, seconds, setting
+from workerdiag.settings.allowed import DURATION
+from workerdiag.settings.defaults import DEFAULTS_FILE, SCHEMA_FILE, defaults
+from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.speaking import SpeakingRules
+
+PACKAGE = Path(workerdiag.__file__).parent
+READ = "from workerdiag.settings import setting; print(setting('recorder.deaths'))"
+
+
+@pytest.fixture(autouse=True)
+def _each_problem_is_new():
+    configured._log_once.cache_clear()
+
+
+def logged(caplog, key):
+    """
+    The value of a setting, and what is logged when it is read.
+    """
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "workerdiag.settings"):
+        value = setting(key)
+    return value, caplog.messages
+
+
+def run(code, tmp_path, **variables):
+    """
+    Output of *code* in a new interpreter, whose home is *tmp_path*.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
+    environment = {**kept, "HOME": str(tmp_path), **variables}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    return done.stdout.strip(), done.stderr
+
+
+def test_the_reader_of_defaults_agrees_with_yaml():
+    """
+    The file is read without a YAML reader as one would read it.
+    """
+    content = yaml.safe_load(DEFAULTS_FILE.read_text(encoding="utf-8"))
+    assert dict(configured._leaves(content["workerdiag"])) == dict(defaults())
+
+
+def test_the_defaults_fit_the_schema():
+    """
+    Each default is allowed and described, and the schema names no other setting.
+    """
+    schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(yaml.safe_load(DEFAULTS_FILE.read_text(encoding="utf-8")), schema)
+    assert list(configured.rules()) == list(defaults())
+    for key, default in defaults().items():
+        assert configured.is_allowed(default, configured.rules()[key]), key
+        assert configured.rules()[key]["description"], key
+
+
+def test_a_setting_without_dask_costs_no_import(tmp_path):
+    """
+    A log is read on a machine where nobody configured workerdiag without waiting for Dask or YAML.
+    """
+    code = f"{READ}; import sys; print([each for each in ('dask', 'yaml') if each in sys.modules])"
+    assert run(code, tmp_path)[0].split("\n") == ["1000", "[]"]
+
+
+@pytest.mark.parametrize("first", ["", "import dask.config; "], ids=["without dask", "with dask"])
+def test_the_environment_sets(first, tmp_path):
+    """
+    ``DASK_WORKERDIAG__*`` holds where a setting is read, whether or not Dask was imported before.
+    """
+    assert run(first + READ, tmp_path, DASK_WORKERDIAG__RECORDER__DEATHS="7")[0] == "7"
+
+
+@pytest.mark.parametrize("first", ["", "import dask.config; "], ids=["without dask", "with dask"])
+def test_a_file_sets(first, tmp_path):
+    """
+    A file in the folder of the user's configuration holds, whatever its name.
+    """
+    folder = tmp_path / ".config" / "dask"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("workerdiag:\n  recorder:\n    deaths: 8\n", encoding="utf-8")
+    assert run(first + READ, tmp_path)[0] == "8"
+
+
+def test_a_sample_is_put_beside_the_files_of_dask(tmp_path):
+    """
+    Its lines are comments, so it changes nothing, and a process without Dask still needs none.
+    """
+    run(f"import dask.config; {READ}", tmp_path)
+    sample = (tmp_path / ".config" / "dask" / "workerdiag.yaml").read_text(encoding="utf-8")
+    assert "deaths: 1000" in sample
+    assert all(line.startswith("#") for line in sample.splitlines() if line.strip())
+    assert run(f"{READ}; import sys; print('dask' in sys.modules)", tmp_path)[0].split("\n") == [
+        "1000",
+        "False",
+    ]
+
+
+def test_a_home_that_cannot_be_written_is_no_trouble(tmp_path):
+    """
+    Without a sample file the settings are the same.
+    """
+    (tmp_path / ".config").write_text("no folder", encoding="utf-8")
+    assert run(f"import dask.config; {READ}", tmp_path)[0] == "1000"
+
+
+def test_python_sets():
+    """
+    ``dask.config.set`` holds from the next reading on, with dashes and with underscores.
+    """
+    with dask.config.set({"workerdiag.recorder.append_to": "a", "workerdiag.note.timeout": "500ms"}):
+        assert setting("recorder.append-to") == "a"
+        assert seconds("note.timeout") == 0.5
+    assert setting("recorder.append-to") is None
+    assert seconds("note.timeout") == 2
+
+
+def test_an_unknown_key_names_the_nearest(caplog):
+    """
+    A typo is said once, with what was probably meant.
+    """
+    with dask.config.set({"workerdiag.recorder.death": 5}):
+        value, (message,) = logged(caplog, "recorder.deaths")
+        assert value == 1000
+        assert (
+            "there is no setting workerdiag.recorder.death: did you mean workerdiag.recorder.deaths?"
+            in message
+        )
+        assert logged(caplog, "recorder.deaths") == (1000, [])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("recorder.deaths", 0, "a whole number, at least 1"),
+        ("recorder.deaths", "many", "a whole number, at least 1"),
+        ("recorder.deaths", True, "a whole number, at least 1"),
+        ("recorder.stderr", "yes", "copy or null"),
+        ("note.timeout", -1, "a duration like 10s, 5m or 4h, more than 0"),
+        ("note.timeout", "soon", "a duration like 10s, 5m or 4h, more than 0"),
+        ("note.timeout", [], "a duration like 10s, 5m or 4h, more than 0"),
+        ("watch.escalate-hosts", float("nan"), "a number, at least 1.1"),
+        ("documentation-url", "docs/", "an address that begins with http:// or https:// or null"),
+    ],
+)
+def test_a_wrong_value_says_what_is_allowed(key, value, allowed, caplog):
+    """
+    Key, value, where it was set and what is allowed are in one sentence, and the default holds.
+    """
+    with dask.config.set({f"workerdiag.{key}": value}):
+        found, (message,) = logged(caplog, key)
+    assert found == defaults()[key]
+    assert f"workerdiag.{key} cannot be {value!r} (from dask.config.set in Python)" in message
+    assert f"it must be {allowed}; the default {defaults()[key]!r} holds" in message
+
+
+def test_a_wrong_value_says_which_variable_or_file_it_is_from(tmp_path):
+    """
+    What has to be mended is named: the variable, or the path of the file.
+    """
+    _, said = run(READ, tmp_path, DASK_WORKERDIAG__RECORDER__DEATHS="none")
+    assert "(from the variable DASK_WORKERDIAG__RECORDER__DEATHS)" in said
+    file = tmp_path / "mine.yaml"
+    file.write_text("workerdiag: {recorder: {deaths: 0}}", encoding="utf-8")
+    _, said = run(READ, tmp_path, DASK_CONFIG=str(file))
+    assert f"(from {file})" in said
+
+
+def test_a_value_in_place_of_a_section_is_said(tmp_path):
+    """
+    ``workerdiag: {recorder: copy}`` sets nothing, and does not do so silently.
+    """
+    found, said = run(READ, tmp_path, DASK_WORKERDIAG__RECORDER="copy")
+    assert found == "1000"
+    assert "workerdiag.recorder is a section of settings" in said
+
+
+def test_a_secret_in_a_wrong_value_is_not_shown(caplog):
+    """
+    Logs are read by many.
+    """
+    with dask.config.set({"workerdiag.loki.url": "loki://me:hunter22secret@host/"}):
+        _, (message,) = logged(caplog, "loki.url")
+    assert "hunter22secret" not in message
+
+
+def test_a_wrong_setting_never_raises_out_of_explain():
+    """
+    An ``except`` block is no place to learn of a typo the hard way.
+    """
+    with dask.config.set(
+        {"workerdiag.explain.timeout": [], "workerdiag.documentation-url": 3, "workerdiag.x": 1}
+    ):
+        assert str(workerdiag.explain(logs=workerdiag.LogText("worker killed by signal 9")))
+
+
+def test_reports_link_to_the_documentation():
+    """
+    With an address the report links to the page of the cause; without one it names a command.
+    """
+    text = "distributed.nanny - WARNING - Worker tcp://10.0.0.4:1 (pid=7) exceeded 95% memory budget. Restarting..."
+    log = workerdiag.LogText(text)
+    assert documentation_url("a.b") == ""
+    assert "workerdiag knowledge show nanny.memory-terminate" in str(workerdiag.explain(logs=log))
+    with dask.config.set({"workerdiag.documentation-url": "https://docs.example.org/wd/"}):
+        report = str(workerdiag.explain(logs=log))
+    assert "https://docs.example.org/wd/causes/nanny/memory-terminate.html" in report
+
+
+def test_the_watcher_is_configured():
+    """
+    What a `WatchSettings`, or `SpeakingRules`, is not given is as Dask's configuration says.
+    """
+    assert WatchSettings() == WatchSettings(settle_s=10, collect_s=300, resolve_s=900, recur_s=7 * 86400)
+    ours = {
+        "watch.settle": "3s",
+        "watch.quiet-hours": "22:00-07:00 Europe/Berlin",
+        "watch.bundles": "/deaths",
+    }
+    with dask.config.set({f"workerdiag.{key}": value for key, value in ours.items()}):
+        assert WatchSettings(blind_s=5).settle_s == 3
+        assert WatchSettings().bundle_folder == Path("/deaths")
+        assert SpeakingRules().quiet_hours.zone == "Europe/Berlin"
+        assert SpeakingRules(quiet_hours=None).quiet_hours is None
+
+
+def test_the_command_lists_what_holds():
+    """
+    Each setting has its value and its origin; what cannot be used is said, with exit status 1.
+    """
+    with dask.config.set({"workerdiag.recorder.deaths": 9}):
+        good = CliRunner().invoke(main, ["settings"])
+    assert good.exit_code == 0
+    assert re.search(r"workerdiag\.recorder\.deaths +9  \(dask\.config\.set in Python\)", good.stdout)
+    assert re.search(r"workerdiag\.note\.timeout +2s  \(the default\)", good.stdout)
+    with dask.config.set({"workerdiag.recorder.deaths": 0}):
+        bad = CliRunner().invoke(main, ["settings"])
+    assert bad.exit_code == 1
+    assert "it must be a whole number, at least 1" in bad.output
+
+
+def test_no_setting_is_read_past_the_schema():
+    """
+    All settings and variables that the package reads are on the page that is made from the schema.
+    """
+    code = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    read = set(re.findall(r"\b(?:setting|seconds|duration_setting|setting_in_seconds)\(\"([\w.-]+)\"", code))
+    assert read <= set(defaults())
+    assert not re.findall(r"config\.get\(f?\"workerdiag", code)
+    named = set(re.findall(r"\"(WORKERDIAG_\w+|\w+_(?:TOKEN|ADDR|ORG_ID))\"", code))
+    assert named <= {*configured.schema()["x-variables"], "WORKERDIAG_K8S_BIN"}
+
+
+def test_durations_have_one_name():
+    """
+    The schema writes the format of durations as the code reads it.
+    """
+    formats = {rule.get("format") for rule in configured.rules().values()}
+    assert formats == {None, "url", DURATION}
