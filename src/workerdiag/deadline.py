@@ -8,6 +8,7 @@ behind when time is up. No lock is held here, so that none outlives a fork.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -27,6 +28,9 @@ _ENDING_SHARE = 0.1
 _MIN_WAIT_S = 0.001
 #: A thread whose pieces nobody takes looks this often whether it is stopped, in seconds.
 _STOP_POLL_S = 0.1
+
+#: A call that is awaited ends at most this much later than its thread, in seconds.
+_OUTER_SLACK_S = 1.0
 
 #: The remedy of a gap that was left for want of time.
 MORE_TIME = 'give it more time: explain(..., timeout="60s")'
@@ -149,6 +153,41 @@ def call_in_time(name: str, call: Callable[[], _T], deadline: Deadline) -> _T:
         return next(pieces.take(deadline))
     except TimeoutError:
         raise TimeoutError(f"it did not come back within {given_s:.1f} s") from None
+
+
+async def in_thread(name: str, call: Callable[[], _T], *, timeout_s: float) -> _T:
+    """
+    What *call* returns, awaited; a thread that does not come back is left behind.
+
+    Raises:
+        TimeoutError: It did not come back in time.
+        ForeignError: It raised anything.
+        RuntimeError: There is no thread for it.
+    """
+    import asyncio  # slow to import
+
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[_T] = loop.create_future()
+
+    def settle(value: _T | None, problem: Exception | None) -> None:
+        if result.done():
+            return
+        if problem is not None:
+            result.set_exception(problem)
+        else:
+            result.set_result(value)  # type: ignore[arg-type]
+
+    def run() -> None:
+        value, problem = None, None
+        try:
+            value = call_in_time(f"{name}-call", call, Deadline.after(timeout_s))
+        except Exception as raised:  # noqa: BLE001  it is raised where it is awaited
+            problem = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, value, problem)
+
+    start_thread(name, run)
+    return await asyncio.wait_for(result, timeout_s + _OUTER_SLACK_S)
 
 
 class HelperThread(Generic[_T]):

@@ -13,8 +13,8 @@ import pytest
 
 import workerdiag
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
+from workerdiag.incidents.judge import judge, judge_standstill
 from workerdiag.watch.feed import open_feed
-from workerdiag.watch.judge import judge, judge_standstill
 
 from . import tasks
 from .cluster import raised

@@ -10,12 +10,13 @@ from attrs import evolve, fields
 
 from support.findings import explained, nanny_kill, unknown
 from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.incidents.deaths import WatchedDeath
+from workerdiag.incidents.incident import AlertIncident
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.watch.alerts import AlertCase, AlertIncident
+from workerdiag.watch.alerts import AlertCase
 from workerdiag.watch.cases import WatchSettings, with_incident
-from workerdiag.watch.deaths import WatchedDeath
 
 #: 2026-11-21 10:02:03 UTC.
 START = 1795255323.0

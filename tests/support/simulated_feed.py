@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from attrs import define, evolve, field
 
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
+from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.model.evidence import Evidence, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.deaths import Cursor, FeedBatch, WatchedDeath
+from workerdiag.watch.deaths import Cursor, FeedBatch
 
 #: When every simulation begins, in seconds since the epoch.
 NOON = 1_764_000_000.0

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from attrs import define
 
+from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.model.evidence import Event, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.alerts import AlertCase, Notice
-from workerdiag.watch.deaths import WatchedDeath
 
 #: When everything here happens, in seconds since the epoch.
 NOW = 1_800_000_000.0

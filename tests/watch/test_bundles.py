@@ -9,10 +9,10 @@ import pytest
 import workerdiag
 from support.alerts import CLUSTER, START, incident, watched
 from workerdiag.errors import BundleError
+from workerdiag.incidents.judge import judge
 from workerdiag.model.evidence import ProcessExit
 from workerdiag.watch.bundles import made_folder
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.judge import judge
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
 

@@ -13,8 +13,8 @@ from attrs import evolve
 
 from support.simulated_feed import NOON, SimulatedFeed
 from support.watched_deaths import EXIT, OOM, SEGFAULT, crashed, killed_by_nanny, left_by_code
+from workerdiag.incidents.judge import judge, judge_standstill
 from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.judge import judge, judge_standstill
 from workerdiag.watch.loop import WatchLoop
 from workerdiag.watch.progress import Progress
 from workerdiag.watch.settings import WatchSettings

@@ -1,5 +1,5 @@
 """
-What the watcher concludes and tells: incidents, cases and notices.
+What the watcher keeps and tells: cases and notices.
 """
 
 from __future__ import annotations
@@ -10,24 +10,7 @@ from typing import Any
 from attrs import field, frozen
 from attrs.validators import ge
 
-from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.model.vocabulary import CaseState, NoticeReason, Verdict
-from workerdiag.watch.deaths import WatchedDeath
-
-
-@frozen(kw_only=True)
-class AlertIncident:
-    """
-    Deaths of one trouble that belong together, with the diagnosis of all of them; or a standstill.
-    """
-
-    #: `Diagnosis.fingerprint`: equal for repeats of the same trouble.
-    key: str
-    diagnosis: Diagnosis
-    #: Oldest first: the first is the first victim. None of a standstill.
-    deaths: tuple[WatchedDeath, ...] = ()
-    #: When it began, in seconds since the epoch.
-    when: float
 
 
 @frozen(kw_only=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from attrs import define, field
 
 from workerdiag.errors import BundleError, describe_error
-from workerdiag.watch.alerts import AlertIncident
+from workerdiag.incidents.incident import AlertIncident
 
 
 def made_folder(path: Path) -> Path:

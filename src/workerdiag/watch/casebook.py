@@ -9,8 +9,10 @@ from contextlib import contextmanager
 
 from attrs import define, evolve, field
 
+from workerdiag.incidents.deaths import WatchedDeath
+from workerdiag.incidents.incident import AlertIncident
 from workerdiag.model.vocabulary import NoticeReason
-from workerdiag.watch.alerts import AlertCase, AlertIncident, Notice
+from workerdiag.watch.alerts import AlertCase, Notice
 from workerdiag.watch.bundles import BundleFolder
 from workerdiag.watch.cases import (
     BLIND_KEY,
@@ -22,7 +24,7 @@ from workerdiag.watch.cases import (
     with_incident,
     with_time,
 )
-from workerdiag.watch.deaths import Cursor, FeedBatch, WatchedDeath
+from workerdiag.watch.deaths import Cursor, FeedBatch
 from workerdiag.watch.late_evidence import LateEvidence
 from workerdiag.watch.notices import notice_of
 from workerdiag.watch.settings import WatchSettings

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
+from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.rendering.wording import one_line
 from workerdiag.sources.addresses import host_of
 from workerdiag.watch.alerts import AlertCase
-from workerdiag.watch.deaths import WatchedDeath
 from workerdiag.watch.settings import WatchSettings
 
 #: Hosts that a case keeps.

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define, evolve, field
 
-from workerdiag.watch.alerts import AlertIncident
-from workerdiag.watch.deaths import WatchedDeath
+from workerdiag.incidents.deaths import WatchedDeath
+from workerdiag.incidents.incident import AlertIncident
 
 
 @define(eq=False)

@@ -14,14 +14,14 @@ from typing import TypeVar
 
 from attrs import define, field
 
+from workerdiag.deadline import in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, StateInUseError, describe_error
+from workerdiag.incidents.incident import AlertIncident
+from workerdiag.incidents.settling import Settling
 from workerdiag.model.evidence import Evidence
-from workerdiag.watch.alerts import AlertIncident
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deaths import Cursor, DeathFeed, FeedBatch
-from workerdiag.watch.feed.threads import in_thread
 from workerdiag.watch.progress import Progress
-from workerdiag.watch.settling import Settling
 from workerdiag.watch.sight import Sight
 
 #: Seconds for which one question to the scheduler may wait for a death.

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 from workerdiag.errors import StateFileError, describe_error, utf8_safe
+from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import DeliveryState
 from workerdiag.watch.alerts import AlertCase, Notice
-from workerdiag.watch.deaths import Cursor, WatchedDeath
+from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.deliveries import StoredDelivery
 from workerdiag.watch.delivery_table import DeliveryTable
 from workerdiag.watch.speaking_table import SpeakingTable

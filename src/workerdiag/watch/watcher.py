@@ -17,11 +17,11 @@ from attrs import define, evolve, field
 
 from workerdiag.deadline import Deadline, start_thread
 from workerdiag.errors import WorkerdiagError
+from workerdiag.incidents.judge import judge, judge_standstill
 from workerdiag.watch.alerts import AlertCase, Notice
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deaths import DeathFeed
 from workerdiag.watch.inbox import INBOX_NAME, Inbox
-from workerdiag.watch.judge import judge, judge_standstill
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatchLoop
 from workerdiag.watch.outbox import Outbox

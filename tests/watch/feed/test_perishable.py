@@ -8,9 +8,9 @@ import asyncio
 from datetime import UTC, datetime
 
 from support.death_records import NOW
+from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.model.evidence import Event, Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.deaths import WatchedDeath
 from workerdiag.watch.feed import perishable
 from workerdiag.watch.feed.perishable import PerishableEvidence
 

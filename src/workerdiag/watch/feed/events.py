@@ -10,17 +10,19 @@ from functools import partial
 from attrs import evolve, field, frozen
 
 from workerdiag.deadline import Deadline
+from workerdiag.incidents.deaths import WatchedDeath
+from workerdiag.incidents.recorded import is_deliberate, removal_id
 from workerdiag.model.dask import Reply
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.queries import answer_in_time
-from workerdiag.watch.deaths import Cursor, WatchedDeath
+from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.looker import LookReply, LookRequest, looker
 from workerdiag.watch.feed.perishable import PerishableEvidence, removal_evidence
 from workerdiag.watch.feed.plain_events import ask_for_events
-from workerdiag.watch.feed.watched import Look, is_deliberate, removal_id
+from workerdiag.watch.feed.watched import Look
 from workerdiag.wire.watch_answer import ClusterFigures
 
 #: Removals in one batch: so many are cut to size on the scheduler's event loop in one go.

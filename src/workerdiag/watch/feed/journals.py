@@ -8,10 +8,10 @@ import heapq
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from workerdiag.incidents.deaths import WatchedDeath
+from workerdiag.incidents.recorded import watched_deaths
 from workerdiag.recorder.scheduler.journal import MAX_FILE_BYTES, MAX_OBJECTS
 from workerdiag.sources.recorder.record_lines import RecordParser
-from workerdiag.watch.deaths import WatchedDeath
-from workerdiag.watch.feed.watched import watched_deaths
 from workerdiag.wire.messages import DeathMessage
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 
 from attrs import evolve
 
+from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.evidence import event_evidence
-from workerdiag.watch.deaths import WatchedDeath
 
 #: Deaths of one round of questions: so many nannies are asked at most (`selection.MAX_NANNIES`).
 _PER_ROUND = 4

@@ -7,12 +7,13 @@ from __future__ import annotations
 from functools import partial
 
 from workerdiag.deadline import Deadline
+from workerdiag.incidents.recorded import death_id, watched_deaths
 from workerdiag.model.dask import Client
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.feed.connection import LATE_S
-from workerdiag.watch.feed.watched import Look, death_id, watched_deaths
+from workerdiag.watch.feed.watched import Look
 from workerdiag.wire.constants import MESSAGE_SCHEMA
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.watch_answer import WatchAnswer

@@ -12,9 +12,8 @@ from typing import Any
 
 from attrs import define, field
 
-from workerdiag.deadline import CALL_FAILURES
+from workerdiag.deadline import CALL_FAILURES, in_thread
 from workerdiag.errors import SchedulerUnreachableError, describe_error
-from workerdiag.watch.feed.threads import in_thread
 
 #: A scheduler file has some hundred bytes, and some hundred more for each worker.
 _MAX_FILE_BYTES = 64 * 2**20

@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerdiag.watch.settling import MOST_TIMES, Settling
+from workerdiag.incidents.settling import MOST_TIMES, Settling
 
 SETTLE_S = 10.0
 

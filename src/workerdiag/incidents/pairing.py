@@ -1,5 +1,5 @@
 """
-Which death in a diagnosis is which death that the watcher learned of.
+Which death in a diagnosis is which of those that were judged.
 """
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
+from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.identity import Identity
-from workerdiag.watch.deaths import WatchedDeath
 
 
 def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list[Death | None]:

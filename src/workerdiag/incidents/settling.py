@@ -18,7 +18,7 @@ class Settling:
 
     #: Seconds from the first death until it is judged, if no other follows.
     settle_s: float
-    #: When the first and the last one arrived, by the watcher's clock; None: none waits.
+    #: When the first and the last one arrived, by the clock of whoever collects them; None: none waits.
     _first_at: float | None = None
     _last_at: float | None = None
 

@@ -20,10 +20,10 @@ from support.watched_deaths import (
     left_by_code,
     vanished,
 )
+from workerdiag.incidents import judge as judge_module
+from workerdiag.incidents.judge import judge, judge_standstill
 from workerdiag.model.evidence import Event, Inspected
 from workerdiag.sources.cluster.state import ClusterState, state_events
-from workerdiag.watch import judge as judge_module
-from workerdiag.watch.judge import judge, judge_standstill
 
 #: Seconds that a judgement may take in tests; none comes near.
 LONG_S = 120.0

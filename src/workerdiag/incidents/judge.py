@@ -17,14 +17,14 @@ from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
+from workerdiag.incidents.deaths import WatchedDeath
+from workerdiag.incidents.incident import AlertIncident
+from workerdiag.incidents.pairing import pair_deaths
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
 from workerdiag.model.evidence import Event, Evidence
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.fingerprint import exit_class, fingerprint
-from workerdiag.watch.alerts import AlertIncident
-from workerdiag.watch.deaths import WatchedDeath
-from workerdiag.watch.pairing import pair_deaths
 
 #: So many deaths are judged together: `explain` evaluates no more of them one by one.
 _TOGETHER = 100
@@ -233,7 +233,7 @@ class _CollectedEvidence:
     A source of evidence that is there already.
     """
 
-    name = "watcher"
+    name = "collected evidence"
 
     def __init__(self, evidence: Sequence[Evidence]) -> None:
         self._evidence = evidence
