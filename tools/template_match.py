@@ -182,8 +182,8 @@ class _SeenLine:
     def __init__(self, rule_pattern: str, text: str, runs: Collection[str]) -> None:
         self.text = text
         found = pattern(rule_pattern).search(text)
-        span = text[found.start() : found.end()].lower() if found else ""
-        start = found.start() if found else 0
+        start, end = found.span() if found else (0, 0)
+        span = text[start:end].lower()
         free = {at for each in _OF_PYTHON.finditer(text) for at in range(*each.span())}
         #: Positions of letters that the pattern names.
         self.insisted = frozenset(

@@ -6,34 +6,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import TypeVar
 
 from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.other_programs import without_other_programs
-from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
+from workerdiag.matching.regex import pattern, uses_re2
 from workerdiag.matching.scan.database import available
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.patterns import MatchObserver, left_out_note
+from workerdiag.matching.scan.patterns import MatchObserver
 from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.sign_tables import SignTables
 from workerdiag.matching.text.recognition import Recognition
 from workerdiag.matching.text.year_inference import infer_years
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
-from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.rules import Rulebook
 from workerdiag.model.signals import reported_exit
-from workerdiag.model.signs import EventSign, ExceptionSign, ExitSign, LandmarkSign, Sign
+from workerdiag.model.signs import EventSign, ExceptionSign
 from workerdiag.model.vocabulary import MatchRole
-
-_S = TypeVar("_S", bound=EventSign | ExceptionSign | LandmarkSign)
-_Signs = list[tuple[Cause, _S]]
 
 #: However late it is, the clock is asked so many times before: the first messages are always looked at.
 _ALWAYS = 20
-#: Topics whose signs are remembered; each worker's address may be one.
-_MAX_TOPICS = 1000
-
 #: What events mean for a worker's life (distributed: scheduler.py, worker.py, nanny.py; 2024.8.1+).
 _ROLE_OF_ACTION: Mapping[str, MatchRole] = {
     "remove-worker": "removal",
@@ -90,9 +84,8 @@ def search(
     """
     matcher = matcher or Matcher(book)
     clock = GraceDeadline(deadline, grace=_ALWAYS)
-    left_out = dict.fromkeys(matcher.left_out)
-    events = _EventSignIndex(_usable_signs(book, EventSign, left_out))
-    exceptions = _usable_signs(book, ExceptionSign, left_out)
+    signs = matcher.signs
+    left_out = dict.fromkeys((*matcher.left_out, *signs.left_out))
     found: list[Match] = []
     gaps: list[Gap] = []
     other_matches = WorkBudget(clock)  # for all that is not text
@@ -110,29 +103,13 @@ def search(
             if isinstance(piece, Event | ExceptionFacts) and not other_matches.has_time():
                 other_matches.late_bytes += 1
             elif isinstance(piece, Event):
-                found += _event_matches(piece, events)
+                found += _event_matches(piece, signs)
             elif isinstance(piece, ExceptionFacts):
-                found += _exception_matches(piece, exceptions)
+                found += _exception_matches(piece, signs)
     gaps += other_matches.gaps("scheduler events", "scheduler events", "events")
     found = infer_years(without_other_programs(found))
-    found += [
-        *_landmark_sign_matches(found, _usable_signs(book, LandmarkSign, left_out)),
-        *_exit_sign_matches(found, book),
-    ]
+    found += [*_landmark_sign_matches(found, signs), *_exit_sign_matches(found, signs)]
     return SearchResult(found, gaps, tuple(left_out))
-
-
-def pattern_texts(sign: Sign) -> tuple[str, ...]:
-    """
-    The patterns of a sign that are not searched for in log text.
-    """
-    if isinstance(sign, LandmarkSign):
-        return tuple(sign.where.values())
-    if isinstance(sign, EventSign):
-        return (sign.topic, *(each for each in sign.where.values() if isinstance(each, str)))
-    if isinstance(sign, ExceptionSign):
-        return (sign.pattern,) if sign.pattern is not None else ()
-    return ()
 
 
 def engine_notes() -> tuple[str, ...]:
@@ -152,34 +129,7 @@ def _chunk_origin(piece: Evidence) -> str | None:
     return piece.origin if isinstance(piece, LogChunk) else None
 
 
-class _EventSignIndex:
-    """
-    Signs of events by the topics that they are for: of thousands of events most are of a few topics.
-    """
-
-    def __init__(self, signs: _Signs[EventSign]) -> None:
-        self._of_pattern: dict[str, _Signs[EventSign]] = {}
-        for cause, sign in signs:
-            self._of_pattern.setdefault(sign.topic, []).append((cause, sign))
-        self._of_topic: dict[str, _Signs[EventSign]] = {}
-
-    def of(self, topic: str) -> _Signs[EventSign]:
-        """
-        The signs for events of *topic*.
-        """
-        if topic not in self._of_topic:
-            if len(self._of_topic) > _MAX_TOPICS:
-                self._of_topic.clear()
-            self._of_topic[topic] = [
-                each
-                for wanted, signs in self._of_pattern.items()
-                if pattern(wanted).matches_whole(topic) or (wanted == "worker" and "://" in topic)
-                for each in signs
-            ]
-        return self._of_topic[topic]
-
-
-def _event_matches(event: Event, signs: _EventSignIndex) -> Iterator[Match]:
+def _event_matches(event: Event, signs: SignTables) -> Iterator[Match]:
     values = {key: str(value) for key, value in event.fields.items() if value is not None}
     action = values.get("action") or event.topic
 
@@ -196,7 +146,7 @@ def _event_matches(event: Event, signs: _EventSignIndex) -> Iterator[Match]:
         )
 
     yield make_match(f"event.{action}", "", _ROLE_OF_ACTION.get(action, "event"))
-    for cause, sign in signs.of(event.topic):
+    for cause, sign in signs.for_events_of(event.topic):
         if _event_fits(sign, event, values):
             yield make_match(cause.id, sign.name, "sign")
 
@@ -215,8 +165,8 @@ def _float_or_minus_inf(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) else float("-inf")
 
 
-def _exception_matches(facts: ExceptionFacts, signs: _Signs[ExceptionSign]) -> Iterator[Match]:
-    for cause, sign in signs:
+def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Match]:
+    for cause, sign in signs.exceptions:
         is_type = not sign.types or any(_is_type(facts.type, each) for each in sign.types)
         is_text = sign.pattern is None or pattern(sign.pattern).search(facts.text) is not None
         is_relation = sign.from_task is None or sign.from_task == facts.from_task
@@ -243,54 +193,26 @@ def _is_type(actual: str, wanted: str) -> bool:
     return actual == wanted or actual.rpartition(".")[2] == wanted
 
 
-def _landmark_sign_matches(found: Iterable[Match], signs: _Signs[LandmarkSign]) -> Iterator[Match]:
+def _landmark_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterator[Match]:
     """
     Signs that are a landmark whose captures fit.
     """
-    of_mark: dict[str, list[tuple[Cause, LandmarkSign]]] = {}
-    for cause, sign in signs:
-        of_mark.setdefault(sign.landmark, []).append((cause, sign))
     for mark in found:
-        for cause, sign in of_mark.get(mark.owner, ()) if not mark.sign else ():
+        for cause, sign in signs.by_landmark.get(mark.owner, ()) if not mark.sign else ():
             if all(
                 pattern(text).matches_whole(mark.captures.get(key, "")) for key, text in sign.where.items()
             ):
                 yield evolve(mark, owner=cause.id, sign=sign.name, role="sign")
 
 
-def _exit_sign_matches(found: Iterable[Match], book: Rulebook) -> Iterator[Match]:
+def _exit_sign_matches(found: Iterable[Match], signs: SignTables) -> Iterator[Match]:
     """
     Signs that are such an exit as a landmark reports.
     """
-    signs = [
-        (cause, sign)
-        for cause in book.causes
-        for sign in (*cause.signs, *cause.against)
-        if isinstance(sign, ExitSign) and "report" in sign.by
-    ]
     for mark in found:
         if mark.role != "exit-report":
             continue
         signal, status = reported_exit(mark.captures)
-        for cause, sign in signs:
+        for cause, sign in signs.reported_exits:
             if sign.is_for(signal, status) and mark.owner not in sign.except_reports:
                 yield evolve(mark, owner=cause.id, sign=sign.name, role="sign")
-
-
-def _usable_signs(book: Rulebook, kind: type[_S], left_out: dict[str, None]) -> _Signs[_S]:
-    """
-    The signs of one kind whose patterns can be run; a note of each other one is added to *left_out*.
-    """
-    usable: _Signs[_S] = []
-    for cause in book.causes:
-        for sign in (*cause.signs, *cause.against):
-            if not isinstance(sign, kind):
-                continue
-            try:
-                for text in pattern_texts(sign):
-                    pattern(text)
-            except BadPatternError as problem:
-                left_out[left_out_note(cause.id, sign.name, problem)] = None
-            else:
-                usable.append((cause, sign))
-    return usable

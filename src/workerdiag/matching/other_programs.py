@@ -18,6 +18,8 @@ def without_other_programs(found: Sequence[Match]) -> list[Match]:
     The matches without those that tell how another program than a worker ended.
     """
     theirs = {line for each in found if each.role == "other-program" for line in _lines(each)}
+    if not theirs:
+        return list(found)
     return [each for each in found if each.role not in _OF_ENDS or theirs.isdisjoint(_lines(each))]
 
 

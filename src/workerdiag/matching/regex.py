@@ -74,14 +74,9 @@ class RegexMatch(Protocol):
     One match: where, and what was captured.
     """
 
-    def start(self) -> int:
+    def span(self) -> tuple[int, int]:
         """
-        Offset of the first character of the match.
-        """
-
-    def end(self) -> int:
-        """
-        Offset behind its last character.
+        Offset of the first character of the match, and behind its last one.
         """
 
     def groupdict(self) -> dict[str, str | None]:
@@ -101,8 +96,7 @@ class _EngineMatch(Protocol):
     A match of RE2, with offsets in bytes, or of Python.
     """
 
-    def start(self) -> int: ...
-    def end(self) -> int: ...
+    def span(self) -> tuple[int, int]: ...
     def group(self, index: int, /) -> bytes | None: ...
     def groupdict(self) -> dict[str, str | None]: ...
 
@@ -118,11 +112,8 @@ class _AsciiMatch:
         self._match = match
         self._names = names
 
-    def start(self) -> int:
-        return self._match.start()
-
-    def end(self) -> int:
-        return self._match.end()
+    def span(self) -> tuple[int, int]:
+        return self._match.span()
 
     def groupdict(self) -> dict[str, str | None]:
         if not self._names:
@@ -142,11 +133,9 @@ class _ShiftedMatch:
         self._match = match
         self._at = at
 
-    def start(self) -> int:
-        return self._at + self._match.start()
-
-    def end(self) -> int:
-        return self._at + self._match.end()
+    def span(self) -> tuple[int, int]:
+        start, end = self._match.span()
+        return self._at + start, self._at + end
 
     def groupdict(self) -> dict[str, str | None]:
         groups: dict[str, str | None] = self._match.groupdict()
@@ -199,9 +188,10 @@ class Pattern:
         found: set[int] = set()
         for at in range(0, max(1, len(text)), _GUARD_CHARS - _OVERLAP_CHARS):
             for match in self._any().finditer(text[at : at + _GUARD_CHARS]):
-                if at + match.start() not in found:
-                    found.add(at + match.start())
-                    yield _ShiftedMatch(match, at)
+                shifted = _ShiftedMatch(match, at)
+                if shifted.span()[0] not in found:
+                    found.add(shifted.span()[0])
+                    yield shifted
 
     def matches_whole(self, text: str) -> bool:
         """

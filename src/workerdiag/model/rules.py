@@ -7,6 +7,7 @@ Pure data. ``workerdiag.rulebook`` makes these objects from ``knowledge/``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from attrs import field, frozen
 from attrs.validators import ge, matches_re
@@ -163,7 +164,20 @@ class Rulebook:
         """
         The cause of that id, or None.
         """
-        return next((each for each in self.causes if each.id == cause_id), None)
+        return self._causes_by_id.get(cause_id)
+
+    @cached_property
+    def _causes_by_id(self) -> Mapping[str, Cause]:
+        return {each.id: each for each in self.causes}
+
+    @cached_property
+    def signs(self) -> Mapping[tuple[str, str], Sign]:
+        """
+        All signs, by their cause's id and their name there.
+        """
+        return {
+            (cause.id, sign.name): sign for cause in self.causes for sign in (*cause.signs, *cause.against)
+        }
 
     def log_rules(self) -> Iterator[tuple[str, str, LogSign | Landmark]]:
         """

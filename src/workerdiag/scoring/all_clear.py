@@ -184,13 +184,14 @@ def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
 
     A hint says nothing by itself, except of a stop or a closed connection, which every run leaves.
     """
-    hints = {
-        (cause.id, sign.name)
-        for cause in book.causes
-        for sign in cause.signs
-        if sign.grade == "hint" and cause.ends not in EVERYDAY_ENDS
-    }
-    return (each for each in signs if (each.owner, each.sign) not in hints)
+    return (each for each in signs if not _is_mere_hint(each, book))
+
+
+def _is_mere_hint(match: Match, book: Rulebook) -> bool:
+    cause, sign = book.cause(match.owner), book.signs.get((match.owner, match.sign))
+    if cause is None or sign is None or cause.ends in EVERYDAY_ENDS:
+        return False
+    return sign.grade == "hint" and any(each is sign for each in cause.signs)
 
 
 def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _ShutdownNoise) -> Match | None:

@@ -54,10 +54,7 @@ class Relevance:
         joined = (each for owner in REGISTRATIONS for each in marks.get(owner, ()))
         self._registers = {each.origin for each in joined if each.line}
         self._takes_leave = {each.origin for each in incident.marks if each.role == "deregistered"}
-        self._causes = {cause.id: cause for cause in book.causes}
-        self._signs = {
-            (cause.id, sign.name): sign for cause in book.causes for sign in (*cause.signs, *cause.against)
-        }
+        self._book = book
         self._against = {(cause.id, sign.name) for cause in book.causes for sign in cause.against}
         self._ended: dict[str, list[ProcessEnd]] = {}
         for end in (case.end for case in incident.cases if case.end is not None):
@@ -83,7 +80,7 @@ class Relevance:
         not the cause of one; an order that came after the death, or was for another worker, did not cause it;
         and that one worker stands still ended no other.
         """
-        cause = self._causes.get(match.owner)
+        cause = self._book.cause(match.owner)
         if cause is None or (match.in_task and not cause.includes_task_errors):
             return False
         if (cause.family == "network" and self._is_of_the_dead(match)) or self._is_of_registered_worker(
@@ -146,7 +143,7 @@ class Relevance:
         )
 
     def _is_of_registered_worker(self, match: Match) -> bool:
-        sign = self._signs.get((match.owner, match.sign))
+        sign = self._book.signs.get((match.owner, match.sign))
         return isinstance(sign, LogSign) and sign.only_unregistered and self._stop_requests.had_joined(match)
 
     def _ended_otherwise(self, match: Match, cause: Cause, end: ProcessEnd) -> bool:
@@ -162,7 +159,7 @@ class Relevance:
             return False
         if end.signal in signals or (end.signal is None and end.status in statuses):
             return False
-        sign = self._signs.get((match.owner, match.sign))
+        sign = self._book.signs.get((match.owner, match.sign))
         return match.stream == "kernel" or (end.signal is None and _sign_grade(sign) != "decisive")
 
 

@@ -40,7 +40,9 @@ class PatternHit(NamedTuple):
         The match, in a log like *like*; the lines of its record were numbered.
         """
         record, wanted, first = self.record, self.wanted, self.first
-        captures = dict(wanted.implied) | {key: value for key, value in self.groups.items() if value}
+        captures = dict(wanted.implied)
+        if self.groups:
+            captures |= {key: value for key, value in self.groups.items() if value}
         line = record.header or record.lines[first]
         return Match(
             owner=wanted.owner,

@@ -240,10 +240,13 @@ class LogScan:
             searched = record.heading if in_header else record.text
             for found in pattern(text).finditer(searched):
                 count += 1
-                start, end = found.start(), found.end()
+                start, end = found.span()
                 if searched[start : start + 1].isspace():  # blank lines are no part of what was found
                     start = end - len(searched[start:end].lstrip())
-                first = 0 if in_header else record.line_at(start)
+                first = last = 0
+                if not in_header:
+                    first = record.line_at(start)
+                    last = record.line_at(max(start, end - 1)) if "\n" in searched[start:end] else first
                 if not in_header and record.is_code(start):
                     continue
                 at = record.line_offsets[first] + start - record.text_starts[first]
@@ -252,7 +255,6 @@ class LogScan:
                     if key in self._seen or not is_sign(wanted, record, first, self.like.stream):
                         continue
                     self._seen.add(key)
-                    last = 0 if in_header else record.line_at(max(start, end - 1))
                     places.append(PatternHit(at, wanted, record, found.groupdict(), first, last))
         except BadPatternError as problem:
             notes = (left_out_note(each.owner, each.sign, problem) for each in owners)

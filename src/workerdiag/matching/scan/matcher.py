@@ -16,6 +16,7 @@ from workerdiag.matching.scan.log_scan import LogScan
 from workerdiag.matching.scan.pattern_group import PatternGroups
 from workerdiag.matching.scan.patterns import MatchObserver, PatternOwner, left_out_note
 from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.sign_tables import SignTables
 from workerdiag.matching.text.repair import MAX_BYTES, RepairedText, repair_text
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
@@ -27,12 +28,14 @@ _MOST_HELD_BYTES = 1280 * 1024
 
 class Matcher:
     """
-    All log patterns of a rulebook, ready to run.
+    All signs of a rulebook, its log patterns ready to run.
 
     Nothing in it changes but caches of what is compiled, so threads may share it.
     """
 
     def __init__(self, book: Rulebook) -> None:
+        #: Its other signs.
+        self.signs = SignTables(book)
         self._by_pattern: dict[str, list[PatternOwner]] = {}
         for wanted in _pattern_owners(book):
             self._by_pattern.setdefault(wanted.pattern, []).append(wanted)

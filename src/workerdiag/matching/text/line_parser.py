@@ -157,16 +157,17 @@ def parse_line(raw: bytes) -> ParsedLine:
     head = text[:_HEAD_CHARS]
     for shape in _HEADERS if _names_a_level(head) else ():
         if found := shape.search(head):
+            header_at, message_at = found.span()
             groups = found.groupdict()
             logger = groups["logger"]
             return ParsedLine(
                 text=text,
-                message_at=found.end(),
+                message_at=message_at,
                 is_header=True,
                 logger=logger,
                 level=(groups["level"] or "").upper(),
                 stream=_stream_of_logger(logger or ""),
-                **_line_time(head[: found.start()], outer_time),
+                **_line_time(head[:header_at], outer_time),
                 forwarder=forwarder,
                 host=host,
                 pid=whole(groups.get("pid")) if (logger or "").startswith("distributed.worker") else None,
@@ -235,8 +236,9 @@ def _line_time(own: str, outer: str) -> _LineTime:
 def _without_ansi(text: str) -> str:
     parts, at = [], 0
     for found in _ANSI.finditer(text):
-        parts.append(text[at : found.start()])
-        at = found.end()
+        start, end = found.span()
+        parts.append(text[at:start])
+        at = end
     return "".join((*parts, text[at:]))
 
 

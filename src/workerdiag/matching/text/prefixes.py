@@ -40,14 +40,14 @@ def without_prefixes(text: str) -> tuple[str, str, str | None, str, str]:
             break
         for shape in _PREFIXES:
             found = shape.search(head)
-            if found is None or found.end() == 0:
+            if found is None or found.span()[1] == 0:
                 continue
             groups = found.groupdict()
             host = groups.get("host") or host
             tag = groups.get("tag") or tag
             time = groups.get("time") or time  # the innermost: of whoever wrote the line
             forwarder += "".join(groups.get(key) or "" for key in ("who", "host", "tag", "tagpid"))
-            text = text[found.end() :]
+            text = text[found.span()[1] :]
             break
         else:
             break

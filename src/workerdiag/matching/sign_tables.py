@@ -1,0 +1,91 @@
+"""
+The signs of a rulebook that are no patterns of log text, ready to be looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias, TypeVar
+
+from workerdiag.matching.regex import BadPatternError, pattern
+from workerdiag.matching.scan.patterns import left_out_note
+from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.signs import EventSign, ExceptionSign, ExitSign, LandmarkSign, Sign
+
+_S = TypeVar("_S", bound=Sign)
+#: A sign with the cause that it is of.
+SignOf: TypeAlias = tuple[Cause, _S]
+
+#: Topics whose signs are remembered; each worker's address may be one.
+_MAX_TOPICS = 1000
+
+
+class SignTables:
+    """
+    Signs of events, exceptions, landmarks and reported exits. Safe to share between threads.
+    """
+
+    def __init__(self, book: Rulebook) -> None:
+        left_out: dict[str, None] = {}
+        self.exceptions = _usable_signs(book, ExceptionSign, left_out)
+        #: Signs that are a landmark, by its id.
+        self.by_landmark: dict[str, list[SignOf[LandmarkSign]]] = {}
+        for cause, sign in _usable_signs(book, LandmarkSign, left_out):
+            self.by_landmark.setdefault(sign.landmark, []).append((cause, sign))
+        self.reported_exits = [
+            (cause, sign) for cause, sign in _usable_signs(book, ExitSign, left_out) if "report" in sign.by
+        ]
+        self._by_topic_pattern: dict[str, list[SignOf[EventSign]]] = {}
+        for cause, event in _usable_signs(book, EventSign, left_out):
+            self._by_topic_pattern.setdefault(event.topic, []).append((cause, event))
+        self._of_topic: dict[str, Sequence[SignOf[EventSign]]] = {}
+        #: Notes of signs whose patterns cannot be run.
+        self.left_out = tuple(left_out)
+
+    def for_events_of(self, topic: str) -> Sequence[SignOf[EventSign]]:
+        """
+        The signs for events of *topic*: of thousands of events most are of a few topics.
+        """
+        known = self._of_topic.get(topic)
+        if known is None:
+            if len(self._of_topic) > _MAX_TOPICS:
+                self._of_topic.clear()
+            known = self._of_topic[topic] = [
+                each
+                for wanted, signs in self._by_topic_pattern.items()
+                if pattern(wanted).matches_whole(topic) or (wanted == "worker" and "://" in topic)
+                for each in signs
+            ]
+        return known
+
+
+def pattern_texts(sign: Sign) -> tuple[str, ...]:
+    """
+    The patterns of a sign that are not searched for in log text.
+    """
+    if isinstance(sign, LandmarkSign):
+        return tuple(sign.where.values())
+    if isinstance(sign, EventSign):
+        return (sign.topic, *(each for each in sign.where.values() if isinstance(each, str)))
+    if isinstance(sign, ExceptionSign):
+        return (sign.pattern,) if sign.pattern is not None else ()
+    return ()
+
+
+def _usable_signs(book: Rulebook, kind: type[_S], left_out: dict[str, None]) -> list[SignOf[_S]]:
+    """
+    The signs of one kind whose patterns can be run; a note of each other one is added to *left_out*.
+    """
+    usable: list[SignOf[_S]] = []
+    for cause in book.causes:
+        for sign in (*cause.signs, *cause.against):
+            if not isinstance(sign, kind):
+                continue
+            try:
+                for text in pattern_texts(sign):
+                    pattern(text)
+            except BadPatternError as problem:
+                left_out[left_out_note(cause.id, sign.name, problem)] = None
+            else:
+                usable.append((cause, sign))
+    return usable
