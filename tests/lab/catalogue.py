@@ -28,6 +28,8 @@ class Aftermath:
     logs: tuple[Any, ...] = ()
     #: The worker process that died (first or last), where the lab knows.
     pid: int | None = None
+    #: Whether `workerdiag.auto` was on when the exception came.
+    is_noted: bool = True
     #: More of what happened, for the asserts.
     facts: dict[str, Any] = field(factory=dict)
 

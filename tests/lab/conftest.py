@@ -73,7 +73,7 @@ def explain(request: pytest.FixtureRequest) -> Callable[..., Diagnosis]:
         diagnosis = aftermath.explain(timeout=timeout)
         said.append(str(diagnosis))
         check_promises(diagnosis)
-        check_note(aftermath.exc)
+        check_note(aftermath.exc, is_noted=aftermath.is_noted)
         return diagnosis
 
     return explain

@@ -138,7 +138,7 @@ def _shoot(lab: Lab, number: signal.Signals, *, at_nanny: bool = False, nanny: b
         daemon.send(number)
     else:
         os.kill(pid, number)
-    return Aftermath(exc=raised(future), client=client, pid=pid)
+    return Aftermath(exc=raised(future), client=client, pid=pid, is_noted=not at_nanny)
 
 
 @fault

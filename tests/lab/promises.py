@@ -26,9 +26,9 @@ def check_promises(diagnosis: workerdiag.Diagnosis) -> None:
     assert workerdiag.Diagnosis.from_json(diagnosis.to_json()) == diagnosis, "JSON holds it all"
 
 
-def check_note(exc: BaseException | None) -> None:
+def check_note(exc: BaseException | None, *, is_noted: bool) -> None:
     """
-    Assert that `workerdiag.auto`, where it is on, has put its answer into the exception of a killed task.
+    Assert that `workerdiag.auto` has put its answer into the exception of a killed task, where it was on.
 
     Which answer is another matter: as the exception comes, a nanny may not have spoken yet, and one may still
     live that is gone later.
@@ -36,7 +36,7 @@ def check_note(exc: BaseException | None) -> None:
     if isinstance(exc, KilledWorker):
         notes = [each for each in getattr(exc, "__notes__", []) if each.startswith(NOTE_START)]
         assert LATE_NOTE not in notes
-        assert [len(each.splitlines()) for each in notes] in ([], [3]), "one answer, in three lines"
+        assert [len(each.splitlines()) for each in notes] == [3] * is_noted, "one answer, in three lines"
 
 
 def named_cause(diagnosis: workerdiag.Diagnosis) -> str:
