@@ -103,7 +103,8 @@ def lab(session: nox.Session) -> None:
         session.run("pytest", "tests/lab", "-m", "lab and common", *others)
     else:
         session.install("--upgrade", ".", "distributed", *groups("lab"))
-        session.run("pytest", "-n", "2", "tests/lab", "-m", "lab", *session.posargs)
+        session.run("pytest", "tests/lab", "-m", "lab and alone", *session.posargs)
+        session.run("pytest", "-n", "2", "tests/lab", "-m", "lab and not alone", *session.posargs)
 
 
 @nox.session(default=False)

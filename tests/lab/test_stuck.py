@@ -74,6 +74,7 @@ def test_a_worker_that_lives_is_not_said_to_have_ended(provoke, explain, fault):
     assert "hang" in diagnosis.top.evidence[0].text
 
 
+@pytest.mark.alone
 def test_all_workers_lost_with_nobody_to_ask_is_said_and_not_guessed(provoke, explain):
     """
     That they are gone is sure; how they ended is not made up, and the same is said again.
