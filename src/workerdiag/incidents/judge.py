@@ -15,6 +15,7 @@ from workerdiag.api.answer import answer
 from workerdiag.api.arguments import read_arguments
 from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.api.stops import is_deliberate_stop
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.incidents.deaths import WatchedDeath
@@ -32,8 +33,6 @@ _TOGETHER = 100
 _SAMPLE = 20
 #: A worker that dies so many seconds after another one that had the same task may be its consequence.
 _CONSEQUENCE_S = 10.0
-#: Below this probability a stop is not taken for a deliberate one, so that nobody is told.
-_SURE_OF_STOP = 0.8
 #: Each step has at least so many seconds, however late it is: a wrong key is worse than a late one.
 _LEAST_S = 2.0
 
@@ -106,7 +105,7 @@ def _incidents(lost: Sequence[WatchedDeath], book: Rulebook, deadline: Deadline)
         each
         for begin in range(0, len(lost), _TOGETHER)
         for each in _judged(lost[begin : begin + _TOGETHER], deadline)
-        if not _is_deliberate(each, book)
+        if each.found is None or not is_deliberate_stop(each.found, book)
     ]
     by_key: dict[str, AlertIncident] = {}
     for group in _groups(judged):
@@ -128,20 +127,6 @@ def _judged(lost: Sequence[WatchedDeath], deadline: Deadline) -> Iterator[Judged
     diagnosis = _explained(_evidence(lost), deadline)
     for death, found in zip(lost, pair_deaths(lost, diagnosis.deaths), strict=True):
         yield JudgedDeath(death=death, found=found)
-
-
-def _is_deliberate(judged: JudgedDeath, book: Rulebook) -> bool:
-    """
-    Whether somebody asked for it: a rule may know that although the scheduler was not told.
-
-    A stop that the platform asked for (SIGTERM from outside) is none of the user's.
-    """
-    found = judged.found
-    if found is None or found.stop_requested:
-        return found is not None
-    cause = book.cause(found.cause) if found.cause is not None else None
-    is_stop = cause is not None and cause.ends == "stopped" and cause.blame != "platform"
-    return is_stop and found.probability >= _SURE_OF_STOP
 
 
 def _groups(judged: Sequence[JudgedDeath]) -> list[list[JudgedDeath]]:

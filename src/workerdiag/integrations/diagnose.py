@@ -5,7 +5,7 @@ The diagnosis of an exception that another program hands us, often when the clus
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from workerdiag.api.diagnosis import Diagnosis
@@ -25,7 +25,11 @@ _MAX_LINKED = 50
 
 
 def diagnose(
-    exc: BaseException, scheduler: str | None = None, *, timeout_s: float | None = None
+    exc: BaseException,
+    scheduler: str | None = None,
+    *,
+    client: Client | None = None,
+    timeout_s: float | None = None,
 ) -> Diagnosis | None:
     """
     Why workers died, if *exc* came from Dask; else None.
@@ -37,9 +41,10 @@ def diagnose(
     Args:
         exc: The exception; its causes, contexts and members count too.
         scheduler: Address of the scheduler.
+        client: A synchronous client to ask through, in place of all that.
         timeout_s: Seconds in total; None: the setting ``workerdiag.explain.timeout``.
     """
-    linked = list(_linked(exc))
+    linked = list(linked_exceptions(exc))
     known = next((found for each in linked if (found := remembered(each))), None)
     if known is None and not any("distributed" in packages_of(each) for each in linked):
         return None
@@ -48,14 +53,14 @@ def diagnose(
     if timeout_s is None:
         timeout_s = seconds("explain.timeout")
     deadline = Deadline.after(timeout_s)
-    with _client(scheduler, timeout_s * _CONNECT_SHARE) as client:
-        if known is not None and client is None:
+    with nullcontext(client) if client else _client(scheduler, timeout_s * _CONNECT_SHARE) as asked:
+        if known is not None and asked is None:
             return known
-        diagnosis: Diagnosis = explain(exc, client, timeout=max(deadline.left_s, 1.0))
+        diagnosis: Diagnosis = explain(exc, asked, timeout=max(deadline.left_s, 1.0))
         return diagnosis
 
 
-def _linked(exc: BaseException) -> Iterator[BaseException]:
+def linked_exceptions(exc: BaseException) -> Iterator[BaseException]:
     """
     The exception and all that it is linked to, the nearest first.
     """

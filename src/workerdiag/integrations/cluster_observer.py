@@ -1,0 +1,235 @@
+"""
+Watches the clusters that this process has clients of, without a change to the program that uses them.
+
+The scheduler's events tell which workers went. They are read whenever somebody wants to know, and once more
+before a client or a cluster closes, because nobody can be asked after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial, wraps
+from typing import Any, Final
+
+from attrs import define, evolve, field, frozen
+
+from workerdiag.api.answer import answer, answer_async
+from workerdiag.api.arguments import ExplainArguments, read_arguments
+from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
+from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.api.explain import explain
+from workerdiag.api.remembered import remembered
+from workerdiag.api.stops import is_deliberate_stop
+from workerdiag.deadline import Deadline
+from workerdiag.integrations.diagnose import diagnose
+from workerdiag.model.diagnosis import Death
+from workerdiag.model.identity import Identity
+from workerdiag.sources.cluster.queries import answer_in_time, fetch_events
+from workerdiag.sources.exception.slots import classes_of
+
+#: Seconds in which a scheduler answers what it has noted; one that does not is not asked again.
+_EVENTS_S: Final = 2.0
+#: Seconds that all diagnoses of one process may take together.
+_TOTAL_S: Final = 300.0
+#: A diagnosis that may take less than this is not begun.
+_LEAST_S: Final = 0.5
+
+
+@frozen(kw_only=True)
+class ObservedDeaths:
+    """
+    Workers that died without being asked to, and why.
+    """
+
+    deaths: tuple[Death, ...]
+    diagnosis: Diagnosis
+
+
+@define(eq=False)
+class ClusterObserver:
+    """
+    Notes the deaths that nobody asked for. Nothing it does raises.
+
+    Args:
+        timeout_s: Seconds that one diagnosis may take.
+    """
+
+    _timeout_s: float
+    _left_s: float = field(default=_TOTAL_S, init=False)
+    #: Earlier removals are none of ours: a cluster may be older than this process.
+    _since: float = field(factory=time.time, init=False)
+    #: Removals that were seen, by worker and stimulus.
+    _known: set[tuple[str, str]] = field(factory=set, init=False)
+    #: Ids of the clients whose scheduler did not answer.
+    _silent: set[str] = field(factory=set, init=False)
+    _observed: list[ObservedDeaths] = field(factory=list, init=False)
+    _originals: list[tuple[type, str, Any]] = field(factory=list, init=False)
+
+    def start(self) -> None:
+        """
+        Look at each client also before it closes, or its cluster does.
+        """
+        from distributed import Client
+        from distributed.deploy.cluster import Cluster
+
+        self._replace(Client, "close", self._before)
+        self._replace(Client, "shutdown", self._before)
+        self._replace(Cluster, "close", self._before)
+        self._replace(Client, "_close", self._before_async)
+
+    def stop(self) -> None:
+        """
+        Undo that.
+        """
+        while self._originals:
+            owner, name, original = self._originals.pop()
+            setattr(owner, name, original)
+
+    def look(self, *, of: object = None, judge: bool = True) -> None:
+        """
+        Ask the schedulers of all open clients.
+
+        Args:
+            of: One client, or the clients of one cluster, in place of all.
+            judge: Find out why; else what happened counts as known.
+        """
+        for client in _open_clients():
+            if (of is None or of is client or of is client.cluster) and client.id not in self._silent:
+                try:
+                    self._look(client, judge=judge)
+                except Exception:  # noqa: BLE001  a scheduler that hangs once would cost each test its time
+                    self._silent.add(client.id)
+
+    def take(self) -> tuple[ObservedDeaths, ...]:
+        """
+        What was observed since the last time.
+        """
+        observed = tuple(self._observed)
+        self._observed.clear()
+        return observed
+
+    def explain(self, exc: BaseException, observed: Sequence[ObservedDeaths]) -> Diagnosis | None:
+        """
+        Why *exc* was raised, if that is a matter of workers; else None.
+
+        Args:
+            exc: The exception.
+            observed: The deaths of late.
+        """
+        diagnosis = None
+        with suppress(Exception):
+            diagnosis = self._diagnosis(exc, has_deaths=bool(observed))
+        candidates = [each for each in (diagnosis, *(each.diagnosis for each in observed)) if each]
+        for outcome in ("explained", "unknown"):
+            for each in candidates:
+                if each.outcome == outcome:
+                    return each
+        return None
+
+    def _diagnosis(self, exc: BaseException, *, has_deaths: bool) -> Diagnosis | None:
+        client = next(iter(_open_clients()), None)
+        timed_out = any(name == "TimeoutError" for _, name in classes_of(exc))
+        with self._spend() as timeout_s:
+            if not timeout_s:
+                return remembered(exc)
+            if client is None or not (has_deaths or timed_out):
+                return diagnose(exc, client=client, timeout_s=timeout_s)
+            diagnosis: Diagnosis = explain(exc, client, timeout=timeout_s)
+        return diagnosis if has_deaths or not diagnosis.deaths else None  # deaths of earlier are not of this
+
+    def _look(self, client: Any, *, judge: bool = True) -> None:
+        entries = client.sync(fetch_events, client, "all", callback_timeout=_EVENTS_S)
+        workers = self._new_removals(entries)
+        if workers and judge:
+            with self._spend() as timeout_s:
+                self._note(workers, answer(_arguments(client, workers, timeout_s)).diagnosis)
+
+    async def _look_async(self, client: Any) -> None:
+        fetch = partial(fetch_events, client, "all")
+        workers = self._new_removals(await answer_in_time(fetch, Deadline.after(_EVENTS_S)))
+        if workers:
+            with self._spend() as timeout_s:
+                self._note(workers, await answer_async(_arguments(client, workers, timeout_s)))
+
+    def _new_removals(self, entries: Sequence[tuple[float, object]]) -> list[str]:
+        """
+        The workers whose removal nobody announced to the scheduler, that are not known yet.
+        """
+        workers = []
+        for when, message in entries:
+            if not isinstance(message, Mapping) or message.get("action") != "remove-worker":
+                continue
+            removal = str(message.get("worker")), str(message.get("stimulus_id"))
+            if when < self._since or message.get("expected") or removal in self._known:
+                continue
+            self._known.add(removal)
+            workers.append(removal[0])
+        return workers
+
+    def _note(self, workers: Sequence[str], diagnosis: Diagnosis) -> None:
+        """
+        Keep those that nobody asked to stop; one that could not be judged counts.
+        """
+        if diagnosis.outcome == "no-death":
+            return
+        book = DEFAULT_RULEBOOK.within(Deadline.after(_EVENTS_S))[0]
+        found = {each.identity.worker: each for each in diagnosis.deaths}
+        deaths = [found.get(each) or Death(identity=Identity(worker=each)) for each in workers]
+        unasked = tuple(each for each in deaths if not is_deliberate_stop(each, book))
+        if unasked:
+            self._observed.append(ObservedDeaths(deaths=unasked, diagnosis=diagnosis))
+
+    @contextmanager
+    def _spend(self) -> Iterator[float]:
+        """
+        Seconds for one diagnosis, 0 if the time of all is used up.
+        """
+        begin = time.monotonic()
+        yield min(self._timeout_s, self._left_s) if self._left_s > _LEAST_S else 0.0
+        self._left_s -= time.monotonic() - begin
+
+    def _replace(self, owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
+        original = vars(owner).get(name)
+        if original is not None:
+            setattr(owner, name, wrap(original))
+            self._originals.append((owner, name, original))
+
+    def _before(self, close: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(close)
+        def look_and_close(closing: Any, *args: Any, **kwargs: Any) -> Any:
+            with suppress(Exception):
+                self.look(of=closing)
+            return close(closing, *args, **kwargs)
+
+        return look_and_close
+
+    def _before_async(self, close: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(close)
+        async def look_and_close(client: Any, *args: Any, **kwargs: Any) -> Any:
+            with suppress(Exception):
+                if client._asynchronous:  # noqa: SLF001  of any other it is known
+                    await self._look_async(client)
+            return await close(client, *args, **kwargs)
+
+        return look_and_close
+
+
+def _open_clients() -> list[Any]:
+    """
+    The clients that can be asked from this thread.
+    """
+    from distributed import Client
+
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        return []  # waiting here would stop the loop, on which an answer may depend
+    clients = list(Client._instances)  # noqa: SLF001  there is no other way to all of them
+    return [each for each in clients if each.status == "running" and not each.asynchronous]
+
+
+def _arguments(client: Any, workers: Sequence[str], timeout_s: float) -> ExplainArguments:
+    arguments = read_arguments(None, client, logs=(), sources=None, rulebook=None, timeout=timeout_s)
+    return evolve(arguments, about=tuple(Identity(worker=each) for each in workers))

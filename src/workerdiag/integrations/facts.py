@@ -1,0 +1,40 @@
+"""
+A diagnosis as a few plain values, for programs that file it under names: tags, attributes, properties.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workerdiag.model.diagnosis import Findings
+
+#: From this probability of its cause on, a diagnosis may decide what belongs together; as for `RetryPolicy`.
+SURE: Final = 0.8
+
+
+def facts(findings: Findings) -> dict[str, str | int | float]:
+    """
+    What was concluded, by short names; what is not known is left out.
+    """
+    top, decision = findings.top, findings.decision
+    known = {
+        "outcome": findings.outcome,
+        "summary": findings.summary,
+        "cause": top.id if top else None,
+        "family": top.family if top else None,
+        "probability": round(top.probability, 3) if top else None,
+        "blame": findings.blame.verdict,
+        "action": decision.policy.action,
+        "needs_memory_bytes": decision.needs_memory_bytes,
+        "deaths": len(findings.deaths),
+        "fingerprint": findings.fingerprint or None,
+        "knowledge": findings.knowledge or None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def is_sure(findings: Findings) -> bool:
+    """
+    Whether its cause is likely enough to act upon without reading.
+    """
+    return findings.outcome == "explained" and findings.top is not None and findings.top.probability >= SURE
