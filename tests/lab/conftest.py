@@ -20,10 +20,13 @@ from .faults import FAULTS
 from .kernel import UnavailableError
 from .processes import PATIENCE_S
 from .promises import check_note, check_promises
+from .surroundings import PLACES, Surroundings
 
 collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
 
 _LOGS = pytest.StashKey[Lab]()
+#: Name of a test's property: what stood last wherever the exception of its killed task was shown.
+_LAST_LINE = "last line"
 
 
 @pytest.fixture
@@ -62,10 +65,19 @@ def provoke(lab: Lab) -> Callable[[str], Aftermath]:
     return provoke
 
 
-@pytest.fixture
-def explain(request: pytest.FixtureRequest) -> Callable[..., Diagnosis]:
+@pytest.fixture(scope="session")
+def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Surroundings]:
     """
-    What workerdiag says, after a look at what holds of every diagnosis.
+    Where exceptions are shown, with one kernel for all of them.
+    """
+    with Surroundings(tmp_path_factory.mktemp("surroundings")) as places:
+        yield places
+
+
+@pytest.fixture
+def explain(request: pytest.FixtureRequest, surroundings: Surroundings) -> Callable[..., Diagnosis]:
+    """
+    What workerdiag says, after a look at what holds of every diagnosis and every note.
     """
     said = reported_texts(request.node)
 
@@ -73,7 +85,10 @@ def explain(request: pytest.FixtureRequest) -> Callable[..., Diagnosis]:
         diagnosis = aftermath.explain(timeout=timeout)
         said.append(str(diagnosis))
         check_promises(diagnosis)
-        check_note(aftermath.exc, is_noted=aftermath.is_noted)
+        if note := check_note(aftermath.exc, is_noted=aftermath.is_noted):
+            request.node.user_properties.append(
+                (_LAST_LINE, surroundings.check_last_line(aftermath.exc, note))
+            )
         return diagnosis
 
     return explain
@@ -90,3 +105,17 @@ def pytest_runtest_makereport(
     if show_if_failed(item, report) and (lab := item.stash.get(_LOGS, None)):
         report.sections.append(("logs of this cluster", "\n".join(map(str, lab.logs))))
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """
+    List the last line of each killed task's exception, for whoever judges how they read.
+    """
+    reports = [each for each in terminalreporter.getreports("passed") if each.when == "call"]
+    lines = [(each.nodeid, dict(each.user_properties).get(_LAST_LINE)) for each in reports]
+    if noted := [f"{name.rpartition('::')[2]}: {line}" for name, line in lines if line]:
+        terminalreporter.section(
+            f"the last line of {len(noted)} exceptions, shown in notebook, {', '.join(PLACES)}"
+        )
+        for each in noted:
+            terminalreporter.write_line(each)

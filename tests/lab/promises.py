@@ -26,17 +26,19 @@ def check_promises(diagnosis: workerdiag.Diagnosis) -> None:
     assert workerdiag.Diagnosis.from_json(diagnosis.to_json()) == diagnosis, "JSON holds it all"
 
 
-def check_note(exc: BaseException | None, *, is_noted: bool) -> None:
+def check_note(exc: BaseException | None, *, is_noted: bool) -> str | None:
     """
-    Assert that `workerdiag.auto` has put its answer into the exception of a killed task, where it was on.
+    The note that `workerdiag.auto` has put into the exception of a killed task, after a look that there is one.
 
     Which answer is another matter: as the exception comes, a nanny may not have spoken yet, and one may still
     live that is gone later.
     """
-    if isinstance(exc, KilledWorker):
-        notes = [each for each in getattr(exc, "__notes__", []) if each.startswith(NOTE_START)]
-        assert LATE_NOTE not in notes
-        assert [len(each.splitlines()) for each in notes] == [3] * is_noted, "one answer, in three lines"
+    if not isinstance(exc, KilledWorker):
+        return None
+    notes = [each for each in getattr(exc, "__notes__", []) if each.startswith(NOTE_START)]
+    assert LATE_NOTE not in notes
+    assert [len(each.splitlines()) for each in notes] == [3] * is_noted, "one answer, in three lines"
+    return notes[0] if notes else None
 
 
 def named_cause(diagnosis: workerdiag.Diagnosis) -> str:

@@ -11,6 +11,8 @@ import textwrap
 
 import pytest
 from distributed import Client, as_completed
+from nbclient import NotebookClient
+from nbformat import v4
 
 import workerdiag
 from workerdiag.api import annotate
@@ -20,6 +22,7 @@ from workerdiag.rendering.note import NOTE_START
 from . import tasks
 from .cluster import IMPATIENT
 from .processes import PATIENCE_S
+from .promises import check_note
 
 pytestmark = pytest.mark.lab
 
@@ -73,6 +76,22 @@ def one_by_one(client, future):
     As those ask who take results as they come.
     """
     list(as_completed([future], loop=client.loop, with_results=True))
+
+
+def output(arguments):
+    """
+    What a program that fails prints.
+    """
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        text=True,
+        timeout=2 * PATIENCE_S,
+    )
+    assert done.returncode != 0
+    return done.stdout.rstrip()
 
 
 def last_line(exc):
@@ -148,26 +167,59 @@ def test_an_asynchronous_client_gets_the_note_too(lab):
     assert asyncio.run(scene()).startswith(f"Cause: {SEGFAULT}")
 
 
-@pytest.mark.parametrize("command", [["-c", "{program}"], ["-m", "pytest", "-q", "{path}"]])
-def test_configuration_alone_puts_the_cause_into_a_programs_traceback(lab, command, tmp_path, monkeypatch):
+@pytest.fixture
+def program(lab, monkeypatch):
     """
-    One environment variable, and neither a script nor a test has to be changed.
+    The program, for a cluster whose clients are given notes by one environment variable alone.
     """
     lab.scheduler(**IMPATIENT)
     lab.worker()
     lab.client()
     monkeypatch.setenv("DASK_DISTRIBUTED__CLIENT__PRELOAD", "workerdiag.auto")
-    program = textwrap.dedent(PROGRAM).format(address=lab.address)
+    monkeypatch.setenv("IPYTHONDIR", str(lab.folder / "ipython"))
+    return textwrap.dedent(PROGRAM).format(address=lab.address)
+
+
+@pytest.mark.parametrize("command", [["-c"], ["-m", "IPython", "--colors=NoColor", "-c"]])
+def test_configuration_alone_puts_the_cause_last_in_a_programs_traceback(program, command):
+    """
+    Neither a script nor what is typed at IPython's prompt has to be changed.
+    """
+    lines = output([*command, program]).splitlines()
+    assert lines[-1].startswith(f"Cause: {SEGFAULT}")
+
+
+def test_configuration_alone_puts_the_cause_into_a_failed_test(program, tmp_path):
+    """
+    It is the last line of what pytest shows of the exception.
+    """
     path = tmp_path / "test_program.py"
     path.write_text(program)
-    arguments = [each.format(program=program, path=path) for each in command]
-    done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, check=False, text=True, timeout=2 * PATIENCE_S
-    )
-    assert done.returncode != 0
-    assert f"Cause: {SEGFAULT}" in done.stdout + done.stderr
-    if not done.stdout:  # the script's own traceback
-        assert done.stderr.rstrip().splitlines()[-1].startswith(f"Cause: {SEGFAULT}")
+    lines = [
+        each for each in output(["-m", "pytest", "-q", str(path)]).splitlines() if each.startswith("E  ")
+    ]
+    assert lines[-1].removeprefix("E").strip().startswith(f"Cause: {SEGFAULT}")
+
+
+def test_configuration_alone_puts_the_cause_last_in_a_notebooks_error(program):
+    """
+    It is the last line of what stands under the cell.
+    """
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(program)])
+    NotebookClient(notebook, timeout=2 * PATIENCE_S, allow_errors=True, kernel_name="python3").execute()
+    (error,) = [each for each in notebook.cells[0].outputs if each.output_type == "error"]
+    assert "\n".join(error.traceback).splitlines()[-1].startswith(f"Cause: {SEGFAULT}")
+
+
+@pytest.mark.parametrize("fault", ["sigkill-nanny", "sigterm-nanny", "sigint-nanny"])
+def test_a_note_is_made_also_where_the_nanny_goes_with_its_worker(provoke, surroundings, fault, monkeypatch):
+    """
+    Meanwhile the nanny may leave with all it knows; the note says what was found until then.
+    """
+    auto = workerdiag.auto
+    monkeypatch.setattr(workerdiag, "auto", lambda client, **_: auto(client))
+    exc = provoke(fault).exc
+    surroundings.check_last_line(exc, check_note(exc, is_noted=True))
 
 
 def test_a_block_of_the_cautious_adds_the_note_without_touching_the_client(lab):
