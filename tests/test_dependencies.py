@@ -23,6 +23,7 @@ MODULES = {
     "google-re2": "re2",
     "google-cloud-compute": "google.cloud.compute_v1",
     "apache-airflow-task-sdk": "airflow.sdk",
+    "ipython": "IPython",
 }
 #: In the standard library of newer releases of Python only.
 NEWER_STANDARD_LIBRARY = {"compression"}

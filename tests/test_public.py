@@ -16,7 +16,7 @@ import workerdiag
 from workerdiag import plugins
 
 #: Too slow, or too much, for a process that may never need an explanation.
-HEAVY = set("distributed dask asyncio tornado attrs cattrs click jinja2 fsspec hyperscan re2".split())
+HEAVY = set("IPython distributed dask asyncio tornado attrs cattrs click jinja2 fsspec hyperscan re2".split())
 
 
 PACKAGE = Path(workerdiag.__file__).parent

@@ -66,8 +66,10 @@ _MODULE_OF = {
     "explain": "api.explain",
     "explaining": "api.annotate",
     "install": "recorder.install",
+    "load_ipython_extension": "integrations.notebook",  # IPython looks for it
     "load_rulebook": "rulebook.load",
     "uninstall": "recorder.install",
+    "unload_ipython_extension": "integrations.notebook",
     "watch": "watch",
 }
 

@@ -149,10 +149,13 @@ def test_each_outcome_has_its_colour():
 
 def test_the_notebook_repr_is_the_fragment():
     """
-    A diagnosis as the last value of a cell shows itself.
+    A diagnosis as the last value of a cell shows itself: the lead, and every section folded.
     """
-    diagnosis = Diagnosis(outcome="no-death", summary="No worker died.")
-    assert diagnosis._repr_html_() == render_html(diagnosis)
+    diagnosis = Diagnosis(outcome="explained", summary="-", causes=explained().causes)
+    assert diagnosis._repr_html_() == render_html(diagnosis, folded=True)
+    page = Page(diagnosis._repr_html_())
+    assert "h4" not in page.tags
+    assert page.tags.count("details") == page.tags.count("summary") > 3
 
 
 def test_a_link_needs_a_web_address():

@@ -14,13 +14,16 @@ from attrs import field, frozen
 from workerdiag.bundle.retention.kept_evidence import KeptEvidence
 from workerdiag.model.diagnosis import Findings
 
+#: As application/json it would hide the HTML: JupyterLab prefers that (packages/json-extension, rank 0).
+_JSON_TYPE = "application/vnd.workerdiag.diagnosis+json"
+
 
 @frozen(kw_only=True)
 class Diagnosis(Findings):
     """
     Why a worker died, how sure that is, and what to do; see `Findings` for the fields.
 
-    ``str(diagnosis)`` is the text for a terminal; in a notebook it shows as HTML.
+    ``str(diagnosis)`` is the text for a terminal; notebooks show its HTML, and keep all forms.
     """
 
     #: The evidence it rests on, for `save`; no part of its value, its JSON or a pickle of it.
@@ -55,7 +58,20 @@ class Diagnosis(Findings):
         return render_html(self)
 
     def _repr_html_(self) -> str:
-        return self.to_html()
+        from workerdiag.rendering.html import render_html
+
+        return render_html(self, folded=True)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """
+        Every form, for IPython to pick from.
+        """
+        return {
+            "text/plain": str(self),
+            "text/markdown": self.to_markdown(),
+            "text/html": self._repr_html_(),
+            _JSON_TYPE: self.to_dict(),
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """

@@ -44,9 +44,8 @@ def diagnose(
         client: A synchronous client to ask through, in place of all that.
         timeout_s: Seconds in total; None: the setting ``workerdiag.explain.timeout``.
     """
-    linked = list(linked_exceptions(exc))
-    known = next((found for each in linked if (found := remembered(each))), None)
-    if known is None and not any("distributed" in packages_of(each) for each in linked):
+    known = next((found for each in linked_exceptions(exc) if (found := remembered(each))), None)
+    if known is None and not is_from_dask(exc):
         return None
     if known is not None and known.outcome == "explained":
         return known
@@ -58,6 +57,13 @@ def diagnose(
             return known
         diagnosis: Diagnosis = explain(exc, asked, timeout=max(deadline.left_s, 1.0))
         return diagnosis
+
+
+def is_from_dask(exc: BaseException) -> bool:
+    """
+    Whether Dask's scheduler or client raised it, or something that it is linked to.
+    """
+    return any("distributed" in packages_of(each) for each in linked_exceptions(exc))
 
 
 def linked_exceptions(exc: BaseException) -> Iterator[BaseException]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 
 
-def render_html(findings: Findings, *, page: bool = False) -> str:
+def render_html(findings: Findings, *, page: bool = False, folded: bool = False) -> str:
     """
     The findings as one ``<div>`` with its style in it: no script, no address that is loaded.
 
@@ -29,9 +29,10 @@ def render_html(findings: Findings, *, page: bool = False) -> str:
     Args:
         findings: A `Findings`, or a `workerdiag.Diagnosis`, which is one.
         page: Whether to put a document around it, for a file of its own.
+        folded: Whether all sections behind the lead are folded, as in notebooks.
     """
     template = _html_environment().get_template("page.html.j2" if page else "report.html.j2")
-    text = template.render(report=outline(findings)).strip()
+    text = template.render(report=outline(findings), folded=folded).strip()
     return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 

@@ -1,0 +1,150 @@
+"""
+The answer in IPython, with a shell of its own. tests/browser has a real kernel and a real death.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from distributed.scheduler import KilledWorker
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import RichOutput, capture_output
+from traitlets.config import Config
+
+import workerdiag
+from support.findings import explained, no_death
+from workerdiag.api.annotate import add_note
+from workerdiag.api.diagnosis import Diagnosis
+
+JSON_TYPE = "application/vnd.workerdiag.diagnosis+json"
+ANSWER = Diagnosis(outcome="explained", summary="-", causes=explained().causes, deaths=explained().deaths)
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch):
+    """
+    A shell with workerdiag in it, as after ``%load_ext workerdiag``.
+    """
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    config = Config()
+    config.HistoryManager.enabled = False
+    shell = InteractiveShell.instance(config=config)
+    assert shell.extension_manager.load_extension("workerdiag") is None
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def killed():
+    """
+    What Dask raises when workers died, with the answer that `workerdiag.auto` found.
+    """
+    exc = KilledWorker("load-1", SimpleNamespace(address="tcp://127.0.0.1:1"), 3)
+    add_note(exc, ANSWER)
+    return exc
+
+
+def run(shell, code, **names):
+    """
+    Run a cell; what it displayed, and what it printed.
+    """
+    shell.push(names)
+    with capture_output() as captured:
+        shell.run_cell(code)
+    return captured.outputs, captured.stdout + captured.stderr
+
+
+def test_a_notebook_keeps_the_answer_for_people_and_for_programs():
+    """
+    Text, Markdown, HTML, and JSON that reads back equal, of a type that no notebook shows instead of the HTML.
+    """
+    bundle = ANSWER._repr_mimebundle_()
+    assert list(bundle) == ["text/plain", "text/markdown", "text/html", JSON_TYPE]
+    assert bundle["text/plain"] == str(ANSWER)
+    assert bundle["text/markdown"] == ANSWER.to_markdown()
+    assert bundle[JSON_TYPE] == ANSWER.to_dict()
+
+
+def test_the_answer_stands_under_the_cell_that_failed(shell, killed):
+    """
+    Without a call, in each form.
+    """
+    (shown,), printed = run(shell, "raise killed", killed=killed)
+    assert shown.data == ANSWER._repr_mimebundle_()
+    assert "KilledWorker" in printed
+
+
+@pytest.mark.parametrize("code", ["1 + 1", "1 / 0", "killed", "(", "%no_such_magic"])
+def test_any_other_cell_stays_as_it_is(shell, killed, code):
+    """
+    Cells that pass, and errors that Dask has nothing to do with.
+    """
+    outputs, _ = run(shell, code, killed=killed)
+    assert outputs == []
+
+
+def test_an_answer_that_nothing_died_is_not_pressed_upon_anybody(shell, killed, monkeypatch):
+    """
+    Unless workers did die, only an explanation is shown.
+    """
+    from distributed.client import FutureCancelledError
+
+    from workerdiag.integrations import notebook
+
+    calm = Diagnosis(outcome="no-death", summary=no_death().summary)
+    monkeypatch.setattr(notebook, "diagnose", lambda *_, **__: calm)
+    outputs, _ = run(shell, "raise error", error=FutureCancelledError("load-1", "by hand"))
+    assert outputs == []
+    (shown,), _ = run(shell, "raise error", error=killed)
+    assert shown.data["text/plain"] == str(calm)
+
+
+def test_a_defect_of_ours_is_one_line_under_the_error(shell, killed, monkeypatch):
+    """
+    The user's own error stays the last that is raised.
+    """
+    from workerdiag.integrations import notebook
+
+    monkeypatch.setattr(notebook, "diagnose", lambda *_, **__: 1 / 0)
+    outputs, printed = run(shell, "raise killed", killed=killed)
+    assert outputs == []
+    assert printed.splitlines()[-1].startswith("workerdiag: no answer: ZeroDivisionError")
+
+
+def test_explain_gives_the_answer_to_the_last_exception(shell, killed):
+    """
+    The value of the line is the diagnosis.
+    """
+    run(shell, "raise killed", killed=killed)
+    run(shell, "diagnosis = %explain")
+    assert isinstance(shell.user_ns["diagnosis"], workerdiag.Diagnosis)
+    assert "load-1" in str(shell.user_ns["diagnosis"])
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("%explain --now", "there is no client"),
+        ("%explain nobody", "nobody must be a variable that holds a distributed.Client"),
+    ],
+)
+def test_explain_says_what_it_needs(shell, line, problem):
+    """
+    A client, or an exception; a name that is none is not guessed at.
+    """
+    _, printed = run(shell, line)
+    assert problem in printed
+
+
+def test_unloading_leaves_nothing_behind(shell, killed):
+    """
+    As before ``%load_ext``; and it can be loaded again.
+    """
+    shell.extension_manager.unload_extension("workerdiag")
+    outputs, _ = run(shell, "raise killed", killed=killed)
+    assert outputs == []
+    assert "explain" not in shell.magics_manager.magics["line"]
+    shell.extension_manager.reload_extension("workerdiag")
+    outputs, _ = run(shell, "raise killed", killed=killed)
+    assert [type(each) for each in outputs] == [RichOutput]
