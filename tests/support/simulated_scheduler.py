@@ -28,6 +28,7 @@ class SimulatedScheduler:
     Attributes:
         is_up: Whether it answers.
         runs_functions: Whether it may run what a client sends.
+        ran: Names of the functions that it ran.
         ring: What its recorder keeps; None: it does not record.
     """
 
@@ -37,7 +38,7 @@ class SimulatedScheduler:
         self.has_same_python = True
         self.workers, self.running, self.unrunnable, self.queued = {}, [], {}, []
         self.status = SimpleNamespace(name="running")
-        self.handlers = {}
+        self.handlers, self.ran = {}, []
         self._broker = SimpleNamespace(_topics=defaultdict(lambda: Topic(most_events)))
         self.ring = self.watch = None
         if has_recorder:
@@ -120,11 +121,20 @@ class SimulatedConnection:
         scheduler = self._reached()
         if not scheduler.runs_functions:
             raise ValueError("The 'run_function' handler has been explicitly disallowed in Scheduler")
+        scheduler.ran.append(function.__name__)
         code = b"the code of " + function.__name__.encode()
         scheduler.log_event("all", {"action": "run-function", "function": code})
         answer = await function(*args, dask_scheduler=scheduler)
         self._reached()
         return answer
+
+    async def workerdiag_look_1(self, **arguments):
+        """
+        Ask the question that the feed put in place.
+        """
+        answer = await self._reached().handlers["workerdiag_look_1"](**arguments)
+        self._reached()
+        return answer.data
 
     async def workerdiag_watch(self, **arguments):
         """

@@ -439,6 +439,9 @@ def test_versions_and_settings_of_the_scheduler_come_without_another_question():
     """
     inside = {
         "states": {},
+        "events": {},
+        "log": None,
+        "workers": b"",
         "settings": {"distributed.scheduler.allowed-failures": 3, "distributed.comm.password": "x"},
         "worker_versions": [(2, PACKAGES)],
         "client_versions": [(1, PACKAGES)],

@@ -11,6 +11,7 @@ import pickletools
 import threading
 from collections import deque
 from inspect import isawaitable
+from itertools import count
 from types import SimpleNamespace
 
 import cloudpickle
@@ -296,13 +297,16 @@ def take_look(scheduler, *, keys=()):
     return asyncio.run(look()), turns
 
 
-def test_a_big_scheduler_s_loop_goes_on_while_we_look():
+def test_a_big_scheduler_s_loop_goes_on_while_we_look(monkeypatch):
     """
-    After each few dozen events, records and workers, and each few hundred prefixes, others have their turn.
+    After each 2 ms of work others have their turn: here each look at the clock takes a tenth of that.
     """
+    clock = count()
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock) * 2e-4)
     events = [(NOW, {"action": "x"})] * 1000
     found, turns = take_look(Scheduler(events=events, prefixes=20_000, workers=1000, records=1000))
-    assert turns >= 1000 / 50 + 20_000 / 500 + 1000 / 50 + 1000 / 50
+    steps = 20_000 + 2 * (1000 + 1000 + 1000)
+    assert turns >= steps / 15
     assert (found["states"], found["whole"], len(found["workers"])) == ({"queued": 20_000}, True, 1000)
     assert len(found["log"]) == 1000
 

@@ -32,7 +32,10 @@ class Cluster:
 
     def __init__(self, client, *, about=()):
         assert client
-        self._about = about
+        self._client, self._about = client, about
+
+    def next_round(self, *, about):
+        return Cluster(self._client, about=about)
 
     async def collect_async(self, *, budget_s):
         assert budget_s > 0
@@ -156,16 +159,23 @@ def test_an_announced_removal_is_expected_and_nobody_is_asked(scheduler):
     assert Cluster.asked == ()
 
 
-def test_of_many_deaths_only_the_first_are_asked_about(scheduler):
+def test_many_deaths_are_asked_about_a_dozen_at_a_time(scheduler):
     """
-    All are told, and the cluster is left in peace.
+    All are told at once; what else is known of the others comes with the next questions, which do not wait.
     """
     for number in range(50):
         scheduler.remove(worker(number), when=NOW - 50 + number)
-    deaths = polled(open_feed(ADDRESS)).deaths
-    assert workers(deaths) == [worker(number) for number in range(50)]
-    assert list(Cluster.asked) == [worker(number) for number in range(12)]
-    assert all(each.evidence for each in deaths)
+    feed = open_feed(ADDRESS)
+    batch = polled(feed)
+    assert workers(batch.deaths) == [worker(number) for number in range(50)]
+    assert all(each.evidence for each in batch.deaths)
+    told = {each.id: each for each in batch.deaths}
+    for asked in (12, 24, 36, 48, 50):
+        assert list(Cluster.asked) == [worker(number) for number in range(asked)]
+        batch = polled(feed, batch.cursor, wait_s=0.0 if asked == 50 else PATIENCE_S)
+        told |= {each.id: each for each in batch.deaths}
+    assert all(isinstance(each.evidence[-1], ProcessExit) for each in told.values())
+    assert batch.deaths == ()
 
 
 def test_more_deaths_than_a_batch_holds_come_in_the_next(scheduler):
@@ -221,7 +231,7 @@ def test_where_events_go_by_time_an_overrun_is_told_as_well(other_python):
 
 def test_looks_leave_no_trace_among_the_events(inside):
     """
-    However often the feed asks, the scheduler remembers as much as before.
+    However often the feed asks, the scheduler remembers as much as before, and logs one line of it.
     """
     inside.join(worker(1))
     feed = open_feed(ADDRESS)
@@ -230,6 +240,7 @@ def test_looks_leave_no_trace_among_the_events(inside):
         cursor = polled(feed, cursor).cursor
     topic = inside._broker._topics["all"]
     assert (len(topic.events), topic.count, cursor.position) == (1, 1, 1)
+    assert inside.ran == ["workerdiag_looks_for_removals"]
 
 
 def test_a_death_ends_the_wait(scheduler):

@@ -31,8 +31,12 @@ def evidence_of(monkeypatch, *pieces, victim=VICTIM):
     """
 
     class Cluster:
-        def __init__(self, client, *, about):
-            assert (client, about) == (None, (victim,))
+        def __init__(self, client):
+            assert client is None
+
+        def next_round(self, *, about):
+            assert about == (victim,)
+            return self
 
         async def collect_async(self, *, budget_s):
             assert budget_s
@@ -40,7 +44,8 @@ def evidence_of(monkeypatch, *pieces, victim=VICTIM):
 
     monkeypatch.setattr(perishable, "ClusterSource", Cluster)
     death = WatchedDeath(id="1", when=NOW, identity=victim)
-    return asyncio.run(PerishableEvidence(None).ask([death]))["1"]
+    (told,) = asyncio.run(PerishableEvidence(None).ask([death]))
+    return told.evidence
 
 
 def test_facts_of_other_workers_are_left_out(monkeypatch):

@@ -55,13 +55,16 @@ class ClusterSource:
         self._gave_up = gave_up
         self._asker = Asker(client)
 
-    def next_round(self) -> ClusterSource:
+    def next_round(self, *, about: tuple[Identity, ...] | None = None) -> ClusterSource:
         """
         The same source, that knows what this one was told so far and asks only for the rest.
+
+        Args:
+            about: Other workers in question; None: the same.
         """
         source = ClusterSource(
             self._client,
-            about=self._about,
+            about=self._about if about is None else about,
             topics=self._topics,
             executing=self._executing,
             gave_up=self._gave_up,

@@ -1,9 +1,9 @@
 """
 One look inside a scheduler, in place of a dozen questions: its events, log, workers and tasks, cut to size.
 
-It runs on the scheduler's event loop, which has a whole cluster to serve: so it rests after each few dozen
-items, holds the loop for some milliseconds at most, and brings no more than is worth telling. An event of a
-worker that was lost with 100,000 tasks names them all; 100 are brought.
+It runs on the scheduler's event loop, which has a whole cluster to serve: so it rests after each ms of
+work, packs its answer piece by piece, and brings no more than is worth telling. An event of a worker that was
+lost with 100,000 tasks names them all; 100 are brought.
 
 A scheduler notes each function that it runs, with its code, among the last thousand events of ``all``. The
 look takes our own notes out, so that asking often does not push out what the scheduler remembers.
@@ -11,12 +11,20 @@ look takes our own notes out, so that asking often does not push out what the sc
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Collection, Mapping, Sequence
+from io import BytesIO
 from typing import Any, TypedDict
 
 from workerdiag.model.dask import Client, Method, Reply, Scheduler
 from workerdiag.sources.cluster.environment import SETTINGS
-from workerdiag.sources.cluster.snapshot_readers import states_reader, versions_reader, workers_reader
+from workerdiag.sources.cluster.snapshot_readers import (
+    packer,
+    pauses,
+    states_reader,
+    versions_reader,
+    workers_reader,
+)
 
 #: Time and message of an event, and how many members its long collections have.
 CutEvent = tuple[float, object, dict[str, int]]
@@ -35,7 +43,7 @@ class SnapshotRequest(TypedDict):
     most_members: int
 
 
-#: Members of one collection in an event that are brought.
+#: Of the tasks of a worker that was lost, so many are brought; of other collections as many as are told.
 MAX_MEMBERS = 100
 
 
@@ -76,7 +84,29 @@ async def take_snapshot(
         "settings": SETTINGS,
         "most_members": MAX_MEMBERS,
     }
-    return dict(await client.run_on_scheduler(_snapshot_function(), wanted))
+    return _unpacked(await client.run_on_scheduler(_snapshot_function(), wanted))
+
+
+def _unpacked(reply: Reply) -> Reply:
+    """
+    The answer, of which the long parts are pickles one after the other.
+    """
+    return {
+        **reply,
+        "events": {topic: _unpickled(packed) for topic, packed in reply["events"].items()},
+        "log": None if reply["log"] is None else _unpickled(reply["log"]),
+        "workers": dict(_unpickled(reply["workers"])),
+    }
+
+
+def _unpickled(packed: bytes) -> list[Any]:
+    """
+    The things that were pickled; they come from the scheduler, whose answers all are pickles.
+    """
+    found, file = [], BytesIO(packed)
+    while file.tell() < len(packed):
+        found.append(pickle.load(file))  # noqa: S301  as said
+    return found
 
 
 async def look_at_topic(client: Client, topic: str) -> list[tuple[float, object]]:
@@ -108,16 +138,18 @@ def _snapshot_function() -> Method:
     """
     forget, events, log = _forgetter(), _events_function(), _log_function()
     states, workers, versions = states_reader(), workers_reader(), versions_reader()
+    packed = packer()
 
     async def workerdiag_snapshot(wanted: SnapshotRequest, dask_scheduler: object = None) -> Reply:
         from time import time
 
         forget(dask_scheduler)
+        found, records = await events(dask_scheduler, wanted), await log(dask_scheduler, wanted["records"])
         return {
-            "events": await events(dask_scheduler, wanted),
-            "log": await log(dask_scheduler, wanted["records"]),
+            "events": {topic: await packed(entries) for topic, entries in found.items()},
+            "log": None if records is None else await packed(records),
             **await states(dask_scheduler, wanted["keys"], wanted["executing"]),
-            "workers": await workers(dask_scheduler),
+            "workers": await packed((await workers(dask_scheduler)).items()),
             "now": time(),
             **await versions(dask_scheduler, wanted["settings"]),
         }
@@ -189,6 +221,8 @@ def _truncate_function() -> Method:
     def cut(message: object, keys: Sequence[object], most: int) -> tuple[object, dict[str, int]]:
         """
         The message without most of long collections, and how long they were; tasks in question come first.
+
+        Of other collections than a lost worker's tasks 20 members are brought, as many as evidence names.
         """
         from itertools import islice
 
@@ -196,9 +230,10 @@ def _truncate_function() -> Method:
             return message, {}
         truncated, counts = dict(message), {}
         for name, each in message.items():
-            if isinstance(each, set | frozenset | list | tuple | dict) and len(each) > most:
+            if isinstance(each, set | frozenset | list | tuple | dict) and len(each) > 20:
                 named = [] if isinstance(each, list | tuple) else [key for key in keys if key in each]
-                truncated[name] = list(dict.fromkeys([*named, *islice(each, most)]))[:most]
+                members = most if name == "processing-tasks" else min(most, 20)
+                truncated[name] = list(dict.fromkeys([*named, *islice(each, members)]))[:members]
                 counts[name] = len(each)
         return sendable(truncated), counts
 
@@ -206,20 +241,18 @@ def _truncate_function() -> Method:
 
 
 def _events_function() -> Method:
-    cut = _truncate_function()
+    cut, begin = _truncate_function(), pauses()
 
     async def of_topic(scheduler: Scheduler, topic: str, wanted: SnapshotRequest) -> list[CutEvent]:
-        from asyncio import sleep
-
         topics = getattr(getattr(scheduler, "_broker", None), "_topics", None)
         if topics is not None and topic not in topics:
             return []  # asking for it would make it
+        pause = begin()
         found: list[CutEvent] = []
-        for number, (when, message) in enumerate(scheduler.get_events(topic=topic)):
+        for when, message in scheduler.get_events(topic=topic):
             truncated, counts = cut(message, wanted["keys"], wanted["most_members"])
             found.append((when, truncated, counts))
-            if number % 50 == 49:
-                await sleep(0)
+            await pause()
         return found
 
     async def events(scheduler: Scheduler, wanted: SnapshotRequest) -> dict[str, list[CutEvent]]:
@@ -237,20 +270,19 @@ def _events_function() -> Method:
 
 
 def _log_function() -> Method:
+    begin = pauses()
+
     async def log(scheduler: Scheduler, records: int) -> list[tuple[float, str, str]] | None:
         """
         Its last records, newest first, as its handler ``logs`` gives them; None if it keeps none.
         """
-        from asyncio import sleep
-
         handler = getattr(scheduler, "_deque_handler", None)
         if handler is None:
             return None
-        found = []
-        for number, each in enumerate(list(handler.deque)[-records:]):
+        pause, found = begin(), []
+        for each in list(handler.deque)[-records:]:
             found.append((each.created, each.levelname, handler.format(each)[:16384]))
-            if number % 50 == 49:
-                await sleep(0)
+            await pause()
         return found[::-1]
 
     return log

@@ -6,34 +6,76 @@ Each function here returns one that runs there: nested, so that it is pickled by
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from workerdiag.model.dask import Method, Scheduler, TaskState, WorkerState
+
+
+def pauses() -> Method:
+    """
+    Of one round of work, a coroutine to await after each item: it lets others on after 1 ms of work.
+    """
+
+    def begin() -> Method:
+        from asyncio import sleep
+        from time import perf_counter
+
+        begun = perf_counter()
+
+        async def pause() -> None:
+            nonlocal begun
+            if perf_counter() - begun > 0.001:
+                await sleep(0)
+                begun = perf_counter()
+
+        return pause
+
+    return begin
+
+
+def packer() -> Method:
+    """
+    A function that pickles things one after the other: a large answer at once would hold the loop up.
+    """
+    begin = pauses()
+
+    async def packed(things: Iterable[object]) -> bytes:
+        from pickle import dumps
+
+        pause, found = begin(), []
+        for each in things:
+            found.append(dumps(each))
+            await pause()
+        return b"".join(found)
+
+    return packed
 
 
 def states_reader() -> Method:
     """
     Of tasks: ``states`` (how many are in each), ``whole`` (whether all were counted), ``tasks`` (some).
     """
-    describe = _task_reader()
+    describe, begin = _task_reader(), pauses()
 
     async def states(scheduler: Scheduler, keys: list[object], executing: list[object]) -> dict[str, object]:
-        from asyncio import sleep
         from itertools import islice
 
+        pause = begin()
         counts: dict[str, int] = {}
         prefixes = list(islice(scheduler.task_prefixes.values(), 20_001))
-        for number, prefix in enumerate(prefixes[:20_000]):
+        for prefix in prefixes[:20_000]:
             for state, count in prefix.states.items():
                 counts[state] = counts.get(state, 0) + count
-            if number % 500 == 499:
-                await sleep(0)
+            await pause()
         tasks = [describe(scheduler.tasks[key], awaited=True) for key in keys if key in scheduler.tasks]
         others = [*islice(getattr(scheduler, "unrunnable", ()), 20)]
         others += islice(getattr(scheduler, "queued", ()), 5)
         for worker in islice(scheduler.workers.values(), 200):
             others += islice(worker.processing, 2)
         others += [scheduler.tasks[key] for key in executing if key in scheduler.tasks]
-        await sleep(0)
-        tasks += [describe(each, awaited=False) for each in others]
+        for each in others:
+            tasks.append(describe(each, awaited=False))
+            await pause()
         return {"states": counts, "whole": len(prefixes) <= 20_000, "tasks": tasks}
 
     return states
@@ -92,14 +134,14 @@ def workers_reader() -> Method:
             "executing": [(str(task.key)[:200], ran_s) for task, ran_s in islice(each.executing.items(), 3)],
         }
 
-    async def workers(scheduler: Scheduler) -> dict[str, object]:
-        from asyncio import sleep
+    begin = pauses()
 
+    async def workers(scheduler: Scheduler) -> dict[str, object]:
+        pause = begin()
         found: dict[str, object] = {}
-        for number, each in enumerate(list(scheduler.workers.values())):
+        for each in list(scheduler.workers.values()):
             found[each.address] = describe(each)
-            if number % 50 == 49:
-                await sleep(0)
+            await pause()
         return found
 
     return workers
@@ -109,17 +151,17 @@ def versions_reader() -> Method:
     """
     ``settings``, ``worker_versions`` and ``client_versions``, the latter without clients of a diagnosis.
     """
+    begin = pauses()
 
     async def kinds(servers: list[object]) -> list[tuple[int, dict[str, object]]]:
-        from asyncio import sleep
         from itertools import islice
 
+        pause = begin()
         counts: dict[tuple[tuple[str, object], ...], int] = {}
-        for number, each in enumerate(servers):
+        for each in servers:
             kind = tuple(((getattr(each, "versions", None) or {}).get("packages") or {}).items())
             counts[kind] = counts.get(kind, 0) + 1
-            if number % 100 == 99:
-                await sleep(0)
+            await pause()
         return [(count, dict(kind)) for kind, count in islice(counts.items(), 10)]
 
     def setting(scheduler: Scheduler, name: str) -> object:

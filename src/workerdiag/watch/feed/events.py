@@ -7,19 +7,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.incidents.recorded import is_deliberate, removal_id
-from workerdiag.model.dask import Reply
+from workerdiag.model.dask import Method, Reply
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.feed.connection import LATE_S, Connection
-from workerdiag.watch.feed.looker import LookReply, LookRequest, looker
+from workerdiag.watch.feed.looker import LOOK, LookReply, LookRequest, look_installer
 from workerdiag.watch.feed.perishable import PerishableEvidence, removal_evidence
 from workerdiag.watch.feed.plain_events import ask_for_events
 from workerdiag.watch.feed.watched import Look
@@ -79,7 +79,7 @@ class EventReader:
         self._perishable = PerishableEvidence(client)
         #: Who the workers are, or were: a scheduler forgets that with the removal.
         self._workers: dict[str, Identity] = {}
-        #: Whether our functions run there; None: not tried.
+        #: Whether the scheduler answers `LOOK`; None: not tried.
         self._can_look: bool | None = None
 
     async def look(self, after: Cursor | None, *, wait_s: float, or_recorder: bool) -> Look | None:
@@ -94,6 +94,7 @@ class EventReader:
         Raises:
             TimeoutError: The scheduler does not answer in time.
         """
+        wait_s = 0.0 if self.is_behind else wait_s
         ask = partial(self._reply, after, wait_s=wait_s)
         kind, reply = await answer_in_time(ask, Deadline.after(wait_s + LATE_S))
         self._remember(reply)
@@ -115,9 +116,18 @@ class EventReader:
     async def with_evidence(self, deaths: Sequence[WatchedDeath]) -> tuple[WatchedDeath, ...]:
         """
         The deaths with what the scheduler and its nannies still know of those that nobody wanted.
+
+        At most a dozen are asked about at a time; the others come again, with more, once that is known.
         """
-        asked = await self._perishable.ask([each for each in deaths if not each.is_expected])
-        return tuple(evolve(each, evidence=(*each.evidence, *asked.get(each.id, ()))) for each in deaths)
+        told = await self._perishable.ask([each for each in deaths if not each.is_expected])
+        return tuple({each.id: each for each in (*deaths, *told)}.values())
+
+    @property
+    def is_behind(self) -> bool:
+        """
+        Whether deaths wait to be asked about, so that the next question shall not wait.
+        """
+        return self._perishable.is_behind
 
     def _remember(self, reply: LookReply) -> None:
         for address, (pid, nanny, name) in reply["workers"].items():
@@ -131,16 +141,25 @@ class EventReader:
         What the scheduler brings, and how it counts.
         """
         if self._can_look is None:
-            self._can_look = await self._client.has_same_python()
+            self._can_look = await self._is_look_installed()
         if self._can_look:
-            try:
-                wanted = self._request(after, _COUNTED, wait_s)
-                return _COUNTED, await self._client.run_on_scheduler(looker(), wanted)
-            except Exception as problem:
-                if not is_disallowed(problem):
-                    raise
-                self._can_look = False
+            ask: Method = getattr(self._client.scheduler, LOOK)
+            return _COUNTED, await ask(wanted=self._request(after, _COUNTED, wait_s))
         return _TIMED, await ask_for_events(self._client, self._request(after, _TIMED, wait_s))
+
+    async def _is_look_installed(self) -> bool:
+        """
+        Let the scheduler answer `LOOK`; False where our functions cannot or may not run.
+        """
+        if not await self._client.has_same_python():
+            return False
+        try:
+            await self._client.run_on_scheduler(look_installer(), LOOK)
+        except Exception as problem:
+            if not is_disallowed(problem):
+                raise
+            return False
+        return True
 
     def _request(self, after: Cursor | None, kind: str, wait_s: float) -> LookRequest:
         """

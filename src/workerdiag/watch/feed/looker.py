@@ -1,8 +1,10 @@
 """
-What the feed runs on a scheduler without the recorder: nested, so that the scheduler needs no workerdiag.
+What the feed asks a scheduler without the recorder: nested functions, so that it needs no workerdiag.
 
+One of them is run there once for each connection. It gives the scheduler one more question that it answers,
+for each run of a function is a line in its log, a note in its events, and code to unpack on its event loop.
 The scheduler counts the events of each topic (``Topic.count`` in broker.py), and keeps the last thousand; it
-notes each function that it runs among those of ``all``. The look takes its own note out.
+notes each function that it runs among those of ``all``. That note is taken out.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from typing import Any, TypedDict
 
 from workerdiag.model.dask import Method, Reply
 from workerdiag.recorder.internals import schedulers
+
+#: The question; with the number of the form of request and reply, as watchers of two releases may ask.
+LOOK = "workerdiag_look_1"
 
 
 class LookRequest(TypedDict):
@@ -54,18 +59,37 @@ class LookReply(TypedDict):
     has_recorder: bool
 
 
-def looker() -> Method:
+def look_installer() -> Method:
     """
-    The function, which takes a `LookRequest` and returns a `LookReply`.
+    The function to run on the scheduler: it lets it answer `LOOK`.
+
+    The question takes a `LookRequest` as *wanted* and returns a `LookReply`.
     """
-    read, forget, describe, reason_of = _event_reader(), _forgetter(), _describer(), _reason_reader()
+    look, forget = _looker(), _forgetter()
+
+    async def workerdiag_looks_for_removals(name: str, dask_scheduler: Any = None) -> None:
+        from distributed.protocol.serialize import to_serialize
+
+        pack: Any = to_serialize
+
+        async def answer(wanted: Any) -> Any:
+            return pack(await look(wanted, dask_scheduler))
+
+        forget(dask_scheduler)
+        dask_scheduler.handlers[name] = answer
+
+    return workerdiag_looks_for_removals
+
+
+def _looker() -> Method:
+    read, describe, reason_of = _event_reader(), _describer(), _reason_reader()
     figures, closing = schedulers.figures_reader(), schedulers.closing_reader()
 
-    async def workerdiag_looks_for_removals(wanted: Any, dask_scheduler: Any = None) -> dict[str, object]:
+    async def look(wanted: Any, dask_scheduler: Any) -> dict[str, object]:
         from asyncio import CancelledError, sleep
         from time import monotonic, time
 
-        topic = forget(dask_scheduler)
+        topic = dask_scheduler._broker._topics["all"]  # noqa: SLF001
         is_known = wanted["scheduler_id"] == dask_scheduler.id
         since = min(wanted["since"], topic.count) if is_known else 0
         until = monotonic() + min(wanted["wait_s"], 60.0)
@@ -104,13 +128,13 @@ def looker() -> Method:
             await sleep(0)  # packing the reply takes a moment as well
         return reply
 
-    return workerdiag_looks_for_removals
+    return look
 
 
 def _forgetter() -> Method:
-    def forget(scheduler: Any) -> Any:
+    def forget(scheduler: Any) -> None:
         """
-        Take the note of this very look out of the events, which nobody has counted yet; returns their topic.
+        Take the note of the function that runs out of the events, which nobody has counted yet.
         """
         topic = scheduler._broker._topics["all"]  # noqa: SLF001
         message = topic.events[-1][1] if topic.events else None
@@ -118,7 +142,6 @@ def _forgetter() -> Method:
         if isinstance(function, bytes) and b"workerdiag_looks_for" in function:
             topic.events.pop()
             topic.count -= 1
-        return topic
 
     return forget
 
@@ -139,7 +162,7 @@ def _event_reader() -> Method:
         """
         The removals after an event, who joined, the number of the last event, and how many were overwritten.
 
-        Where notes of other looks were taken out, numbers are too high, and never too low.
+        Where notes of functions were taken out, numbers are too high, and never too low.
         """
         from itertools import islice
 

@@ -17,10 +17,12 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.evidence import event_evidence
 
-#: Deaths of one round of questions: so many nannies are asked at most (`selection.MAX_NANNIES`).
+#: Deaths that are asked about together: so many nannies are asked at most (`selection.MAX_NANNIES`).
 _PER_ROUND = 4
-#: Rounds for one batch; of what died beyond that, the removal itself is all that is known.
+#: Rounds in one go, which share one look inside the scheduler; what died beyond that waits for the next.
 _MAX_ROUNDS = 3
+#: Deaths that wait, at most; of what dies beyond that, the removal itself is all that is known.
+_MAX_WAITING = 200
 _ROUND_S = 5.0
 #: Deaths of which the evidence is kept, as a question may be asked again.
 _MAX_KEPT = 100
@@ -44,21 +46,39 @@ class PerishableEvidence:
         self._client = client
         #: By the id of the death.
         self._kept: dict[str, tuple[Evidence, ...]] = {}
+        self._waiting: dict[str, WatchedDeath] = {}
 
-    async def ask(self, deaths: Sequence[WatchedDeath]) -> dict[str, tuple[Evidence, ...]]:
+    @property
+    def is_behind(self) -> bool:
         """
-        The evidence of the first of these deaths, by id; it may take some seconds.
+        Whether deaths wait to be asked about.
         """
-        new = [each for each in deaths if each.id not in self._kept][: _PER_ROUND * _MAX_ROUNDS]
-        for begin in range(0, len(new), _PER_ROUND):
-            group = new[begin : begin + _PER_ROUND]
-            source = ClusterSource(self._client, about=tuple(each.identity for each in group))
-            pieces = await source.collect_async(budget_s=_ROUND_S)
-            self._kept |= {each.id: tuple(_evidence_of(each, pieces)) for each in group}
-        found = {each.id: self._kept[each.id] for each in deaths if each.id in self._kept}
+        return bool(self._waiting)
+
+    async def ask(self, deaths: Sequence[WatchedDeath]) -> tuple[WatchedDeath, ...]:
+        """
+        The *deaths* with what is told of the first dozen, and earlier ones that waited; it may take seconds.
+        """
+        for each in deaths:
+            if each.id not in self._kept and len(self._waiting) < _MAX_WAITING:
+                self._waiting[each.id] = each
+        asked = [self._waiting.pop(id_) for id_ in list(self._waiting)[: _PER_ROUND * _MAX_ROUNDS]]
+        await self._ask_rounds(asked)
+        told = {each.id: self._with_kept(each) for each in (*deaths, *asked)}
         while len(self._kept) > _MAX_KEPT:
             del self._kept[next(iter(self._kept))]
-        return found
+        return tuple(told.values())
+
+    async def _ask_rounds(self, deaths: Sequence[WatchedDeath]) -> None:
+        source = ClusterSource(self._client)
+        for begin in range(0, len(deaths), _PER_ROUND):
+            group = deaths[begin : begin + _PER_ROUND]
+            source = source.next_round(about=tuple(each.identity for each in group))
+            pieces = await source.collect_async(budget_s=_ROUND_S)
+            self._kept |= {each.id: tuple(_evidence_of(each, pieces)) for each in group}
+
+    def _with_kept(self, death: WatchedDeath) -> WatchedDeath:
+        return evolve(death, evidence=(*death.evidence, *self._kept.get(death.id, ())))
 
 
 def removal_evidence(when: float, message: Reply, identity: Identity) -> tuple[Evidence, ...]:

@@ -40,8 +40,9 @@ class SchedulerFeed:
     The deaths of one cluster. It registers no client, connects again by itself, and keeps no cluster alive.
 
     A death is told once its nanny has reported it, or a second after the removal, and again, with the same
-    id, when more becomes known of it. Without the recorder it is told once, with what the scheduler and its
-    nannies still know. A restarted scheduler has another epoch: all that it knows is told.
+    id, when more becomes known of it. Without the recorder it is told with what the scheduler and its nannies
+    still know; of many deaths at once, that comes with later batches. A restarted scheduler has another
+    epoch: all that it knows is told.
 
     Args:
         target: The scheduler that is meant.
@@ -154,6 +155,7 @@ class SchedulerFeed:
             look = await events.look(after, wait_s=wait_s, or_recorder=or_recorder)
             if look is not None:
                 return look
+        wait_s = 0.0 if events.is_behind else wait_s
         try:
             look = await look_at_recorder(connection, after, wait_s=wait_s, lookback_s=self._lookback_s)
         except NoRecorderError:
@@ -161,8 +163,8 @@ class SchedulerFeed:
             return await self._look(connection, events, after, wait_s=0.0)
         self._is_recorded = True
         unreported = [each for each in look.deaths if each.id in look.unreported]
-        told = {each.id: each for each in await events.with_evidence(unreported)}
-        return evolve(look, deaths=tuple(told.get(each.id, each) for each in look.deaths))
+        told = await events.with_evidence(unreported)
+        return evolve(look, deaths=tuple({each.id: each for each in (*look.deaths, *told)}.values()))
 
     def _batch(self, look: Look, standstill: Sequence[Evidence], address: str) -> FeedBatch:
         """

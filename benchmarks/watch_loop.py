@@ -1,0 +1,157 @@
+"""
+How long a watcher's questions hold the event loop of a scheduler that has no recorder.
+
+    python benchmarks/watch_loop.py [--workers 1000]
+
+The scheduler is real; its workers are entries in its state, and deaths are events that it is made to note:
+150, each of a worker with 400 tasks. Each step in which it answers is timed, in processor time; those in
+which Python collected garbage are counted apart, as they grow with the scheduler and not with the question.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar
+
+import dask
+from distributed import LocalCluster
+from watch_idle import add_workers
+
+#: Asks as a watcher does; arguments are the address, how often, and how long a question may wait.
+WATCHER = """
+import asyncio, sys
+from workerdiag.watch.feed import open_feed
+
+async def follow():
+    feed, cursor = open_feed(sys.argv[1]), None
+    for _ in range(int(sys.argv[2])):
+        cursor = (await feed.poll(cursor, wait_s=float(sys.argv[3]))).cursor
+        print("asked", flush=True)
+    await feed.close()
+
+asyncio.run(follow())
+"""
+
+
+class Timed(Coroutine[Any, Any, Any]):
+    """
+    A coroutine whose steps are timed.
+    """
+
+    steps_ms: ClassVar[list[tuple[float, str]]] = []
+    collections: ClassVar[int] = 0
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._coroutine = coroutine
+        self._name = getattr(coroutine, "__qualname__", "")
+
+    def __await__(self) -> Any:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        """
+        One step.
+        """
+        return self._step(self._coroutine.send, value)
+
+    def throw(self, *problem: Any) -> Any:
+        """
+        One step, with an exception.
+        """
+        return self._step(self._coroutine.throw, *problem)
+
+    def close(self) -> None:
+        """
+        End it.
+        """
+        self._coroutine.close()
+
+    def _step(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        collections, begin = Timed.collections, time.thread_time()
+        try:
+            return call(*arguments)
+        finally:
+            if self._name.startswith("Server._handle_comm"):
+                kind = "with garbage collection" if Timed.collections != collections else "without"
+                Timed.steps_ms.append(((time.thread_time() - begin) * 1e3, kind))
+
+
+def note_collection(phase: str, _: object) -> None:
+    """
+    Count the garbage collections.
+    """
+    Timed.collections += phase == "stop"
+
+
+def on_loop(cluster: Any, function: Callable[..., object], *arguments: object) -> None:
+    """
+    Run a function in the scheduler's event loop.
+    """
+    done = threading.Event()
+
+    def run() -> None:
+        function(*arguments, dask_scheduler=cluster.scheduler)
+        done.set()
+
+    cluster.loop.add_callback(run)
+    done.wait()
+
+
+def time_tasks(dask_scheduler: Any) -> None:
+    """
+    Time the steps of all coroutines from now on.
+    """
+    assert dask_scheduler
+    make: Any = lambda loop, coroutine, **options: asyncio.Task(Timed(coroutine), loop=loop, **options)  # noqa: E731
+    asyncio.get_running_loop().set_task_factory(make)
+
+
+def note_deaths(first: int, dask_scheduler: Any) -> None:
+    """
+    Fifty removals, of workers with 400 tasks each.
+    """
+    keys = [("mean-combine-0123456789abcdef", number, 0, 0) for number in range(200)]
+    for number in range(first, first + 50):
+        event = {"action": "remove-worker", "expected": False, "stimulus_id": f"cleanup-{time.time()}"}
+        event |= {"worker": f"tcp://10.0.{number >> 8}.{number & 255}:40000", "processing-tasks": set(keys)}
+        dask_scheduler.log_event("all", {**event, "lost-computed-tasks": keys, "lost-scattered-tasks": []})
+
+
+def main() -> None:
+    """
+    Measure with no deaths, and with many.
+    """
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=1000)
+    options = parser.parse_args()
+    dask.config.set({"distributed.scheduler.worker-ttl": None})
+    gc.callbacks.append(note_collection)
+    with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
+        on_loop(cluster, add_workers, options.workers)
+        on_loop(cluster, time_tasks)
+        for deaths in (0, 150):
+            Timed.steps_ms.clear()
+            command = [sys.executable, "-c", WATCHER, cluster.scheduler_address, "12", "2"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watcher:
+                assert watcher.stdout is not None
+                watcher.stdout.readline()
+                for first in range(0, deaths, 50):
+                    on_loop(cluster, note_deaths, first)
+                    time.sleep(0.5)
+                watcher.stdout.read()
+            for kind in ("without", "with garbage collection"):
+                steps = sorted((ms for ms, each in Timed.steps_ms if each == kind), reverse=True)
+                longest = ", ".join(f"{ms:.1f}" for ms in steps[:5])
+                print(f"{deaths} deaths, {len(steps)} steps {kind}: longest {longest} ms", flush=True)
+        on_loop(cluster, lambda dask_scheduler: dask_scheduler.workers.clear())
+
+
+if __name__ == "__main__":
+    main()
