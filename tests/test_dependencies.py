@@ -24,6 +24,8 @@ MODULES = {
     "google-cloud-compute": "google.cloud.compute_v1",
     "apache-airflow-task-sdk": "airflow.sdk",
     "ipython": "IPython",
+    "opentelemetry-api": "opentelemetry",
+    "sentry-sdk": "sentry_sdk",
 }
 #: In the standard library of newer releases of Python only.
 NEWER_STANDARD_LIBRARY = {"compression"}

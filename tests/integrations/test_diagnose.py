@@ -24,14 +24,6 @@ from workerdiag.model.diagnosis import RetryPolicy
 INNOCENT = diagnosis_with(RetryPolicy(action="retry-elsewhere", reason="A spot machine was taken back"))
 
 
-@pytest.fixture
-def killed():
-    """
-    What Dask raises when workers died.
-    """
-    return KilledWorker("load-1", SimpleNamespace(address="tcp://127.0.0.1:1"), 3)
-
-
 def linked_by_cause(exc):
     wrapper = RuntimeError("step failed")
     wrapper.__cause__ = exc

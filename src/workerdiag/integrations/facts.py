@@ -33,6 +33,13 @@ def facts(findings: Findings) -> dict[str, str | int | float]:
     return {name: value for name, value in known.items() if value is not None}
 
 
+def is_answer(findings: Findings) -> bool:
+    """
+    Whether anything died or stands still, or may have: what reports and logs tell.
+    """
+    return findings.outcome in ("explained", "unknown")
+
+
 def is_sure(findings: Findings) -> bool:
     """
     Whether its cause is likely enough to act upon without reading.

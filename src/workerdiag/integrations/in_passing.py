@@ -1,0 +1,82 @@
+"""
+The diagnosis of an exception that passes by in a program's logging or error reporting.
+
+That runs in any thread, also in the event loop of a client, and for errors of any kind. So it is never late,
+never raises, never stops an event loop, and asks once for each exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from contextlib import suppress
+from functools import partial
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.api.remembered import remembered
+from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
+from workerdiag.integrations.diagnose import diagnose, is_from_dask, linked_exceptions
+from workerdiag.settings import seconds
+
+#: Of the time, the diagnosis itself ends earlier by this share, so that what it has is not thrown away.
+_ENDING_SHARE: Final = 0.1
+
+_ANSWERS: Final[WeakKeyDictionary[BaseException, Diagnosis | None]] = WeakKeyDictionary()
+#: Whether this thread is asking: what the answer itself logs or reports is not asked about.
+_IS_ASKING: Final = contextvars.ContextVar("workerdiag_is_asking", default=False)
+
+
+def diagnose_in_passing(
+    exc: BaseException, scheduler: str | None = None, *, timeout_s: float | None = None
+) -> Diagnosis | None:
+    """
+    Why workers died, if *exc* came from Dask and there is an answer in time; else None. It does not raise.
+
+    Within a running event loop the answer is what `annotate`, `auto` or `explaining` found.
+
+    Args:
+        exc: The exception; its causes, contexts and members count too.
+        scheduler: Address of the scheduler, as for `diagnose`.
+        timeout_s: Seconds in total; None: the setting ``workerdiag.telemetry.timeout``.
+    """
+    if _IS_ASKING.get():
+        return None
+    try:
+        known = next((found for each in linked_exceptions(exc) if (found := remembered(each))), None)
+        if known is None and not is_from_dask(exc):
+            return None
+        if (known is not None and known.outcome == "explained") or _is_in_event_loop():
+            return known
+        with suppress(TypeError):  # built-in exceptions take no weak references
+            if exc in _ANSWERS:
+                return _ANSWERS[exc]
+        if timeout_s is None:
+            timeout_s = seconds("telemetry.timeout")
+        answer = _ask(exc, scheduler, timeout_s) or known
+        with suppress(TypeError):
+            _ANSWERS[exc] = answer
+    except Exception:  # noqa: BLE001  what is reported is the error of the program, not ours
+        return None
+    return answer
+
+
+def _ask(exc: BaseException, scheduler: str | None, timeout_s: float) -> Diagnosis | None:
+    token = _IS_ASKING.set(True)  # also for the thread, which runs in a copy of this context
+    try:
+        run = partial(diagnose, exc, scheduler, timeout_s=timeout_s * (1 - _ENDING_SHARE))
+        call = partial(contextvars.copy_context().run, run)
+        return call_in_time("workerdiag-in-passing", call, Deadline.after(timeout_s))
+    except CALL_FAILURES:
+        return None
+    finally:
+        _IS_ASKING.reset(token)
+
+
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""
+OpenTelemetry: the diagnosis as a log record, beside the trace in which the work ran.
+
+    except KilledWorker as exc:
+        emit_diagnosis(exc)
+        raise
+
+Needs the API only; where it goes is a matter of the SDK that the program has set up. Names are those of the
+semantic conventions (``exception.type``), ours begin with ``workerdiag.``.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from typing import Final
+
+from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.errors import error_text
+from workerdiag.integrations.facts import facts, is_answer
+from workerdiag.integrations.in_passing import diagnose_in_passing
+from workerdiag.redaction.objects import redact_object
+from workerdiag.sources.exception.slots import type_name
+
+try:
+    from opentelemetry._logs import LoggerProvider, LogRecord, SeverityNumber, get_logger
+    from opentelemetry.context import get_current
+except ImportError as problem:
+    raise ImportError(
+        "log records need the API of OpenTelemetry, 1.35 or newer: pip install 'workerdiag[opentelemetry]'",
+        name="opentelemetry",
+    ) from problem
+
+#: Name of the event, by which a backend tells our records from others.
+EVENT_NAME: Final = "workerdiag.diagnosis"
+#: Characters of a stack trace, of which the end says most.
+_MAX_CHARS: Final = 20_000
+
+
+def emit_diagnosis(
+    exc: BaseException | None = None,
+    diagnosis: Diagnosis | None = None,
+    *,
+    scheduler: str | None = None,
+    logger_provider: LoggerProvider | None = None,
+    timeout_s: float | None = None,
+) -> Diagnosis | None:
+    """
+    Emit a log record of severity ERROR in the current context, if workers died or may have; never raises.
+
+    Args:
+        exc: The exception; None: *diagnosis* alone, e.g. that of a notice.
+        diagnosis: What is known already; None: ask, as for `DiagnosisFilter`.
+        scheduler: Address of a scheduler that outlives the program.
+        logger_provider: Where to emit; None: the global one.
+        timeout_s: Seconds that asking may take; None: the setting ``workerdiag.telemetry.timeout``.
+
+    Returns:
+        The diagnosis that was emitted, or None.
+    """
+    if diagnosis is None and exc is not None:
+        diagnosis = diagnose_in_passing(exc, scheduler, timeout_s=timeout_s)
+    if diagnosis is None or not is_answer(diagnosis):
+        return None
+    try:
+        get_logger("workerdiag", diagnosis.version, logger_provider).emit(_record(diagnosis, exc))
+    except Exception:  # noqa: BLE001  processors are foreign code
+        return None
+    return diagnosis
+
+
+def _record(diagnosis: Diagnosis, exc: BaseException | None) -> LogRecord:
+    attributes = {f"workerdiag.{name}": value for name, value in facts(diagnosis).items()}
+    if exc is not None:
+        attributes |= redact_object(_exception_attributes(exc))
+    now = time.time_ns()
+    return LogRecord(
+        timestamp=now,
+        observed_timestamp=now,
+        context=get_current(),
+        severity_text="ERROR",
+        severity_number=SeverityNumber.ERROR,
+        body=diagnosis.summary,
+        attributes=attributes,
+        event_name=EVENT_NAME,
+    )
+
+
+def _exception_attributes(exc: BaseException) -> dict[str, str]:
+    return {
+        "exception.type": type_name(exc),
+        "exception.message": error_text(exc),
+        "exception.stacktrace": "".join(traceback.format_exception(exc))[-_MAX_CHARS:],
+    }

@@ -1,0 +1,118 @@
+"""
+The diagnosis of whatever is logged or reported: never late, never raising, never twice, never in the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from support.diagnoses import diagnosis_with
+from workerdiag.api.remembered import remember
+from workerdiag.integrations import in_passing
+from workerdiag.integrations.in_passing import diagnose_in_passing
+from workerdiag.model.diagnosis import RetryPolicy
+
+ANSWER = diagnosis_with(RetryPolicy(action="retry"))
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """
+    The exceptions that a diagnosis was made of; each gets the answer.
+    """
+    asked = []
+
+    def diagnose(exc, scheduler=None, *, timeout_s):
+        asked.append(exc)
+        return ANSWER
+
+    monkeypatch.setattr(in_passing, "diagnose", diagnose)
+    return asked
+
+
+def test_an_exception_is_asked_about_once(asked, killed):
+    """
+    Logged, reported and logged again: the program waits once.
+    """
+    assert [diagnose_in_passing(killed) for _ in range(3)] == [ANSWER] * 3
+    assert asked == [killed]
+
+
+def test_what_is_known_costs_nothing(asked, killed):
+    """
+    What `annotate` or `auto` found is the answer.
+    """
+    remember(killed, ANSWER)
+    assert diagnose_in_passing(killed) == ANSWER
+    assert not asked
+
+
+def test_an_event_loop_is_not_stopped(asked, killed):
+    """
+    In it only what is known already is told.
+    """
+
+    async def log():
+        return diagnose_in_passing(killed)
+
+    assert asyncio.run(log()) is None
+    remember(killed, ANSWER)
+    assert asyncio.run(log()) == ANSWER
+    assert not asked
+
+
+def test_what_does_not_come_back_is_left_behind(monkeypatch, killed):
+    """
+    A hanging diagnosis holds nothing up beyond its time.
+    """
+    end = threading.Event()
+    monkeypatch.setattr(in_passing, "diagnose", lambda *_, **__: end.wait(60))
+    try:
+        assert diagnose_in_passing(killed, timeout_s=0.05) is None
+        assert not end.is_set()
+    finally:
+        end.set()
+
+
+def test_a_failure_of_ours_stays_with_us(monkeypatch, killed):
+    """
+    The program's own error is what is told.
+    """
+    monkeypatch.setattr(in_passing, "diagnose", lambda *_, **__: 1 / 0)
+    assert diagnose_in_passing(killed) is None
+
+
+def test_what_is_logged_while_asking_is_not_asked_about(monkeypatch, killed):
+    """
+    An answer that logs an error of Dask does not ask itself.
+    """
+    inner = []
+
+    def diagnose(exc, scheduler=None, *, timeout_s):
+        inner.append(diagnose_in_passing(exc))
+        return ANSWER
+
+    monkeypatch.setattr(in_passing, "diagnose", diagnose)
+    assert diagnose_in_passing(killed) == ANSWER
+    assert inner == [None]
+
+
+def test_errors_of_other_programs_start_no_thread(monkeypatch):
+    """
+    A program that logs a thousand errors of its own does not notice.
+    """
+    monkeypatch.setattr(in_passing, "call_in_time", lambda *_: pytest.fail("asked"))
+    assert diagnose_in_passing(ValueError("no")) is None
+
+
+def test_it_is_quiet(killed, caplog):
+    """
+    Nothing of ours is logged.
+    """
+    caplog.set_level(logging.DEBUG, "workerdiag")
+    diagnose_in_passing(killed, timeout_s=2)
+    assert not caplog.records
