@@ -4,18 +4,32 @@ What a notebook or a browser shows: everything inside, nothing loaded, nothing l
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
+from hashlib import sha256
 from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.findings import explained, hostile, nanny_kill, no_death, unknown
+from support.findings import NOON_ISH, dead, drawn, explained, history, hostile, nanny_kill, no_death, unknown
 from workerdiag import Diagnosis
+from workerdiag.model.timeline import Moment, TaskSpan, Timeline
 from workerdiag.rendering.html import prose, render_html
 
-BUILDS = [explained, no_death, unknown, hostile]
+BUILDS = [explained, no_death, unknown, hostile, drawn]
 VOID = {"meta", "br", "hr"}
+TAGS = set(
+    "html head body meta title style main div header section footer h1 h2 h3 h4 dl dt dd p span b ul ol li pre "
+    "code a details summary button figure figcaption table thead tbody tr th td "
+    "svg desc g line rect circle path text".split()
+)
+ATTRIBUTES = set(
+    "class lang href rel charset name content http-equiv type hidden aria-live aria-hidden aria-label role "
+    "tabindex scope x y x1 x2 y1 y2 cx cy r rx d width height viewbox preserveaspectratio overflow "
+    "text-anchor vector-effect".split()
+)
 
 
 class Page(HTMLParser):
@@ -50,18 +64,18 @@ class Page(HTMLParser):
         """
         Note the text.
         """
-        if "style" not in self._open:
+        if not {"style", "script"} & set(self._open):
             self.text += data
 
 
 def test_the_report_is_all_there():
     """
-    Lead, why, advice, evidence, deaths, gaps and links.
+    Lead, why, advice, evidence, deaths, gaps and links, in a fragment as on a page.
     """
     page = Page(render_html(explained()))
     text = " ".join(page.text.split())
     for part in (
-        "Cause The nanny killed the worker: above its memory limit",
+        "Cause, 2026-11-21 10:02:03 UTC The nanny killed the worker: above its memory limit",
         "97%, very likely",
         "distributed.worker.memory.terminate (95%)",
         "dask worker --memory-limit 5GiB",
@@ -76,25 +90,31 @@ def test_the_report_is_all_there():
 
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("page", [False, True])
-def test_nothing_is_loaded_and_nothing_runs(build, page):
+def test_nothing_is_loaded_and_only_our_script_runs(build, page):
     """
-    No script, no image, no style sheet or font from elsewhere, no handler, whatever a log says.
+    No image, no style sheet or font from elsewhere, no handler, whatever a log says; a fragment has no script.
     """
-    seen = Page(render_html(build(), page=page))
-    known = "html head body meta title style div dl dt dd p h4 ul ol li pre code i a details summary footer"
-    assert set(seen.tags) <= set(known.split())
-    assert {name for name, _ in seen.attributes} <= {
-        "class",
-        "lang",
-        "href",
-        "rel",
-        "charset",
-        "name",
-        "content",
-    }
+    html = render_html(build(), page=page)
+    seen = Page(html)
+    assert set(seen.tags) <= TAGS | ({"script"} if page else set())
+    assert seen.tags.count("script") == int(page)
+    assert {name for name, _ in seen.attributes} <= ATTRIBUTES
     assert all(value.startswith("https://") for name, value in seen.attributes if name == "href")
-    assert "url(" not in render_html(build())
-    assert "@import" not in render_html(build())
+    assert "url(" not in html
+    assert "@import" not in html
+
+
+def test_the_page_forbids_every_request_and_every_other_script():
+    """
+    The policy of the page names the hash of its script (CSP, level 3), so that nothing else can run.
+    """
+    html = render_html(hostile(), page=True)
+    script = html.partition("<script>")[2].partition("</script>")[0]
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    (policy,) = (
+        value for name, value in Page(html).attributes if name == "content" and "default-src" in value
+    )
+    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
 def test_hostile_text_is_shown_as_text():
@@ -122,29 +142,72 @@ def test_a_notebook_gets_a_fragment_and_a_file_a_document():
     fragment, document = render_html(explained()), render_html(explained(), page=True)
     assert fragment.startswith('<div class="workerdiag workerdiag-explained"')
     assert "<html" not in fragment
+    assert "<h1" not in fragment
     assert document.startswith("<!doctype html>")
     assert "color-scheme: light dark" in document
-    assert fragment in document
+    assert '<div class="workerdiag workerdiag-explained"' in document
 
 
 def test_the_style_touches_nothing_else_in_the_notebook():
     """
     Every rule of the fragment is about the report alone.
     """
-    style = render_html(explained()).partition("<style>")[2].partition("</style>")[0]
-    selectors = [each for rule in style.split("}")[:-1] for each in rule.partition("{")[0].split(",")]
+    style = render_html(drawn()).partition("<style>")[2].partition("</style>")[0]
+    rules = re.sub(r"@media[^{]*\{((?:[^{}]*\{[^{}]*\})*)\s*\}", r"\1", style)
+    selectors = [each for rule in rules.split("}")[:-1] for each in rule.partition("{")[0].split(",")]
     assert selectors
     assert all(each.strip().startswith(".workerdiag") for each in selectors)
 
 
-def test_each_outcome_has_its_colour():
+@pytest.mark.parametrize(
+    ("findings", "status"),
+    [
+        (explained(), "sure"),
+        (explained(causes=(nanny_kill(probability=0.7),), unknown_probability=0.3), "likely"),
+        (unknown(), "open"),
+        (no_death(), "sure"),
+        (no_death(gaps=explained().gaps), "likely"),
+    ],
+)
+def test_how_sure_it_is_shows_as_a_colour(findings, status):
     """
-    The three answers can be told apart at a glance.
+    Sure, likely and open can be told apart at a glance; words say the same.
     """
-    assert [f"workerdiag-{each().outcome}" in render_html(each()) for each in (explained, no_death, unknown)]
-    style = render_html(explained())
-    for outcome in ("explained", "no-death", "unknown"):
-        assert f".workerdiag-{outcome} >" in style
+    assert f'<header class="wd-{status}">' in render_html(findings)
+
+
+def test_without_anything_to_draw_there_is_no_drawing_of_it():
+    """
+    No empty frame: neither memory nor time is drawn where nobody told of any.
+    """
+    quiet = explained(deaths=(dead(when=None, rss_bytes=None, limit_bytes=None),))
+    assert render_html(quiet, page=True).count('class="wd-chart"') == 0
+    assert render_html(drawn(), page=True).count('class="wd-chart"') == 2
+
+
+def test_the_first_advice_is_not_said_twice():
+    """
+    What to do now stands at the top with its command, and the list goes on with the next advice.
+    """
+    text = " ".join(Page(render_html(explained(), page=True)).text.split())
+    assert text.count("Give each worker more memory") == 1
+    assert text.count("dask worker --memory-limit 5GiB") == 1
+    assert "What else to do Make the chunks smaller." in text
+
+
+def test_a_large_incident_stays_small():
+    """
+    A thousand deaths with the longest of everything make a page below 300 kB.
+    """
+    key = "k" * 4000
+    tasks = tuple(TaskSpan(key=key, thread=f"{n % 9}", started_at=NOON_ISH - n) for n in range(60))
+    moments = tuple(Moment(at=NOON_ISH - n / 9, kind="trouble", text=key) for n in range(60))
+    histories = tuple(history(tasks=tasks, samples=history().samples * 4) for _ in range(8))
+    many = drawn(
+        deaths=tuple(dead(when=NOON_ISH + n, reason=key) for n in range(1000)),
+        timeline=Timeline(histories=histories, moments=moments),
+    )
+    assert len(render_html(many, page=True)) < 300_000
 
 
 def test_the_notebook_repr_is_the_fragment():

@@ -19,6 +19,7 @@ from workerdiag.model.diagnosis import (
 )
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
+from workerdiag.model.timeline import MemoryLimits, MemorySample, Moment, ProcessHistory, TaskSpan, Timeline
 
 #: 2026-11-21 10:02:03 UTC.
 NOON_ISH = 1795255323.0
@@ -217,8 +218,68 @@ def hostile() -> Findings:
             ),
         ),
         gaps=(Gap(source=HOSTILE, reason="malformed", detail=HOSTILE, remedy=HOSTILE),),
+        timeline=Timeline(
+            histories=(
+                history(
+                    identity=identity,
+                    tasks=(TaskSpan(key=HOSTILE, thread=HOSTILE, started_at=NOON_ISH - 3),),
+                ),
+            ),
+            moments=(Moment(at=NOON_ISH - 1, kind="trouble", identity=identity, text=HOSTILE),),
+        ),
         fingerprint=HOSTILE,
         knowledge=HOSTILE,
         version=HOSTILE,
         notes=(HOSTILE,),
     )
+
+
+def history(**changes: Any) -> ProcessHistory:
+    """
+    The last minute of `dead`, sampled each second: it grows up to its limit.
+    """
+    samples = tuple(
+        MemorySample(
+            at=NOON_ISH - 60.4 + second,
+            process_bytes=200 * 2**20 + second * 62 * 2**20,
+            managed_bytes=100 * 2**20 + second * 20 * 2**20,
+            spilled_bytes=max(0, second - 40) * 30 * 2**20,
+            group_bytes=260 * 2**20 + second * 63 * 2**20,
+        )
+        for second in range(61)
+    )
+    arguments: dict[str, Any] = {
+        "identity": dead().identity,
+        "samples": samples,
+        "limits": MemoryLimits(
+            worker_bytes=4 * 2**30,
+            group_bytes=4608 * 2**20,
+            spill_fraction=0.7,
+            pause_fraction=0.8,
+            terminate_fraction=0.95,
+        ),
+        "tasks": (
+            TaskSpan(key="load-0", thread="Dask-1", started_at=NOON_ISH - 50, ended_at=NOON_ISH - 30),
+            TaskSpan(key="wait-1", thread="Dask-2", started_at=NOON_ISH - 20),
+            TaskSpan(key="load-1", thread="Dask-1", started_at=NOON_ISH - 29),
+        ),
+        "group_peak_bytes": 4200 * 2**20,
+        "recorded": True,
+        "when": NOON_ISH,
+    }
+    return ProcessHistory(**(arguments | changes))
+
+
+def drawn(**changes: Any) -> Findings:
+    """
+    `explained` with a minute of the recorder, a pause, and a second worker that died of the same task.
+    """
+    other = Identity(worker="tcp://10.0.0.5:34938", pid=130)
+    pause = Moment(
+        at=NOON_ISH - 8, kind="pause", identity=dead().identity, text="Worker is at 81% memory usage"
+    )
+    arguments: dict[str, Any] = {
+        "deaths": (dead(), dead(identity=other, when=NOON_ISH + 4)),
+        "timeline": Timeline(histories=(history(),), moments=(pause,)),
+    }
+    return explained(**(arguments | changes))

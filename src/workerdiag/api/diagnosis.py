@@ -51,11 +51,11 @@ class Diagnosis(Findings):
 
     def to_html(self) -> str:
         """
-        The report as one piece of HTML without outside resources, everything untrusted escaped.
+        The report as one page with drawings, which loads nothing; everything untrusted escaped.
         """
         from workerdiag.rendering.html import render_html
 
-        return render_html(self)
+        return render_html(self, page=True)
 
     def _repr_html_(self) -> str:
         from workerdiag.rendering.html import render_html

@@ -32,6 +32,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.landmark_ids import REGISTRATIONS
 from workerdiag.model.lifetimes import Lifetimes
+from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import LOG_PLACES, STREAMS, MatchRole, Place
 
 #: Roles of marks that show nobody looked at the log for ends.
@@ -77,6 +78,7 @@ def assemble(
         marks=tuple(marks),
         exceptions=exceptions,
         readings=tuple(piece for piece in rest if isinstance(piece, MemoryReading)),
+        histories=tuple(piece for piece in rest if isinstance(piece, ProcessHistory)),
         tasks_at_loss=tuple(sorted(tasks_at_loss, key=lambda each: each.when or 0.0)),
         inspected=_inspected_places(rest, matches),
         left_out=limit.left_out,

@@ -15,6 +15,7 @@ from attrs.validators import and_, ge, le
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import normalize_fields
+from workerdiag.model.timeline import Timeline
 from workerdiag.model.vocabulary import Grade, MatchRole, Outcome, RetryAction, Stream, Verdict
 
 #: Shape of the JSON form; one more whenever a reader could notice.
@@ -225,6 +226,8 @@ class Findings:
     version: str = ""
     #: Lines of notes: rules skipped, logs clipped.
     notes: tuple[str, ...] = ()
+    #: What is drawn: memory, tasks and events around the deaths.
+    timeline: Timeline = field(default=Timeline(), metadata=ADDED_LATER)
 
     @property
     def top(self) -> RankedCause | None:

@@ -14,6 +14,7 @@ from attrs.validators import ge, in_, optional
 
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import EventValue, normalize_fields
+from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import (
     GAP_REASONS,
     PLACES,
@@ -187,7 +188,17 @@ class Inspected:
     identity: Identity = NO_IDENTITY
 
 
-Evidence = LogChunk | Event | ProcessExit | MemoryReading | ExceptionFacts | TasksAtLoss | Gap | Inspected
+Evidence = (
+    LogChunk
+    | Event
+    | ProcessExit
+    | MemoryReading
+    | ProcessHistory
+    | ExceptionFacts
+    | TasksAtLoss
+    | Gap
+    | Inspected
+)
 
 
 class EvidenceSource(Protocol):

@@ -12,6 +12,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.name_index import NameIndex
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import Place
 
 
@@ -39,6 +40,7 @@ class Incident:
     marks: tuple[Match, ...]
     exceptions: tuple[ExceptionFacts, ...] = ()
     readings: tuple[MemoryReading, ...] = ()
+    histories: tuple[ProcessHistory, ...] = ()
     #: What was running on workers that were lost, oldest first.
     tasks_at_loss: tuple[TasksAtLoss, ...] = ()
     #: Places that were looked at, so that absence counts there.
@@ -52,6 +54,7 @@ class Incident:
     #: Evidence by the names of the processes that it is about.
     exceptions_by_name: NameIndex[ExceptionFacts] = field(init=False, repr=False, eq=False)
     readings_by_name: NameIndex[MemoryReading] = field(init=False, repr=False, eq=False)
+    histories_by_name: NameIndex[ProcessHistory] = field(init=False, repr=False, eq=False)
     tasks_at_loss_by_name: NameIndex[TasksAtLoss] = field(init=False, repr=False, eq=False)
 
     @exceptions_by_name.default
@@ -61,6 +64,10 @@ class Incident:
     @readings_by_name.default
     def _index_readings(self) -> NameIndex[MemoryReading]:
         return NameIndex.by_identity(self.readings)
+
+    @histories_by_name.default
+    def _index_histories(self) -> NameIndex[ProcessHistory]:
+        return NameIndex.by_identity(self.histories)
 
     @tasks_at_loss_by_name.default
     def _index_tasks_at_loss(self) -> NameIndex[TasksAtLoss]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from workerdiag.procfs.cgroups import cgroup_lines
 from workerdiag.procfs.processes import process_start_ms
+from workerdiag.recorder.internals.workers import memory_thresholds
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Worker
@@ -28,12 +29,14 @@ def worker_identity(worker: Worker) -> Mapping[str, str]:
 
     ``worker``, ``name``, ``nanny`` (addresses and name), ``nanny_pid`` and ``nanny_started_ms`` (its
     parent, if that is a nanny), ``scheduler``, ``threads``, ``local_directory``, ``dask``,
-    ``distributed``, ``cgroup``, ``container``, ``job`` and ``pod``.
+    ``distributed``, ``memory_spill`` and ``memory_pause`` (shares of the memory limit), ``cgroup``,
+    ``container``, ``job`` and ``pod``.
     """
     from dask import __version__ as of_dask  # type: ignore[attr-defined]
     from distributed import __version__ as of_distributed  # type: ignore[attr-defined]
 
     parent = os.getppid() if worker.nanny else None
+    spill, pause = memory_thresholds(worker)
     known = {
         "worker": _value_or_none(lambda: worker.address),
         "name": _value_or_none(lambda: worker.name),
@@ -45,6 +48,8 @@ def worker_identity(worker: Worker) -> Mapping[str, str]:
         "local_directory": worker.local_directory,
         "dask": of_dask,
         "distributed": of_distributed,
+        "memory_spill": spill,
+        "memory_pause": pause,
         **platform_identity(),
     }
     return {name: str(value) for name, value in known.items() if value not in (None, "")}

@@ -1,15 +1,23 @@
 """
-A diagnosis as HTML, for notebooks and as a page of its own.
+A diagnosis as HTML: a page of its own with drawings, and the same as a part of another page.
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
+from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
 
-from workerdiag.model.diagnosis import Findings
+from attrs import evolve
+
+from workerdiag.model.diagnosis import SURE_ENOUGH, Findings
 from workerdiag.rendering.outline import outline
+from workerdiag.rendering.parts import Item, Outline, Section, Topic
+from workerdiag.rendering.wording import printable_object
+from workerdiag.units import format_time
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -17,22 +25,44 @@ if TYPE_CHECKING:
 
 #: What stands between two single backticks.
 _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+#: What a person on call reads first comes first.
+_ORDER: tuple[Topic, ...] = (
+    "advice",
+    "candidates",
+    "why",
+    "evidence",
+    "against",
+    "unchecked",
+    "deaths",
+    "blame",
+    "numbers",
+    "next-steps",
+    "gaps",
+    "notes",
+    "references",
+)
+#: From here on a cause is called sure by the colour of the page, as by the words "very likely".
+_SURE = 0.9
 
 
 def render_html(findings: Findings, *, page: bool = False, folded: bool = False) -> str:
     """
-    The findings as one ``<div>`` with its style in it: no script, no address that is loaded.
+    The findings as one page, or as one ``<div>`` with its style in it: no address that is loaded.
 
-    It takes the colours of what is around it, so it can be read on light and on dark. The text
-    is ASCII (other characters are written as references), so it shows the same in any encoding.
+    The ``<div>`` has no script and takes the colours of what is around it, so it can be read on light and on
+    dark. The page is whole without its script, which only adds buttons to copy commands. The text is ASCII
+    (other characters are written as references), so it shows the same in any encoding.
 
     Args:
         findings: A `Findings`, or a `workerdiag.Diagnosis`, which is one.
-        page: Whether to put a document around it, for a file of its own.
-        folded: Whether all sections behind the lead are folded, as in notebooks.
+        page: Whether to make a document for a file of its own.
+        folded: Whether all sections behind the answer are folded, as in notebooks.
     """
+    findings = printable_object(findings)
     template = _html_environment().get_template("page.html.j2" if page else "report.html.j2")
-    text = template.render(report=outline(findings), folded=folded).strip()
+    text = template.render(
+        **_content(findings), **(_page_content() if page else _FRAGMENT), folded=folded
+    ).strip()
     return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
@@ -46,6 +76,86 @@ def prose(text: str) -> Markup:
     return Markup().join(
         Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in parts
     )
+
+
+#: A part of another page: headings begin lower, no script.
+_FRAGMENT: dict[str, Any] = {"level": 3, "with_buttons": False}
+
+
+def _page_content() -> dict[str, Any]:
+    """
+    What only a page has. Its policy forbids every request and every script but our own.
+    """
+    script = _template_text("copy.js")
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    return {
+        "level": 1,
+        "with_buttons": True,
+        "page_style": _template_text("page.css"),
+        "script": script,
+        "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+    }
+
+
+def _content(findings: Findings) -> dict[str, Any]:
+    from workerdiag.rendering.drawing.memory import memory_figure
+    from workerdiag.rendering.drawing.probabilities import candidate_bars
+    from workerdiag.rendering.drawing.timeline import timeline_figure
+
+    report = outline(findings)
+    figures = (memory_figure(findings), timeline_figure(findings))
+    first, sections = _split_first_advice(report)
+    return {
+        "report": report,
+        "style": _template_text("report.css"),
+        "certainty": _certainty(findings),
+        "when": next((format_time(each.when) for each in findings.deaths if each.when is not None), ""),
+        "first": first,
+        "figures": [each for each in figures if each is not None],
+        "bars": candidate_bars(findings),
+        "sections": _ordered(sections),
+    }
+
+
+def _split_first_advice(report: Outline) -> tuple[Item | None, list[Section]]:
+    """
+    The first advice, where it is what to do now and so stands at the top, and the sections without it.
+    """
+    advice = next((each for each in report.sections if each.topic == "advice"), None)
+    if advice is None or advice.items[0].text != report.lead[-1][1]:
+        return None, list(report.sections)
+    others = evolve(advice, title="What else to do", items=advice.items[1:])
+    sections = (others if each is advice else each for each in report.sections)
+    return advice.items[0], [each for each in sections if each.items]
+
+
+def _ordered(sections: Iterable[Section]) -> list[Section]:
+    known = {topic: number for number, topic in enumerate(_ORDER)}
+    return sorted(sections, key=lambda each: known[each.topic] if each.topic else len(_ORDER))
+
+
+def _certainty(findings: Findings) -> str:
+    """
+    The class that gives the answer its colour.
+    """
+    chance = findings.top.probability if findings.top else 0.0
+    if findings.outcome == "no-death":
+        return "likely" if findings.gaps else "sure"
+    if findings.outcome != "explained" or chance < SURE_ENOUGH:
+        return "open"
+    return "sure" if chance >= _SURE else "likely"
+
+
+@cache
+def _template_text(name: str) -> Markup:
+    """
+    A style sheet or a script of ours, as it stands in its file.
+    """
+    from markupsafe import Markup
+
+    loader = _html_environment().loader
+    assert loader is not None
+    return Markup(loader.get_source(_html_environment(), name)[0])  # noqa: S704  it is a file of ours
 
 
 @cache

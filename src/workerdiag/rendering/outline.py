@@ -13,7 +13,7 @@ from workerdiag.model.diagnosis import SURE_ENOUGH, Advice, Blame, Clue, Finding
 from workerdiag.model.evidence import Gap
 from workerdiag.model.signs import GRADES
 from workerdiag.rendering.deaths import crash_line, death_lines, memory_line
-from workerdiag.rendering.parts import Item, Outline, Section, page_item
+from workerdiag.rendering.parts import Item, Outline, Section, Topic, page_item
 from workerdiag.rendering.wording import (
     TASK_TEXT,
     VERDICT_TEXTS,
@@ -116,44 +116,58 @@ def _first_step(findings: Findings) -> str:
 def _sections(findings: Findings) -> Iterator[Section]:
     top = findings.top
     if top and findings.outcome != "unknown":
-        yield _bounded_section("Why", [Item(text=one_line(top.why))] if top.why else [])
+        yield _bounded_section("why", "Why", [Item(text=one_line(top.why))] if top.why else [])
     if top:
         of_what = " for the likeliest candidate" if findings.outcome == "unknown" else ""
         yield _bounded_section(
-            f"Evidence{of_what}", map(_clue_item, _unique_clues(top.evidence)), most=MAX_CLUES
+            "evidence", f"Evidence{of_what}", map(_clue_item, _unique_clues(top.evidence)), most=MAX_CLUES
         )
         yield _bounded_section(
-            f"Evidence against{of_what and ' it'}", map(_clue_item, _unique_clues(top.against))
+            "against", f"Evidence against{of_what and ' it'}", map(_clue_item, _unique_clues(top.against))
         )
-        yield _bounded_section("Not checked", (Item(text=one_line(each)) for each in top.unchecked))
+        yield _bounded_section(
+            "unchecked", "Not checked", (Item(text=one_line(each)) for each in top.unchecked)
+        )
     if top and findings.outcome != "unknown":
         yield _bounded_section(
-            "What to do", map(_advice_item, top.mitigations), most=MAX_ADVICE, numbered=True
+            "advice", "What to do", map(_advice_item, top.mitigations), most=MAX_ADVICE, numbered=True
         )
     yield _candidate_section(findings)
     lines, more = death_lines(findings)
     yield Section(
-        title=f"Deaths ({len(findings.deaths)})", items=tuple(Item(text=line) for line in lines), more=more
+        topic="deaths",
+        title=f"Deaths ({len(findings.deaths)})",
+        items=tuple(Item(text=line) for line in lines),
+        more=more,
     )
     yield _bounded_section(
-        "Who has to change something", _blame_items(findings.blame, died=bool(findings.deaths))
+        "blame", "Who has to change something", _blame_items(findings.blame, died=bool(findings.deaths))
     )
-    yield _bounded_section("Numbers", _decision_items(findings))
+    yield _bounded_section("numbers", "Numbers", _decision_items(findings))
     yield _bounded_section(
-        "Where to look next", map(_next_step_item, _open_next_steps(findings)), numbered=True
+        "next-steps", "Where to look next", map(_next_step_item, _open_next_steps(findings)), numbered=True
     )
-    yield _bounded_section("Could not look at", map(_gap_item, findings.gaps), most=MAX_GAPS)
-    yield _bounded_section("Notes", (Item(text=one_line(each)) for each in findings.notes), aside=True)
+    yield _bounded_section("gaps", "Could not look at", map(_gap_item, findings.gaps), most=MAX_GAPS)
+    yield _bounded_section(
+        "notes", "Notes", (Item(text=one_line(each)) for each in findings.notes), aside=True
+    )
     if top:
         links = (page_item(top.id), *(Item(link=one_line(each)) for each in top.references))
-        yield _bounded_section("Read more", links, aside=True)
+        yield _bounded_section("references", "Read more", links, aside=True)
 
 
 def _bounded_section(
-    title: str, items: Iterable[Item], *, most: int = MAX_ITEMS, numbered: bool = False, aside: bool = False
+    topic: Topic,
+    title: str,
+    items: Iterable[Item],
+    *,
+    most: int = MAX_ITEMS,
+    numbered: bool = False,
+    aside: bool = False,
 ) -> Section:
     every = tuple(items)
     return Section(
+        topic=topic,
         title=title,
         items=every[:most],
         more=f"and {len(every) - most} more" if len(every) > most else "",
@@ -248,7 +262,9 @@ def _candidate_section(findings: Findings) -> Section:
     items = [Item(text=_candidate_line(each)) for each in others]
     if findings.causes and findings.unknown_probability >= MIN_CHANCE:
         items.append(Item(text=f"{format_percent(findings.unknown_probability)}  Something else"))
-    return _bounded_section("Candidates" if is_unknown else "Other candidates", items, most=MAX_ITEMS + 1)
+    return _bounded_section(
+        "candidates", "Candidates" if is_unknown else "Other candidates", items, most=MAX_ITEMS + 1
+    )
 
 
 def _blame_items(blame: Blame, *, died: bool) -> list[Item]:

@@ -4,10 +4,29 @@ What a report is made of, whatever it is written in: a lead, a summary, sections
 
 from __future__ import annotations
 
+from typing import Literal
+
 from attrs import frozen
 
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.settings import documentation_url
+
+#: What a section of a diagnosis is about; a page places and draws sections by it.
+Topic = Literal[
+    "why",
+    "evidence",
+    "against",
+    "unchecked",
+    "advice",
+    "candidates",
+    "deaths",
+    "blame",
+    "numbers",
+    "next-steps",
+    "gaps",
+    "notes",
+    "references",
+]
 
 
 @frozen(kw_only=True)
@@ -43,6 +62,8 @@ class Section:
 
     title: str
     items: tuple[Item, ...]
+    #: None in what is no report of a diagnosis.
+    topic: Topic | None = None
     #: How many more there are, e.g. ``and 7 more``.
     more: str = ""
     numbered: bool = False

@@ -12,6 +12,7 @@ from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.diagnosis import Death, Findings, RankedCause
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Case, Incident
+from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
@@ -34,6 +35,7 @@ from workerdiag.scoring.limits import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.retry_policy import retry_policy
 from workerdiag.scoring.summary import summary
+from workerdiag.scoring.timeline import make_timeline
 
 #: The first death counts double: what follows may be its consequence.
 FIRST_WEIGHT = 2.0
@@ -89,9 +91,18 @@ def conclude(
         knowledge=book.release,
         version=version,
         notes=tuple(notes),
+        timeline=make_timeline(_ends(in_question, evaluated), incident),
     )
     findings = redact_object(findings)  # the one border: whatever shows findings shows no secret
     return evolve(findings, gaps=_unique_gaps(findings.gaps))
+
+
+def _ends(in_question: Sequence[EvaluatedCase], evaluated: Sequence[EvaluatedCase]) -> list[ProcessEnd]:
+    """
+    The ends of processes, those in question first, each group in the order in which they died.
+    """
+    ends = {id(each): each.case.end for each in (*in_question, *evaluated)}
+    return [end for end in ends.values() if end is not None]
 
 
 def _unique_gaps(gaps: Sequence[Gap]) -> tuple[Gap, ...]:

@@ -46,7 +46,7 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
     Of Dask's limit and those of control groups and jobs the smallest is the one that is felt.
     """
     captured = [mark.captures for mark in (*incident.marks, *matches)]
-    rss = max((size for captures in captured if (size := _captured_rss(captures))), default=None)
+    rss = max((size for captures in captured if (size := captured_rss(captures))), default=None)
     limit = max(
         (size for captures in captured if (size := parse_bytes(captures.get("limit", "")))), default=None
     )
@@ -75,7 +75,7 @@ def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | N
     Memory and limit, in bytes, as last seen of one dead process.
     """
     captured = [mark.captures for mark in end.marks]
-    rss = next((size for captures in reversed(captured) if (size := _captured_rss(captures))), None)
+    rss = next((size for captures in reversed(captured) if (size := captured_rss(captures))), None)
     limit = next((size for captures in captured if (size := parse_bytes(captures.get("limit", "")))), None)
     for reading in incident.readings_by_name.find(*end.identities):
         if reading.identity.same_process(end.identity):
@@ -86,7 +86,10 @@ def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | N
     return rss, limit
 
 
-def _captured_rss(captures: Mapping[str, str]) -> int | None:
+def captured_rss(captures: Mapping[str, str]) -> int | None:
+    """
+    The resident memory that a message or an event tells, in bytes.
+    """
     if (rss_kb := whole(captures.get("rss_kb"))) is not None:
         return rss_kb * 1024
     return parse_bytes(captures.get("rss", ""))

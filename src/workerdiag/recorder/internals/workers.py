@@ -110,6 +110,18 @@ def held_bytes(worker: Worker) -> tuple[int | None, int | None]:
     return in_memory, getattr(spilled, "disk", None)
 
 
+def memory_thresholds(worker: Worker) -> tuple[float | None, float | None]:
+    """
+    The shares of its limit at which the worker spills results and pauses; None: never, or not known.
+
+    ``WorkerMemoryManager`` (worker_memory.py) has them as attributes, False where one is switched off.
+    """
+    manager = getattr(worker, "memory_manager", None)
+    spill = getattr(manager, "memory_spill_fraction", None)
+    pause = getattr(manager, "memory_pause_fraction", None)
+    return spill or None, pause or None
+
+
 def gil_contention(worker: Worker) -> float | None:
     """
     Share of time in which threads wanted the GIL in vain, as gilknocker measured it last (system_monitor.py).

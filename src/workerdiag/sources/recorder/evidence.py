@@ -13,6 +13,7 @@ from workerdiag.model.normalize import EventValue
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.model.time_windows import TOGETHER_S
 from workerdiag.sources.recorder.executing import tasks_at_loss
+from workerdiag.sources.recorder.history import process_history
 from workerdiag.sources.recorder.identity import identity_of_death
 from workerdiag.wire.black_box import BlackBox, Sample
 from workerdiag.wire.constants import RECORDER
@@ -59,6 +60,8 @@ def evidence_of_one(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> It
     if (tasks := tasks_at_loss(death, identity)) is not None:
         yield tasks
     yield from _memory_readings(death, identity)
+    if (history := process_history(death, identity)) is not None:
+        yield history
     if report is not None:
         yield from _cgroup_events(report, death, identity)
         yield from _output_chunks(report, identity)

@@ -1,0 +1,98 @@
+"""
+The moments around deaths that a drawing numbers, and how a list below it words them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import frozen
+
+from workerdiag.model.diagnosis import Death
+from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.timeline import Moment, MomentKind
+from workerdiag.rendering.wording import clip, exit_text, identity_text, one_line
+
+#: Numbers of one drawing, at most; so many of them are kept for what is no death.
+MAX_MARKS, _LEAST_OTHERS = 12, 4
+#: What happened so long before the first death is drawn, and after the last one, in seconds.
+BEFORE_S, AFTER_S = 60.0, 30.0
+_MAX_QUOTE_CHARS = 140
+#: A removal within so many seconds of a death is how the scheduler notices it.
+_NOTICED_S = 2.0
+_WORDS: Mapping[MomentKind, str] = {
+    "start": "{who} came up",
+    "pause": "{who} was paused: too much memory",
+    "resume": "{who} takes tasks again",
+    "self-closed": "{who} closed itself",
+    "stop-request": "{who} was asked to stop",
+    "connection-lost": "the scheduler lost the connection to {who}",
+    "removal": "the scheduler removed {who}",
+    "restart": "the nanny starts another worker",
+    "blame": "Dask gives up: {text}",
+    "trouble": "{text}",
+}
+
+
+@frozen(kw_only=True)
+class Mark:
+    """
+    A numbered moment.
+    """
+
+    at: float
+    text: str
+    is_death: bool = False
+
+
+def numbered_marks(
+    deaths: Sequence[Death], moments: Iterable[Moment], first: float, last: float
+) -> tuple[list[Mark], int]:
+    """
+    What gets a number, in the order of time, and how much is left out; deaths go before other moments.
+    """
+    ends = [
+        Mark(
+            at=each.when or 0.0,
+            text=_death_text(each, is_first=not number and len(deaths) > 1),
+            is_death=True,
+        )
+        for number, each in enumerate(deaths)
+    ]
+    others = [
+        Mark(at=each.at, text=_moment_text(each))
+        for each in moments
+        if first - BEFORE_S <= each.at <= last + AFTER_S and not _is_told_by_a_death(each, deaths)
+    ]
+    others.sort(key=lambda each: abs(each.at - first))
+    kept = [*ends[: MAX_MARKS - min(len(others), _LEAST_OTHERS)]]
+    kept += others[: MAX_MARKS - len(kept)]
+    left_out = len(ends) + len(others) - len(kept)
+    return sorted(kept, key=lambda each: (each.at, each.is_death)), left_out
+
+
+def _is_told_by_a_death(moment: Moment, deaths: Sequence[Death]) -> bool:
+    return moment.kind in ("removal", "connection-lost") and any(
+        each.identity.worker == moment.identity.worker and abs((each.when or 0.0) - moment.at) <= _NOTICED_S
+        for each in deaths
+    )
+
+
+def _death_text(death: Death, *, is_first: bool) -> str:
+    who = who_text(death.identity)
+    return f"{'first victim, ' if is_first else ''}{who}: {exit_text(death)}"
+
+
+def _moment_text(moment: Moment) -> str:
+    return _WORDS[moment.kind].format(
+        who=who_text(moment.identity), text=clip(one_line(moment.text), _MAX_QUOTE_CHARS)
+    )
+
+
+def who_text(identity: Identity) -> str:
+    """
+    A worker by its address, else by whatever is known of it.
+    """
+    if identity == NO_IDENTITY:
+        return "a worker"
+    return one_line(identity.worker or identity_text(identity))

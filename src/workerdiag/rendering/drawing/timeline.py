@@ -1,0 +1,238 @@
+"""
+Tasks on the threads of the dead workers, and what happened around their deaths, on one axis of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from workerdiag.model.diagnosis import Death, Findings
+from workerdiag.model.timeline import ProcessHistory, TaskSpan
+from workerdiag.rendering.drawing.moments import BEFORE_S, Mark, numbered_marks, who_text
+from workerdiag.rendering.drawing.scale import Scale, lanes, offset_text, time_ticks
+from workerdiag.rendering.drawing.svg import Figure, drawing, element, percent
+from workerdiag.rendering.wording import clip, one_line, pluralize
+from workerdiag.units import format_time
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+#: Dead workers of one drawing, at most, and threads of one worker.
+MAX_WORKERS, MAX_THREADS = 6, 8
+_MARK_PX, _HEAD_PX, _BAR_PX, _GAP_PX, _AXIS_PX = 22, 20, 18, 4, 28
+#: The width of a numbered mark on a phone, as a share of the drawing.
+_MARK_SHARE = 0.075
+#: What is shorter is still seen.
+_LEAST_SHARE = 0.006
+_MAX_KEY_CHARS = 80
+
+
+@frozen(kw_only=True)
+class Lane:
+    """
+    One dead worker with its tasks by thread.
+    """
+
+    death: Death
+    threads: tuple[tuple[str, tuple[TaskSpan, ...]], ...] = ()
+
+
+def timeline_figure(findings: Findings) -> Figure | None:
+    """
+    The time around the deaths; None where no time is known, or nothing but one death.
+    """
+    deaths = sorted(
+        (each for each in findings.deaths if each.when is not None), key=lambda each: each.when or 0
+    )
+    unasked = [each for each in deaths if not each.stop_requested] or deaths
+    if not unasked:
+        return None
+    first, last = unasked[0].when or 0.0, unasked[-1].when or 0.0
+    shown = [_lane(each, findings) for each in unasked[:MAX_WORKERS]]
+    marks, more = numbered_marks(unasked, findings.timeline.moments, first, last)
+    spans = [span for lane in shown for _, group in lane.threads for span in group]
+    if not spans and len(marks) + more < 2:
+        return None
+    begin = max(first - BEFORE_S, min([each.at for each in marks] + [span.started_at for span in spans]))
+    across = _with_margin(begin, max(last, *(each.at for each in marks)))
+    svg = _draw(shown, marks, across, first, findings.blame.task)
+    return Figure(
+        title="What happened when",
+        svg=svg,
+        legend=tuple(_legend(spans, findings.blame.task)),
+        moments=tuple(f"{offset_text(each.at - first)}: {each.text}" for each in marks),
+        more=f"and {more} more" if more else "",
+        notes=tuple(_notes(findings, unasked, shown)),
+        columns=("Worker", "Thread", "Task", "Began", "Ended") if spans else (),
+        rows=tuple(_rows(shown, first)),
+    )
+
+
+def _with_margin(begin: float, end: float) -> Scale:
+    margin = max(0.03 * (end - begin), 0.05)
+    return Scale(begin - margin, end + margin)
+
+
+def _lane(death: Death, findings: Findings) -> Lane:
+    histories = findings.timeline.histories
+    known = next((each for each in histories if each.identity.same_process(death.identity)), None)
+    if known is None:
+        return Lane(death=death)
+    return Lane(death=death, threads=tuple(_by_thread(known)))
+
+
+def _by_thread(history: ProcessHistory) -> Iterator[tuple[str, tuple[TaskSpan, ...]]]:
+    """
+    Tasks by thread; those of which the thread is not known each in a row of its own.
+    """
+    threads: dict[str, list[TaskSpan]] = {}
+    for number, span in enumerate(history.tasks):
+        threads.setdefault(span.thread or f"?{number}", []).append(span)
+    busiest = sorted(threads, key=lambda name: all(each.ended_at is not None for each in threads[name]))
+    for name in busiest[:MAX_THREADS]:
+        yield ("" if name.startswith("?") else name), tuple(threads[name])
+
+
+def _draw(
+    shown: Sequence[Lane], marks: Sequence[Mark], across: Scale, first: float, blamed: str | None
+) -> Markup:
+    places = [across(each.at) for each in marks]
+    rows = lanes(places, _MARK_SHARE)
+    top = (max(rows, default=-1) + 1) * _MARK_PX + 6
+    heights = [_HEAD_PX + max(1, len(each.threads)) * (_BAR_PX + _GAP_PX) + 6 for each in shown]
+    plot_end = top + sum(heights)
+    parts: list[Markup] = list(_axis(across, first, top, plot_end))
+    for number, (mark, x, row) in enumerate(zip(marks, places, rows, strict=True), 1):
+        parts += _numbered_mark(number, mark, x, row * _MARK_PX + 11, plot_end)
+    y = float(top)
+    for lane, height in zip(shown, heights, strict=True):
+        parts += _lane_parts(lane, across, y, blamed)
+        y += height
+    tasks = sum(len(group) for lane in shown for _, group in lane.threads)
+    counts = ((len(shown), "dead worker"), (tasks, "task"), (len(marks), "moment"))
+    text = ", ".join(pluralize(count, noun) for count, noun in counts) + "."
+    return drawing(
+        "What happened when", f"{text} The list below has the moments.", plot_end + _AXIS_PX, parts
+    )
+
+
+def _axis(across: Scale, first: float, top: float, end: float) -> Iterator[Markup]:
+    for offset in time_ticks(across.first - first, across.last - first):
+        x = across(first + offset)
+        yield element("line", x1=percent(x), x2=percent(x), y1=top, y2=end, class_="wd-grid")
+        anchor = "start" if x < 0.06 else "end" if x > 0.94 else "middle"
+        yield element(
+            "text", offset_text(offset), x=percent(x), y=end + 18, text_anchor=anchor, class_="wd-muted"
+        )
+
+
+def _numbered_mark(number: int, mark: Mark, x: float, y: float, end: float) -> Iterator[Markup]:
+    kind = "wd-death" if mark.is_death else "wd-moment"
+    yield element("line", x1=percent(x), x2=percent(x), y1=y, y2=end, class_=f"wd-guide {kind}")
+    yield element(
+        "g",
+        element("title", mark.text),
+        element("circle", cx=percent(x), cy=y, r=9),
+        element("text", number, x=percent(x), y=y + 4, text_anchor="middle"),
+        class_=f"wd-mark {kind}",
+    )
+
+
+def _lane_parts(lane: Lane, across: Scale, top: float, blamed: str | None) -> Iterator[Markup]:
+    """
+    One worker: its name, a row for each thread, and a cross where it died.
+    """
+    yield element("text", who_text(lane.death.identity), x=0, y=top + 14, class_="wd-worker")
+    x_death = across(lane.death.when or 0.0)
+    y = top + _HEAD_PX
+    for _, spans in lane.threads:
+        yield element("rect", x=0, y=y, width=percent(x_death), height=_BAR_PX, class_="wd-thread")
+        for span in spans:
+            yield _span_part(span, across, y, lane.death.when or 0.0, blamed)
+        y += _BAR_PX + _GAP_PX
+    if not lane.threads:
+        yield element("rect", x=0, y=y, width=percent(x_death), height=_BAR_PX, class_="wd-thread")
+        y += _BAR_PX + _GAP_PX
+    middle = (top + _HEAD_PX + y - _GAP_PX) / 2
+    yield element(
+        "svg",
+        element("path", d="M-5 -5L5 5M5 -5L-5 5", class_="wd-cross"),
+        x=percent(x_death),
+        y=middle,
+        overflow="visible",
+    )
+
+
+def _span_part(span: TaskSpan, across: Scale, y: float, death: float, blamed: str | None) -> Markup:
+    begin, end = across(span.started_at), across(span.ended_at if span.ended_at is not None else death)
+    width = max(end - begin, _LEAST_SHARE)
+    key = clip(one_line(span.key), _MAX_KEY_CHARS)
+    return element(
+        "svg",
+        element("title", f"{key}, {_span_text(span, death)}"),
+        element("rect", width="100%", height="100%", rx=2),
+        element("text", key, x=5, y=13),
+        x=percent(begin),
+        y=y,
+        width=percent(width),
+        height=_BAR_PX,
+        class_=f"wd-task wd-{_task_kind(span, blamed)}",
+    )
+
+
+def _task_kind(span: TaskSpan, blamed: str | None) -> str:
+    if span.crashed or (span.ended_at is None and blamed is not None and span.key == blamed):
+        return "suspect"
+    return "running" if span.ended_at is None else "ended"
+
+
+def _span_text(span: TaskSpan, death: float) -> str:
+    took = (span.ended_at if span.ended_at is not None else death) - span.started_at
+    text = offset_text(max(0.0, took)).lstrip("+")
+    return f"{text}, running at the death" if span.ended_at is None else f"ended after {text}"
+
+
+def _legend(spans: Sequence[TaskSpan], blamed: str | None) -> Iterator[tuple[str, str]]:
+    words = {
+        "suspect": "the task that Dask blames, or that crashed",
+        "running": "running at the death",
+        "ended": "ended before",
+    }
+    kinds = {_task_kind(each, blamed) for each in spans}
+    for kind, text in words.items():
+        if kind in kinds:
+            yield f"task-{kind}", text
+
+
+def _notes(findings: Findings, deaths: Sequence[Death], shown: Sequence[Lane]) -> Iterator[str]:
+    first, last = deaths[0].when or 0.0, deaths[-1].when or 0.0
+    yield f"0 s is {format_time(first)} UTC, the {'first ' if len(deaths) > 1 else ''}death."
+    if len(deaths) > 1:
+        within = offset_text(last - first).lstrip("+")
+        more = pluralize(len(deaths) - 1, "more worker")
+        yield f"{who_text(deaths[0].identity)} died first; {more} followed within {within}."
+        common = set.intersection(*(set(each.assigned) | set(each.executing or ()) for each in deaths))
+        if common:
+            yield f"Each of them had the task {clip(one_line(min(common)), _MAX_KEY_CHARS)}."
+    if len(deaths) > len(shown):
+        yield f"{pluralize(len(deaths) - len(shown), 'more death')} not drawn."
+    if not any(lane.threads for lane in shown):
+        yield (
+            "Which tasks ran on which thread is not known: only the flight recorder notes it, "
+            "`workerdiag.install(client)`."
+        )
+    elif not any(each.recorded for each in findings.timeline.histories):
+        yield "The tasks are those of the last heartbeat; the flight recorder notes them exactly."
+
+
+def _rows(shown: Sequence[Lane], first: float) -> Iterator[tuple[str, ...]]:
+    for lane in shown:
+        for thread, spans in lane.threads:
+            for span in spans:
+                ended = offset_text(span.ended_at - first) if span.ended_at is not None else "at the death"
+                key = clip(one_line(span.key), _MAX_KEY_CHARS)
+                began = offset_text(span.started_at - first)
+                yield who_text(lane.death.identity), thread, key, began, ended

@@ -1,0 +1,254 @@
+"""
+The time around the deaths, from all evidence that has a time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import get_args
+
+from attrs import evolve
+
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import TasksAtLoss
+from workerdiag.model.identity import NO_IDENTITY
+from workerdiag.model.incident import Incident
+from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.timeline import (
+    MemoryLimits,
+    MemorySample,
+    Moment,
+    MomentKind,
+    ProcessHistory,
+    TaskSpan,
+    Timeline,
+)
+from workerdiag.scoring.limits import captured_rss, reading_of
+from workerdiag.units import parse_bytes
+
+#: Processes whose last minutes findings carry, and samples of each, at most.
+MAX_HISTORIES = 8
+MAX_SAMPLES = 240
+MAX_MOMENTS = 60
+#: What happened so long before the first death, or after the last one, is shown with them, in seconds.
+BEFORE_S, AFTER_S = 300.0, 60.0
+#: The same of the same process within so many seconds is one moment: several logs tell of it.
+_SAME_MOMENT_S = 2.0
+_TEXT_CHARS = 200
+#: Marks of a role that tells of a moment, but that only say the same once more.
+_REPEATED = ("worker.registered", "worker.waiting-to-connect", "nanny.start", "nanny.starts-worker")
+#: Roles that tell of schedulers and clients as well: only with the name of a worker they tell of one.
+_ONLY_WITH_WORKER = ("start", "connection-lost", "removal")
+#: Roles of messages that a worker or its nanny writes of that worker, often without its name.
+_OF_WORKERS = ("pause", "resume", "trouble", "self-closed", "stop-request")
+_KINDS: Mapping[str, MomentKind] = {kind: kind for kind in get_args(MomentKind)}
+#: Where thresholds stand in what a scheduler or a recorder says (distributed.yaml; `sources.recorder`).
+_FRACTIONS = {
+    "spill_fraction": ("distributed.worker.memory.spill",),
+    "pause_fraction": ("distributed.worker.memory.pause",),
+    "terminate_fraction": ("terminate_fraction", "distributed.worker.memory.terminate"),
+}
+_BUDGET = "nanny.memory-budget"
+
+
+def make_timeline(ends: Sequence[ProcessEnd], incident: Incident) -> Timeline:
+    """
+    The last minutes of the processes that ended, those first that nobody asked to, and what happened around.
+    """
+    unasked = [end for end in ends if end.unexpected] or list(ends)
+    marks = _attributed(incident.marks, ends)
+    fractions = _known_fractions(incident.marks)
+    histories = (_history(end, incident, marks, fractions) for end in unasked[:MAX_HISTORIES])
+    return Timeline(
+        histories=tuple(each for each in histories if each.samples or each.tasks),
+        moments=tuple(_moments(unasked, marks)),
+    )
+
+
+def _attributed(marks: Sequence[Match], ends: Sequence[ProcessEnd]) -> list[Match]:
+    """
+    The marks, those of a log that name nobody with the process whose end comes next in that log.
+
+    A log in which several workers start before that end tells of nobody.
+    """
+    last_lines: dict[str, list[tuple[int, int]]] = {}
+    for number, end in enumerate(ends):
+        for origin in {mark.origin for mark in end.marks if mark.line}:
+            last_lines.setdefault(origin, []).append((end.last_line(origin), number))
+    of_origin = {origin: sorted(found) for origin, found in last_lines.items()}
+    started: dict[tuple[str, int], set[str]] = {}
+    places = [_next_place(mark, of_origin) for mark in marks]
+    for mark, place in zip(marks, places, strict=True):
+        if place is not None and mark.role == "start" and mark.identity.worker:
+            started.setdefault((mark.origin, place), set()).add(mark.identity.worker)
+    return [
+        evolve(mark, identity=ends[place].identity)
+        if place is not None
+        and mark.role in _OF_WORKERS
+        and mark.identity == NO_IDENTITY
+        and len(started.get((mark.origin, place), ())) <= 1
+        else mark
+        for mark, place in zip(marks, places, strict=True)
+    ]
+
+
+def _next_place(mark: Match, of_origin: Mapping[str, list[tuple[int, int]]]) -> int | None:
+    """
+    The number of the end that is reported next in the same log.
+    """
+    ends = of_origin.get(mark.origin, []) if mark.line else []
+    place = bisect_left(ends, (mark.line, -1))
+    return ends[place][1] if place < len(ends) else None
+
+
+def _history(
+    end: ProcessEnd, incident: Incident, marks: Sequence[Match], fractions: Mapping[str, float]
+) -> ProcessHistory:
+    known = next(
+        (
+            each
+            for each in incident.histories_by_name.find(*end.identities)
+            if end.same_process(each.identity)
+        ),
+        ProcessHistory(identity=end.identity),
+    )
+    own = [mark for mark in marks if mark in end.marks or end.same_process(mark.identity)]
+    worker_limit = known.limits.worker_bytes or reading_of(end, incident)[1] or _told_limit(own)
+    return evolve(
+        known,
+        identity=end.identity,
+        samples=tuple(_samples(known, _readings(end, incident, own, worker_limit))),
+        limits=_limits(known.limits, worker_limit, fractions),
+        tasks=known.tasks or tuple(_spans_at_loss(end, incident)),
+        when=end.when if end.when is not None else known.when,
+    )
+
+
+def _limits(known: MemoryLimits, worker_bytes: int | None, told: Mapping[str, float]) -> MemoryLimits:
+    """
+    The limits of one process; of thresholds, what it recorded itself wins over what others tell.
+    """
+    limits = evolve(known, worker_bytes=worker_bytes)
+    if not worker_bytes:
+        return limits
+    return evolve(
+        limits,
+        spill_fraction=known.spill_fraction or told.get("spill_fraction"),
+        pause_fraction=known.pause_fraction or told.get("pause_fraction"),
+        terminate_fraction=known.terminate_fraction or told.get("terminate_fraction"),
+    )
+
+
+def _samples(known: ProcessHistory, readings: Iterable[tuple[float, int]]) -> list[MemorySample]:
+    """
+    What was sampled, and what logs, events and heartbeats tell of other moments; the last ones.
+    """
+    samples = {each.at: each for each in known.samples}
+    for at, rss_bytes in readings:
+        samples.setdefault(at, MemorySample(at=at, process_bytes=rss_bytes))
+    return sorted(samples.values(), key=lambda each: each.at)[-MAX_SAMPLES:]
+
+
+def _told_limit(marks: Iterable[Match]) -> int | None:
+    limits = (parse_bytes(mark.captures.get("limit", "")) for mark in marks)
+    return next((each for each in limits if each), None)
+
+
+def _readings(
+    end: ProcessEnd, incident: Incident, marks: Iterable[Match], limit: int | None
+) -> Iterator[tuple[float, int]]:
+    """
+    Times and bytes of what was told of its memory; a nanny that ends it says only what it exceeded.
+    """
+    for reading in incident.readings_by_name.find(*end.identities):
+        if reading.when is not None and reading.rss_bytes and reading.identity.same_process(end.identity):
+            yield reading.when, reading.rss_bytes
+    for mark in marks:
+        if mark.when is None:
+            continue
+        if rss_bytes := captured_rss(mark.captures):
+            yield mark.when, rss_bytes
+        elif mark.owner == _BUDGET and limit:
+            yield mark.when, int(limit * _share(mark.captures.get("percent", ""), of=100))
+
+
+def _spans_at_loss(end: ProcessEnd, incident: Incident) -> Iterator[TaskSpan]:
+    """
+    The tasks that ran when the worker was lost, as its last heartbeat tells.
+    """
+    losses = incident.tasks_at_loss_by_name.find(*end.identities)
+    loss = next((each for each in losses if not end.conflicts_with(each.identity)), None)
+    when = end.when if end.when is not None else (loss.when if loss else None)
+    if loss is None or when is None:
+        return
+    yield from _running_spans(loss, when)
+
+
+def _running_spans(loss: TasksAtLoss, when: float) -> Iterator[TaskSpan]:
+    unknown = (None,) * len(loss.tasks)
+    names = loss.threads or ("",) * len(loss.tasks)
+    parts = zip(loss.tasks, names, loss.seconds or unknown, loss.crashed or unknown, strict=False)
+    for key, thread, seconds, crashed in parts:
+        if seconds is not None:
+            yield TaskSpan(key=key, thread=thread, started_at=when - seconds, crashed=crashed)
+
+
+def _known_fractions(marks: Iterable[Match]) -> dict[str, float]:
+    """
+    The thresholds of memory, by the fields of `MemoryLimits`, as far as anybody tells them.
+
+    A scheduler's configuration is mostly that of its workers; a nanny names the share that it enforces.
+    """
+    found: dict[str, float] = {}
+    for mark in marks:
+        captures = mark.captures
+        if mark.owner == _BUDGET:
+            found.setdefault("terminate_fraction", _share(captures.get("percent", ""), of=100))
+        for name, keys in _FRACTIONS.items():
+            for key in keys:
+                if key in captures:
+                    found.setdefault(name, _share(captures[key]))
+    return {name: share for name, share in found.items() if 0 < share <= 1}
+
+
+def _share(text: str, *, of: int = 1) -> float:
+    try:
+        return float(text) / of
+    except ValueError:  # "False": switched off
+        return 0.0
+
+
+def _moments(ends: Sequence[ProcessEnd], marks: Iterable[Match]) -> list[Moment]:
+    """
+    What happened near the deaths, each thing once; the nearest to the first of them where there is too much.
+    """
+    times = [end.when for end in ends if end.when is not None]
+    if not times:
+        return []
+    first, last = min(times), max(times)
+    near = (
+        mark
+        for mark in marks
+        if mark.when is not None
+        and mark.role in _KINDS
+        and mark.owner not in _REPEATED
+        and (mark.identity.worker or mark.role not in _ONLY_WITH_WORKER)
+        and first - BEFORE_S <= mark.when <= last + AFTER_S
+    )
+    found: list[Moment] = []
+    latest: dict[tuple[str, str], float] = {}
+    for mark in sorted(near, key=lambda each: each.when or 0.0):
+        at = mark.when or 0.0
+        what = (mark.role, mark.identity.worker or mark.identity.nanny or str(mark.identity.pid))
+        if what in latest and at - latest[what] <= _SAME_MOMENT_S:
+            continue
+        latest[what] = at
+        found.append(_moment(mark, at))
+    nearest = sorted(found, key=lambda each: abs(each.at - first))[:MAX_MOMENTS]
+    return sorted(nearest, key=lambda each: each.at)
+
+
+def _moment(mark: Match, at: float) -> Moment:
+    text = " ".join(mark.text.split())[:_TEXT_CHARS]
+    return Moment(at=at, kind=_KINDS[mark.role], identity=mark.identity, text=text)

@@ -1,0 +1,118 @@
+"""
+Memory against the limits that applied.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from support.findings import NOON_ISH, dead, drawn, explained, history, unknown
+from workerdiag.model.timeline import MemoryLimits, MemorySample, Timeline
+from workerdiag.rendering.drawing.memory import memory_figure
+
+
+def of(**changes):
+    """
+    The drawing of one history.
+    """
+    return memory_figure(drawn(timeline=Timeline(histories=(history(**changes),))))
+
+
+def test_each_known_kind_of_memory_is_drawn_and_named():
+    """
+    Process, managed, spilled and control group, each with its last value.
+    """
+    figure = of()
+    assert [kind for kind, _ in figure.legend] == [
+        "process",
+        "managed",
+        "spilled",
+        "control-group",
+        "control-group",
+    ]
+    for kind in ("process", "managed", "spilled", "control-group"):
+        assert f'class="wd-line wd-{kind}"' in figure.svg
+
+
+def test_every_limit_is_a_line_with_its_name():
+    """
+    The limit of Dask and of the control group, and where Dask terminates, pauses and spills.
+    """
+    svg = of().svg
+    for label in ("limit of the control group", "limit", "terminate at 95%", "pause at 80%", "spill at 70%"):
+        assert f">{label}, " in svg
+    assert svg.count('class="wd-limit ') == 5
+
+
+def test_labels_of_limits_never_touch():
+    """
+    Limits that are close to each other are still readable.
+    """
+    limits = MemoryLimits(
+        worker_bytes=2**30,
+        group_bytes=2**30 + 1,
+        spill_fraction=0.94,
+        pause_fraction=0.95,
+        terminate_fraction=0.96,
+    )
+    heights = sorted(
+        float(y) for y in re.findall(r'y="([\d.]+)" class="wd-limit-text', of(limits=limits).svg)
+    )
+    assert len(heights) == 5
+    assert all(after - before >= 15 for before, after in itertools.pairwise(heights))
+
+
+def test_one_limit_for_both_is_one_line():
+    """
+    A worker that may have all of its control group has one limit.
+    """
+    limits = MemoryLimits(worker_bytes=2**30, group_bytes=2**30)
+    svg = of(limits=limits).svg
+    assert svg.count('class="wd-limit ') == 1
+    assert "limit, also of the control group" in svg
+
+
+def test_what_was_seen_once_is_a_bar():
+    """
+    One reading makes no line.
+    """
+    figure = of(samples=(MemorySample(at=NOON_ISH - 5, process_bytes=2**30),), group_peak_bytes=None)
+    assert 'class="wd-bar wd-process"' in figure.svg
+    assert "wd-line" not in figure.svg
+    assert any("5 s before" in note for note in figure.notes)
+
+
+def test_without_the_recorder_the_note_says_so():
+    """
+    Logs and heartbeats tell a few moments; what would tell more is named.
+    """
+    assert any("workerdiag.install(client)" in note for note in of(recorded=False).notes)
+    assert not any("install" in note for note in of().notes)
+
+
+def test_a_death_that_tells_its_memory_is_drawn_without_a_history():
+    """
+    A diagnosis of an earlier release has no timeline, but numbers.
+    """
+    assert "wd-bar" in memory_figure(explained()).svg
+
+
+def test_without_memory_there_is_no_drawing():
+    """
+    No empty frame.
+    """
+    assert memory_figure(unknown()) is None
+    assert memory_figure(explained(deaths=(dead(rss_bytes=None),))) is None
+    assert of(samples=(MemorySample(at=NOON_ISH),)) is None or "wd-bar" in of(samples=()).svg
+
+
+def test_what_is_not_known_is_left_out():
+    """
+    A worker without spilling and without a control group has neither line.
+    """
+    samples = tuple(MemorySample(at=NOON_ISH - n, process_bytes=2**30) for n in (9, 1))
+    figure = of(samples=samples, limits=MemoryLimits(), group_peak_bytes=None)
+    assert figure.legend == (("process", figure.legend[0][1]),)
+    assert "wd-limit" not in figure.svg
+    assert "No limit is known." in figure.notes
