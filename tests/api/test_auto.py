@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import threading
 from unittest.mock import Mock
 
 import dask.config
@@ -283,6 +284,25 @@ def test_the_preload_is_the_function_too():
     workerdiag.auto(client, on=False)
     assert client._stream_handlers == before
     preload.dask_teardown(client)
+
+
+def test_a_client_that_closes_does_not_wait_for_the_knowledge(monkeypatch):
+    """
+    Its loop ends, though the rules still load beside it.
+    """
+    loading, ended = threading.Event(), threading.Event()
+    monkeypatch.setattr(module, "_load_knowledge", lambda: (loading.set(), ended.wait()))
+
+    async def scene():
+        client = StandIn()
+        client.status = "running"
+        workerdiag.auto(client)
+        _, _, warm_up = client.loop.add_callback.call_args.args
+        warm_up()
+        await asyncio.to_thread(loading.wait)
+
+    asyncio.run(scene())
+    ended.set()
 
 
 def test_what_is_no_client_is_refused():

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
+import dask
 import pytest
 
 from support.lab_logs import reported_texts, show_if_failed
 from workerdiag import Diagnosis
-from workerdiag.api import auto
 
 from .catalogue import Aftermath
 from .cluster import Lab
@@ -30,12 +30,11 @@ _LAST_LINE = "last line"
 
 
 @pytest.fixture
-def lab(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """
     An empty lab, cleaned up whatever the test does to it; how fast a note comes is a matter of benchmarks.
     """
-    monkeypatch.setattr(auto, "PATIENCE_S", PATIENCE_S)
-    with Lab(tmp_path) as lab:
+    with dask.config.set({"workerdiag.note.timeout": PATIENCE_S}), Lab(tmp_path) as lab:
         request.node.stash[_LOGS] = lab
         yield lab
 

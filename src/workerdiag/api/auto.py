@@ -18,6 +18,7 @@ from attrs import define, field
 from workerdiag.api.annotate import add_note, is_worker_death
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
+from workerdiag.deadline import start_thread
 from workerdiag.errors import error_text
 from workerdiag.model.dask import Method
 from workerdiag.model.evidence import LogText
@@ -89,10 +90,12 @@ class _Annotator:
     def warm_up(self) -> None:
         """
         Load what an answer needs, in a thread; not for a client that is closed, or a program that ends.
+
+        The loop's own executor would hold up the client as it closes (asyncio.run waits for those threads).
         """
         if self._client.status == "running":
             with contextlib.suppress(RuntimeError):
-                asyncio.get_running_loop().run_in_executor(None, _load_knowledge)
+                start_thread("workerdiag-knowledge", _load_knowledge)
 
     def on_task_erred(self, key: object = None, exception: Any = None, traceback: object = None) -> None:
         """
