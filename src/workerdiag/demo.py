@@ -13,6 +13,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workerdiag.api.diagnosis import Diagnosis
 
 #: Enough for a worker with nothing to do (130 MiB), little enough to be full within seconds.
 MEMORY_LIMIT = "400 MiB"
@@ -83,13 +87,19 @@ def _quiet_stderr() -> Iterator[None]:
         os.close(nowhere)
 
 
-def run(death: str = "oom", *, say: Callable[[str], object] = print) -> int:
+def run(
+    death: str = "oom",
+    *,
+    say: Callable[[str], object] = print,
+    show: Callable[[Diagnosis], str] = str,
+) -> int:
     """
     Start a cluster, let a worker die, and say why it died.
 
     Args:
         death: One of `DEATHS`.
         say: Gets what a person is to read, some lines at a time.
+        show: Makes text of the diagnosis.
 
     Returns:
         The exit status 0.
@@ -125,7 +135,7 @@ def run(death: str = "oom", *, say: Callable[[str], object] = print) -> int:
                 f"{type(problem).__name__}: {problem}", _MAX_CHARACTERS, placeholder=" ..."
             )
             say(f"Dask says {error_text}\n")
-            say(str(explain(problem, client)))
+            say(show(explain(problem, client)))
         else:
             say("The worker survived, which it should not have: nothing to explain.")
     return 0

@@ -184,7 +184,7 @@ def test_one_bad_input_among_good_ones_is_a_warning(name, content):
     assert name in alone.stderr
     assert re.search(f"Warning: .*{name}", together.stderr)
     assert together.stdout.startswith("Cause")
-    assert re.search(f"Could not look at\n  - .*{name}", together.stdout)
+    assert re.search(rf"Could not look at \(1\)\n  .*{name}", together.stdout)
 
 
 def test_the_name_of_an_input_cannot_speak_to_the_terminal():

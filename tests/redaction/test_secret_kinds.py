@@ -93,7 +93,7 @@ def test_no_output_shows_it(kind, tmp_path):
     with zipfile.ZipFile(diagnosis.save(tmp_path / "death.zip")) as bundle:
         files = "\n".join(bundle.read(name).decode() for name in bundle.namelist())
     outputs = {
-        "text": str(diagnosis),
+        "text": diagnosis.to_text(full=True),
         "markdown": diagnosis.to_markdown(),
         "html": diagnosis.to_html(),
         "json": diagnosis.to_json(),

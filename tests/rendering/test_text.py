@@ -67,7 +67,7 @@ def test_each_outcome_reads_differently():
         "No",
         "Unknown",
     ]
-    assert "Not sure" in render_text(unknown()).splitlines()[1]
+    assert "How sure  Not sure" in render_text(unknown())
     assert "Nothing has to be done" in render_text(no_death()).splitlines()[2]
 
 
@@ -95,8 +95,8 @@ def test_unknown_without_any_candidate_still_says_what_to_do():
     With nothing at all to go by, the third line says what to bring.
     """
     text = render_text(unknown(causes=(), next_steps=(), gaps=()))
-    assert text.splitlines()[1] == "How sure  Not sure."
-    assert "the logs of the worker" in text.splitlines()[2]
+    assert text.splitlines()[2] == "How sure  Not sure."
+    assert "the logs of the worker" in text.splitlines()[3]
 
 
 def test_a_deliberate_stop_asks_for_nothing():
@@ -138,13 +138,13 @@ def test_every_part_of_the_findings_shows():
     for part in (
         "worker.log:120, 2026-11-21 10:02:03, decisive sign, seen 3 times",
         "| Worker tcp://10.0.0.4:34937 (pid=129) exceeded 95% memory budget.",
-        "event worker-restart-memory, strong sign",
+        "event worker-restart-memory, strong sign | worker tcp://10.0.0.4:34937, pid 129, rss 3.82 GiB",
         "Evidence against - kern.log:7",
         "oom-counter (cgroup was not looked at)",
         "dask worker --memory-limit 5GiB",
         "2% The kernel killed the worker",
         "tcp://10.0.0.4:34937 (pid 129), 2026-11-21 10:02:03: killed by signal 9 (SIGKILL)",
-        "Dask names the task load-1, rightly",
+        "Dask blames the task load-1, correctly: it was running when workers died.",
         "Memory at death: 3.82 GiB of 4 GiB allowed (95%)",
         "Memory a worker needs: more than 3.93 GiB",
         "dmesg -T | grep -i 'killed process'",
@@ -258,13 +258,81 @@ def test_hostile_text_cannot_speak_to_the_terminal():
     text.encode()
 
 
-def test_colour_is_ours_alone_and_adds_nothing_else():
+@pytest.mark.parametrize(("build", "tint"), [(hostile, 31), (no_death, 32), (unknown, 33)])
+def test_colour_is_ours_alone_and_adds_nothing_else(build, tint):
     """
-    Bold labels are the only sequences, whatever the findings hold, and without them the text is the same.
+    Bold labels and the colour of the answer are the only sequences, and without them the text is the same.
     """
-    colored = render_text(hostile(), color=True)
-    assert set(re.findall(r"\x1b[^m]*m", colored)) == {"\x1b[1m", "\x1b[0m"}
-    assert re.sub(r"\x1b\[[01]m", "", colored) == render_text(hostile())
+    colored = render_text(build(), color=True)
+    assert set(re.findall(r"\x1b[^m]*m", colored)) == {"\x1b[1m", "\x1b[0m", f"\x1b[{tint}m"}
+    assert re.sub(r"\x1b\[\d+m", "", colored) == render_text(build())
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("build", [explained, no_death, unknown])
+def test_the_first_screen_is_one_screen(build, width):
+    """
+    A small terminal shows the answer, its evidence and how to see the rest, without scrolling.
+    """
+    text = render_text(build(), width=width, full=False)
+    assert text.count("\n") < 24
+    assert text.splitlines()[:2] == render_text(build(), width=width).splitlines()[:2]
+
+
+def test_the_first_screen_says_what_it_leaves_out_and_how_to_get_it():
+    """
+    Nobody has to guess that there is more.
+    """
+    text = " ".join(render_text(explained(), full=False).split())
+    assert "All of it (2 suggestions, 2 signs, 1 death, 1 gap): workerdiag explain --full" in text
+    assert "print(diagnosis.to_text(full=True))" in text
+
+
+def test_a_short_report_is_shown_whole():
+    """
+    Where everything fits on one screen nothing is left out.
+    """
+    assert render_text(no_death(), full=False) == render_text(no_death())
+
+
+def test_the_first_screen_quotes_the_line_that_says_what_it_was():
+    """
+    Of a traceback that is its last line, not a frame in the middle.
+    """
+    quoted = (
+        "Failed to deserialize … File \"serialize.py\", line 3 … ModuleNotFoundError: No module named 'acme'"
+    )
+    clue = Clue(sign="s", text=quoted, where="a.log:1", grade="decisive")
+    text = render_text(explained(causes=(nanny_kill(evidence=(clue,)),)), full=False)
+    assert "| ModuleNotFoundError: No module named 'acme'" in text
+    assert "serialize.py" not in text
+
+
+def test_the_same_message_at_two_places_is_quoted_once():
+    """
+    What the scheduler says and what the exception repeats is one piece of evidence.
+    """
+    said = "KilledWorker: Attempted to run task 'x' on 4 different workers"
+    clues = (
+        Clue(sign="a", text=f"distributed.scheduler.{said}", where="exception:8", grade="hint"),
+        Clue(sign="b", text=said, where="exception", grade="weak"),
+    )
+    assert render_text(explained(causes=(nanny_kill(evidence=clues),))).count("Attempted") == 1
+
+
+def test_advice_ends_with_a_whole_sentence():
+    """
+    The first lines never stop in the middle of what to do.
+    """
+    advice = Advice(
+        do="Switch on faulthandler everywhere, so that the next crash names its line. " + "x" * 300
+    )
+    lines = render_text(explained(causes=(nanny_kill(mitigations=(advice,)),))).splitlines()
+    assert lines[2:5] == [
+        "Do now    Switch on faulthandler everywhere, so that the next crash names its",
+        "          line.",
+        "",
+    ]
 
 
 @given(st.text())

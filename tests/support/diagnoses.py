@@ -40,7 +40,13 @@ def shown(diagnosis: Diagnosis, folder: Path | None = None) -> list[bytes]:
     """
     Every form of a diagnosis, as bytes that can be written; with *folder*, it is saved there too.
     """
-    forms = (str(diagnosis), diagnosis.to_markdown(), diagnosis.to_html(), diagnosis.to_json())
+    forms = (
+        str(diagnosis),
+        diagnosis.to_text(full=True),
+        diagnosis.to_markdown(),
+        diagnosis.to_html(),
+        diagnosis.to_json(),
+    )
     assert workerdiag.Diagnosis.from_json(diagnosis.to_json()) == diagnosis
     if folder is not None:
         diagnosis.save(folder / "death.zip")

@@ -65,7 +65,8 @@ def failures(kind: str, data: bytes) -> list[str]:
 
 def _wrong(data: bytes, diagnosis: Diagnosis, *, is_log: bool) -> Iterator[str]:
     outputs = {
-        "text": str(diagnosis),
+        "first screen": str(diagnosis),
+        "text": diagnosis.to_text(full=True),
         "markdown": diagnosis.to_markdown(),
         "html": diagnosis.to_html(),
         "json": diagnosis.to_json(),

@@ -23,7 +23,7 @@ class Diagnosis(Findings):
     """
     Why a worker died, how sure that is, and what to do; see `Findings` for the fields.
 
-    ``str(diagnosis)`` is the text for a terminal; notebooks show its HTML, and keep all forms.
+    ``str(diagnosis)`` is one screen, `to_text` has all; notebooks show its HTML, and keep all forms.
     """
 
     #: The evidence it rests on, for `save`; no part of its value, its JSON or a pickle of it.
@@ -37,9 +37,20 @@ class Diagnosis(Findings):
         return self
 
     def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, *, full: bool = False, width: int = 80) -> str:
+        """
+        The report for a terminal, without control sequences.
+
+        Args:
+            full: Whether to give all of it. Else a report of more than 24 lines is cut down to the answer,
+                the strongest evidence, the deaths and what could not be looked at.
+            width: Columns of the terminal.
+        """
         from workerdiag.rendering.text import render_text
 
-        return render_text(self)
+        return render_text(self, width=width, full=full)
 
     def to_markdown(self) -> str:
         """

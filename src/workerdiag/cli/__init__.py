@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +20,11 @@ from workerdiag.cli.knowledge import knowledge
 from workerdiag.cli.report import report
 from workerdiag.cli.settings import settings
 from workerdiag.cli.sources import sources
+from workerdiag.cli.terminal import is_colored, text_width
 from workerdiag.cli.watch import watch
+
+if TYPE_CHECKING:
+    from workerdiag.model.diagnosis import Findings
 
 __all__ = ["explain", "main"]
 
@@ -66,12 +72,21 @@ def demo(death: str) -> int:
     from workerdiag.demo import run
 
     try:
-        return run(death, say=click.echo)
+        return run(death, say=partial(click.echo, color=True), show=_terminal_text)
     except KeyboardInterrupt:
         # At exit Dask cleans up the half-made cluster, and says how badly that went.
         sys.unraisablehook = lambda _: None
         logging.disable()
         raise
+
+
+def _terminal_text(findings: Findings) -> str:
+    """
+    The report as `workerdiag explain` prints it.
+    """
+    from workerdiag.rendering.text import render_text
+
+    return render_text(findings, width=text_width(), color=is_colored(), full=False)
 
 
 @main.command(

@@ -67,6 +67,7 @@ def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str | No
     show_default=True,
     help="What to print.",
 )
+@click.option("--full", is_flag=True, help="Print the whole report as text, not only the first screen.")
 @knowledge_option
 @click.option(
     "--save",
@@ -85,6 +86,7 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     scheduler: str | None,
     stream: Stream | None,
     form: ReportFormat,
+    full: bool,  # noqa: FBT001  click passes each option by its name
     knowledge: tuple[str, ...],
     save: str | None,
     timeout: float,
@@ -114,7 +116,7 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
         warn(_gap_text(gap))
     if save is not None:
         found.diagnosis.save(save)
-    click.echo(_render(found.diagnosis, form), color=True)
+    click.echo(_render(found.diagnosis, form, full=full), color=True)
     return _exit_status(found.diagnosis.outcome)
 
 
@@ -153,7 +155,7 @@ def _gap_text(gap: Gap) -> str:
     return f"{text} ({gap.remedy})" if gap.remedy else text
 
 
-def _render(findings: Findings, form: ReportFormat) -> str:
+def _render(findings: Findings, form: ReportFormat, *, full: bool) -> str:
     match form:
         case "json":
             from workerdiag.rendering.json import to_json
@@ -170,6 +172,6 @@ def _render(findings: Findings, form: ReportFormat) -> str:
         case "text":
             from workerdiag.rendering.text import render_text
 
-            return render_text(findings, width=text_width(), color=is_colored())
+            return render_text(findings, width=text_width(), color=is_colored(), full=full)
         case _:
             assert_never(form)

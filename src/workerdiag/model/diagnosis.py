@@ -143,7 +143,7 @@ class Death:
 @frozen(kw_only=True, field_transformer=normalize_fields)
 class Blame:
     """
-    Who has to change something.
+    Who needs to act.
     """
 
     verdict: Verdict = "unknown"

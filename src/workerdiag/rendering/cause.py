@@ -46,7 +46,7 @@ def _cause_outline(cause: Cause) -> Outline:
     again = _printable_line(cause.retry_advice) or _RETRIES[cause.retry]
     sections = (
         Section(title="Why", items=tuple(Item(text=_printable_line(each)) for each in (cause.why,) if each)),
-        Section(title="Who has to change something", items=(Item(text=VERDICT_TEXTS[cause.blame]),)),
+        Section(title="Who needs to act", items=(Item(text=VERDICT_TEXTS[cause.blame]),)),
         Section(title="Signs", items=tuple(map(_sign_item, cause.signs))),
         Section(title="Signs against", items=tuple(map(_sign_item, cause.against))),
         Section(title="What to do", items=tuple(_mitigation_items(cause)), numbered=True),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from workerdiag.model.diagnosis import Death, Findings
 from workerdiag.rendering.wording import clip, exit_text, format_percent, identity_text, one_line, pluralize
@@ -18,6 +18,19 @@ MAX_DEATHS = 10
 MAX_ALIKE = 3
 #: Characters of the reason that Dask gives.
 MAX_REASON_CHARACTERS = 60
+
+#: In words, what distributed gives as the reason for which a worker is gone (scheduler.py, worker.py).
+_REASONS: Mapping[str, str] = {
+    "handle-worker-cleanup": "that its connection ended",
+    "check-worker-ttl": "that its heartbeats stayed away",
+    "worker-handle-scheduler-connection-broken": "that it lost the scheduler",
+    "worker-close": "that the worker was closed",
+    "nanny-close": "that its nanny was closed",
+    "nanny-instantiate-failed": "that its nanny could not start it",
+    "scheduler-remove-worker": "that the scheduler removed it",
+    "scheduler-close": "that the scheduler closed",
+    "retire-workers": "that it was retired",
+}
 
 
 def death_lines(findings: Findings) -> tuple[tuple[str, ...], str]:
@@ -101,7 +114,7 @@ def _death_facts(death: Death) -> list[str]:
     facts = []
     if death.reason:
         reason = re.sub(r"-\d+(\.\d+)?$", "", one_line(death.reason))  # a stimulus ends in its time
-        facts.append(f"Dask says {clip(reason, MAX_REASON_CHARACTERS)}")
+        facts.append(f"Dask says {_REASONS.get(reason) or clip(reason, MAX_REASON_CHARACTERS)}")
     if death.executing:
         facts.append(f"was executing {pluralize(len(death.executing), 'task')}")
     if death.assigned:

@@ -87,8 +87,12 @@ class Outline:
 
     #: `Findings.outcome`.
     outcome: Outcome
-    #: Three labelled lines: what happened, how sure, what to do.
+    #: Labelled lines: what happened, how sure, where, what to do.
     lead: tuple[tuple[str, str], ...]
     summary: str
     sections: tuple[Section, ...]
     footer: tuple[str, ...]
+    #: Lines to be typed for the last line of the lead.
+    code: tuple[str, ...] = ()
+    #: How to get what this report leaves out.
+    hint: str = ""

@@ -1,5 +1,5 @@
 """
-A diagnosis for a terminal: three lines for those in a hurry, then everything else.
+A diagnosis for a terminal: a few lines for those in a hurry, then everything else.
 """
 
 from __future__ import annotations
@@ -7,13 +7,15 @@ from __future__ import annotations
 import re
 import textwrap
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from workerdiag.model.diagnosis import Findings
+from workerdiag.model.vocabulary import Outcome
+from workerdiag.rendering.brief import brief_outline
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.parts import Item, Outline, Section
 
-#: Columns of the labels of the first three lines.
+#: Columns of the labels of the first lines.
 _LABEL_COLUMNS = 10
 #: Narrower than this nothing is readable.
 _MIN_WIDTH = 40
@@ -22,10 +24,21 @@ _MAX_UNBROKEN = 200
 #: Stands for the second column of a wide character while lines are being filled.
 _SECOND_COLUMN = "\ue000"
 
+#: Lines that each text of the lead may take.
+_LEAD_LINES = 3
+#: A report of at most so many lines is shown whole: a small terminal has 24, and the prompt takes one.
+_SCREEN_LINES = 24
+
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_TINTS: Mapping[Outcome, str] = {
+    "explained": "\x1b[31m",
+    "no-death": "\x1b[32m",
+    "unknown": "\x1b[33m",
+    "no-evidence": "\x1b[33m",
+}
 
 
-def render_text(findings: Findings, *, width: int = 80, color: bool = False) -> str:
+def render_text(findings: Findings, *, width: int = 80, color: bool = False, full: bool = True) -> str:
     """
     The findings as lines of at most *width* columns, without a line end at the end.
 
@@ -35,43 +48,58 @@ def render_text(findings: Findings, *, width: int = 80, color: bool = False) -> 
     Args:
         findings: A `Findings`, or a `workerdiag.Diagnosis`, which is one.
         width: Columns of the terminal; less than 40 counts as 40.
-        color: Whether to make labels and headings bold with ANSI sequences.
+        color: Whether to make labels and headings bold, and the answer coloured, with ANSI sequences.
+        full: Whether to give the whole report, or of one that is longer than a screen the first screen.
     """
-    return render_outline(outline(findings), width=width, color=color)
+    whole = render_outline(outline(findings), width=width, color=color)
+    if full or whole.count("\n") < _SCREEN_LINES:
+        return whole
+    text = render_outline(brief_outline(findings), width=width, color=color)
+    if text.count("\n") < _SCREEN_LINES:
+        return text
+    return render_outline(brief_outline(findings, most=1), width=width, color=color)
 
 
 def render_outline(report: Outline, *, width: int, color: bool) -> str:
     """
     Any report, laid out as `render_text` does.
     """
+    return "\n".join(_report_lines(report, max(width, _MIN_WIDTH), color=color))
+
+
+def _report_lines(report: Outline, width: int, *, color: bool) -> Iterator[str]:
     bold, plain = (_BOLD, _PLAIN) if color else ("", "")
-    return "\n".join(_report_lines(report, max(width, _MIN_WIDTH), bold, plain))
-
-
-def _report_lines(report: Outline, width: int, bold: str, plain: str) -> Iterator[str]:
+    tint = _TINTS[report.outcome] if color else ""
     for label, text in report.lead:
-        yield f"{bold}{label:<{_LABEL_COLUMNS}}{plain}{_fit_line(text, width - _LABEL_COLUMNS)}"
-    for text in _full_paragraphs(report, width):
+        lines = _lead_lines(text, width - _LABEL_COLUMNS)
+        yield f"{bold}{label:<{_LABEL_COLUMNS}}{plain}{tint}{lines[0]}{plain if tint else ''}"
+        yield from (f"{'':<{_LABEL_COLUMNS}}{line}" for line in lines[1:])
+        tint = ""
+    yield from (f"{'':<{_LABEL_COLUMNS + 4}}{line}" for line in report.code)
+    if report.summary:
         yield ""
-        yield from _wrap(text, width)
+        yield from _wrap(report.summary, width)
     for section in report.sections:
         yield ""
         yield f"{bold}{section.title}{plain}"
         yield from _section_lines(section, width)
-    if report.footer:
+    if last := list(filter(None, (report.hint, ", ".join(report.footer)))):
         yield ""
-        yield from _wrap(", ".join(report.footer), width)
+        yield from (line for text in last for line in _wrap(text, width))
 
 
-def _full_paragraphs(report: Outline, width: int) -> Iterator[str]:
+def _lead_lines(text: str, room: int) -> list[str]:
     """
-    Paragraphs below the first three lines: the first of them in full if it was cut, and the summary.
+    As many whole sentences as fit in three lines of *room* columns; of a long first one, words with dots.
     """
-    what = report.lead[0][1]
-    if _text_columns(what) > width - _LABEL_COLUMNS:
-        yield what
-    if report.summary:
-        yield report.summary
+    lines = _wrap(text, room)
+    sentences = re.split(r"(?<=[.!?]) ", text)
+    while len(lines) > _LEAD_LINES and len(sentences) > 1:
+        sentences.pop()
+        lines = _wrap(" ".join(sentences), room)
+    if len(lines) > _LEAD_LINES:
+        lines = [*lines[: _LEAD_LINES - 1], _cut_line(lines[_LEAD_LINES - 1], room)]
+    return lines
 
 
 def _section_lines(section: Section, width: int) -> Iterator[str]:
@@ -123,19 +151,13 @@ def _break_long_words(text: str, room: int) -> str:
     return re.sub(rf"\S{{{room + 1},}}", broken, text)
 
 
-def _fit_line(text: str, room: int) -> str:
+def _cut_line(line: str, room: int) -> str:
     """
-    As many whole sentences of the text as fit in *room* columns, or else words with dots behind them.
+    The line with dots behind it, without the words that leave no room for them.
     """
-    if _text_columns(text) <= room:
-        return text
-    sentences = re.split(r"(?<=[.!?]) ", text)
-    for count in range(len(sentences) - 1, 0, -1):
-        if _text_columns(shorter := " ".join(sentences[:count])) <= room:
-            return shorter
-    cut = _widen(text)[: room - 3]
-    words = cut.rpartition(" ")[0] or cut
-    return words.replace(_SECOND_COLUMN, "").rstrip() + "..."
+    while _text_columns(line) > room - 3:
+        line = line.rpartition(" ")[0] or line[: room // 2 - 3]
+    return f"{line}..."
 
 
 def _widen(text: str) -> str:

@@ -17,9 +17,15 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import RetryAction, Verdict
 from workerdiag.redaction.visible_text import ESCAPES
-from workerdiag.units import format_limit
+from workerdiag.units import format_bytes, format_limit
 
 T = TypeVar("T")
+
+#: How `Event.describe` writes an event.
+_EVENT = re.compile(r"event [^\n]*?: ([a-z_-]+=[^\n]*)")
+_EVENT_FIELD = re.compile(r"(?:^|, )([a-z_-]+)=(.*?)(?=, [a-z_-]+=|$)")
+#: Fields of events that are bytes; a number of more digits than the second is none.
+_SIZES, _MAX_DIGITS = frozenset({"rss", "memory", "memory_limit", "nbytes"}), 19
 
 _ESCAPES = re.compile(ESCAPES)
 #: Any character that may need cleaning.
@@ -37,7 +43,7 @@ VERDICT_TEXTS: Mapping[Verdict, str] = {
     "environment": "The software on the worker: a package, a version or a library.",
     "platform": "The platform: the host, the kernel, the container, the batch system or the cloud.",
     "operator": "Somebody who asked for it: a scale-down, a restart or a cancellation.",
-    "nobody": "Nobody: nothing has to change.",
+    "nobody": "No one needs to act.",
     "unknown": "Not known.",
 }
 
@@ -150,6 +156,28 @@ def certainty_text(chance: float) -> str:
     return next(words for least, words in _CERTAINTIES if chance >= least)
 
 
+def event_text(text: str) -> str:
+    """
+    The text of an event in words: ``event NAME: pid=129, rss=4101242880`` becomes ``pid 129, rss 3.82 GiB``.
+
+    Any other text stays as it is.
+    """
+    if not (event := _EVENT.fullmatch(text)):
+        return text
+    known = [(found[1], found[2]) for found in _EVENT_FIELD.finditer(event[1])]
+    words = (f"{_field_name(key)} {_field_value(key, value)}" for key, value in known if key != "stimulus_id")
+    return ", ".join(words) or text
+
+
+def _field_name(key: str) -> str:
+    return key.replace("_bytes", "").replace("_", " ").replace("-", " ")
+
+
+def _field_value(key: str, value: str) -> str:
+    is_size = key in _SIZES or key.endswith("_bytes")
+    return format_bytes(int(value)) if is_size and value.isdecimal() and len(value) < _MAX_DIGITS else value
+
+
 def identity_text(identity: Identity) -> str:
     """
     A worker process, by the parts a person would look for first.
@@ -193,4 +221,4 @@ def pluralize(count: int, noun: str) -> str:
     """
     ``1 worker``, ``2 workers``.
     """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"

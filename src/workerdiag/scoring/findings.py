@@ -61,7 +61,8 @@ def _placeless_text(seen: SignEvidence) -> str:
     What a sign rests on that no message shows: an absence, or the exit status alone.
     """
     if isinstance(seen.sign, AbsentSign):
-        return f"looked for in the {seen.sign.inspected}, and not there: {', '.join(seen.sign.landmarks)}"
+        names = (each.rpartition(".")[2].replace("-", " ") for each in seen.sign.landmarks)
+        return f"the {seen.sign.inspected} says nothing of: {', '.join(names)}"
     return "the exit of the process"
 
 
@@ -70,7 +71,7 @@ def unchecked_absences(cause: Cause, incident: Incident) -> tuple[str, ...]:
     Absences that could not be established because the place was not looked at.
     """
     return tuple(
-        f"{sign.name} ({sign.inspected} not looked at)"
+        f'"{sign.name.replace("-", " ")}" could not be checked: the {sign.inspected} was not read'
         for sign in (*cause.signs, *cause.against)
         if isinstance(sign, AbsentSign) and sign.inspected not in incident.inspected
     )

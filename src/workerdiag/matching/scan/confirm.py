@@ -48,7 +48,7 @@ class PatternHit(NamedTuple):
             owner=wanted.owner,
             sign=wanted.sign,
             role=wanted.role,
-            text=_quoted_text(record, first),
+            text=_quoted_text(record, first, self.last),
             captures=captures,
             origin=like.origin,
             line=record.numbers[first],
@@ -84,13 +84,13 @@ def _stream_of(record: LogRecord, first: int, log_stream: Stream | None) -> Stre
     return (record.header and record.header.stream) or record.lines[first].stream or log_stream
 
 
-def _quoted_text(record: LogRecord, first: int) -> str:
+def _quoted_text(record: LogRecord, first: int, last: int) -> str:
     """
-    The line in which the pattern begins, and the message's first line if that is another.
+    The first line of the message and of what matches, and the last of what matches, where these differ.
     """
-    line = record.lines[first].message.strip()
-    top = record.lines[0].message.strip() if record.header and first else ""
-    return f"{top} … {line}"[:QUOTED_CHARS] if top else line[:QUOTED_CHARS]
+    shown = dict.fromkeys((0, first, last) if record.header else (first, last))
+    parts = [part for at in shown if (part := record.lines[at].message.strip())]
+    return " … ".join(part[: QUOTED_CHARS // len(parts)] for part in parts)
 
 
 def _process_identity(captures: dict[str, str], line: ParsedLine, log_identity: Identity) -> Identity:

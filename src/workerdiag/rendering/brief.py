@@ -1,0 +1,115 @@
+"""
+The first screen of a report: the answer, what was seen, who died, what could not be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from attrs import evolve
+
+from workerdiag.model.diagnosis import Clue, Findings
+from workerdiag.model.signs import GRADES
+from workerdiag.rendering.deaths import death_lines
+from workerdiag.rendering.items import (
+    blame_items,
+    candidate_line,
+    clue_item,
+    command_lines,
+    gap_item,
+    next_step_item,
+    open_next_steps,
+    unique_clues,
+)
+from workerdiag.rendering.outline import outline
+from workerdiag.rendering.parts import Item, Outline, Section
+from workerdiag.rendering.wording import clip, pluralize, printable_object
+
+#: Longer examples are left to the whole report, as a half is of no use.
+_MAX_CODE_LINES = 3
+#: Characters of a death, and of what is quoted of a clue.
+_MAX_CHARS = 140
+#: Candidates below this probability are left to the whole report.
+_MIN_CHANCE = 0.05
+
+
+def brief_outline(findings: Findings, *, most: int = 2) -> Outline:
+    """
+    What one screen has room for: *most* entries of each kind; `outline` is the whole report.
+    """
+    findings = printable_object(findings)
+    whole = outline(findings)
+    code = _first_step_code(findings)
+    return evolve(
+        whole,
+        code=code if len(code) <= _MAX_CODE_LINES else (),
+        summary=whole.summary if findings.outcome != "explained" else "",
+        sections=tuple(each for each in _sections(findings, most) if each.items),
+        hint=_hint(findings),
+    )
+
+
+def _first_step_code(findings: Findings) -> tuple[str, ...]:
+    """
+    What is typed for the first thing to do or to look at.
+    """
+    if findings.top and findings.outcome != "unknown":
+        return command_lines("".join(each.example for each in findings.top.mitigations[:1]))
+    return command_lines("".join(each.command for each in open_next_steps(findings)[:1]))
+
+
+def _sections(findings: Findings, most: int) -> Iterator[Section]:
+    if findings.top and findings.outcome != "unknown":
+        clues = [_short_clue(each) for each in _strongest(findings.top.evidence)[:most]]
+        yield Section(title="Evidence", items=tuple(clues))
+    lines, _ = death_lines(findings)
+    count = len(findings.deaths)
+    yield Section(
+        title=f"Deaths ({count})",
+        items=tuple(Item(text=clip(line, _MAX_CHARS)) for line in lines[:most]),
+    )
+    causes = findings.causes if findings.outcome == "unknown" else findings.causes[1:]
+    others = [each for each in causes if each.probability >= _MIN_CHANCE]
+    title = "Candidates" if findings.outcome == "unknown" else "Other candidates"
+    yield Section(title=title, items=tuple(Item(text=candidate_line(each)) for each in others[:most]))
+    is_known = findings.blame.verdict != "unknown" or findings.blame.task
+    acting = blame_items(findings.blame, died=bool(findings.deaths)) if is_known else []
+    yield Section(title="Who needs to act", items=tuple(acting[:most]))
+    if findings.outcome == "unknown":  # the first of them stands above
+        steps = (evolve(next_step_item(each), notes=()) for each in open_next_steps(findings)[1:most])
+        yield Section(title="Where to look next", items=tuple(steps), numbered=True)
+    gaps = (evolve(gap_item(each), notes=()) for each in findings.gaps[:most])
+    yield Section(title=f"Could not look at ({len(findings.gaps)})", items=tuple(gaps))
+
+
+def _strongest(clues: Iterable[Clue]) -> list[Clue]:
+    """
+    The clues that say most; a hint only where there is nothing better.
+    """
+    ranked = sorted(unique_clues(clues), key=lambda each: -GRADES[each.grade])
+    return [each for each in ranked if each.grade != "hint" or each is ranked[0]]
+
+
+def _short_clue(clue: Clue) -> Item:
+    """
+    The clue with one line of its words: the last, where a traceback says what it was.
+    """
+    item = clue_item(clue)
+    return evolve(item, quote=tuple(clip(line, _MAX_CHARS) for line in item.quote[-1:]))
+
+
+def _hint(findings: Findings) -> str:
+    """
+    What the whole report has, and how to get it.
+    """
+    top = findings.top
+    counts = (
+        (len(top.mitigations) if top and findings.outcome != "unknown" else 0, "suggestion"),
+        (len(unique_clues(top.evidence)) if top else 0, "sign"),
+        (len(findings.deaths), "death"),
+        (len(findings.gaps), "gap"),
+    )
+    parts = ", ".join(
+        pluralize(count, noun).replace("remedys", "remedies") for count, noun in counts if count
+    )
+    return f"All of it ({parts}): workerdiag explain --full, or print(diagnosis.to_text(full=True))"

@@ -1,0 +1,178 @@
+"""
+Entries of a report's sections: a clue, a piece of advice, a next step, a gap.
+
+Texts come in cleaned (`workerdiag.rendering.wording.printable_object`); none is escaped or wrapped here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from workerdiag.model.diagnosis import Advice, Blame, Clue, Findings, NextStep, RankedCause
+from workerdiag.model.evidence import Gap
+from workerdiag.model.signs import GRADES
+from workerdiag.rendering.deaths import memory_line
+from workerdiag.rendering.parts import Item
+from workerdiag.rendering.wording import (
+    TASK_TEXT,
+    VERDICT_TEXTS,
+    capitalize,
+    clip,
+    event_text,
+    format_percent,
+    one_line,
+    retry_text,
+)
+from workerdiag.units import format_bytes, format_limit, format_time
+
+MAX_QUOTED_LINES = 6
+MAX_QUOTED_CHARACTERS = 300
+#: Stands in the text of a match for the lines between two that are quoted.
+_LEFT_OUT = " … "
+#: Messages that begin with the same so many characters are one, however they arrived.
+_SAME_CHARS = 120
+
+
+def unique_clues(clues: Iterable[Clue]) -> list[Clue]:
+    """
+    The clues; of those that end in the same line, seen at two places, only the one of the strongest grade.
+    """
+    strongest: dict[str, Clue] = {}
+    for clue in clues:
+        last_line = one_line(clue.text).rpartition(_LEFT_OUT)[2]
+        message = last_line.removeprefix("distributed.scheduler.")[:_SAME_CHARS]
+        known = strongest.setdefault(message, clue)
+        if GRADES[clue.grade] > GRADES[known.grade]:
+            strongest[message] = clue
+    return list(strongest.values())
+
+
+def clue_item(clue: Clue) -> Item:
+    """
+    Where and when it was seen and how much it says; its words as a quotation.
+    """
+    times = f"seen {clue.times:,} times" if clue.times > 1 else ""
+    parts = (_place_text(clue.where), format_time(clue.when), f"{clue.grade} sign", times)
+    return Item(text=", ".join(part for part in parts if part), quote=excerpt(event_text(clue.text)))
+
+
+def _place_text(where: str) -> str:
+    """
+    ``worker.log:120`` as it is; behind a name of several words ``line 120``.
+    """
+    name, _, line = one_line(where).rpartition(":")
+    return f"{name}, line {line}" if " " in name and line.isdecimal() else one_line(where)
+
+
+def excerpt(text: str) -> tuple[str, ...]:
+    """
+    A log message in a few lines: its beginning, and its end, where a traceback says what it was.
+    """
+    lines = [line.rstrip() for line in re.split(rf"\n|{_LEFT_OUT}", text) if line.strip()]
+    if len(lines) > MAX_QUOTED_LINES:
+        left_out = len(lines) - MAX_QUOTED_LINES + 1
+        tail = MAX_QUOTED_LINES - 3
+        lines = [*lines[:2], f"... {left_out} more lines ...", *lines[-tail:]]
+    return tuple(clip(line, MAX_QUOTED_CHARACTERS) for line in lines)
+
+
+def advice_item(advice: Advice) -> Item:
+    """
+    What to do, when that applies, what it costs, what is typed.
+    """
+    return Item(
+        text=one_line(advice.do),
+        notes=_labelled_notes(("If", advice.when), ("Cost", advice.cost)),
+        code=command_lines(advice.example),
+    )
+
+
+def open_next_steps(findings: Findings) -> list[NextStep]:
+    """
+    The next steps beside those that only close a gap, which stand there.
+    """
+    remedies = {gap.remedy for gap in findings.gaps}
+    return [step for step in findings.next_steps if step.command not in remedies or not step.command]
+
+
+def next_step_item(step: NextStep) -> Item:
+    """
+    What to look at, what that takes, and what it would tell.
+    """
+    return Item(
+        text=one_line(step.inspect),
+        notes=_labelled_notes(
+            ("Needs", step.permission),
+            ("Possible until", step.until),
+            ("Tells apart", ", ".join(step.distinguishes)),
+        ),
+        code=command_lines(step.command),
+    )
+
+
+def gap_item(gap: Gap) -> Item:
+    """
+    What could not be looked at, why, and what would help.
+    """
+    parts = (one_line(gap.source), gap.reason.replace("-", " "), one_line(gap.detail))
+    return Item(
+        text=": ".join(part for part in parts if part), notes=_labelled_notes(("To close it", gap.remedy))
+    )
+
+
+def _labelled_notes(*labelled: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((label, one_line(text)) for label, text in labelled if text)
+
+
+def command_lines(text: str) -> tuple[str, ...]:
+    """
+    What is typed, line by line; nothing of a blank text.
+    """
+    return tuple(line.rstrip() for line in text.rstrip().lstrip("\n").split("\n")) if text.strip() else ()
+
+
+def candidate_line(cause: RankedCause) -> str:
+    """
+    A cause with its probability.
+    """
+    return f"{format_percent(cause.probability)}  {one_line(cause.title)} ({cause.id})"
+
+
+def blame_items(blame: Blame, *, died: bool) -> list[Item]:
+    """
+    Who needs to act, whether Dask blames the right task, and why; nothing where none of it is known.
+    """
+    if blame == Blame():
+        return []
+    items = [Item(text=VERDICT_TEXTS[blame.verdict] if died or blame.verdict != "task" else TASK_TEXT)]
+    if blame.task:
+        fair = {
+            True: ", correctly: it was running when workers died.",
+            False: ", wrongly: on some of the workers that died it was only waiting, not running.",
+            None: "; whether it was running when workers died is not known.",
+        }[blame.fairly_blamed]
+        items.append(Item(text=f"Dask blames the task {one_line(blame.task)}{fair}"))
+    return items + [Item(text=capitalize(one_line(reason))) for reason in blame.reasons]
+
+
+def decision_items(findings: Findings) -> list[Item]:
+    """
+    Memory at the death, memory that is needed, whether to run the same work again.
+    """
+    decision = findings.decision
+    answers = (
+        ("Rerun unchanged", decision.retry_safe, ("likely to succeed", "likely to fail again")),
+        ("Caused by the platform or an operator", decision.platform_fault, ("yes", "no")),
+    )
+    lines = [memory_line(findings.deaths)]
+    if decision.needs_memory_bytes is not None:
+        lines.append(f"Memory a worker needs: {format_limit(decision.needs_memory_bytes)}")
+    if decision.needs_memory_lower_bound_bytes is not None:
+        wanted = format_bytes(decision.needs_memory_lower_bound_bytes)
+        lines.append(f"Memory a worker needs: more than {wanted}, how much more is not known")
+    lines += [f"{label}: {words[not answer]}" for label, answer, words in answers if answer is not None]
+    if findings.outcome == "explained" and decision.policy.reason:
+        why = f" ({one_line(decision.policy.reason)})" if decision.policy.action == "ask" else ""
+        lines.append(f"For programs: {retry_text(decision.policy)}{why}")
+    return [Item(text=line) for line in lines if line]
