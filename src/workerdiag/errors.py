@@ -236,6 +236,18 @@ class SilenceError(WorkerdiagError):
 
 
 @define(eq=False)
+class NoSuchCaseError(WorkerdiagError):
+    """
+    A case is not open, or not known.
+    """
+
+    case_id: str
+
+    def __str__(self) -> str:
+        return f"there is no open case {self.case_id} (workerdiag watch status lists them)"
+
+
+@define(eq=False)
 class QuietHoursError(WorkerdiagError):
     """
     Quiet hours cannot be understood.

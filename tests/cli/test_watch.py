@@ -269,6 +269,18 @@ def test_silences_are_made_listed_and_ended(run, state):
     assert run("unsilence", id_, "--state", state).exit_code == 2
 
 
+def test_who_is_at_work_on_a_case_is_noted_and_listed(run, state):
+    """
+    By the name of the user, if none is given; a case that is not open is an error.
+    """
+    (case,) = Store.open(state).cases()
+    assert run("confirm", case.id, "--by", "Ada", "--state", state).exit_code == 0
+    assert "Ada is at work on it" in run("status", "--state", state).stdout
+    assert run("confirm", case.id, "--state", state).exit_code == 0
+    result = run("confirm", "no-such-case", "--state", state)
+    assert (result.exit_code, "no open case no-such-case" in result.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -55,7 +55,8 @@ def notice_id(way: str, number: int) -> str:
     The id of the notice about the death of that number.
     """
     if way == "rounds":
-        return f"{case_id(CLUSTER, sure_of(trouble_of(f'epoch-{number}')).fingerprint)}-1"
+        case = case_id(CLUSTER, sure_of(trouble_of(f"epoch-{number}")).fingerprint)
+        return f"{case}-{watched_death(number).when:.0f}-1"
     return f"{CASES[number % len(CASES)]}-{number}"
 
 

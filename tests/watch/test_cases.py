@@ -11,6 +11,7 @@ from support.alerts import CLUSTER, SETTINGS, START, incident, opened, sure_of, 
 from workerdiag.watch.cases import (
     blind_case,
     case_id,
+    confirmed,
     ended,
     rejudged,
     settling_case,
@@ -156,6 +157,24 @@ def test_what_goes_on_is_told_every_four_hours():
         case, reason = with_time(case, now, seen_at=now, settings=SETTINGS)
         said += [reason] if reason else []
     assert said == ["reminder"] * 3
+
+
+def test_nobody_is_reminded_of_what_somebody_is_at_work_on():
+    """
+    That it gets worse is told as before; when it comes back, somebody has to be at work on it again.
+    """
+    settings = evolve(SETTINGS, resolve_s=float("inf"))
+    case, said, now = confirmed(opened(), "Ada\n" + "x" * 1000), [], START
+    while now < START + 24 * 3600:
+        now += TICK_S
+        case, reason = with_time(case, now, seen_at=now, settings=settings)
+        said += [reason] if reason else []
+    assert (said, case.progress.confirmed_by[:5], len(case.progress.confirmed_by)) == ([], "Ada x", 100)
+    many = incident(*(watched(number) for number in range(2, 30)))
+    case, reason = with_incident(case, many, CLUSTER, now, settings)
+    assert reason == "escalating"
+    again, _ = with_incident(ended(case, now)[0], incident(watched(99)), CLUSTER, now, settings)
+    assert again.progress.confirmed_by == ""
 
 
 def test_late_evidence_that_makes_another_cause_sure_is_told_once():

@@ -154,6 +154,20 @@ def test_the_night_is_quiet_and_the_morning_has_a_digest():
     assert "quiet hours" in morning.text
 
 
+def test_blindness_waits_for_no_morning_and_no_rate_limit():
+    """
+    Silence would look like health. Who asked for silence has it all the same.
+    """
+    night = START + 12 * HOUR_S
+    rules = SpeakingRules(quiet_hours=NIGHT, most_notices=1)
+    _, reasons = said([note(), note("blind", "case-2"), note("resolved", "case-2")], rules, begin=night)
+    assert reasons == ["blind", "resolved"]
+    _, reasons = said([note(), note("blind", "case-2")], SpeakingRules(most_notices=1))
+    assert reasons == ["new", "blind"]
+    silence = new_silence("case-2", until=START + HOUR_S, reason="a move", now=START)
+    assert said([note("blind", "case-2")], SpeakingRules(silences=(silence,)))[1] == []
+
+
 def test_summer_time_is_that_of_the_place():
     """
     The same hour of UTC is quiet in winter and not in summer.

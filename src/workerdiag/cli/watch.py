@@ -15,7 +15,7 @@ import click
 from workerdiag.cli.errors import EXIT_OK, SafeCommand, SafeGroup, UnusableError
 from workerdiag.cli.terminal import warn
 from workerdiag.cli.watch_options import make_state_folder, sink_options, state_option
-from workerdiag.cli.watch_state import resend, silence, status, unsilence
+from workerdiag.cli.watch_state import confirm, resend, silence, status, unsilence
 from workerdiag.cli.watch_text import notice_lines
 from workerdiag.deadline import Deadline
 
@@ -224,6 +224,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 watch.add_command(status)
+watch.add_command(confirm)
 watch.add_command(silence)
 watch.add_command(unsilence)
 watch.add_command(resend)

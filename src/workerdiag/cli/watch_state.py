@@ -1,9 +1,11 @@
 """
-``workerdiag watch status|silence|unsilence|resend``: what a watcher's state file says, and silences.
+``workerdiag watch status|confirm|silence|unsilence|resend``: what a watcher's state file says, and silences.
 """
 
 from __future__ import annotations
 
+import getpass
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -96,6 +98,34 @@ def silence(matches: str, length: str | None, until: str | None, reason: str, st
     click.echo(f"Silence {made.id} until {format_time(made.until)} UTC")
 
 
+@click.command(
+    cls=SafeCommand,
+    examples=(
+        "workerdiag watch confirm 3f9a1c2b4d5e",
+        "workerdiag watch confirm 3f9a1c2b4d5e --by 'Ada, DASK-123'",
+    ),
+)
+@click.argument("case_id", metavar="CASE")
+@click.option("--by", metavar="NAME", help="Who is at work on it. By default the user of this process.")
+@state_option
+def confirm(case_id: str, by: str | None, state: str | None) -> None:
+    """
+    Say that somebody is at work on a case.
+
+    Nobody is reminded of it any more; that it gets worse, changes or ends is told as before.
+    """
+    with closing(_open(state)) as store:
+        case = store.confirm(case_id, by or _user())
+    click.echo(f"Case {case.id}: {case.progress.confirmed_by} is at work on it")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # containers have users without names
+        return f"user {os.getuid()}"
+
+
 @click.command(cls=SafeCommand, examples=("workerdiag watch unsilence 1f2e3d4c",))
 @click.argument("silence_id", metavar="ID")
 @state_option
@@ -186,6 +216,8 @@ def _case_lines(name: str, case: AlertCase) -> Iterator[str]:
     last = format_time(case.last_death_at)
     yield from _row(name, f"{case.id}  {case.state} on {case.cluster}{died}{hosts}, last {last} UTC")
     yield from _row("", f"{case.title}{sure}")
+    if case.is_open and case.progress.confirmed_by:
+        yield from _row("", f"{case.progress.confirmed_by} is at work on it")
 
 
 def _sink_text(sink: SinkStatus, now: float) -> str:

@@ -38,6 +38,8 @@ class CaseProgress:
     told_level: int = 0
     #: The sure causes that people were told, in that order.
     told_causes: tuple[str, ...] = ()
+    #: Who said that somebody is at work on it; empty: nobody.
+    confirmed_by: str = ""
 
 
 @frozen(kw_only=True)
@@ -91,7 +93,7 @@ class Notice:
     One thing that the watcher says about a case, complete in itself and free of secrets.
     """
 
-    #: Case and number in it, the same in each delivery of this notice to any sink.
+    #: Case, its opening and number in it, the same in each delivery of this notice to any sink.
     id: str
     reason: NoticeReason
     case_id: str
@@ -113,7 +115,8 @@ class Notice:
     at: float
     opened_at: float
     last_death_at: float
-    #: By name: ``cause`` the command that shows the cause's page, ``bundle`` where the evidence is.
+    #: By name: ``cause`` the address of the cause's page, or the command that shows it; ``bundle`` where the
+    #: evidence is.
     links: Mapping[str, str] = field(factory=dict, hash=False)
     #: `Diagnosis.to_json`; empty where there is none (blind, digest).
     diagnosis_json: str = field(default="", repr=False)

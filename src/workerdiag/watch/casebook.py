@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from attrs import define, evolve, field
 
@@ -159,7 +160,9 @@ class Casebook:
         known = self.store.case(id_)
         if self.bundles is None or (known is not None and known.is_open):
             return ""
-        return self.bundles.save(incident, id_)
+        path = self.bundles.save(incident, id_)
+        base = self.settings.bundle_url.rstrip("/")
+        return f"{base}/{Path(path).name}" if path and base else path
 
     def _add_incident(self, incident: AlertIncident, now: float, bundle: str) -> None:
         known = self.store.case(case_id(self.cluster, incident.key))

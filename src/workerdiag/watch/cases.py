@@ -35,6 +35,7 @@ __all__ = [
     "WatchSettings",
     "blind_case",
     "case_id",
+    "confirmed",
     "ended",
     "rejudged",
     "settling_case",
@@ -42,6 +43,8 @@ __all__ = [
     "with_time",
 ]
 
+#: Of who is at work on a case.
+_MAX_NAME_CHARS = 100
 #: A case, and what to tell people of it now.
 Step = tuple[AlertCase, NoticeReason | None]
 
@@ -108,9 +111,16 @@ def with_time(case: AlertCase, now: float, *, seen_at: float, settings: WatchSet
         progress = evolve(seen.progress, closed_at=now)
         return _spoken(evolve(seen, state="resolved", progress=progress), "resolved", now)
     is_seen = is_blind_case or now - seen_at <= settings.blind_s
-    if is_seen and now - _last_word(case) >= settings.remind_s:
+    if is_seen and not seen.progress.confirmed_by and now - _last_word(case) >= settings.remind_s:
         return _spoken(seen, "reminder", now)
     return _news(seen, now, settings)
+
+
+def confirmed(case: AlertCase, by: str) -> AlertCase:
+    """
+    The case with somebody at work on it: nobody is reminded of it until it is opened again.
+    """
+    return evolve(case, progress=evolve(case.progress, confirmed_by=one_line(by)[:_MAX_NAME_CHARS]))
 
 
 def ended(case: AlertCase, now: float) -> Step:

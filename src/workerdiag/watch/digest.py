@@ -70,7 +70,6 @@ def digest_notice(cluster: str, state: SpeakingState, now: float) -> Notice:
     """
     The next digest. It is complete in itself, so its state is ``resolved``.
     """
-    id_ = case_id(cluster, f"digest {state.digest_count + 1}")
     count = sum(each.count for each in state.held) + state.unlisted_count
     cases = len({each.case_id for each in state.held})
     name = clip(clean(cluster), _CLUSTER_CHARS)
@@ -78,6 +77,7 @@ def digest_notice(cluster: str, state: SpeakingState, now: float) -> Notice:
     were = "was" if count == 1 else "were"
     title = title_line(f"{name}: {pluralize(count, 'notice')} about {about} {were} held back")
     since = min((each.since for each in state.held), default=now)
+    id_ = case_id(cluster, f"digest {state.digest_count + 1} since {since:.0f}")
     return Notice(
         id=f"{id_}-1",
         reason="digest",

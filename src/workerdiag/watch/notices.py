@@ -19,6 +19,7 @@ from workerdiag.rendering.wording import (
     pluralize,
     printable,
 )
+from workerdiag.settings import documentation_url
 from workerdiag.units import format_duration, format_time
 from workerdiag.watch.alerts import AlertCase, Notice
 from workerdiag.watch.cases import BLIND_KEY
@@ -33,6 +34,8 @@ _CLUSTER_CHARS = 40
 _TASK_CHARS = 100
 #: The page of the cause has the whole advice.
 _ADVICE_CHARS = 250
+#: What is said of a case whose cluster went.
+ENDED_TEXT = "The cluster went before the trouble did: it is not resolved."
 #: How titles of cases begin.
 _BEGINNINGS: Mapping[NoticeReason, str] = {
     "new": "",
@@ -57,7 +60,7 @@ def notice_of(case: AlertCase, reason: NoticeReason, now: float) -> Notice:
         now: The watcher's clock.
     """
     return Notice(
-        id=f"{case.id}-{case.sequence}",
+        id=notice_id(case),
         reason=reason,
         case_id=case.id,
         key=case.key,
@@ -78,6 +81,16 @@ def notice_of(case: AlertCase, reason: NoticeReason, now: float) -> Notice:
         links=_links(case),
         diagnosis_json=case.diagnosis_json,
     )
+
+
+def notice_id(case: AlertCase) -> str:
+    """
+    Case, when it was opened, and number in it.
+
+    By the scheduler's clock, so that watchers with states of their own agree; and not by the number alone,
+    which begins again where a state was lost: a receiver would drop the notice as one that it has.
+    """
+    return f"{case.id}-{case.opened_at:.0f}-{case.sequence}"
 
 
 def title_line(text: str, ending: str = "") -> str:
@@ -154,7 +167,7 @@ def _change_lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator
         quiet = format_duration(case.progress.quiet_s)
         yield f"Nothing of it was seen for {quiet} on a cluster that was seen alive."
     if reason == "ended":
-        yield "The cluster went before the trouble did: it is not resolved."
+        yield ENDED_TEXT
     if reason == "reminder":
         yield f"It has gone on for {format_duration(max(0.0, now - case.opened_at))}."
 
@@ -173,13 +186,19 @@ def _case_lines(case: AlertCase, reason: NoticeReason) -> Iterator[str]:
         died = case.death_count or case.blame != "task"
         yield f"Who has to act: {VERDICT_TEXTS[case.blame] if died else TASK_TEXT}"
     if reason not in ("resolved", "ended"):
-        for number, each in enumerate(case.advice[:_MAX_ADVICE]):
-            yield f"{'Or' if number else 'Do now'}: {clip(each, _ADVICE_CHARS)}"
+        yield from _advice_lines(case)
     links = _links(case)
     if "cause" in links:
         yield f"More: {links['cause']}"
     if "bundle" in links:
         yield f"Evidence: {links['bundle']}"
+
+
+def _advice_lines(case: AlertCase) -> Iterator[str]:
+    for number, each in enumerate(case.advice[:_MAX_ADVICE]):
+        yield f"{'Or' if number else 'Do now'}: {clip(each, _ADVICE_CHARS)}"
+    if case.progress.confirmed_by:
+        yield f"At work on it: {case.progress.confirmed_by}"
 
 
 def _times(case: AlertCase) -> str:
@@ -195,7 +214,11 @@ def _hosts(case: AlertCase) -> str:
 
 def _links(case: AlertCase) -> dict[str, str]:
     links = {
-        "cause": f"workerdiag knowledge show {case.cause}" if case.cause is not None else "",
+        "cause": _cause_page(case.cause) if case.cause is not None else "",
         "bundle": clean(case.bundle),
     }
     return {name: link for name, link in links.items() if link}
+
+
+def _cause_page(cause: str) -> str:
+    return documentation_url(cause) or f"workerdiag knowledge show {cause}"

@@ -88,6 +88,13 @@ class Outbox:
             found[each.name] = evolve(known, problem=each.problem or known.problem)
         return tuple(found.values())
 
+    def is_waiting(self, sink: str) -> bool:
+        """
+        Whether anything for that sink is not sent yet.
+        """
+        counts = self._table.counts(sink)
+        return counts["pending"] + counts["sending"] > 0
+
     def close(self, timeout_s: float) -> tuple[StoredDelivery, ...]:
         """
         Deliver what can be delivered within *timeout_s* seconds, then stop.

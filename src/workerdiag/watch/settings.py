@@ -52,3 +52,5 @@ class WatchSettings:
     escalate_hosts: float = field(factory=lambda: float(setting("watch.escalate-hosts")), validator=ge(1.1))
     #: Where a death bundle is written for each case that is opened; None: nowhere.
     bundle_folder: Path | None = field(factory=_configured_folder)
+    #: The address at which that folder is served, for links; empty: notices name the path.
+    bundle_url: str = field(factory=lambda: setting("watch.bundles-url") or "")

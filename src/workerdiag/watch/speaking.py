@@ -84,7 +84,8 @@ def speak(notice: Notice, state: SpeakingState, rules: SpeakingRules, now: float
     Send the notice now, or hold it back for the digest.
 
     What closes a case that people know of is never held back, so that nothing stays open in other systems.
-    What closes a case that nobody was told of is.
+    What closes a case that nobody was told of is. That the watcher is blind waits for no morning and for no
+    rate limit: silence would look like health.
     """
     if notice.reason == "digest":
         return Spoken(state, notice)
@@ -145,9 +146,10 @@ def _hold_reason(
         return "silenced", f"until {format_time(silence.until)} UTC: {silence.reason}"
     if issue is not None and issue.hold:
         return "known-issue", " ".join(filter(None, (issue.note, issue.link)))
-    if _is_quiet(rules, now):
+    can_wait = notice.reason != "blind"
+    if can_wait and _is_quiet(rules, now):
         return "quiet-hours", ""
-    if len(_recent(state.sent_at, rules, now)) >= rules.most_notices:
+    if can_wait and len(_recent(state.sent_at, rules, now)) >= rules.most_notices:
         return "rate-limit", ""
     return None, ""
 

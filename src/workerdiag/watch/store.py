@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
-from workerdiag.errors import StateFileError, describe_error, utf8_safe
+from workerdiag.errors import NoSuchCaseError, StateFileError, describe_error, utf8_safe
 from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import DeliveryState
 from workerdiag.watch.alerts import AlertCase, Notice
+from workerdiag.watch.cases import confirmed
 from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.deliveries import StoredDelivery
 from workerdiag.watch.delivery_table import DeliveryTable
@@ -191,6 +192,20 @@ class Store:
             value_to_json(case),
             self.clock(),
         )
+
+    def confirm(self, case_id: str, by: str) -> AlertCase:
+        """
+        Note that somebody is at work on a case, also while a watcher runs.
+
+        Raises:
+            NoSuchCaseError: There is no such open case.
+        """
+        with self.transaction():
+            case = self.case(case_id)
+            if case is None or not case.is_open:
+                raise NoSuchCaseError(utf8_safe(case_id)[:200])
+            self.put_case(seen := confirmed(case, by))
+        return seen
 
     def enqueue(self, notice: Notice, sink_names: Iterable[str]) -> None:
         """

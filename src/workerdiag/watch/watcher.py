@@ -192,12 +192,9 @@ class Watcher:
 
     def silence(self, matches: str, *, until: str, reason: str) -> Silence:
         """
-        Hold back notices for a while; they are listed in a digest.
+        Hold back the notices of a case, a key, a cause or a cluster, or of a pattern such as ``memory.*``.
 
-        Args:
-            matches: Id or key of a case, id of a cause, or a cluster; also a pattern, such as ``memory.*``.
-            until: How long (``4h``), or a time with a zone (``2026-11-23T08:00:00+01:00``).
-            reason: Why, for those who wonder later.
+        *until* is how long (``4h``), or a time with a zone (``2026-11-23T08:00:00+01:00``).
 
         Raises:
             SilenceError: One of these is missing or cannot be understood.
@@ -207,6 +204,16 @@ class Watcher:
         silence = new_silence(matches, until=parse_until(until, now), reason=reason, now=now)
         self._store.speaking.add_silence(silence)
         return silence
+
+    def confirm(self, case_id: str, *, by: str) -> None:
+        """
+        Note who is at work on an open case: nobody is reminded of it until it is opened again.
+
+        Raises:
+            NoSuchCaseError: There is no such open case.
+            StateFileError: The state cannot be written.
+        """
+        self._store.confirm(case_id, by)
 
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
         """
@@ -253,15 +260,11 @@ class Watcher:
         Let the loop over this watcher end once it had the last notice.
         """
         try:
-            while self._waits_for_loop() and not self._is_closed.wait(_DRAIN_POLL_S):
+            while self._outbox.is_waiting(INBOX_NAME) and not self._is_closed.wait(_DRAIN_POLL_S):
                 pass
         except Exception as problem:  # noqa: BLE001  the loop ends all the same
             self._progress.note("look for the last notices", problem, self._clock())
         self._inbox.end()
-
-    def _waits_for_loop(self) -> bool:
-        counts = next((each.counts for each in self._outbox.status() if each.name == INBOX_NAME), {})
-        return counts.get("pending", 0) + counts.get("sending", 0) > 0
 
     def _close(self, timeout_s: float, *, is_worked_on: bool) -> None:
         if self._is_elsewhere:

@@ -69,10 +69,11 @@ def test_the_event_says_what_whom_and_what_to_do():
 @pytest.mark.parametrize(("reason", "action"), [("ended", "resolve"), ("blind", "trigger")])
 def test_an_end_closes_and_blindness_opens(reason, action):
     """
-    A cluster that went keeps nobody awake; a watcher that cannot see does.
+    A cluster that went keeps nobody awake, and is not called resolved; a watcher that cannot see does.
     """
     ((_, event),) = sent(delivery_of(sample_notice(reason)))
     assert event["event_action"] == action
+    assert ("Not resolved" in event["payload"]["custom_details"]) == (reason == "ended")
 
 
 def test_a_digest_wakes_nobody():

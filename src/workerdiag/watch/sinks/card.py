@@ -18,6 +18,7 @@ from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.rendering.wording import VERDICT_TEXTS, format_percent, one_line, printable
 from workerdiag.units import format_time
 from workerdiag.watch.alerts import Notice
+from workerdiag.watch.notices import ENDED_TEXT
 
 #: What people read for why the watcher speaks.
 REASON_WORDS: Mapping[NoticeReason, str] = {
@@ -105,6 +106,8 @@ def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
         yield "First", line(notice.first_victim)
     yield "Cluster", line(notice.cluster)
     yield "Time", _times(notice)
+    if notice.reason == "ended":
+        yield "Not resolved", ENDED_TEXT
     if bundle := _local_bundle(notice):
         yield "Saved evidence", bundle
 
@@ -145,7 +148,8 @@ def _commands(notice: Notice) -> Iterator[tuple[str, str]]:
     """
     if notice.reason not in {"resolved", "ended", "digest"}:
         case = shlex.quote(line(notice.case_id, 200))
-        yield "Silence", f'workerdiag watch silence {case} --for 4h --reason "seen, working on it"'
+        yield "Confirm", f"workerdiag watch confirm {case}"
+        yield "Silence", f'workerdiag watch silence {case} --for 4h --reason "known, being mended"'
     if notice.cause and not is_web_address(notice.links.get("cause", "")):
         yield "Read more", f"workerdiag knowledge show {shlex.quote(line(notice.cause, 200))}"
     if (bundle := _local_bundle(notice)) and not bundle.endswith("..."):

@@ -43,8 +43,8 @@ def action_of(reason: NoticeReason) -> Action:
     """
     What PagerDuty shall do.
 
-    A case whose cluster went is resolved, as nobody can do anything about it any more. A digest wakes nobody:
-    it is a change event.
+    PagerDuty knows no third end: the alert of a case whose cluster went is closed, as nobody else would close
+    it, and the event says that the case was not resolved. A digest wakes nobody: it is a change event.
     """
     match reason:
         case "new" | "recurring" | "escalating" | "changed" | "reminder" | "blind":
