@@ -117,12 +117,12 @@ def browser(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
-@nox.parametrize("program", ["airflow", "prefect"])
+@nox.parametrize("program", ["airflow", "prefect", "mcp"])
 def integrations(session: nox.Session, program: str) -> None:
     """
-    Have Airflow and Prefect themselves run into dead workers, each in an environment of its own.
+    Have Airflow and Prefect themselves run into dead workers, and a client of the Model Context Protocol ask.
 
-    Neither bears the other's requirements.
+    Each in an environment of its own: none bears the others' requirements.
     """
     session.install(f".[{program}]", *groups("tests"), *(groups("prefect") if program == "prefect" else ()))
     session.run("pytest", "tests/integrations", *session.posargs)

@@ -55,7 +55,7 @@ MAY_IMPORT = table(
         "incidents": "model errors deadline wire sources scoring api",
         "watch": f"model errors units deadline serialization procfs redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings",
         "integrations": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings",
-        "cli": f"model errors units deadline redaction rulebook wire pipeline recorder bundle authoring api incidents watch demo {STAGES} settings",
+        "cli": f"integrations model errors units deadline redaction rulebook wire pipeline recorder bundle authoring api incidents watch demo {STAGES} settings",
         "auto": "api",
         "__init__": "model errors rulebook recorder api watch",
         "__main__": "cli",

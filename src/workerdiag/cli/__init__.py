@@ -17,6 +17,7 @@ from workerdiag.cli.draft import draft
 from workerdiag.cli.errors import SafeCommand, SafeGroup
 from workerdiag.cli.explain import explain
 from workerdiag.cli.knowledge import knowledge
+from workerdiag.cli.mcp import mcp
 from workerdiag.cli.report import report
 from workerdiag.cli.settings import settings
 from workerdiag.cli.sources import sources
@@ -135,6 +136,7 @@ def completion(shell: str) -> None:
 main.add_command(explain)
 main.add_command(blackbox)
 main.add_command(knowledge)
+main.add_command(mcp)
 main.add_command(report)
 main.add_command(settings)
 main.add_command(sources)

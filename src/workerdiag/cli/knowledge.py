@@ -84,6 +84,32 @@ def show(cause_id: str, knowledge: tuple[str, ...]) -> None:
     click.echo(render_cause(cause, width=text_width(), color=is_colored()), color=True)
 
 
+@knowledge.command(
+    cls=SafeCommand,
+    examples=(
+        "workerdiag knowledge search out of memory",
+        "workerdiag knowledge search 'Worker exceeded 95% memory budget'",
+    ),
+)
+@click.argument("words", nargs=-1, required=True)
+@knowledge_option
+def search(words: tuple[str, ...], knowledge: tuple[str, ...]) -> int:
+    """
+    Find causes by words or by a line of a log, the best first.
+
+    Exit status: 0 found, 1 none, 2 bad usage.
+    """
+    from workerdiag.rulebook.search import search_causes
+
+    found = search_causes(load_checked_rulebook(knowledge), " ".join(words))
+    id_columns = max((len(each.id) for each in found), default=0)
+    for each in found:
+        click.echo(printable(f"{each.id:<{id_columns}}  {one_line(each.title)}"))
+    if not found:
+        click.echo("No cause has these words; `workerdiag knowledge list` lists all.", err=True)
+    return EXIT_OK if found else EXIT_NOT_OK
+
+
 def _similar_ids(cause_id: str, book: Rulebook) -> str:
     """
     The ids that may have been meant, as the end of a sentence.

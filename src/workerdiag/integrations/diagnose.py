@@ -52,7 +52,7 @@ def diagnose(
     if timeout_s is None:
         timeout_s = seconds("explain.timeout")
     deadline = Deadline.after(timeout_s)
-    with nullcontext(client) if client else _client(scheduler, timeout_s * _CONNECT_SHARE) as asked:
+    with nullcontext(client) if client else open_client(scheduler, timeout_s * _CONNECT_SHARE) as asked:
         if known is not None and asked is None:
             return known
         diagnosis: Diagnosis = explain(exc, asked, timeout=max(deadline.left_s, 1.0))
@@ -81,7 +81,7 @@ def linked_exceptions(exc: BaseException) -> Iterator[BaseException]:
 
 
 @contextmanager
-def _client(scheduler: str | None, timeout_s: float) -> Iterator[Client | None]:
+def open_client(scheduler: str | None, timeout_s: float) -> Iterator[Client | None]:
     """
     A synchronous client to ask through, or None; one that is opened here is closed again.
     """
