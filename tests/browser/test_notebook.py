@@ -5,6 +5,7 @@ The answer in a notebook: a real kernel runs it, a real worker dies, and a real 
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -121,3 +122,28 @@ def test_the_answer_can_be_read_and_unfolded(notebook, seen, tmp_path, theme):
     assert folded.locator(":scope > :not(summary)").first.is_visible()
     found = Axe().run(seen.page, context=".workerdiag").response["violations"]
     assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found] == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_notebooks_own_style_does_not_spoil_it(notebook, seen, tmp_path, theme):
+    """
+    No label of the lead is squeezed into a column of letters, and numbers in the drawing differ from their ground.
+    """
+    seen.page.goto(as_page(notebook, tmp_path / "notebook.html", theme))
+    answer = seen.page.locator(".workerdiag").first
+    label = answer.locator("dt").first
+    assert label.bounding_box()["height"] < 2 * label.evaluate(
+        "e => parseFloat(getComputedStyle(e).fontSize)"
+    )
+    mark = answer.locator(".wd-mark").first
+    ground, number = mark.evaluate(
+        "e => [...e.querySelectorAll('circle, text')].map(each => getComputedStyle(each).fill)"
+    )
+    assert abs(lightness(ground) - lightness(number)) > 128, (ground, number)
+
+
+def lightness(colour):
+    """
+    From 0 to 255, of a colour such as ``rgb(17, 17, 17)``.
+    """
+    return sum(map(int, re.findall(r"[0-9]+", colour)[:3])) / 3
