@@ -202,11 +202,17 @@ def wording(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """
-    Write ``docs/causes/`` from the rules; see that links lead somewhere and examples run.
+    Build ``build/site``: examples run, links lead somewhere, nothing is loaded from another host.
+
+    What ``docs/write_*.py`` make from rules, settings, commands and a recorded death is in it.
     """
     session.install(".", *groups("docs"))
-    session.run("python", "docs/write_causes.py")
-    session.run("pytest", "tests/test_docs.py", *session.posargs)
+    for script in sorted(Path("docs").glob("write_*.py")):
+        session.run("python", str(script))
+    session.run("pytest", "-n", "2", "tests/test_docs.py", *session.posargs)
+    shutil.rmtree("build/site", ignore_errors=True)
+    session.run("sphinx-build", "-q", "-W", "--keep-going", "-E", "-b", "html", "docs", "build/site")
+    session.run("python", "docs/check_site.py", "build/site")
 
 
 @nox.session

@@ -13,11 +13,12 @@ import shutil
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
+from textwrap import indent
 
 import workerdiag
 from workerdiag.model.rules import Cause, NextStepRule
 from workerdiag.model.signs import LogSign
-from workerdiag.scoring.advice import fill_text
+from workerdiag.scoring.advice import fill_example, fill_text
 
 FOLDER = Path(__file__).parent / "causes"
 #: Messages that a page shows of a cause, at most.
@@ -29,9 +30,11 @@ def index(causes: Iterable[Cause], release: str) -> Iterator[str]:
     The lines of the page that leads to all others.
     """
     yield f"# Causes known in release {release}"
+    yield from ("", "Each page has a stable address. `workerdiag knowledge show ID` needs no network.")
     for family, members in groupby(causes, key=lambda cause: cause.family):
-        yield from ("", f"## {family}", "")
-        yield from (f"* [{cause.title}]({cause.id.replace('.', '/')}.md)" for cause in members)
+        yield from ("", f"## {family}", "", "```{toctree}", ":maxdepth: 1", "")
+        yield from (cause.id.replace(".", "/") for cause in members)
+        yield "```"
 
 
 def page(cause: Cause) -> Iterator[str]:
@@ -39,8 +42,7 @@ def page(cause: Cause) -> Iterator[str]:
     The lines of the page of one cause.
     """
     yield from (f"# {cause.title}", "", f"`{cause.id}`, revision {cause.revision}", "", cause.why.strip())
-    advised = [fill_text(each.do, {}) for each in cause.mitigations]  # without the numbers of a death
-    yield from _section("What to do", [f"{number}. {each}" for number, each in enumerate(advised, 1)])
+    yield from _section("What to do", list(_advice(cause)))
     yield from _section("How it shows", list(_messages(cause)))
     yield from _section(
         "Looks similar", [f"* {_linked(each.cause)}: {each.difference}" for each in cause.rivals]
@@ -52,6 +54,21 @@ def page(cause: Cause) -> Iterator[str]:
 def _section(title: str, lines: list[str]) -> Iterator[str]:
     if lines:
         yield from ("", f"## {title}", "", *lines)
+
+
+def _advice(cause: Cause) -> Iterator[str]:
+    """
+    The mitigations, numbered, without the numbers of a death.
+    """
+    for number, each in enumerate(cause.mitigations, 1):
+        yield f"{number}. {fill_text(each.do, {})}"
+        where = ", ".join(each.deployments)
+        for label, text in (("Only with", where), ("When", each.when), ("Cost", each.cost)):
+            if text:
+                yield f"   * {label}: {fill_text(text, {})}"
+        if each.example:
+            example = indent(fill_example(each.example.strip(), {}), "   ")
+            yield from ("", "   ```text", example, "   ```", "")
 
 
 def _messages(cause: Cause) -> Iterator[str]:
@@ -79,7 +96,7 @@ def main() -> None:
     book = workerdiag.load_rulebook(packs=False)
     causes = sorted(book.causes, key=lambda cause: cause.id)
     shutil.rmtree(FOLDER, ignore_errors=True)
-    pages = {"README": index(causes, book.release)}
+    pages = {"index": index(causes, book.release)}
     pages |= {cause.id.replace(".", "/"): page(cause) for cause in causes}
     for name, lines in pages.items():
         path = FOLDER / f"{name}.md"
