@@ -7,15 +7,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import RichOutput, capture_output
+from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
-import workerdiag
 from support.findings import explained, no_death
 from workerdiag.api.annotate import add_note
 from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.integrations import notebook
 
 JSON_TYPE = "application/vnd.workerdiag.diagnosis+json"
 ANSWER = Diagnosis(outcome="explained", summary="-", causes=explained().causes, deaths=explained().deaths)
@@ -70,8 +71,11 @@ def test_the_answer_stands_under_the_cell_that_failed(shell, killed):
     """
     Without a call, in each form.
     """
-    (shown,), printed = run(shell, "raise killed", killed=killed)
+    (waiting, shown), printed = run(shell, "raise killed", killed=killed)
+    assert waiting.data == {"text/plain": "workerdiag: asking the cluster why ..."}
     assert shown.data == ANSWER._repr_mimebundle_()
+    assert shown.update
+    assert shown.transient == waiting.transient  # in that place
     assert "KilledWorker" in printed
 
 
@@ -84,19 +88,16 @@ def test_any_other_cell_stays_as_it_is(shell, killed, code):
     assert outputs == []
 
 
-def test_an_answer_that_nothing_died_is_not_pressed_upon_anybody(shell, killed, monkeypatch):
+def test_an_answer_that_nothing_died_is_one_line(shell, killed, monkeypatch):
     """
-    Unless workers did die, only an explanation is shown.
+    Unless workers did die: then it is shown whatever it says.
     """
-    from distributed.client import FutureCancelledError
-
-    from workerdiag.integrations import notebook
-
     calm = Diagnosis(outcome="no-death", summary=no_death().summary)
     monkeypatch.setattr(notebook, "diagnose", lambda *_, **__: calm)
-    outputs, _ = run(shell, "raise error", error=FutureCancelledError("load-1", "by hand"))
-    assert outputs == []
-    (shown,), _ = run(shell, "raise error", error=killed)
+    cancelled = FutureCancelledError("load-1", "by hand")
+    (_, shown), _ = run(shell, "raise error", error=cancelled)
+    assert shown.data == {"text/plain": f"workerdiag: {calm.summary}"}
+    (_, shown), _ = run(shell, "raise error", error=killed)
     assert shown.data["text/plain"] == str(calm)
 
 
@@ -104,22 +105,18 @@ def test_a_defect_of_ours_is_one_line_under_the_error(shell, killed, monkeypatch
     """
     The user's own error stays the last that is raised.
     """
-    from workerdiag.integrations import notebook
-
     monkeypatch.setattr(notebook, "diagnose", lambda *_, **__: 1 / 0)
-    outputs, printed = run(shell, "raise killed", killed=killed)
-    assert outputs == []
-    assert printed.splitlines()[-1].startswith("workerdiag: no answer: ZeroDivisionError")
+    (*_, shown), _ = run(shell, "raise killed", killed=killed)
+    assert shown.data["text/plain"].startswith("workerdiag: no answer: ZeroDivisionError")
 
 
 def test_explain_gives_the_answer_to_the_last_exception(shell, killed):
     """
-    The value of the line is the diagnosis.
+    The value of the line is the diagnosis: that which was found, where there is no client any more.
     """
     run(shell, "raise killed", killed=killed)
     run(shell, "diagnosis = %explain")
-    assert isinstance(shell.user_ns["diagnosis"], workerdiag.Diagnosis)
-    assert "load-1" in str(shell.user_ns["diagnosis"])
+    assert shell.user_ns["diagnosis"] == ANSWER
 
 
 @pytest.mark.parametrize(
@@ -147,4 +144,4 @@ def test_unloading_leaves_nothing_behind(shell, killed):
     assert "explain" not in shell.magics_manager.magics["line"]
     shell.extension_manager.reload_extension("workerdiag")
     outputs, _ = run(shell, "raise killed", killed=killed)
-    assert [type(each) for each in outputs] == [RichOutput]
+    assert outputs[-1].data == ANSWER._repr_mimebundle_()

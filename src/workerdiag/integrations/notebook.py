@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from distributed import Client
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
-_WAITING = "workerdiag: asking the cluster why ..."
+_WAITING = "asking the cluster why ..."
+_NO_LOOP = "no event loop is running: await workerdiag.explain(exc, client)"
 _EVENT = "post_run_cell"
 
 
@@ -59,27 +60,29 @@ class WorkerdiagMagics(Magics):
         self._variables = shell.user_ns
         #: Answers of asynchronous clients that are on their way.
         self._pending: set[asyncio.Task[None]] = set()
-        #: Those that arrived since the last cell, by the place where they are shown.
-        self._arrived: list[tuple[Any, object]] = []
+        #: Those that arrived since the last cell: what `_update` is called with.
+        self._arrived: list[tuple[Any, Diagnosis, BaseException | None]] = []
 
     def on_cell_run(self, result: ExecutionResult) -> None:
         """
-        Show the answer if the cell failed with an exception of Dask and workers died or work stands still.
+        Show the answer under a cell that failed with an exception of Dask: one line if it explains nothing.
 
-        A failure of ours is one line of text.
+        A failure of ours is one line too.
         """
-        self._show_again()
-        exc = result.error_in_exec
-        if exc is None or not is_from_dask(exc):
-            return
         try:
-            client = self._client_of(exc)
-            if client is not None and client.asynchronous:
-                self._show_later(explain(exc, client), exc)
-            elif _is_worth_showing(found := diagnose(exc, client=client), exc):
-                display(found)
+            self._show_again()
+            if (exc := result.error_in_exec) is not None and is_from_dask(exc):
+                self._answer(exc)
         except Exception as problem:  # noqa: BLE001  the user's error is what matters
-            print(f"workerdiag: no answer: {describe_error(problem)}")  # noqa: T201  under the cell
+            display(_text(f"no answer: {describe_error(problem)}"), raw=True)
+
+    def _answer(self, exc: BaseException) -> None:
+        client = self._client_of(exc)
+        if client is not None and client.asynchronous:
+            self._show_later(exc, client, is_asked_for=False)
+        else:
+            place = display(_text(_WAITING), raw=True, display_id=True)
+            _update(place, diagnose(exc, client=client), exc)
 
     @magic_arguments()
     @argument("client", nargs="?", help="variable that holds the client; without it, the client at hand")
@@ -98,28 +101,33 @@ class WorkerdiagMagics(Magics):
         if exc is None and client is None:
             raise UsageError("nothing to explain: there is no client, and no exception came from Dask")
         if client is not None and client.asynchronous:
-            self._show_later(explain(exc, client))
+            self._show_later(exc, client, is_asked_for=True)
             return None
+        if client is None and exc is not None:
+            return diagnose(exc)
         answer: Diagnosis = explain(exc, client)
         return answer
 
-    def _show_later(self, answer: Awaitable[Diagnosis], exc: BaseException | None = None) -> None:
+    def _show_later(self, exc: BaseException | None, client: Client, *, is_asked_for: bool) -> None:
         """
         Show that the cluster is asked, and the answer in that place; the loop meanwhile runs other cells.
 
-        Args:
-            answer: Of an asynchronous client.
-            exc: The exception under whose cell it is shown, if it is worth that; None: shown in any case.
+        Raises:
+            UsageError: No loop is running.
         """
-        place = display(_WAITING, display_id=True)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise UsageError(_NO_LOOP) from None
+        place = display(_text(_WAITING), raw=True, display_id=True)
 
         async def show() -> None:
-            found = await answer
-            shown = found if exc is None or _is_worth_showing(found, exc) else f"workerdiag: {found.summary}"
-            place.update(shown)
-            self._arrived.append((place, shown))
+            found = await explain(exc, client)
+            shown = None if is_asked_for else exc
+            _update(place, found, shown)
+            self._arrived.append((place, found, shown))
 
-        task = asyncio.get_running_loop().create_task(show())
+        task = loop.create_task(show())
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 
@@ -128,8 +136,7 @@ class WorkerdiagMagics(Magics):
         For a program that executes notebooks (nbclient): it reads only what the running cell puts out.
         """
         while self._arrived:
-            place, shown = self._arrived.pop()
-            place.update(shown)
+            _update(*self._arrived.pop())
 
     def _named_client(self, name: str) -> Client:
         from distributed import Client
@@ -145,7 +152,8 @@ class WorkerdiagMagics(Magics):
         """
         from distributed import default_client
 
-        tasks = {str(getattr(each, "task", "")) for each in linked_exceptions(exc)} if exc else set()
+        linked: Iterable[Any] = linked_exceptions(exc) if exc else ()
+        tasks = {str(each.task) for each in linked if is_worker_death(each)}
         for client in self._running_clients():
             if tasks & {str(key) for key in client.futures}:
                 return client
@@ -162,12 +170,24 @@ class WorkerdiagMagics(Magics):
         yield from (each for each in values if isinstance(each, Client) and each.status == "running")
 
 
-def _is_worth_showing(found: Diagnosis | None, exc: BaseException) -> bool:
+def _update(place: Any, found: Diagnosis | None, exc: BaseException | None) -> None:
     """
-    Whether it says why: a death of workers is worth an answer in any case.
+    Show the answer in its place: one line if it explains nothing and no worker died of *exc*.
+
+    Args:
+        place: Where it is shown.
+        found: The answer, if there is one.
+        exc: The exception of the cell above; None if somebody asked.
     """
-    killed = any(is_worker_death(each) for each in linked_exceptions(exc))
-    return found is not None and (killed or found.outcome == "explained")
+    is_death = exc is None or any(is_worker_death(each) for each in linked_exceptions(exc))
+    if found is not None and (is_death or found.outcome == "explained"):
+        place.update(found)
+    else:
+        place.update(_text(found.summary if found else "nothing is known of this"), raw=True)
+
+
+def _text(line: str) -> dict[str, str]:
+    return {"text/plain": f"workerdiag: {line}"}
 
 
 def _last_exception() -> BaseException | None:
