@@ -52,7 +52,7 @@ MAY_IMPORT = table(
         "api": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES} settings",
         "demo": "model errors api",
         # Deaths that were collected, judged: the watcher and the dashboard share it.
-        "incidents": "model errors deadline wire sources scoring api",
+        "incidents": "model errors deadline wire sources scoring rendering api",
         "watch": f"model errors units deadline serialization procfs redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings",
         "integrations": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings",
         "cli": f"integrations model errors units deadline redaction rulebook wire pipeline recorder bundle authoring api incidents watch demo {STAGES} settings",

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.model.diagnosis import SURE_ENOUGH, Advice
-from workerdiag.model.identity import Identity
+from workerdiag.incidents.wording import is_sure, title_of
+from workerdiag.model.diagnosis import Advice
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import one_line
 from workerdiag.watch.alerts import AlertCase
@@ -24,27 +24,17 @@ def with_diagnosis(case: AlertCase, diagnosis: Diagnosis) -> AlertCase:
     The case with what *diagnosis* says.
     """
     top, lead = diagnosis.top, dict(outline(diagnosis).lead)
-    is_sure = diagnosis.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH
-    guess = f", best guess: {one_line(top.title)}" if top is not None else ""
-    advice = _advice_texts(top.mitigations) if is_sure and top is not None else []
+    advice = _advice_texts(top.mitigations) if is_sure(diagnosis) and top is not None else []
     return evolve(
         case,
         cause=top.id if top is not None else None,
-        title=one_line(top.title) if is_sure and top is not None else f"cause unknown{guess}",
+        title=title_of(diagnosis),
         probability=top.probability if top is not None else 0.0,
         blame=diagnosis.blame.verdict,
         task=_task_of(diagnosis),
         advice=tuple(advice[:_MAX_ADVICE]) or (lead["Do now"],),
         diagnosis_json=diagnosis.to_json(),
     )
-
-
-def victim_name(identity: Identity) -> str:
-    """
-    The worker in a few words: its address, else its name, else its process id.
-    """
-    pid = f"pid {identity.pid}" if identity.pid is not None else ""
-    return one_line(identity.worker or identity.name or pid)
 
 
 def _advice_texts(mitigations: Sequence[Advice]) -> list[str]:

@@ -15,11 +15,12 @@ from attrs import evolve
 
 from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.incidents.incident import AlertIncident
+from workerdiag.incidents.wording import victim_name
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.rendering.wording import one_line
 from workerdiag.watch.alerts import AlertCase, CaseProgress
-from workerdiag.watch.case_content import victim_name, with_diagnosis
+from workerdiag.watch.case_content import with_diagnosis
 from workerdiag.watch.escalation import escalation_level, hosts_of, with_deaths
 from workerdiag.watch.settings import WatchSettings
 

@@ -12,10 +12,10 @@ import pytest
 from support.death_records import NOW, scheduler_record
 from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
-from workerdiag.incidents.recorded import death_id
 from workerdiag.model.evidence import Event, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.feed import open_feed, perishable, scheduler_feed
+from workerdiag.wire.death_id import death_id
 from workerdiag.wire.messages import decode_message
 from workerdiag.wire.recorded_death import RecordedDeath
 

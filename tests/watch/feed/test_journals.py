@@ -11,10 +11,10 @@ import fsspec
 import pytest
 
 from support.death_records import NOW, decoded, nanny_report, scheduler_record, worker_address
-from workerdiag.incidents.recorded import death_id
 from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.feed import open_feed
 from workerdiag.watch.feed.journals import read_journal
+from workerdiag.wire.death_id import death_id
 from workerdiag.wire.recorded_death import RecordedDeath
 
 CURSOR = Cursor(epoch="of the dead scheduler", position=3)

@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.incidents.deaths import WatchedDeath
-from workerdiag.incidents.recorded import is_deliberate, removal_id
+from workerdiag.incidents.recorded import is_deliberate
 from workerdiag.model.dask import Method, Reply
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.model.identity import NO_IDENTITY, Identity
@@ -23,6 +23,7 @@ from workerdiag.watch.feed.looker import LOOK, LookReply, LookRequest, look_inst
 from workerdiag.watch.feed.perishable import PerishableEvidence, removal_evidence
 from workerdiag.watch.feed.plain_events import ask_for_events
 from workerdiag.watch.feed.watched import Look
+from workerdiag.wire.death_id import removal_id
 from workerdiag.wire.watch_answer import ClusterFigures
 
 #: Removals in one batch: so many are cut to size on the scheduler's event loop in one go.
