@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -19,6 +19,7 @@ from workerdiag.recorder.internals import Undo, get_recording, schedulers
 from workerdiag.recorder.messages import json_size
 from workerdiag.recorder.scheduler import death_watch
 from workerdiag.recorder.scheduler.death_watch import DeathWatch
+from workerdiag.recorder.scheduler.faces import open_dashboard
 from workerdiag.recorder.scheduler.journal import Journal
 from workerdiag.recorder.scheduler.removal_record import TrackedWorker, abridged_record, removal_record
 from workerdiag.recorder.scheduler.ring import MAX_BYTES, DeathRing
@@ -81,13 +82,19 @@ class RecorderScheduler(SchedulerPlugin):
         self._watch: DeathWatch | None = None
         #: What takes the handlers away again.
         self._undo: list[Undo] = []
+        #: What takes the deaths out of the dashboard again.
+        self._close_dashboard: Callable[[], object] | None = None
         #: Set when a nanny has reported something.
         self._report_arrived = asyncio.Event()
 
     async def start(self, scheduler: Any) -> None:
         """
         Begin, with the workers that are there already.
+
+        A scheduler starts all plugins once more after its preloads (``Scheduler.start_unsafe``).
         """
+        if self._watch is not None:
+            return
         self._scheduler = scheduler
         self._ring = DeathRing(most=setting("recorder.deaths"), most_bytes=MAX_BYTES)
         for address in list(scheduler.workers):
@@ -105,6 +112,7 @@ class RecorderScheduler(SchedulerPlugin):
         handlers: dict[str, Method] = {HANDLER: self.deaths, death_watch.HANDLER: self._watch.answer}
         undo = [schedulers.add_handler(scheduler, name, each) for name, each in handlers.items()]
         self._undo = [each for each in undo if each is not None]
+        self._close_dashboard = open_dashboard(scheduler)
         self._publish(RecorderState(is_recording=True))
 
     async def close(self) -> None:
@@ -112,6 +120,10 @@ class RecorderScheduler(SchedulerPlugin):
         End, because the scheduler closes or somebody uninstalls the recorder; the journal is written out.
         """
         closing_reason = schedulers.closing_reason(self._scheduler)
+        if self._close_dashboard is not None:
+            self._close_dashboard()
+            self._close_dashboard = None
+            await asyncio.sleep(0)  # else its last question would be waited for below
         if self._undo:
             if closing_reason is None:  # else whoever asks is told that it closes
                 for undo in self._undo:

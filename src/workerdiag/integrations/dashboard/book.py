@@ -1,0 +1,242 @@
+"""
+The deaths of one scheduler as the dashboard shows them, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections import Counter
+from collections.abc import Container, Mapping
+from heapq import nlargest
+from itertools import islice
+from typing import Any, Final
+
+from attrs import define, evolve, field
+
+from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause, Victim
+from workerdiag.integrations.dashboard.judging import Judgement
+
+#: Shape of the JSON; one more whenever a reader could notice.
+JSON_SCHEMA: Final = 1
+#: Cases that are shown; of more, those without a death for longest go.
+MAX_CASES = 100
+#: Victims of a case that are kept, the newest, and that are listed; others are only counted.
+MAX_VICTIMS, MAX_NAMED = 50, 10
+#: Victims whose memory is drawn, the newest of all.
+MAX_CURVES = 20
+#: Reports that are kept, of the cases with the newest deaths, and how long they may be together, compressed.
+MAX_REPORTS, MAX_REPORT_BYTES = 50, 16 * 2**20
+#: Deaths of which is known that they were counted: ten times what a scheduler's recorder keeps.
+_MAX_KNOWN = 10_000
+_UNKNOWN: Final = "unknown"
+
+#: Cause, family and blame: what deaths are counted by.
+Labels = tuple[str, str, str]
+
+
+@define(eq=False)
+class ShownCase:
+    """
+    One row: a trouble, and who died of it.
+    """
+
+    judged: JudgedCase
+    first_at: float
+    last_at: float
+    death_count: int = 0
+    #: By id, in the order in which they were judged.
+    victims: dict[str, Victim] = field(factory=dict)
+    #: The report, compressed; None if it is kept no more.
+    report: bytes | None = None
+
+    def to_plain(self, drawn: Container[str]) -> dict[str, Any]:
+        """
+        The row as plain data.
+
+        Args:
+            drawn: Ids of the deaths whose memory is drawn.
+        """
+        judged = self.judged
+        newest_first = islice(reversed(self.victims.values()), MAX_NAMED)
+        return {
+            "id": judged.id,
+            "title": judged.title,
+            "cause": judged.cause,
+            "family": judged.family,
+            "probability": round(judged.probability, 3),
+            "is_sure": judged.is_sure,
+            "blame": judged.blame,
+            "death_count": self.death_count,
+            "first_at": self.first_at,
+            "last_at": self.last_at,
+            "workers": [_plain_victim(each, is_drawn=each.id in drawn) for each in newest_first],
+            "report": f"workerdiag/deaths/{judged.id}.html" if self.report is not None else None,
+        }
+
+
+class DeathBook:
+    """
+    Cases by their id, and counts that only grow.
+    """
+
+    def __init__(self) -> None:
+        self._cases: dict[str, ShownCase] = {}
+        #: Case of each death, the newest last.
+        self._case_of: dict[str, str] = {}
+        self._counts: Counter[Labels] = Counter()
+        self._causes: tuple[KnownCause, ...] = ()
+        #: Of which version it is, and the text.
+        self._json = (-1, "")
+        #: Grows with each change.
+        self.version = 0
+        #: Deaths that wait for their judgement.
+        self.settling_count = 0
+        #: Deaths that the recorder let go of before they were read.
+        self.missed_count = 0
+
+    @property
+    def knows_causes(self) -> bool:
+        """
+        Whether the causes are known for which there is nothing to count yet.
+        """
+        return bool(self._causes)
+
+    @property
+    def death_count(self) -> int:
+        """
+        All deaths that were counted.
+        """
+        return self._counts.total()
+
+    def cases(self) -> list[ShownCase]:
+        """
+        The cases, the one with the newest death first.
+        """
+        return sorted(self._cases.values(), key=lambda each: each.last_at, reverse=True)
+
+    def counts(self) -> Mapping[Labels, int]:
+        """
+        The deaths by cause, family and blame; zero for each known cause that killed nobody.
+        """
+        known = [(each.cause, each.family, each.blame) for each in self._causes]
+        return dict.fromkeys([(_UNKNOWN, _UNKNOWN, _UNKNOWN), *known], 0) | self._counts
+
+    def report(self, case_id: str) -> bytes | None:
+        """
+        The HTML of a case; None if there is no such case, or its report is not kept.
+        """
+        case = self._cases.get(case_id)
+        return zlib.decompress(case.report) if case is not None and case.report is not None else None
+
+    def to_json(self) -> str:
+        """
+        All that is shown, as docs/dashboard.md describes it; it is made once for each change.
+        """
+        if self._json[0] != self.version:
+            self._json = (self.version, json.dumps(self._plain()))
+        return self._json[1]
+
+    def settle(self, count: int, missed_count: int = 0) -> None:
+        """
+        Note how many deaths wait, and how many more were missed.
+        """
+        if count != self.settling_count or missed_count:
+            self.settling_count = count
+            self.missed_count += missed_count
+            self.version += 1
+
+    def add(self, judgement: Judgement) -> None:
+        """
+        Take in a judgement. A death that was judged before moves to where it is now thought to belong.
+        """
+        self._causes = judgement.causes or self._causes
+        told = {each.id for case in judgement.cases for each in case.victims}
+        for id_ in judgement.death_ids - told:
+            self._remove(id_)
+        for case in judgement.cases:
+            self._add_case(case)
+        self._enforce_limits()
+        self.version += 1
+
+    def _plain(self) -> dict[str, Any]:
+        cases = self.cases()
+        victims = (victim for case in cases for victim in case.victims.values())
+        drawn = {each.id for each in nlargest(MAX_CURVES, victims, key=lambda each: each.when)}
+        return {
+            "schema": JSON_SCHEMA,
+            "death_count": self.death_count,
+            "settling_count": self.settling_count,
+            "missed_count": self.missed_count,
+            "cases": [each.to_plain(drawn) for each in cases],
+        }
+
+    def _add_case(self, judged: JudgedCase) -> None:
+        if not judged.victims:
+            return
+        times = [each.when for each in judged.victims]
+        shown = self._cases.setdefault(judged.id, ShownCase(judged, min(times), max(times)))
+        shown.judged = evolve(judged, victims=(), report="")
+        shown.first_at = min(shown.first_at, *times)
+        shown.last_at = max(shown.last_at, *times)
+        if judged.report:
+            shown.report = base64.b64decode(judged.report)
+        for victim in judged.victims:
+            if self._case_of.get(victim.id) not in (None, judged.id):
+                self._remove(victim.id)
+                self._case_of[victim.id] = judged.id
+                shown.death_count += 1
+            elif victim.id not in self._case_of:
+                self._case_of[victim.id] = judged.id
+                shown.death_count += 1
+                self._counts[_labels(judged)] += 1
+            shown.victims[victim.id] = victim
+
+    def _remove(self, death_id: str) -> None:
+        """
+        Take a death out of its case; it stays counted.
+        """
+        shown = self._cases.get(self._case_of.get(death_id, ""))
+        if shown is None:
+            return
+        self._case_of[death_id] = ""
+        shown.victims.pop(death_id, None)
+        shown.death_count -= 1
+        if shown.death_count == 0:
+            del self._cases[shown.judged.id]
+
+    def _enforce_limits(self) -> None:
+        for old in self.cases()[MAX_CASES:]:
+            del self._cases[old.judged.id]
+            gone = [id_ for id_, case_id in self._case_of.items() if case_id == old.judged.id]
+            self._case_of |= dict.fromkeys(gone, "")
+        left = MAX_REPORT_BYTES
+        for number, case in enumerate(self.cases()):
+            left -= len(case.report or b"")
+            if number >= MAX_REPORTS or left < 0:
+                case.report = None
+            _forget_oldest(case.victims, MAX_VICTIMS)
+        _forget_oldest(self._case_of, _MAX_KNOWN)
+
+
+def _plain_victim(victim: Victim, *, is_drawn: bool) -> dict[str, Any]:
+    plain: dict[str, Any] = {"worker": victim.worker, "name": victim.name, "when": victim.when}
+    if is_drawn:
+        plain["memory"] = {
+            "seconds": victim.seconds,
+            "rss_bytes": victim.rss_bytes,
+            "limit_bytes": victim.limit_bytes,
+        }
+    return plain
+
+
+def _labels(judged: JudgedCase) -> Labels:
+    if judged.cause is None or judged.family is None or not judged.is_sure:
+        return (_UNKNOWN, _UNKNOWN, judged.blame)
+    return (judged.cause, judged.family, judged.blame)
+
+
+def _forget_oldest(entries: dict[str, Any], most: int) -> None:
+    while len(entries) > most:
+        del entries[next(iter(entries))]

@@ -1,0 +1,110 @@
+"""
+What the dashboard shows of deaths: cases, their victims and the memory of these.
+
+A process of its own judges deaths (`judge_process`), so all of this turns into plain data and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from workerdiag.model.vocabulary import Verdict
+from workerdiag.wire.death_id import death_id
+from workerdiag.wire.recorded_death import RecordedDeath
+from workerdiag.wire.removal import Heartbeat
+
+#: Points of one curve: as many as a drawing has room for.
+MAX_POINTS = 120
+_NAME_CHARS = 100
+
+
+@frozen(kw_only=True)
+class Victim:
+    """
+    One worker that died, and its memory until then.
+    """
+
+    #: As `death_id` has it.
+    id: str
+    #: Address of the worker, or its process id where the address is not known.
+    worker: str
+    name: str = ""
+    #: When the scheduler noticed the death, in seconds since the epoch.
+    when: float
+    #: Moments of the memory below, in seconds after the death: below zero.
+    seconds: tuple[float, ...] = ()
+    rss_bytes: tuple[int, ...] = ()
+    limit_bytes: int | None = None
+
+
+@frozen(kw_only=True)
+class KnownCause:
+    """
+    A cause with its family, and who has to change something as a rule.
+    """
+
+    cause: str
+    family: str
+    blame: Verdict
+
+
+@frozen(kw_only=True)
+class JudgedCase:
+    """
+    Deaths of one trouble, with what is thought of them.
+    """
+
+    #: The fingerprint of the diagnosis.
+    id: str
+    title: str
+    cause: str | None = None
+    family: str | None = None
+    #: Of the cause, from 0 to 1.
+    probability: float = 0.0
+    #: Whether the cause is more than a guess.
+    is_sure: bool = False
+    blame: Verdict = "unknown"
+    victims: tuple[Victim, ...] = ()
+    #: The report: HTML, compressed with zlib, in base64; empty if there is none.
+    report: str = ""
+
+
+def victim_of(death: RecordedDeath) -> Victim:
+    """
+    The worker of one recorded death, with the memory of its box, or of its last heartbeat.
+    """
+    who, record, report = death.identity, death.record, death.report
+    points = _decimated(_memory(death))
+    limits = [each.memory_limit_bytes for each in (record, report) if each is not None]
+    return Victim(
+        id=death_id(death),
+        worker=(who.worker or f"pid {who.pid or 'unknown'}")[:_NAME_CHARS],
+        name=(who.name or "")[:_NAME_CHARS],
+        when=death.time,
+        seconds=tuple(round(at - death.time, 2) for at, _ in points),
+        rss_bytes=tuple(count for _, count in points),
+        limit_bytes=next((each for each in limits if each), None),
+    )
+
+
+def _memory(death: RecordedDeath) -> list[tuple[float, int]]:
+    box = death.report.box if death.report is not None else None
+    samples = box.samples if box is not None else ()
+    known = [(each.at, each.process_rss_bytes) for each in samples]
+    if not known:
+        heartbeat = death.record.last_heartbeat if death.record is not None else Heartbeat()
+        known = [(heartbeat.at or death.time, heartbeat.rss_bytes)]
+    return [(at, count) for at, count in known if count is not None]
+
+
+def _decimated(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """
+    At most `MAX_POINTS` of the points: of each stretch the highest, and always the last.
+    """
+    if len(points) <= MAX_POINTS:
+        return list(points)
+    step = -(-len(points) // (MAX_POINTS - 1))
+    stretches = (points[begin : begin + step] for begin in range(0, len(points), step))
+    return [*(max(each, key=lambda point: point[1]) for each in stretches), points[-1]]

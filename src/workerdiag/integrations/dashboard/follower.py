@@ -1,0 +1,156 @@
+"""
+Follows the deaths of a scheduler from within: collects them, has them judged, and keeps the result.
+
+On the scheduler's event loop it only waits, and takes some tenths of a millisecond for a death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+from workerdiag.deadline import CALL_FAILURES, in_thread
+from workerdiag.errors import describe_error
+from workerdiag.incidents.settling import Settling
+from workerdiag.integrations.dashboard.book import DeathBook
+from workerdiag.integrations.dashboard.cases import JudgedCase, victim_of
+from workerdiag.integrations.dashboard.judging import KILL_S, Judge, Judgement, JudgingError
+from workerdiag.wire.plain import BrokenValueError, from_plain
+from workerdiag.wire.recorded_death import RecordedDeath
+
+logger = logging.getLogger("distributed.scheduler.recorder")
+
+#: Deaths that follow each other within seconds are judged together; the recorder has waited for nannies.
+SETTLE_S = 2.0
+#: Deaths, and bytes of them, that are judged together at most; the others wait in the recorder.
+MAX_DEATHS, MAX_BYTES = 100, 4 * 2**20
+#: The recorder is asked to wait so long, and is not asked more often than this.
+_WAIT_S, _LEAST_WAIT_S = 60.0, 0.05
+#: The thread waits so much longer than the process may take.
+_SLACK_S = 5.0
+_THREAD = "workerdiag-deaths"
+#: Id of the case for deaths that could not be judged.
+UNJUDGED = "unjudged"
+
+#: Asks the recorder as `DeathWatch.answer` does.
+Ask = Callable[..., Awaitable[Any]]
+
+
+class DeathFollower:
+    """
+    Follows until it is cancelled, or until the scheduler closes.
+
+    Args:
+        ask: The recorder's handler.
+        book: Gets what was concluded.
+        judge: Judges deaths; it is called in a thread.
+        settle_s: How long deaths settle.
+    """
+
+    def __init__(self, ask: Ask, book: DeathBook, judge: Judge, *, settle_s: float = SETTLE_S) -> None:
+        self._ask = ask
+        self._book = book
+        self._judge = judge
+        self._settling = Settling(settle_s)
+        self._epoch, self._position = "", 0
+        #: The deaths that settle, as lines of JSON.
+        self._deaths: list[bytes] = []
+        self._one_at_a_time = asyncio.Lock()
+
+    async def run(self) -> None:
+        """
+        Follow the deaths. A failure ends it, with a line in the log, and nothing else.
+        """
+        try:
+            while await self._look():
+                if self._is_due():
+                    await self._conclude()
+        except Exception as problem:  # noqa: BLE001  the scheduler has better things to do
+            logger.warning("The page of deaths stands still: %s", describe_error(problem))
+
+    async def learn_causes(self) -> None:
+        """
+        Have all known causes in the book, so that the counts of what killed nobody can be told.
+        """
+        if self._book.knows_causes:
+            return
+        try:
+            self._book.add(await self._judged([]))
+        except JudgingError as problem:
+            logger.info("The known causes cannot be listed: %s", problem)
+
+    async def _look(self) -> bool:
+        """
+        Ask for deaths once; whether there will be more.
+        """
+        due_at = self._settling.due_at
+        wait_s = _WAIT_S if due_at is None else min(_WAIT_S, max(_LEAST_WAIT_S, due_at - time.monotonic()))
+        reply = await self._ask(since=self._position, epoch=self._epoch, wait_s=wait_s)
+        missed = reply["missed_count"] if reply["epoch"] == self._epoch else 0
+        self._epoch, self._position = reply["epoch"], reply["position"]
+        for death in reply["deaths"]:
+            self._deaths.append(json.dumps(death, default=str).encode())
+            await asyncio.sleep(0)  # the scheduler has a whole cluster to serve
+        if reply["deaths"]:
+            self._settling.arrived(time.monotonic())
+        self._book.settle(len(self._deaths), missed)
+        await asyncio.sleep(_LEAST_WAIT_S)
+        return reply.get("closing_reason") is None
+
+    def _is_due(self) -> bool:
+        is_full = len(self._deaths) >= MAX_DEATHS or sum(map(len, self._deaths)) >= MAX_BYTES
+        return bool(self._deaths) and (is_full or self._settling.is_due(time.monotonic()))
+
+    async def _conclude(self) -> None:
+        """
+        Judge what has settled, and rest for as long as that took: others need the processor as well.
+        """
+        began = time.monotonic()
+        deaths, self._deaths = self._deaths, []
+        self._settling.judged()
+        try:
+            judgement = await self._judged(deaths)
+        except JudgingError as problem:
+            logger.warning("The page of deaths lacks a diagnosis of %d deaths: %s", len(deaths), problem)
+            judgement = await in_thread(_THREAD, partial(unjudged, deaths, str(problem)), timeout_s=KILL_S)
+        self._book.add(judgement)
+        self._book.settle(0)
+        await asyncio.sleep(time.monotonic() - began)
+
+    async def _judged(self, deaths: Sequence[bytes]) -> Judgement:
+        """
+        The judgement, from a thread.
+
+        Raises:
+            JudgingError: They could not be judged.
+        """
+        async with self._one_at_a_time:
+            try:
+                return await in_thread(
+                    _THREAD, lambda: self._judge.judge(deaths), timeout_s=KILL_S + _SLACK_S
+                )
+            except CALL_FAILURES as problem:
+                raise JudgingError(str(problem)) from problem
+
+
+def unjudged(deaths: Sequence[bytes], problem: str) -> Judgement:
+    """
+    The deaths of which nobody asked for as a case of their own, without a cause.
+    """
+    known = []
+    for line in deaths:
+        try:
+            known.append(from_plain(RecordedDeath, json.loads(line), []))
+        except (ValueError, BrokenValueError):
+            continue
+    victims = tuple(victim_of(each) for each in known if not each.is_expected)
+    title = f"not judged: {problem}"
+    return Judgement(
+        cases=(JudgedCase(id=UNJUDGED, title=title, victims=victims),) if victims else (),
+        death_ids=frozenset(victim_of(each).id for each in known),
+    )

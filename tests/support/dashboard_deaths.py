@@ -1,0 +1,53 @@
+"""
+Judgements and recorded deaths, as the dashboard gets them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+
+from support.death_records import NOW, nanny_report, scheduler_record
+from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause, Victim
+from workerdiag.integrations.dashboard.judging import Judgement
+
+SEGFAULT = KnownCause(cause="signal.segfault", family="signal", blame="task")
+OOM = KnownCause(cause="kernel.oom-killer", family="kernel", blame="configuration")
+
+
+def victim(number, **more):
+    """
+    One of the dead, with its memory.
+    """
+    memory = {"seconds": (-2.0, -1.0), "rss_bytes": (10, 20), "limit_bytes": 100}
+    content = {"id": f"death-{number}", "worker": f"tcp://10.0.0.4:{number}", "name": f"w{number}"}
+    return Victim(**{**content, "when": NOW + number, **memory, **more})
+
+
+def case(*numbers, id_="aaaaaaaaaaaa", cause=SEGFAULT, report="<p>why</p>", **more):
+    """
+    A case with these victims.
+    """
+    content = {"cause": cause.cause, "family": cause.family, "blame": cause.blame, "is_sure": True}
+    return JudgedCase(
+        id=id_,
+        victims=tuple(map(victim, numbers)),
+        report=base64.b64encode(zlib.compress(report.encode())).decode(),
+        **{"title": "It crashed", "probability": 0.9, **content, **more},
+    )
+
+
+def judgement(*cases, also=(), causes=(SEGFAULT, OOM)):
+    """
+    The judgement that has these cases, of their victims and of the deaths *also* given by number.
+    """
+    ids = {each.id for one in cases for each in one.victims} | {f"death-{number}" for number in also}
+    return Judgement(cases=cases, death_ids=frozenset(ids), causes=causes)
+
+
+def recorded_line(number, **more):
+    """
+    A recorded death as the recorder's handler answers it, as a line of JSON.
+    """
+    return json.dumps({"record": scheduler_record(number), "report": nanny_report(number, **more)}).encode()
