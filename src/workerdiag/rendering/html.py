@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 #: What a person on call reads first comes first.
 _ORDER: tuple[Topic, ...] = (
-    "advice",
     "candidates",
     "why",
     "evidence",
@@ -104,34 +103,34 @@ def _content(findings: Findings) -> dict[str, Any]:
 
     report = outline(findings)
     figures = (memory_figure(findings), timeline_figure(findings))
-    first, sections = _split_first_advice(report)
+    first, advice, sections = _split_advice(report)
     return {
         "report": report,
         "style": _template_text("report.css"),
         "certainty": _certainty(findings),
         "when": next((format_time(each.when) for each in findings.deaths if each.when is not None), ""),
         "first": first,
+        "advice": advice,
         "figures": [each for each in figures if each is not None],
         "bars": candidate_bars(findings),
         "sections": _ordered(sections),
     }
 
 
-def _split_first_advice(report: Outline) -> tuple[Item | None, list[Section]]:
+def _split_advice(report: Outline) -> tuple[Item | None, Section | None, list[Section]]:
     """
-    The first advice, where it is what to do now and so stands at the top, and the sections without it.
+    The first advice, where it is what to do now; the other advice; and the other sections.
     """
     advice = next((each for each in report.sections if each.topic == "advice"), None)
+    sections = [each for each in report.sections if each is not advice]
     if advice is None or advice.items[0].text != report.lead[-1][1]:
-        return None, list(report.sections)
+        return None, advice, sections
     others = evolve(advice, title="What else to do", items=advice.items[1:])
-    sections = (others if each is advice else each for each in report.sections)
-    return advice.items[0], [each for each in sections if each.items]
+    return advice.items[0], others if others.items else None, sections
 
 
 def _ordered(sections: Iterable[Section]) -> list[Section]:
-    known = {topic: number for number, topic in enumerate(_ORDER)}
-    return sorted(sections, key=lambda each: known[each.topic] if each.topic else len(_ORDER))
+    return sorted(sections, key=lambda each: _ORDER.index(each.topic) if each.topic in _ORDER else 0)
 
 
 def _certainty(findings: Findings) -> str:

@@ -156,21 +156,27 @@ def _told_limit(marks: Iterable[Match]) -> int | None:
 
 
 def _readings(
-    end: ProcessEnd, incident: Incident, marks: Iterable[Match], limit: int | None
-) -> Iterator[tuple[float, int]]:
+    end: ProcessEnd, incident: Incident, marks: Sequence[Match], limit: int | None
+) -> list[tuple[float, int]]:
     """
-    Times and bytes of what was told of its memory; a nanny that ends it says only what it exceeded.
+    Times and bytes of what was told of its memory.
+
+    A nanny that ends it tells only which share it exceeded; that counts where nothing larger was measured.
     """
-    for reading in incident.readings_by_name.find(*end.identities):
-        if reading.when is not None and reading.rss_bytes and reading.identity.same_process(end.identity):
-            yield reading.when, reading.rss_bytes
-    for mark in marks:
-        if mark.when is None:
-            continue
-        if rss_bytes := captured_rss(mark.captures):
-            yield mark.when, rss_bytes
-        elif mark.owner == _BUDGET and limit:
-            yield mark.when, int(limit * _share(mark.captures.get("percent", ""), of=100))
+    found = [
+        (each.when, each.rss_bytes)
+        for each in incident.readings_by_name.find(*end.identities)
+        if each.when is not None and each.rss_bytes and each.identity.same_process(end.identity)
+    ]
+    timed = [(mark.when, mark) for mark in marks if mark.when is not None]
+    found += [(when, rss_bytes) for when, mark in timed if (rss_bytes := captured_rss(mark.captures))]
+    most = max((rss_bytes for _, rss_bytes in found), default=0)
+    exceeded = [
+        (when, int(limit * _share(mark.captures.get("percent", ""), of=100)))
+        for when, mark in timed
+        if limit and mark.owner == _BUDGET
+    ]
+    return [*found, *(each for each in exceeded if each[1] > most)]
 
 
 def _spans_at_loss(end: ProcessEnd, incident: Incident) -> Iterator[TaskSpan]:

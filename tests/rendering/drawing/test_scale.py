@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerdiag.rendering.drawing.scale import Scale, byte_ticks, lanes, offset_text, spread, thin, time_ticks
+from workerdiag.rendering.drawing.scale import (
+    Scale,
+    byte_ticks,
+    label_rows,
+    lanes,
+    offset_text,
+    thin,
+    time_ticks,
+)
 
 
 def test_a_scale_maps_its_ends_to_0_and_1_and_keeps_what_is_outside_at_the_border():
@@ -85,11 +93,25 @@ def test_few_points_are_all_kept():
     assert thin(points, 100, lambda each: each[0], lambda each: each[1]) == points
 
 
-def test_labels_that_would_touch_move_up():
+def test_labels_of_lines_that_are_close_share_a_row_above_them():
     """
-    The lowest label stays where its line is.
+    No line runs through a label; where there is room, a label is right above its line.
     """
-    assert spread([200, 195, 120], 15) == [200, 185, 120]
+    assert label_rows([200, 120], 15) == [(197, (0,)), (117, (1,))]
+    assert label_rows([200, 195, 120], 15) == [(192, (1, 0)), (117, (2,))]
+    assert label_rows([100, 98, 96], 15) == [(93, (1, 0)), (78, (2,))]
+
+
+@given(st.lists(st.floats(0, 200), max_size=6).map(lambda lines: sorted(lines, reverse=True)))
+def test_labels_never_touch_and_no_line_runs_through_one(lines):
+    """
+    Whatever limits there are, each has its label.
+    """
+    rows = label_rows(lines, 15)
+    texts = [y for y, _ in rows]
+    assert sorted(number for _, numbers in rows for number in numbers) == list(range(len(lines)))
+    assert all(below - above >= 14.99 for below, above in itertools.pairwise(texts))
+    assert all(not text - 11 < line <= text for text in texts for line in lines)
 
 
 @given(st.lists(st.floats(0, 1), max_size=20))

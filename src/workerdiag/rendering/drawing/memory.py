@@ -7,31 +7,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from attrs import frozen
-
 from workerdiag.model.diagnosis import Findings
-from workerdiag.model.identity import Identity
 from workerdiag.model.timeline import MemoryLimits, MemorySample, ProcessHistory
-from workerdiag.rendering.drawing.scale import Scale, byte_ticks, offset_text, spread, thin, time_ticks
+from workerdiag.rendering.drawing.moments import who_text
+from workerdiag.rendering.drawing.plot import PLOT_PX, Limit, Plot, grid, limit_lines, limits_of, limits_text
+from workerdiag.rendering.drawing.scale import Scale, offset_text, thin, time_ticks
 from workerdiag.rendering.drawing.svg import Figure, drawing, element, path, percent
-from workerdiag.rendering.wording import identity_text
+from workerdiag.rendering.wording import clip
 from workerdiag.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-#: Height of the drawing in pixels, and of its parts above and below the plot.
-HEIGHT_PX, TOP_PX, BOTTOM_PX = 264, 40, 28
-_PLOT_PX = HEIGHT_PX - TOP_PX - BOTTOM_PX
-#: Labels of limits keep this distance.
-_LABEL_PX = 15
+#: Width of a bar in pixels.
+_BAR_PX = 48
+#: What is less than this share of the plot cannot be seen.
+_LEAST_SHARE = 0.003
 #: Pixels of a wide screen: more points than two for each cannot be told apart.
 _COLUMNS = 800
 #: So few samples are also drawn as dots.
 _MAX_DOTS = 16
-_MAX_ROWS = 20
+_MAX_ROWS, _MAX_NAME_CHARS = 20, 80
 #: What happened after the last sample is missing from this many seconds on.
 _STALE_S = 0.3
+#: Room for a label on a phone, as a share of the width; at the border a label is not centred.
+_LABEL_SHARE, _BORDER_SHARE = 0.16, 0.08
 
 #: Attribute of a sample, by the name that readers know it under; each is a class of the style sheet too.
 _SERIES: Mapping[str, str] = {
@@ -40,18 +40,6 @@ _SERIES: Mapping[str, str] = {
     "spilled": "spilled_bytes",
     "control group": "group_bytes",
 }
-
-
-@frozen(kw_only=True)
-class Limit:
-    """
-    A line that memory was not to cross.
-    """
-
-    label: str
-    size_bytes: int
-    #: Class of the style sheet: ``hard`` ends the process, ``soft`` slows it down.
-    kind: str
 
 
 def memory_figure(findings: Findings) -> Figure | None:
@@ -63,14 +51,17 @@ def memory_figure(findings: Findings) -> Figure | None:
     if known is None:
         return None
     samples = [each for each in known.samples if _values(each)]
-    limits = list(_limits(known.limits))
+    limits = list(limits_of(known.limits))
     times = {each.at for each in samples if each.process_bytes is not None or each.group_bytes is not None}
     is_course = len(times) > 1
+    if not is_course and not limits:
+        return None  # one number needs no drawing
     draw = _course if is_course else _last_seen
+    plot = Plot.of(_most(known, samples, limits), limits)
     return Figure(
-        title=f"Memory of {_who(known.identity)}",
-        svg=draw(known, samples, limits),
-        legend=tuple(_legend(samples, known.group_peak_bytes)),
+        title=f"Memory of {clip(who_text(known.identity), _MAX_NAME_CHARS)}",
+        svg=draw(known, samples, plot),
+        legend=tuple(_legend(samples, known.group_peak_bytes, plot.up)),
         notes=tuple(_notes(known, samples, is_course=is_course)),
         columns=("Time", *(name.capitalize() for name in _SERIES)),
         rows=tuple(_row(each, known.when) for each in samples[-_MAX_ROWS:]),
@@ -96,35 +87,9 @@ def _history_of_a_death(findings: Findings) -> ProcessHistory | None:
     )
 
 
-def _who(identity: Identity) -> str:
-    return identity.worker or identity_text(identity)
-
-
 def _values(sample: MemorySample) -> list[int]:
     known = (getattr(sample, attribute) for attribute in _SERIES.values())
     return [each for each in known if each is not None and each >= 0]
-
-
-def _limits(limits: MemoryLimits) -> Iterator[Limit]:
-    """
-    The lines, those that end a process first.
-    """
-    worker, group = limits.worker_bytes, limits.group_bytes
-    if worker and worker == group:
-        yield Limit(label="limit, also of the control group", size_bytes=worker, kind="hard")
-    else:
-        if group and group > 0:
-            yield Limit(label="limit of the control group", size_bytes=group, kind="hard")
-        if worker and worker > 0:
-            yield Limit(label="limit", size_bytes=worker, kind="hard")
-    shares = (
-        ("terminate", limits.terminate_fraction, "hard"),
-        ("pause", limits.pause_fraction, "soft"),
-        ("spill", limits.spill_fraction, "soft"),
-    )
-    for name, share, kind in shares:
-        if share and worker and worker > 0:
-            yield Limit(label=f"{name} at {share:.0%}", size_bytes=int(worker * share), kind=kind)
 
 
 def _most(known: ProcessHistory, samples: Sequence[MemorySample], limits: Sequence[Limit]) -> int:
@@ -132,90 +97,59 @@ def _most(known: ProcessHistory, samples: Sequence[MemorySample], limits: Sequen
     return max([*values, *(each.size_bytes for each in limits), known.group_peak_bytes or 0, 1])
 
 
-def _course(known: ProcessHistory, samples: Sequence[MemorySample], limits: Sequence[Limit]) -> Markup:
+def _course(known: ProcessHistory, samples: Sequence[MemorySample], plot: Plot) -> Markup:
     """
     Memory as lines over time, up to the death.
     """
     end = known.when if known.when is not None else samples[-1].at
     across = Scale(samples[0].at, max(end, samples[-1].at))
-    up = Scale(0, _most(known, samples, limits))
-    parts = [*_grid(up), *_time_axis(across, end, known.when is not None)]
+    parts = [*grid(plot), *_time_axis(plot, across, end, is_death=known.when is not None)]
     for name in ("control group", "managed", "spilled", "process"):
-        points = _points(samples, name, across, up)
-        parts += _line(name, points)
+        parts += _line(name, _points(samples, name, across, plot.up), plot)
     if known.group_peak_bytes:
-        parts.append(_dot("control-group", across(end), up(known.group_peak_bytes)))
-    parts += _limit_lines(limits, up)
-    first, last = samples[0], samples[-1]
-    text = f"In {offset_text(last.at - first.at).lstrip('+')} before the end: {_growth_text(samples)}."
+        parts.append(_dot("control-group", across(end), plot.y(plot.up(known.group_peak_bytes))))
+    parts += limit_lines(plot)
+    span = offset_text(samples[-1].at - samples[0].at).lstrip("+")
+    text = f"In {span} before the end: {_growth_text(samples)}. {limits_text(plot.limits)}"
     return drawing(
-        f"Memory of {_who(known.identity)} by time", f"{text} {_limits_text(limits)}", HEIGHT_PX, parts
+        f"Memory of {who_text(known.identity)} by time", text, plot.height_px, parts, class_="wd-plot"
     )
 
 
-def _last_seen(known: ProcessHistory, samples: Sequence[MemorySample], limits: Sequence[Limit]) -> Markup:
+def _last_seen(known: ProcessHistory, samples: Sequence[MemorySample], plot: Plot) -> Markup:
     """
     Memory as it was last seen, as bars.
     """
-    last = samples[-1]
-    bars = {name: getattr(last, attribute) for name, attribute in _SERIES.items()}
+    bars = {name: getattr(samples[-1], attribute) for name, attribute in _SERIES.items()}
     shown = {name: size for name, size in bars.items() if size is not None and size >= 0}
-    up = Scale(0, _most(known, samples, limits))
-    parts = _grid(up)
-    # Labels of limits stand in the left half.
-    width = 0.5 / len(shown)
-    for number, (name, size) in enumerate(shown.items()):
-        left, high = 0.5 + number * width, up(size) * _PLOT_PX
-        parts.append(
-            element(
-                "rect",
-                x=percent(left + width * 0.14),
-                y=TOP_PX + _PLOT_PX - high,
-                width=percent(width * 0.72),
-                height=max(high, 1.0),
-                class_=f"wd-bar wd-{name.replace(' ', '-')}",
-            )
-        )
-        parts.append(_text(left + width / 2, HEIGHT_PX - 8, name, "middle", "wd-muted"))
-    parts += _limit_lines(limits, up)
+    parts = grid(plot)
+    for number, (name, size) in enumerate(shown.items(), 1):
+        # Labels of limits stand in the left half.
+        middle = 0.5 + 0.5 * number / (len(shown) + 1)
+        y = min(plot.y(plot.up(size)), plot.y(0) - 1)
+        bar = element("rect", x=-_BAR_PX / 2, width=_BAR_PX, height=plot.y(0) - y, rx=2)
+        class_ = f"wd-bar wd-{name.replace(' ', '-')}"
+        parts.append(element("svg", bar, x=percent(middle), y=y, overflow="visible", class_=class_))
+        parts.append(_text(middle, plot.height_px - 8, name, "middle", "wd-muted"))
+    parts += limit_lines(plot)
     said = ", ".join(f"{name} {format_bytes(size)}" for name, size in shown.items())
-    title = f"Memory of {_who(known.identity)} as it was last seen"
-    return drawing(title, f"{said.capitalize()}. {_limits_text(limits)}", HEIGHT_PX, parts)
+    title = f"Memory of {who_text(known.identity)} as it was last seen"
+    return drawing(
+        title, f"{said.capitalize()}. {limits_text(plot.limits)}", plot.height_px, parts, class_="wd-plot"
+    )
 
 
-def _grid(up: Scale) -> list[Markup]:
-    """
-    Thin lines at round sizes, each with its label in the margin.
-    """
-    parts = []
-    for size in byte_ticks(up.last):
-        y = _y(up(size))
-        parts.append(element("line", x1="0", x2="100%", y1=y, y2=y, class_="wd-grid"))
-        label = format_bytes(size) if size else "0"
-        parts.append(element("text", label, x=-8, y=y + 4, text_anchor="end", class_="wd-muted"))
-    return parts
-
-
-def _time_axis(across: Scale, end: float, is_death: bool) -> list[Markup]:  # noqa: FBT001  its caller's own flag
-    parts = []
+def _time_axis(plot: Plot, across: Scale, end: float, *, is_death: bool) -> Iterator[Markup]:
+    bottom, y_text, x_end = plot.y(0), plot.height_px - 8, across(end)
     for offset in time_ticks(across.first - end, across.last - end):
         x = across(end + offset)
-        if offset and abs(x - across(end)) > 0.12:
-            parts.append(_text(x, HEIGHT_PX - 8, offset_text(offset), _anchor(x), "wd-muted"))
-    x = across(end)
+        if abs(x - x_end) > _LABEL_SHARE:
+            yield _text(x, y_text, offset_text(offset), _anchor(x), "wd-muted")
     if is_death:
-        parts.append(
-            element(
-                "line",
-                x1=percent(x),
-                x2=percent(x),
-                y1=TOP_PX - 8,
-                y2=TOP_PX + _PLOT_PX,
-                class_="wd-death-line",
-            )
+        yield element(
+            "line", x1=percent(x_end), x2=percent(x_end), y1=plot.y(1) - 8, y2=bottom, class_="wd-death-line"
         )
-    parts.append(_text(x, HEIGHT_PX - 8, "death" if is_death else "last seen", _anchor(x), "wd-death-text"))
-    return parts
+    yield _text(x_end, y_text, "death" if is_death else "last seen", _anchor(x_end), "wd-death-text")
 
 
 def _points(
@@ -226,73 +160,55 @@ def _points(
     return thin(points, _COLUMNS, lambda point: point[0], lambda point: point[1])
 
 
-def _line(name: str, points: Sequence[tuple[float, float]]) -> list[Markup]:
+def _line(name: str, points: Sequence[tuple[float, float]], plot: Plot) -> list[Markup]:
     """
     The line of one kind of memory; managed memory is an area, as it is part of the process.
     """
-    if not points or all(y == 0 for _, y in points):
+    if not points or max(y for _, y in points) < _LEAST_SHARE:
         return []
     class_ = f"wd-{name.replace(' ', '-')}"
-    scaled = [(1000 * x, _PLOT_PX * (1 - y)) for x, y in points]
+    scaled = [(1000 * x, PLOT_PX * (1 - y)) for x, y in points]
     inside = []
     if name == "managed":
-        area = [*scaled, (scaled[-1][0], float(_PLOT_PX)), (scaled[0][0], float(_PLOT_PX))]
+        area = [*scaled, (scaled[-1][0], float(PLOT_PX)), (scaled[0][0], float(PLOT_PX))]
         inside.append(element("path", d=path(area, closed=True), class_=f"wd-area {class_}"))
     inside.append(
         element("path", d=path(scaled), vector_effect="non-scaling-stroke", class_=f"wd-line {class_}")
     )
-    plot = element(
+    lines = element(
         "svg",
         *inside,
-        y=TOP_PX,
+        y=plot.top_px,
         width="100%",
-        height=_PLOT_PX,
-        viewBox=f"0 0 1000 {_PLOT_PX}",
+        height=PLOT_PX,
+        viewBox=f"0 0 1000 {PLOT_PX}",
         preserveAspectRatio="none",
         overflow="visible",
     )
-    dots = [_dot(name.replace(" ", "-"), x, y) for x, y in points] if len(points) <= _MAX_DOTS else []
-    return [plot, *dots]
+    few = points if len(points) <= _MAX_DOTS else []
+    return [lines, *(_dot(name.replace(" ", "-"), x, plot.y(y)) for x, y in few)]
 
 
 def _dot(class_: str, x: float, y: float) -> Markup:
-    return element("circle", cx=percent(x), cy=_y(y), r=2.5, class_=f"wd-dot wd-{class_}")
-
-
-def _limit_lines(limits: Sequence[Limit], up: Scale) -> Iterator[Markup]:
-    """
-    A line for each limit, its label above it; labels that would touch move up.
-    """
-    lowest_first = sorted(limits, key=lambda each: each.size_bytes)
-    heights = spread([_y(up(each.size_bytes)) - 4 for each in lowest_first], _LABEL_PX)
-    for limit, y_text in zip(lowest_first, heights, strict=True):
-        y = _y(up(limit.size_bytes))
-        yield element("line", x1="0", x2="100%", y1=y, y2=y, class_=f"wd-limit wd-{limit.kind}")
-        label = f"{limit.label}, {format_bytes(limit.size_bytes)}"
-        yield element("text", label, x=4, y=y_text, class_=f"wd-limit-text wd-{limit.kind}")
-
-
-def _y(share: float) -> float:
-    return TOP_PX + _PLOT_PX * (1 - share)
+    return element("circle", cx=percent(x), cy=y, r=2.5, class_=f"wd-dot wd-{class_}")
 
 
 def _anchor(x: float) -> str:
-    if x < 0.08:
+    if x < _BORDER_SHARE:
         return "start"
-    return "end" if x > 0.92 else "middle"
+    return "end" if x > 1 - _BORDER_SHARE else "middle"
 
 
 def _text(x: float, y: float, text: str, anchor: str, class_: str) -> Markup:
     return element("text", text, x=percent(x), y=y, text_anchor=anchor, class_=class_)
 
 
-def _legend(samples: Sequence[MemorySample], peak_bytes: int | None) -> Iterator[tuple[str, str]]:
+def _legend(samples: Sequence[MemorySample], peak_bytes: int | None, up: Scale) -> Iterator[tuple[str, str]]:
     for name, attribute in _SERIES.items():
         sizes = [size for each in samples if (size := getattr(each, attribute)) is not None]
-        if sizes and (name in ("process", "control group") or any(sizes)):
-            yield name.replace(" ", "-"), f"{name} {format_bytes(sizes[-1])}"
-    if peak_bytes:
-        yield "control-group", f"peak of the control group {format_bytes(peak_bytes)}"
+        peak = f", peak {format_bytes(peak_bytes)}" if name == "control group" and peak_bytes else ""
+        if sizes and (name == "process" or peak or up(max(sizes)) >= _LEAST_SHARE):
+            yield name.replace(" ", "-"), f"{name} {format_bytes(sizes[-1])}{peak}"
 
 
 def _growth_text(samples: Sequence[MemorySample]) -> str:
@@ -304,17 +220,11 @@ def _growth_text(samples: Sequence[MemorySample]) -> str:
     return ", ".join(parts) or "one value"
 
 
-def _limits_text(limits: Sequence[Limit]) -> str:
-    if not limits:
-        return "No limit is known."
-    return "Limits: " + ", ".join(f"{each.label}, {format_bytes(each.size_bytes)}" for each in limits) + "."
-
-
 def _notes(known: ProcessHistory, samples: Sequence[MemorySample], *, is_course: bool) -> Iterator[str]:
     last, when = samples[-1], known.when
     if not known.recorded:
         yield (
-            "Logs, events and heartbeats told this; the flight recorder, which samples each second, was off: "
+            "These moments are from logs, events and heartbeats. The flight recorder samples each second: "
             "`workerdiag.install(client)`."
         )
     elif when is not None and when - last.at >= _STALE_S:

@@ -16,8 +16,8 @@ from workerdiag.rendering.wording import clip, exit_text, identity_text, one_lin
 #: Numbers of one drawing, at most; so many of them are kept for what is no death.
 MAX_MARKS, _LEAST_OTHERS = 12, 4
 #: What happened so long before the first death is drawn, and after the last one, in seconds.
-BEFORE_S, AFTER_S = 60.0, 30.0
-_MAX_QUOTE_CHARS = 140
+BEFORE_S, AFTER_S = 60.0, 5.0
+_MAX_QUOTE_CHARS = 100
 #: A removal within so many seconds of a death is how the scheduler notices it.
 _NOTICED_S = 2.0
 _WORDS: Mapping[MomentKind, str] = {
@@ -46,11 +46,17 @@ class Mark:
 
 
 def numbered_marks(
-    deaths: Sequence[Death], moments: Iterable[Moment], first: float, last: float
+    deaths: Sequence[Death], moments: Iterable[Moment], begin: float
 ) -> tuple[list[Mark], int]:
     """
     What gets a number, in the order of time, and how much is left out; deaths go before other moments.
+
+    Args:
+        deaths: In the order of time.
+        moments: What happened beside.
+        begin: What was before this time gets no number.
     """
+    first, last = deaths[0].when or 0.0, deaths[-1].when or 0.0
     ends = [
         Mark(
             at=each.when or 0.0,
@@ -59,11 +65,12 @@ def numbered_marks(
         )
         for number, each in enumerate(deaths)
     ]
-    others = [
+    near = (
         Mark(at=each.at, text=_moment_text(each))
         for each in moments
-        if first - BEFORE_S <= each.at <= last + AFTER_S and not _is_told_by_a_death(each, deaths)
-    ]
+        if begin <= each.at <= last + AFTER_S and not _is_told_by_a_death(each, deaths)
+    )
+    others = list({(round(each.at), each.text): each for each in near}.values())
     others.sort(key=lambda each: abs(each.at - first))
     kept = [*ends[: MAX_MARKS - min(len(others), _LEAST_OTHERS)]]
     kept += others[: MAX_MARKS - len(kept)]

@@ -15,6 +15,8 @@ _TIME_STEPS = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
     *(3600, 7200, 10_800, 21_600, 43_200, 86_400),
 )
+#: Between a line and the label above it.
+_LABEL_GAP_PX = 3
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 T = TypeVar("T")
 
@@ -98,14 +100,29 @@ def _columns(points: Iterable[T], columns: int, place: Callable[[T], float]) -> 
     return [found[number] for number in sorted(found)]
 
 
-def spread(places: Sequence[float], least: float) -> list[float]:
+def label_rows(lines: Sequence[float], height: float) -> list[tuple[float, tuple[int, ...]]]:
     """
-    The *places*, largest first, moved towards 0 where two are closer than *least*.
+    For horizontal lines, lowest first, rows of labels: where the text stands, and the numbers of the lines.
+
+    A row is above its line. Lines that leave no room for a row between them share rows of two, above the
+    topmost of them; the lowest line comes last.
+
+    Args:
+        lines: Distances from the top, in pixels.
+        height: Of one row.
     """
-    moved: list[float] = []
-    for each in places:
-        moved.append(min(each, moved[-1] - least) if moved else each)
-    return moved
+    groups: list[list[int]] = []
+    for number, line in enumerate(lines):
+        if groups and line > lines[groups[-1][-1]] - _LABEL_GAP_PX - height * ceil(len(groups[-1]) / 2):
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    rows = []
+    for group in groups:
+        for row, first in enumerate(range(0, len(group), 2)):
+            y = lines[group[-1]] - _LABEL_GAP_PX - height * row
+            rows.append((y, tuple(reversed(group[first : first + 2]))))
+    return rows
 
 
 def lanes(places: Sequence[float], least: float) -> list[int]:

@@ -51,7 +51,9 @@ def element(name: str, *children: object, **attributes: Value) -> Markup:
     return Markup("<{}{}>{}</{}>").format(name, given, Markup("").join(map(escape, children)), name)
 
 
-def drawing(title: str, description: str, height_px: float, children: Iterable[object]) -> Markup:
+def drawing(
+    title: str, description: str, height_px: float, children: Iterable[object], *, class_: str = ""
+) -> Markup:
     """
     A drawing as wide as its place, with its name and its description first.
     """
@@ -61,7 +63,7 @@ def drawing(title: str, description: str, height_px: float, children: Iterable[o
         element("desc", description),
         *children,
         role="img",
-        class_="wd-drawing",
+        class_=f"wd-drawing {class_}".rstrip(),
         height=height_px,
         width="100%",
     )

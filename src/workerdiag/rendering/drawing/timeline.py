@@ -28,6 +28,10 @@ _MARK_SHARE = 0.075
 #: What is shorter is still seen.
 _LEAST_SHARE = 0.006
 _MAX_KEY_CHARS = 80
+#: A bar that is narrower has no text, a phone shows nothing of it.
+_TEXT_SHARE = 0.09
+#: Moments so long before the first task are drawn, in seconds.
+_EARLIER_S = 1.0
 
 
 @frozen(kw_only=True)
@@ -52,11 +56,12 @@ def timeline_figure(findings: Findings) -> Figure | None:
         return None
     first, last = unasked[0].when or 0.0, unasked[-1].when or 0.0
     shown = [_lane(each, findings) for each in unasked[:MAX_WORKERS]]
-    marks, more = numbered_marks(unasked, findings.timeline.moments, first, last)
     spans = [span for lane in shown for _, group in lane.threads for span in group]
-    if not spans and len(marks) + more < 2:
+    begin = max(first - BEFORE_S, min((span.started_at for span in spans), default=first - BEFORE_S))
+    marks, more = numbered_marks(unasked, findings.timeline.moments, begin - (_EARLIER_S if spans else 0))
+    if not spans and len(marks) + more < 2:  # one death alone is no course of events
         return None
-    begin = max(first - BEFORE_S, min([each.at for each in marks] + [span.started_at for span in spans]))
+    begin = min([begin if spans else first, *(each.at for each in marks)])
     across = _with_margin(begin, max(last, *(each.at for each in marks)))
     svg = _draw(shown, marks, across, first, findings.blame.task)
     return Figure(
@@ -145,7 +150,8 @@ def _lane_parts(lane: Lane, across: Scale, top: float, blamed: str | None) -> It
     """
     One worker: its name, a row for each thread, and a cross where it died.
     """
-    yield element("text", who_text(lane.death.identity), x=0, y=top + 14, class_="wd-worker")
+    name = element("text", who_text(lane.death.identity), x=0, y=14)
+    yield element("svg", name, y=top, width="100%", height=_HEAD_PX, class_="wd-worker")
     x_death = across(lane.death.when or 0.0)
     y = top + _HEAD_PX
     for _, spans in lane.threads:
@@ -170,11 +176,12 @@ def _span_part(span: TaskSpan, across: Scale, y: float, death: float, blamed: st
     begin, end = across(span.started_at), across(span.ended_at if span.ended_at is not None else death)
     width = max(end - begin, _LEAST_SHARE)
     key = clip(one_line(span.key), _MAX_KEY_CHARS)
+    label = [element("text", key, x=5, y=13)] if width >= _TEXT_SHARE else []
     return element(
         "svg",
         element("title", f"{key}, {_span_text(span, death)}"),
         element("rect", width="100%", height="100%", rx=2),
-        element("text", key, x=5, y=13),
+        *label,
         x=percent(begin),
         y=y,
         width=percent(width),
