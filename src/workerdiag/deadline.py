@@ -124,16 +124,22 @@ class ForeignError(Exception):
 CALL_FAILURES = (ForeignError, RuntimeError, TimeoutError)
 
 
-def start_thread(name: str, run: Callable[[], object]) -> threading.Thread:
+def start_thread(name: str, run: Callable[[], object], *, is_awaited: bool = False) -> threading.Thread:
     """
     Start a thread that nothing waits for at the end of the process.
+
+    Args:
+        name: Of the thread.
+        run: What runs in it.
+        is_awaited: Have the process wait for it at its end. Any other thread that is just in a library in
+            C++ can then abort the process (``std::terminate``, seen with Python 3.11).
 
     Raises:
         RuntimeError: The system gives no more threads, or too many of that name are alive.
     """
     if sum(each.name == name for each in threading.enumerate()) >= MAX_THREADS:
         raise RuntimeError(f"{MAX_THREADS} earlier calls have not come back")
-    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread = threading.Thread(target=run, name=name, daemon=not is_awaited)
     thread.start()
     return thread
 

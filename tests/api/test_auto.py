@@ -288,21 +288,40 @@ def test_the_preload_is_the_function_too():
 
 def test_a_client_that_closes_does_not_wait_for_the_knowledge(monkeypatch):
     """
-    Its loop ends, though the rules still load beside it.
+    Its loop ends, though one step of loading has not; there is no other step after that.
     """
-    loading, ended = threading.Event(), threading.Event()
-    monkeypatch.setattr(module, "_load_knowledge", lambda: (loading.set(), ended.wait()))
+    begun, may_end, steps = threading.Event(), threading.Event(), []
+
+    def step():
+        steps.append(threading.current_thread())
+        begun.set()
+        may_end.wait()
+
+    monkeypatch.setattr(module, "_LOADING_STEPS", (step, step))
+    client = StandIn()
+    client.status = "running"
 
     async def scene():
-        client = StandIn()
-        client.status = "running"
         workerdiag.auto(client)
         _, _, warm_up = client.loop.add_callback.call_args.args
         warm_up()
-        await asyncio.to_thread(loading.wait)
+        await asyncio.to_thread(begun.wait)
 
     asyncio.run(scene())
-    ended.set()
+    client.status = "closed"
+    may_end.set()
+    (thread,) = steps
+    thread.join()
+    assert steps == [thread]
+    assert not thread.daemon, "the end of the process would abort what is just in C++"
+
+
+def test_each_step_of_loading_can_be_done():
+    """
+    What a program loads beside its work is what an answer needs.
+    """
+    for step in module._LOADING_STEPS:
+        step()
 
 
 def test_what_is_no_client_is_refused():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
@@ -18,7 +19,7 @@ from attrs import define, field
 from workerdiag.api.annotate import add_note, is_worker_death
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
-from workerdiag.deadline import start_thread
+from workerdiag.deadline import Deadline, start_thread
 from workerdiag.errors import error_text
 from workerdiag.model.dask import Method
 from workerdiag.model.evidence import LogText
@@ -34,6 +35,8 @@ _MARGIN_S = 0.2
 _SAME_DEATH_S = 5.0
 #: A program that computes for this long gets the knowledge loaded beside it, so that an answer comes in time.
 _WARM_UP_AFTER_S = 1.0
+#: Installed packs that take longer are loaded by the call of `explain` that needs them.
+_PACKS_S = 1.0
 _ERRED, _RETRIED = "task-erred", "task-retried"
 
 
@@ -93,9 +96,17 @@ class _Annotator:
 
         The loop's own executor would hold up the client as it closes (asyncio.run waits for those threads).
         """
-        if self._client.status == "running":
+        if self._is_in_use():
             with contextlib.suppress(RuntimeError):
-                start_thread("workerdiag-knowledge", _load_knowledge)
+                start_thread("workerdiag-knowledge", self._load_knowledge, is_awaited=True)
+
+    def _load_knowledge(self) -> None:
+        for step in _LOADING_STEPS:
+            if self._is_in_use():
+                step()
+
+    def _is_in_use(self) -> bool:
+        return self._client.status == "running" and threading.main_thread().is_alive()
 
     def on_task_erred(self, key: object = None, exception: Any = None, traceback: object = None) -> None:
         """
@@ -156,10 +167,26 @@ class _Annotator:
             return diagnosis
 
 
-def _load_knowledge() -> None:
+def _import_sources() -> None:
     import workerdiag.sources.discovery  # noqa: F401  imports the platforms
 
+
+def _import_stages() -> None:
+    import workerdiag.api.answer  # noqa: F401  imports all that judges
+
+
+def _load_rules() -> None:
+    from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
+
+    DEFAULT_RULEBOOK.within(Deadline.after(_PACKS_S))
+
+
+def _judge_something() -> None:
     explain(logs=LogText("distributed.nanny - INFO - Worker process 1 was killed by signal 9"))
+
+
+#: Each takes less than half a second; a program that ends waits for one of them at most.
+_LOADING_STEPS = (_import_sources, _import_stages, _load_rules, _judge_something)
 
 
 def _unpack(exception: Any, traceback: Any) -> tuple[Any, Any]:
