@@ -9,6 +9,16 @@ from types import SimpleNamespace
 import pytest
 from distributed.scheduler import KilledWorker
 
+from workerdiag.integrations import in_passing
+
+
+@pytest.fixture(autouse=True)
+def _nothing_asked_before():
+    """
+    What other tests have asked does not count.
+    """
+    in_passing._ASKED_AT.clear()
+
 
 @pytest.fixture
 def killed():

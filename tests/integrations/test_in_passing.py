@@ -9,6 +9,7 @@ import logging
 import threading
 
 import pytest
+from distributed.comm import CommClosedError
 
 from support.diagnoses import diagnosis_with
 from workerdiag.api.remembered import remember
@@ -107,6 +108,16 @@ def test_errors_of_other_programs_start_no_thread(monkeypatch):
     """
     monkeypatch.setattr(in_passing, "call_in_time", lambda *_: pytest.fail("asked"))
     assert diagnose_in_passing(ValueError("no")) is None
+
+
+def test_of_many_exceptions_a_few_are_asked_about(asked):
+    """
+    A program whose connections break a thousand times is not held up a thousand times.
+    """
+    many = [CommClosedError("gone") for _ in range(30)]
+    told = [diagnose_in_passing(each) for each in many]
+    assert len(asked) == 10
+    assert told == [ANSWER] * 10 + [None] * 20
 
 
 def test_it_is_quiet(killed, caplog):

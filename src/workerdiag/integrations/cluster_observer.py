@@ -66,7 +66,8 @@ class ClusterObserver:
     #: Ids of the clients whose scheduler did not answer.
     _silent: set[str] = field(factory=set, init=False)
     _observed: list[ObservedDeaths] = field(factory=list, init=False)
-    _originals: list[tuple[type, str, Any]] = field(factory=list, init=False)
+    #: Class, name, its own method, and ours in place of it.
+    _replaced: list[tuple[type, str, Any, Any]] = field(factory=list, init=False)
 
     def start(self) -> None:
         """
@@ -84,9 +85,10 @@ class ClusterObserver:
         """
         Undo that.
         """
-        while self._originals:
-            owner, name, original = self._originals.pop()
-            setattr(owner, name, original)
+        while self._replaced:
+            owner, name, original, ours = self._replaced.pop()
+            if vars(owner).get(name) is ours:  # another program may have put its own over it
+                setattr(owner, name, original)
 
     def look(self, *, of: object = None, judge: bool = True) -> None:
         """
@@ -194,8 +196,9 @@ class ClusterObserver:
     def _replace(self, owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
         original = vars(owner).get(name)
         if original is not None:
-            setattr(owner, name, wrap(original))
-            self._originals.append((owner, name, original))
+            ours = wrap(original)
+            setattr(owner, name, ours)
+            self._replaced.append((owner, name, original, ours))
 
     def _before(self, close: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(close)

@@ -4,12 +4,8 @@ A diagnosis as a few plain values, for programs that file it under names: tags, 
 
 from __future__ import annotations
 
-from typing import Final
-
 from workerdiag.model.diagnosis import Findings
-
-#: From this probability of its cause on, a diagnosis may decide what belongs together; as for `RetryPolicy`.
-SURE: Final = 0.8
+from workerdiag.scoring.retry_policy import SURE_ENOUGH_TO_ACT
 
 
 def facts(findings: Findings) -> dict[str, str | int | float]:
@@ -44,4 +40,5 @@ def is_sure(findings: Findings) -> bool:
     """
     Whether its cause is likely enough to act upon without reading.
     """
-    return findings.outcome == "explained" and findings.top is not None and findings.top.probability >= SURE
+    top = findings.top
+    return findings.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH_TO_ACT

@@ -2,13 +2,15 @@
 The diagnosis of an exception that passes by in a program's logging or error reporting.
 
 That runs in any thread, also in the event loop of a client, and for errors of any kind. So it is never late,
-never raises, never stops an event loop, and asks once for each exception.
+never raises, never stops an event loop, and asks once for each exception, and not about all of many.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import time
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -23,6 +25,10 @@ from workerdiag.settings import seconds
 #: Of the time, the diagnosis itself ends earlier by this share, so that what it has is not thrown away.
 _ENDING_SHARE: Final = 0.1
 
+#: In so many seconds, at most so many exceptions are asked about: where connections break, each call raises.
+_WINDOW_S, _MAX_ASKED = 60.0, 10
+
+_ASKED_AT: Final[deque[float]] = deque(maxlen=_MAX_ASKED)
 _ANSWERS: Final[WeakKeyDictionary[BaseException, Diagnosis | None]] = WeakKeyDictionary()
 #: Whether this thread is asking: what the answer itself logs or reports is not asked about.
 _IS_ASKING: Final = contextvars.ContextVar("workerdiag_is_asking", default=False)
@@ -41,24 +47,26 @@ def diagnose_in_passing(
         scheduler: Address of the scheduler, as for `diagnose`.
         timeout_s: Seconds in total; None: the setting ``workerdiag.telemetry.timeout``.
     """
-    if _IS_ASKING.get():
-        return None
     try:
-        known = next((found for each in linked_exceptions(exc) if (found := remembered(each))), None)
-        if known is None and not is_from_dask(exc):
-            return None
-        if (known is not None and known.outcome == "explained") or _is_in_event_loop():
-            return known
-        with suppress(TypeError):  # built-in exceptions take no weak references
-            if exc in _ANSWERS:
-                return _ANSWERS[exc]
-        if timeout_s is None:
-            timeout_s = seconds("telemetry.timeout")
-        answer = _ask(exc, scheduler, timeout_s) or known
-        with suppress(TypeError):
-            _ANSWERS[exc] = answer
+        return None if _IS_ASKING.get() else _answer(exc, scheduler, timeout_s)
     except Exception:  # noqa: BLE001  what is reported is the error of the program, not ours
         return None
+
+
+def _answer(exc: BaseException, scheduler: str | None, timeout_s: float | None) -> Diagnosis | None:
+    known = next((found for each in linked_exceptions(exc) if (found := remembered(each))), None)
+    if known is None and not is_from_dask(exc):
+        return None
+    if (known is not None and known.outcome == "explained") or _is_in_event_loop():
+        return known
+    with suppress(TypeError):  # built-in exceptions take no weak references
+        if exc in _ANSWERS:
+            return _ANSWERS[exc]
+    if _has_asked_enough():
+        return known
+    answer = _ask(exc, scheduler, seconds("telemetry.timeout") if timeout_s is None else timeout_s) or known
+    with suppress(TypeError):
+        _ANSWERS[exc] = answer
     return answer
 
 
@@ -72,6 +80,17 @@ def _ask(exc: BaseException, scheduler: str | None, timeout_s: float) -> Diagnos
         return None
     finally:
         _IS_ASKING.reset(token)
+
+
+def _has_asked_enough() -> bool:
+    """
+    Whether others were asked about lately; if not, this one counts.
+    """
+    now = time.monotonic()
+    if len(_ASKED_AT) == _MAX_ASKED and now - _ASKED_AT[0] < _WINDOW_S:
+        return True
+    _ASKED_AT.append(now)
+    return False
 
 
 def _is_in_event_loop() -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from workerdiag.api.diagnosis import Diagnosis
     from workerdiag.integrations.cluster_observer import ClusterObserver, ObservedDeaths
 
 #: Title of the section in a report, and what the names of properties begin with.
@@ -22,6 +23,8 @@ SECTION = "workerdiag"
 _DEATH = f"{SECTION}.death"
 _MARKER = "worker_deaths_expected"
 _OBSERVER = pytest.StashKey["ClusterObserver"]()
+#: Fingerprints of the diagnoses that were shown.
+_SHOWN = pytest.StashKey[set[str]]()
 #: The deaths seen during one test, in any of its phases.
 _DEATHS = pytest.StashKey["list[ObservedDeaths]"]()
 
@@ -63,6 +66,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """
     Begin to observe before the first cluster is there.
     """
+    item.stash[_DEATHS] = []  # a test may be run again
     with suppress(Exception):
         _observer(item.config)
 
@@ -96,7 +100,7 @@ def _observer(config: pytest.Config) -> ClusterObserver | None:
 def _complete_report(
     observer: ClusterObserver, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport
 ) -> None:
-    deaths = item.stash.setdefault(_DEATHS, [])
+    deaths = item.stash[_DEATHS]
     is_strict = bool(item.config.getoption("workerdiag_strict"))
     if report.failed or report.when == "teardown":
         observer.look(judge=report.failed or is_strict)
@@ -104,14 +108,21 @@ def _complete_report(
     if report.failed and call.excinfo is not None:
         diagnosis = observer.explain(call.excinfo.value, deaths)
         if diagnosis is not None:
-            from workerdiag.integrations.facts import facts
-
-            report.sections.append((SECTION, str(diagnosis)))
-            _add_properties(
-                item, report, [(f"{SECTION}.{name}", value) for name, value in facts(diagnosis).items()]
-            )
+            _show(diagnosis, item, report)
     if report.when == "teardown" and item.get_closest_marker(_MARKER) is None:
         _add_properties(item, report, [(_DEATH, text) for each in deaths for text in _texts(each)])
+
+
+def _show(diagnosis: Diagnosis, item: pytest.Item, report: pytest.TestReport) -> None:
+    """
+    Add it whole the first time, and one screen of it for later tests that fail for the same reason.
+    """
+    from workerdiag.integrations.facts import facts
+
+    shown = item.config.stash.setdefault(_SHOWN, set())
+    report.sections.append((SECTION, diagnosis.to_text(full=diagnosis.fingerprint not in shown)))
+    shown.add(diagnosis.fingerprint)
+    _add_properties(item, report, [(f"{SECTION}.{name}", value) for name, value in facts(diagnosis).items()])
 
 
 def _texts(observed: ObservedDeaths) -> list[str]:
@@ -170,6 +181,6 @@ class StrictVerdict:
         if not self._deaths:
             return
         terminalreporter.section("workerdiag: workers died that nobody asked to stop", red=True)
-        for test, death in self._deaths:
+        for test, death in dict.fromkeys(self._deaths):
             terminalreporter.line(f"{test}: {death}")
         terminalreporter.line(f"Tests that expect this are marked so: @pytest.mark.{_MARKER}")
