@@ -14,6 +14,8 @@ from importlib.metadata import entry_points
 import pytest
 from attrs import frozen
 
+import workerdiag
+
 from .processes import PATIENCE_S
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
@@ -130,11 +132,11 @@ def test_asynchronous():
 """
 
 
-def test_a_failing_test_carries_its_diagnosis(run):
+def test_a_failing_test_carries_its_diagnosis(run, tmp_path):
     """
-    Wherever its cluster came from, and also where it is closed already; in the report and in junit-xml.
+    Wherever its cluster came from, and also where it is closed already: in the report, in junit-xml, as a bundle.
     """
-    ended = run(FAILING)
+    ended = run(FAILING, "--workerdiag-bundles=deaths")
     assert ended.status == 1, ended.output
     causes = {name: each.get("workerdiag.cause") for name, each in ended.properties.items()}
     assert causes == {
@@ -146,6 +148,12 @@ def test_a_failing_test_carries_its_diagnosis(run):
     }, ended.output
     assert ended.output.count("- workerdiag -") == 4
     assert "killed by signal 11" in ended.properties["test_in_its_body"]["workerdiag.death"]
+    bundles = sorted((tmp_path / "deaths").iterdir())
+    assert len(bundles) == 4
+    assert {workerdiag.explain(logs=each).top.id for each in bundles} == {
+        "signal.segfault",
+        "external.sigkill",
+    }
 
 
 PASSING = """

@@ -7,9 +7,11 @@ nothing of Dask until the tests themselves have imported distributed.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +25,8 @@ SECTION = "workerdiag"
 _DEATH = f"{SECTION}.death"
 _MARKER = "worker_deaths_expected"
 _OBSERVER = pytest.StashKey["ClusterObserver"]()
+#: Characters of a test's name in that of its bundle.
+_MAX_CHARS = 150
 #: Fingerprints of the diagnoses that were shown.
 _SHOWN = pytest.StashKey[set[str]]()
 #: The deaths seen during one test, in any of its phases.
@@ -38,6 +42,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--workerdiag-strict",
         action="store_true",
         help="fail a run in which a worker died that nobody asked to stop, although all tests passed",
+    )
+    group.addoption(
+        "--workerdiag-bundles",
+        metavar="DIR",
+        help="save a death bundle of each failing test whose workers died in this folder",
     )
     parser.addini("workerdiag_timeout", "seconds that the diagnosis of one test may take", default="10")
 
@@ -122,7 +131,26 @@ def _show(diagnosis: Diagnosis, item: pytest.Item, report: pytest.TestReport) ->
     shown = item.config.stash.setdefault(_SHOWN, set())
     report.sections.append((SECTION, diagnosis.to_text(full=diagnosis.fingerprint not in shown)))
     shown.add(diagnosis.fingerprint)
-    _add_properties(item, report, [(f"{SECTION}.{name}", value) for name, value in facts(diagnosis).items()])
+    known: dict[str, object] = {**facts(diagnosis), **_save(diagnosis, item, report)}
+    _add_properties(item, report, [(f"{SECTION}.{name}", value) for name, value in known.items()])
+
+
+def _save(diagnosis: Diagnosis, item: pytest.Item, report: pytest.TestReport) -> dict[str, str]:
+    """
+    Where the bundle is, if one is wanted; one that cannot be saved is said so in the report.
+    """
+    from workerdiag.errors import BundleError
+
+    folder = item.config.getoption("workerdiag_bundles")
+    if folder is None:
+        return {}
+    name = re.sub(r"[^\w.-]+", "-", item.nodeid)[-_MAX_CHARS:]
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        return {"bundle": str(diagnosis.save(Path(folder, f"{name}.zip")))}
+    except (BundleError, OSError) as problem:
+        report.sections.append((SECTION, f"no bundle: {problem}"))
+        return {}
 
 
 def _texts(observed: ObservedDeaths) -> list[str]:
