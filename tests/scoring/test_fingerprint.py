@@ -12,14 +12,24 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.death_records import (
+    NANNY,
+    NOW,
+    decoded,
+    nanny_report,
+    scheduler_record,
+    worker_address,
+)
 from support.findings import dead, nanny_kill
 from workerdiag import load_rulebook
 from workerdiag.authoring.incidents import evidence_of, read_incidents
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.model.evidence import Evidence, LogChunk
+from workerdiag.model.evidence import Evidence, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.pipeline import diagnose
 from workerdiag.scoring.fingerprint import exit_class, fingerprint, kind_of_task
+from workerdiag.sources.recorder.evidence import death_evidence
+from workerdiag.wire.recorded_death import merge_messages
 
 INCIDENTS = {each.name: each for each in read_incidents(Path(__file__).parents[1] / "cases")}
 SURE, UNSURE = nanny_kill(probability=0.97), nanny_kill(probability=0.31)
@@ -111,7 +121,7 @@ def test_keys_of_one_function_are_one_kind(key):
 @given(st.data())
 def test_thinner_evidence_keeps_the_key_while_the_cause_stays(data):
     """
-    Whichever lines are lost of a recorded incident, its key stays as long as its cause is told.
+    Whichever lines and logs are lost of a recorded incident, its key stays as long as its cause is told.
     """
     incident = INCIDENTS[data.draw(st.sampled_from(sorted(INCIDENTS)))]
     share = data.draw(st.sampled_from([2, 3, 8]))
@@ -119,10 +129,65 @@ def test_thinner_evidence_keeps_the_key_while_the_cause_stays(data):
     book, matcher = shipped()
     evidence = list(evidence_of(incident.logs))
     whole = diagnose(evidence, book, matcher=matcher)
-    thinned = diagnose([_without(each, share, offset) for each in evidence], book, matcher=matcher)
+    lost = data.draw(st.sets(st.integers(0, len(evidence) - 1)))
+    left = [_without(each, share, offset) for number, each in enumerate(evidence) if number not in lost]
+    thinned = diagnose(left, book, matcher=matcher)
     same_cause = whole.top and thinned.top and whole.top.id == thinned.top.id
     if same_cause and min(whole.top.probability, thinned.top.probability) >= 0.5:
         assert thinned.fingerprint == whole.fingerprint
+
+
+def ways_to_know(exit_, *nanny_log, **report):
+    """
+    Each tells a death of worker 1: a nanny's log, the recorder's messages, an exit line and the records as read.
+    """
+    box = {"stage": "running", "written_at": NOW + 1, "samples": ()}
+    told = nanny_report(1, **{"exit": {**exit_, "known_by": "nanny"}, "box": box, **report})
+    removal = scheduler_record(1)
+    victim = Identity(worker=worker_address(1), pid=1, nanny=NANNY, host="10.0.0.4")
+    text = "".join(f"2026-11-21 10:11:44,000 - distributed.nanny - {line}\n" for line in nanny_log)
+    log = LogChunk(origin="nanny log", data=text.encode(), stream="nanny", identity=victim)
+    return {
+        "nanny log": [log],
+        "report": _recorded(told),
+        "both messages": _recorded(removal, told),
+        "exit": [] if report else [ProcessExit(identity=victim, when=NOW + 1, reporter="nanny", **exit_)],
+    }
+
+
+def _recorded(*messages):
+    return list(death_evidence([merge_messages(map(decoded, messages))[0]]))
+
+
+TROUBLES = {
+    "signal.segfault": ways_to_know({"signal": 11}, "INFO - Worker process 1 was killed by signal 11"),
+    "code.process-exit": ways_to_know({"status": 3}, "INFO - Worker process 1 exited with status 3"),
+    "nanny.memory-terminate": ways_to_know(
+        {"signal": 15},
+        f"WARNING - Worker {worker_address(1)} (pid=1) exceeded 95% memory budget. Restarting...",
+        "INFO - Worker process 1 was killed by signal 15",
+        is_memory_terminated=True,
+        terminate_fraction=0.95,
+    ),
+}
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_a_trouble_has_one_key_whichever_of_its_sources_is_at_hand(data):
+    """
+    Exit lines, nanny logs and the recorder's messages, each alone or with others, and the removal beside them.
+    """
+    cause = data.draw(st.sampled_from(sorted(TROUBLES)))
+    ways = TROUBLES[cause]
+    telling = sorted(name for name, pieces in ways.items() if pieces)
+    at_hand = data.draw(st.lists(st.sampled_from(telling), min_size=1, unique=True))
+    evidence = [piece for name in at_hand for piece in ways[name]]
+    evidence += _recorded(scheduler_record(1)) if data.draw(st.booleans()) else []
+    book, matcher = shipped()
+    found = diagnose(evidence, book, matcher=matcher)
+    assert (found.top.id, found.fingerprint) == (cause, fingerprint("explained", [found.top], [], None))
+    assert found.top.probability >= 0.5
 
 
 def _without(piece: Evidence, share: int, offset: int) -> Evidence:

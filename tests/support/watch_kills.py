@@ -1,0 +1,299 @@
+"""
+Kills a program that watches a cluster again and again, while workers die and the receiver is a bad one.
+
+The scheduler is real and has a recorder's memory of deaths, to which this adds; no worker runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+from distributed import LocalCluster
+
+from support import watched_program
+from support.death_records import decoded, nanny_report, scheduler_record
+from workerdiag.recorder.scheduler.death_watch import HANDLER, DeathWatch
+from workerdiag.recorder.scheduler.ring import DeathRing
+from workerdiag.watch.alerts import AlertCase
+from workerdiag.watch.sinks import verify_signature
+from workerdiag.watch.store import Store
+
+#: What the receiver does with a request, and how often of 20 times. It took all but ``error`` and ``limit``.
+BEHAVIOURS = (
+    ("take",) * 12 + ("late",) * 2 + ("too-late",) * 1 + ("cut",) * 2 + ("error",) * 2 + ("limit",) * 1
+)
+LONG_S = 900.0
+
+
+@frozen
+class Request:
+    """
+    A notice as the receiver read it.
+    """
+
+    delivery: str
+    key: str
+    notice: Mapping[str, Any] = field(eq=False)
+    is_genuine: bool
+    behaviour: str
+
+    @property
+    def is_taken(self) -> bool:
+        """
+        Whether the receiver kept it, whatever it answered.
+        """
+        return self.behaviour not in ("error", "limit")
+
+
+@define
+class Receiver:
+    """
+    Keeps every request that it read whole.
+    """
+
+    requests: list[Request] = field(factory=list)
+    is_kind: bool = False
+    url: str = ""
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """
+        Listen meanwhile.
+        """
+        server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"receiver": self}))
+        server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{server.server_port}/"
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    receiver: Receiver
+
+    def do_POST(self) -> None:
+        behaviour = "take" if self.receiver.is_kind else random.choice(BEHAVIOURS)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        with suppress(ValueError):  # one that was cut off by the kill is none
+            content = json.loads(body)
+            request = Request(
+                delivery=content["delivery_id"],
+                key=self.headers["Idempotency-Key"],
+                notice=content["notice"],
+                is_genuine=verify_signature(body, dict(self.headers), watched_program.SECRET),
+                behaviour=behaviour,
+            )
+            self.receiver.requests.append(request)
+        with suppress(OSError):
+            self._answer(behaviour)
+
+    def _answer(self, behaviour: str) -> None:
+        match behaviour:
+            case "cut":
+                self.connection.close()
+                return
+            case "late" | "too-late":
+                time.sleep(watched_program.TIMEOUT_S * (0.5 if behaviour == "late" else 1.5))
+        self.send_response({"error": 500, "limit": 429}.get(behaviour, 200))
+        if behaviour == "limit":
+            self.send_header("Retry-After", "1")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class DyingCluster:
+    """
+    A scheduler whose recorder knows of ever more deaths, of three causes.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._cluster = LocalCluster(n_workers=0, dashboard_address=":0")
+        self.address = self._cluster.scheduler_address
+        self._ring = DeathRing()
+        self._watch = DeathWatch(self._cluster.scheduler, self._ring, is_report_due=lambda _: False)
+        self._cluster.scheduler.handlers[HANDLER] = self._watch.answer
+
+    def die(self) -> None:
+        """
+        One more death.
+        """
+        self.count += 1
+        messages = _messages_of(self.count)
+
+        def add() -> None:
+            for each in messages:
+                self._ring.add(decoded(each))
+            self._watch.notify()
+
+        self._cluster.loop.add_callback(add)
+
+    @contextmanager
+    def dying(self) -> Iterator[None]:
+        """
+        Deaths come by ones and twos, with pauses in which a case can be resolved.
+        """
+        is_over = threading.Event()
+
+        def go_on() -> None:
+            while not is_over.wait(random.choice((0.05, 0.3, 2.5))):
+                self.die()
+
+        thread = threading.Thread(target=go_on, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    def close(self) -> None:
+        """
+        End the scheduler.
+        """
+        self._cluster.close()
+
+
+def _messages_of(number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """
+    What scheduler and nanny say of a death: at the memory limit, by a segmentation fault, or by the code.
+    """
+    now, who = time.time(), {"worker_address": f"tcp://10.0.{number >> 8}.{number & 255}:4000", "pid": number}
+    record = scheduler_record(number, **who, noticed_at=now, stimulus_id=f"handle-worker-cleanup-{number}")
+    box = {"stage": "running", "written_at": now, "samples": ()}
+    kinds: Sequence[dict[str, Any]] = (
+        {
+            "exit": {"signal": 9, "known_by": "nanny"},
+            "is_memory_terminated": True,
+            "terminate_fraction": 0.95,
+        },
+        {"exit": {"signal": 11, "known_by": "nanny"}},
+        {"exit": {"status": 3, "known_by": "nanny"}},
+    )
+    return record, nanny_report(number, **who, noticed_at=now, box=box, **kinds[number % 3])
+
+
+@frozen(kw_only=True)
+class WatchKillResult:
+    """
+    What came of it.
+    """
+
+    deaths: int
+    notices: int
+    kills: int
+    #: Deaths that are in no case, notices that never arrived: there must be none.
+    lost: list[str]
+    #: Deliveries that arrived and that the state does not know, or that nobody signed: there must be none.
+    unknown: list[str]
+    #: Requests that were taken although one with that id was before.
+    repeats: int
+    #: Notices that a receiver which drops known ids has more than once: there must be none.
+    idempotent_repeats: list[str]
+    #: Cases whose notices came in another order, or that were resolved twice: there must be none.
+    disordered: list[str]
+    behaviours: Counter[str]
+
+
+def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
+    """
+    Start the program, kill it at a random moment, *kills* times; then let it finish.
+    """
+    state, receiver, cluster = folder / "state.db", Receiver(), DyingCluster()
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [
+            sys.executable,
+            watched_program.__file__,
+            cluster.address,
+            str(state),
+            receiver.url,
+            *words,
+        ]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+    with closing(cluster), receiver.serving():
+        with cluster.dying():
+            for _ in range(kills):
+                with start() as child:
+                    if random.random() < 0.8:  # else also while it imports, opens the file or takes the lease
+                        assert child.stdout is not None
+                        assert child.stdout.readline() == "ready\n"
+                    time.sleep(random.uniform(0, 3.0))
+                    child.kill()
+        cluster.die()
+        receiver.is_kind = True
+        with start("finish") as child:
+            assert child.wait(LONG_S) == 0
+    return _result(state, cluster.count, receiver.requests, kills)
+
+
+def _result(state: Path, death_count: int, requests: Sequence[Request], kills: int) -> WatchKillResult:
+    with closing(sqlite3.connect(state)) as connection:
+        in_cases = connection.execute("SELECT count(*) FROM death WHERE case_id IS NOT NULL").fetchone()[0]
+    with closing(Store.open(state)) as store:
+        stored, cases = store.deliveries(), store.cases()
+    effects: dict[str, Request] = {}
+    taken = [each for each in requests if each.is_taken]
+    for each in taken:
+        effects.setdefault(each.delivery, each)
+    arrived = Counter(each.notice["id"] for each in effects.values())
+    known = {each.id for each in stored}
+    lost = [f"{death_count - in_cases} deaths"] if in_cases != death_count else []
+    return WatchKillResult(
+        deaths=death_count,
+        notices=len(stored),
+        kills=kills,
+        lost=[
+            *lost,
+            *(each.id for each in stored if each.state != "sent" or each.id not in effects),
+            *(case.id for case in cases if case.sequence != _count_of(case, effects)),
+        ],
+        unknown=[
+            each.delivery
+            for each in requests
+            if each.delivery not in known or each.key != each.delivery or not each.is_genuine
+        ],
+        repeats=len(taken) - len(effects),
+        idempotent_repeats=[name for name, count in arrived.items() if count > 1],
+        disordered=[problem for case in cases for problem in _disorder(case, list(effects.values()))],
+        behaviours=Counter(each.behaviour for each in requests),
+    )
+
+
+def _count_of(case: AlertCase, effects: Mapping[str, Request]) -> int:
+    return sum(each.notice["case_id"] == case.id for each in effects.values())
+
+
+def _disorder(case: AlertCase, effects: Sequence[Request]) -> Iterator[str]:
+    own = [each.notice for each in effects if each.notice["case_id"] == case.id]
+    numbers = [int(each["id"].rpartition("-")[2]) for each in own]
+    if numbers != list(range(1, len(own) + 1)):
+        yield f"{case.id}: {numbers}"
+    lives = [each["reason"] for each in own if each["reason"] in {"new", "recurring", "resolved"}]
+    expected = [("recurring", "resolved")[number % 2] for number in range(len(lives))]
+    if lives != ["new", *expected[1:]]:
+        yield f"{case.id}: {lives}"

@@ -1,0 +1,46 @@
+"""
+A program that watches a cluster by the public interface and tells a webhook, to be killed.
+
+Run as ``watched_program.py ADDRESS STATE URL [finish]``: with the last word it ends once nothing is left to say.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import workerdiag
+from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.sinks import WebhookSink
+from workerdiag.watch.speaking import SpeakingRules
+
+SECRET = "known-to-both"
+#: Shorter than the longest that the receiver lets wait.
+TIMEOUT_S = 0.3
+#: So short that a case lives, is resolved and comes back within seconds.
+SETTINGS = WatchSettings(settle_s=0.05, collect_s=0.3, resolve_s=1.0, remind_s=0.7)
+RULES = SpeakingRules(most_notices=10**9)
+_LOOK_S = 0.2
+
+
+def is_all_said(watcher: workerdiag.Watcher) -> bool:
+    """
+    Whether every case is over, and every notice delivered.
+    """
+    waiting = (sink.counts["pending"] + sink.counts["sending"] for sink in watcher.status().sinks)
+    return not any(case.is_open for case in watcher.cases()) and not any(waiting)
+
+
+def main(address: str, state: str, url: str, *words: str) -> None:
+    """
+    Watch until the end.
+    """
+    sink = WebhookSink(url, SECRET, name="hook", timeout_s=TIMEOUT_S)
+    with workerdiag.watch(address, sink, state=state, name="prod", settings=SETTINGS, rules=RULES) as watcher:
+        print("ready", flush=True)  # noqa: T201  it is a program
+        while "finish" not in words or watcher.status().seen_at is None or not is_all_said(watcher):
+            time.sleep(_LOOK_S)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
