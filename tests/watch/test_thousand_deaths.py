@@ -1,10 +1,10 @@
 """
-A bad minute: the watcher's rounds, with real evidence, in simulated time.
+A bad minute and a bad hour: a watcher as programs use it, in simulated time.
 """
 
 from __future__ import annotations
 
-import asyncio
+import threading
 import time
 from collections import Counter
 
@@ -13,40 +13,31 @@ from attrs import evolve
 
 from support.simulated_feed import NOON, SimulatedFeed
 from support.watched_deaths import EXIT, OOM, SEGFAULT, crashed, killed_by_nanny, left_by_code
-from workerdiag.incidents.judge import judge, judge_standstill
-from workerdiag.watch.casebook import Casebook
-from workerdiag.watch.loop import WatchLoop
-from workerdiag.watch.progress import Progress
-from workerdiag.watch.settings import WatchSettings
+from workerdiag.watch.sinks.function import as_sink
 from workerdiag.watch.store import Store
+from workerdiag.watch.watcher import Watcher
 
+PATIENCE_S = 300.0
 WAYS = (killed_by_nanny, crashed, left_by_code)
 
 
-def notices_of(deaths):
+def notices_of(feed):
     """
-    What a watcher says of these deaths, and of the half hour after.
+    What a watcher says of a simulated cluster, to a function.
     """
-    feed = SimulatedFeed(deaths, until=2400.0)
-    store = Store.open(None, clock=feed.now)
-    loop = WatchLoop(
+    is_over, told = threading.Event(), []
+    feed.at_end = is_over.set
+    watcher = Watcher(
         feed=feed,
-        book=Casebook(
-            store=store,
-            settings=WatchSettings(),
-            sink_names=lambda: ["a sink"],
-            wake=lambda: None,
-            cluster=feed.cluster,
-        ),
-        judge=judge,
-        judge_standstill=judge_standstill,
-        progress=Progress(),
+        cluster=feed.cluster,
+        sinks=[as_sink(told.append)],
+        store=Store.open(None, clock=feed.now),
         clock=feed.now,
         pause=feed.pause,
     )
-    feed.at_end = loop.stop
-    asyncio.run(loop.run())
-    return [each.notice for each in store.deliveries()]
+    with watcher.start():
+        assert is_over.wait(PATIENCE_S)
+    return told
 
 
 @pytest.mark.parametrize("first_s", [0.0, 60.0], ids=["all at once", "one of each a minute before"])
@@ -59,7 +50,7 @@ def test_a_thousand_deaths_of_three_causes_are_three_notices(first_s):
         for n in range(1, 1001)
     ]
     begin = time.process_time()
-    notices = notices_of(deaths)
+    notices = notices_of(SimulatedFeed(deaths, until=2400.0))
     spent_s = time.process_time() - begin
     counts = Counter(each.reason for each in notices)
     assert (counts["new"], counts["resolved"]) == (3, 3)
@@ -67,3 +58,20 @@ def test_a_thousand_deaths_of_three_causes_are_three_notices(first_s):
     assert {each.cause for each in notices} == {OOM, SEGFAULT, EXIT}
     assert sum(each.death_count for each in notices if each.reason == "resolved") == 1000
     assert spent_s < 60, "it takes about four seconds"
+
+
+def test_an_hour_without_a_scheduler_is_told_once_and_its_end_once():
+    """
+    Nothing is resolved meanwhile; the case from before is resolved once, after a quarter of an hour that was seen.
+    """
+    feed = SimulatedFeed([evolve(crashed(1), when=NOON + 100)], outages=[(600.0, 4200.0)], until=9000.0)
+    told = [(each.reason, each.key == "blind", each.at - NOON) for each in notices_of(feed)]
+    assert [each[:2] for each in told] == [
+        ("new", False),
+        ("blind", True),
+        ("resolved", True),
+        ("resolved", False),
+    ]
+    blind_s, sees_s, resolved_s = (second for *_, second in told[1:])
+    assert 600 < blind_s < 800
+    assert 4200 <= sees_s < 4260 < resolved_s < 5100

@@ -16,7 +16,7 @@ from workerdiag.cli.errors import EXIT_OK, SafeCommand, SafeGroup, UnusableError
 from workerdiag.cli.terminal import warn
 from workerdiag.cli.watch_options import make_state_folder, sink_options, state_option
 from workerdiag.cli.watch_state import confirm, resend, silence, status, unsilence
-from workerdiag.cli.watch_text import notice_lines
+from workerdiag.cli.watch_text import notice_lines, sink_problem
 from workerdiag.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _warn_of_failures(watcher: Watcher, warned: set[tuple[str, str]]) -> None:
     """
     found = watcher.status()
     failures = [(each.doing, f"could not {each.doing}: {each.problem}") for each in found.notes]
-    failures += [(each.name, f"{each.name}: {each.problem}") for each in found.sinks if each.problem]
+    failures += [(each.name, sink_problem(each)) for each in found.sinks if each.problem]
     for failure in failures:
         if failure not in warned:
             warned.add(failure)

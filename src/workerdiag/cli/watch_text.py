@@ -17,6 +17,7 @@ from workerdiag.units import format_time
 if TYPE_CHECKING:
     from workerdiag.model.vocabulary import NoticeReason
     from workerdiag.watch.alerts import Notice
+    from workerdiag.watch.deliveries import SinkStatus
 
 _INDENT = "  "
 
@@ -46,6 +47,13 @@ def wrapped(text: str, *, first: str = "", later: str = "") -> list[str]:
         break_long_words=False,
     )
     return wrapper.wrap(printable(text))
+
+
+def sink_problem(sink: SinkStatus) -> str:
+    """
+    What a sink's last failure was, with the sink's name once.
+    """
+    return sink.problem if sink.problem.startswith(sink.name) else f"{sink.name}: {sink.problem}"
 
 
 def _color(reason: NoticeReason) -> str | None:

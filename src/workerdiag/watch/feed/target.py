@@ -13,13 +13,14 @@ from typing import Any
 from attrs import define, field
 
 from workerdiag.deadline import CALL_FAILURES, in_thread
-from workerdiag.errors import SchedulerUnreachableError, describe_error
+from workerdiag.errors import SchedulerUnreachableError
 
 #: A scheduler file has some hundred bytes, and some hundred more for each worker.
 _MAX_FILE_BYTES = 64 * 2**20
 _RESOLVE_S = 10.0
 #: ``host:port``, with the protocol or without.
 _SCHEDULER_ADDRESS = re.compile(r"(\w+://\S+|[\w.\-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5})")
+_EXAMPLE = "tcp://10.0.0.1:8786"
 #: Clusters that nobody named are named so (``deploy/spec.py``): anew each time, so it says nothing.
 _RANDOM_NAME = re.compile(r"[0-9a-f]{8}")
 
@@ -51,7 +52,9 @@ class Target:
         try:
             address = await in_thread("workerdiag-watch-address", self.find, timeout_s=_RESOLVE_S)
         except CALL_FAILURES as problem:
-            raise self._unknown(f"no address of it: {describe_error(problem)}") from None
+            raise self._unknown(f"no address of it: {problem}") from None
+        if str(address).startswith(("http://", "https://")):
+            raise self._unknown(f"{address} is a dashboard's; give the scheduler's, such as {_EXAMPLE}")
         if not _SCHEDULER_ADDRESS.fullmatch(str(address)):
             raise self._unknown(f"no address of a scheduler: {str(address)[:200]!r}")
         self.last_address = str(address)
@@ -136,6 +139,8 @@ def _address_in_file(path: Path) -> str:
     Raises:
         ValueError: It is no scheduler file; it may be just being written.
     """
+    if not path.exists():
+        raise FileNotFoundError(f"there is no scheduler file {path}; an address looks like {_EXAMPLE}")
     if path.stat().st_size > _MAX_FILE_BYTES:
         raise ValueError(f"{path} is too large for a scheduler file")
     content = json.loads(path.read_text(encoding="utf-8"))
