@@ -13,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.findings import HOSTILE, dead, explained, hostile, nanny_kill, no_death, unknown
-from workerdiag.model.diagnosis import Advice, Blame, Clue, Decision, Findings, NextStep, RetryPolicy
+from workerdiag.model.diagnosis import (
+    Advice,
+    Blame,
+    Clue,
+    Decision,
+    Findings,
+    NextStep,
+    RetryPolicy,
+    TaskFailure,
+)
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
 from workerdiag.rendering.text import render_text
@@ -286,6 +295,22 @@ def test_the_first_screen_says_what_it_leaves_out_and_how_to_get_it():
     text = " ".join(render_text(explained(), full=False).split())
     assert "All of it (2 suggestions, 2 signs, 1 death, 1 gap): workerdiag explain --full" in text
     assert "print(diagnosis.to_text(full=True))" in text
+
+
+def test_what_a_task_raised_stands_with_its_line_of_code():
+    """
+    Where a task failed and nobody died, the user's own line is the answer.
+    """
+    failure = TaskFailure(
+        type="KeyError",
+        message="'rain'",
+        raised_at="total (work.py:3)",
+        source=(">    3  found += day['rain']",),
+    )
+    text = render_text(no_death(failure=failure))
+    assert "Where     total (work.py:3)\nDo now    Mend total (work.py:3)." in text
+    assert "  - KeyError: 'rain'\n    | >    3  found += day['rain']" in text
+    assert "What the task raised" not in render_text(explained(failure=failure))
 
 
 def test_a_short_report_is_shown_whole():

@@ -204,6 +204,21 @@ class Decision:
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
+class TaskFailure:
+    """
+    An exception that a task raised, which ends no worker.
+    """
+
+    #: Name of its class, e.g. ``KeyError``.
+    type: str
+    message: str = ""
+    #: Where in the task, as ``function (file:line)``; empty if it is not known.
+    raised_at: str = ""
+    #: That line with its neighbours, each with its number.
+    source: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Findings:
     """
     Everything that was concluded about one incident.
@@ -226,6 +241,8 @@ class Findings:
     version: str = ""
     #: Lines of notes: rules skipped, logs clipped.
     notes: tuple[str, ...] = ()
+    #: What the task raised that the caller's exception comes from, if it was one.
+    failure: TaskFailure | None = field(default=None, metadata=ADDED_LATER)
     #: What is drawn: memory, tasks and events around the deaths.
     timeline: Timeline = field(default=Timeline(), metadata=ADDED_LATER)
 

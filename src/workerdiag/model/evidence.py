@@ -121,6 +121,10 @@ class ExceptionFacts:
     relation: ExceptionRelation = "raised"
     #: Whether it was raised inside a task and carried to the client by Dask.
     from_task: bool = False
+    #: The innermost line of the task that is nobody's library: ``function (file:line)``; empty if not known.
+    raised_at: str = ""
+    #: That line with its neighbours, each with its number: ``> 12  total += d["pressure"]``.
+    source: tuple[str, ...] = ()
     #: Key of the task it is about, if it says.
     task: str | None = None
     allowed_failures: int | None = None

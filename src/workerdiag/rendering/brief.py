@@ -16,6 +16,7 @@ from workerdiag.rendering.items import (
     candidate_line,
     clue_item,
     command_lines,
+    failure_items,
     gap_item,
     next_step_item,
     open_next_steps,
@@ -59,6 +60,8 @@ def _first_step_code(findings: Findings) -> tuple[str, ...]:
 
 
 def _sections(findings: Findings, most: int) -> Iterator[Section]:
+    if findings.failure and findings.outcome != "explained" and not findings.deaths:
+        yield Section(title="What the task raised", items=tuple(failure_items(findings.failure)))
     if findings.top and findings.outcome != "unknown":
         clues = [_short_clue(each) for each in _strongest(findings.top.evidence)[:most]]
         yield Section(title="Evidence", items=tuple(clues))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from workerdiag.model.diagnosis import Advice, Blame, Clue, Findings, NextStep, RankedCause
+from workerdiag.model.diagnosis import Advice, Blame, Clue, Findings, NextStep, RankedCause, TaskFailure
 from workerdiag.model.evidence import Gap
 from workerdiag.model.signs import GRADES
 from workerdiag.rendering.deaths import memory_line
@@ -75,6 +75,18 @@ def excerpt(text: str) -> tuple[str, ...]:
         tail = MAX_QUOTED_LINES - 3
         lines = [*lines[:2], f"... {left_out} more lines ...", *lines[-tail:]]
     return tuple(clip(line, MAX_QUOTED_CHARACTERS) for line in lines)
+
+
+def failure_items(failure: TaskFailure) -> list[Item]:
+    """
+    What a task raised, with the lines of code around it; nothing where the summary says it all.
+    """
+    if not failure.source:
+        return []
+    message = clip(one_line(failure.message), MAX_QUOTED_CHARACTERS)
+    return [
+        Item(text=f"{failure.type}: {message}" if message else failure.type, quote=failure.source),
+    ]
 
 
 def advice_item(advice: Advice) -> Item:

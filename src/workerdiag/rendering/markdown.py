@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from workerdiag.model.diagnosis import Findings
 from workerdiag.rendering.outline import outline
+from workerdiag.rendering.sparkline import memory_lines
+from workerdiag.rendering.wording import printable_object
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -46,9 +48,9 @@ def render_markdown(findings: Findings) -> str:
     Text that others wrote cannot become a link, HTML, a mention or a reference: log lines
     stand in fences longer than any within them, the rest is escaped.
     """
-    return (
-        _markdown_environment().get_template("report.md.j2").render(report=outline(findings)).strip() + "\n"
-    )
+    template = _markdown_environment().get_template("report.md.j2")
+    memory = memory_lines(printable_object(findings))
+    return template.render(report=outline(findings), memory=memory).strip() + "\n"
 
 
 def escape(text: object) -> str:

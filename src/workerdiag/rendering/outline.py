@@ -17,6 +17,7 @@ from workerdiag.rendering.items import (
     candidate_line,
     clue_item,
     decision_items,
+    failure_items,
     gap_item,
     next_step_item,
     open_next_steps,
@@ -80,8 +81,8 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
             )
         case _:
             assert_never(findings.outcome)
-    place = crash_line(findings.deaths)
-    where = (("Where", place),) if place and findings.outcome == "explained" else ()
+    place = crash_line(findings.deaths) if findings.outcome == "explained" else _failed_at(findings)
+    where = (("Where", place),) if place else ()
     return (what, ("How sure", sure), *where, ("Do now", one_line(_first_step(findings))))
 
 
@@ -105,6 +106,9 @@ def _first_step(findings: Findings) -> str:
     if findings.outcome != "unknown" and top and top.mitigations:
         return top.mitigations[0].do
     nobody = findings.outcome == "explained" and findings.blame.verdict == "nobody"
+    if place := _failed_at(findings):
+        workers = " Nothing has to be done about workers." if findings.outcome == "no-death" else ""
+        return f"Mend {place}.{workers}"
     if nobody or findings.outcome == "no-death":
         return "Nothing has to be done about workers."
     if findings.outcome == "no-evidence":
@@ -115,8 +119,19 @@ def _first_step(findings: Findings) -> str:
     return remedy or "Give `workerdiag explain` the logs of the worker, its nanny and the scheduler."
 
 
+def _failed_at(findings: Findings) -> str:
+    """
+    Where a task failed while no worker died; empty where that is not the answer.
+    """
+    failure = findings.failure
+    is_answer = findings.outcome != "explained" and not findings.deaths
+    return one_line(failure.raised_at) if failure and is_answer else ""
+
+
 def _sections(findings: Findings) -> Iterator[Section]:
     top = findings.top
+    if findings.failure and _failed_at(findings):
+        yield _bounded_section(None, "What the task raised", failure_items(findings.failure))
     if top and findings.outcome != "unknown":
         yield _bounded_section("why", "Why", [Item(text=one_line(top.why))] if top.why else [])
     if top:
@@ -159,7 +174,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
 
 
 def _bounded_section(
-    topic: Topic,
+    topic: Topic | None,
     title: str,
     items: Iterable[Item],
     *,

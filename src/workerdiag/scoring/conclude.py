@@ -34,7 +34,7 @@ from workerdiag.scoring.fingerprint import fingerprint
 from workerdiag.scoring.limits import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.retry_policy import retry_policy
-from workerdiag.scoring.summary import summary
+from workerdiag.scoring.summary import summary, task_failure
 from workerdiag.scoring.timeline import make_timeline
 
 #: The first death counts double: what follows may be its consequence.
@@ -91,6 +91,7 @@ def conclude(
         knowledge=book.release,
         version=version,
         notes=tuple(notes),
+        failure=task_failure(incident),
         timeline=make_timeline(_ends(in_question, evaluated), incident),
     )
     findings = redact_object(findings)  # the one border: whatever shows findings shows no secret

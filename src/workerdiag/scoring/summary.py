@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
-from workerdiag.model.diagnosis import Death, Match, RankedCause
+from workerdiag.model.diagnosis import Death, Match, RankedCause, TaskFailure
 from workerdiag.model.incident import Incident
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.secrets import redact_text
@@ -55,8 +55,8 @@ def summary(
 
 def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
     if failed := failed_tasks(incident):
-        raised = next((facts.type.rpartition(".")[2] for facts in incident.exceptions if facts.from_task), "")
-        what = f" with {raised}" if raised else ""
+        failure = task_failure(incident)
+        what = f" with {failure_text(failure)}" if failure else ""
         return f"No worker died: {'a task' if failed == 1 else f'{failed} tasks'} failed{what}."
     if other := next((mark for mark in incident.marks if mark.role == "failure"), None):
         return f"No worker died; something else failed: {_quoted_message(other)}"
@@ -67,9 +67,34 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
     return "No sign that a worker died or that work stands still."
 
 
+def task_failure(incident: Incident) -> TaskFailure | None:
+    """
+    What the task raised that the caller's exception comes from; None if it was no task.
+    """
+    facts = next((facts for facts in incident.exceptions if facts.from_task), None)
+    if facts is None:
+        return None
+    kind = facts.type.rpartition(".")[2]
+    return TaskFailure(type=kind, message=facts.text, raised_at=facts.raised_at, source=facts.source)
+
+
+def failure_text(failure: TaskFailure) -> str:
+    """
+    ``KeyError: 'pressure'``, on one line, without secrets.
+    """
+    message = " ".join(redact_text(failure.message).split())
+    if len(message) > _QUOTED_CHARS:
+        message = message[: _QUOTED_CHARS - 1] + "…"
+    return f"{failure.type}: {message}" if message else failure.type
+
+
 def _unknown_sentence(lost: Sequence[Death], incident: Incident, obstacles: AllClearObstacles) -> str:
     if lost:
         return f"{_count_text(lost)} died{_exits_text(lost)}, and nothing that was seen says why."
+    if failure := task_failure(incident):
+        return (
+            f"A task failed with {failure_text(failure)}; nothing that was seen says whether a worker died."
+        )
     if raised := next((facts.type.rpartition(".")[2] for facts in incident.exceptions), ""):
         return f"{raised} was raised, and nothing that was seen says what is behind it."
     return _obstacle_sentence(obstacles)

@@ -26,6 +26,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import ExceptionFacts, LogChunk
 from workerdiag.sources.exception import MAX_EXCEPTIONS, exception_facts
 from workerdiag.sources.exception.pickled import read_pickled
+from workerdiag.sources.exception.task_line import task_line
 
 WORKER, NANNY = "tcp://10.0.0.4:34937", "tcp://10.0.0.4:40001"
 
@@ -443,3 +444,43 @@ def test_dictionaries_of_tasks_may_be_of_any_kind():
     state = type("TaskState", (), {"key": "load-2"})()
     exc.last_worker.executing = OrderedDict({state: 1.0})
     assert facts_of(exc)[0].executing == ("load-2",)
+
+
+def test_the_task_s_own_line_stands_with_its_neighbours(tmp_path):
+    """
+    Of an error that Dask carried here the user sees where in the task it was raised, and the code around.
+    """
+    script = tmp_path / "work.py"
+    script.write_text("def total(day):\n    found = 0\n    found += day['rain']\n    return found\n")
+    scope = {}
+    exec(compile(script.read_text(), str(script), "exec"), scope)
+    frames = {"total": scope["total"]}
+    exec(
+        compile(
+            "def result():\n    __traceback_maker = 0\n    total({})", "/env/distributed/client.py", "exec"
+        ),
+        frames,
+    )
+    exc = raised_by(frames["result"])
+    raised_at, source = task_line(exc.__traceback__)
+    assert raised_at == "total (work.py:3)"
+    assert source[2] == ">    3      found += day['rain']"
+    assert len(source) == 4
+
+
+def test_an_error_of_the_caller_s_own_has_no_line_of_a_task():
+    """
+    Only what a task raised is shown as such.
+    """
+    assert facts_of(raised(KeyError("x")))[0].raised_at == ""
+
+
+def raised_by(function):
+    """
+    What the function raises.
+    """
+    try:
+        function()
+    except Exception as exc:
+        return exc
+    return None

@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 
 #: Of one traceback, the innermost frames are printed; of one that has more than this, the outermost of it.
 _MAX_FRAMES = 40
-_MAX_DEPTH = 20_000
+MAX_DEPTH = 20_000
 #: A frame may name any file as its source; what no source can be is not read.
 _MAX_SOURCE_BYTES = 4 * 2**20
 
@@ -24,16 +24,19 @@ def printed_frames(raised_at: TracebackType | None) -> str:
     """
     The innermost frames; empty if they cannot be printed.
     """
-    walked = deque(islice(_walk(raised_at), _MAX_DEPTH), maxlen=_MAX_FRAMES)
+    walked = deque(islice(walk(raised_at), MAX_DEPTH), maxlen=_MAX_FRAMES)
     try:
-        plain = all(_is_source(frame.f_code.co_filename) for frame, _ in walked)
+        plain = all(is_source(frame.f_code.co_filename) for frame, _ in walked)
         frames = traceback.StackSummary.extract(iter(walked)) if plain else _without_lines(walked)
         return "".join(frames.format())
     except Exception:  # noqa: BLE001  frames that were rebuilt may lack anything
         return ""
 
 
-def _walk(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+def walk(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    """
+    The frames with their lines, outermost first.
+    """
     while raised_at is not None:
         yield raised_at.tb_frame, raised_at.tb_lineno
         raised_at = raised_at.tb_next
@@ -44,7 +47,7 @@ def _without_lines(walked: deque[tuple[FrameType, int]]) -> traceback.StackSumma
     return traceback.StackSummary.from_list(frames)
 
 
-def _is_source(file: str) -> bool:
+def is_source(file: str) -> bool:
     """
     Whether asking for lines of that file reads no more than a source file has.
     """

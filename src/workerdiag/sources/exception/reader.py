@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from workerdiag.errors import error_text, utf8_safe
 from workerdiag.model.dask_messages import KILLED_WORKER, KILLED_WORKER_OLD
@@ -22,6 +22,7 @@ from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.exception import slots
 from workerdiag.sources.exception.frames import printed_frames
 from workerdiag.sources.exception.pickled import MAX_BYTES, PickledException, read_pickled
+from workerdiag.sources.exception.task_line import task_line
 from workerdiag.sources.exception.tracebacks import raised_in_task
 
 #: Of one text, so many characters.
@@ -63,6 +64,9 @@ def read_exception(link: ExceptionLink) -> ExceptionReport:
     """
     from_task = link.carried or raised_in_task(link.exc)
     facts = _make_facts(link.relation, link.exc, from_task=from_task)
+    if from_task:
+        raised_at, source = task_line(slots.traceback_of(link.exc))
+        facts = evolve(facts, raised_at=raised_at, source=source)
     notes = _attribute_or(link.exc, "__notes__", None)
     return ExceptionReport(
         facts=facts,

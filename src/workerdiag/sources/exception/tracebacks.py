@@ -46,7 +46,7 @@ def raised_in_task(exc: BaseException) -> bool:
     frames = list(_frames(exc))
     if any(frame.f_code.co_name in _TASK_RUNNERS.get(_short_path(frame), ()) for frame in frames):
         return True
-    first_rebuilt = next((index for index, frame in enumerate(frames) if _is_rebuilt_frame(frame)), None)
+    first_rebuilt = next((index for index, frame in enumerate(frames) if is_rebuilt_frame(frame)), None)
     if first_rebuilt is not None:
         before = frames[first_rebuilt - 1] if first_rebuilt else None
         by_run = before is not None and _short_path(before) == _CLIENT and before.f_code.co_name in _RUNNERS
@@ -78,7 +78,7 @@ def _short_path(frame: FrameType) -> str:
     return "/".join(frame.f_code.co_filename.replace("\\", "/").rsplit("/", 2)[-2:])
 
 
-def _is_rebuilt_frame(frame: FrameType) -> bool:
+def is_rebuilt_frame(frame: FrameType) -> bool:
     """
     Whether tblib rebuilt the frame: all its frames run the statement ``raise __traceback_maker``.
     """

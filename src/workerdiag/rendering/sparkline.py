@@ -1,0 +1,64 @@
+"""
+Memory over time in one line of text: eight heights of blocks, for issues and chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workerdiag.model.diagnosis import Findings
+from workerdiag.model.timeline import ProcessHistory
+from workerdiag.rendering.wording import identity_text
+from workerdiag.units import format_bytes, format_duration
+
+#: Heights of a column (Unicode's block elements), and what stands for a time without a sample.
+_HEIGHTS, _NO_SAMPLE = "▁▂▃▄▅▆▇█", "·"
+_COLUMNS = 32
+#: Workers that are shown; more of them say the same.
+_MAX_WORKERS = 3
+_NOT_RECORDED = "nobody sampled it before the death; workerdiag.install(client) has each worker do so"
+
+
+def sparkline(points: Sequence[tuple[float, int]], top: int) -> str:
+    """
+    The values of *points* (seconds, value) in columns of equal time, each as high as its largest value.
+
+    Args:
+        points: At least two moments, oldest first.
+        top: The value that takes the full height.
+    """
+    begin, end = points[0][0], points[-1][0]
+    width = min(_COLUMNS, max(len(points), 2))
+    step = (end - begin) / width or 1.0
+    columns: list[int | None] = [None] * width
+    for at, value in points:
+        index = min(int((at - begin) / step), width - 1)
+        columns[index] = max(columns[index] or 0, value)
+    return "".join(_NO_SAMPLE if value is None else _block(value, top) for value in columns)
+
+
+def memory_lines(findings: Findings) -> list[tuple[str, str]]:
+    """
+    For each dead worker a sparkline and what it shows in words; without samples only that there are none.
+    """
+    shown = [line for each in findings.timeline.histories if (line := _history_line(each)) is not None]
+    if shown or not findings.deaths:
+        return shown[:_MAX_WORKERS]
+    return [("", _NOT_RECORDED)]
+
+
+def _history_line(history: ProcessHistory) -> tuple[str, str] | None:
+    points = [(each.at, each.process_bytes) for each in history.samples if each.process_bytes is not None]
+    if len(points) < 2 or points[-1][0] <= points[0][0]:
+        return None
+    limits = [each for each in (history.limits.worker_bytes, history.limits.group_bytes) if each]
+    limit, most = min(limits, default=None), max(value for _, value in points)
+    words = f"{format_bytes(points[0][1])} to {format_bytes(most)}"
+    of_limit = f" of {format_bytes(limit)} allowed" if limit else ""
+    span = format_duration(points[-1][0] - points[0][0])
+    line = sparkline(points, max(limit or 0, most))
+    return line, f"{words}{of_limit}, in {span}: {identity_text(history.identity)}"
+
+
+def _block(value: int, top: int) -> str:
+    return _HEIGHTS[min(int(value / max(top, 1) * len(_HEIGHTS)), len(_HEIGHTS) - 1)]
