@@ -14,6 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+if sys.version_info < (3, 11):  # noqa: UP036  older ones come here before pip reads requires-python
+    raise SystemExit("workerdiag needs Python 3.11 or newer; this is " + sys.version.split()[0])
+
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 

@@ -121,10 +121,13 @@ def searched_s(path: Path) -> float:
         file.write(wanted)
         file.flush()
         began = time.perf_counter()
-        subprocess.run(
-            ["rg", "-j1", "-c", "-i", "-f", file.name, str(path)], stdout=subprocess.DEVNULL, check=False
+        done = subprocess.run(
+            ["rg", "-j1", "-c", "-i", "-f", file.name, str(path)], capture_output=True, text=True, check=False
         )
-        return time.perf_counter() - began
+        taken_s = time.perf_counter() - began
+    if done.returncode > 1:  # 0: something found, 1: nothing found, 2: it could not search
+        raise SystemExit(f"rg refused the patterns, so there is nothing to compare with: {done.stderr[:500]}")
+    return taken_s
 
 
 if __name__ == "__main__":

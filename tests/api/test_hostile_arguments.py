@@ -209,6 +209,8 @@ def test_any_number_is_a_timeout(timeout):
         {"rulebook": 5},
         {"timeout": []},
         {"timeout": "soon"},
+        {"timeout": -1},
+        {"timeout": "-2s"},
     ],
     ids=str,
 )

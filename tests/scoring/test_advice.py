@@ -16,6 +16,7 @@ import workerdiag
 from workerdiag import LogText
 from workerdiag.correlation.incident import assemble
 from workerdiag.errors import RuleFileError
+from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, ExceptionFacts
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Cause, Rulebook
@@ -417,3 +418,28 @@ def test_a_shown_cause_tells_what_is_typed_where(book):
 
     assert "# on coiled:" in shown
     assert "Only on: kubernetes" in shown
+
+
+def test_a_fault_inside_libc_is_not_blamed_on_its_package(book):
+    """
+    Whoever called into libc did it: there is no package to pin.
+    """
+    cause = book.cause("signal.segfault")
+    none = MemoryNumbers()
+
+    def advised(module):
+        seen = Match(owner=cause.id, sign=cause.signs[0].name, role="sign", captures={"module": module})
+        return " ".join(each.do for each in mitigations(cause, none, [seen]))
+
+    assert "The fault was in libhdf5.so.200" in advised("libhdf5.so.200")
+    assert "The fault was in" not in advised("libc.so.6")
+
+
+def test_on_a_cluster_of_this_process_nobody_is_told_to_type_dask_worker(book):
+    """
+    A LocalCluster starts its workers itself: advice is in its terms, or without an example.
+    """
+    local = ClusterSetup(deployment="local")
+    for cause in book.causes:
+        for each in applicable_advice(cause.mitigations, {}, local):
+            assert not re.search(r"\bdask[ -]worker (?:tcp|\.\.\.|--)", each.example), cause.id

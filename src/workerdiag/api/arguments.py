@@ -109,7 +109,9 @@ def parse_timeout(timeout: object) -> float:
             timeout = parse_duration(timeout)
         except ValueError as problem:
             raise TypeError(f'timeout must be seconds or text like "10s": {problem}') from None
-    limited = float(min(max(timeout, 0.0), _MAX_S))
+    if timeout < 0:
+        raise TypeError(f'timeout must not be negative, got {timeout}: give seconds or text like "10s"')
+    limited = float(min(timeout, _MAX_S))
     return seconds("explain.timeout") if isnan(limited) else limited
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING
 
 from workerdiag.api.arguments import read_arguments
 from workerdiag.model.evidence import EvidenceSource
@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from workerdiag.sources.logs import LogInput
 
 
-@overload
-def explain(
-    exc: BaseException | None = None,
-    client: None = None,
-    *,
-    logs: LogInput | Sequence[LogInput] = (),
-    sources: Sequence[EvidenceSource] | None = None,
-    rulebook: Rulebook | None = None,
-    timeout: str | float | None = None,
-) -> Diagnosis: ...
-@overload
 def explain(
     exc: BaseException | None = None,
     client: Client | None = None,
@@ -37,16 +26,7 @@ def explain(
     sources: Sequence[EvidenceSource] | None = None,
     rulebook: Rulebook | None = None,
     timeout: str | float | None = None,
-) -> Any: ...
-def explain(
-    exc: BaseException | None = None,
-    client: Client | None = None,
-    *,
-    logs: LogInput | Sequence[LogInput] = (),
-    sources: Sequence[EvidenceSource] | None = None,
-    rulebook: Rulebook | None = None,
-    timeout: str | float | None = None,
-) -> Any:
+) -> Diagnosis:
     """
     Say why a worker died, or why work stands still, and what to do now.
 

@@ -25,7 +25,7 @@ from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Findings, RankedCause, findings_answer
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Rulebook
-from workerdiag.model.signs import EventSign
+from workerdiag.model.signs import EventSign, ExitSign
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.load import load_rulebook, quiet_lines, shipped_folder
@@ -84,7 +84,11 @@ def evaluate_rules(folder: Path, *, incidents: Sequence[Path] = ()) -> RuleEvalu
     return RuleEvaluation(
         book=book,
         problems=tuple(problems),
-        unproven=(*signs_without_lookalikes(book), *_untested_causes(book, known)),
+        unproven=(
+            *signs_without_lookalikes(book),
+            *_untested_causes(book, known),
+            *_exits_left_to_others(book, together),
+        ),
         incident_count=len(known),
         quiet_count=len(quiet),
     )
@@ -162,6 +166,19 @@ def _outcome_text(findings: Findings, expected: Sequence[str]) -> str:
     causes = [each for index, each in enumerate(findings.causes) if index < _NAMED or each.id in expected]
     causes_text = ", ".join(f"{each.id} {each.probability:.2f}" for each in causes)
     return f"{head}{causes_text}" if causes_text else findings.outcome
+
+
+def _exits_left_to_others(book: Rulebook, together: Rulebook) -> Iterator[str]:
+    """
+    The crashes whose exit another cause shows as well, and wins by on a live cluster, where both are seen.
+    """
+    by_exit = {each.id for each in together.causes if any(isinstance(sign, ExitSign) for sign in each.signs)}
+    for cause in book.causes:
+        if cause.ends == "crashed" and cause.id not in by_exit and by_exit.isdisjoint(cause.explains):
+            yield (
+                f"{cause.id}: its worker crashes, and a live cluster also shows how the process ended: "
+                'name the cause of that exit, e.g. explains = ["code.process-exit"], or that cause may win'
+            )
 
 
 def _untested_causes(book: Rulebook, known: Sequence[KnownIncident]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import click
 from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, SafeGroup, UnusableError
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook, rule_problems
 from workerdiag.cli.terminal import is_colored, text_width
+from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
 from workerdiag.rendering.wording import one_line, pluralize, printable
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from workerdiag.authoring.evaluate import RuleEvaluation
     from workerdiag.model.rules import Rulebook
 
+#: What installed packs may take to load, in seconds.
+_PACKS_S = 10.0
 #: Notes that are said in full.
 _MAX_NOTES = 10
 _folder_argument = click.argument(
@@ -53,13 +56,25 @@ def knowledge() -> None:
 @knowledge_option
 def list_causes(knowledge: tuple[str, ...]) -> None:
     """
-    List all causes: id, revision, title.
+    List all causes: id, revision, title; then the installed packs, with what is left out of each.
     """
     book = load_checked_rulebook(knowledge)
     id_columns = max((len(each.id) for each in book.causes), default=0)
     for each in sorted(book.causes, key=lambda cause: cause.id):
         status = "" if each.status == "stable" else f" ({each.status})"
         click.echo(printable(f"{each.id:<{id_columns}}  {each.revision:>2}  {one_line(each.title)}{status}"))
+    for line in _pack_lines():
+        click.echo(printable(line))
+
+
+def _pack_lines() -> Iterator[str]:
+    from workerdiag.rulebook.packs import installed_packs
+
+    for pack in installed_packs(Deadline.after(_PACKS_S)):
+        if pack.book is not None:
+            causes = pluralize(len(pack.book.causes), "cause")
+            yield f"pack {pack.name}: {causes}, {pluralize(len(pack.book.landmarks), 'landmark')}"
+        yield from map(one_line, pack.notes)
 
 
 @knowledge.command(

@@ -51,7 +51,7 @@ def read_lenient(folder: Path) -> tuple[Rulebook, tuple[str, ...]]:
     """
     if not folder.is_dir():
         nothing = Rulebook(schema=SCHEMA, release="unreleased", causes=(), landmarks=())
-        return nothing, ("there is no such folder",)
+        return nothing, (f"there is no such folder: {folder}",)
     reading = _FolderReader(folder)
     return reading.book(), tuple(reading.problems)
 

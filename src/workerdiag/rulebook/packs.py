@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 
 from attrs import frozen
 
@@ -15,7 +16,8 @@ from workerdiag.deadline import Deadline, ForeignError, call_in_time
 from workerdiag.errors import describe_error, error_text
 from workerdiag.model.rules import Rulebook
 
-#: Entry points of this group name the folder of a pack: a path, or a callable that returns one.
+#: Entry points of this group name a pack: a Python package with rules in it, the path of a folder, or a
+#: callable that returns one of these.
 ENTRY_POINT_GROUP = "workerdiag.knowledge"
 _MAX_NAMED = 3
 _MAX_CHARS = 200
@@ -56,11 +58,18 @@ def installed_packs(deadline: Deadline) -> Iterator[Pack]:
             yield Pack(name=point.name, notes=(note,))
 
 
+def _folder_of(found: object) -> Path:
+    """
+    The folder of a pack: of a Python package its own, else the path that was given.
+    """
+    return Path(next(iter(found.__path__))) if isinstance(found, ModuleType) else Path(str(found))
+
+
 def _read_pack(point: EntryPoint) -> Pack:
     from workerdiag.rulebook.folder import read_lenient  # imports cattrs
 
     found = point.load()
-    book, problems = read_lenient(Path(str(found() if callable(found) else found)))
+    book, problems = read_lenient(_folder_of(found() if callable(found) else found))
     problem_text = "; ".join(each[:_MAX_CHARS] for each in problems[:_MAX_NAMED])
     problem_text += f"; and {len(problems) - _MAX_NAMED} more" if len(problems) > _MAX_NAMED else ""
     if not (book.causes or book.landmarks):

@@ -19,9 +19,11 @@ from workerdiag.scoring.crash_site import frames_of
 from workerdiag.scoring.limits import MemoryNumbers
 
 _LONGEST = 200
+#: Libraries of C and of Python itself, in which a fault shows but is not.
+_C_LIBRARY = re.compile(r"(?:libc|libm|libpthread|ld-linux[\w-]*|libpython[\d.]*|libstdc\+\+|libgcc_s)[-.]")
 #: Where nobody types this command, because the deployment starts the workers itself.
 _WORKER_COMMAND = re.compile(r"\bdask[ -]worker\b")
-_STARTS_WORKERS: frozenset[Deployment] = frozenset({"coiled"})
+_STARTS_WORKERS: frozenset[Deployment] = frozenset({"coiled", "local"})
 
 
 def mitigations(
@@ -44,6 +46,8 @@ def mitigations(
                 if match.captures.get(key)
             }
         )
+    if _C_LIBRARY.match(words.get("module", "")):  # the fault is in whatever called it
+        del words["module"]
     fitting = [each for each in cause.mitigations if not each.signs or sign_names & set(each.signs)]
     return applicable_advice(fitting, words, setting)
 

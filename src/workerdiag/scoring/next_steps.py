@@ -20,6 +20,14 @@ from workerdiag.scoring.cluster_setup import ClusterSetup, failed_tasks
 SETTLED_CHANCE = 0.9
 MAX_STEPS = 6
 _WORTH_A_LOOK = 0.03
+#: `Match.origin` of what the flight recorder's events show.
+_RECORDER_TOPIC = "event recorder"
+
+_RECORD_NEXT_DEATH = NextStep(
+    inspect="the flight recorder's record of the next death, with exit status, tasks, output and memory: "
+    "install it before the work runs again",
+    command="workerdiag.install(client)",
+)
 
 
 def next_steps(
@@ -48,6 +56,8 @@ def next_steps(
     is_unknown = outcome in ("unknown", "no-evidence")
     fallback = _fallback_steps(incident) if is_unknown and not ordered_steps else []
     advised = _advised_steps(book.advice, setting) if is_unknown else []
+    if outcome == "unknown" and incident.cases and not _is_recorded(incident):
+        advised.append(_RECORD_NEXT_DEATH)
     return (*[*ordered_steps, *fallback][: MAX_STEPS - len(advised)], *advised)
 
 
@@ -60,6 +70,13 @@ def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[
         NextStep(inspect=each.do, command=each.example)
         for each in applicable_advice(inspections, {}, setting)
     ]
+
+
+def _is_recorded(incident: Incident) -> bool:
+    """
+    Whether the flight recorder said anything of these deaths.
+    """
+    return any(mark.origin == _RECORDER_TOPIC for mark in incident.marks)
 
 
 def _is_caller_timeout(incident: Incident) -> bool:

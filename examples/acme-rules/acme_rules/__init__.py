@@ -1,0 +1,3 @@
+"""
+Rules of ACME's own, beside this file under ``causes/``.
+"""
