@@ -605,3 +605,23 @@ def test_the_demos_deaths_are_those_the_help_lists():
     from workerdiag import demo
 
     assert tuple(demo.DEATHS) == DEMO_DEATHS
+
+
+def test_a_mixed_folder_says_which_files_it_read():
+    """
+    Whoever hands in a folder sees what was taken for a log, and what was not.
+    """
+    Path("run").mkdir()
+    Path("run/worker.log").write_text(OOM)
+    Path("run/model.bin").write_bytes(bytes(range(256)))
+    result = run("explain", "run")
+    assert result.exit_code == 0
+    assert "Note: run: read as logs: worker.log; not read: model.bin" in result.stderr
+
+
+def test_the_whole_report_is_one_option_away():
+    """
+    The first screen leaves out why; --full has it.
+    """
+    assert "\nWhy\n" not in run("explain", "worker.log").stdout
+    assert "\nWhy\n" in run("explain", "worker.log", "--full").stdout

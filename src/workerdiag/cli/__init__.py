@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +17,7 @@ from workerdiag.cli.errors import SafeCommand, SafeGroup
 from workerdiag.cli.explain import explain
 from workerdiag.cli.knowledge import knowledge
 from workerdiag.cli.mcp import mcp
+from workerdiag.cli.progress import status_line
 from workerdiag.cli.report import report
 from workerdiag.cli.settings import settings
 from workerdiag.cli.sources import sources
@@ -73,7 +73,13 @@ def demo(death: str) -> int:
     from workerdiag.demo import run
 
     try:
-        return run(death, say=partial(click.echo, color=True), show=_terminal_text)
+        with status_line("waiting for the death and its explanation") as erase:
+
+            def say(text: str) -> None:
+                erase()
+                click.echo(text, color=True)
+
+            return run(death, say=say, show=_terminal_text)
     except KeyboardInterrupt:
         # At exit Dask cleans up the half-made cluster, and says how badly that went.
         sys.unraisablehook = lambda _: None

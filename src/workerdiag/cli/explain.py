@@ -5,17 +5,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 import click
 
 from workerdiag.api.time_plan import TimePlan
 from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
+from workerdiag.cli.progress import status_line
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
-from workerdiag.cli.terminal import is_colored, text_width, warn
+from workerdiag.cli.terminal import is_colored, note, text_width, warn
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import REPORT_FORMATS, STREAMS, Outcome, ReportFormat, Stream
+from workerdiag.rendering.wording import pluralize
 from workerdiag.settings import seconds as setting_in_seconds
 from workerdiag.units import parse_duration
 
@@ -38,6 +42,10 @@ def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str | No
     if not 0 < seconds < float("inf"):
         raise click.BadParameter(f"{value!r} is not more than zero seconds", ctx, param)
     return seconds
+
+
+#: Files of a folder that are named.
+_MAX_NAMES = 5
 
 
 @click.command(
@@ -106,7 +114,10 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
     """
     if not inputs and not scheduler:
         raise click.UsageError("Give a log file, - for standard input, or --scheduler ADDRESS.")
-    found = _answer(inputs, scheduler, stream, load_checked_rulebook(knowledge), timeout)
+    for each in inputs:
+        _tell_files_of_folder(each)
+    with status_line(_doing(inputs, scheduler), limit_s=timeout):
+        found = _answer(inputs, scheduler, stream, load_checked_rulebook(knowledge), timeout)
     unread = [each for each in found.diagnosis.gaps if each.place == "scheduler"] + list(found.unread)
     if not found.has_evidence:
         raise UnusableError("nothing could be read:\n" + "\n".join(f"  {_gap_text(each)}" for each in unread))
@@ -118,6 +129,31 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
         found.diagnosis.save(save)
     click.echo(_render(found.diagnosis, form, full=full), color=True)
     return _exit_status(found.diagnosis.outcome)
+
+
+def _doing(inputs: Sequence[str], scheduler: str | None) -> str:
+    asking = [f"asking {scheduler}"] if scheduler else []
+    reading = [f"reading {pluralize(len(inputs), 'input')}"] if inputs else []
+    return " and ".join((*asking, *reading))
+
+
+def _tell_files_of_folder(place: str) -> None:
+    """
+    Say on standard error which files of a folder are read as logs, where some are not.
+    """
+    from workerdiag.sources.logs.inputs import files_of_folder
+
+    if not Path(place).is_dir():
+        return
+    with suppress(OSError):
+        logs, others = files_of_folder(Path(place))
+        if logs and others:
+            note(f"{place}: read as logs: {_names(logs)}; not read: {_names(others)}")
+
+
+def _names(paths: Sequence[Path]) -> str:
+    more = f" and {len(paths) - _MAX_NAMES} more" if len(paths) > _MAX_NAMES else ""
+    return ", ".join(path.name for path in paths[:_MAX_NAMES]) + more
 
 
 def _exit_status(outcome: Outcome) -> int:

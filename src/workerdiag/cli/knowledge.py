@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, SafeGroup, UnusableError
+from workerdiag.cli.progress import status_line
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook, rule_problems
 from workerdiag.cli.terminal import is_colored, text_width
 from workerdiag.deadline import Deadline
@@ -181,7 +182,8 @@ def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
     from workerdiag.authoring.evaluate import evaluate_rules
 
     try:
-        trial = evaluate_rules(folder, incidents=incidents)
+        with status_line(f"testing the rules of {folder}"):
+            trial = evaluate_rules(folder, incidents=incidents)
     except RuleFileError as problem:
         return _print_problems(Path(problem.place), problem.problems, "")
     if not strict:

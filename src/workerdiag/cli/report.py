@@ -11,6 +11,7 @@ import click
 
 from workerdiag import __version__
 from workerdiag.cli.errors import EXIT_OK, SafeCommand
+from workerdiag.cli.progress import status_line
 from workerdiag.errors import BundleError
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ def report(bundle: str) -> int:
     from workerdiag.model.diagnosis import findings_answer
     from workerdiag.rendering.report import render_report
 
-    found = _open_bundle(bundle)
-    again = _diagnose_again(found)
+    with status_line("reading the bundle"):
+        found = _open_bundle(bundle)
+        again = _diagnose_again(found)
     findings = found.findings or again
     changed = again if findings_answer(again) != findings_answer(findings) else None
     click.echo(render_report(findings, _report_extras(found, findings, changed)).rstrip("\n"))

@@ -26,9 +26,16 @@ def text_width() -> int:
 
 def is_colored() -> bool:
     """
-    Whether the output goes to a terminal whose user has not set ``NO_COLOR`` (https://no-color.org).
+    Whether the output goes to a terminal with colours whose user did not set ``NO_COLOR`` (no-color.org).
     """
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def note(message: str) -> None:
+    """
+    One line on standard error that is worth knowing.
+    """
+    click.echo(printable(redact_text(f"Note: {message}")), err=True)
 
 
 def warn(message: str) -> None:

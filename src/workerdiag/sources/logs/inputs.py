@@ -181,12 +181,20 @@ def _local_log(path: Path) -> LogHandle:
 
 
 def _logs_in_folder(folder: Path) -> list[Path]:
-    files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
-    files = sorted(files, key=lambda path: _sort_key(path.name))[:MAX_FILES]
-    logs = [path for path in files if _is_named_like_a_log(path.name) or _has_log_lines(path)]
+    logs, _ = files_of_folder(folder)
     if not logs:
         raise FileNotFoundError("no file in that folder looks like a log; name the files themselves")
     return logs
+
+
+def files_of_folder(folder: Path) -> tuple[list[Path], list[Path]]:
+    """
+    The files of a folder that are read as logs, and the others.
+    """
+    files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    files = sorted(files, key=lambda path: _sort_key(path.name))[:MAX_FILES]
+    logs = [path for path in files if _is_named_like_a_log(path.name) or _has_log_lines(path)]
+    return logs, [path for path in files if path not in logs]
 
 
 def _sort_key(name: str) -> tuple[int, int, str]:

@@ -1,0 +1,84 @@
+"""
+A status line on the terminal while something takes longer than a second.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import TextIO
+
+from workerdiag.deadline import start_thread
+from workerdiag.rendering.wording import clip, one_line, printable
+
+#: Seconds before the line shows, and between two changes of it.
+_FIRST_S, _EVERY_S = 1.0, 0.5
+#: Back to the beginning of the line, and erase it (ECMA-48, EL).
+_ERASE = "\r\x1b[K"
+_MAX_COLUMNS = 79
+
+
+@contextmanager
+def status_line(
+    doing: str, *, limit_s: float | None = None, to: TextIO | None = None, first_s: float = _FIRST_S
+) -> Iterator[Callable[[], None]]:
+    """
+    Say on a terminal what takes so long, with the seconds that passed; the line is gone at the end.
+
+    Where standard error is no terminal, or cannot erase a line, nothing is written.
+
+    Args:
+        doing: What is being done, e.g. ``reading 3 logs``.
+        limit_s: Seconds after which it ends in any case, if there is such a limit.
+        to: The stream; standard error by default.
+        first_s: Seconds before the line shows.
+
+    Yields:
+        What erases the line, for whoever prints something in between.
+    """
+    stream = to or sys.stderr
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda: None
+        return
+    with ExitStack() as stack:
+        if to is None:  # of our own, as standard error may be silenced for the sake of other programs
+            stream = stack.enter_context(os.fdopen(os.dup(stream.fileno()), "w"))
+        stack.enter_context(_status_shown(stream, doing, limit_s, first_s))
+        yield partial(_write, stream, _ERASE)
+
+
+@contextmanager
+def _status_shown(stream: TextIO, doing: str, limit_s: float | None, first_s: float) -> Iterator[None]:
+    over = threading.Event()
+    began = time.monotonic()
+    of_limit = "" if limit_s is None else f" of at most {limit_s:.0f}"
+
+    def show() -> None:
+        wait_s = first_s
+        while not over.wait(wait_s):
+            text = one_line(printable(f"{doing}: {time.monotonic() - began:.0f}{of_limit} s"))
+            _write(stream, f"{_ERASE}{clip(text, _MAX_COLUMNS)}")
+            wait_s = _EVERY_S
+
+    thread = None
+    with suppress(RuntimeError):  # no threads left
+        thread = start_thread("workerdiag-status", show)
+    try:
+        yield
+    finally:
+        over.set()
+        if thread is not None:
+            thread.join(_EVERY_S)
+        if time.monotonic() - began >= first_s:
+            _write(stream, _ERASE)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    with suppress(OSError, ValueError):  # the terminal is gone
+        stream.write(text)
+        stream.flush()
