@@ -41,7 +41,7 @@ def annotate(exc: BaseException, client: Client | None = None, *, timeout: str |
     Raises:
         TypeError: An argument is of a wrong type.
     """
-    answer = explain(exc, client, timeout=seconds("note.timeout") if timeout is None else timeout)
+    answer: Any = explain(exc, client, timeout=seconds("note.timeout") if timeout is None else timeout)
     if isinstance(answer, Diagnosis):
         add_note(exc, answer)
         return answer

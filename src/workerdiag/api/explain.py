@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from workerdiag.api.arguments import read_arguments
 from workerdiag.model.evidence import EvidenceSource
@@ -54,4 +54,6 @@ def explain(
     arguments = read_arguments(exc, client, logs=logs, sources=sources, rulebook=rulebook, timeout=timeout)
     from workerdiag.api.answer import answer, answer_async
 
-    return answer_async(arguments) if arguments.is_asynchronous else answer(arguments).diagnosis
+    if arguments.is_asynchronous:  # no type tells which clients are: a Diagnosis can be awaited as well
+        return cast("Diagnosis", answer_async(arguments))
+    return answer(arguments).diagnosis
