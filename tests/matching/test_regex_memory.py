@@ -40,3 +40,12 @@ def test_what_was_learnt_is_forgotten_after_much_text(monkeypatch):
 
     assert regex.Generation.now > before
     assert pattern("was killed by signal").search("it was killed by signal 9") is not None
+
+
+def test_a_pattern_that_nobody_needs_again_is_not_kept():
+    """
+    A process that loads many rulebooks would keep the patterns of each.
+    """
+    pattern("of a rulebook that nobody uses any more")
+    regex.Generation.begin()
+    assert pattern.cache_info().currsize == 0

@@ -52,6 +52,7 @@ class Generation:
         """
         cls.now += 1
         cls._searched_chars = 0
+        pattern.cache_clear()  # what is not compiled again keeps nothing
         if re2 is not None:
             re2.purge()
 

@@ -43,7 +43,7 @@ def may_retire(order: Match, identity: Identity) -> bool:
     return identity.name is None and not all("://" in each for each in listed)
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=500)  # of a text each
 def _retired_workers(worker: str | None, text: str) -> frozenset[str]:
     found = _WORKER_LIST.search(text)
     retired = worker or (found[1] if found and len(text) < _CUT_CHARS else "")
