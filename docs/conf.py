@@ -37,6 +37,7 @@ myst_heading_anchors = 4
 # --------------------------------------------------------------------------------------- API
 
 default_role = "literal"
+add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the signatures of a type checker fill lines; the text says what is meant
 autodoc_preserve_defaults = True

@@ -23,6 +23,17 @@ from workerdiag.scoring.advice import fill_example, fill_text
 FOLDER = Path(__file__).parent / "causes"
 #: Messages that a page shows of a cause, at most.
 MOST_MESSAGES = 6
+#: Families whose name is not a heading as it is.
+TITLES = {
+    "bug": "Defects of Dask",
+    "code": "The code of a task",
+    "exception": "Errors in the logs",
+    "exit": "Stops on request",
+    "external": "From outside",
+    "gpu": "GPU",
+    "hpc": "Batch systems",
+    "signal": "Crashes",
+}
 
 
 def index(causes: Iterable[Cause], release: str) -> Iterator[str]:
@@ -32,7 +43,8 @@ def index(causes: Iterable[Cause], release: str) -> Iterator[str]:
     yield f"# Causes known in release {release}"
     yield from ("", "Each page has a stable address. `workerdiag knowledge show ID` needs no network.")
     for family, members in groupby(causes, key=lambda cause: cause.family):
-        yield from ("", f"## {family}", "", "```{toctree}", ":maxdepth: 1", "")
+        title = TITLES.get(family, family.capitalize())
+        yield from ("", f"## {title}", "", "```{toctree}", ":maxdepth: 1", "")
         yield from (cause.id.replace(".", "/") for cause in members)
         yield "```"
 
