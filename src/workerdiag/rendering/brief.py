@@ -23,7 +23,7 @@ from workerdiag.rendering.items import (
     unique_clues,
 )
 from workerdiag.rendering.outline import outline
-from workerdiag.rendering.parts import Item, Outline, Section
+from workerdiag.rendering.parts import Item, Outline, Section, page_item
 from workerdiag.rendering.wording import clip, pluralize, printable_object
 
 #: Longer examples are left to the whole report, as a half is of no use.
@@ -38,7 +38,7 @@ def brief_outline(findings: Findings, *, most: int = 2) -> Outline:
     """
     What one screen has room for: *most* entries of each kind; `outline` is the whole report.
     """
-    findings = printable_object(findings)
+    findings = printable_object(evolve(findings, fingerprint=""))  # which is for programs
     whole = outline(findings)
     code = _first_step_code(findings)
     return evolve(
@@ -101,9 +101,9 @@ def _short_clue(clue: Clue) -> Item:
     return evolve(item, quote=tuple(clip(line, _MAX_CHARS) for line in item.quote[-1:]))
 
 
-def _hint(findings: Findings) -> str:
+def _hint(findings: Findings) -> tuple[str, ...]:
     """
-    What the whole report has, and how to get it.
+    What the whole report has, how to get it, and where to read about the cause.
     """
     top = findings.top
     counts = (
@@ -115,4 +115,8 @@ def _hint(findings: Findings) -> str:
     parts = ", ".join(
         pluralize(count, noun).replace("remedys", "remedies") for count, noun in counts if count
     )
-    return f"All of it ({parts}): workerdiag explain --full, or print(diagnosis.to_text(full=True))"
+    whole = f"All of it ({parts}): workerdiag explain --full, or print(diagnosis.to_text(full=True))"
+    if top is None or findings.outcome != "explained":
+        return (whole,)
+    page = page_item(top.id)
+    return (whole, f"About the cause: {page.link or page.text}")

@@ -94,5 +94,5 @@ class Outline:
     footer: tuple[str, ...]
     #: Lines to be typed for the last line of the lead.
     code: tuple[str, ...] = ()
-    #: How to get what this report leaves out.
-    hint: str = ""
+    #: How to get what this report leaves out, and where to read more; a line each.
+    hint: tuple[str, ...] = ()

@@ -83,7 +83,7 @@ def _report_lines(report: Outline, width: int, *, color: bool) -> Iterator[str]:
         yield ""
         yield f"{bold}{section.title}{plain}"
         yield from _section_lines(section, width)
-    if last := list(filter(None, (report.hint, ", ".join(report.footer)))):
+    if last := list(filter(None, (*report.hint, ", ".join(report.footer)))):
         yield ""
         yield from (line for text in last for line in _wrap(text, width))
 
