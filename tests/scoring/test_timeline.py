@@ -148,3 +148,13 @@ def test_without_deaths_there_is_nothing_to_draw():
     """
     timeline = timeline_of(MemoryReading(identity=WHO, rss_bytes=9, when=T0))
     assert timeline.histories == timeline.moments == ()
+
+
+def test_without_deaths_the_memory_of_a_paused_worker_is_told():
+    """
+    A standstill has a victim, too: the worker that takes no new tasks.
+    """
+    marks = [mark("worker.paused", "pause", 3, when=T0, rss="80 MiB", limit="100 MiB")]
+    (history,) = timeline_of(marks=marks).histories
+    assert [each.process_bytes for each in history.samples] == [80 * 2**20]
+    assert history.limits.worker_bytes == 100 * 2**20

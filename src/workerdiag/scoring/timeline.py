@@ -4,7 +4,6 @@ The time around the deaths, from all evidence that has a time.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import get_args
 
@@ -12,7 +11,7 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import TasksAtLoss
-from workerdiag.model.identity import NO_IDENTITY
+from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Incident
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.timeline import (
@@ -25,6 +24,7 @@ from workerdiag.model.timeline import (
     Timeline,
 )
 from workerdiag.scoring.limits import captured_rss, reading_of
+from workerdiag.scoring.nameless_marks import name_marks
 from workerdiag.units import parse_bytes
 
 #: Processes whose last minutes findings carry, and samples of each, at most.
@@ -40,8 +40,6 @@ _TEXT_CHARS = 200
 _REPEATED = ("worker.registered", "worker.waiting-to-connect", "nanny.start", "nanny.starts-worker")
 #: Roles that tell of schedulers and clients as well: only with the name of a worker they tell of one.
 _ONLY_WITH_WORKER = ("start", "connection-lost", "removal")
-#: Roles of messages that a worker or its nanny writes of that worker, often without its name.
-_OF_WORKERS = ("pause", "resume", "trouble", "self-closed", "stop-request")
 _KINDS: Mapping[str, MomentKind] = {kind: kind for kind in get_args(MomentKind)}
 #: Where thresholds stand in what a scheduler or a recorder says (distributed.yaml; `sources.recorder`).
 _FRACTIONS = {
@@ -55,51 +53,19 @@ _BUDGET = "nanny.memory-budget"
 def make_timeline(ends: Sequence[ProcessEnd], incident: Incident) -> Timeline:
     """
     The last minutes of the processes that ended, those first that nobody asked to, and what happened around.
+
+    Where none ended, the memory of workers that were paused.
     """
     unasked = [end for end in ends if end.unexpected] or list(ends)
-    marks = _attributed(incident.marks, ends)
+    marks = name_marks(incident.marks, ends)
     fractions = _known_fractions(incident.marks)
-    histories = (_history(end, incident, marks, fractions) for end in unasked[:MAX_HISTORIES])
+    histories = [_history(end, incident, marks, fractions) for end in unasked[:MAX_HISTORIES]]
+    if not ends:
+        histories = _paused_histories(marks, fractions)[:MAX_HISTORIES]
     return Timeline(
         histories=tuple(each for each in histories if each.samples or each.tasks),
         moments=tuple(_moments(unasked, marks)),
     )
-
-
-def _attributed(marks: Sequence[Match], ends: Sequence[ProcessEnd]) -> list[Match]:
-    """
-    The marks, those of a log that name nobody with the process whose end comes next in that log.
-
-    A log in which several workers start before that end tells of nobody.
-    """
-    last_lines: dict[str, list[tuple[int, int]]] = {}
-    for number, end in enumerate(ends):
-        for origin in {mark.origin for mark in end.marks if mark.line}:
-            last_lines.setdefault(origin, []).append((end.last_line(origin), number))
-    of_origin = {origin: sorted(found) for origin, found in last_lines.items()}
-    started: dict[tuple[str, int], set[str]] = {}
-    places = [_next_place(mark, of_origin) for mark in marks]
-    for mark, place in zip(marks, places, strict=True):
-        if place is not None and mark.role == "start" and mark.identity.worker:
-            started.setdefault((mark.origin, place), set()).add(mark.identity.worker)
-    return [
-        evolve(mark, identity=ends[place].identity)
-        if place is not None
-        and mark.role in _OF_WORKERS
-        and mark.identity == NO_IDENTITY
-        and len(started.get((mark.origin, place), ())) <= 1
-        else mark
-        for mark, place in zip(marks, places, strict=True)
-    ]
-
-
-def _next_place(mark: Match, of_origin: Mapping[str, list[tuple[int, int]]]) -> int | None:
-    """
-    The number of the end that is reported next in the same log.
-    """
-    ends = of_origin.get(mark.origin, []) if mark.line else []
-    place = bisect_left(ends, (mark.line, -1))
-    return ends[place][1] if place < len(ends) else None
 
 
 def _history(
@@ -123,6 +89,27 @@ def _history(
         tasks=known.tasks or tuple(_spans_at_loss(end, incident)),
         when=end.when if end.when is not None else known.when,
     )
+
+
+def _paused_histories(marks: Sequence[Match], fractions: Mapping[str, float]) -> list[ProcessHistory]:
+    """
+    Where nobody died, the memory of workers that were paused, as their messages tell it.
+    """
+    paused: dict[Identity, list[Match]] = {}
+    for mark in marks:
+        if mark.role == "pause" and mark.when is not None and captured_rss(mark.captures):
+            paused.setdefault(mark.identity, []).append(mark)
+    return [
+        ProcessHistory(
+            identity=identity,
+            samples=tuple(
+                MemorySample(at=mark.when or 0.0, process_bytes=captured_rss(mark.captures))
+                for mark in sorted(found, key=lambda each: each.when or 0.0)[-MAX_SAMPLES:]
+            ),
+            limits=_limits(MemoryLimits(), _told_limit(found), fractions),
+        )
+        for identity, found in paused.items()
+    ]
 
 
 def _limits(known: MemoryLimits, worker_bytes: int | None, told: Mapping[str, float]) -> MemoryLimits:

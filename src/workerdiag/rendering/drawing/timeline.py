@@ -32,6 +32,8 @@ _MAX_KEY_CHARS = 80
 _TEXT_SHARE = 0.09
 #: Moments so long before the first task are drawn, in seconds.
 _EARLIER_S = 1.0
+#: What takes less time is one moment, in seconds.
+_LEAST_S = 0.15
 
 
 @frozen(kw_only=True)
@@ -59,10 +61,11 @@ def timeline_figure(findings: Findings) -> Figure | None:
     spans = [span for lane in shown for _, group in lane.threads for span in group]
     begin = max(first - BEFORE_S, min((span.started_at for span in spans), default=first - BEFORE_S))
     marks, more = numbered_marks(unasked, findings.timeline.moments, begin - (_EARLIER_S if spans else 0))
-    if not spans and len(marks) + more < 2:  # one death alone is no course of events
-        return None
     begin = min([begin if spans else first, *(each.at for each in marks)])
-    across = _with_margin(begin, max(last, *(each.at for each in marks)))
+    end = max(last, *(each.at for each in marks))
+    if not spans and end - begin < _LEAST_S:  # a single moment is no course of events
+        return None
+    across = _with_margin(begin, end)
     svg = _draw(shown, marks, across, first, findings.blame.task)
     return Figure(
         title="What happened when",
@@ -165,7 +168,11 @@ def _lane_parts(lane: Lane, across: Scale, top: float, blamed: str | None) -> It
     middle = (top + _HEAD_PX + y - _GAP_PX) / 2
     yield element(
         "svg",
-        element("path", d="M-5 -5L5 5M5 -5L-5 5", class_="wd-cross"),
+        element(
+            "path",
+            d="M-5 -5L5 5M5 -5L-5 5",
+            class_="wd-cross wd-asked" if lane.death.stop_requested else "wd-cross",
+        ),
         x=percent(x_death),
         y=middle,
         overflow="visible",
