@@ -4,7 +4,8 @@ The first screen of a report: the answer, what was seen, who died, what could no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 
 from attrs import evolve
 
@@ -28,8 +29,8 @@ from workerdiag.rendering.wording import clip, pluralize, printable_object
 
 #: Longer examples are left to the whole report, as a half is of no use.
 _MAX_CODE_LINES = 3
-#: Characters of a death, and of what is quoted of a clue.
-_MAX_CHARS = 140
+#: Characters of what is quoted of a clue, and of a death.
+_MAX_QUOTED_CHARS, _MAX_DEATH_CHARS = 140, 230
 #: Candidates below this probability are left to the whole report.
 _MIN_CHANCE = 0.05
 
@@ -63,13 +64,13 @@ def _sections(findings: Findings, most: int) -> Iterator[Section]:
     if findings.failure and findings.outcome != "explained" and not findings.deaths:
         yield Section(title="What the task raised", items=tuple(failure_items(findings.failure)))
     if findings.top and findings.outcome != "unknown":
-        clues = [_short_clue(each) for each in _strongest(findings.top.evidence)[:most]]
+        clues = [_short_clue(each) for each in _strongest(findings)[:most]]
         yield Section(title="Evidence", items=tuple(clues))
     lines, _ = death_lines(findings)
     count = len(findings.deaths)
     yield Section(
         title=f"Deaths ({count})",
-        items=tuple(Item(text=clip(line, _MAX_CHARS)) for line in lines[:most]),
+        items=tuple(Item(text=clip(line, _MAX_DEATH_CHARS)) for line in lines[:most]),
     )
     causes = findings.causes if findings.outcome == "unknown" else findings.causes[1:]
     others = [each for each in causes if each.probability >= _MIN_CHANCE]
@@ -85,11 +86,19 @@ def _sections(findings: Findings, most: int) -> Iterator[Section]:
     yield Section(title=f"Could not look at ({len(findings.gaps)})", items=tuple(gaps))
 
 
-def _strongest(clues: Iterable[Clue]) -> list[Clue]:
+def _strongest(findings: Findings) -> list[Clue]:
     """
-    The clues that say most; a hint only where there is nothing better.
+    The clues that say most, of equal ones those that name a dead process; a hint only if there is no better.
     """
-    ranked = sorted(unique_clues(clues), key=lambda each: -GRADES[each.grade])
+    names = {
+        str(name) for each in findings.deaths for name in (each.identity.worker, each.identity.pid) if name
+    }
+    clues = unique_clues(findings.top.evidence) if findings.top else []
+
+    def rank(clue: Clue) -> tuple[float, bool]:
+        return -GRADES[clue.grade], names.isdisjoint(re.findall(r"[^\s()\[\],='\"]+", clue.text))
+
+    ranked = sorted(clues, key=rank)
     return [each for each in ranked if each.grade != "hint" or each is ranked[0]]
 
 
@@ -98,7 +107,7 @@ def _short_clue(clue: Clue) -> Item:
     The clue with one line of its words: the last, where a traceback says what it was.
     """
     item = clue_item(clue)
-    return evolve(item, quote=tuple(clip(line, _MAX_CHARS) for line in item.quote[-1:]))
+    return evolve(item, quote=tuple(clip(line, _MAX_QUOTED_CHARS) for line in item.quote[-1:]))
 
 
 def _hint(findings: Findings) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from workerdiag.model.diagnosis import Advice, Match
-from workerdiag.model.mitigation import CAPTURE_PLACEHOLDERS, Mitigation
+from workerdiag.model.mitigation import CAPTURE_PLACEHOLDERS, MEMORY_PLACEHOLDERS, Mitigation
 from workerdiag.model.rules import Cause
 from workerdiag.model.vocabulary import Deployment
 from workerdiag.redaction.secrets import redact_text
@@ -21,6 +21,8 @@ from workerdiag.scoring.limits import MemoryNumbers
 _LONGEST = 200
 #: Libraries of C and of Python itself, in which a fault shows but is not.
 _C_LIBRARY = re.compile(r"(?:libc|libm|libpthread|ld-linux[\w-]*|libpython[\d.]*|libstdc\+\+|libgcc_s)[-.]")
+#: What stands for a number that is not known, where its name says nothing to whoever types it.
+_BLANKS = {name: "size" for name in MEMORY_PLACEHOLDERS if name not in ("percent", "growth")}
 #: Where nobody types this command, because the deployment starts the workers itself.
 _WORKER_COMMAND = re.compile(r"\bdask[ -]worker\b")
 _STARTS_WORKERS: frozenset[Deployment] = frozenset({"coiled", "local"})
@@ -104,14 +106,14 @@ def fill_text(text: str, words: Mapping[str, str]) -> str:
 
 def fill_example(text: str, words: Mapping[str, str]) -> str:
     """
-    An example with its numbers; an unknown one stays as a place to fill in: ``<needs_memory>``.
+    An example with its numbers; one that is not known is a place to fill in: ``<port>``, ``<size>``.
 
     What comes from logs and clusters is quoted for a shell.
     """
 
     def typed(found: re.Match[str]) -> str:
         value = _without_blanks(words.get(found[1]))
-        return shlex.quote(value) if value else f"<{found[1]}>"
+        return shlex.quote(value) if value else f"<{_BLANKS.get(found[1], found[1])}>"
 
     return re.sub(r"\{([a-z_]+)\}", typed, text)
 
