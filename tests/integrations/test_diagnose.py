@@ -82,14 +82,14 @@ def test_what_dask_did_not_raise_is_none_of_our_business(exc):
     assert diagnose(exc) is None
 
 
-def test_a_built_in_exception_is_annotated_and_not_remembered():
+def test_a_built_in_exception_is_annotated_and_remembered():
     """
-    Python cannot watch its life; nothing breaks for that.
+    As any other.
     """
     exc = ValueError("no")
     add_note(exc, INNOCENT)
     assert exc.__notes__
-    assert remembered(exc) is None
+    assert remembered(exc).outcome == INNOCENT.outcome
 
 
 def test_links_in_a_circle_come_to_an_end(killed):

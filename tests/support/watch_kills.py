@@ -37,6 +37,8 @@ BEHAVIOURS = (
     ("take",) * 12 + ("late",) * 2 + ("too-late",) * 1 + ("cut",) * 2 + ("error",) * 2 + ("limit",) * 1
 )
 LONG_S = 900.0
+#: A watcher that has just started loads the rules, and judges, before it speaks.
+FIRST_WORD_S = 60.0
 
 
 @frozen
@@ -239,16 +241,27 @@ def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
         with cluster.dying():
             for _ in range(kills):
                 with start() as child:
-                    if random.random() < 0.8:  # else also while it imports, opens the file or takes the lease
-                        assert child.stdout is not None
-                        assert child.stdout.readline() == "ready\n"
-                    time.sleep(random.uniform(0, 3.0))
+                    _wait_for_a_moment(child, receiver)
                     child.kill()
         cluster.die()
         receiver.is_kind = True
         with start("finish") as child:
             assert child.wait(LONG_S) == 0
     return _result(state, cluster.count, receiver.requests, kills)
+
+
+def _wait_for_a_moment(child: subprocess.Popen[str], receiver: Receiver) -> None:
+    """
+    Mostly one at which it speaks; now and then also while it imports, opens the file, takes the lease or judges.
+    """
+    said_before, dice = len(receiver.requests), random.random()
+    if dice < 0.9:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    end = time.monotonic() + FIRST_WORD_S
+    while dice < 0.7 and len(receiver.requests) == said_before and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(random.uniform(0, 0.7 if dice < 0.7 else 3.0))
 
 
 def _result(state: Path, death_count: int, requests: Sequence[Request], kills: int) -> WatchKillResult:
