@@ -28,7 +28,7 @@ def test_no_kill_loses_what_workerdiag_watch_has_to_say(tmp_path):
     """
     Every death is in a case, every notice arrives in order under its id, and a case is resolved once each time.
     """
-    result = kill_the_watcher(tmp_path, kills=4)
+    result = kill_the_watcher(tmp_path, kills=12)
     assert (problems_of(result), result.deaths > 0, result.notices > 0) == ([], True, True), result
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from attrs import define, field, frozen
 from distributed import LocalCluster
@@ -219,34 +220,72 @@ class WatchKillResult:
     behaviours: Counter[str]
 
 
+class Watchers:
+    """
+    Processes that watch: started anew, which takes seconds, or forked from one that has imported everything.
+    """
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+        self._forking = self._started()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._forking.stdin is not None
+        self._forking.stdin.close()
+        assert self._forking.wait(LONG_S) == 0
+
+    def finish(self) -> None:
+        """
+        One that ends once nothing is left to say.
+        """
+        assert self._started(*self._arguments, "finish").wait(LONG_S) == 0
+
+    def kill_one(self, receiver: Receiver, *, is_new: bool) -> None:
+        """
+        Start one, and kill it at a random moment.
+        """
+        if is_new:
+            with self._started(*self._arguments) as child:
+                _wait_for_a_moment(child, receiver)
+                child.kill()
+            return
+        assert self._forking.stdin is not None
+        assert self._forking.stdout is not None
+        self._forking.stdin.write(f"{' '.join(self._arguments)}\n")
+        self._forking.stdin.flush()
+        pid = int(self._forking.stdout.readline())
+        _wait_for_a_moment(self._forking, receiver)
+        os.kill(pid, signal.SIGKILL)
+        while self._forking.stdout.readline() != "ended\n":
+            pass
+
+    @staticmethod
+    def _started(*arguments: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, watched_program.__file__, *arguments]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+
+
 def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
     """
-    Start the program, kill it at a random moment, *kills* times; then let it finish.
+    Start a watcher, kill it at a random moment, *kills* times, each tenth one a new process; then let one finish.
     """
     state, receiver, cluster = folder / "state.db", Receiver(), DyingCluster()
-
-    def start(*words: str) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [
-            sys.executable,
-            watched_program.__file__,
-            cluster.address,
-            str(state),
-            receiver.url,
-            *words,
-        ]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-    with closing(cluster), receiver.serving():
+    with (
+        closing(cluster),
+        receiver.serving(),
+        Watchers(cluster.address, str(state), receiver.url) as watchers,
+    ):
         with cluster.dying():
-            for _ in range(kills):
-                with start() as child:
-                    _wait_for_a_moment(child, receiver)
-                    child.kill()
+            for number in range(kills):
+                watchers.kill_one(receiver, is_new=number % 10 == 0)
         cluster.die()
         receiver.is_kind = True
-        with start("finish") as child:
-            assert child.wait(LONG_S) == 0
+        watchers.finish()
     return _result(state, cluster.count, receiver.requests, kills)
 
 

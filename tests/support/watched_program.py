@@ -2,12 +2,17 @@
 A program that watches a cluster by the public interface and tells a webhook, to be killed.
 
 Run as ``watched_program.py ADDRESS STATE URL [finish]``: with the last word it ends once nothing is left to say.
+Run without arguments it imports all that is needed, and reads such arguments, a line for each watcher, which then
+is a process forked from it: so that many can be killed in a short time.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+
+import distributed  # noqa: F401  for those that are forked
 
 import workerdiag
 from workerdiag.watch.settings import WatchSettings
@@ -42,5 +47,22 @@ def main(address: str, state: str, url: str, *words: str) -> None:
             time.sleep(_LOOK_S)
 
 
+def serve() -> None:
+    """
+    A watcher for each line; its process id is printed before it begins, and ``ended`` after it has.
+    """
+    workerdiag.explain(
+        logs=[workerdiag.LogText("distributed.nanny - INFO - Worker process 1 was killed by signal 9")]
+    )
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            print(os.getpid(), flush=True)  # noqa: T201  as above
+            main(*line.split())
+            os._exit(0)
+        os.waitpid(pid, 0)
+        print("ended", flush=True)  # noqa: T201  as above
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:]) if sys.argv[1:] else serve()
