@@ -239,27 +239,6 @@ def test_a_scheduler_that_closes_waits_for_no_judgement(monkeypatch):
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))
 
 
-def test_with_bokeh_dask_names_the_page():
-    """
-    The page stands in Dask's navigation, in the list that JupyterLab reads, and in neither afterwards.
-    """
-    pytest.importorskip("bokeh")
-
-    async def scenario():
-        async with served() as web:
-            page = (await web.get("deaths")).body.decode()
-            assert '<a href="deaths">Deaths</a>' in page
-            assert 'href="status"' in page
-            plots = json.loads((await web.get("individual-plots.json")).body)
-            assert plots["Individual Deaths"] == "/individual-deaths"
-            assert b'href="deaths"' in (await web.get("workers")).body
-            await web.plugin.close()
-            assert "Individual Deaths" not in json.loads((await web.get("individual-plots.json")).body)
-            assert b'href="deaths"' not in (await web.get("workers")).body
-
-    asyncio.run(scenario())
-
-
 def test_a_prefix_of_dask_is_ours_too():
     """
     Behind a proxy Dask serves its pages below a prefix, and ours beside them.
