@@ -52,6 +52,15 @@ def test_a_run_without_dask_loads_nothing(tmp_path):
     assert not loaded & {"dask", "distributed", "attrs", "cattrs", "jinja2"}
 
 
+def test_a_timeout_that_is_none_is_said_at_once(tmp_path):
+    """
+    Before any test runs, and with what is wanted.
+    """
+    status, output = run_pytest(tmp_path, "def test(): pass", "-o", "workerdiag_timeout=soon")
+    assert status == 4
+    assert "workerdiag_timeout must be a number of seconds, got 'soon'" in output
+
+
 def test_dask_is_left_as_it_was(tmp_path):
     """
     A client closes through ours while tests run, and through its own method again when they are over.

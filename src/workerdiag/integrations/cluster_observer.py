@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from typing import Any, Final
@@ -25,6 +25,7 @@ from workerdiag.api.remembered import remembered
 from workerdiag.api.stops import is_deliberate_stop
 from workerdiag.deadline import Deadline
 from workerdiag.integrations.diagnose import diagnose
+from workerdiag.integrations.removals import Removals
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.identity import Identity
 from workerdiag.sources.cluster.queries import answer_in_time, fetch_events
@@ -59,10 +60,8 @@ class ClusterObserver:
 
     _timeout_s: float
     _left_s: float = field(default=_TOTAL_S, init=False)
-    #: Earlier removals are none of ours: a cluster may be older than this process.
-    _since: float = field(factory=time.time, init=False)
-    #: Removals that were seen, by worker and stimulus.
-    _known: set[tuple[str, str]] = field(factory=set, init=False)
+    #: Earlier ones are none of ours: a cluster may be older than this process.
+    _removals: Removals = field(factory=lambda: Removals(since=time.time()), init=False)
     #: Ids of the clients whose scheduler did not answer.
     _silent: set[str] = field(factory=set, init=False)
     _observed: list[ObservedDeaths] = field(factory=list, init=False)
@@ -144,32 +143,17 @@ class ClusterObserver:
 
     def _look(self, client: Any, *, judge: bool = True) -> None:
         entries = client.sync(fetch_events, client, "all", callback_timeout=_EVENTS_S)
-        workers = self._new_removals(entries)
+        workers = self._removals.take_new(entries)
         if workers and judge:
             with self._spend() as timeout_s:
                 self._note(workers, answer(_arguments(client, workers, timeout_s)).diagnosis)
 
     async def _look_async(self, client: Any) -> None:
         fetch = partial(fetch_events, client, "all")
-        workers = self._new_removals(await answer_in_time(fetch, Deadline.after(_EVENTS_S)))
+        workers = self._removals.take_new(await answer_in_time(fetch, Deadline.after(_EVENTS_S)))
         if workers:
             with self._spend() as timeout_s:
                 self._note(workers, await answer_async(_arguments(client, workers, timeout_s)))
-
-    def _new_removals(self, entries: Sequence[tuple[float, object]]) -> list[str]:
-        """
-        The workers whose removal nobody announced to the scheduler, that are not known yet.
-        """
-        workers = []
-        for when, message in entries:
-            if not isinstance(message, Mapping) or message.get("action") != "remove-worker":
-                continue
-            removal = str(message.get("worker")), str(message.get("stimulus_id"))
-            if when < self._since or message.get("expected") or removal in self._known:
-                continue
-            self._known.add(removal)
-            workers.append(removal[0])
-        return workers
 
     def _note(self, workers: Sequence[str], diagnosis: Diagnosis) -> None:
         """
@@ -190,8 +174,10 @@ class ClusterObserver:
         Seconds for one diagnosis, 0 if the time of all is used up.
         """
         begin = time.monotonic()
-        yield min(self._timeout_s, self._left_s) if self._left_s > _LEAST_S else 0.0
-        self._left_s -= time.monotonic() - begin
+        try:
+            yield min(self._timeout_s, self._left_s) if self._left_s > _LEAST_S else 0.0
+        finally:
+            self._left_s -= time.monotonic() - begin
 
     def _replace(self, owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
         original = vars(owner).get(name)
@@ -222,15 +208,18 @@ class ClusterObserver:
 
 def _open_clients() -> list[Any]:
     """
-    The clients that can be asked from this thread.
+    The clients that can be asked from this thread, the default one first.
     """
     from distributed import Client
+    from distributed.client import _get_global_client
 
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         return []  # waiting here would stop the loop, on which an answer may depend
     clients = list(Client._instances)  # noqa: SLF001  there is no other way to all of them
-    return [each for each in clients if each.status == "running" and not each.asynchronous]
+    default = _get_global_client()
+    opened = [each for each in clients if each.status == "running" and not each.asynchronous]
+    return sorted(opened, key=lambda each: each is not default)
 
 
 def _arguments(client: Any, workers: Sequence[str], timeout_s: float) -> ExplainArguments:

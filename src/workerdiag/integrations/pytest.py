@@ -54,7 +54,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """
     Register the marker; the process that reports also gives the verdict.
+
+    Raises:
+        pytest.UsageError: The timeout is no number of seconds.
     """
+    timeout = config.getini("workerdiag_timeout")
+    if not re.fullmatch(r"\d+(\.\d+)?", timeout):
+        raise pytest.UsageError(f"workerdiag_timeout must be a number of seconds, got {timeout!r}")
     config.addinivalue_line(
         "markers", f"{_MARKER}: workers may die in this test; --workerdiag-strict allows it"
     )
