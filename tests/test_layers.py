@@ -30,6 +30,7 @@ MAY_IMPORT = table(
     {
         "errors": "",
         "units": "",
+        "lazy": "",
         "settings": "errors units redaction",
         "deadline": "errors",
         "model": "errors",
@@ -54,11 +55,11 @@ MAY_IMPORT = table(
         "demo": "model errors api",
         # Deaths that were collected, judged: the watcher and the dashboard share it.
         "incidents": "model errors deadline wire sources scoring rendering api",
-        "watch": f"model errors units deadline serialization procfs redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings",
+        "watch": f"model errors units deadline serialization procfs redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings lazy",
         "integrations": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings",
         "cli": f"integrations model errors units deadline redaction rulebook wire pipeline recorder bundle authoring api incidents watch demo {STAGES} settings",
         "auto": "api",
-        "__init__": "model errors rulebook recorder api watch",
+        "__init__": "model errors rulebook recorder api watch lazy",
         "__main__": "cli",
     }
 )

@@ -7,8 +7,9 @@ nothing in a process that may never need an explanation.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from workerdiag.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from workerdiag.api.annotate import annotate, explaining
@@ -74,13 +75,4 @@ _MODULE_OF = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = _lazy_names(__name__, globals(), _MODULE_OF, __all__)

@@ -6,8 +6,9 @@ The public names are imported when first used.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from workerdiag.lazy import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from workerdiag.watch.sinks.apprise_url import AppriseSink
@@ -52,13 +53,4 @@ _MODULE_OF = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = _lazy_names(__name__, globals(), _MODULE_OF, __all__)

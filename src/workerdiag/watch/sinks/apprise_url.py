@@ -10,14 +10,14 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, assert_never
 
-from attrs import Factory, field, frozen
+from attrs import field, frozen
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.alerts import Notice
 from workerdiag.watch.sinks.card import card_of
 from workerdiag.watch.sinks.posting import without_secrets
-from workerdiag.watch.sinks.setup import TIMEOUT_S, positive, sink_name, text_given
+from workerdiag.watch.sinks.setup import name_field, sink_name, timeout_field
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError, SinkSetupError
 
 if TYPE_CHECKING:
@@ -66,14 +66,10 @@ class AppriseSink:
     """
 
     url: str = field(repr=False, validator=_url_given)
-    name: str = field(
-        default=Factory(
-            lambda sink: sink_name("notify", sink.url, str(sink.url).partition("://")[0][:20]),
-            takes_self=True,
-        ),
-        validator=text_given("notify", "the name", "give a short one"),
+    name: str = name_field(
+        "notify", lambda sink: sink_name("notify", sink.url, str(sink.url).partition("://")[0][:20])
     )
-    timeout_s: float = field(default=TIMEOUT_S, validator=positive("notify", "timeout_s"))
+    timeout_s: float = timeout_field("notify")
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """

@@ -9,10 +9,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import Factory, field, frozen
+from attrs import field, frozen
 
 from workerdiag.watch.alerts import Notice
-from workerdiag.watch.sinks.setup import text_given
+from workerdiag.watch.sinks.setup import name_field, text_given
 from workerdiag.watch.sinks.sink import Delivery, Sink, SinkSetupError
 
 _REMEDY = "give a function that takes a Notice, or an object with name and deliver()"
@@ -39,10 +39,7 @@ class FunctionSink:
 
     function: Callable[[Notice], object] = field(validator=_function_given)
     #: Two functions of one name need different ones.
-    name: str = field(
-        default=Factory(_default_name, takes_self=True),
-        validator=text_given("function", "the name", "give a short one"),
-    )
+    name: str = name_field("function", _default_name)
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """

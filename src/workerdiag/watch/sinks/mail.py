@@ -15,14 +15,14 @@ from email.policy import SMTP
 from email.utils import format_datetime
 from typing import Any, Literal, get_args
 
-from attrs import Factory, field, frozen
+from attrs import field, frozen
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import describe_error
 from workerdiag.watch.sinks.card import card_of, line
 from workerdiag.watch.sinks.mail_text import html_of, moment_of
 from workerdiag.watch.sinks.posting import without_secrets
-from workerdiag.watch.sinks.setup import TIMEOUT_S, positive, text_given
+from workerdiag.watch.sinks.setup import name_field, text_given, timeout_field
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError, SinkSetupError
 
 #: How the connection is protected: by STARTTLS, by TLS from its beginning, or not at all.
@@ -77,11 +77,8 @@ class MailSink:
     #: Empty for a server that asks for none.
     user: str = ""
     password: str = field(default="", repr=False)
-    name: str = field(
-        default=Factory(lambda sink: f"mail:{','.join(map(str, sink.to))}"[:200], takes_self=True),
-        validator=text_given("mail", "the name", "give a short one"),
-    )
-    timeout_s: float = field(default=TIMEOUT_S, validator=positive("mail", "timeout_s"))
+    name: str = name_field("mail", lambda sink: f"mail:{','.join(map(str, sink.to))}"[:200])
+    timeout_s: float = timeout_field("mail")
     #: None trusts whom the machine trusts.
     context: ssl.SSLContext | None = field(default=None, repr=False)
     #: By delivery: to whom it was sent already, if others were refused for the time being.

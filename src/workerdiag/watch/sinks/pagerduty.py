@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, assert_never
 
-from attrs import Factory, field, frozen
+from attrs import field, frozen
 
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.alerts import Notice
 from workerdiag.watch.sinks.card import Card, card_of, line
 from workerdiag.watch.sinks.posting import Endpoint
-from workerdiag.watch.sinks.setup import TIMEOUT_S, positive, sink_name, text_given, url_given
+from workerdiag.watch.sinks.setup import name_field, sink_name, timeout_field, url_given
 from workerdiag.watch.sinks.sink import Delivery, SinkSetupError
 
 Severity = Literal["critical", "error", "warning", "info"]
@@ -81,11 +81,8 @@ class PagerDutySink:
     """
 
     routing_key: str = field(repr=False, validator=_key_given)
-    name: str = field(
-        default=Factory(lambda sink: sink_name("pagerduty", sink.routing_key, "events"), takes_self=True),
-        validator=text_given("pagerduty", "the name", "give a short one"),
-    )
-    timeout_s: float = field(default=TIMEOUT_S, validator=positive("pagerduty", "timeout_s"))
+    name: str = name_field("pagerduty", lambda sink: sink_name("pagerduty", sink.routing_key, "events"))
+    timeout_s: float = timeout_field("pagerduty")
     #: For the service region Europe, ``https://events.eu.pagerduty.com``.
     api: str = field(default=API, validator=url_given("pagerduty", "leave `api` out"))
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from attrs import Factory, field
+
 from workerdiag.watch.sinks.sink import SinkSetupError
 
 #: Seconds that one delivery may take, from the look-up of the host to the end of the answer.
@@ -90,6 +92,21 @@ def positive(sink: str, what: str) -> Validator:
             raise SinkSetupError(sink, f"{what} is {value!r}", "give a number of seconds above 0")
 
     return check
+
+
+def timeout_field(sink: str) -> Any:
+    """
+    A sink's field ``timeout_s``.
+    """
+    return field(default=TIMEOUT_S, validator=positive(sink, "timeout_s"))
+
+
+def name_field(sink: str, name_of: Callable[[Any], str]) -> Any:
+    """
+    A sink's field ``name``, by default what *name_of* makes of the sink.
+    """
+    validator = text_given(sink, "the name", "give a short one")
+    return field(default=Factory(name_of, takes_self=True), validator=validator)
 
 
 def sink_name(kind: str, address: object, place: str = "") -> str:

@@ -8,12 +8,19 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from attrs import Factory, define, field, frozen
+from attrs import define, field, frozen
 
 from workerdiag.watch.alerts import Notice
 from workerdiag.watch.sinks.card import line
 from workerdiag.watch.sinks.posting import Endpoint
-from workerdiag.watch.sinks.setup import TIMEOUT_S, positive, secret_given, sink_name, text_given, url_given
+from workerdiag.watch.sinks.setup import (
+    name_field,
+    secret_given,
+    sink_name,
+    text_given,
+    timeout_field,
+    url_given,
+)
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError
 from workerdiag.watch.sinks.slack_blocks import slack_blocks, slack_reply_blocks, slack_text
 
@@ -66,11 +73,8 @@ class SlackSink:
     #: ``#dask`` or an id, ``C012AB3CD``.
     channel: str = field(validator=text_given("slack", "the channel", "give #name or an id"))
     token: str = field(repr=False, validator=secret_given("slack", "the token", _TOKEN_REMEDY))
-    name: str = field(
-        default=Factory(lambda sink: f"slack:{sink.channel}", takes_self=True),
-        validator=text_given("slack", "the name", "give a short one"),
-    )
-    timeout_s: float = field(default=TIMEOUT_S, validator=positive("slack", "timeout_s"))
+    name: str = name_field("slack", lambda sink: f"slack:{sink.channel}")
+    timeout_s: float = timeout_field("slack")
     #: For GovSlack, ``https://slack-gov.com/api/``.
     api: str = field(default=API, validator=url_given("slack", "leave `api` out"))
 
@@ -131,11 +135,8 @@ class SlackUrlSink:
         repr=False,
         validator=url_given("slack", "give the webhook's address, https://hooks.slack.com/services/..."),
     )
-    name: str = field(
-        default=Factory(lambda sink: sink_name("slack", sink.url.rpartition("/")[0]), takes_self=True),
-        validator=text_given("slack", "the name", "give a short one"),
-    )
-    timeout_s: float = field(default=TIMEOUT_S, validator=positive("slack", "timeout_s"))
+    name: str = name_field("slack", lambda sink: sink_name("slack", sink.url.rpartition("/")[0]))
+    timeout_s: float = timeout_field("slack")
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """

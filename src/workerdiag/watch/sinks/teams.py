@@ -8,12 +8,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attrs import Factory, evolve, field, frozen
+from attrs import evolve, field, frozen
 
 from workerdiag.watch.alerts import Notice
 from workerdiag.watch.sinks.card import Card, card_of, shorten
 from workerdiag.watch.sinks.posting import Endpoint
-from workerdiag.watch.sinks.setup import TIMEOUT_S, positive, sink_name, text_given, url_given
+from workerdiag.watch.sinks.setup import name_field, sink_name, timeout_field, url_given
 from workerdiag.watch.sinks.sink import Delivery
 
 #: A message has 28 kB (https://learn.microsoft.com/microsoftteams/limits-specifications-teams), and a
@@ -31,11 +31,8 @@ class TeamsSink:
     """
 
     url: str = field(repr=False, validator=url_given("teams", _URL_REMEDY))
-    name: str = field(
-        default=Factory(lambda sink: sink_name("teams", sink.url), takes_self=True),
-        validator=text_given("teams", "the name", "give a short one"),
-    )
-    timeout_s: float = field(default=TIMEOUT_S, validator=positive("teams", "timeout_s"))
+    name: str = name_field("teams", lambda sink: sink_name("teams", sink.url))
+    timeout_s: float = timeout_field("teams")
 
     def deliver(self, delivery: Delivery) -> Mapping[str, str]:
         """

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
-from attrs import Factory, field, frozen
+from attrs import field, frozen
 
 from workerdiag.watch.sinks.notice_json import delivery_json
 from workerdiag.watch.sinks.posting import Endpoint
-from workerdiag.watch.sinks.setup import TIMEOUT_S, positive, secret_given, sink_name, text_given, url_given
+from workerdiag.watch.sinks.setup import name_field, secret_given, sink_name, timeout_field, url_given
 from workerdiag.watch.sinks.sink import Delivery
 
 #: A receiver refuses what is older or newer than this, in seconds, as the specification's libraries do.
@@ -43,11 +43,8 @@ class WebhookSink:
     )
     #: Text, or ``whsec_`` and Base64.
     secret: str = field(repr=False, validator=secret_given("webhook", "the secret", _SECRET_REMEDY))
-    name: str = field(
-        default=Factory(lambda sink: sink_name("webhook", sink.url), takes_self=True),
-        validator=text_given("webhook", "the name", "give a short one"),
-    )
-    timeout_s: float = field(default=TIMEOUT_S, validator=positive("webhook", "timeout_s"))
+    name: str = name_field("webhook", lambda sink: sink_name("webhook", sink.url))
+    timeout_s: float = timeout_field("webhook")
     #: Seconds since the epoch.
     clock: Callable[[], float] = field(default=time.time, repr=False)
 
