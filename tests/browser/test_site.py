@@ -19,7 +19,6 @@ PAGES = (
     "causes/nanny/memory-terminate",
     "docstrings",
     "sources",
-    "recipes/kubernetes",
 )
 
 pytestmark = pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="nox -s docs builds the site")
