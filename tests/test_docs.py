@@ -58,7 +58,7 @@ def test_the_readme_shows_what_is_really_printed(monkeypatch):
     The sample at the top is the beginning of the report on the recorded log.
     """
     monkeypatch.chdir(ROOT)
-    printed = str(workerdiag.explain(logs="docs/samples/worker.log"))
+    printed = str(workerdiag.explain(logs="docs/samples/worker.log", timeout="5m"))
     assert printed.startswith(next(examples(ROOT / "README.md", "text")))
 
 
