@@ -22,6 +22,7 @@ GIVEN = {
     "StateFileError": {"name": "state.db", "why": "it is full", "remedy": "make room"},
     "StateInUseError": {"name": "state.db", "holder": "pid 7 on host-a"},
     "SilenceError": {"why": "it has no reason"},
+    "NoSuchCaseError": {"case_id": "c1"},
     "QuietHoursError": {"why": "no zone"},
 }
 

@@ -115,7 +115,7 @@ class BadReportError(WorkerdiagError):
     why: str
 
     def __str__(self) -> str:
-        return f"not a workerdiag diagnosis: {self.why}"
+        return f"not a workerdiag diagnosis: {self.why} (give the text that Diagnosis.to_json() returned)"
 
 
 @define(eq=False)
@@ -129,7 +129,8 @@ class BadBoxError(WorkerdiagError):
     why: str
 
     def __str__(self) -> str:
-        return f"cannot read {self.name or 'the bytes'} as a black box: {self.why}"
+        name = self.name or "the bytes"
+        return f"cannot read {name} as a black box: {self.why} (give a file that ends in .box, or its folder)"
 
 
 @define(eq=False)
@@ -174,7 +175,10 @@ class SchedulerUnreachableError(WorkerdiagError):
     problem: str
 
     def __str__(self) -> str:
-        return f"the scheduler at {self.address} does not answer: {self.problem}"
+        return (
+            f"the scheduler at {self.address} does not answer: {self.problem}"
+            " (check the address and that it runs)"
+        )
 
 
 @define

@@ -313,6 +313,14 @@ def test_what_a_task_raised_stands_with_its_line_of_code():
     assert "What the task raised" not in render_text(explained(failure=failure))
 
 
+def test_where_it_crashed_is_said_of_the_cause_at_hand_only():
+    """
+    An earlier crash of another cause does not lend its place to this one.
+    """
+    earlier = dead(cause="signal.segfault", crashed_in=("string_at (ctypes/__init__.py:519)",))
+    assert "\nWhere   " not in render_text(explained(deaths=(earlier, dead())))
+
+
 def test_a_short_report_is_shown_whole():
     """
     Where everything fits on one screen nothing is left out.

@@ -50,7 +50,7 @@ ExitWitness = Literal["process", "report"]
 Frequency = Literal["common", "usual", "rare"]
 #: How a cause ends the worker; ``stopped`` is a deliberate stop, ``standstill`` kills nobody.
 CauseEnd = Literal["stopped", "raised", "killed", "crashed", "never-started", "standstill", "disconnected"]
-#: Who has to change something.
+#: Who needs to act.
 Verdict = Literal[
     "task", "other-task", "configuration", "environment", "platform", "operator", "nobody", "unknown"
 ]

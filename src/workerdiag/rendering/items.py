@@ -62,7 +62,8 @@ def _place_text(where: str) -> str:
     ``worker.log:120`` as it is; behind a name of several words ``line 120``.
     """
     name, _, line = one_line(where).rpartition(":")
-    return f"{name}, line {line}" if " " in name and line.isdecimal() else one_line(where)
+    is_line = " " in name and line.isdecimal() and not name.startswith("event ")
+    return f"{name}, line {line}" if is_line else one_line(where)
 
 
 def excerpt(text: str) -> tuple[str, ...]:

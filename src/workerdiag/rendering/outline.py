@@ -81,7 +81,8 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
             )
         case _:
             assert_never(findings.outcome)
-    place = crash_line(findings.deaths) if findings.outcome == "explained" else _failed_at(findings)
+    of_cause = [each for each in findings.deaths if top and each.cause in (top.id, None)]
+    place = crash_line(of_cause) if findings.outcome == "explained" else _failed_at(findings)
     where = (("Where", place),) if place else ()
     return (what, ("How sure", sure), *where, ("Do now", one_line(_first_step(findings))))
 

@@ -42,7 +42,7 @@ def memory_lines(findings: Findings) -> list[tuple[str, str]]:
     For each dead worker a sparkline and what it shows in words; without samples only that there are none.
     """
     shown = [line for each in findings.timeline.histories if (line := _history_line(each)) is not None]
-    if shown or not findings.deaths:
+    if shown or not findings.deaths or any(each.recorded for each in findings.timeline.histories):
         return shown[:_MAX_WORKERS]
     return [("", _NOT_RECORDED)]
 

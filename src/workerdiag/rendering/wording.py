@@ -24,6 +24,9 @@ T = TypeVar("T")
 #: How `Event.describe` writes an event.
 _EVENT = re.compile(r"event [^\n]*?: ([a-z_-]+=[^\n]*)")
 _EVENT_FIELD = re.compile(r"(?:^|, )([a-z_-]+)=(.*?)(?=, [a-z_-]+=|$)")
+#: Fields that say how it came to be known, and values that say nothing; of the others the first so many.
+_SAID_OTHERWISE, _NOTHING = frozenset({"stimulus_id", "reported_by"}), frozenset({"", "0", "False", "None"})
+_MAX_FIELDS = 8
 #: Fields of events that are bytes; a number of more digits than the second is none.
 _SIZES, _MAX_DIGITS = frozenset({"rss", "memory", "memory_limit", "nbytes"}), 19
 
@@ -165,8 +168,12 @@ def event_text(text: str) -> str:
     if not (event := _EVENT.fullmatch(text)):
         return text
     known = [(found[1], found[2]) for found in _EVENT_FIELD.finditer(event[1])]
-    words = (f"{_field_name(key)} {_field_value(key, value)}" for key, value in known if key != "stimulus_id")
-    return ", ".join(words) or text
+    words = [
+        f"{_field_name(key)} {_field_value(key, value)}"
+        for key, value in known
+        if key not in _SAID_OTHERWISE and value not in _NOTHING
+    ]
+    return ", ".join(words[:_MAX_FIELDS]) or text
 
 
 def _field_name(key: str) -> str:

@@ -1,5 +1,5 @@
 """
-Who has to change something, and whether the task that Dask blames is the one to blame.
+Who needs to act, and whether the task that Dask blames is the one to blame.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def retry_policy(
     Args:
         ranked: The causes, the likeliest first.
         book: The rules they come from.
-        blame: Who has to change something.
+        blame: Who needs to act.
         lost: The unexpected deaths that the causes are about.
         decision: The same incident's memory numbers.
     """

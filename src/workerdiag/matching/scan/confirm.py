@@ -87,9 +87,12 @@ def _stream_of(record: LogRecord, first: int, log_stream: Stream | None) -> Stre
 def _quoted_text(record: LogRecord, first: int, last: int) -> str:
     """
     The first line of the message and of what matches, and the last of what matches, where these differ.
+
+    Frames of a stack are left out beside anything else: they do not say what happened.
     """
     shown = dict.fromkeys((0, first, last) if record.header else (first, last))
     parts = [part for at in shown if (part := record.lines[at].message.strip())]
+    parts = [part for part in parts if not part.startswith('File "')] or parts[:1]
     return " … ".join(part[: QUOTED_CHARS // len(parts)] for part in parts)
 
 
