@@ -24,7 +24,7 @@ async def nothing(*_):
     """
     What the cluster knows beside the recorder.
     """
-    return {}
+    return ()
 
 
 @pytest.fixture
@@ -92,6 +92,23 @@ def test_a_death_keeps_its_id_when_more_becomes_known(schedulers):
     second = polled(feed, first.cursor)
     assert [each.id for each in second.deaths] == [each.id for each in first.deaths]
     assert len(second.deaths[0].evidence) > len(first.deaths[0].evidence)
+
+
+def test_a_report_counts_for_more_than_what_was_asked_before_it(schedulers, monkeypatch):
+    """
+    A death that waited to be asked about may be reported meanwhile.
+    """
+    feed = open_feed(ADDRESS)
+    schedulers[ADDRESS].record(scheduler_record(1))
+    first = polled(feed)
+
+    async def asked_late(*_):
+        return first.deaths
+
+    monkeypatch.setattr(PerishableEvidence, "ask", asked_late)
+    schedulers[ADDRESS].record(nanny_report(1))
+    (death,) = polled(feed, first.cursor).deaths
+    assert len(death.evidence) > len(first.deaths[0].evidence)
 
 
 def test_deaths_of_long_ago_do_not_come_to_who_has_no_cursor(schedulers):

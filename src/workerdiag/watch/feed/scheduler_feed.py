@@ -163,8 +163,10 @@ class SchedulerFeed:
             return await self._look(connection, events, after, wait_s=0.0)
         self._is_recorded = True
         unreported = [each for each in look.deaths if each.id in look.unreported]
-        told = await events.with_evidence(unreported)
-        return evolve(look, deaths=tuple({each.id: each for each in (*look.deaths, *told)}.values()))
+        reported = {each.id: each for each in look.deaths if each.id not in look.unreported}
+        told = {each.id: each for each in await events.with_evidence(unreported)}
+        deaths = {**told, **reported}  # what a nanny reported meanwhile is more than what was asked before
+        return evolve(look, deaths=tuple(sorted(deaths.values(), key=lambda each: each.when)))
 
     def _batch(self, look: Look, standstill: Sequence[Evidence], address: str) -> FeedBatch:
         """
