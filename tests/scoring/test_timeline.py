@@ -158,3 +158,23 @@ def test_without_deaths_the_memory_of_a_paused_worker_is_told():
     (history,) = timeline_of(marks=marks).histories
     assert [each.process_bytes for each in history.samples] == [80 * 2**20]
     assert history.limits.worker_bytes == 100 * 2**20
+
+
+def test_the_kernel_tells_of_the_control_group_and_its_limit():
+    """
+    Where the kernel killed, its report has what the group used and might use; without a time, at the death.
+    """
+    usage = Match(
+        owner="kernel.oom-killer",
+        sign="kernel-says-moderate",
+        captures={"usage_kb": "900", "limit_kb": "1000"},
+        origin="dmesg",
+        line=1,
+        last_line=1,
+        stream="kernel",
+        identity=Identity(pid=7),
+    )
+    killed = mark("nanny.killed-by-signal", "death", 5, when=T0, pid="7", signal="9", identity=WHO)
+    (history,) = timeline_of(marks=[usage, killed]).histories
+    assert history.samples == (MemorySample(at=T0, group_bytes=900 * 1024),)
+    assert history.limits.group_bytes == 1000 * 1024

@@ -103,12 +103,13 @@ def _content(findings: Findings) -> dict[str, Any]:
 
     report = outline(findings)
     figures = (memory_figure(findings), timeline_figure(findings))
+    times = [each.when for each in findings.deaths if each.when is not None]
     first, advice, sections = _split_advice(report)
     return {
         "report": report,
         "style": _template_text("report.css"),
         "certainty": _certainty(findings),
-        "when": next((format_time(each.when) for each in findings.deaths if each.when is not None), ""),
+        "when": format_time(min(times, default=None)),
         "first": first,
         "advice": advice,
         "figures": [each for each in figures if each is not None],

@@ -13,6 +13,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import TasksAtLoss
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Incident
+from workerdiag.model.numerals import whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.timeline import (
     MemoryLimits,
@@ -81,11 +82,13 @@ def _history(
     )
     own = [mark for mark in marks if mark in end.marks or end.same_process(mark.identity)]
     worker_limit = known.limits.worker_bytes or reading_of(end, incident)[1] or _told_limit(own)
+    group = [] if known.recorded else list(_group_readings(end, incident))
+    limits = _limits(known.limits, worker_limit, fractions)
     return evolve(
         known,
         identity=end.identity,
-        samples=tuple(_samples(known, _readings(end, incident, own, worker_limit))),
-        limits=_limits(known.limits, worker_limit, fractions),
+        samples=tuple(_samples(known, _readings(end, incident, own, worker_limit), group)),
+        limits=limits if limits.group_bytes or not group else evolve(limits, group_bytes=group[-1][2]),
         tasks=known.tasks or tuple(_spans_at_loss(end, incident)),
         when=end.when if end.when is not None else known.when,
     )
@@ -127,14 +130,32 @@ def _limits(known: MemoryLimits, worker_bytes: int | None, told: Mapping[str, fl
     )
 
 
-def _samples(known: ProcessHistory, readings: Iterable[tuple[float, int]]) -> list[MemorySample]:
+def _samples(
+    known: ProcessHistory, readings: Iterable[tuple[float, int]], group: Iterable[tuple[float, int, int]]
+) -> list[MemorySample]:
     """
     What was sampled, and what logs, events and heartbeats tell of other moments; the last ones.
     """
     samples = {each.at: each for each in known.samples}
     for at, rss_bytes in readings:
         samples.setdefault(at, MemorySample(at=at, process_bytes=rss_bytes))
+    for at, usage_bytes, _ in group:
+        samples[at] = evolve(samples.get(at, MemorySample(at=at)), group_bytes=usage_bytes)
     return sorted(samples.values(), key=lambda each: each.at)[-MAX_SAMPLES:]
+
+
+def _group_readings(end: ProcessEnd, incident: Incident) -> Iterator[tuple[float, int, int]]:
+    """
+    Time, usage and limit of its control group, in bytes, as the kernel logs them when it kills.
+
+    ``dmesg`` may give no time of day; it was at the death.
+    """
+    for case in incident.cases:
+        for sign in case.signs if case.end is end else ():
+            usage, limit = (whole(sign.captures.get(name)) for name in ("usage_kb", "limit_kb"))
+            at = end.when if sign.when is None else sign.when
+            if at is not None and usage and limit:
+                yield at, usage * 1024, limit * 1024
 
 
 def _told_limit(marks: Iterable[Match]) -> int | None:
@@ -163,6 +184,9 @@ def _readings(
         for when, mark in timed
         if limit and mark.owner == _BUDGET
     ]
+    at_death = reading_of(end, incident)[0]
+    if not found and end.when is not None and at_death:
+        found = [(end.when, at_death)]
     return [*found, *(each for each in exceeded if each[1] > most)]
 
 

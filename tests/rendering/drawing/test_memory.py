@@ -35,7 +35,13 @@ def test_every_limit_is_a_line_with_its_name():
     """
     svg = of().svg
     labels = " ".join(re.findall('class="wd-limit-text">([^<]*)<', svg))
-    for label in ("control group 4.5 GiB", "limit 4 GiB", "terminate 95% 3.8 GiB", "pause 80%", "spill 70%"):
+    for label in (
+        "group limit 4.5 GiB",
+        "limit 4 GiB",
+        "terminate 95% 3.8 GiB",
+        "pause 80%",
+        "spill 70%",
+    ):
         assert label in labels
     assert svg.count('class="wd-limit ') == 5
 
@@ -64,7 +70,7 @@ def test_one_limit_for_both_is_one_line():
     limits = MemoryLimits(worker_bytes=2**30, group_bytes=2**30)
     svg = of(limits=limits).svg
     assert svg.count('class="wd-limit ') == 1
-    assert "limit, and of the control group" in svg
+    assert "worker and group limit" in svg
 
 
 def test_what_was_seen_once_is_a_bar():

@@ -30,6 +30,8 @@ _MAX_DOTS = 16
 _MAX_ROWS, _MAX_NAME_CHARS = 20, 80
 #: What happened after the last sample is missing from this many seconds on.
 _STALE_S = 0.3
+#: What was seen within less time is no course.
+_LEAST_S = 0.2
 #: Room for a label on a phone, as a share of the width; at the border a label is not centred.
 _LABEL_SHARE, _BORDER_SHARE = 0.16, 0.08
 
@@ -46,14 +48,13 @@ def memory_figure(findings: Findings) -> Figure | None:
     """
     The memory of the first process of which any is known; None where nobody told of memory.
     """
-    histories = findings.timeline.histories
-    known = next((each for each in histories if _has_memory(each)), None) or _history_of_a_death(findings)
+    known = _history_to_draw(findings)
     if known is None:
         return None
     samples = [each for each in known.samples if _values(each)]
     limits = list(limits_of(known.limits))
     times = {each.at for each in samples if each.process_bytes is not None or each.group_bytes is not None}
-    is_course = len(times) > 1
+    is_course = max(times, default=0.0) - min(times, default=0.0) >= _LEAST_S
     if not is_course and not limits:
         return None  # one number needs no drawing
     draw = _course if is_course else _last_seen
@@ -66,6 +67,15 @@ def memory_figure(findings: Findings) -> Figure | None:
         columns=("Time", *(name.capitalize() for name in _SERIES)),
         rows=tuple(_row(each, known.when) for each in samples[-_MAX_ROWS:]),
     )
+
+
+def _history_to_draw(findings: Findings) -> ProcessHistory | None:
+    """
+    The first with memory and a limit, else the first with memory, else what a death tells.
+    """
+    told = [each for each in findings.timeline.histories if _has_memory(each)]
+    told.sort(key=lambda each: not (each.limits.worker_bytes or each.limits.group_bytes))
+    return told[0] if told else _history_of_a_death(findings)
 
 
 def _has_memory(history: ProcessHistory) -> bool:
@@ -120,8 +130,12 @@ def _last_seen(known: ProcessHistory, samples: Sequence[MemorySample], plot: Plo
     """
     Memory as it was last seen, as bars.
     """
-    bars = {name: getattr(samples[-1], attribute) for name, attribute in _SERIES.items()}
-    shown = {name: size for name, size in bars.items() if size is not None and size >= 0}
+    shown = {
+        name: size
+        for name, attribute in _SERIES.items()
+        for each in samples
+        if (size := getattr(each, attribute)) is not None and size >= 0
+    }
     parts = grid(plot)
     for number, (name, size) in enumerate(shown.items(), 1):
         # Labels of limits stand in the left half.

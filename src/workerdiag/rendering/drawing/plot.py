@@ -79,10 +79,10 @@ def limits_of(limits: MemoryLimits) -> Iterator[Limit]:
     """
     worker, group = limits.worker_bytes, limits.group_bytes
     if worker and worker == group:
-        yield Limit(label="limit, and of the control group", size_bytes=worker, kind="hard")
+        yield Limit(label="worker and group limit", size_bytes=worker, kind="hard")
     else:
         if group and group > 0:
-            yield Limit(label="control group", size_bytes=group, kind="hard")
+            yield Limit(label="group limit", size_bytes=group, kind="hard")
         if worker and worker > 0:
             yield Limit(label="limit", size_bytes=worker, kind="hard")
     shares = (
