@@ -87,6 +87,20 @@ def test_who_asks_has_the_causes_learned(export):
     assert learned
 
 
+def test_a_scheduler_that_vanished_breaks_no_metrics(export):
+    """
+    The event loop of one scheduler is closed; the metrics of another in that process are served all the same.
+    """
+
+    def closed():
+        raise RuntimeError("Event loop is closed")
+
+    counts = Counts(crash=1)
+    counts.knows_causes = False
+    export(counts, closed)
+    assert metric("crash") == 1.0
+
+
 def test_without_prometheus_client_nothing_is_exported(monkeypatch):
     """
     The extra is missing on most clusters, which is no error.

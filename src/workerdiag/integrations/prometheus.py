@@ -7,6 +7,7 @@ prometheus-client, as Dask's own metrics do; without it nothing is exported.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -67,7 +68,8 @@ class DeathCollector:
         family, total = _family(), Counter[tuple[str, str, str]]()
         for counts, learn in list(self._learners.values()):
             if not counts.knows_causes:
-                learn()
+                with contextlib.suppress(RuntimeError):  # its event loop was closed without a word
+                    learn()
             total.update(dict(counts.counts()))
         for labels, count in sorted(total.items()):
             family.add_metric(labels, count)
@@ -89,8 +91,6 @@ def export_counts(counts: DeathCounts, learn: Callable[[], object]) -> Callable[
         from prometheus_client import REGISTRY
     except ImportError:
         return None
-    import contextlib
-
     with contextlib.suppress(ValueError):  # it is registered already
         REGISTRY.register(_COLLECTOR)
     _COLLECTOR.add(counts, learn)

@@ -122,10 +122,10 @@ def _name_page(dashboard: Any, variables: Mapping[str, list[Any]]) -> Undo:
 
     pages, plots, listed = variables["pages"], variables["plots"], f"/{INDIVIDUAL_PAGE}"
     plot = {"url": INDIVIDUAL_PAGE, "name": "Deaths"}
+    dashboard.applications[listed] = ApplicationContext(Application(), url=listed)
     pages.insert(len(pages) - 1, PAGE)
     plots.append(plot)
     plots.sort(key=lambda each: str(each["name"]))
-    dashboard.applications[listed] = ApplicationContext(Application(), url=listed)
 
     def undo() -> None:
         dashboard.applications.pop(listed, None)
