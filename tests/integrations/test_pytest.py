@@ -4,6 +4,7 @@ The plugin for pytest where nobody's worker dies; tests/lab/test_pytest_plugin.p
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -11,9 +12,6 @@ from importlib.metadata import entry_points
 
 #: Loaded by its entry point where workerdiag is installed, else by its name.
 LOAD = () if entry_points(group="pytest11", name="workerdiag") else ("-p", "workerdiag.integrations.pytest")
-
-#: What a run without Dask may load of ours: the package, the folder and the plugin.
-OURS = {"workerdiag", "workerdiag.integrations", "workerdiag.integrations.pytest"}
 
 
 def run_pytest(folder, test, *options):
@@ -23,7 +21,8 @@ def run_pytest(folder, test, *options):
     (folder / "test_user.py").write_text(textwrap.dedent(test))
     (folder / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", *LOAD, "-p", "no:cacheprovider", "-s", *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    plain = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # it is for us
+    done = subprocess.run(command, cwd=folder, env=plain, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -48,7 +47,10 @@ def test_a_run_without_dask_loads_nothing(tmp_path):
     assert "1 failed, 2 passed" in output
     (line,) = [each for each in output.splitlines() if "LOADED" in each]
     loaded = set(line.split())
-    assert {each for each in loaded if each.partition(".")[0] == "workerdiag"} <= OURS
+    package = [sys.executable, "-c", "import sys, workerdiag.integrations; print(*sys.modules)"]
+    without_plugin = set(subprocess.run(package, capture_output=True, text=True, check=True).stdout.split())
+    ours = {each for each in loaded if each.partition(".")[0] == "workerdiag"}
+    assert ours - without_plugin == {"workerdiag.integrations.pytest"}
     assert not loaded & {"dask", "distributed", "attrs", "cattrs", "jinja2"}
 
 

@@ -1,3 +1,3 @@
 """
-What other programs call when a task or flow of theirs fails; each module needs the extra of its name.
+Where other programs meet the diagnosis: a module for each, with the extra of its name, and what they share.
 """
