@@ -12,6 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
@@ -35,6 +38,19 @@ _MARGIN_S = 0.2
 _SAME_DEATH_S = 5.0
 #: A program that computes for this long gets the knowledge loaded beside it, so that an answer comes in time.
 _WARM_UP_AFTER_S = 1.0
+#: What an answer imports, from the bottom up.
+_MODULES = (
+    "redaction.objects",
+    "wire.messages",
+    "sources.recorder.evidence",
+    "sources.cluster",
+    "sources.registry",
+    "sources.discovery",
+    "matching.match",
+    "correlation.incident",
+    "scoring.conclude",
+    "api.answer",
+)
 #: Installed packs that take longer are loaded by the call of `explain` that needs them.
 _PACKS_S = 1.0
 _ERRED, _RETRIED = "task-erred", "task-retried"
@@ -167,14 +183,6 @@ class _Annotator:
             return diagnosis
 
 
-def _import_sources() -> None:
-    import workerdiag.sources.discovery  # noqa: F401  imports the platforms
-
-
-def _import_stages() -> None:
-    import workerdiag.api.answer  # noqa: F401  imports all that judges
-
-
 def _load_rules() -> None:
     from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 
@@ -185,8 +193,12 @@ def _judge_something() -> None:
     explain(logs=LogText("distributed.nanny - INFO - Worker process 1 was killed by signal 9"))
 
 
-#: Each takes less than half a second; a program that ends waits for one of them at most.
-_LOADING_STEPS = (_import_sources, _import_stages, _load_rules, _judge_something)
+#: Each takes a moment; a program that ends waits for one of them at most.
+_LOADING_STEPS: tuple[Callable[[], object], ...] = (
+    *(partial(import_module, f"workerdiag.{name}") for name in _MODULES),
+    _load_rules,
+    _judge_something,
+)
 
 
 def _unpack(exception: Any, traceback: Any) -> tuple[Any, Any]:
