@@ -25,6 +25,7 @@ MODULES = {
     "apache-airflow-task-sdk": "airflow.sdk",
     "ipython": "IPython",
     "opentelemetry-api": "opentelemetry",
+    "prometheus-client": "prometheus_client",
     "sentry-sdk": "sentry_sdk",
 }
 #: In the standard library of newer releases of Python only.
