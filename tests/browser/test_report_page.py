@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from support.findings import drawn, explained, hostile, no_death, unknown
+from support.findings import drawn, explained, history, hostile, no_death, unknown
+from workerdiag.model.timeline import Timeline
 from workerdiag.rendering.html import render_html
 
 BUILDS = [drawn, explained, unknown, no_death, hostile]
@@ -58,13 +59,21 @@ def test_nothing_is_wider_than_the_screen(show, seen, build, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def seen_once():
+    """
+    As `drawn`, with a single sample, which is drawn as bars.
+    """
+    return drawn(timeline=Timeline(histories=(history(samples=history().samples[-1:]),)))
+
+
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_text_of_a_drawing_leaves_it_or_touches_another(show, seen, width):
+@pytest.mark.parametrize("build", [drawn, seen_once])
+def test_no_text_of_a_drawing_leaves_it_or_touches_another(show, seen, build, width):
     """
     Labels stay readable: each within the screen, none on top of another, on every width.
     """
     seen.page.set_viewport_size({"width": width, "height": 800})
-    page = show(drawn())
+    page = show(build())
     boxes = page.evaluate(
         """[...document.querySelectorAll(".wd-chart .wd-drawing > text")].map(text => {
             const box = text.getBoundingClientRect();

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from support.findings import NOON_ISH, dead, drawn, explained, history, unknown
+from support.findings import NOON_ISH, dead, drawn, explained, history, no_death, unknown
 from workerdiag.model.timeline import MemoryLimits, MemorySample, Timeline
 from workerdiag.rendering.drawing.memory import memory_figure
 
@@ -116,3 +116,19 @@ def test_what_is_not_known_is_left_out():
     assert figure.legend == (("process", figure.legend[0][1]),)
     assert "wd-limit" not in figure.svg
     assert "No limit is known." in figure.notes
+
+
+def test_readings_that_are_far_apart_make_no_line():
+    """
+    Between two pauses hours apart memory was anything: only the last is drawn. The recorder samples without gaps.
+    """
+    samples = tuple(MemorySample(at=NOON_ISH - s, process_bytes=2**30) for s in (4000, 1))
+    assert "wd-line" not in of(samples=samples, recorded=False).svg
+    assert "wd-line" in of(samples=samples).svg
+
+
+def test_where_nobody_died_and_nothing_stands_still_memory_is_not_drawn():
+    """
+    A worker that was paused for a while in a healthy run is no victim.
+    """
+    assert memory_figure(no_death(timeline=Timeline(histories=(history(recorded=False),)))) is None

@@ -5,6 +5,7 @@ Memory of the first victim, by time or as it was last seen, against every limit 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from workerdiag.model.diagnosis import Findings
@@ -30,8 +31,8 @@ _MAX_DOTS = 16
 _MAX_ROWS, _MAX_NAME_CHARS = 20, 80
 #: What happened after the last sample is missing from this many seconds on.
 _STALE_S = 0.3
-#: What was seen within less time is no course.
-_LEAST_S = 0.2
+#: What was seen within less time is no course, nor are readings that are further apart, in seconds.
+_LEAST_S, _MAX_APART_S = 0.2, 30.0
 #: Room for a label on a phone, as a share of the width; at the border a label is not centred.
 _LABEL_SHARE, _BORDER_SHARE = 0.16, 0.08
 
@@ -54,7 +55,7 @@ def memory_figure(findings: Findings) -> Figure | None:
     samples = [each for each in known.samples if _values(each)]
     limits = list(limits_of(known.limits))
     times = {each.at for each in samples if each.process_bytes is not None or each.group_bytes is not None}
-    is_course = max(times, default=0.0) - min(times, default=0.0) >= _LEAST_S
+    is_course = _is_course(sorted(times), recorded=known.recorded)
     if not is_course and not limits:
         return None  # one number needs no drawing
     draw = _course if is_course else _last_seen
@@ -69,10 +70,21 @@ def memory_figure(findings: Findings) -> Figure | None:
     )
 
 
+def _is_course(times: Sequence[float], *, recorded: bool) -> bool:
+    """
+    Whether a line between these moments tells how memory changed, and is no guess.
+    """
+    if not times or times[-1] - times[0] < _LEAST_S:
+        return False
+    return recorded or all(after - before <= _MAX_APART_S for before, after in pairwise(times))
+
+
 def _history_to_draw(findings: Findings) -> ProcessHistory | None:
     """
-    The first with memory and a limit, else the first with memory, else what a death tells.
+    The first with memory and a limit, else the first with memory, else what a death tells; no survivor's.
     """
+    if findings.outcome == "no-death":
+        return None
     told = [each for each in findings.timeline.histories if _has_memory(each)]
     told.sort(key=lambda each: not (each.limits.worker_bytes or each.limits.group_bytes))
     return told[0] if told else _history_of_a_death(findings)
@@ -138,13 +150,12 @@ def _last_seen(known: ProcessHistory, samples: Sequence[MemorySample], plot: Plo
     }
     parts = grid(plot)
     for number, (name, size) in enumerate(shown.items(), 1):
-        # Labels of limits stand in the left half.
-        middle = 0.5 + 0.5 * number / (len(shown) + 1)
+        middle = (number - 0.5) / len(shown)
         y = min(plot.y(plot.up(size)), plot.y(0) - 1)
         bar = element("rect", x=-_BAR_PX / 2, width=_BAR_PX, height=plot.y(0) - y, rx=2)
         class_ = f"wd-bar wd-{name.replace(' ', '-')}"
         parts.append(element("svg", bar, x=percent(middle), y=y, overflow="visible", class_=class_))
-        parts.append(_text(middle, plot.height_px - 8, name, "middle", "wd-muted"))
+        parts.append(_text(middle, plot.height_px - 8, name.split()[-1], "middle", "wd-muted"))
     parts += limit_lines(plot)
     said = ", ".join(f"{name} {format_bytes(size)}" for name, size in shown.items())
     title = f"Memory of {who_text(known.identity)} as it was last seen"
