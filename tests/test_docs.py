@@ -8,6 +8,8 @@ import ast
 import doctest
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -180,3 +182,24 @@ def understand(command: click.Command, words: list[str]) -> None:
         understand(found, others)
     else:
         command.make_context(command.name, list(words))
+
+
+def test_the_check_of_the_site_finds_what_is_wrong(tmp_path):
+    """
+    A dead link, a dead anchor and anything from another host are told; links that people click are not.
+    """
+    page = """<link rel="stylesheet" href="https://fonts.example/a.css"><img src="//cdn.example/b.png">
+    <style>p { background: url(http://pictures.example/c.png) }</style><p id="here">
+    <a href="https://docs.dask.org/">Dask</a><a href="#here">up</a><a href="#there">x</a><a href="gone.html">y</a>"""
+    (tmp_path / "index.html").write_text(page, encoding="utf-8")
+    command = [sys.executable, str(ROOT / "docs" / "check_site.py"), str(tmp_path)]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 1
+    *found, _ = checked.stdout.splitlines()
+    assert found == [
+        "index.html: loads https://fonts.example/a.css",
+        "index.html: loads //cdn.example/b.png",
+        "index.html: loads http://pictures.example/c.png",
+        "index.html: no such anchor: #there",
+        "index.html: no such file: gone.html",
+    ]
