@@ -514,7 +514,8 @@ print(*(set(sys.modules) - before))
     loaded = set(run.stdout.split())
     assert not {name.split(".")[0] for name in loaded} & set("attr attrs cattrs re2 hyperscan".split())
     ours = {name for name in loaded if name.startswith("workerdiag.")}
-    ours -= {"workerdiag.model", "workerdiag.model.stop_reasons"}
+    ours -= {"workerdiag.model", "workerdiag.model.stop_reasons", "workerdiag.lazy", "workerdiag.units"}
+    ours -= {f"workerdiag.settings{module}" for module in ("", ".defaults", ".presence")}
     assert all(
         name.startswith(("workerdiag.recorder", "workerdiag.procfs", "workerdiag.wire")) for name in ours
     )
