@@ -33,7 +33,7 @@ _SHARE = 0.1
 MAX_INPUTS = 100_000
 _NO_LIST = object()
 #: What is not asked, or read, where an argument cannot be used.
-_PLACES: Mapping[str, Place] = {"client": "scheduler", "logs": "log", "sources": "other"}
+_PLACES: Mapping[str, Place] = {"timeout": "other", "client": "scheduler", "logs": "log", "sources": "other"}
 
 
 @frozen(kw_only=True)
@@ -78,8 +78,12 @@ def read_arguments(
         raise TypeError(f"exc must be an exception or None, got {type(exc).__name__}")
     if rulebook is not None and not isinstance(rulebook, Rulebook):
         raise TypeError(f"rulebook must be a Rulebook or None, got {type(rulebook).__name__}")
-    deadline = Deadline.after(parse_timeout(timeout))
+    given_s = _given_seconds(timeout)
+    deadline = Deadline.after(parse_timeout(given_s))
     gaps: list[Gap] = []
+    if given_s < 0:
+        problem = ValueError("it is less than no time, so next to nothing was looked at")
+        gaps.append(_argument_gap("timeout", problem, 'give seconds, or text like timeout="10s"'))
     client = _usable_client(client, deadline, gaps)
     inputs = _log_inputs(logs, deadline, gaps)
     return ExplainArguments(
@@ -100,6 +104,11 @@ def parse_timeout(timeout: object) -> float:
     Raises:
         TypeError: It is neither.
     """
+    limited = float(min(max(_given_seconds(timeout), 0.0), _MAX_S))
+    return seconds("explain.timeout") if isnan(limited) else limited
+
+
+def _given_seconds(timeout: object) -> float:
     if timeout is None:
         return seconds("explain.timeout")
     if not isinstance(timeout, str | int | float):
@@ -109,10 +118,7 @@ def parse_timeout(timeout: object) -> float:
             timeout = parse_duration(timeout)
         except ValueError as problem:
             raise TypeError(f'timeout must be seconds or text like "10s": {problem}') from None
-    if timeout < 0:
-        raise TypeError(f'timeout must not be negative, got {timeout}: give seconds or text like "10s"')
-    limited = float(min(timeout, _MAX_S))
-    return seconds("explain.timeout") if isnan(limited) else limited
+    return timeout
 
 
 def _usable_client(client: Any, deadline: Deadline, gaps: list[Gap]) -> Any:
