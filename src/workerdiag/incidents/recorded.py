@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from workerdiag.incidents.deaths import WatchedDeath
-from workerdiag.model.stop_reasons import is_dask_stop_request
+from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.sources.recorder.evidence import evidence_of_one
 from workerdiag.sources.recorder.identity import identity_of_death
 from workerdiag.wire.death_id import death_id
@@ -34,12 +34,3 @@ def _watched_death(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> Wat
         is_expected=is_expected,
         evidence=() if is_expected else tuple(evidence_of_one(death, deaths)),
     )
-
-
-def is_deliberate(*, announced: bool, close_reason: object) -> bool:
-    """
-    Whether a part of Dask asked for the stop.
-
-    Signals and nannies that close are judged by the evidence: a platform that takes a machine does so too.
-    """
-    return announced or (isinstance(close_reason, str) and is_dask_stop_request(close_reason))

@@ -74,3 +74,12 @@ def is_stop_request_beyond_tasks(reason: str) -> bool:
     Whether the stop was certainly not the doing of the tasks on the worker.
     """
     return reason.startswith(_REQUESTS_BEYOND_TASKS)
+
+
+def is_deliberate(*, announced: bool, close_reason: object) -> bool:
+    """
+    Whether a part of Dask asked for the stop.
+
+    Signals and nannies that close are judged by the evidence: a platform that takes a machine does so too.
+    """
+    return announced or (isinstance(close_reason, str) and is_dask_stop_request(close_reason))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from attrs import evolve
 
 from support.dashboard_deaths import OOM, SEGFAULT, case, judgement, victim
 from workerdiag.integrations.dashboard import book as book_module
@@ -61,6 +62,18 @@ def test_a_death_is_counted_once(book):
     book.add(judgement(case(3)))
     assert counted(book) == {CRASHED: 3}
     assert shown(book) == {"aaaaaaaaaaaa": 3}
+
+
+def test_a_death_that_the_scheduler_notices_late_is_counted_once(book):
+    """
+    The nanny's report may come long before the scheduler's record, by which the death gets another id.
+    """
+    reported = victim(1, id="by-report", report_id="by-report")
+    book.add(judgement(evolve(case(1), victims=(reported,))))
+    noticed = victim(1, id="by-record", report_id="by-report")
+    book.add(judgement(evolve(case(1, id_="bbbbbbbbbbbb"), victims=(noticed,))))
+    assert counted(book) == {CRASHED: 1}
+    assert shown(book) == {"bbbbbbbbbbbb": 1}
 
 
 def test_a_death_moves_to_where_it_is_now_thought_to_belong(book):

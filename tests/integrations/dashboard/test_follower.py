@@ -125,18 +125,18 @@ def test_a_death_that_cannot_be_judged_is_shown_and_counted():
     asyncio.run(scenario())
 
 
-def test_a_stop_that_was_asked_for_is_none_of_the_unjudged():
+def test_a_stop_that_was_asked_for_starts_no_judgement():
     """
-    Scale-down is no death, also where nothing can be judged.
+    A cluster that scales up and down all day costs nothing.
     """
 
     async def scenario():
         stopped = json.loads(recorded_line(1))
         stopped["record"]["is_expected"] = True
-        recorder = Recorder([json.dumps(stopped)], missed_count=0)
-        judge = Judge(JudgingError("no process"))
-        book = await follow(recorder, judge, lambda book: judge.given and not book.settling_count)
-        assert json.loads(book.to_json())["cases"] == []
+        recorder = Recorder([json.dumps(stopped)], [recorded_line(2)])
+        judge = Judge(judgement(case(2)))
+        await follow(recorder, judge, lambda book: book.death_count)
+        assert [len(each) for each in judge.given] == [1]
 
     asyncio.run(scenario())
 

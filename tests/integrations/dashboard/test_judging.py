@@ -14,7 +14,7 @@ import pytest
 
 from support.dashboard_deaths import recorded_line
 from workerdiag.integrations.dashboard import judging
-from workerdiag.integrations.dashboard.cases import MAX_POINTS, victim_of
+from workerdiag.integrations.dashboard.cases import MAX_POINTS, ids_of, victim_of
 from workerdiag.integrations.dashboard.judging import JudgingError, JudgingProcess, parse_judgement
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.recorded_death import RecordedDeath
@@ -39,7 +39,7 @@ def test_deaths_come_back_as_a_case(judged):
     (case,) = judged.cases
     assert (case.cause, case.family, case.is_sure) == ("signal.segfault", "signal", True)
     assert [each.worker for each in case.victims] == ["tcp://10.0.0.4:1001", "tcp://10.0.0.4:1002"]
-    assert judged.death_ids == {each.id for each in case.victims}
+    assert judged.death_ids == ids_of(case.victims)
 
 
 def test_the_report_is_a_page(judged):

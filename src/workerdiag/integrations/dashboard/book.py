@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from attrs import define, evolve, field
 
-from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause, Victim
+from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause, Victim, ids_of
 from workerdiag.integrations.dashboard.judging import Judgement
 
 #: Shape of the JSON; one more whenever a reader could notice.
@@ -152,7 +152,7 @@ class DeathBook:
         Take in a judgement. A death that was judged before moves to where it is now thought to belong.
         """
         self._causes = judgement.causes or self._causes
-        told = {each.id for case in judgement.cases for each in case.victims}
+        told = ids_of(each for case in judgement.cases for each in case.victims)
         for id_ in judgement.death_ids - told:
             self._remove(id_)
         for case in judgement.cases:
@@ -183,15 +183,16 @@ class DeathBook:
         if judged.report:
             shown.report = base64.b64decode(judged.report)
         for victim in judged.victims:
-            if self._case_of.get(victim.id) not in (None, judged.id):
-                self._remove(victim.id)
-                self._case_of[victim.id] = judged.id
+            id_ = victim.report_id if victim.report_id in self._case_of else victim.id
+            if self._case_of.get(id_) not in (None, judged.id):
+                self._remove(id_)
+                self._case_of[id_] = judged.id
                 shown.death_count += 1
-            elif victim.id not in self._case_of:
-                self._case_of[victim.id] = judged.id
+            elif id_ not in self._case_of:
+                self._case_of[id_] = judged.id
                 shown.death_count += 1
                 self._counts[_labels(judged)] += 1
-            shown.victims[victim.id] = victim
+            shown.victims[id_] = victim
 
     def _remove(self, death_id: str) -> None:
         """

@@ -6,9 +6,9 @@ A process of its own judges deaths (`judge_process`), so all of this turns into 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from workerdiag.model.vocabulary import Verdict
 from workerdiag.wire.death_id import death_id
@@ -28,6 +28,8 @@ class Victim:
 
     #: As `death_id` has it.
     id: str
+    #: The id that it has while only a report tells of it; the scheduler may notice a death later.
+    report_id: str | None = None
     #: Address of the worker, or its process id where the address is not known.
     worker: str
     name: str = ""
@@ -71,6 +73,13 @@ class JudgedCase:
     report: str = ""
 
 
+def ids_of(victims: Iterable[Victim]) -> frozenset[str]:
+    """
+    All ids by which these deaths may be known.
+    """
+    return frozenset(id_ for each in victims for id_ in (each.id, each.report_id) if id_ is not None)
+
+
 def victim_of(death: RecordedDeath) -> Victim:
     """
     The worker of one recorded death, with the memory of its box, or of its last heartbeat.
@@ -80,6 +89,7 @@ def victim_of(death: RecordedDeath) -> Victim:
     limits = [each.memory_limit_bytes for each in (record, report) if each is not None]
     return Victim(
         id=death_id(death),
+        report_id=death_id(evolve(death, record=None)) if report is not None else None,
         worker=(who.worker or f"pid {who.pid or 'unknown'}")[:_NAME_CHARS],
         name=(who.name or "")[:_NAME_CHARS],
         when=death.time,

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,9 @@ from workerdiag.deadline import CALL_FAILURES, in_thread
 from workerdiag.errors import describe_error
 from workerdiag.incidents.settling import Settling
 from workerdiag.integrations.dashboard.book import DeathBook
-from workerdiag.integrations.dashboard.cases import JudgedCase, victim_of
+from workerdiag.integrations.dashboard.cases import JudgedCase, ids_of, victim_of
 from workerdiag.integrations.dashboard.judging import KILL_S, Judge, Judgement, JudgingError
+from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.wire.plain import BrokenValueError, from_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 
@@ -94,10 +95,10 @@ class DeathFollower:
         missed = reply["missed_count"] if reply["epoch"] == self._epoch else 0
         self._epoch, self._position = reply["epoch"], reply["position"]
         for death in reply["deaths"]:
-            self._deaths.append(json.dumps(death, default=str).encode())
+            if not _is_deliberate(death):  # a cluster that scales down all day starts no process
+                self._deaths.append(json.dumps(death, default=str).encode())
+                self._settling.arrived(time.monotonic())
             await asyncio.sleep(0)  # the scheduler has a whole cluster to serve
-        if reply["deaths"]:
-            self._settling.arrived(time.monotonic())
         self._book.settle(len(self._deaths), missed)
         await asyncio.sleep(_LEAST_WAIT_S)
         return reply.get("closing_reason") is None
@@ -138,6 +139,11 @@ class DeathFollower:
                 raise JudgingError(str(problem)) from problem
 
 
+def _is_deliberate(death: Mapping[str, Any]) -> bool:
+    record = death.get("record") or {}
+    return is_deliberate(announced=record.get("is_expected") is True, close_reason=record.get("close_reason"))
+
+
 def unjudged(deaths: Sequence[bytes], problem: str) -> Judgement:
     """
     The deaths of which nobody asked for as a case of their own, without a cause.
@@ -152,5 +158,5 @@ def unjudged(deaths: Sequence[bytes], problem: str) -> Judgement:
     title = f"not judged: {problem}"
     return Judgement(
         cases=(JudgedCase(id=UNJUDGED, title=title, victims=victims),) if victims else (),
-        death_ids=frozenset(victim_of(each).id for each in known),
+        death_ids=ids_of(map(victim_of, known)),
     )

@@ -22,7 +22,7 @@ from workerdiag.incidents.incident import AlertIncident
 from workerdiag.incidents.judge import judge
 from workerdiag.incidents.recorded import watched_deaths
 from workerdiag.incidents.wording import is_sure, title_of
-from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause, Victim, victim_of
+from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause, Victim, ids_of, victim_of
 from workerdiag.integrations.dashboard.judging import BUDGET_S
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
 from workerdiag.wire.recorded_death import RecordedDeath
@@ -57,7 +57,7 @@ def conclude(deaths: list[RecordedDeath]) -> Iterator[Mapping[str, Any]]:
     victims = {each.id: each for each in map(victim_of, deaths)}
     for incident in judge(watched_deaths(deaths), timeout_s=BUDGET_S):
         yield {"kind": "case"} | to_plain(_case_of(incident, victims))
-    yield {"kind": "end", "deaths": list(victims)}
+    yield {"kind": "end", "deaths": sorted(ids_of(victims.values()))}
 
 
 def _read(line: bytes) -> RecordedDeath | None:

@@ -11,10 +11,10 @@ from attrs import field, frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.incidents.deaths import WatchedDeath
-from workerdiag.incidents.recorded import is_deliberate
 from workerdiag.model.dask import Method, Reply
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.watch.deaths import Cursor
