@@ -30,7 +30,7 @@ PACKAGE = Path(workerdiag.__file__).parent
 #: The probes are sent as text to processes that may not have workerdiag.
 PROBES = "sources/host/probes/"
 #: Who else may read the monotonic clock: the recorder measures in workers, and forwards their standard error;
-#: the look for removals runs in schedulers that may not have workerdiag.
+#: the looks into schedulers run where workerdiag may not be.
 CLOCKS = (
     "deadline.py",
     PROBES,
@@ -38,6 +38,7 @@ CLOCKS = (
     "recorder/worker/sampler.py",
     "recorder/stderr/watch.py",
     "recorder/stderr/forwarder.py",
+    "sources/cluster/snapshot_readers.py",
     "watch/feed/looker.py",
 )
 #: Who else may start a thread: they work as long as the process lives; `testing` has a server.

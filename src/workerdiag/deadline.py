@@ -41,6 +41,13 @@ _Piece = tuple[_T] | RuntimeError | str | None
 _Pieces = queue.Queue[_Piece[_T]] | queue.SimpleQueue[_Piece[_T]]
 
 
+def monotonic_s() -> float:
+    """
+    Seconds of the clock that deadlines go by, for whoever measures how long something takes.
+    """
+    return time.monotonic()
+
+
 @frozen
 class Deadline:
     """

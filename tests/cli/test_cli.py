@@ -361,10 +361,10 @@ def test_every_command_helps_with_examples(path):
     assert not re.search(r"^  \w+ .*\.\.\.$", result.stdout, re.MULTILINE)  # no summary is cut
 
 
-@pytest.mark.parametrize("line", [line for line in EXAMPLES if not re.search(" demo| watch", line)])
+@pytest.mark.parametrize("line", [line for line in EXAMPLES if not re.search(" demo| watch| mcp", line)])
 def test_the_examples_of_the_help_run(line):
     """
-    Whoever copies an example gets what it promises, not a usage error. Watchers have tests of their own.
+    Whoever copies an example gets what it promises, not a usage error. Watchers and servers have tests of their own.
     """
     command, _, target = line.rpartition("| workerdiag ")[2].removeprefix("workerdiag ").partition(" > ")
     words = [str(path) for word in shlex.split(command) for path in sorted(Path().glob(word)) or [word]]

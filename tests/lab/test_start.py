@@ -38,6 +38,7 @@ def test_a_message_that_the_worker_cannot_read(provoke, explain, fault, cause):
     assert named_cause(explain(aftermath)) == cause
 
 
+@pytest.mark.alone
 def test_a_message_that_the_worker_cannot_read_leaves_no_word_on_the_cluster(provoke, explain):
     """
     Without that log nobody can tell: nothing but the loss is given as sure.

@@ -16,6 +16,7 @@ from fuzz.scripts import SCRIPT_BYTES, Script
 
 import workerdiag
 from fuzz import boxes, bundles, checks, corpus  # tools are no part of the package
+from workerdiag import LogText
 
 KEPT = Path(__file__).parents[1] / "fuzz"
 CASES = sorted(path for path in KEPT.glob("*") if path.name.partition(".")[0] in ATTEMPTS)
@@ -94,10 +95,12 @@ def test_a_bundle_with_a_changed_file_is_still_read():
 )
 def test_what_acts_in_a_page_is_noticed(html):
     """
-    Not every page is parsed, but every one in which anything acts.
+    Of the script and the head of our own page none is; of anything else that acts, one more than is there.
     """
-    found = list(checks.escaped({"text": "", "json": "", "html": html, "markdown": html}))
-    assert [each.partition(" ")[0] for each in found] == ["html", "markdown"]
+    page = workerdiag.explain(logs=LogText("hello")).to_html()
+    whole = {"text": "", "json": "", "html": page.replace("</body>", f"{html}</body>"), "markdown": html}
+    assert [each.partition(" ")[0] for each in checks.escaped(whole)] == ["html", "markdown"]
+    assert list(checks.escaped(whole | {"html": page, "markdown": ""})) == []
 
 
 @pytest.mark.parametrize("markdown", ["![x](http://evil.example/x.png)", "a\n\n<IMG src=x>"])

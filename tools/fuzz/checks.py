@@ -10,15 +10,18 @@ import re
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from html import unescape
 from html.parser import HTMLParser
 
 from markdown_it import MarkdownIt
 
+import workerdiag
 from fuzz import corpus
 from fuzz.attempts import ATTEMPTS, TIMEOUT_S
-from workerdiag import Diagnosis
+from workerdiag import Diagnosis, LogText
 
 FAILURES = (
     "raised",
@@ -91,16 +94,24 @@ def escaped(outputs: dict[str, str]) -> Iterator[str]:
     for name in ("text", "markdown", "json"):
         if found := _CONTROL.search(outputs[name]):
             yield f"{name} has {found[0]!r}"
-    if _SUSPECT.search(unescape(outputs["html"])):
-        yield from (f"html has {each}" for each in _acting(outputs["html"]))
+    more = Counter(_acting(outputs["html"])) - _of_every_page()
+    yield from (f"html has {each}" for each in more)
     if _SUSPECT.search(unescape(outputs["markdown"].replace("\\", ""))):
-        yield from (f"markdown has {each}" for each in _acting(_MARKDOWN.render(outputs["markdown"])))
+        yield from (f"markdown has {each}" for each in _acting(_MARKDOWN.render(outputs["markdown"]))[:1])
+
+
+@cache
+def _of_every_page() -> Counter[str]:
+    """
+    What acts in our own page, whatever it shows: its head, and the script of its copy buttons.
+    """
+    return Counter(_acting(workerdiag.explain(logs=LogText(corpus.DEATH.decode())).to_html()))
 
 
 def _acting(html: str) -> list[str]:
     reader = _Tags()
     reader.feed(html)
-    return reader.bad[:1]
+    return reader.bad
 
 
 class _Tags(HTMLParser):

@@ -57,7 +57,9 @@ def knowledge() -> None:
 @knowledge_option
 def list_causes(knowledge: tuple[str, ...]) -> None:
     """
-    List all causes: id, revision, title; then the installed packs, with what is left out of each.
+    List all causes, then the installed packs.
+
+    A line for each cause: id, revision, title. A line for each pack: what it has, or why it is left out.
     """
     book = load_checked_rulebook(knowledge)
     id_columns = max((len(each.id) for each in book.causes), default=0)

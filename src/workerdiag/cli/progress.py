@@ -7,13 +7,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TextIO
 
-from workerdiag.deadline import start_thread
+from workerdiag.deadline import monotonic_s, start_thread
 from workerdiag.rendering.wording import clip, one_line, printable
 
 #: Seconds before the line shows, and between two changes of it.
@@ -55,13 +54,13 @@ def status_line(
 @contextmanager
 def _status_shown(stream: TextIO, doing: str, limit_s: float | None, first_s: float) -> Iterator[None]:
     over = threading.Event()
-    began = time.monotonic()
+    began = monotonic_s()
     of_limit = "" if limit_s is None else f" of at most {limit_s:.0f}"
 
     def show() -> None:
         wait_s = first_s
         while not over.wait(wait_s):
-            text = one_line(printable(f"{doing}: {time.monotonic() - began:.0f}{of_limit} s"))
+            text = one_line(printable(f"{doing}: {monotonic_s() - began:.0f}{of_limit} s"))
             _write(stream, f"{_ERASE}{clip(text, _MAX_COLUMNS)}")
             wait_s = _EVERY_S
 
@@ -74,7 +73,7 @@ def _status_shown(stream: TextIO, doing: str, limit_s: float | None, first_s: fl
         over.set()
         if thread is not None:
             thread.join(_EVERY_S)
-        if time.monotonic() - began >= first_s:
+        if monotonic_s() - began >= first_s:
             _write(stream, _ERASE)
 
 

@@ -23,7 +23,7 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.api.remembered import remembered
 from workerdiag.api.stops import is_deliberate_stop
-from workerdiag.deadline import Deadline
+from workerdiag.deadline import Deadline, monotonic_s
 from workerdiag.integrations.diagnose import diagnose
 from workerdiag.integrations.removals import Removals
 from workerdiag.model.diagnosis import Death
@@ -173,11 +173,11 @@ class ClusterObserver:
         """
         Seconds for one diagnosis, 0 if the time of all is used up.
         """
-        begin = time.monotonic()
+        begin = monotonic_s()
         try:
             yield min(self._timeout_s, self._left_s) if self._left_s > _LEAST_S else 0.0
         finally:
-            self._left_s -= time.monotonic() - begin
+            self._left_s -= monotonic_s() - begin
 
     def _replace(self, owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
         original = vars(owner).get(name)

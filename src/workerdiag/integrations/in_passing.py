@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
@@ -18,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.remembered import remembered
-from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
+from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time, monotonic_s
 from workerdiag.integrations.diagnose import diagnose, is_from_dask, linked_exceptions
 from workerdiag.settings import seconds
 
@@ -86,7 +85,7 @@ def _has_asked_enough() -> bool:
     """
     Whether others were asked about lately; if not, this one counts.
     """
-    now = time.monotonic()
+    now = monotonic_s()
     if len(_ASKED_AT) == _MAX_ASKED and now - _ASKED_AT[0] < _WINDOW_S:
         return True
     _ASKED_AT.append(now)

@@ -21,8 +21,7 @@ from workerdiag.units import format_bytes, format_limit
 
 T = TypeVar("T")
 
-#: How `Event.describe` writes an event.
-_EVENT = re.compile(r"event [^\n]*?: ([a-z_-]+=[^\n]*)")
+#: A field as `Event.describe` writes it.
 _EVENT_FIELD = re.compile(r"(?:^|, )([a-z_-]+)=(.*?)(?=, [a-z_-]+=|$)")
 #: Fields that say how it came to be known, and values that say nothing; of the others the first so many.
 _SAID_OTHERWISE, _NOTHING = frozenset({"stimulus_id", "reported_by"}), frozenset({"", "0", "False", "None"})
@@ -165,9 +164,8 @@ def event_text(text: str) -> str:
 
     Any other text stays as it is.
     """
-    if not (event := _EVENT.fullmatch(text)):
-        return text
-    known = [(found[1], found[2]) for found in _EVENT_FIELD.finditer(event[1])]
+    _, _, fields = text.partition(": ") if text.startswith("event ") and "\n" not in text else ("", "", "")
+    known = [(found[1], found[2]) for found in _EVENT_FIELD.finditer(fields)]
     words = [
         f"{_field_name(key)} {_field_value(key, value)}"
         for key, value in known

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from workerdiag.deadline import CALL_FAILURES, in_thread
+from workerdiag.deadline import CALL_FAILURES, in_thread, monotonic_s
 from workerdiag.errors import describe_error
 from workerdiag.incidents.settling import Settling
 from workerdiag.integrations.dashboard.book import DeathBook
@@ -90,14 +89,14 @@ class DeathFollower:
         Ask for deaths once; whether there will be more.
         """
         due_at = self._settling.due_at
-        wait_s = _WAIT_S if due_at is None else min(_WAIT_S, max(_LEAST_WAIT_S, due_at - time.monotonic()))
+        wait_s = _WAIT_S if due_at is None else min(_WAIT_S, max(_LEAST_WAIT_S, due_at - monotonic_s()))
         reply = await self._ask(since=self._position, epoch=self._epoch, wait_s=wait_s)
         missed = reply["missed_count"] if reply["epoch"] == self._epoch else 0
         self._epoch, self._position = reply["epoch"], reply["position"]
         for death in reply["deaths"]:
             if not _is_deliberate(death):  # a cluster that scales down all day starts no process
                 self._deaths.append(json.dumps(death, default=str).encode())
-                self._settling.arrived(time.monotonic())
+                self._settling.arrived(monotonic_s())
             await asyncio.sleep(0)  # the scheduler has a whole cluster to serve
         self._book.settle(len(self._deaths), missed)
         await asyncio.sleep(_LEAST_WAIT_S)
@@ -105,13 +104,13 @@ class DeathFollower:
 
     def _is_due(self) -> bool:
         is_full = len(self._deaths) >= MAX_DEATHS or sum(map(len, self._deaths)) >= MAX_BYTES
-        return bool(self._deaths) and (is_full or self._settling.is_due(time.monotonic()))
+        return bool(self._deaths) and (is_full or self._settling.is_due(monotonic_s()))
 
     async def _conclude(self) -> None:
         """
         Judge what has settled, and rest for as long as that took: others need the processor as well.
         """
-        began = time.monotonic()
+        began = monotonic_s()
         deaths, self._deaths = self._deaths, []
         self._settling.judged()
         try:
@@ -121,7 +120,7 @@ class DeathFollower:
             judgement = await in_thread(_THREAD, partial(unjudged, deaths, str(problem)), timeout_s=KILL_S)
         self._book.add(judgement)
         self._book.settle(0)
-        await asyncio.sleep(time.monotonic() - began)
+        await asyncio.sleep(monotonic_s() - began)
 
     async def _judged(self, deaths: Sequence[bytes]) -> Judgement:
         """
