@@ -125,7 +125,7 @@ def integrations(session: nox.Session, program: str) -> None:
     Each in an environment of its own: none bears the others' requirements.
     """
     session.install(f".[{program}]", *groups("tests"), *(groups("prefect") if program == "prefect" else ()))
-    session.run("pytest", "tests/integrations", *session.posargs)
+    session.run("pytest", f"tests/integrations/test_{program}.py", *session.posargs)
 
 
 @nox.session(default=False)

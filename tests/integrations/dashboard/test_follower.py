@@ -5,6 +5,7 @@ The follower collects deaths until they have settled, and whatever fails leaves 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 
@@ -19,7 +20,7 @@ PATIENCE_S = 60.0
 
 class Recorder:
     """
-    As the recorder's handler: answers what is put in, one after the other, and then nothing.
+    As the recorder's handler: answers what is put in, one after the other, as soon as it is there.
     """
 
     def __init__(self, *batches, closing_reason="signal-15", epoch="e", missed_count=0):
@@ -27,19 +28,27 @@ class Recorder:
         self.asked = []
         self.last = {"closing_reason": closing_reason}
         self.epoch, self.missed_count = epoch, missed_count
-        self.may_end = asyncio.Event()
+        self.is_over = False
+        self.has_news = asyncio.Event()
+
+    def add(self, batch):
+        self.batches.append(batch)
+        self.has_news.set()
+
+    def end(self):
+        self.is_over = True
+        self.has_news.set()
 
     async def answer(self, since, epoch, wait_s):
         self.asked.append((since, epoch))
         reply = {"epoch": self.epoch, "position": since + 1, "missed_count": self.missed_count}
+        if not self.batches and not self.is_over:
+            self.has_news.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.has_news.wait(), wait_s)
         if self.batches:
-            deaths = [json.loads(line) for line in self.batches.pop(0)]
-            return {**reply, "deaths": deaths}
-        try:
-            await asyncio.wait_for(self.may_end.wait(), wait_s)
-        except TimeoutError:
-            return {**reply, "deaths": []}
-        return {**reply, "deaths": [], **self.last}
+            return {**reply, "deaths": [json.loads(line) for line in self.batches.pop(0)]}
+        return {**reply, "deaths": [], **(self.last if self.is_over else {})}
 
 
 class Judge:
@@ -73,7 +82,7 @@ async def follow(recorder, judge, until, settle_s=0.2):
             await asyncio.sleep(0.01)
             if until(book):
                 break
-    recorder.may_end.set()
+    recorder.end()
     await asyncio.wait_for(task, PATIENCE_S)
     return book
 
@@ -109,10 +118,11 @@ def test_a_death_that_cannot_be_judged_is_shown_and_counted():
     async def scenario():
         recorder = Recorder([recorded_line(1)])
         judge = Judge(JudgingError("it ended with status -9"), judgement(case(2)))
+        later = [[recorded_line(2)]]
 
         def is_told(book):
-            if book.death_count == 1 and not recorder.batches and len(judge.given) == 1:
-                recorder.batches.append([recorded_line(2)])
+            if book.death_count == 1 and later:
+                recorder.add(later.pop())
             return book.death_count == 2
 
         book = await follow(recorder, judge, is_told)
