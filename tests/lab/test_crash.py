@@ -128,6 +128,7 @@ def test_sigterm_to_the_nanny_is_an_order(provoke, explain):
     assert diagnosis.decision.retry_safe is True
 
 
+@pytest.mark.alone
 def test_a_nanny_that_vanished_is_the_answer_or_a_gap(provoke, explain):
     """
     With its nanny dies all memory of a worker: we say so, and do not guess.
@@ -137,6 +138,7 @@ def test_a_nanny_that_vanished_is_the_answer_or_a_gap(provoke, explain):
     assert any("nanny" in f"{gap.source} {gap.detail}" for gap in diagnosis.gaps)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [("segfault-without-nanny", "signal.segfault"), ("sigkill-without-nanny", "external.sigkill")],

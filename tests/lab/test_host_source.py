@@ -58,7 +58,7 @@ def seen(diagnosis):
         pytest.param("segfault", "signal.segfault", "segfault at 0 ip", marks=readable),
         pytest.param("segfault-without-nanny", "signal.segfault", "segfault at 0 ip", marks=readable),
         pytest.param("sigkill-worker", "external.sigkill", "kernel log", marks=readable),
-        ("sigkill-nanny", "external.nanny-lost", "listening=no"),
+        pytest.param("sigkill-nanny", "external.nanny-lost", "listening=no", marks=pytest.mark.alone),
         ("full-disk", "exception.disk-full", "full=yes"),
     ],
 )

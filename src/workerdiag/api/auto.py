@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 _MARGIN_S = 0.2
 #: Exceptions that arrive within so many seconds and name one worker are of the same death.
 _SAME_DEATH_S = 5.0
-#: A program that computes for this long gets the knowledge loaded beside it, so that an answer comes in time.
-_WARM_UP_AFTER_S = 1.0
+#: A program that computes for so many seconds gets the knowledge loaded beside it, so that an answer comes at
+#: once. Loading takes up to a second of one processor: shorter programs would be slower for it.
+_WARM_UP_AFTER_S = 10.0
 #: What an answer imports, from the bottom up.
 _MODULES = (
     "redaction.objects",
