@@ -175,8 +175,7 @@ class LogScan:
         Number, from 1, of the line at an absolute offset that is still held.
         """
         since, newlines = self._counted
-        low, high = sorted((since - self._base, offset - self._base))
-        between = self._data.count(b"\n", low, high)
+        between = self._data.count(b"\n", *sorted((since - self._base, offset - self._base)))
         self._counted = (offset, newlines + between if offset >= since else newlines - between)
         return self._counted[1] + 1
 
@@ -245,10 +244,10 @@ class LogScan:
                     start = end - len(searched[start:end].lstrip())
                 first = last = 0
                 if not in_header:
+                    if record.is_code(start):
+                        continue
                     first = record.line_at(start)
-                    last = record.line_at(max(start, end - 1)) if "\n" in searched[start:end] else first
-                if not in_header and record.is_code(start):
-                    continue
+                    last = record.line_at(end - 1) if "\n" in searched[start:end] else first
                 at = record.line_offsets[first] + start - record.text_starts[first]
                 for wanted in owners:
                     key = (at, wanted.owner, wanted.sign)
