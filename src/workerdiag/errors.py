@@ -165,6 +165,21 @@ class BundleError(WorkerdiagError):
         return f"cannot use {self.name} as a death bundle: {self.why}{_in_brackets(self.remedy)}"
 
 
+@define(eq=False)
+class TableError(WorkerdiagError):
+    """
+    A table of triage cannot be written or read.
+    """
+
+    name: str
+    why: str
+    #: What the caller can do about it.
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"cannot use {self.name} as a table: {self.why}{_in_brackets(self.remedy)}"
+
+
 @define
 class SchedulerUnreachableError(WorkerdiagError):
     """
