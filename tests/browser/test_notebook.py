@@ -14,9 +14,15 @@ from nbconvert import HTMLExporter
 from nbformat import v4
 from traitlets.config import Config
 
-from workerdiag import Diagnosis
+import workerdiag
+from workerdiag import Diagnosis, LogText
 
 JSON_TYPE = "application/vnd.workerdiag.diagnosis+json"
+#: So far apart that the page draws when they happened.
+DEATHS = """\
+2025-06-01 12:00:00,000 - distributed.nanny - INFO - Worker process 4711 was killed by signal 11
+2025-06-01 12:00:04,000 - distributed.nanny - INFO - Worker process 4712 was killed by signal 11
+"""
 #: Seconds that a cell may take on a busy machine.
 PATIENCE_S = 300
 
@@ -125,10 +131,14 @@ def test_the_answer_can_be_read_and_unfolded(notebook, seen, tmp_path, theme):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_notebooks_own_style_does_not_spoil_it(notebook, seen, tmp_path, theme):
+def test_the_notebooks_own_style_does_not_spoil_it(seen, tmp_path, theme):
     """
     No label of the lead is squeezed into a column of letters, and numbers in the drawing differ from their ground.
     """
+    shown = workerdiag.explain(logs=[LogText(DEATHS, stream="nanny")])._repr_mimebundle_()
+    notebook = v4.new_notebook(
+        cells=[v4.new_code_cell("diagnosis", outputs=[v4.new_output("display_data", shown)])]
+    )
     seen.page.goto(as_page(notebook, tmp_path / "notebook.html", theme))
     answer = seen.page.locator(".workerdiag").first
     label = answer.locator("dt").first
