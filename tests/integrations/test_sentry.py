@@ -18,22 +18,9 @@ from workerdiag.integrations import in_passing
 pytest.importorskip("sentry_sdk")
 
 import sentry_sdk
-from sentry_sdk.transport import Transport
 
+from support.sentry_transport import KeepingTransport
 from workerdiag.integrations.sentry import WorkerdiagIntegration
-
-
-class Kept(Transport):
-    """
-    Envelopes that were not sent.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.envelopes = []
-
-    def capture_envelope(self, envelope):
-        self.envelopes.append(envelope)
 
 
 @pytest.fixture
@@ -43,7 +30,7 @@ def sentry():
     """
 
     def start(**options):
-        transport = Kept()
+        transport = KeepingTransport()
         sentry_sdk.init(
             dsn="http://key@127.0.0.1:1/1",
             transport=transport,

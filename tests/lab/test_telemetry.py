@@ -16,9 +16,9 @@ pytest.importorskip("opentelemetry.sdk")
 import sentry_sdk
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
-from sentry_sdk.transport import Transport
 
 import workerdiag
+from support.sentry_transport import KeepingTransport
 from workerdiag.integrations.logs import DiagnosisFilter
 from workerdiag.integrations.opentelemetry import emit_diagnosis
 from workerdiag.integrations.sentry import WorkerdiagIntegration
@@ -28,19 +28,6 @@ from .cluster import IMPATIENT
 from .processes import PATIENCE_S
 
 pytestmark = pytest.mark.lab
-
-
-class Kept(Transport):
-    """
-    Envelopes that were not sent.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.envelopes = []
-
-    def capture_envelope(self, envelope):
-        self.envelopes.append(envelope)
 
 
 @pytest.fixture
@@ -78,7 +65,7 @@ def test_sentry_groups_by_the_cause(killed):
     """
     Through the SDK's own pipeline, with the evidence attached.
     """
-    transport = Kept()
+    transport = KeepingTransport()
     sentry_sdk.init(
         dsn="http://key@127.0.0.1:1/1",
         transport=transport,

@@ -9,18 +9,16 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from attrs import define, field, frozen
+from attrs import frozen
 
 from support import outbox_child
+from support.bad_receiver import BadReceiver, is_taken
 from support.outbox_child import SINKS, notice_id
 from workerdiag.watch.deliveries import delivery_id
 from workerdiag.watch.store import Store
@@ -43,63 +41,9 @@ class Request:
     last: str
     behaviour: str
 
-    @property
-    def is_taken(self) -> bool:
-        return self.behaviour not in ("error", "limit")
 
-
-@define
-class Receiver:
-    """
-    Keeps every request that it read.
-    """
-
-    requests: list[Request] = field(factory=list)
-    is_kind: bool = False
-    url: str = ""
-
-    @contextmanager
-    def serving(self) -> Iterator[None]:
-        handler = type("Handler", (_Handler,), {"receiver": self})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{server.server_port}/"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    receiver: Receiver
-
-    def do_POST(self) -> None:
-        behaviour = "take" if self.receiver.is_kind else random.choice(BEHAVIOURS)
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        with suppress(ValueError):  # one that was cut off by the kill is none
-            self.receiver.requests.append(Request(**json.loads(body), behaviour=behaviour))
-        with suppress(OSError):
-            self._answer(behaviour)
-
-    def _answer(self, behaviour: str) -> None:
-        match behaviour:
-            case "cut":
-                self.connection.close()
-                return
-            case "late" | "too-late":
-                time.sleep(outbox_child.TIMEOUT_S * (0.5 if behaviour == "late" else 1.5))
-        self.send_response({"error": 500, "limit": 429}.get(behaviour, 200))
-        if behaviour == "limit":
-            self.send_header("Retry-After", "0.05")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_) -> None:
-        pass
+def read_request(body: bytes, _headers: Mapping[str, str], behaviour: str) -> Request:
+    return Request(**json.loads(body), behaviour=behaviour)
 
 
 @frozen(kw_only=True)
@@ -135,7 +79,10 @@ def kill_again_and_again(folder: Path, kills: int, *, way: Literal["direct", "ro
 
     It writes ``direct``: three cases, in one transaction what each death causes; or in the watcher's ``rounds``.
     """
-    state, journal, receiver = folder / "state.db", folder / "journal", Receiver()
+    state, journal = folder / "state.db", folder / "journal"
+    receiver = BadReceiver(
+        read=read_request, behaviours=BEHAVIOURS, timeout_s=outbox_child.TIMEOUT_S, retry_after="0.05"
+    )
 
     def start(most: int) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -168,7 +115,7 @@ def _result(state: Path, journal: list[str], requests: list[Request], kills: int
         for number in numbers
         for sink in SINKS
     }
-    taken = [each for each in requests if each.is_taken]
+    taken = [each for each in requests if is_taken(each.behaviour)]
     effects: dict[str, Request] = {}
     for each in taken:
         effects.setdefault(each.delivery, each)

@@ -17,15 +17,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 from distributed import LocalCluster
 
 from support import watched_program
+from support.bad_receiver import BadReceiver, is_taken
 from support.death_records import decoded, nanny_report, scheduler_record
 from workerdiag.recorder.scheduler.death_watch import HANDLER, DeathWatch
 from workerdiag.recorder.scheduler.ring import DeathRing
@@ -54,76 +54,19 @@ class Request:
     is_genuine: bool
     behaviour: str
 
-    @property
-    def is_taken(self) -> bool:
-        """
-        Whether the receiver kept it, whatever it answered.
-        """
-        return self.behaviour not in ("error", "limit")
 
-
-@define
-class Receiver:
+def read_request(body: bytes, headers: Mapping[str, str], behaviour: str) -> Request:
     """
-    Keeps every request that it read whole.
+    The notice, and whether its signature is ours.
     """
-
-    requests: list[Request] = field(factory=list)
-    is_kind: bool = False
-    url: str = ""
-
-    @contextmanager
-    def serving(self) -> Iterator[None]:
-        """
-        Listen meanwhile.
-        """
-        server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"receiver": self}))
-        server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{server.server_port}/"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    receiver: Receiver
-
-    def do_POST(self) -> None:
-        behaviour = "take" if self.receiver.is_kind else random.choice(BEHAVIOURS)
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        with suppress(ValueError):  # one that was cut off by the kill is none
-            content = json.loads(body)
-            request = Request(
-                delivery=content["delivery_id"],
-                key=self.headers["Idempotency-Key"],
-                notice=content["notice"],
-                is_genuine=verify_signature(body, dict(self.headers), watched_program.SECRET),
-                behaviour=behaviour,
-            )
-            self.receiver.requests.append(request)
-        with suppress(OSError):
-            self._answer(behaviour)
-
-    def _answer(self, behaviour: str) -> None:
-        match behaviour:
-            case "cut":
-                self.connection.close()
-                return
-            case "late" | "too-late":
-                time.sleep(watched_program.TIMEOUT_S * (0.5 if behaviour == "late" else 1.5))
-        self.send_response({"error": 500, "limit": 429}.get(behaviour, 200))
-        if behaviour == "limit":
-            self.send_header("Retry-After", "1")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
+    content = json.loads(body)
+    return Request(
+        delivery=content["delivery_id"],
+        key=headers["Idempotency-Key"],
+        notice=content["notice"],
+        is_genuine=verify_signature(body, headers, watched_program.SECRET),
+        behaviour=behaviour,
+    )
 
 
 class DyingCluster:
@@ -243,7 +186,7 @@ class Watchers:
         """
         assert self._started(*self._arguments, "finish").wait(LONG_S) == 0
 
-    def kill_one(self, receiver: Receiver, *, is_new: bool) -> None:
+    def kill_one(self, receiver: BadReceiver[Request], *, is_new: bool) -> None:
         """
         Start one, and kill it at a random moment.
         """
@@ -274,7 +217,10 @@ def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
     """
     Start a watcher, kill it at a random moment, *kills* times, each tenth one a new process; then let one finish.
     """
-    state, receiver, cluster = folder / "state.db", Receiver(), DyingCluster()
+    state, cluster = folder / "state.db", DyingCluster()
+    receiver = BadReceiver(
+        read=read_request, behaviours=BEHAVIOURS, timeout_s=watched_program.TIMEOUT_S, retry_after="1"
+    )
     with (
         closing(cluster),
         receiver.serving(),
@@ -289,7 +235,7 @@ def kill_the_watcher(folder: Path, kills: int) -> WatchKillResult:
     return _result(state, cluster.count, receiver.requests, kills)
 
 
-def _wait_for_a_moment(child: subprocess.Popen[str], receiver: Receiver) -> None:
+def _wait_for_a_moment(child: subprocess.Popen[str], receiver: BadReceiver[Request]) -> None:
     """
     Mostly one at which it speaks; now and then also while it imports, opens the file, takes the lease or judges.
     """
@@ -309,7 +255,7 @@ def _result(state: Path, death_count: int, requests: Sequence[Request], kills: i
     with closing(Store.open(state)) as store:
         stored, cases = store.deliveries(), store.cases()
     effects: dict[str, Request] = {}
-    taken = [each for each in requests if each.is_taken]
+    taken = [each for each in requests if is_taken(each.behaviour)]
     for each in taken:
         effects.setdefault(each.delivery, each)
     arrived = Counter(each.notice["id"] for each in effects.values())
