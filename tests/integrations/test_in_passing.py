@@ -43,6 +43,24 @@ def test_an_exception_is_asked_about_once(asked, killed):
     assert asked == [killed]
 
 
+def test_equal_exceptions_of_two_clusters_have_answers_of_their_own(asked):
+    """
+    One is not answered with what killed the workers of the other.
+    """
+
+    class EqualError(CommClosedError):
+        def __eq__(self, other):
+            return isinstance(other, EqualError)
+
+        def __hash__(self):
+            return 1
+
+    errors = [EqualError("one"), EqualError("two")]
+    for each in errors:
+        diagnose_in_passing(each)
+    assert [id(each) for each in asked] == [id(each) for each in errors]
+
+
 def test_what_is_known_costs_nothing(asked, killed):
     """
     What `annotate` or `auto` found is the answer.

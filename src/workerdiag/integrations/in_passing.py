@@ -10,13 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from contextlib import suppress
 from functools import partial
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.api.remembered import remembered
+from workerdiag.api.remembered import keep, kept, remembered
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time, monotonic_s
 from workerdiag.integrations.diagnose import diagnose, is_from_dask, linked_exceptions
 from workerdiag.settings import seconds
@@ -28,7 +26,8 @@ _ENDING_SHARE: Final = 0.1
 _WINDOW_S, _MAX_ASKED = 60.0, 10
 
 _ASKED_AT: Final[deque[float]] = deque(maxlen=_MAX_ASKED)
-_ANSWERS: Final[WeakKeyDictionary[BaseException, Diagnosis | None]] = WeakKeyDictionary()
+#: The attribute of an exception that has its answer, or None where there was none.
+_ANSWER: Final = "_workerdiag_in_passing"
 #: Whether this thread is asking: what the answer itself logs or reports is not asked about.
 _IS_ASKING: Final = contextvars.ContextVar("workerdiag_is_asking", default=False)
 
@@ -58,14 +57,12 @@ def _answer(exc: BaseException, scheduler: str | None, timeout_s: float | None) 
         return None
     if (known is not None and known.outcome == "explained") or _is_in_event_loop():
         return known
-    with suppress(TypeError):  # built-in exceptions take no weak references
-        if exc in _ANSWERS:
-            return _ANSWERS[exc]
+    if (given := kept(exc, _ANSWER)) is not None:
+        return given.diagnosis
     if _has_asked_enough():
         return known
     answer = _ask(exc, scheduler, seconds("telemetry.timeout") if timeout_s is None else timeout_s) or known
-    with suppress(TypeError):
-        _ANSWERS[exc] = answer
+    keep(exc, _ANSWER, answer)
     return answer
 
 
