@@ -29,7 +29,7 @@ def case(*numbers, id_="aaaaaaaaaaaa", cause=SEGFAULT, report="<p>why</p>", **mo
     """
     A case with these victims.
     """
-    content = {"cause": cause.cause, "family": cause.family, "blame": cause.blame, "is_sure": True}
+    content = {"cause": cause.cause, "family": cause.family, "blame": cause.blame, "is_likely": True}
     return JudgedCase(
         id=id_,
         victims=tuple(map(victim, numbers)),

@@ -42,7 +42,7 @@ def test_a_notice_says_what_died_why_how_sure_and_what_to_do():
         "First victim: tcp://10.0.0.4:10001",
         "Task: load-1",
         "How sure: 97%, very likely",
-        "Who has to act: The task: its code or its data ended the worker.",
+        "Who needs to act: The task: its code or its data ended the worker.",
         "Do now: Give each worker more memory: at least 5 GiB.",
         "Or: Make the chunks smaller.",
         "More: workerdiag knowledge show nanny.memory-terminate",

@@ -10,7 +10,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.rendering.wording import one_line
 
 
-def is_sure(diagnosis: Diagnosis) -> bool:
+def is_likely(diagnosis: Diagnosis) -> bool:
     """
     Whether a cause is named that is more likely than not; else the first one is a guess.
     """
@@ -26,7 +26,7 @@ def title_of(diagnosis: Diagnosis) -> str:
     if top is None:
         return "cause unknown"
     title = one_line(top.title)
-    return title if is_sure(diagnosis) else f"cause unknown, best guess: {title}"
+    return title if is_likely(diagnosis) else f"cause unknown, best guess: {title}"
 
 
 def victim_name(identity: Identity) -> str:

@@ -121,9 +121,7 @@ def _hint(findings: Findings) -> tuple[str, ...]:
         (len(findings.deaths), "death"),
         (len(findings.gaps), "gap"),
     )
-    parts = ", ".join(
-        pluralize(count, noun).replace("remedys", "remedies") for count, noun in counts if count
-    )
+    parts = ", ".join(pluralize(count, noun) for count, noun in counts if count)
     whole = f"All of it ({parts}): workerdiag explain --full, or print(diagnosis.to_text(full=True))"
     if top is None or findings.outcome != "explained":
         return (whole,)

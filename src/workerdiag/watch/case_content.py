@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.incidents.wording import is_sure, title_of
+from workerdiag.incidents.wording import is_likely, title_of
 from workerdiag.model.diagnosis import Advice
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import one_line
@@ -24,7 +24,7 @@ def with_diagnosis(case: AlertCase, diagnosis: Diagnosis) -> AlertCase:
     The case with what *diagnosis* says.
     """
     top, lead = diagnosis.top, dict(outline(diagnosis).lead)
-    advice = _advice_texts(top.mitigations) if is_sure(diagnosis) and top is not None else []
+    advice = _advice_texts(top.mitigations) if is_likely(diagnosis) and top is not None else []
     return evolve(
         case,
         cause=top.id if top is not None else None,

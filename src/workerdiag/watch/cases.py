@@ -233,7 +233,7 @@ def _news(case: AlertCase, now: float, settings: WatchSettings) -> Step:
     if 0 <= now - _last_word(case) < settings.collect_s:
         return case, None
     told = case.progress.told_causes
-    if _is_sure(case) and told and case.cause not in told:
+    if _is_likely(case) and told and case.cause not in told:
         return _spoken(case, "changed", now)
     level = escalation_level(case, settings)
     if level > case.progress.told_level:
@@ -247,13 +247,13 @@ def _spoken(case: AlertCase, reason: NoticeReason, now: float) -> Step:
     The case after a notice.
     """
     told = case.progress.told_causes
-    if _is_sure(case) and case.cause is not None and case.cause not in told:
+    if _is_likely(case) and case.cause is not None and case.cause not in told:
         told = (*told, case.cause)
     progress = evolve(case.progress, told_causes=told)
     return evolve(case, sequence=case.sequence + 1, last_notice_at=now, progress=progress), reason
 
 
-def _is_sure(case: AlertCase) -> bool:
+def _is_likely(case: AlertCase) -> bool:
     return case.cause is not None and case.probability >= SURE_ENOUGH
 
 

@@ -184,7 +184,7 @@ def _case_lines(case: AlertCase, reason: NoticeReason) -> Iterator[str]:
         yield f"How sure: {format_percent(case.probability)}, {certainty_text(case.probability)}"
     if case.blame != "unknown":
         died = case.death_count or case.blame != "task"
-        yield f"Who has to act: {VERDICT_TEXTS[case.blame] if died else TASK_TEXT}"
+        yield f"Who needs to act: {VERDICT_TEXTS[case.blame] if died else TASK_TEXT}"
     if reason not in ("resolved", "ended"):
         yield from _advice_lines(case)
     links = _links(case)

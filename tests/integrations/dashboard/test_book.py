@@ -102,7 +102,7 @@ def test_a_guess_is_counted_as_unknown(book):
     """
     Nobody is alarmed about a cause that is less likely than not.
     """
-    book.add(judgement(case(1, is_sure=False, blame="unknown")))
+    book.add(judgement(case(1, is_likely=False, blame="unknown")))
     assert counted(book) == {UNKNOWN: 1}
 
 
@@ -119,7 +119,7 @@ def test_json_has_what_the_page_shows(book):
         "cause": "signal.segfault",
         "family": "signal",
         "probability": 0.9,
-        "is_sure": True,
+        "is_likely": True,
         "blame": "task",
         "death_count": 2,
         "first_at": victim(1).when,

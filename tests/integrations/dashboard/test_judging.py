@@ -37,7 +37,7 @@ def test_deaths_come_back_as_a_case(judged):
     Two crashes of one kind are one case, with its cause and both victims.
     """
     (case,) = judged.cases
-    assert (case.cause, case.family, case.is_sure) == ("signal.segfault", "signal", True)
+    assert (case.cause, case.family, case.is_likely) == ("signal.segfault", "signal", True)
     assert [each.worker for each in case.victims] == ["tcp://10.0.0.4:1001", "tcp://10.0.0.4:1002"]
     assert judged.death_ids == ids_of(case.victims)
 

@@ -36,10 +36,10 @@ def test_the_moments_are_numbered_in_the_order_of_time():
 
 def test_a_cascade_is_said_in_a_sentence():
     """
-    Who died first, how many followed, and which task all of them had.
+    Who was lost first, how many followed, and which task all of them had.
     """
     notes = " ".join(timeline_figure(drawn()).notes)
-    assert "tcp://10.0.0.4:34937 died first; 1 more worker followed within 4 s." in notes
+    assert "tcp://10.0.0.4:34937 was lost first; 1 more worker followed within 4 s." in notes
     assert "Each of them had the task load-1." in notes
 
 

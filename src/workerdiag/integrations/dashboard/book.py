@@ -66,7 +66,7 @@ class ShownCase:
             "cause": judged.cause,
             "family": judged.family,
             "probability": round(judged.probability, 3),
-            "is_sure": judged.is_sure,
+            "is_likely": judged.is_likely,
             "blame": judged.blame,
             "death_count": self.death_count,
             "first_at": self.first_at,
@@ -233,7 +233,7 @@ def _plain_victim(victim: Victim, *, is_drawn: bool) -> dict[str, Any]:
 
 
 def _labels(judged: JudgedCase) -> Labels:
-    if judged.cause is None or judged.family is None or not judged.is_sure:
+    if judged.cause is None or judged.family is None or not judged.is_likely:
         return (_UNKNOWN, _UNKNOWN, judged.blame)
     return (judged.cause, judged.family, judged.blame)
 

@@ -66,7 +66,7 @@ class JudgedCase:
     #: Of the cause, from 0 to 1.
     probability: float = 0.0
     #: Whether the cause is more than a guess.
-    is_sure: bool = False
+    is_likely: bool = False
     blame: Verdict = "unknown"
     victims: tuple[Victim, ...] = ()
     #: The report: HTML, compressed with zlib, in base64; empty if there is none.

@@ -21,7 +21,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.incidents.incident import AlertIncident
 from workerdiag.incidents.judge import judge
 from workerdiag.incidents.recorded import watched_deaths
-from workerdiag.incidents.wording import is_sure, title_of
+from workerdiag.incidents.wording import is_likely, title_of
 from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause, Victim, ids_of, victim_of
 from workerdiag.integrations.dashboard.judging import BUDGET_S
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
@@ -77,7 +77,7 @@ def _case_of(incident: AlertIncident, victims: Mapping[str, Victim]) -> JudgedCa
         cause=top.id if top is not None else None,
         family=top.family if top is not None else None,
         probability=top.probability if top is not None else 0.0,
-        is_sure=is_sure(diagnosis),
+        is_likely=is_likely(diagnosis),
         blame=diagnosis.blame.verdict,
         victims=tuple(victims[each.id] for each in incident.deaths),
         report=base64.b64encode(zlib.compress(html)).decode() if len(html) <= _MAX_REPORT_BYTES else "",

@@ -227,7 +227,7 @@ def _notes(findings: Findings, deaths: Sequence[Death], shown: Sequence[Lane]) -
     if len(deaths) > 1:
         within = offset_text(last - first).lstrip("+")
         more = pluralize(len(deaths) - 1, "more worker")
-        yield f"{who_text(deaths[0].identity)} died first; {more} followed within {within}."
+        yield f"{who_text(deaths[0].identity)} was lost first; {more} followed within {within}."
         common = set.intersection(*(set(each.assigned) | set(each.executing or ()) for each in deaths))
         if common:
             yield f"Each of them had the task {clip(one_line(min(common)), _MAX_KEY_CHARS)}."

@@ -100,7 +100,7 @@ def card_of(notice: Notice) -> Card:
 def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
     yield "Cause", f"{line(notice.cause)} ({_sure(notice)})" if notice.cause else "not known"
     if notice.blame != "unknown":
-        yield "Who has to act", VERDICT_TEXTS[notice.blame]
+        yield "Who needs to act", VERDICT_TEXTS[notice.blame]
     yield "Deaths", f"{notice.death_count}{_on_hosts(notice.hosts)}"
     if notice.first_victim:
         yield "First", line(notice.first_victim)
