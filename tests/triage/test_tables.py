@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workerdiag.errors import TableError
 from workerdiag.triage.rows import DeathRow, InputRow
-from workerdiag.triage.tables import TABLE_FORMATS, read_table, write_table
+from workerdiag.triage.tables import TABLE_FORMATS, BadRow, kind_of_table, read_rows, read_table, write_table
 
 DEATH = DeathRow(
     case="0123456789ab",
@@ -117,3 +117,48 @@ def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path):
     with pytest.raises(TableError, match=r"deaths\.csv"):
         write_table(tmp_path / "deaths.csv", DeathRow, [DEATH])
     assert [each.name for each in tmp_path.iterdir()] == ["deaths.csv"]
+
+
+@pytest.mark.parametrize("form", TABLE_FORMATS)
+def test_a_table_says_by_its_columns_what_it_holds(tmp_path, form):
+    """
+    A reader need not know the name that a table was written under.
+    """
+    assert kind_of_table(write_table(tmp_path / f"one.{form}", DeathRow, [DEATH])) is DeathRow
+    assert kind_of_table(write_table(tmp_path / f"two.{form}", InputRow, [INPUT])) is InputRow
+
+
+@pytest.mark.parametrize(
+    ("form", "broken"),
+    [
+        ("jsonl", b'{"schema": 1, "url'),
+        ("jsonl", b"\xff\xfe\x00"),
+        ("jsonl", b"[]"),
+        ("csv", b'1,"a quotation mark that nothing closes,'),
+        ("csv", b"\xff\xfe,\x00"),
+        ("csv", b"1," + b"x" * 200_000),
+    ],
+)
+def test_a_broken_row_costs_no_other(tmp_path, form, broken):
+    """
+    What is no row is told with its number; the rows before and behind it are read.
+    """
+    deaths = [evolve(DEATH, offset=each, evidence='two\nlines, a "quote"') for each in range(3)]
+    path = write_table(tmp_path / f"deaths.{form}", DeathRow, deaths)
+    head, _, last = path.read_bytes().rpartition(b"1,0123" if form == "csv" else b'{"schema"')
+    rest = (b"1,0123" if form == "csv" else b'{"schema"') + last
+    path.write_bytes(head + broken + b"\n" + rest)
+    rows = list(read_rows(path, DeathRow))
+    assert [each for each in rows if isinstance(each, DeathRow)] == deaths
+    assert [each.number for each in rows if isinstance(each, BadRow)] == [3]
+
+
+def test_a_cell_of_another_type_is_a_broken_row(tmp_path):
+    """
+    Whoever reads rows can rely on their types.
+    """
+    path = write_table(tmp_path / "deaths.jsonl", DeathRow, [DEATH])
+    path.write_text(path.read_text().replace('"pid": 129', '"pid": "129"'))
+    (row,) = read_rows(path, DeathRow)
+    assert isinstance(row, BadRow)
+    assert "pid" in row.problem
