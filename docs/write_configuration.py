@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from workerdiag.settings import DEFAULTS_FILE, ROOT, defaults
 from workerdiag.settings.allowed import allowed_text
 from workerdiag.settings.configured import rules, schema
-from workerdiag.settings.defaults import DEFAULTS_FILE, ROOT, defaults
 
 PAGE = Path(__file__).parent / "configuration.md"
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from workerdiag.cli.progress import status_line
+from workerdiag.cli.terminal import status_line
 
 
 class Terminal(io.StringIO):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerdiag import LogText, explain
-from workerdiag.model.numerals import decimal, whole
+from workerdiag.model.normalize import decimal, whole
 
 LINES = """\
 2026-05-04 11:22:33,000 - distributed.nanny - WARNING - Worker process still alive after NUMBER seconds, killing

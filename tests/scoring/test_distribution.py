@@ -17,8 +17,15 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.rules import EVERYDAY_ENDS, FREQUENCIES, LONE_GRADES, Cause
 from workerdiag.model.signs import GRADES, LogSign
 from workerdiag.model.vocabulary import CauseEnd
-from workerdiag.scoring.distribution import MAX_ODDS, CauseScore, Distribution, distribution, weighted_mean
-from workerdiag.scoring.weights import SignEvidence, fact_weights
+from workerdiag.scoring.distribution import (
+    MAX_ODDS,
+    CauseScore,
+    Distribution,
+    SignEvidence,
+    distribution,
+    fact_weights,
+    weighted_mean,
+)
 
 NAMES = tuple("abcdefgh")
 

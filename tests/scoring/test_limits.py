@@ -12,7 +12,7 @@ from workerdiag.correlation.incident import assemble
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ExceptionFacts, MemoryReading
 from workerdiag.model.identity import Identity
-from workerdiag.model.mitigation import MEMORY_PLACEHOLDERS
+from workerdiag.model.rules import MEMORY_PLACEHOLDERS
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.scoring.advice import mitigations
 from workerdiag.scoring.limits import memory_numbers

@@ -19,9 +19,16 @@ from click.testing import CliRunner
 
 import workerdiag
 from workerdiag.cli import main
-from workerdiag.settings import configured, documentation_url, seconds, setting
+from workerdiag.settings import (
+    DEFAULTS_FILE,
+    SCHEMA_FILE,
+    configured,
+    defaults,
+    documentation_url,
+    seconds,
+    setting,
+)
 from workerdiag.settings.allowed import DURATION
-from workerdiag.settings.defaults import DEFAULTS_FILE, SCHEMA_FILE, defaults
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.speaking import SpeakingRules
 

@@ -15,15 +15,16 @@ from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.sign_tables import pattern_texts
 from workerdiag.matching.text.line_parser import parse_line
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.mitigation import (
+from workerdiag.model.rules import (
     CAPTURE_PLACEHOLDERS,
     CLUSTER_PLACEHOLDERS,
     CRASH_PLACEHOLDERS,
     MEMORY_PLACEHOLDERS,
     STACK_CAPTURE,
+    Cause,
     Mitigation,
+    Rulebook,
 )
-from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import AbsentSign, ExitSign, LandmarkSign, LogSign, Sign, TogetherSign
 
 #: What is seen where workers never start: the consequence of every cause that keeps them from it.

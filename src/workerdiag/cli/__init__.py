@@ -17,11 +17,10 @@ from workerdiag.cli.errors import SafeCommand, SafeGroup
 from workerdiag.cli.explain import explain
 from workerdiag.cli.knowledge import knowledge
 from workerdiag.cli.mcp import mcp
-from workerdiag.cli.progress import status_line
 from workerdiag.cli.report import report
 from workerdiag.cli.settings import settings
 from workerdiag.cli.sources import sources
-from workerdiag.cli.terminal import is_colored, text_width
+from workerdiag.cli.terminal import is_colored, status_line, text_width
 from workerdiag.cli.watch import watch
 
 if TYPE_CHECKING:

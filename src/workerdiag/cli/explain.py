@@ -13,9 +13,8 @@ import click
 
 from workerdiag.api.time_plan import TimePlan
 from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
-from workerdiag.cli.progress import status_line
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
-from workerdiag.cli.terminal import is_colored, note, text_width, warn
+from workerdiag.cli.terminal import is_colored, note, status_line, text_width, warn
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import REPORT_FORMATS, STREAMS, Outcome, ReportFormat, Stream

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, SafeGroup, UnusableError
-from workerdiag.cli.progress import status_line
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook, rule_problems
-from workerdiag.cli.terminal import is_colored, text_width
+from workerdiag.cli.terminal import is_colored, status_line, text_width
 from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
 from workerdiag.rendering.wording import one_line, pluralize, printable

@@ -11,7 +11,7 @@ import click
 
 from workerdiag import __version__
 from workerdiag.cli.errors import EXIT_OK, SafeCommand
-from workerdiag.cli.progress import status_line
+from workerdiag.cli.terminal import status_line
 from workerdiag.errors import BundleError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _diagnose_again(bundle: Bundle) -> Findings:
 
 
 def _report_extras(bundle: Bundle, findings: Findings, again: Findings | None) -> ReportExtras:
-    from workerdiag.bundle.remote_environment import remote_configuration, remote_versions
+    from workerdiag.bundle.environment import remote_configuration, remote_versions
     from workerdiag.bundle.retention.kept_evidence import KeptLog
     from workerdiag.bundle.timeline import timeline
     from workerdiag.rendering.report import ReportExtras

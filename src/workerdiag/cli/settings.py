@@ -22,10 +22,8 @@ def settings() -> int:
 
     Exit status: 0 all can be used, 1 there are unknown keys or wrong values.
     """
-    from workerdiag.settings import setting
-    from workerdiag.settings.configured import unusable_entries
-    from workerdiag.settings.defaults import ROOT, defaults
-    from workerdiag.settings.origin import origin
+    from workerdiag.settings import ROOT, defaults, setting
+    from workerdiag.settings.configured import origin, unusable_entries
 
     problems = tuple(unusable_entries())
     rows = [(f"{ROOT}.{key}", setting(key), key) for key in defaults()]

@@ -1,5 +1,5 @@
 """
-What standard output is, and a line for the person in front of it.
+The terminal: what standard output is, a line for the person in front of it, and a status line meanwhile.
 """
 
 from __future__ import annotations
@@ -7,14 +7,25 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import TextIO
 
 import click
 
+from workerdiag.deadline import monotonic_s, start_thread
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.rendering.wording import printable
+from workerdiag.rendering.wording import clip, one_line, printable
 
 #: Lines longer than this are hard to read, however wide the terminal.
 _MAX_COLUMNS = 100
+#: Seconds before the line shows, and between two changes of it.
+_FIRST_S, _EVERY_S = 1.0, 0.5
+#: Back to the beginning of the line, and erase it (ECMA-48, EL).
+_ERASE = "\r\x1b[K"
+_STATUS_COLUMNS = 79
 
 
 def text_width() -> int:
@@ -43,3 +54,64 @@ def warn(message: str) -> None:
     One line for a person on standard error.
     """
     click.echo(printable(redact_text(f"Warning: {message}")), err=True)
+
+
+@contextmanager
+def status_line(
+    doing: str, *, limit_s: float | None = None, to: TextIO | None = None, first_s: float = _FIRST_S
+) -> Iterator[Callable[[], None]]:
+    """
+    Say on a terminal what takes so long, with the seconds that passed; the line is gone at the end.
+
+    Where standard error is no terminal, or cannot erase a line, nothing is written.
+
+    Args:
+        doing: What is being done, e.g. ``reading 3 logs``.
+        limit_s: Seconds after which it ends in any case, if there is such a limit.
+        to: The stream; standard error by default.
+        first_s: Seconds before the line shows.
+
+    Yields:
+        What erases the line, for whoever prints something in between.
+    """
+    stream = to or sys.stderr
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda: None
+        return
+    with ExitStack() as stack:
+        if to is None:  # of our own, as standard error may be silenced for the sake of other programs
+            stream = stack.enter_context(os.fdopen(os.dup(stream.fileno()), "w"))
+        stack.enter_context(_status_shown(stream, doing, limit_s, first_s))
+        yield partial(_write, stream, _ERASE)
+
+
+@contextmanager
+def _status_shown(stream: TextIO, doing: str, limit_s: float | None, first_s: float) -> Iterator[None]:
+    over = threading.Event()
+    began = monotonic_s()
+    of_limit = "" if limit_s is None else f" of at most {limit_s:.0f}"
+
+    def show() -> None:
+        wait_s = first_s
+        while not over.wait(wait_s):
+            text = one_line(printable(f"{doing}: {monotonic_s() - began:.0f}{of_limit} s"))
+            _write(stream, f"{_ERASE}{clip(text, _STATUS_COLUMNS)}")
+            wait_s = _EVERY_S
+
+    thread = None
+    with suppress(RuntimeError):  # no threads left
+        thread = start_thread("workerdiag-status", show)
+    try:
+        yield
+    finally:
+        over.set()
+        if thread is not None:
+            thread.join(_EVERY_S)
+        if monotonic_s() - began >= first_s:
+            _write(stream, _ERASE)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    with suppress(OSError, ValueError):  # the terminal is gone
+        stream.write(text)
+        stream.flush()

@@ -13,10 +13,10 @@ from workerdiag.correlation.end_table import EndsByTime
 from workerdiag.correlation.log_reader import NEAR_LINES, NEAR_S
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity
-from workerdiag.model.landmark_ids import RETIREMENT
+from workerdiag.model.incident import NameIndex
 from workerdiag.model.lifetimes import Lifetimes
-from workerdiag.model.name_index import NameIndex
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.rules import RETIREMENT
 from workerdiag.model.stop_orders import is_restart_event
 
 #: Orders that a scheduler gives once to all workers that it retires, restarts or closes with itself.

@@ -8,7 +8,7 @@ from attrs import define, field
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
-from workerdiag.model.numerals import whole
+from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.signals import signal_of_status
 

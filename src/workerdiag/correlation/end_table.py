@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 
 from workerdiag.model.identity import Identity
-from workerdiag.model.name_index import NameIndex
+from workerdiag.model.incident import NameIndex
 from workerdiag.model.process_end import ProcessEnd
 
 #: Ends that are reported within this many seconds of each other are compared.

@@ -30,8 +30,8 @@ from workerdiag.model.evidence import (
 )
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
-from workerdiag.model.landmark_ids import REGISTRATIONS
 from workerdiag.model.lifetimes import Lifetimes
+from workerdiag.model.rules import REGISTRATIONS
 from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import LOG_PLACES, STREAMS, MatchRole, Place
 

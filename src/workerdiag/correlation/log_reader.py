@@ -12,9 +12,9 @@ from math import inf
 from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
-from workerdiag.model.landmark_ids import RETIREMENT, STILL_ALIVE
-from workerdiag.model.numerals import decimal
+from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.rules import RETIREMENT, STILL_ALIVE
 from workerdiag.model.stop_orders import may_retire
 
 #: Messages of one process's end are at most so far apart in one log.

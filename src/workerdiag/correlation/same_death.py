@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from attrs import evolve
 
-from workerdiag.model.landmark_ids import STILL_ALIVE
 from workerdiag.model.lifetimes import Lifetimes
-from workerdiag.model.numerals import decimal
+from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.rules import STILL_ALIVE
 
 #: Two reporters of one death write within this many seconds of each other.
 SAME_MOMENT_S = 3.0

@@ -1,5 +1,5 @@
 """
-What was concluded of deaths that belong together.
+What was concluded of deaths that belong together, and how it is worded wherever it is told or shown.
 """
 
 from __future__ import annotations
@@ -8,6 +8,13 @@ from attrs import frozen
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.incidents.deaths import WatchedDeath
+from workerdiag.model.diagnosis import SURE_ENOUGH, Death
+from workerdiag.model.identity import Identity
+from workerdiag.model.rules import Rulebook
+from workerdiag.rendering.wording import one_line
+
+#: Below this probability a stop is not taken for a deliberate one.
+_SURE_OF_STOP = 0.8
 
 
 @frozen(kw_only=True)
@@ -23,3 +30,43 @@ class AlertIncident:
     deaths: tuple[WatchedDeath, ...] = ()
     #: When it began, in seconds since the epoch.
     when: float
+
+
+def is_likely(diagnosis: Diagnosis) -> bool:
+    """
+    Whether a cause is named that is more likely than not; else the first one is a guess.
+    """
+    top = diagnosis.top
+    return diagnosis.outcome == "explained" and top is not None and top.probability >= SURE_ENOUGH
+
+
+def title_of(diagnosis: Diagnosis) -> str:
+    """
+    The likeliest cause in one line, or that it is not known.
+    """
+    top = diagnosis.top
+    if top is None:
+        return "cause unknown"
+    title = one_line(top.title)
+    return title if is_likely(diagnosis) else f"cause unknown, best guess: {title}"
+
+
+def victim_name(identity: Identity) -> str:
+    """
+    The worker in a few words: its address, else its name, else its process id.
+    """
+    pid = f"pid {identity.pid}" if identity.pid is not None else ""
+    return one_line(identity.worker or identity.name or pid)
+
+
+def is_deliberate_stop(death: Death, book: Rulebook) -> bool:
+    """
+    Whether somebody asked for it: a rule may know that although the scheduler was not told.
+
+    A stop that the platform asked for (SIGTERM from outside) is none of the user's.
+    """
+    if death.stop_requested:
+        return True
+    cause = book.cause(death.cause) if death.cause is not None else None
+    is_stop = cause is not None and cause.ends == "stopped" and cause.blame != "platform"
+    return is_stop and death.probability >= _SURE_OF_STOP

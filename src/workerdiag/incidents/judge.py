@@ -8,6 +8,7 @@ their own evidence alone, for the diagnosis and the key that people get.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 
 from attrs import evolve, frozen
 
@@ -15,14 +16,13 @@ from workerdiag.api.answer import answer
 from workerdiag.api.arguments import read_arguments
 from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.api.stops import is_deliberate_stop
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.incidents.deaths import WatchedDeath
-from workerdiag.incidents.incident import AlertIncident
-from workerdiag.incidents.pairing import pair_deaths
+from workerdiag.incidents.incident import AlertIncident, is_deliberate_stop
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
 from workerdiag.model.evidence import Event, Evidence
+from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.fingerprint import exit_class, fingerprint
@@ -35,6 +35,44 @@ _SAMPLE = 20
 _CONSEQUENCE_S = 10.0
 #: Each step has at least so many seconds, however late it is: a wrong key is worse than a late one.
 _LEAST_S = 2.0
+
+
+def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list[Death | None]:
+    """
+    For each watched death the one of the diagnosis, or None. Each is given at most once, the nearest in time.
+    """
+    free: dict[str, list[Death]] = {}
+    for death in found:
+        for name in _names(death.identity):
+            free.setdefault(name, []).append(death)
+    taken: set[int] = set()
+    pairs = []
+    for each in watched:
+        same = [
+            death
+            for name in _names(each.identity)
+            for death in free.get(name, ())
+            if id(death) not in taken and each.identity.same_process(death.identity)
+        ]
+        nearest = min(same, key=lambda death: _seconds_apart(each, death), default=None)
+        if nearest is not None:
+            taken.add(id(nearest))
+        pairs.append(nearest)
+    return pairs
+
+
+def _names(identity: Identity) -> Iterator[str]:
+    """
+    By which it can be found: its address, or its process id where it has none.
+    """
+    if identity.worker is not None:
+        yield identity.worker
+    if identity.pid is not None:
+        yield f"pid {identity.pid}"
+
+
+def _seconds_apart(watched: WatchedDeath, death: Death) -> float:
+    return abs(watched.when - death.when) if death.when is not None else inf
 
 
 @frozen(kw_only=True)

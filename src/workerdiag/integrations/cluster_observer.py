@@ -22,8 +22,8 @@ from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.api.remembered import remembered
-from workerdiag.api.stops import is_deliberate_stop
 from workerdiag.deadline import Deadline, monotonic_s
+from workerdiag.incidents.incident import is_deliberate_stop
 from workerdiag.integrations.diagnose import diagnose
 from workerdiag.integrations.removals import Removals
 from workerdiag.model.diagnosis import Death

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from math import inf
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.landmark_ids import REGISTRATIONS
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.rules import REGISTRATIONS
 
 #: The kernel's clock and those of Dask's processes differ by no more than this, where nothing tells.
 SLACK_S = 2.0

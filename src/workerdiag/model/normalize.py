@@ -2,13 +2,15 @@
 Values of evidence as everything after it can have them, whoever made the evidence.
 
 Text that UTF-8 cannot write, a time that is no number, an integer of 5,000 digits: each would end the stage
-that meets it first. So the classes of evidence take them in as something harmless.
+that meets it first. So the classes of evidence take them in as something harmless, and numbers in the text
+of logs are read with the same care.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from workerdiag.errors import describe_error, utf8_safe
@@ -23,6 +25,8 @@ _MAX_INTEGER = 2**63
 #: Seconds since the epoch of year 5138; a time behind it is none.
 _MAX_SECONDS = 1e11
 _MAX_CHARS = 4000
+#: No pid, status, count or size has more digits; Python itself refuses to read some thousands of them.
+_MOST_DIGITS = 18
 
 
 def normalize_fields(_: type, fields: list[Attribute[object]]) -> list[Attribute[object]]:
@@ -97,3 +101,23 @@ _CONVERTERS: Mapping[str, Callable[[object], object]] = {
     "float | None": _time_or_none,
     "Mapping[str, EventValue]": _clean_mapping,
 }
+
+
+def whole(text: str | None) -> int | None:
+    """
+    The whole number that *text* is, in plain digits; None if it is none, or none of this world.
+    """
+    if not text or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text)
+
+
+def decimal(text: str | None) -> float | None:
+    """
+    The number that *text* is; None if it is none, or is not finite.
+    """
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if isfinite(number) else None

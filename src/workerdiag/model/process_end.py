@@ -14,6 +14,10 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 
 #: SIGILL, SIGABRT, SIGBUS, SIGFPE and SIGSEGV, as Linux numbers them.
 _FAULTS = (4, 6, 7, 8, 11)
+#: What happened at most this long before the death in question belongs to it, in seconds.
+RECENT_S = 900.0
+#: Workers of one host that are lost within this time are lost together, in seconds.
+TOGETHER_S = 5.0
 
 
 @frozen(kw_only=True)

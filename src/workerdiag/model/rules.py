@@ -1,5 +1,5 @@
 """
-What is known about the ways a worker dies: causes and the landmarks of a log.
+What is known about the ways a worker dies: causes, what to change about them, and the landmarks of a log.
 
 Pure data. ``workerdiag.rulebook`` makes these objects from ``knowledge/``.
 """
@@ -12,10 +12,10 @@ from functools import cached_property
 from attrs import field, frozen
 from attrs.validators import ge, matches_re
 
-from workerdiag.model.mitigation import Mitigation
 from workerdiag.model.signs import LogSign, Sign, pattern_or_patterns
 from workerdiag.model.vocabulary import (
     CauseEnd,
+    Deployment,
     Frequency,
     Grade,
     LandmarkRole,
@@ -26,14 +26,59 @@ from workerdiag.model.vocabulary import (
     Verdict,
 )
 
+#: What mitigations may quote of a death in braces: its memory, ...
+MEMORY_PLACEHOLDERS = ("rss", "limit", "more_than", "needs_memory", "growth", "percent")
+#: ... where it crashed, if a pattern of the cause captures faulthandler's frames under this name, ...
+STACK_CAPTURE = "stack"
+CRASH_PLACEHOLDERS = ("frame", "package")
+#: ... what is known of the cluster and of a task that was given up, ...
+CLUSTER_PLACEHOLDERS = ("dashboard", "cluster", "gave_up", "losses", "allowed_failures")
+#: ... and captures of these names in the cause's own patterns.
+CAPTURE_PLACEHOLDERS = ("module", "task", "seconds", "path", "port", "address")
+#: A scheduler has a new worker.
+REGISTRATIONS = ("scheduler.register-worker", "event.add-worker")
+#: A scheduler retires the workers that it lists.
+RETIREMENT = "scheduler.retire"
+#: A nanny loses patience with a worker process that was asked to close.
+STILL_ALIVE = "nanny.still-alive"
 #: Ends that every run comes to: a script that is done stops its workers, and connections close.
 EVERYDAY_ENDS: tuple[CauseEnd, ...] = ("stopped", "disconnected")
 #: The ratio for causes of everyday ends, where a sign stands alone and nothing tells that a process ended:
 #: an orderly shutdown leaves the same message.
 LONE_GRADES: Mapping[Grade, float] = {"moderate": 250.0}
-
 #: Odds of a cause against "unknown" before anything is seen.
 FREQUENCIES: Mapping[Frequency, float] = {"common": 0.04, "usual": 0.02, "rare": 0.01}
+
+
+@frozen(kw_only=True)
+class Mitigation:
+    """
+    Something to change. Text may use ``{numbers}`` computed from the death at hand.
+    """
+
+    #: When it applies; empty: always.
+    when: str = ""
+    do: str
+    #: The same as a place to look at ("the log of ..."), for where no cause is known.
+    inspect: str = ""
+    #: What it costs.
+    cost: str = ""
+    #: Configuration or command, as it would be typed.
+    example: str = ""
+    #: Numbers that the text uses; where one is unknown the mitigation is worded without.
+    uses: tuple[str, ...] = ()
+    #: Numbers that make it superfluous: where one of them is known it is left out.
+    superseded_by: tuple[str, ...] = ()
+    #: Signs of this cause that it is for: where none of them shows it is left out; empty: always for it.
+    signs: tuple[str, ...] = ()
+    #: Words without which it makes no sense: where one of them is not known it is left out.
+    requires: tuple[str, ...] = ()
+    #: Deployments it is for; empty: all of them.
+    deployments: tuple[Deployment, ...] = ()
+    #: Deployment to what is typed there instead of `example`.
+    examples: Mapping[Deployment, str] = field(factory=dict, hash=False)
+    #: Name of the file under ``knowledge/shared`` that it is from; empty: of the cause itself.
+    advice: str = ""
 
 
 @frozen(kw_only=True)

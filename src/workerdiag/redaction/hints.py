@@ -1,12 +1,16 @@
 """
 Where a secret may be: one pass over the text for all that can begin or name one.
+
+Where hints are so dense that nearly everything may be a secret, the stretch is hidden whole, and not read
+place by place: no person reads it, and to look closely at a hundred thousand places in 1 MiB takes seconds.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -48,6 +52,17 @@ _OTHERS = (
 _KEY_LINES = "[a-z0-9+/]{64}"
 _FIXED = sorted({*PREFIXES, *PROGRAMS}, key=lambda each: (-len(each), each))
 _TOKEN_HINTS = "|".join((*(each.hint for each in INNER_HINTS), *_OTHERS, *map(re.escape, _FIXED)))
+#: A window is hidden with more hints than one in 8 characters, or more values than one in 64.
+WINDOW_CHARS = 16 * 1024
+MOST_WORK = WINDOW_CHARS // 8
+#: What reading a value takes, where looking at a hint takes 1.
+_READING = 7
+#: What belongs to a place may stand so far before it.
+_BEFORE_CHARS = 200
+#: Where one may read on: behind the end of a line, a message of a log with its date.
+_MESSAGE = re.compile(r"[\r\n](?=\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d)")
+#: Gives from a place on what may be or name a secret: where it stands, and how it begins.
+Hints = Callable[[int], Iterator[tuple[int, str]]]
 
 
 def searchable(text: str) -> bytes:
@@ -108,3 +123,49 @@ def _engine(shape: str) -> Any:
 # RE2 locks what a pattern has learnt; where a thread held such a lock at a fork, nobody lets go of it.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_engine.cache_clear)
+
+
+class DenseStretches:
+    """
+    The dense stretches of one text, as they come to light while its hints are read.
+
+    Args:
+        text: The text.
+        most_work: What may be done in one window.
+    """
+
+    def __init__(self, text: str, *, most_work: float = MOST_WORK) -> None:
+        self._text = text
+        self._most = most_work
+        #: What was done, by window.
+        self._work: Counter[int] = Counter()
+        #: Begin and end of each, by the window that it begins in.
+        self.stretches: dict[int, tuple[int, int]] = {}
+
+    def outside(self, hints: Hints) -> Iterator[tuple[int, str]]:
+        """
+        Those of the *hints* that stand in no dense stretch; too many of them make one.
+        """
+        begin = 0
+        while begin < len(self._text):
+            begin, resume = len(self._text), begin
+            for at, hint in hints(resume):
+                window = at // WINDOW_CHARS
+                self._work[window] += 1
+                if self._work[window] > self._most:
+                    begin = self._hidden_until(window)
+                    break
+                yield at, hint
+
+    def read(self, at: int) -> None:
+        """
+        Count that there was more to do at a place than to look at its hint.
+        """
+        self._work[at // WINDOW_CHARS] += _READING
+
+    def _hidden_until(self, window: int) -> int:
+        if window not in self.stretches:
+            start = max(0, window * WINDOW_CHARS - _BEFORE_CHARS)
+            message = _MESSAGE.search(self._text, (window + 1) * WINDOW_CHARS)
+            self.stretches[window] = start, message.start() if message else len(self._text)
+        return self.stretches[window][1]

@@ -13,9 +13,11 @@ from functools import partial
 from math import inf
 
 from workerdiag.redaction.command_options import MAX_CHARS, option_at
-from workerdiag.redaction.dense_text import MOST_WORK, DenseStretches, Hints
 from workerdiag.redaction.hints import (
+    MOST_WORK,
     PROGRAMS,
+    DenseStretches,
+    Hints,
     key_line_hints,
     may_hold,
     name_hints,

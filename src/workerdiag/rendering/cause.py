@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from attrs import fields
 
-from workerdiag.model.mitigation import Mitigation
-from workerdiag.model.rules import Cause
+from workerdiag.model.rules import Cause, Mitigation
 from workerdiag.model.signs import AbsentSign, EventSign, ExceptionSign, ExitSign, LandmarkSign, LogSign, Sign
 from workerdiag.model.vocabulary import CauseEnd, RetryVerdict
 from workerdiag.rendering.parts import Item, Outline, Section

@@ -10,9 +10,8 @@ from typing import Any, cast
 
 from attrs import evolve
 
-from workerdiag.model.mitigation import Mitigation
-from workerdiag.model.rules import Cause, Landmark, NextStepRule, RivalCause, Rulebook
-from workerdiag.rulebook.schema import SIGN_KINDS
+from workerdiag.model.rules import Cause, Landmark, Mitigation, NextStepRule, RivalCause, Rulebook
+from workerdiag.rulebook.structure import SIGN_KINDS, rule_converter
 
 #: A rule, or a part of one, as plain values.
 _Table = dict[str, Any]
@@ -22,8 +21,6 @@ def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) ->
     """
     The JSON text that a wheel carries, from which `load_rulebook` loads quickly.
     """
-    from workerdiag.rulebook.structure import rule_converter  # imports cattrs
-
     content = cast("_Table", _without_empty(rule_converter().unstructure(evolve(book, literals={}))))
     content["literals"] = {pattern: list(found) for pattern, found in literals.items()}
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from workerdiag.errors import RuleFileError, error_text, utf8_safe
 from workerdiag.model.rules import Cause, Landmark, Rulebook
-from workerdiag.rulebook.schema import ENGINE, FIELD_OF_TABLE, SCHEMA
 from workerdiag.rulebook.shared import (
     FAILED_TASK,
     UNKNOWN,
@@ -20,7 +19,7 @@ from workerdiag.rulebook.shared import (
     unknown_cause_problems,
     with_shared,
 )
-from workerdiag.rulebook.structure import rule_converter, table_problems
+from workerdiag.rulebook.structure import ENGINE, FIELD_OF_TABLE, SCHEMA, rule_converter, table_problems
 
 #: A file of rules is some kB; patterns are a line each.
 _MAX_BYTES = 512 * 1024

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from attrs import evolve, field, frozen
 from attrs.validators import matches_re, min_len
 
-from workerdiag.model.mitigation import Mitigation
-from workerdiag.model.rules import Cause, NextStepRule
+from workerdiag.model.rules import Cause, Mitigation, NextStepRule
 from workerdiag.model.signs import Sign
 
 #: Stand among causes for "no cause is known" and "only a task failed".

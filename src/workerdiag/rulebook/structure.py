@@ -4,15 +4,47 @@ From plain tables to rules, strictly: exact types, no unknown keys, every mistak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
-from workerdiag.model.signs import Sign
-from workerdiag.rulebook.schema import FIELD_OF_TABLE, KIND_OF, SIGN_KINDS
+from workerdiag.model.signs import (
+    AbsentSign,
+    EventSign,
+    ExceptionSign,
+    ExitSign,
+    LandmarkSign,
+    LogSign,
+    Sign,
+    TogetherSign,
+)
 from workerdiag.serialization import problem_lines, quote_value, strict_converter
 
 if TYPE_CHECKING:
     from cattrs import Converter
+
+#: Shape of the files that this engine reads.
+SCHEMA = 1
+#: Newest rules that it understands (`engine` in a rule); a newer rule is skipped with a note.
+ENGINE = (0, 1)
+
+SIGN_KINDS: Mapping[str, type[object]] = {
+    "log": LogSign,
+    "landmark": LandmarkSign,
+    "exit": ExitSign,
+    "event": EventSign,
+    "exception": ExceptionSign,
+    "absent": AbsentSign,
+    "together": TogetherSign,
+}
+KIND_OF = {cls: kind for kind, cls in SIGN_KINDS.items()}
+#: TOML tables are named in the singular, as TOML files usually have them.
+FIELD_OF_TABLE = {
+    "sign": "signs",
+    "mitigation": "mitigations",
+    "rival": "rivals",
+    "next_step": "next_steps",
+    "except": "exceptions",
+}
 
 
 def table_problems(problem: Exception) -> Iterator[str]:

@@ -9,8 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from workerdiag.model.diagnosis import Advice, Match
-from workerdiag.model.mitigation import CAPTURE_PLACEHOLDERS, MEMORY_PLACEHOLDERS, Mitigation
-from workerdiag.model.rules import Cause
+from workerdiag.model.rules import CAPTURE_PLACEHOLDERS, MEMORY_PLACEHOLDERS, Cause, Mitigation
 from workerdiag.model.vocabulary import Deployment
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.cluster_setup import UNKNOWN_SETUP, ClusterSetup

@@ -13,9 +13,8 @@ from attrs import frozen
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
-from workerdiag.model.landmark_ids import REGISTRATIONS
-from workerdiag.model.numerals import decimal
-from workerdiag.model.rules import EVERYDAY_ENDS, Rulebook
+from workerdiag.model.normalize import decimal
+from workerdiag.model.rules import EVERYDAY_ENDS, REGISTRATIONS, Rulebook
 from workerdiag.model.vocabulary import LOG_PLACES, GapReason, MatchRole, Place
 
 #: Places that tell of all workers of a cluster; a log shows what is known in it, not that it was looked at.

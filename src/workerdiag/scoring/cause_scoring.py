@@ -11,8 +11,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import AbsentSign, ExitSign, Sign, TogetherSign
-from workerdiag.scoring.distribution import CauseScore
-from workerdiag.scoring.weights import SignEvidence
+from workerdiag.scoring.distribution import CauseScore, SignEvidence
 
 #: Of one sign, so many places are tried for others close by.
 MAX_TOGETHER = 200

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
-from workerdiag.model.numerals import whole
+from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import Deployment, as_deployment
 from workerdiag.redaction.secrets import redact_text
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.mitigation import STACK_CAPTURE
+from workerdiag.model.rules import STACK_CAPTURE
 
 #: Frames that findings carry, at most.
 MAX_FRAMES = 10

@@ -2,7 +2,8 @@
 How likely each cause is, given what was seen: docs/what-the-numbers-mean.md in code.
 
 Odds against "unknown" start at the cause's frequency and are multiplied by the likelihood
-ratio of each event seen, once. What another cause explains counts less. A cause of which
+ratio of each fact seen, once: a fact (`fact` in a rule) or one and the same message counts by its strongest
+sign, however many signs it shows. What another cause explains counts less. A cause of which
 nothing is seen is part of unknown.
 """
 
@@ -15,9 +16,11 @@ from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.rules import EVERYDAY_ENDS, FREQUENCIES, LONE_GRADES, Cause
-from workerdiag.model.signs import GRADES
-from workerdiag.scoring.weights import SignEvidence, fact_weights
+from workerdiag.model.signs import GRADES, ExitSign, Sign, TogetherSign
+from workerdiag.model.vocabulary import Grade
 
+#: The fact that says how a process ended.
+EXIT_FACT = "exit"
 #: However much is seen, some doubt stays: all causes together get no better odds than this against unknown.
 MAX_ODDS = 180.0
 #: An end as certain as this has no rival in a stop on request: that was another worker's, or came after.
@@ -29,6 +32,76 @@ _NEEDED = {
     log(GRADES["strong"]): log(min(LONE_GRADES.values())),
 }
 _UNEXPECTED_ENDS = ("killed", "crashed", "raised", "never-started")
+
+
+@frozen(kw_only=True)
+class SignEvidence:
+    """
+    One sign that shows in one case, with the matches that show it.
+    """
+
+    sign: Sign
+    matches: tuple[Match, ...] = ()
+
+
+def fact_weights(seen: Iterable[SignEvidence], *, is_everyday: bool = False) -> tuple[float, ...]:
+    """
+    The logarithm of the likelihood ratio of each fact.
+
+    Args:
+        seen: The signs that show.
+        is_everyday: Whether the cause ends as every run does (`EVERYDAY_ENDS`), and nothing tells that a
+            process ended. A sign that stands alone is then worth less: `LONE_GRADES`.
+    """
+    by_fact: dict[str, list[SignEvidence]] = {}
+    for each in seen:
+        by_fact.setdefault(each.sign.fact or each.sign.name, []).append(each)
+    strongest = [_strongest(some) for some in _distinct_groups(list(by_fact.values()))]
+    is_exit_seen = any(each.sign.fact == EXIT_FACT for some in by_fact.values() for each in some)
+    is_alone = sum(grade != "hint" for grade in strongest) == 1
+    is_doubtful = is_everyday and is_alone and not is_exit_seen
+    return tuple(
+        log(LONE_GRADES.get(each, GRADES[each]) if is_doubtful else GRADES[each]) for each in strongest
+    )
+
+
+def _strongest(some: Iterable[SignEvidence]) -> Grade:
+    return max((each.sign.grade for each in some), key=lambda grade: GRADES[grade])
+
+
+def _distinct_groups(groups: Sequence[list[SignEvidence]]) -> list[list[SignEvidence]]:
+    """
+    The groups, those that rest on nothing but messages of another one as a part of it.
+    """
+    whole: list[tuple[frozenset[tuple[str, int, str]], list[SignEvidence]]] = []
+    for group in sorted(groups, key=lambda some: -len(_group_messages(some))):
+        messages = _group_messages(group)
+        same = next((some for known, some in whole if messages and messages <= known), None)
+        if same is None:
+            whole.append((messages, list(group)))
+        else:
+            same += group
+    return [some for _, some in whole]
+
+
+def _is_of_end(seen: SignEvidence) -> bool:
+    """
+    Whether the end of the process shows the sign, and not the reports of an exit alone.
+    """
+    return isinstance(seen.sign, ExitSign) and not (seen.matches and all(each.sign for each in seen.matches))
+
+
+def _group_messages(group: Iterable[SignEvidence]) -> frozenset[tuple[str, int, str]]:
+    """
+    The messages that show a group; none where it says more than they do: an exit, or signs together.
+    """
+    if any(isinstance(each.sign, TogetherSign) or _is_of_end(each) for each in group):
+        return frozenset()
+    return frozenset(
+        (match.origin, match.line, "" if match.line else match.text)
+        for each in group
+        for match in each.matches
+    )
 
 
 @frozen(kw_only=True)

@@ -13,7 +13,7 @@ from attrs import field, frozen
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import MemoryReading
 from workerdiag.model.incident import Incident
-from workerdiag.model.numerals import whole
+from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.units import format_bytes, format_limit, parse_bytes
 

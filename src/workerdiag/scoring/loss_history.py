@@ -11,7 +11,7 @@ from attrs import frozen
 
 from workerdiag.model.evidence import TasksAtLoss
 from workerdiag.model.identity import Identity
-from workerdiag.model.time_windows import TOGETHER_S
+from workerdiag.model.process_end import TOGETHER_S
 
 #: Keys in reasons are cut to so many characters.
 _KEY_CHARS = 100

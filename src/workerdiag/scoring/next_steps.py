@@ -10,8 +10,7 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import NextStep, RankedCause
 from workerdiag.model.incident import Incident
-from workerdiag.model.mitigation import Mitigation
-from workerdiag.model.rules import Rulebook
+from workerdiag.model.rules import Mitigation, Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.scoring.advice import applicable_advice
 from workerdiag.scoring.cluster_setup import ClusterSetup, failed_tasks

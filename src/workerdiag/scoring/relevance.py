@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.incident import Case, Incident
-from workerdiag.model.landmark_ids import REGISTRATIONS, RETIREMENT, STILL_ALIVE
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.rules import REGISTRATIONS, RETIREMENT, STILL_ALIVE, Cause, Rulebook
 from workerdiag.model.signs import ExitSign, LogSign, Sign
 from workerdiag.model.stop_orders import restarted_workers
 from workerdiag.model.vocabulary import MatchRole

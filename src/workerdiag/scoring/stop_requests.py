@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.landmark_ids import REGISTRATIONS, RETIREMENT
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.rules import REGISTRATIONS, RETIREMENT
 from workerdiag.model.stop_orders import may_retire
 
 #: A worker says that it begins a little before the scheduler says that it has it.

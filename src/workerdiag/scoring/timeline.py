@@ -13,7 +13,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import TasksAtLoss
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Incident
-from workerdiag.model.numerals import whole
+from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.timeline import (
     MemoryLimits,

@@ -1,10 +1,11 @@
 """
-Values from Dask's configuration, checked against the schema.
+Values from Dask's configuration, checked against the schema, and where they were set.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -12,14 +13,38 @@ from functools import cache
 from typing import Any
 
 from workerdiag.errors import error_text
+from workerdiag.settings import DEFAULTS_FILE, ROOT, SCHEMA_FILE, Value, defaults
 from workerdiag.settings.allowed import allowed_text, is_allowed
-from workerdiag.settings.defaults import DEFAULTS_FILE, ROOT, SCHEMA_FILE, Value, defaults
-from workerdiag.settings.origin import origin
 
+_INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
+#: No value of any setting.
+_NOTHING = object()
 logger = logging.getLogger("workerdiag.settings")
-
 #: Characters of a wrong value that are shown.
 _SHOWN_CHARS = 80
+
+
+def origin(key: str, value: object) -> str:
+    """
+    Who said so, the strongest first: Python, the environment, a file of Dask's configuration, the default.
+    """
+    import dask.config
+
+    name = f"{ROOT}.{key}"
+    if dask.config.get(name, _NOTHING, config=dask.config.collect_env()) == value:
+        return _variable(name)
+    files = list(dask.config.collect_yaml(dask.config.paths, return_paths=True))
+    for path, content in reversed(files):
+        if dask.config.get(name, _NOTHING, config=content) == value:
+            return str(path)
+    return "the default" if defaults().get(key, _NOTHING) == value else "dask.config.set in Python"
+
+
+def _variable(name: str) -> str:
+    for each in os.environ:
+        if each.startswith("DASK_") and each[5:].lower().replace("__", ".").replace("_", "-") == name:
+            return f"the variable {each}"
+    return f"the process that started this one ({_INHERITED})"
 
 
 def configured_value(key: str, default: Value) -> Any:

@@ -14,8 +14,7 @@ from math import inf
 from attrs import evolve
 
 from workerdiag.incidents.deaths import WatchedDeath
-from workerdiag.incidents.incident import AlertIncident
-from workerdiag.incidents.wording import victim_name
+from workerdiag.incidents.incident import AlertIncident, victim_name
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.rendering.wording import one_line

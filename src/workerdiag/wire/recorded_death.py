@@ -10,8 +10,8 @@ from itertools import chain
 
 from attrs import evolve, field, frozen
 
+from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.stop_reasons import UNRESPONSIVE, is_stop_request
-from workerdiag.model.time_windows import RECENT_S
 from workerdiag.wire.black_box import MissingPart
 from workerdiag.wire.messages import DeathMessage, DeathReport
 from workerdiag.wire.removal import RemovalRecord

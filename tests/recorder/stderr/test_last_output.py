@@ -23,9 +23,8 @@ from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.companions import stderr_path
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.stderr import descriptor_copy, forwarder, location
-from workerdiag.recorder.stderr.last_output import MAX_CHARS, last_stderr
+from workerdiag.recorder.stderr.last_output import MAX_BYTES, MAX_CHARS, last_stderr, tail
 from workerdiag.recorder.stderr.line_owner import possibly_own_lines
-from workerdiag.recorder.stderr.tail import MAX_BYTES, tail
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.messages import DeathReport, StderrTail, decode_message

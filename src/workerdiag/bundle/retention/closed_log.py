@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from attrs import define, field
 
-from workerdiag.bundle.retention.excerpts import head_excerpt, merge_excerpts, tail_excerpt
 from workerdiag.bundle.retention.kept_evidence import KeptLog, LogPart
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.excerpt import LogExcerpt
@@ -24,6 +23,47 @@ SIZES = (
     (0, 0, 0),
 )
 _NUMBER_BYTES = 8
+
+
+def head_excerpt(excerpt: LogExcerpt, size: int) -> LogExcerpt:
+    """
+    At most the first *size* bytes.
+    """
+    if len(excerpt.data) <= size:
+        return excerpt
+    newline = excerpt.data.rfind(b"\n", 0, size)
+    return excerpt.part(0, newline + 1 if newline >= 0 else size)
+
+
+def tail_excerpt(excerpt: LogExcerpt, size: int) -> LogExcerpt:
+    """
+    At most the last *size* bytes.
+    """
+    length = len(excerpt.data)
+    if length <= size:
+        return excerpt
+    newline = excerpt.data.find(b"\n", length - size - 1, length - 1)
+    return excerpt.part(newline + 1 if newline >= 0 else length - size, length)
+
+
+def merge_excerpts(excerpts: Iterable[LogExcerpt]) -> Iterator[LogExcerpt]:
+    """
+    The excerpts of one log in its order; those that overlap or follow each other as one.
+    """
+    joined: list[bytes] = []
+    start = line = end = 0
+    for each in sorted(excerpts):
+        if not each.data or (joined and each.end <= end):
+            continue
+        if joined and each.start <= end:
+            joined.append(each.data[end - each.start :])
+        else:
+            if joined:
+                yield LogExcerpt(start, line, b"".join(joined))
+            joined, start, line = [each.data], each.start, each.line
+        end = each.end
+    if joined:
+        yield LogExcerpt(start, line, b"".join(joined))
 
 
 @define

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 from attrs import define, evolve, field
 
-from workerdiag.bundle.retention.closed_log import SIZES, ClosedLog
-from workerdiag.bundle.retention.excerpts import merge_excerpts
+from workerdiag.bundle.retention.closed_log import SIZES, ClosedLog, merge_excerpts
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.excerpt import LogExcerpt
 

@@ -18,10 +18,9 @@ from typing import Any
 
 from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.deadline import Deadline
-from workerdiag.incidents.incident import AlertIncident
+from workerdiag.incidents.incident import AlertIncident, is_likely, title_of
 from workerdiag.incidents.judge import judge
 from workerdiag.incidents.recorded import watched_deaths
-from workerdiag.incidents.wording import is_likely, title_of
 from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause, Victim, ids_of, victim_of
 from workerdiag.integrations.dashboard.judging import BUDGET_S
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain

@@ -12,7 +12,7 @@ from workerdiag.matching.text.line_parser import ParsedLine
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
-from workerdiag.model.numerals import whole
+from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import Stream
 
 #: How worker.py reports a failed task, in every release.

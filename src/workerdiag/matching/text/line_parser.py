@@ -17,7 +17,7 @@ from workerdiag.matching.regex import Pattern, pattern
 from workerdiag.matching.text.json_lines import unwrap_json_line
 from workerdiag.matching.text.prefixes import without_prefixes
 from workerdiag.matching.text.timestamps import has_no_year, parse_time
-from workerdiag.model.numerals import whole
+from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import Stream
 
 #: Only so much of a line is looked at for its header.

@@ -2,21 +2,27 @@
 What a worker writes to the file in the place of its standard error, passed on by its nanny.
 
 A thread looks every 50 ms. The worker never waits for it: what is behind by more than some MiB, because
-nobody reads the nanny's own standard error, is left out, and that is said there.
+nobody reads the nanny's own standard error, is left out, and that is said there. Room on the disk is
+reserved where the file grows, and given back where it is consumed (``man 2 fallocate``).
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import stat
 import threading
 import time
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from workerdiag.procfs.processes import is_running
-from workerdiag.recorder.stderr.disk_space import release_space, reserve_space
 
+#: Flags of the kernel's include/uapi/linux/falloc.h.
+_KEEP_SIZE = 0x01
+_PUNCH_HOLE = 0x02
 _POLL_S = 0.05
 #: A pipe takes so much at once or not at all (``man 7 pipe``, PIPE_BUF).
 _PIECE_BYTES = 4096
@@ -32,6 +38,48 @@ _CHECK_S = 1.0
 #: So long the rest may take when the worker has ended.
 _REST_S = 1.0
 _JOIN_S = 0.5
+
+
+def reserve_space(descriptor: int, offset: int, count: int) -> None:
+    """
+    Keep room for *count* bytes from *offset* on, also behind the end of the file, which stays where it is.
+
+    Raises:
+        OSError: There is no such room, or the file system does not keep any.
+    """
+    _fallocate(descriptor, _KEEP_SIZE, offset, count)
+
+
+def release_space(descriptor: int, offset: int, count: int) -> None:
+    """
+    Give back the room of *count* bytes from *offset* on; they read as zeros from then on.
+
+    Raises:
+        OSError: The file system cannot do that.
+    """
+    _fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, offset, count)
+
+
+def _fallocate(descriptor: int, mode: int, offset: int, count: int) -> None:
+    if _libc_fallocate()(descriptor, mode, offset, count):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+@cache
+def _libc_fallocate() -> Any:
+    """
+    The C library's function, with offsets of 64 bits.
+
+    Raises:
+        OSError: There is none: this is not Linux.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    function = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
+    if function is None:
+        raise OSError("this system has no fallocate")
+    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return function
 
 
 class Forwarder:

@@ -10,8 +10,8 @@ from attrs import evolve, frozen
 
 from workerdiag.model.dask import Reply
 from workerdiag.model.identity import Identity
+from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.stop_reasons import is_dask_stop_request
-from workerdiag.model.time_windows import RECENT_S
 from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster.health import heartbeat_interval_s, is_healthy
 

@@ -20,10 +20,8 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.vocabulary import ExceptionRelation
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.exception import slots
-from workerdiag.sources.exception.frames import printed_frames
 from workerdiag.sources.exception.pickled import MAX_BYTES, PickledException, read_pickled
-from workerdiag.sources.exception.task_line import task_line
-from workerdiag.sources.exception.tracebacks import raised_in_task
+from workerdiag.sources.exception.tracebacks import printed_frames, raised_in_task, task_line
 
 #: Of one text, so many characters.
 TEXT_CHARS = 16 * 1024

@@ -1,14 +1,25 @@
 """
-Where an exception was raised, as far as its traceback tells.
+Where an exception was raised, as far as its traceback tells: the frames, the task, and its line.
 """
 
 from __future__ import annotations
 
+import linecache
+import re
+import stat
+import traceback
+from collections import deque
 from collections.abc import Iterator
-from types import FrameType
+from itertools import islice
+from pathlib import Path
+from types import FrameType, TracebackType
 
 from workerdiag.sources.exception import slots
 
+#: Of one traceback, at most the outermost frames are walked, and the innermost of those are printed.
+_MAX_DEPTH, _PRINTED_FRAMES = 20_000, 40
+#: A frame may name any file as its source; what no source can be is not read.
+_MAX_SOURCE_BYTES = 4 * 2**20
 #: Functions in which a worker, or a local scheduler, runs a task (2024.8.1 to 2026.8.0).
 _TASK_RUNNERS = {
     "distributed/worker.py": {
@@ -25,11 +36,57 @@ _TASK_RUNNERS = {
     "dask/core.py": {"_execute_task"},
     "dask/_task_spec.py": {"__call__", "execute_graph", "_execute_subgraph"},
 }
-#: Functions of distributed/client.py that raise what a task raised.
+_CLIENT = "distributed/client.py"
+#: Functions of it that raise what a task raised.
 _FETCHERS = {"result", "_result", "gather", "_gather"}
-#: Functions of distributed/client.py that raise what a function outside of tasks raised.
+#: Functions of it that raise what a function outside of tasks raised.
 _RUNNERS = {"run", "_run", "run_on_scheduler", "_run_on_scheduler"}
-_MAX_FRAMES = 5000
+#: Lines before and after the one that raised, and characters of each.
+_NEIGHBOURS, _LINE_CHARS = 2, 200
+#: Files that are no work of the user's: installed packages, and Python's own library.
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/(?:python3[.\d]*|Lib)/\w|/(?:dask|distributed)/\w|^<frozen "
+)
+
+
+def printed_frames(raised_at: TracebackType | None) -> str:
+    """
+    The innermost frames; empty if they cannot be printed.
+    """
+    walked = deque(islice(_walk(raised_at), _MAX_DEPTH), maxlen=_PRINTED_FRAMES)
+    try:
+        plain = all(_is_source(frame.f_code.co_filename) for frame, _ in walked)
+        frames = traceback.StackSummary.extract(iter(walked)) if plain else _without_lines(walked)
+        return "".join(frames.format())
+    except Exception:  # noqa: BLE001  frames that were rebuilt may lack anything
+        return ""
+
+
+def _walk(raised_at: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    """
+    The frames with their lines, outermost first.
+    """
+    while raised_at is not None:
+        yield raised_at.tb_frame, raised_at.tb_lineno
+        raised_at = raised_at.tb_next
+
+
+def _without_lines(walked: deque[tuple[FrameType, int]]) -> traceback.StackSummary:
+    frames = [(frame.f_code.co_filename, line, frame.f_code.co_name, "") for frame, line in walked]
+    return traceback.StackSummary.from_list(frames)
+
+
+def _is_source(file: str) -> bool:
+    """
+    Whether asking for lines of that file reads no more than a source file has.
+    """
+    if file in linecache.cache:
+        return True
+    try:
+        found = Path(file).stat()
+    except (OSError, ValueError):  # it is not there: ``<stdin>``, or a path of another machine
+        return True
+    return stat.S_ISREG(found.st_mode) and found.st_size <= _MAX_SOURCE_BYTES
 
 
 def raised_in_task(exc: BaseException) -> bool:
@@ -43,32 +100,19 @@ def raised_in_task(exc: BaseException) -> bool:
     Not seen: tasks of ``scheduler="threads"`` or ``"processes"`` when Dask shortens the traceback
     (``admin.traceback.shorten``), and tracebacks that somebody removed.
     """
-    frames = list(_frames(exc))
+    frames = [frame for frame, _ in islice(_walk(slots.traceback_of(exc)), _MAX_DEPTH)]
     if any(frame.f_code.co_name in _TASK_RUNNERS.get(_short_path(frame), ()) for frame in frames):
         return True
-    first_rebuilt = next((index for index, frame in enumerate(frames) if is_rebuilt_frame(frame)), None)
+    first_rebuilt = next((index for index, frame in enumerate(frames) if _is_rebuilt_frame(frame)), None)
     if first_rebuilt is not None:
         before = frames[first_rebuilt - 1] if first_rebuilt else None
         by_run = before is not None and _short_path(before) == _CLIENT and before.f_code.co_name in _RUNNERS
-        by_server = (
-            _short_path(frames[first_rebuilt]) == "distributed/core.py"
-        )  # a handler failed, not a task
+        # A handler failed, not a task.
+        by_server = _short_path(frames[first_rebuilt]) == "distributed/core.py"
         return not by_run and not by_server
     last = frames[-1] if frames else None
     fetched = last is not None and _short_path(last) == _CLIENT and last.f_code.co_name in _FETCHERS
     return fetched and not _is_client_error(exc)
-
-
-_CLIENT = "distributed/client.py"
-
-
-def _frames(exc: BaseException) -> Iterator[FrameType]:
-    traceback = slots.traceback_of(exc)
-    for _ in range(_MAX_FRAMES):
-        if traceback is None:
-            return
-        yield traceback.tb_frame
-        traceback = traceback.tb_next
 
 
 def _short_path(frame: FrameType) -> str:
@@ -78,7 +122,7 @@ def _short_path(frame: FrameType) -> str:
     return "/".join(frame.f_code.co_filename.replace("\\", "/").rsplit("/", 2)[-2:])
 
 
-def is_rebuilt_frame(frame: FrameType) -> bool:
+def _is_rebuilt_frame(frame: FrameType) -> bool:
     """
     Whether tblib rebuilt the frame: all its frames run the statement ``raise __traceback_maker``.
     """
@@ -91,3 +135,44 @@ def _is_client_error(exc: BaseException) -> bool:
     """
     packages = ("distributed", "asyncio", "concurrent", "tornado")
     return isinstance(exc, TimeoutError) or not slots.packages_of(exc).isdisjoint(packages)
+
+
+def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
+    """
+    The innermost line of a task that is nobody's library, as ``function (file:line)``, with its neighbours.
+
+    Both are empty where no frame is known to be of a task: of an exception that Dask carried to the client,
+    those that were rebuilt, or else those after the client's own.
+    """
+    walked = list(islice(_walk(raised_at), _MAX_DEPTH))
+    rebuilt = (at for at, (frame, _) in enumerate(walked) if _is_rebuilt_frame(frame))
+    of_client = (at + 1 for at, (frame, _) in reversed(list(enumerate(walked))) if _is_client(frame))
+    first = next(rebuilt, None) or next(of_client, len(walked))
+    own = [(frame, line) for frame, line in walked[first:] if not _LIBRARY.search(_file_of(frame))]
+    if not own:
+        return "", ()
+    frame, line = own[-1]
+    name = _file_of(frame).rpartition("/")[2]
+    return f"{frame.f_code.co_name} ({name}:{line})", _lines_around(frame.f_code.co_filename, line)
+
+
+def _file_of(frame: FrameType) -> str:
+    return frame.f_code.co_filename.replace("\\", "/")
+
+
+def _is_client(frame: FrameType) -> bool:
+    return _file_of(frame).endswith(("distributed/client.py", "distributed/utils.py"))
+
+
+def _lines_around(file: str, line: int) -> tuple[str, ...]:
+    try:
+        lines = linecache.getlines(file) if _is_source(file) else []
+    except Exception:  # noqa: BLE001  frames that were rebuilt may lack anything
+        return ()
+    if not 0 < line <= len(lines):
+        return ()
+    first = max(line - _NEIGHBOURS, 1)
+    return tuple(
+        f"{'>' if number == line else ' '} {number:>4}  {text.rstrip()[:_LINE_CHARS]}"
+        for number, text in enumerate(lines[first - 1 : line + _NEIGHBOURS], first)
+    )

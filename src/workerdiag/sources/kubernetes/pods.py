@@ -4,11 +4,11 @@ Pods, and what is said of the container in them that runs Dask.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 
-from workerdiag.sources.kubernetes.containers import WORKER_NAME_VARIABLES, command_words, dask_container
 from workerdiag.sources.kubernetes.fields import (
     mapping_at,
     mappings_at,
@@ -17,10 +17,49 @@ from workerdiag.sources.kubernetes.fields import (
     time_at,
 )
 
+#: Variables that hold a worker's name: of the operator and of Dask Gateway.
+WORKER_NAME_VARIABLES = ("DASK_WORKER_NAME", "DASK_GATEWAY_WORKER_NAME")
+#: Commands that run a worker or scheduler of Dask, with all their spellings.
+_RUNS_DASK = re.compile(
+    r"\bdask[-_ ](?:cuda[-_ ])?(?:worker|scheduler|spec)\b|distributed\.cli\.dask_|dask_cuda"
+)
+_DASK_VARIABLES = (*WORKER_NAME_VARIABLES, "DASK_SCHEDULER_ADDRESS")
+_USUAL_NAMES = ("worker", "dask-worker", "scheduler", "dask-scheduler", "dask", "dask-container")
 #: Annotation: of which container kubectl shows the log (Kubernetes documentation, "Well-Known Labels").
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 #: Seconds between being asked to stop and SIGKILL, unless the pod says otherwise (core/v1).
 _GRACE_S = 30.0
+
+
+def dask_container(containers: Sequence[dict[str, object]], *, default: str) -> dict[str, object]:
+    """
+    The one that runs Dask, by its command, variables or name; empty where that is not clear.
+
+    Args:
+        containers: As the pod's spec has them.
+        default: The one that kubectl shows without being told which; empty: none is named.
+    """
+    choices = (
+        [each for each in containers if _RUNS_DASK.search(" ".join(command_words(each)))],
+        [each for each in containers if _variables(each).intersection(_DASK_VARIABLES)],
+        [each for each in containers if text_at(each, "name") in _USUAL_NAMES],
+        [each for each in containers if text_at(each, "name") == default],
+        containers,
+    )
+    first = next((found for found in choices if found), [])
+    return first[0] if len(first) == 1 else {}
+
+
+def command_words(container: object) -> list[str]:
+    """
+    Command and arguments of a container.
+    """
+    lists = [container.get(key) for key in ("command", "args")] if isinstance(container, dict) else []
+    return [str(word) for each in lists if isinstance(each, list) for word in each]
+
+
+def _variables(container: object) -> set[str]:
+    return {text_at(each, "name") for each in mappings_at(container, "env")}
 
 
 @frozen(kw_only=True)

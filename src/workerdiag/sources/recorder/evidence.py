@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from workerdiag.model.evidence import Event, Evidence, Inspected, LogChunk, MemoryReading, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
+from workerdiag.model.process_end import TOGETHER_S
 from workerdiag.model.stop_reasons import is_stop_request
-from workerdiag.model.time_windows import TOGETHER_S
 from workerdiag.sources.recorder.executing import tasks_at_loss
 from workerdiag.sources.recorder.history import process_history
 from workerdiag.sources.recorder.identity import identity_of_death

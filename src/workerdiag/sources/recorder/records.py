@@ -10,7 +10,7 @@ from itertools import count
 
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import Evidence, Gap
-from workerdiag.model.time_windows import RECENT_S
+from workerdiag.model.process_end import RECENT_S
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.sources.recorder.record_lines import ParsedRecord

@@ -17,12 +17,11 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.queries import answer_in_time
-from workerdiag.watch.deaths import Cursor
+from workerdiag.watch.deaths import Cursor, Look
 from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.looker import LOOK, LookReply, LookRequest, look_installer
 from workerdiag.watch.feed.perishable import PerishableEvidence, removal_evidence
 from workerdiag.watch.feed.plain_events import ask_for_events
-from workerdiag.watch.feed.watched import Look
 from workerdiag.wire.death_id import removal_id
 from workerdiag.wire.watch_answer import ClusterFigures
 

@@ -11,9 +11,8 @@ from workerdiag.incidents.recorded import watched_deaths
 from workerdiag.model.dask import Client
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
-from workerdiag.watch.deaths import Cursor
+from workerdiag.watch.deaths import Cursor, Look
 from workerdiag.watch.feed.connection import LATE_S
-from workerdiag.watch.feed.watched import Look
 from workerdiag.wire.constants import MESSAGE_SCHEMA
 from workerdiag.wire.death_id import death_id
 from workerdiag.wire.plain import from_plain

@@ -14,15 +14,14 @@ from workerdiag.deadline import in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, describe_error
 from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.model.evidence import Evidence
-from workerdiag.model.time_windows import RECENT_S
-from workerdiag.watch.deaths import Cursor, FeedBatch
+from workerdiag.model.process_end import RECENT_S
+from workerdiag.watch.deaths import Cursor, FeedBatch, Look
 from workerdiag.watch.feed.connection import Connection
 from workerdiag.watch.feed.events import EventReader
 from workerdiag.watch.feed.journals import read_journal
 from workerdiag.watch.feed.recorded import NoRecorderError, look_at_recorder
 from workerdiag.watch.feed.standstill import StandstillWatch
 from workerdiag.watch.feed.target import Target, read_target
-from workerdiag.watch.feed.watched import Look
 
 #: Tasks that have waited for so long for any worker are a standstill: clusters need a while to grow.
 STANDSTILL_S = 60.0

@@ -5,9 +5,11 @@ E-mail by SMTP: text and simple HTML, a thread for each case.
 from __future__ import annotations
 
 import hashlib
+import html
 import smtplib
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from email.errors import HeaderParseError
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -19,8 +21,7 @@ from attrs import field, frozen
 
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time
 from workerdiag.errors import describe_error
-from workerdiag.watch.sinks.card import card_of, line
-from workerdiag.watch.sinks.mail_text import html_of, moment_of
+from workerdiag.watch.sinks.card import Card, card_of, line
 from workerdiag.watch.sinks.posting import without_secrets
 from workerdiag.watch.sinks.setup import name_field, text_given, timeout_field
 from workerdiag.watch.sinks.sink import Delivery, DeliveryError, SinkSetupError
@@ -30,6 +31,41 @@ Security = Literal["starttls", "tls", "none"]
 _UNSUPPORTED = "(give another port or `security`; 'none' only where nobody else listens)"
 #: Server's answers from here on are final (RFC 5321, section 4.2.1).
 _FIRST_FINAL_CODE = 500
+
+
+def html_of(card: Card) -> str:
+    """
+    Plain HTML without styles, pictures or anything that is loaded; all text is escaped.
+    """
+    return "<!doctype html>\n<html><body>\n" + "\n".join(_elements(card)) + "\n</body></html>\n"
+
+
+def _elements(card: Card) -> Iterator[str]:
+    yield f"<p><b>{_text(card.title)}</b><br>{_text(card.reason)}</p>"
+    if card.text:
+        yield f"<p>{_text(card.text)}</p>"
+    if card.facts:
+        yield f"<p>{'<br>'.join(f'<b>{_text(label)}:</b> {_text(value)}' for label, value in card.facts)}</p>"
+    if card.advice:
+        yield f"<ul>{''.join(f'<li>{_text(each)}</li>' for each in card.advice)}</ul>"
+    for label, address in card.links:
+        yield f'<p><a href="{html.escape(address)}">{_text(label)}</a></p>'
+    for label, command in card.commands:
+        yield f"<p>{_text(label)}: <code>{_text(command)}</code></p>"
+
+
+def _text(text: str) -> str:
+    return html.escape(text).replace("\n", "<br>")
+
+
+def moment_of(when: float) -> datetime:
+    """
+    A time for the header ``Date``; the epoch for what is no time.
+    """
+    try:
+        return datetime.fromtimestamp(when, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(0, UTC)
 
 
 def _addresses_of(given: str | Sequence[str]) -> tuple[str, ...]:
