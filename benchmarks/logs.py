@@ -1,11 +1,11 @@
 """
-Logs made up for measuring: mostly what healthy applications say, some tracebacks, a few deaths.
+Logs made up for measuring: what healthy applications say, or a scheduler whose workers come and go.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 #: What applications and libraries say while all is well: 98 of 100 lines.
@@ -39,6 +39,15 @@ DEATH = """distributed.nanny.memory - WARNING - Worker tcp://10.0.{a}.{b}:{port}
 {time} - distributed.nanny - WARNING - Restarting worker (status=Status.running)
 """
 
+#: What a scheduler says of one worker that comes and is retired: landmarks but for the connections.
+COMING_AND_GOING = """distributed.scheduler - INFO - Register worker addr: tcp://10.0.{a}.{b}:{port} name: worker-{n}
+{time} - distributed.scheduler - INFO - Starting worker compute stream, tcp://10.0.{a}.{b}:{port}
+{time} - distributed.core - INFO - Starting established connection to tcp://10.0.{a}.{b}:{p}
+{time} - distributed.scheduler - INFO - Retire worker addresses (stimulus_id='retire-workers-1763712000.{n}') ['tcp://10.0.{a}.{b}:{port}']
+{time} - distributed.scheduler - INFO - Remove worker addr: tcp://10.0.{a}.{b}:{port} name: worker-{n} (stimulus_id='retire-workers-1763712000.{n}')
+{time} - distributed.scheduler - INFO - Retired worker 'tcp://10.0.{a}.{b}:{port}' (stimulus_id='retire-workers-1763712000.{n}')
+"""
+
 
 def lines(count: int, *, deaths: int, seed: int = 0) -> str:
     """
@@ -46,13 +55,29 @@ def lines(count: int, *, deaths: int, seed: int = 0) -> str:
     """
     chance = random.Random(seed)
     dying = set(chance.sample(range(count), deaths))
-    return "".join(_message(index, chance, dying=index in dying) for index in range(count))
+    return "".join(
+        _message(index, DEATH if index in dying else _chatty(index, chance), chance) for index in range(count)
+    )
 
 
-def _message(index: int, chance: random.Random, *, dying: bool) -> str:
-    time = f"2026-11-21 {index // 3600 % 24:02d}:{index // 60 % 60:02d}:{index % 60:02d},{chance.randrange(1000):03d}"
+def landmarks(count: int, *, deaths: int, seed: int = 0) -> str:
+    """
+    A scheduler's log of *count* workers that come and go, *deaths* of which die.
+    """
+    chance = random.Random(seed)
+    dying = set(chance.sample(range(count), deaths))
+    return "".join(
+        _message(index, DEATH if index in dying else COMING_AND_GOING, chance) for index in range(count)
+    )
+
+
+def _chatty(index: int, chance: random.Random) -> str:
     calm = CALM if index % 50 == 7 else CHATTER
-    shape = DEATH if dying else TRACEBACK if index % 1000 == 500 else chance.choice(calm)
+    return TRACEBACK if index % 1000 == 500 else chance.choice(calm)
+
+
+def _message(index: int, shape: str, chance: random.Random) -> str:
+    time = f"2026-11-21 {index // 3600 % 24:02d}:{index // 60 % 60:02d}:{index % 60:02d},{chance.randrange(1000):03d}"
     said = shape.format(
         time=time,
         a=chance.randrange(256),
@@ -64,12 +89,12 @@ def _message(index: int, chance: random.Random, *, dying: bool) -> str:
     return f"{time} - {said.rstrip()}\n"
 
 
-def write(path: Path, size: int, *, long_line: int = 0) -> None:
+def write(path: Path, size: int, *, long_line: int = 0, messages: Callable[..., str] = lines) -> None:
     """
-    A file of about *size* bytes, one line of *long_line* bytes in its middle.
+    A file of about *size* bytes of such *messages*, one line of *long_line* bytes in its middle.
     """
     with path.open("wb") as file:
-        for block in _blocks(size - long_line):
+        for block in _blocks(size - long_line, messages):
             if long_line and file.tell() >= (size - long_line) // 2:
                 file.write(
                     b"2026-11-21 12:00:00,000 - distributed.scheduler - ERROR - Removing worker caused loss of {"
@@ -81,12 +106,12 @@ def write(path: Path, size: int, *, long_line: int = 0) -> None:
             file.write(block)
 
 
-def _blocks(size: int) -> Iterator[bytes]:
+def _blocks(size: int, messages: Callable[..., str]) -> Iterator[bytes]:
     """
     Blocks of different messages, repeated; a death in one of a hundred blocks.
     """
-    calm = [lines(20_000, deaths=0, seed=seed).encode() for seed in range(4)]
-    deadly = lines(20_000, deaths=1, seed=99).encode()
+    calm = [messages(20_000, deaths=0, seed=seed).encode() for seed in range(4)]
+    deadly = messages(20_000, deaths=1, seed=99).encode()
     written = index = 0
     while written < size:
         block = deadly if index % 100 == 1 else calm[index % len(calm)]
