@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import subprocess
+import sys
 import threading
 from unittest.mock import Mock
 
@@ -16,8 +18,7 @@ from distributed.scheduler import KilledWorker
 
 import workerdiag
 from support.findings import explained
-from workerdiag.api import annotate
-from workerdiag.api import auto as module
+from workerdiag.api import annotate, held_exceptions, warm_up
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.rendering.note import LATE_NOTE
 
@@ -72,7 +73,7 @@ def calls(monkeypatch):
         await asyncio.sleep(0.01)
         return DIAGNOSIS
 
-    monkeypatch.setattr(module, "explain", explain)
+    monkeypatch.setattr(held_exceptions, "explain", explain)
     return made
 
 
@@ -144,13 +145,13 @@ def test_without_an_answer_in_time_the_exception_arrives_all_the_same(monkeypatc
     async def never(exc, client, **options):
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(module, "explain", never)
+    monkeypatch.setattr(held_exceptions, "explain", never)
 
     async def scene():
         client = StandIn("load-1")
+        workerdiag.auto(client)
         with dask.config.set({"workerdiag.note.timeout": "50ms"}):
-            workerdiag.auto(client)
-        client.tell("task-erred", key="load-1", exception=killed(), traceback=None)
+            client.tell("task-erred", key="load-1", exception=killed(), traceback=None)
         await asyncio.wait_for(until_told(client, "load-1"), 30)
         assert "no answer in time" in client.exception("load-1").__notes__[0]
 
@@ -165,7 +166,7 @@ def test_a_failure_of_ours_is_no_second_exception(monkeypatch):
     async def broken(exc, client, **options):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(module, "explain", broken)
+    monkeypatch.setattr(held_exceptions, "explain", broken)
 
     async def scene():
         client = StandIn("load-1")
@@ -286,6 +287,15 @@ def test_the_preload_is_the_function_too():
     preload.dask_teardown(client)
 
 
+def loading(client, monkeypatch, *steps):
+    """
+    The loading of knowledge for *client*, of which these are the steps.
+    """
+    monkeypatch.setattr(warm_up, "_STEPS", steps)
+    client.status = "running"
+    return warm_up.WarmUp(client)
+
+
 def test_a_client_that_closes_does_not_wait_for_the_knowledge(monkeypatch):
     """
     Its loop ends, though one step of loading has not; there is no other step after that.
@@ -297,14 +307,11 @@ def test_a_client_that_closes_does_not_wait_for_the_knowledge(monkeypatch):
         begun.set()
         may_end.wait()
 
-    monkeypatch.setattr(module, "_LOADING_STEPS", (step, step))
     client = StandIn()
-    client.status = "running"
+    warming = loading(client, monkeypatch, step, step)
 
     async def scene():
-        workerdiag.auto(client)
-        _, _, warm_up = client.loop.add_callback.call_args.args
-        warm_up()
+        warming.next_step()
         await asyncio.to_thread(begun.wait)
 
     asyncio.run(scene())
@@ -312,16 +319,88 @@ def test_a_client_that_closes_does_not_wait_for_the_knowledge(monkeypatch):
     may_end.set()
     (thread,) = steps
     thread.join()
+    warming.next_step()
     assert steps == [thread]
     assert not thread.daemon, "the end of the process would abort what is just in C++"
+
+
+def test_the_knowledge_is_loaded_a_little_at_a_time(monkeypatch):
+    """
+    After a step the next one waits until all of them have taken a small share of the time.
+    """
+    done = threading.Event()
+    client = StandIn()
+    client.loop.add_callback = lambda *call: (calls.append(call), len(calls) == 2 and done.set())
+    calls = []
+    monkeypatch.setattr(warm_up.time, "thread_time", iter([1.0, 1.5]).__next__)
+    warming = loading(client, monkeypatch, lambda: None)
+    warming.begin()
+    warming.next_step()
+    done.wait()
+    (_, first_s, _), (_, next_s, _) = calls
+    assert first_s >= 4, "a short program loads nothing"
+    assert next_s > 0.4 / warm_up._MOST_SHARE
+
+
+def test_a_step_that_fails_is_nobodys_trouble(monkeypatch):
+    """
+    What cannot be loaded is told to whoever needs an answer, not to a program that passes.
+    """
+    threads, complaints = [], []
+
+    def step():
+        threads.append(threading.current_thread())
+        raise ImportError("no file")
+
+    monkeypatch.setattr(threading, "excepthook", complaints.append)
+    loading(StandIn(), monkeypatch, step).next_step()
+    while not threads:
+        pass
+    threads[0].join()
+    assert not complaints
 
 
 def test_each_step_of_loading_can_be_done():
     """
     What a program loads beside its work is what an answer needs.
     """
-    for step in module._LOADING_STEPS:
+    for step in warm_up._STEPS:
         step()
+
+
+def test_a_program_that_passes_imports_next_to_nothing():
+    """
+    Neither attrs nor what makes a note is imported to switch notes on.
+    """
+    script = (
+        "import sys; before = set(sys.modules); import workerdiag.auto; print(*set(sys.modules) - before)"
+    )
+    command = [sys.executable, "-c", f"import threading, typing, concurrent.futures; {script}"]
+    imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    ours = {name for name in imported if name.startswith("workerdiag")}
+    assert "attr" not in imported
+    assert ours == {
+        "workerdiag",
+        "workerdiag.api",
+        "workerdiag.api.auto",
+        "workerdiag.api.warm_up",
+        "workerdiag.auto",
+        "workerdiag.lazy",
+        "workerdiag.model",
+        "workerdiag.model.dask",
+    }
+
+
+def test_our_own_modules_may_be_gone(monkeypatch):
+    """
+    While another release is being installed, an exception arrives without a note.
+    """
+    client = StandIn("load-1")
+    workerdiag.auto(client)
+    monkeypatch.setitem(sys.modules, "workerdiag.api.held_exceptions", None)
+    exc = killed()
+    client.tell("task-erred", key="load-1", exception=exc, traceback=None)
+    assert client.exception("load-1") is exc
 
 
 def test_what_is_no_client_is_refused():

@@ -15,8 +15,8 @@ from nbclient import NotebookClient
 from nbformat import v4
 
 import workerdiag
-from workerdiag.api import annotate
 from workerdiag.api.remembered import remembered
+from workerdiag.model.dask import is_worker_death
 from workerdiag.rendering.note import NOTE_START
 
 from . import tasks
@@ -237,4 +237,4 @@ def test_a_block_of_the_cautious_adds_the_note_without_touching_the_client(lab):
         client.submit(tasks.segfault, key="crash").result()
     assert last_line(caught.value).startswith(f"Cause: {SEGFAULT}")
     assert client._stream_handlers == before
-    assert annotate.is_worker_death(caught.value)
+    assert is_worker_death(caught.value)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.api.remembered import remember
+from workerdiag.model.dask import is_worker_death
 from workerdiag.settings import seconds
 
 if TYPE_CHECKING:
@@ -72,16 +73,6 @@ def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
         notes.remove(LATE_NOTE)
     if not any(str(each).startswith(NOTE_START) for each in notes):
         exc.add_note(render_note(diagnosis))
-
-
-def is_worker_death(exc: BaseException | None) -> bool:
-    """
-    Whether Dask raised it because workers died: a ``KilledWorker`` (distributed.scheduler).
-    """
-    return any(
-        each.__name__ == "KilledWorker" and each.__module__ == "distributed.scheduler"
-        for each in type(exc).__mro__
-    )
 
 
 class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaining(client):``

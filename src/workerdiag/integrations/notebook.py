@@ -16,11 +16,11 @@ from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from workerdiag.api.annotate import is_worker_death
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.errors import describe_error
 from workerdiag.integrations.diagnose import diagnose, is_from_dask, linked_exceptions
+from workerdiag.model.dask import is_worker_death
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -18,6 +18,16 @@ Method = Callable[..., Any]
 Reply = Mapping[str, Any]
 
 
+def is_worker_death(exc: BaseException | None) -> bool:
+    """
+    Whether Dask raised it because workers died: a ``KilledWorker`` (distributed.scheduler).
+    """
+    return any(
+        each.__name__ == "KilledWorker" and each.__module__ == "distributed.scheduler"
+        for each in type(exc).__mro__
+    )
+
+
 class Rpc(Protocol):
     """
     A connection to a server: each operation that the server handles is a method.
