@@ -30,10 +30,11 @@ PACKAGE = Path(workerdiag.__file__).parent
 #: The probes are sent as text to processes that may not have workerdiag.
 PROBES = "sources/host/probes/"
 #: Who else may read the monotonic clock: the recorder measures in workers, and forwards their standard error;
-#: the looks into schedulers run where workerdiag may not be.
+#: the looks into schedulers run where workerdiag may not be; programs that pass import no more than they must.
 CLOCKS = (
     "deadline.py",
     PROBES,
+    "api/warm_up.py",
     "recorder/box/writer.py",
     "recorder/worker/sampler.py",
     "recorder/stderr/watch.py",
