@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workerdiag.settings import DEFAULTS_FILE, ROOT, defaults
-from workerdiag.settings.allowed import allowed_text
-from workerdiag.settings.configured import rules, schema
+from workerdiag.settings.configuration import rules, schema
+from workerdiag.settings.validation import allowed_text
 
 PAGE = Path(__file__).parent / "configuration.md"
 

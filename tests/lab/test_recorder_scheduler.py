@@ -17,11 +17,10 @@ from distributed import KilledWorker, LocalCluster
 import workerdiag
 from workerdiag.recorder.scheduler.plugin import HANDLER
 from workerdiag.recorder.scheduler.spare_failures import SparePlatformDeaths
-from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.exception import exception_facts
 from workerdiag.sources.recorder import RecorderSource
-from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.constants import DEATH_TOPIC, PLUGIN_NAME
 
 from . import tasks
 from .cluster import Client, arrived, raised

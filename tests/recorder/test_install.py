@@ -14,8 +14,8 @@ from workerdiag.errors import InstallError
 from workerdiag.recorder import install
 from workerdiag.recorder.nanny import nanny_recording
 from workerdiag.recorder.recording import recorder_status
-from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.recorder.worker import worker_recording
+from workerdiag.wire.constants import PLUGIN_NAME
 
 HERE, THERE = "tcp://10.0.0.4:1", "tcp://10.0.0.5:1"
 

@@ -22,15 +22,15 @@ from workerdiag.cli import main
 from workerdiag.settings import (
     DEFAULTS_FILE,
     SCHEMA_FILE,
-    configured,
+    configuration,
     defaults,
     documentation_url,
     seconds,
     setting,
 )
-from workerdiag.settings.allowed import DURATION
+from workerdiag.settings.validation import DURATION
+from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
-from workerdiag.watch.speaking import SpeakingRules
 
 PACKAGE = Path(workerdiag.__file__).parent
 READ = "from workerdiag.settings import setting; print(setting('recorder.deaths'))"
@@ -38,7 +38,7 @@ READ = "from workerdiag.settings import setting; print(setting('recorder.deaths'
 
 @pytest.fixture(autouse=True)
 def _each_problem_is_new():
-    configured._log_once.cache_clear()
+    configuration._log_once.cache_clear()
 
 
 def logged(caplog, key):
@@ -67,7 +67,7 @@ def test_the_reader_of_defaults_agrees_with_yaml():
     The file is read without a YAML reader as one would read it.
     """
     content = yaml.safe_load(DEFAULTS_FILE.read_text(encoding="utf-8"))
-    assert dict(configured._leaves(content["workerdiag"])) == dict(defaults())
+    assert dict(configuration._leaves(content["workerdiag"])) == dict(defaults())
 
 
 def test_the_defaults_fit_the_schema():
@@ -77,10 +77,10 @@ def test_the_defaults_fit_the_schema():
     schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(DEFAULTS_FILE.read_text(encoding="utf-8")), schema)
-    assert list(configured.rules()) == list(defaults())
+    assert list(configuration.rules()) == list(defaults())
     for key, default in defaults().items():
-        assert configured.is_allowed(default, configured.rules()[key]), key
-        assert configured.rules()[key]["description"], key
+        assert configuration.is_allowed(default, configuration.rules()[key]), key
+        assert configuration.rules()[key]["description"], key
 
 
 def test_a_setting_without_dask_costs_no_import(tmp_path):
@@ -237,7 +237,7 @@ def test_reports_link_to_the_documentation():
 
 def test_the_watcher_is_configured():
     """
-    What a `WatchSettings`, or `SpeakingRules`, is not given is as Dask's configuration says.
+    What a `WatchSettings`, or `NoticePolicy`, is not given is as Dask's configuration says.
     """
     assert WatchSettings() == WatchSettings(settle_s=10, collect_s=300, resolve_s=900, recur_s=7 * 86400)
     ours = {
@@ -248,8 +248,8 @@ def test_the_watcher_is_configured():
     with dask.config.set({f"workerdiag.{key}": value for key, value in ours.items()}):
         assert WatchSettings(blind_s=5).settle_s == 3
         assert WatchSettings().bundle_folder == Path("/deaths")
-        assert SpeakingRules().quiet_hours.zone == "Europe/Berlin"
-        assert SpeakingRules(quiet_hours=None).quiet_hours is None
+        assert NoticePolicy().quiet_hours.zone == "Europe/Berlin"
+        assert NoticePolicy(quiet_hours=None).quiet_hours is None
 
 
 def test_the_command_lists_what_holds():
@@ -276,12 +276,12 @@ def test_no_setting_is_read_past_the_schema():
     assert read <= set(defaults())
     assert not re.findall(r"config\.get\(f?\"workerdiag", code)
     named = set(re.findall(r"\"(WORKERDIAG_\w+|\w+_(?:TOKEN|ADDR|ORG_ID))\"", code))
-    assert named <= {*configured.schema()["x-variables"], "WORKERDIAG_K8S_BIN"}
+    assert named <= {*configuration.schema()["x-variables"], "WORKERDIAG_K8S_BIN"}
 
 
 def test_durations_have_one_name():
     """
     The schema writes the format of durations as the code reads it.
     """
-    formats = {rule.get("format") for rule in configured.rules().values()}
+    formats = {rule.get("format") for rule in configuration.rules().values()}
     assert formats == {None, "url", DURATION}

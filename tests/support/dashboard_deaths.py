@@ -9,8 +9,8 @@ import json
 import zlib
 
 from support.death_records import NOW, nanny_report, scheduler_record
-from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause, Victim
-from workerdiag.integrations.dashboard.judging import Judgement
+from workerdiag.integrations.dashboard.cases import DeadWorker, JudgedCase, KnownCause
+from workerdiag.integrations.dashboard.judge_client import Judgement
 
 SEGFAULT = KnownCause(cause="signal.segfault", family="signal", blame="task")
 OOM = KnownCause(cause="kernel.oom-killer", family="kernel", blame="configuration")
@@ -22,7 +22,7 @@ def victim(number, **more):
     """
     memory = {"seconds": (-2.0, -1.0), "rss_bytes": (10, 20), "limit_bytes": 100}
     content = {"id": f"death-{number}", "worker": f"tcp://10.0.0.4:{number}", "name": f"w{number}"}
-    return Victim(**{**content, "when": NOW + number, **memory, **more})
+    return DeadWorker(**{**content, "when": NOW + number, **memory, **more})
 
 
 def case(*numbers, id_="aaaaaaaaaaaa", cause=SEGFAULT, report="<p>why</p>", **more):

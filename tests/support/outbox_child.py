@@ -23,12 +23,12 @@ from workerdiag.watch.cases import case_id
 from workerdiag.watch.deaths import Cursor, FeedBatch
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatchLoop
+from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.outbox import Outbox
 from workerdiag.watch.progress import Progress
 from workerdiag.watch.retry import RetrySettings
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.sink import DeliveryError
-from workerdiag.watch.speaking import SpeakingRules
 from workerdiag.watch.store import Store
 
 CLUSTER = "prod"
@@ -165,7 +165,7 @@ def write_in_rounds(store: Store, journal: Journal, most: int, wake) -> None:
             sink_names=lambda: SINKS,
             wake=wake,
             cluster=CLUSTER,
-            rules=SpeakingRules(most_notices=10**9),
+            policy=NoticePolicy(most_notices=10**9),
         ),
         judge=judge,
         judge_standstill=lambda *_, **__: None,

@@ -15,16 +15,16 @@ import time
 import distributed  # noqa: F401  for those that are forked
 
 import workerdiag
+from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks import WebhookSink
-from workerdiag.watch.speaking import SpeakingRules
 
 SECRET = "known-to-both"
 #: Shorter than the longest that the receiver lets wait.
 TIMEOUT_S = 0.3
 #: So short that a case lives, is resolved and comes back within seconds.
 SETTINGS = WatchSettings(settle_s=0.05, collect_s=0.3, resolve_s=1.0, remind_s=0.7)
-RULES = SpeakingRules(most_notices=10**9)
+POLICY = NoticePolicy(most_notices=10**9)
 _LOOK_S = 0.2
 
 
@@ -41,7 +41,9 @@ def main(address: str, state: str, url: str, *words: str) -> None:
     Watch until the end.
     """
     sink = WebhookSink(url, SECRET, name="hook", timeout_s=TIMEOUT_S)
-    with workerdiag.watch(address, sink, state=state, name="prod", settings=SETTINGS, rules=RULES) as watcher:
+    with workerdiag.watch(
+        address, sink, state=state, name="prod", settings=SETTINGS, policy=POLICY
+    ) as watcher:
         print("ready", flush=True)  # noqa: T201  it is a program
         while "finish" not in words or watcher.status().seen_at is None or not is_all_said(watcher):
             time.sleep(_LOOK_S)

@@ -11,14 +11,14 @@ from support.alerts import CLUSTER, SETTINGS, START, incident, sure_of, watched
 from workerdiag.errors import StateFileError
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.known_issues import KnownIssue
+from workerdiag.watch.notice_policy import HeldBack, NoticePolicy, PolicyState
 from workerdiag.watch.silences import new_silence
-from workerdiag.watch.speaking import HeldBack, SpeakingRules, SpeakingState
 from workerdiag.watch.store import Store
 
 HOUR_S = 3600.0
 
 
-def casebook(store, **rules):
+def casebook(store, **policy):
     """
     The cases of one cluster, kept in *store*.
     """
@@ -28,7 +28,7 @@ def casebook(store, **rules):
         sink_names=lambda: ["a sink"],
         wake=lambda: None,
         cluster=CLUSTER,
-        rules=SpeakingRules(**rules),
+        policy=NoticePolicy(**policy),
     )
 
 
@@ -54,7 +54,7 @@ def test_a_silence_that_is_added_later_holds_from_then_on():
     store = Store.open(None)
     book = casebook(store)
     die(book, "kernel.oom-killer")
-    store.speaking.add_silence(new_silence("nanny.*", until=START + HOUR_S, reason="r", now=START))
+    store.policy_table.add_silence(new_silence("nanny.*", until=START + HOUR_S, reason="r", now=START))
     die(book, "nanny.memory-terminate", "signal.segfault")
     assert [each.notice.cause for each in store.deliveries()] == ["kernel.oom-killer", "signal.segfault"]
 
@@ -94,15 +94,15 @@ def test_what_was_held_back_survives_the_watcher(tmp_path):
     path = tmp_path / "state.db"
     silence = new_silence("caf\u00e9-*", until=START + HOUR_S, reason="\ud800", now=START)
     held = HeldBack(case_id="c", title="t", hold="rate-limit", reasons=("new",), since=START)
-    state = SpeakingState(sent_at=(START,), held=(held,), untold=frozenset({"c"}), digest_count=3)
+    state = PolicyState(sent_at=(START,), held=(held,), untold=frozenset({"c"}), digest_count=3)
     store = Store.open(path)
-    store.speaking.add_silence(silence)
-    store.speaking.set_state(CLUSTER, state)
+    store.policy_table.add_silence(silence)
+    store.policy_table.set_state(CLUSTER, state)
     store.close()
     again = Store.open(path)
-    assert again.speaking.silences() == (silence,)
-    assert again.speaking.state(CLUSTER) == state
-    assert again.speaking.state("another") == SpeakingState()
+    assert again.policy_table.silences() == (silence,)
+    assert again.policy_table.state(CLUSTER) == state
+    assert again.policy_table.state("another") == PolicyState()
 
 
 def test_a_silence_can_be_ended():
@@ -111,12 +111,12 @@ def test_a_silence_can_be_ended():
     """
     store = Store.open(None, clock=lambda: START + 40 * 24 * HOUR_S)
     first = new_silence("a", until=START + HOUR_S, reason="r", now=START)
-    store.speaking.add_silence(first)
-    store.speaking.add_silence(evolve(first, id="b", until=START + 100 * 24 * HOUR_S))
-    assert store.speaking.remove_silence("unknown") is False
+    store.policy_table.add_silence(first)
+    store.policy_table.add_silence(evolve(first, id="b", until=START + 100 * 24 * HOUR_S))
+    assert store.policy_table.remove_silence("unknown") is False
     store.prune()
-    assert [each.id for each in store.speaking.silences()] == ["b"]
-    assert store.speaking.remove_silence("b") is True
+    assert [each.id for each in store.policy_table.silences()] == ["b"]
+    assert store.policy_table.remove_silence("b") is True
 
 
 def test_a_row_that_cannot_be_read_is_an_error_that_names_the_file(tmp_path):
@@ -127,4 +127,4 @@ def test_a_row_that_cannot_be_read_is_an_error_that_names_the_file(tmp_path):
     with store.file.transaction() as connection:
         connection.execute("INSERT INTO silence VALUES ('x', '{}')")
     with pytest.raises(StateFileError, match=r"state\.db"):
-        store.speaking.silences()
+        store.policy_table.silences()

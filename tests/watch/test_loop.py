@@ -17,10 +17,10 @@ from workerdiag.model.evidence import Event
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.loop import WatchLoop
+from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.progress import Progress
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.silences import new_silence
-from workerdiag.watch.speaking import SpeakingRules
 from workerdiag.watch.store import Store
 
 SINK = "a sink"
@@ -332,7 +332,7 @@ def test_what_is_silenced_is_listed_in_a_digest():
     """
     feed = SimulatedFeed([death(1, 100.0)], until=2400.0)
     store = Store.open(None, clock=feed.now)
-    store.speaking.add_silence(new_silence("prod", until=NOON + 3600, reason="we move it", now=NOON))
-    watched = Watched(feed, store=store, rules=SpeakingRules(silent_digest_s=1800.0))
+    store.policy_table.add_silence(new_silence("prod", until=NOON + 3600, reason="we move it", now=NOON))
+    watched = Watched(feed, store=store, policy=NoticePolicy(silent_digest_s=1800.0))
     assert [reason for reason, _ in watched.said] == ["digest"]
     assert "we move it" in watched.notices[0].text

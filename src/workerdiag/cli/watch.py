@@ -21,7 +21,7 @@ from workerdiag.deadline import Deadline
 
 if TYPE_CHECKING:
     from workerdiag.watch.alerts import Notice
-    from workerdiag.watch.speaking import SpeakingRules
+    from workerdiag.watch.notice_policy import NoticePolicy
     from workerdiag.watch.watcher import Watcher
 
 #: The command that ``workerdiag watch ADDRESS`` means.
@@ -129,29 +129,29 @@ def start(  # noqa: PLR0913, PLR0917  click gives one for each option
     from workerdiag.watch.start import watch as start_watching
 
     given = sinks_of({kind: values for kind, values in sinks.items() if values})
-    rules = _rules(known_issues, quiet_hours)
+    policy = _policy(known_issues, quiet_hours)
     path = make_state_folder(state)
     with (
         quiet_dask(),
         _ended_by_sigterm(),
-        start_watching(address, *given, state=path, bundles=bundles, name=name, rules=rules) as watcher,
+        start_watching(address, *given, state=path, bundles=bundles, name=name, policy=policy) as watcher,
     ):
         click.echo(f"Watching {name or address}; the state is in {path}", err=True)
         _follow(watcher, address, form)
     return EXIT_OK
 
 
-def _rules(known_issues: str | None, quiet_hours: str | None) -> SpeakingRules:
+def _policy(known_issues: str | None, quiet_hours: str | None) -> NoticePolicy:
     from workerdiag.watch.known_issues import read_known_issues
+    from workerdiag.watch.notice_policy import NoticePolicy
     from workerdiag.watch.quiet_hours import QuietHours
-    from workerdiag.watch.speaking import SpeakingRules
 
     given: dict[str, Any] = {}  # what is not given is as configured
     if known_issues:
         given["known_issues"] = read_known_issues(known_issues)
     if quiet_hours:
         given["quiet_hours"] = QuietHours.parse(quiet_hours)
-    return SpeakingRules(**given)
+    return NoticePolicy(**given)
 
 
 def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:

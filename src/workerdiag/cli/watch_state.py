@@ -94,7 +94,7 @@ def silence(matches: str, length: str | None, until: str | None, reason: str, st
     now = time.time()
     made = new_silence(matches, until=parse_until(end, now), reason=reason, now=now)
     with closing(_open(state)) as store:
-        store.speaking.add_silence(made)
+        store.policy_table.add_silence(made)
     click.echo(f"Silence {made.id} until {format_time(made.until)} UTC")
 
 
@@ -134,7 +134,7 @@ def unsilence(silence_id: str, state: str | None) -> None:
     End a silence at once; `workerdiag watch status` lists them.
     """
     with closing(_open(state)) as store:
-        if not store.speaking.remove_silence(silence_id):
+        if not store.policy_table.remove_silence(silence_id):
             raise UnusableError(f"there is no silence {silence_id}")
     click.echo(f"Ended silence {silence_id}")
 
@@ -198,7 +198,7 @@ def _status_lines(store: Store, now: float) -> Iterator[str]:
         yield from _row("Sink", _sink_text(sink, now))
     for each in store.deliveries("dead")[-_MAX_DEAD:]:
         yield from _row("Given up", _dead_text(each))
-    for silent in store.speaking.silences():
+    for silent in store.policy_table.silences():
         if silent.until > now:
             until = format_time(silent.until)
             yield from _row("Silence", f"{silent.id}: {silent.matches} until {until} UTC: {silent.reason}")

@@ -13,7 +13,7 @@ from attrs import field, frozen
 from workerdiag.errors import InstallError
 from workerdiag.model.dask import Client, Scheduler
 from workerdiag.model.dask_messages import is_disallowed
-from workerdiag.recorder.settings import PLUGIN_NAME
+from workerdiag.wire.constants import PLUGIN_NAME
 
 #: What every process must be able to import; a text, so that only what is asked for is imported there.
 _PROBE = "workerdiag.wire.constants:MESSAGE_SCHEMA"

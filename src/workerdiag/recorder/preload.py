@@ -54,7 +54,7 @@ async def _ask_nanny(worker: Any) -> None:
     from distributed.core import rpc
 
     from workerdiag.recorder.nanny.nanny_recording import RecorderNanny
-    from workerdiag.recorder.settings import PLUGIN_NAME
+    from workerdiag.wire.constants import PLUGIN_NAME
 
     connect: Any = rpc  # without types
     plugin = pickle.dumps(RecorderNanny(_OWNER))
@@ -66,7 +66,7 @@ async def _ask_nanny(worker: Any) -> None:
 async def _begin_in_scheduler(scheduler: Any) -> None:
     from workerdiag.recorder.internals import set_recording
     from workerdiag.recorder.scheduler.plugin import RecorderScheduler
-    from workerdiag.recorder.settings import PLUGIN_NAME
+    from workerdiag.wire.constants import PLUGIN_NAME
 
     if PLUGIN_NAME not in scheduler.plugins:
         plugin = RecorderScheduler()

@@ -49,7 +49,7 @@ def setting(key: str) -> Any:
     default = defaults()[key]
     if not is_configured():
         return default
-    from workerdiag.settings.configured import configured_value
+    from workerdiag.settings.configuration import configured_value
 
     return configured_value(key, default)
 

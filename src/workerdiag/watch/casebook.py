@@ -27,9 +27,9 @@ from workerdiag.watch.cases import (
 )
 from workerdiag.watch.deaths import Cursor, FeedBatch
 from workerdiag.watch.late_evidence import LateEvidence
+from workerdiag.watch.notice_policy import NoticePolicy, PolicyDecision, apply_policy, due_digest
 from workerdiag.watch.notices import notice_of
 from workerdiag.watch.settings import WatchSettings
-from workerdiag.watch.speaking import SpeakingRules, Spoken, due_digest, speak
 from workerdiag.watch.store import Store
 
 #: What is over is forgotten so often, in seconds.
@@ -51,7 +51,7 @@ class Casebook:
     #: Name of the cluster, as its feed has it.
     cluster: str
     #: What people want to hear, and when.
-    rules: SpeakingRules = field(factory=SpeakingRules)
+    policy: NoticePolicy = field(factory=NoticePolicy)
     #: Where evidence is kept; None: nowhere.
     bundles: BundleFolder | None = field(init=False)
     #: What became known of deaths after they were told.
@@ -207,21 +207,23 @@ class Casebook:
         """
         Put the notice into the outbox, unless it is held back.
         """
-        self._say(speak(notice, self.store.speaking.state(self.cluster), self._current_rules(), now))
+        self._say(
+            apply_policy(notice, self.store.policy_table.state(self.cluster), self._current_policy(), now)
+        )
 
-    def _say(self, spoken: Spoken) -> None:
-        self.store.speaking.set_state(self.cluster, spoken.state)
-        if spoken.notice is not None:
+    def _say(self, decided: PolicyDecision) -> None:
+        self.store.policy_table.set_state(self.cluster, decided.state)
+        if decided.notice is not None:
             self._has_said = True
-            self.store.enqueue(spoken.notice, self.sink_names())
+            self.store.enqueue(decided.notice, self.sink_names())
 
     def _say_digest(self, now: float, *, is_last: bool = False) -> None:
-        state = self.store.speaking.state(self.cluster)
+        state = self.store.policy_table.state(self.cluster)
         if state.held:
-            self._say(due_digest(self.cluster, state, self._current_rules(), now, is_last=is_last))
+            self._say(due_digest(self.cluster, state, self._current_policy(), now, is_last=is_last))
 
-    def _current_rules(self) -> SpeakingRules:
+    def _current_policy(self) -> NoticePolicy:
         """
-        The rules with the silences of now, which others add at any time.
+        The policy with the silences of now, which others add at any time.
         """
-        return evolve(self.rules, silences=(*self.rules.silences, *self.store.speaking.silences()))
+        return evolve(self.policy, silences=(*self.policy.silences, *self.store.policy_table.silences()))

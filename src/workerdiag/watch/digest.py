@@ -49,7 +49,7 @@ class HeldBack:
 
 
 @frozen(kw_only=True)
-class SpeakingState:
+class PolicyState:
     """
     What is remembered between two notices of one cluster.
     """
@@ -66,7 +66,7 @@ class SpeakingState:
     digest_count: int = 0
 
 
-def digest_notice(cluster: str, state: SpeakingState, now: float) -> Notice:
+def digest_notice(cluster: str, state: PolicyState, now: float) -> Notice:
     """
     The next digest. It is complete in itself, so its state is ``resolved``.
     """
@@ -93,7 +93,7 @@ def digest_notice(cluster: str, state: SpeakingState, now: float) -> Notice:
     )
 
 
-def _lines(state: SpeakingState) -> Iterator[str]:
+def _lines(state: PolicyState) -> Iterator[str]:
     for each in state.held[:_MAX_LISTED]:
         said = f"{pluralize(each.count, 'notice')} ({', '.join(each.reasons)})"
         why = f"{_hold_text(each.hold)}{', ' if each.why else ''}{each.why}"

@@ -17,7 +17,7 @@ from attrs import define, field
 from workerdiag.deadline import in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, StateInUseError, describe_error
 from workerdiag.incidents.incident import AlertIncident
-from workerdiag.incidents.settling import Settling
+from workerdiag.incidents.settle_window import SettleWindow
 from workerdiag.model.evidence import Evidence
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deaths import Cursor, DeathFeed, FeedBatch
@@ -59,7 +59,7 @@ class WatchLoop:
     #: Seconds since the epoch.
     clock: Callable[[], float]
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
-    _settling: Settling = field(init=False)
+    _settling: SettleWindow = field(init=False)
     _sight: Sight = field(init=False)
     _cursor: Cursor | None = field(default=None, init=False)
     _seen_at: float | None = field(default=None, init=False)
@@ -74,7 +74,7 @@ class WatchLoop:
     _is_resumed: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._settling = Settling(self.book.settings.settle_s)
+        self._settling = SettleWindow(self.book.settings.settle_s)
         self._sight = Sight(self.book.settings.blind_s)
         self._started_at = self.clock()
 

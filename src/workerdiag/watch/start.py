@@ -14,10 +14,10 @@ from attrs import evolve
 from workerdiag.watch.alerts import Notice
 from workerdiag.watch.bundles import made_folder
 from workerdiag.watch.feed import open_feed
+from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.function import as_sink
 from workerdiag.watch.sinks.sink import Sink
-from workerdiag.watch.speaking import SpeakingRules
 from workerdiag.watch.store import Store
 from workerdiag.watch.watcher import Watcher
 
@@ -32,7 +32,7 @@ def watch(
     bundles: str | os.PathLike[str] | None = None,
     name: str | None = None,
     settings: WatchSettings | None = None,
-    rules: SpeakingRules | None = None,
+    policy: NoticePolicy | None = None,
 ) -> Watcher:
     """
     Watch a cluster, and say why its workers die: to *sinks*, and to ``for notice in watcher``.
@@ -50,7 +50,7 @@ def watch(
             folder of *settings*, if that has one.
         name: What people call the cluster; None: the name of its cluster object, else its address.
         settings: After how long, and from which numbers on, it speaks; None: as Dask's configuration says.
-        rules: What is held back: known issues, quiet hours, the rate limit; None: as for *settings*.
+        policy: What is held back: known issues, quiet hours, the rate limit; None: as for *settings*.
 
     Raises:
         TypeError: An argument is of a wrong type.
@@ -58,10 +58,10 @@ def watch(
         StateFileError: The state file cannot be used: it is of another version, or of another program.
         StateInUseError: Another watcher uses it.
         BundleError: The folder for bundles cannot be made.
-        UnreadableInputError, RuleFileError, QuietHoursError: As of `SpeakingRules`.
+        UnreadableInputError, RuleFileError, QuietHoursError: As of `NoticePolicy`.
     """
     settings = settings or WatchSettings()
-    rules = rules or SpeakingRules()
+    policy = policy or NoticePolicy()
     if folder := bundles or settings.bundle_folder:
         settings = evolve(settings, bundle_folder=made_folder(Path(folder)))
     feed = open_feed(client_or_address, name=name)
@@ -74,7 +74,7 @@ def watch(
             sinks=taken,
             store=store,
             settings=settings,
-            rules=rules,
+            policy=policy,
         ).start()
     except BaseException:
         store.close()

@@ -22,7 +22,7 @@ from workerdiag.watch.cases import confirmed
 from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.deliveries import StoredDelivery
 from workerdiag.watch.delivery_table import DeliveryTable
-from workerdiag.watch.speaking_table import SpeakingTable
+from workerdiag.watch.policy_table import PolicyTable
 from workerdiag.watch.state_file import CHANGED_REMEDY, StateFile
 from workerdiag.watch.store_values import (
     evidence_from_json,
@@ -50,7 +50,7 @@ class Store:
         self.clock = clock
         self.outbox = DeliveryTable(file, clock=clock)
         #: Silences, and what was held back.
-        self.speaking = SpeakingTable(file)
+        self.policy_table = PolicyTable(file)
 
     @classmethod
     def open(
@@ -234,7 +234,7 @@ class Store:
                 before,
             )
             self.outbox.prune(before)
-            self.speaking.prune(before)
+            self.policy_table.prune(before)
         self.file.shrink()
 
     def _add_death(self, cluster: str, death: WatchedDeath) -> bool:

@@ -24,12 +24,12 @@ from workerdiag.watch.deaths import DeathFeed
 from workerdiag.watch.inbox import INBOX_NAME, Inbox
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatchLoop
+from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.outbox import Outbox
 from workerdiag.watch.progress import Progress, WatcherStatus
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.silences import Silence, new_silence, parse_until
 from workerdiag.watch.sinks.sink import Sink
-from workerdiag.watch.speaking import SpeakingRules
 from workerdiag.watch.store import Store
 
 #: Seconds that closing a watcher may take.
@@ -58,7 +58,7 @@ class Watcher:
     _sinks: Sequence[Sink]
     _store: Store
     _settings: WatchSettings = field(factory=WatchSettings)
-    _rules: SpeakingRules = field(factory=SpeakingRules)
+    _policy: NoticePolicy = field(factory=NoticePolicy)
     #: Seconds since the epoch.
     _clock: Callable[[], float] = time.time
     _pause: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -87,7 +87,7 @@ class Watcher:
         self._book = Casebook(
             store=self._store,
             settings=self._settings,
-            rules=self._rules,
+            policy=self._policy,
             sink_names=self._sink_names,
             wake=self._wake,
             cluster=self._cluster,
@@ -202,7 +202,7 @@ class Watcher:
         """
         now = self._clock()
         silence = new_silence(matches, until=parse_until(until, now), reason=reason, now=now)
-        self._store.speaking.add_silence(silence)
+        self._store.policy_table.add_silence(silence)
         return silence
 
     def confirm(self, case_id: str, *, by: str) -> None:

@@ -12,3 +12,5 @@ MESSAGE_SCHEMA = 1
 BOX_MAGIC = b"WDIAGBOX"
 #: Name of the recorder in reports.
 RECORDER = "flight recorder"
+#: Name under which the plugins are registered, and of what a server carries while it records.
+PLUGIN_NAME = "workerdiag-recorder"

@@ -12,7 +12,7 @@ import logging
 from support.dashboard_deaths import case, judgement, recorded_line
 from workerdiag.integrations.dashboard.book import DeathBook
 from workerdiag.integrations.dashboard.follower import UNJUDGED, DeathFollower
-from workerdiag.integrations.dashboard.judging import JudgingError
+from workerdiag.integrations.dashboard.judge_client import JudgingError
 
 #: Seconds that a test waits for what takes a moment.
 PATIENCE_S = 60.0

@@ -19,8 +19,7 @@ from workerdiag.recorder.scheduler.journal import Journal, append_to_file
 from workerdiag.recorder.scheduler.plugin import HANDLER, RecorderScheduler
 from workerdiag.recorder.scheduler.ring import DeathRing
 from workerdiag.recorder.scheduler.spare_failures import SparePlatformDeaths
-from workerdiag.recorder.settings import PLUGIN_NAME
-from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.constants import DEATH_TOPIC, PLUGIN_NAME
 from workerdiag.wire.messages import DeathReport, decode_message
 from workerdiag.wire.plain import to_plain
 from workerdiag.wire.removal import RemovalRecord

@@ -14,7 +14,7 @@ from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.model.evidence import Event, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.feed import open_feed, perishable, scheduler_feed
+from workerdiag.watch.feed import open_feed, perishable_evidence, scheduler_feed
 from workerdiag.wire.death_id import death_id
 from workerdiag.wire.messages import decode_message
 from workerdiag.wire.recorded_death import RecordedDeath
@@ -59,7 +59,7 @@ def inside(monkeypatch):
     monkeypatch.setattr(
         scheduler_feed, "Connection", lambda address, *_: SimulatedConnection({ADDRESS: scheduler}, address)
     )
-    monkeypatch.setattr(perishable, "ClusterSource", Cluster)
+    monkeypatch.setattr(perishable_evidence, "ClusterSource", Cluster)
     monkeypatch.setattr("workerdiag.watch.feed.plain_events._POLL_S", 0.01)
     monkeypatch.setattr("time.time", lambda: NOW)
     Cluster.asked = ()

@@ -15,16 +15,16 @@ from typing import Any, Final
 
 from attrs import define, evolve, field
 
-from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause, Victim, ids_of
-from workerdiag.integrations.dashboard.judging import Judgement
+from workerdiag.integrations.dashboard.cases import DeadWorker, JudgedCase, KnownCause, ids_of
+from workerdiag.integrations.dashboard.judge_client import Judgement
 
 #: Shape of the JSON; one more whenever a reader could notice.
 JSON_SCHEMA: Final = 1
 #: Cases that are shown; of more, those without a death for longest go.
 MAX_CASES = 100
-#: Victims of a case that are kept, the newest, and that are listed; others are only counted.
+#: Dead workers of a case that are kept, the newest, and that are listed; others are only counted.
 MAX_VICTIMS, MAX_NAMED = 50, 10
-#: Victims whose memory is drawn, the newest of all.
+#: Dead workers whose memory is drawn, the newest of all.
 MAX_CURVES = 20
 #: Reports that are kept, of the cases with the newest deaths, and how long they may be together, compressed.
 MAX_REPORTS, MAX_REPORT_BYTES = 50, 16 * 2**20
@@ -47,7 +47,7 @@ class ShownCase:
     last_at: float
     death_count: int = 0
     #: By id, in the order in which they were judged.
-    victims: dict[str, Victim] = field(factory=dict)
+    victims: dict[str, DeadWorker] = field(factory=dict)
     #: The report, compressed; None if it is kept no more.
     report: bytes | None = None
 
@@ -221,7 +221,7 @@ class DeathBook:
         _forget_oldest(self._case_of, _MAX_KNOWN)
 
 
-def _plain_victim(victim: Victim, *, is_drawn: bool) -> dict[str, Any]:
+def _plain_victim(victim: DeadWorker, *, is_drawn: bool) -> dict[str, Any]:
     plain: dict[str, Any] = {"worker": victim.worker, "name": victim.name, "when": victim.when}
     if is_drawn:
         plain["memory"] = {

@@ -21,7 +21,7 @@ _NAME_CHARS = 100
 
 
 @frozen(kw_only=True)
-class Victim:
+class DeadWorker:
     """
     One worker that died, and its memory until then.
     """
@@ -68,26 +68,26 @@ class JudgedCase:
     #: Whether the cause is more than a guess.
     is_likely: bool = False
     blame: Verdict = "unknown"
-    victims: tuple[Victim, ...] = ()
+    victims: tuple[DeadWorker, ...] = ()
     #: The report: HTML, compressed with zlib, in base64; empty if there is none.
     report: str = ""
 
 
-def ids_of(victims: Iterable[Victim]) -> frozenset[str]:
+def ids_of(victims: Iterable[DeadWorker]) -> frozenset[str]:
     """
     All ids by which these deaths may be known.
     """
     return frozenset(id_ for each in victims for id_ in (each.id, each.report_id) if id_ is not None)
 
 
-def victim_of(death: RecordedDeath) -> Victim:
+def victim_of(death: RecordedDeath) -> DeadWorker:
     """
     The worker of one recorded death, with the memory of its box, or of its last heartbeat.
     """
     who, record, report = death.identity, death.record, death.report
     points = _decimated(_memory(death))
     limits = [each.memory_limit_bytes for each in (record, report) if each is not None]
-    return Victim(
+    return DeadWorker(
         id=death_id(death),
         report_id=death_id(evolve(death, record=None)) if report is not None else None,
         worker=(who.worker or f"pid {who.pid or 'unknown'}")[:_NAME_CHARS],

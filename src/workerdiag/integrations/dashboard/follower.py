@@ -15,10 +15,10 @@ from typing import Any
 
 from workerdiag.deadline import CALL_FAILURES, in_thread, monotonic_s
 from workerdiag.errors import describe_error
-from workerdiag.incidents.settling import Settling
+from workerdiag.incidents.settle_window import SettleWindow
 from workerdiag.integrations.dashboard.book import DeathBook
 from workerdiag.integrations.dashboard.cases import JudgedCase, ids_of, victim_of
-from workerdiag.integrations.dashboard.judging import KILL_S, Judge, Judgement, JudgingError
+from workerdiag.integrations.dashboard.judge_client import KILL_S, Judge, Judgement, JudgingError
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.wire.plain import BrokenValueError, from_plain
 from workerdiag.wire.recorded_death import RecordedDeath
@@ -56,7 +56,7 @@ class DeathFollower:
         self._ask = ask
         self._book = book
         self._judge = judge
-        self._settling = Settling(settle_s)
+        self._settling = SettleWindow(settle_s)
         self._epoch, self._position = "", 0
         #: The deaths that settle, as lines of JSON.
         self._deaths: list[bytes] = []

@@ -18,11 +18,11 @@ from typing import Any
 
 from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.deadline import Deadline
+from workerdiag.incidents.deaths import watched_deaths
 from workerdiag.incidents.incident import AlertIncident, is_likely, title_of
 from workerdiag.incidents.judge import judge
-from workerdiag.incidents.recorded import watched_deaths
-from workerdiag.integrations.dashboard.cases import JudgedCase, KnownCause, Victim, ids_of, victim_of
-from workerdiag.integrations.dashboard.judging import BUDGET_S
+from workerdiag.integrations.dashboard.cases import DeadWorker, JudgedCase, KnownCause, ids_of, victim_of
+from workerdiag.integrations.dashboard.judge_client import BUDGET_S
 from workerdiag.wire.plain import BrokenValueError, from_plain, to_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 
@@ -66,7 +66,7 @@ def _read(line: bytes) -> RecordedDeath | None:
         return None
 
 
-def _case_of(incident: AlertIncident, victims: Mapping[str, Victim]) -> JudgedCase:
+def _case_of(incident: AlertIncident, victims: Mapping[str, DeadWorker]) -> JudgedCase:
     diagnosis = incident.diagnosis
     top = diagnosis.top
     html = diagnosis.to_html().encode()

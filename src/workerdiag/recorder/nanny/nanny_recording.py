@@ -19,8 +19,8 @@ from workerdiag.procfs.cgroups import find_memory_group
 from workerdiag.recorder.internals import Undo, nannies, set_recording
 from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, save_report
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording
-from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.recorder.stderr.watch import StderrWatch
+from workerdiag.wire.constants import PLUGIN_NAME
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Nanny

@@ -23,9 +23,8 @@ from workerdiag.recorder.scheduler.faces import open_dashboard
 from workerdiag.recorder.scheduler.journal import Journal
 from workerdiag.recorder.scheduler.removal_record import TrackedWorker, abridged_record, removal_record
 from workerdiag.recorder.scheduler.ring import MAX_BYTES, DeathRing
-from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.settings import setting
-from workerdiag.wire.constants import DEATH_TOPIC
+from workerdiag.wire.constants import DEATH_TOPIC, PLUGIN_NAME
 from workerdiag.wire.messages import (
     DeathMessage,
     DeathReport,

@@ -19,12 +19,12 @@ from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.environment import worker_identity
 from workerdiag.recorder.internals import set_recording, workers
 from workerdiag.recorder.recording import Recording, start_recording, stop_recording
-from workerdiag.recorder.settings import PLUGIN_NAME
 from workerdiag.recorder.stderr.descriptor_copy import copy_stderr, is_copy_configured
 from workerdiag.recorder.stderr.location import stderr_location
 from workerdiag.recorder.worker.capture import LogCapture, StderrCapture, capture_fatal_signals
 from workerdiag.recorder.worker.sampler import Sampler
 from workerdiag.recorder.worker.tasks import EarlierTasks, OffThreadTasks, TaskSlots, ThreadTasks
+from workerdiag.wire.constants import PLUGIN_NAME
 
 if TYPE_CHECKING:
     from workerdiag.model.dask import Worker

@@ -20,7 +20,7 @@ from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.watch.deaths import Cursor, Look
 from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.looker import LOOK, LookReply, LookRequest, look_installer
-from workerdiag.watch.feed.perishable import PerishableEvidence, removal_evidence
+from workerdiag.watch.feed.perishable_evidence import PerishableEvidence, removal_evidence
 from workerdiag.watch.feed.plain_events import ask_for_events
 from workerdiag.wire.death_id import removal_id
 from workerdiag.wire.watch_answer import ClusterFigures

@@ -19,7 +19,7 @@ from workerdiag.watch.deaths import Cursor, FeedBatch, Look
 from workerdiag.watch.feed.connection import Connection
 from workerdiag.watch.feed.events import EventReader
 from workerdiag.watch.feed.journals import read_journal
-from workerdiag.watch.feed.recorded import NoRecorderError, look_at_recorder
+from workerdiag.watch.feed.recorder import NoRecorderError, look_at_recorder
 from workerdiag.watch.feed.standstill import StandstillWatch
 from workerdiag.watch.feed.target import Target, read_target
 

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from attrs import field, frozen
 
+from workerdiag.watch.sinks.endpoint import Endpoint
 from workerdiag.watch.sinks.notice_json import delivery_json
-from workerdiag.watch.sinks.posting import Endpoint
 from workerdiag.watch.sinks.setup import name_field, secret_given, sink_name, timeout_field, url_given
 from workerdiag.watch.sinks.sink import Delivery
 

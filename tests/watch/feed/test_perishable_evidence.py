@@ -11,8 +11,8 @@ from support.death_records import NOW
 from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.model.evidence import Event, Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.feed import perishable
-from workerdiag.watch.feed.perishable import PerishableEvidence
+from workerdiag.watch.feed import perishable_evidence
+from workerdiag.watch.feed.perishable_evidence import PerishableEvidence
 
 VICTIM = Identity(worker="tcp://10.0.0.4:1001", pid=7, nanny="tcp://10.0.0.4:9001", host="10.0.0.4")
 OTHER = Identity(worker="tcp://10.0.0.5:1002", pid=8, nanny="tcp://10.0.0.5:9001", host="10.0.0.5")
@@ -42,7 +42,7 @@ def evidence_of(monkeypatch, *pieces, victim=VICTIM):
             assert budget_s
             return list(pieces)
 
-    monkeypatch.setattr(perishable, "ClusterSource", Cluster)
+    monkeypatch.setattr(perishable_evidence, "ClusterSource", Cluster)
     death = WatchedDeath(id="1", when=NOW, identity=victim)
     (told,) = asyncio.run(PerishableEvidence(None).ask([death]))
     return told.evidence

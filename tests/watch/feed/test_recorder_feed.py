@@ -14,7 +14,7 @@ from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.feed import open_feed, scheduler_feed
-from workerdiag.watch.feed.perishable import PerishableEvidence
+from workerdiag.watch.feed.perishable_evidence import PerishableEvidence
 
 ADDRESS, OTHER = "tcp://10.0.0.1:8786", "tcp://10.0.0.2:8786"
 PATIENCE_S = 60.0

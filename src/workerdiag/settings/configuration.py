@@ -14,7 +14,7 @@ from typing import Any
 
 from workerdiag.errors import error_text
 from workerdiag.settings import DEFAULTS_FILE, ROOT, SCHEMA_FILE, Value, defaults
-from workerdiag.settings.allowed import allowed_text, is_allowed
+from workerdiag.settings.validation import allowed_text, is_allowed
 
 _INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
 #: No value of any setting.

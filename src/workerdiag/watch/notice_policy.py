@@ -1,7 +1,7 @@
 """
 Which notices go out now, and which are held back for a digest.
 
-Pure functions without a clock; what they need to remember is a `SpeakingState`, which the store keeps.
+Pure functions without a clock; what they need to remember is a `PolicyState`, which the store keeps.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from workerdiag.model.vocabulary import HoldReason, NoticeReason
 from workerdiag.settings import setting
 from workerdiag.units import format_time
 from workerdiag.watch.alerts import Notice
-from workerdiag.watch.digest import HeldBack, SpeakingState, digest_notice
+from workerdiag.watch.digest import HeldBack, PolicyState, digest_notice
 from workerdiag.watch.known_issues import KnownIssue, known_issue_of, read_known_issues
 from workerdiag.watch.notices import clean, title_line
 from workerdiag.watch.quiet_hours import QuietHours
 from workerdiag.watch.settings import duration_setting
 from workerdiag.watch.silences import Silence
 
-__all__ = ["HeldBack", "SpeakingRules", "SpeakingState", "Spoken", "due_digest", "speak"]
+__all__ = ["HeldBack", "NoticePolicy", "PolicyDecision", "PolicyState", "apply_policy", "due_digest"]
 
 #: What opens a case for those who read, and what closes it.
 _OPENING: tuple[NoticeReason, ...] = ("new", "recurring", "blind")
@@ -46,7 +46,7 @@ def _configured_hours() -> QuietHours | None:
 
 
 @frozen(kw_only=True)
-class SpeakingRules:
+class NoticePolicy:
     """
     What people want to hear, and when.
 
@@ -70,16 +70,16 @@ class SpeakingRules:
     silent_digest_s: float = duration_setting("watch.silent-digest", ge(0))
 
 
-class Spoken(NamedTuple):
+class PolicyDecision(NamedTuple):
     """
     What was decided: what to remember, and the notice that goes out, if one does.
     """
 
-    state: SpeakingState
+    state: PolicyState
     notice: Notice | None
 
 
-def speak(notice: Notice, state: SpeakingState, rules: SpeakingRules, now: float) -> Spoken:
+def apply_policy(notice: Notice, state: PolicyState, policy: NoticePolicy, now: float) -> PolicyDecision:
     """
     Send the notice now, or hold it back for the digest.
 
@@ -88,42 +88,42 @@ def speak(notice: Notice, state: SpeakingState, rules: SpeakingRules, now: float
     rate limit: silence would look like health.
     """
     if notice.reason == "digest":
-        return Spoken(state, notice)
-    issue = known_issue_of(notice, rules.known_issues)
-    if held := _held(notice, issue, state, rules, now):
-        return Spoken(_remembered(notice, held, state), None)
+        return PolicyDecision(state, notice)
+    issue = known_issue_of(notice, policy.known_issues)
+    if held := _held(notice, issue, state, policy, now):
+        return PolicyDecision(_remembered(notice, held, state), None)
     told = notice if issue is None else _with_issue(notice, issue)
-    sent_at = _recent(state.sent_at, rules, now)
+    sent_at = _recent(state.sent_at, policy, now)
     if notice.reason not in _CLOSING:
         sent_at = (*sent_at, now)
-    return Spoken(evolve(state, sent_at=sent_at, untold=state.untold - {notice.case_id}), told)
+    return PolicyDecision(evolve(state, sent_at=sent_at, untold=state.untold - {notice.case_id}), told)
 
 
 def due_digest(
-    cluster: str, state: SpeakingState, rules: SpeakingRules, now: float, *, is_last: bool = False
-) -> Spoken:
+    cluster: str, state: PolicyState, policy: NoticePolicy, now: float, *, is_last: bool = False
+) -> PolicyDecision:
     """
     The digest of what was held back, if it is time for one, or if there will be no other time.
 
     Afterwards people know of the cases in it, but for those that they wanted to be silent.
     """
-    is_due = not _is_quiet(rules, now) and any(_is_due(each, rules, now) for each in state.held)
+    is_due = not _is_quiet(policy, now) and any(_is_due(each, policy, now) for each in state.held)
     if not state.held or not (is_due or is_last):
-        return Spoken(state, None)
+        return PolicyDecision(state, None)
     told = {each.case_id for each in state.held if each.hold in _DELAYS}
-    after = SpeakingState(
+    after = PolicyState(
         sent_at=state.sent_at, untold=state.untold - told, digest_count=state.digest_count + 1
     )
-    return Spoken(after, digest_notice(cluster, state, now))
+    return PolicyDecision(after, digest_notice(cluster, state, now))
 
 
 def _held(
-    notice: Notice, issue: KnownIssue | None, state: SpeakingState, rules: SpeakingRules, now: float
+    notice: Notice, issue: KnownIssue | None, state: PolicyState, policy: NoticePolicy, now: float
 ) -> HeldBack | None:
     """
     What is noted of a notice that is not sent; None if it is sent.
     """
-    hold, why = _hold_reason(notice, issue, state, rules, now)
+    hold, why = _hold_reason(notice, issue, state, policy, now)
     if hold is None:
         return None
     return HeldBack(
@@ -137,24 +137,24 @@ def _held(
 
 
 def _hold_reason(
-    notice: Notice, issue: KnownIssue | None, state: SpeakingState, rules: SpeakingRules, now: float
+    notice: Notice, issue: KnownIssue | None, state: PolicyState, policy: NoticePolicy, now: float
 ) -> tuple[HoldReason | None, str]:
     if notice.reason in _CLOSING:
         return ("untold" if notice.case_id in state.untold else None), ""
-    silence = next((each for each in rules.silences if each.covers(notice, now)), None)
+    silence = next((each for each in policy.silences if each.covers(notice, now)), None)
     if silence is not None:
         return "silenced", f"until {format_time(silence.until)} UTC: {silence.reason}"
     if issue is not None and issue.hold:
         return "known-issue", " ".join(filter(None, (issue.note, issue.link)))
     can_wait = notice.reason != "blind"
-    if can_wait and _is_quiet(rules, now):
+    if can_wait and _is_quiet(policy, now):
         return "quiet-hours", ""
-    if can_wait and len(_recent(state.sent_at, rules, now)) >= rules.most_notices:
+    if can_wait and len(_recent(state.sent_at, policy, now)) >= policy.most_notices:
         return "rate-limit", ""
     return None, ""
 
 
-def _remembered(notice: Notice, held: HeldBack, state: SpeakingState) -> SpeakingState:
+def _remembered(notice: Notice, held: HeldBack, state: PolicyState) -> PolicyState:
     """
     The state with one more notice that was held back: those of one case, for one reason, are one entry.
     """
@@ -191,17 +191,17 @@ def _with_issue(notice: Notice, issue: KnownIssue) -> Notice:
     )
 
 
-def _is_quiet(rules: SpeakingRules, now: float) -> bool:
-    return rules.quiet_hours is not None and rules.quiet_hours.holds(now)
+def _is_quiet(policy: NoticePolicy, now: float) -> bool:
+    return policy.quiet_hours is not None and policy.quiet_hours.holds(now)
 
 
-def _is_due(held: HeldBack, rules: SpeakingRules, now: float) -> bool:
-    wait_s = {"quiet-hours": 0.0, "rate-limit": rules.digest_s}.get(held.hold, rules.silent_digest_s)
+def _is_due(held: HeldBack, policy: NoticePolicy, now: float) -> bool:
+    wait_s = {"quiet-hours": 0.0, "rate-limit": policy.digest_s}.get(held.hold, policy.silent_digest_s)
     return not 0 <= now - held.since < wait_s
 
 
-def _recent(sent_at: Sequence[float], rules: SpeakingRules, now: float) -> tuple[float, ...]:
+def _recent(sent_at: Sequence[float], policy: NoticePolicy, now: float) -> tuple[float, ...]:
     """
     When notices were sent in this window; what was sent in the future was sent before the clock was set.
     """
-    return tuple(each for each in sent_at if 0 <= now - each < rules.window_s)
+    return tuple(each for each in sent_at if 0 <= now - each < policy.window_s)

@@ -13,9 +13,9 @@ from subprocess import run
 import pytest
 
 from support.dashboard_deaths import recorded_line
-from workerdiag.integrations.dashboard import judging
+from workerdiag.integrations.dashboard import judge_client
 from workerdiag.integrations.dashboard.cases import MAX_POINTS, ids_of, victim_of
-from workerdiag.integrations.dashboard.judging import JudgingError, JudgingProcess, parse_judgement
+from workerdiag.integrations.dashboard.judge_client import JudgingError, JudgingProcess, parse_judgement
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.recorded_death import RecordedDeath
 
@@ -85,7 +85,7 @@ def test_a_process_that_takes_too_long_is_killed(monkeypatch):
     """
     Nothing runs on for ever beside a scheduler.
     """
-    monkeypatch.setattr(judging, "KILL_S", 0.01)
+    monkeypatch.setattr(judge_client, "KILL_S", 0.01)
     with pytest.raises(JudgingError, match="TimeoutExpired"):
         JudgingProcess().judge([recorded_line(1)])
 

@@ -11,7 +11,7 @@ MOST_TIMES = 3
 
 
 @define
-class Settling:
+class SettleWindow:
     """
     The deaths that arrived and are not judged yet: since when, and until when they wait.
     """

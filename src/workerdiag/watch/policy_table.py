@@ -5,13 +5,13 @@ The rows of the state file that tell what is silent, and what was held back.
 from __future__ import annotations
 
 from workerdiag.errors import StateFileError, describe_error, utf8_safe
+from workerdiag.watch.notice_policy import PolicyState
 from workerdiag.watch.silences import Silence
-from workerdiag.watch.speaking import SpeakingState
 from workerdiag.watch.state_file import CHANGED_REMEDY, StateFile
 from workerdiag.watch.store_values import value_from_json, value_to_json
 
 
-class SpeakingTable:
+class PolicyTable:
     """
     Silences of all clusters, and of each cluster what was held back; `Store` hands both on.
     """
@@ -48,7 +48,7 @@ class SpeakingTable:
             ended = connection.execute("DELETE FROM silence WHERE id = ?", (utf8_safe(silence_id),))
             return ended.rowcount > 0
 
-    def state(self, cluster: str) -> SpeakingState:
+    def state(self, cluster: str) -> PolicyState:
         """
         What is remembered of the notices of a cluster.
         """
@@ -57,11 +57,11 @@ class SpeakingTable:
                 "SELECT body FROM speaking WHERE cluster = ?", (utf8_safe(cluster),)
             ).fetchall()
         try:
-            return value_from_json(rows[0][0], SpeakingState) if rows else SpeakingState()
+            return value_from_json(rows[0][0], PolicyState) if rows else PolicyState()
         except Exception as problem:
             raise self._unreadable("what was held back", problem) from problem
 
-    def set_state(self, cluster: str, state: SpeakingState) -> None:
+    def set_state(self, cluster: str, state: PolicyState) -> None:
         """
         Remember it.
         """
