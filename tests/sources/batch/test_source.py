@@ -30,9 +30,9 @@ from workerdiag.sources.batch import source as batch_source
 from workerdiag.sources.batch.htcondor import HTCondorSource
 from workerdiag.sources.batch.job_record import (
     JobRecord,
-    parse_duration,
+    parse_batch_duration,
+    parse_batch_time,
     parse_size,
-    parse_time,
     run_of_death,
 )
 from workerdiag.sources.batch.jobs import find_jobs
@@ -368,13 +368,23 @@ def test_times_are_read_as_batch_systems_write_them():
     """
     ISO, ctime, American, and LSF's without a year.
     """
-    assert parse_time("2026-11-21T09:01:36") == DIED
-    assert parse_time("Sat Nov 21 09:01:36 2026") == DIED
-    assert parse_time("11/21/2026 09:01:36.123") == DIED
+    assert parse_batch_time("2026-11-21T09:01:36") == DIED
+    assert parse_batch_time("Sat Nov 21 09:01:36 2026") == DIED
+    assert parse_batch_time("11/21/2026 09:01:36.123") == DIED
     this = time.gmtime(DIED)
-    assert time.gmtime(parse_time("Sat Nov 21 09:01:36"))[1:5] == this[1:5]
-    assert parse_time("Sat Nov 21 09:01:36") <= time.time() + 86400
-    assert [parse_time(text) for text in ("Unknown", "N/A", "", "None")] == [None] * 4
+    assert time.gmtime(parse_batch_time("Sat Nov 21 09:01:36"))[1:5] == this[1:5]
+    assert parse_batch_time("Sat Nov 21 09:01:36") <= time.time() + 86400
+    assert [parse_batch_time(text) for text in ("Unknown", "N/A", "", "None")] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    "text", ["21/11/2026 09:01:36", "2026-13-21T09:01:36", "0000-01-01T00:00:00", "Thu Jan  1 00:00:00 0000"]
+)
+def test_a_time_of_no_such_day_is_not_known(text):
+    """
+    A site that writes the day before the month loses the time of a job, and not all that is known of it.
+    """
+    assert parse_batch_time(text) is None
 
 
 @pytest.mark.parametrize(
@@ -408,7 +418,7 @@ def test_durations_are_read_as_batch_systems_write_them(text, length):
     """
     Days, hours, minutes and plain seconds.
     """
-    assert parse_duration(text) == length
+    assert parse_batch_duration(text) == length
 
 
 def test_a_run_that_ended_hours_before_is_of_another_death():

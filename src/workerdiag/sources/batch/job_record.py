@@ -82,17 +82,17 @@ def run_of_death(records: Iterable[JobRecord], missed: float | None) -> JobRecor
     return near if near is not None and near.distance_s(missed) <= _NEAR_S else None
 
 
-def parse_time(text: str) -> float | None:
+def parse_batch_time(text: str) -> float | None:
     """
     Seconds since the epoch of a time in UTC as batch systems write it; None if it is none.
 
     A time without a year (LSF) is of this year, or of the last one if it would lie ahead.
     """
     if found := _ISO.search(text):
-        return float(calendar.timegm((*(int(part) for part in found.groups()), 0, 0, 0)))
+        return _utc_time(*map(int, found.groups()))
     if found := _AMERICAN.search(text):
-        month, day, year, *time_of_day = (int(part) for part in found.groups())
-        return float(calendar.timegm((year, month, day, *time_of_day, 0, 0, 0)))
+        month, day, year, *time_of_day = map(int, found.groups())
+        return _utc_time(year, month, day, *time_of_day)
     found = _CTIME.search(text)
     if found is None or found[1] not in _MONTHS:
         return None
@@ -101,7 +101,17 @@ def parse_time(text: str) -> float | None:
     year = int(found[6] or tomorrow.tm_year)
     if not found[6] and (month, day) > (tomorrow.tm_mon, tomorrow.tm_mday):
         year -= 1
-    return float(calendar.timegm((year, month, day, *time_of_day, 0, 0, 0)))
+    return _utc_time(year, month, day, *time_of_day)
+
+
+def _utc_time(*parts: int) -> float | None:
+    """
+    Year, month, day, hour, minute and second as seconds since the epoch; None if there is no such day.
+    """
+    try:
+        return float(calendar.timegm((*parts, 0, 0, 0)))
+    except ValueError:  # a thirteenth month: some sites write the day first
+        return None
 
 
 def parse_size(text: str, *, unit: str = "") -> int | None:
@@ -127,15 +137,15 @@ def percent_used(used: str, given: str) -> float | None:
         used: ``01:00:05``, ``1-02:03:04``, or a number of seconds.
         given: The same.
     """
-    spent, whole = parse_duration(used), parse_duration(given)
+    spent, whole = parse_batch_duration(used), parse_batch_duration(given)
     return None if spent is None or not whole else round(100.0 * spent / whole, 1)
 
 
-def parse_duration(text: str) -> float | None:
+def parse_batch_duration(text: str) -> float | None:
     """
     Seconds of ``1-02:03:04``, ``02:03:04``, ``03:04``, ``21s`` or ``20``; None if it is none.
     """
-    found = re.fullmatch(r"\s*(?:(\d+)[-+])?((?:\d+:){1,2}\d+(?:\.\d+)?|\d+(?:\.\d+)?)s?\s*", text)
+    found = re.fullmatch(r"\s*(?:(\d{1,9})[-+])?((?:\d+:){1,2}\d+(?:\.\d+)?|\d+(?:\.\d+)?)s?\s*", text)
     if found is None:
         return None
     total = 0.0

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.job_record import JobRecord, parse_size, parse_time
+from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time, parse_size
 from workerdiag.sources.batch.source import BatchSource, split_blocks
 from workerdiag.sources.batch.systems import LSF
 
@@ -69,9 +69,9 @@ def parse_job(number: str, text: str) -> JobRecord:
     started = ended = None
     for stamp, text_of_event in _TIMED.findall(text):
         if _STARTED.search(text_of_event):
-            started, ended = parse_time(stamp), None
+            started, ended = parse_batch_time(stamp), None
         elif _ENDED.search(text_of_event):
-            ended = parse_time(stamp)
+            ended = parse_batch_time(stamp)
     limit = re.search(r"\bMEMLIMIT\s*\n\s*([\d.]+) ([KMGT])", text)
     used = re.search(r"\bMAX MEM: ([\d.]+) ([KMGT])", text)
     return JobRecord(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.job_record import JobRecord, parse_time
+from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time
 from workerdiag.sources.batch.source import BatchSource, split_blocks
 from workerdiag.sources.batch.systems import OAR
 
@@ -43,7 +43,7 @@ def parse_oarstat(number: str, text: str, events: str) -> JobRecord:
     """
     fields = {key: value.strip() for key, value in re.findall(r"(?m)^ +(\w+) = (.*)$", text)}
     state = fields.get("state", "")
-    times = [parse_time(each) for each in _EVENT.findall(events)]
+    times = [parse_batch_time(each) for each in _EVENT.findall(events)]
     text = _PRIVATE.sub("", text)
     event_lines = "\n".join(line for line in events.splitlines() if _EVENT.match(line))
     is_over, last = state in ("Terminated", "Error"), next((each for each in reversed(times) if each), None)
@@ -51,7 +51,7 @@ def parse_oarstat(number: str, text: str, events: str) -> JobRecord:
     return JobRecord(
         job=number,
         text=f"{text}\n{event_lines}",
-        started=parse_time(fields.get("startTime", "")),
+        started=parse_batch_time(fields.get("startTime", "")),
         ended=last if is_over else None,
         cancelled="FRAG_JOB_REQUEST" in event_lines and not any(each in event_lines for each in own_kills),
         waiting=state in ("Waiting", "Hold", "toLaunch", "toAckReservation"),

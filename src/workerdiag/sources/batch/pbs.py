@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.job_record import JobRecord, parse_size, parse_time, percent_used
+from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time, parse_size, percent_used
 from workerdiag.sources.batch.source import BatchSource, split_blocks
 from workerdiag.sources.batch.systems import PBS
 
@@ -60,8 +60,8 @@ def parse_qstat(number: str, text: str) -> JobRecord:
     return JobRecord(
         job=number,
         text=text,
-        started=parse_time(fields.get("stime") or fields.get("start_time") or ""),
-        ended=parse_time(ended) if over else None,
+        started=parse_batch_time(fields.get("stime") or fields.get("start_time") or ""),
+        ended=parse_batch_time(ended) if over else None,
         cancelled=status in _ENDED_BY_ORDER and "exceeded" not in text,
         waiting=fields.get("job_state") in ("Q", "H", "W"),
         limit_bytes=parse_size(fields.get("resource_list.mem", "")),
@@ -80,7 +80,7 @@ def parse_tracejob(number: str, text: str) -> JobRecord:
     for line in text.splitlines():
         for words in times:
             if words in line:
-                times[words] = parse_time(line)
+                times[words] = parse_batch_time(line)
     return JobRecord(
         job=number,
         text=text,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.job_record import JobRecord, parse_size, parse_time, percent_used
+from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time, parse_size, percent_used
 from workerdiag.sources.batch.source import BatchSource
 from workerdiag.sources.batch.systems import GRID_ENGINE
 
@@ -54,8 +54,8 @@ def parse_qacct(number: str, text: str) -> JobRecord | None:
     return JobRecord(
         job=number,
         text=text.strip(),
-        started=parse_time(fields.get("start_time", "")),
-        ended=parse_time(fields.get("end_time", "")),
+        started=parse_batch_time(fields.get("start_time", "")),
+        ended=parse_batch_time(fields.get("end_time", "")),
         cancelled=deleted_by not in ("NONE", "") or failed.startswith("100"),
         holds_late=failed.startswith("25 "),
         limit_bytes=parse_size(wanted.get("h_vmem", "") or wanted.get("m_mem_free", "")),

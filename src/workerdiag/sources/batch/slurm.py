@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from attrs import evolve, frozen
 
 from workerdiag.model.scene import Terms
-from workerdiag.sources.batch.job_record import JobRecord, parse_size, parse_time, percent_used
+from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time, parse_size, percent_used
 from workerdiag.sources.batch.source import BatchSource, split_blocks
 from workerdiag.sources.batch.systems import SLURM
 
@@ -76,8 +76,8 @@ def parse_scontrol(number: str, text: str) -> JobRecord:
     return JobRecord(
         job=number,
         text=text,
-        started=None if waiting else parse_time(fields.get("StartTime", "")),
-        ended=None if waiting or running else parse_time(fields.get("EndTime", "")),
+        started=None if waiting else parse_batch_time(fields.get("StartTime", "")),
+        ended=None if waiting or running else parse_batch_time(fields.get("EndTime", "")),
         cancelled=state == "CANCELLED",
         holds_late=state in _LATE_STATES,
         waiting=waiting,
@@ -146,8 +146,8 @@ def _job_record(number: str, head: str, rows: Sequence[_SacctRow]) -> JobRecord:
     return JobRecord(
         job=number,
         text="\n".join((head, *(row.line for row in rows))),
-        started=parse_time(job.fields.get("Start", "")),
-        ended=None if running else parse_time(job.fields.get("End", "")),
+        started=parse_batch_time(job.fields.get("Start", "")),
+        ended=None if running else parse_batch_time(job.fields.get("End", "")),
         cancelled=state == "CANCELLED",
         holds_late=any(row.state in _LATE_STATES for row in rows),
         waiting=state in _WAITING_STATES,
