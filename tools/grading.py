@@ -46,7 +46,7 @@ class RestsOn:
 
     #: Grade of its strongest sign.
     grade: str
-    #: Facts that apply_policy for it, hints aside.
+    #: Facts that speak for it, hints aside.
     fact_count: int
     is_end_known: bool
 

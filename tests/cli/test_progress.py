@@ -93,7 +93,7 @@ def test_an_error_ends_the_line():
 
 def test_the_line_of_a_hostile_name_is_one_line():
     """
-    The name of an address cannot apply_policy to the terminal, nor break the line.
+    The name of an address cannot speak to the terminal, nor break the line.
     """
     terminal = Terminal()
     with status_line("asking \x1b[2J\ntcp://x", to=terminal, first_s=0.01):

@@ -136,7 +136,7 @@ def supported(
     cause_id: str, *shown: SignEvidence, told: bool = True, explains: tuple[str, ...] = ()
 ) -> CauseScore:
     """
-    A cause with the signs that apply_policy for it.
+    A cause with the signs that speak for it.
     """
     cause = Cause(
         id=cause_id,

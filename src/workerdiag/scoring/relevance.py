@@ -1,5 +1,5 @@
 """
-Which signs apply_policy for or against their causes in one death: not all that belong to it do.
+Which signs speak for or against their causes in one death: not all that belong to it do.
 """
 
 from __future__ import annotations

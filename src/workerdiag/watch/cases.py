@@ -68,7 +68,7 @@ def with_incident(
         incident: All its deaths are new to the case.
         cluster: Name of the cluster.
         now: The watcher's clock.
-        settings: When to apply_policy.
+        settings: When to speak.
     """
     if case is None or case.state == "settling":
         return _spoken(_opened(None, incident, cluster, now), "new", now)
@@ -101,7 +101,7 @@ def with_time(case: AlertCase, now: float, *, seen_at: float, settings: WatchSet
         case: Any case.
         now: The watcher's clock.
         seen_at: When the scheduler last answered, by the same clock.
-        settings: When to apply_policy.
+        settings: When to speak.
     """
     if not case.is_open or case.state == "settling":
         return case, None

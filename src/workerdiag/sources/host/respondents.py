@@ -1,7 +1,7 @@
 """
-Who can apply_policy of the machines that the dead lived on, and of which of the dead each of them speaks.
+Who can speak of the machines that the dead lived on, and of which of the dead each of them speaks.
 
-Where nobody died and yet work stands still, nannies of workers that are there can apply_policy of these.
+Where nobody died and yet work stands still, nannies of workers that are there can speak of these.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_RESPONDENTS = 4
 @frozen(kw_only=True)
 class Subject:
     """
-    A worker that a certain process is asked about, as that process can apply_policy of it.
+    A worker that a certain process is asked about, as that process can speak of it.
     """
 
     identity: Identity
@@ -103,7 +103,7 @@ class Respondent:
 
 def respondents(scene: Scene) -> tuple[list[Respondent], list[Victim]]:
     """
-    Whom to ask, the closest to the latest dead first, and the dead of whom nobody can apply_policy.
+    Whom to ask, the closest to the latest dead first, and the dead of whom nobody can speak.
     """
     spoken_for: dict[int, list[Subject]] = {}  # by the number of the location
     sure: dict[int, bool] = {}
