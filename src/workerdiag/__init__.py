@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from workerdiag.model.evidence import LogText
     from workerdiag.recorder.install import install, uninstall
     from workerdiag.rulebook.load import load_rulebook
+    from workerdiag.triage.fleet.start import fleet
     from workerdiag.watch.start import watch
 
 __version__ = "0.1.0"
@@ -46,6 +47,7 @@ __all__ = [
     "auto",
     "explain",
     "explaining",
+    "fleet",
     "install",
     "load_rulebook",
     "uninstall",
@@ -66,6 +68,7 @@ _MODULE_OF = {
     "auto": "auto",
     "explain": "api.explain",
     "explaining": "api.annotate",
+    "fleet": "triage.fleet.start",
     "install": "recorder.install",
     "load_ipython_extension": "integrations.notebook",  # IPython looks for it
     "load_rulebook": "rulebook.load",

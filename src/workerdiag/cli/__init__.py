@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -15,6 +15,7 @@ from workerdiag.cli.blackbox import blackbox
 from workerdiag.cli.draft import draft
 from workerdiag.cli.errors import SafeCommand, SafeGroup
 from workerdiag.cli.explain import explain
+from workerdiag.cli.fleet import fleet
 from workerdiag.cli.knowledge import knowledge
 from workerdiag.cli.mcp import mcp
 from workerdiag.cli.report import report
@@ -100,19 +101,24 @@ def _terminal_text(findings: Findings) -> str:
     examples=(
         "workerdiag schema",
         "workerdiag schema > diagnosis.schema.json",
+        "workerdiag schema fleet",
     ),
 )
-def schema() -> None:
+@click.argument("document", type=click.Choice(("diagnosis", "fleet")), default="diagnosis")
+def schema(document: Literal["diagnosis", "fleet"]) -> None:
     """
-    Print the JSON Schema of a JSON diagnosis.
+    Print the JSON Schema of a JSON diagnosis, or of a fleet report.
 
-    It describes what `workerdiag explain --format json` and `Diagnosis.to_dict()` give.
+    It describes what `workerdiag explain --format json` and `Diagnosis.to_dict()` give; with `fleet`,
+    `workerdiag fleet --format json` and `FleetReport.to_dict()`.
     """
     import json
 
     from workerdiag.rendering.json import json_schema
+    from workerdiag.triage.fleet.json import fleet_schema
 
-    click.echo(json.dumps(json_schema(), indent=2))
+    made = {"diagnosis": json_schema, "fleet": fleet_schema}[document]
+    click.echo(json.dumps(made(), indent=2))
 
 
 @main.command(
@@ -139,6 +145,7 @@ def completion(shell: str) -> None:
 
 
 main.add_command(explain)
+main.add_command(fleet)
 main.add_command(blackbox)
 main.add_command(knowledge)
 main.add_command(mcp)

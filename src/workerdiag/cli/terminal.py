@@ -35,6 +35,13 @@ def text_width() -> int:
     return min(shutil.get_terminal_size().columns, _MAX_COLUMNS) if sys.stdout.isatty() else 80
 
 
+def table_width() -> int:
+    """
+    Columns of the terminal, for tables: as many as there are; 80 where the output goes elsewhere.
+    """
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+
+
 def is_colored() -> bool:
     """
     Whether the output goes to a terminal with colours whose user did not set ``NO_COLOR`` (no-color.org).

@@ -58,7 +58,7 @@ def render_html(findings: Findings, *, page: bool = False, folded: bool = False)
         folded: Whether all sections behind the answer are folded, as in notebooks.
     """
     findings = printable_object(findings)
-    template = _html_environment().get_template("page.html.j2" if page else "report.html.j2")
+    template = html_environment().get_template("page.html.j2" if page else "report.html.j2")
     text = template.render(
         **_content(findings), **(_page_content() if page else _FRAGMENT), folded=folded
     ).strip()
@@ -85,12 +85,12 @@ def _page_content() -> dict[str, Any]:
     """
     What only a page has. Its policy forbids every request and every script but our own.
     """
-    script = _template_text("copy.js")
+    script = template_text("copy.js")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return {
         "level": 1,
         "with_buttons": True,
-        "page_style": _template_text("page.css"),
+        "page_style": template_text("page.css"),
         "script": script,
         "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
     }
@@ -107,7 +107,7 @@ def _content(findings: Findings) -> dict[str, Any]:
     first, advice, sections = _split_advice(report)
     return {
         "report": report,
-        "style": _template_text("report.css"),
+        "style": template_text("report.css"),
         "certainty": _certainty(findings),
         "when": format_time(min(times, default=None)),
         "first": first,
@@ -147,19 +147,22 @@ def _certainty(findings: Findings) -> str:
 
 
 @cache
-def _template_text(name: str) -> Markup:
+def template_text(name: str) -> Markup:
     """
     A style sheet or a script of ours, as it stands in its file.
     """
     from markupsafe import Markup
 
-    loader = _html_environment().loader
+    loader = html_environment().loader
     assert loader is not None
-    return Markup(loader.get_source(_html_environment(), name)[0])  # noqa: S704  it is a file of ours
+    return Markup(loader.get_source(html_environment(), name)[0])  # noqa: S704  it is a file of ours
 
 
 @cache
-def _html_environment() -> Environment:
+def html_environment() -> Environment:
+    """
+    Finds our templates, and escapes what is put into them.
+    """
     from jinja2 import Environment, PackageLoader
 
     environment = Environment(

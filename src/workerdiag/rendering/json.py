@@ -14,7 +14,7 @@ from attrs import fields
 
 from workerdiag.errors import BadReportError, error_text
 from workerdiag.model.diagnosis import JSON_SCHEMA, Findings
-from workerdiag.rendering.json_schema import DIALECT, Schema, add_definition
+from workerdiag.rendering.json_schema import Schema, document_schema
 from workerdiag.serialization import problem_lines, strict_converter
 
 if TYPE_CHECKING:
@@ -64,18 +64,7 @@ def json_schema() -> Schema:
     """
     The JSON Schema (draft 2020-12) of what `to_dict` returns, made from the classes of the model.
     """
-    definitions: Schema = {}
-    add_definition(Findings, definitions)
-    top = definitions.pop(Findings.__name__)
-    number = {"description": "Shape of this document.", "const": JSON_SCHEMA}
-    return {
-        "$schema": DIALECT,
-        "title": "workerdiag diagnosis",
-        **top,
-        "required": ["schema", *top["required"]],
-        "properties": {"schema": number, **top["properties"]},
-        "$defs": dict(sorted(definitions.items())),
-    }
+    return document_schema(Findings, title="workerdiag diagnosis", number=JSON_SCHEMA)
 
 
 def _parse_object(text: str) -> dict[str, object]:

@@ -18,6 +18,26 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _BOUNDS = {">=": "minimum", "<=": "maximum"}
 
 
+def document_schema(cls: type, *, title: str, number: int) -> Schema:
+    """
+    The JSON Schema of a document: an object of the class, with its shape's *number* under ``schema``.
+    """
+    definitions: Schema = {}
+    add_definition(cls, definitions)
+    top = definitions.pop(cls.__name__)
+    return {
+        "$schema": DIALECT,
+        "title": title,
+        **top,
+        "required": ["schema", *top["required"]],
+        "properties": {
+            "schema": {"description": "Shape of this document.", "const": number},
+            **top["properties"],
+        },
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
 def add_definition(cls: type, definitions: Schema, *, all_required: bool = True) -> Schema:
     """
     A reference to the class, which is put into *definitions* together with all that it refers to.

@@ -4,7 +4,7 @@ Memory over time in one line of text: eight heights of blocks, for issues and ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.timeline import ProcessHistory
@@ -34,6 +34,13 @@ def sparkline(points: Sequence[tuple[float, int]], top: int) -> str:
     for at, value in points:
         index = min(int((at - begin) / step), width - 1)
         columns[index] = max(columns[index] or 0, value)
+    return blocks(columns, top)
+
+
+def blocks(columns: Iterable[int | None], top: int) -> str:
+    """
+    A block for each column, as high as its value; a dot for None.
+    """
     return "".join(_NO_SAMPLE if value is None else _block(value, top) for value in columns)
 
 

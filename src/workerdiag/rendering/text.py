@@ -78,25 +78,25 @@ def _report_lines(report: Outline, width: int, *, color: bool) -> Iterator[str]:
     yield from (f"{'':<{_LABEL_COLUMNS + 4}}{line}" for line in report.code)
     if report.summary:
         yield ""
-        yield from _wrap(report.summary, width)
+        yield from wrap_text(report.summary, width)
     for section in report.sections:
         yield ""
         yield f"{bold}{section.title}{plain}"
         yield from _section_lines(section, width)
     if last := list(filter(None, (*report.hint, ", ".join(report.footer)))):
         yield ""
-        yield from (line for text in last for line in _wrap(text, width))
+        yield from (line for text in last for line in wrap_text(text, width))
 
 
 def _lead_lines(text: str, room: int) -> list[str]:
     """
     As many whole sentences as fit in three lines of *room* columns; of a long first one, words with dots.
     """
-    lines = _wrap(text, room)
+    lines = wrap_text(text, room)
     sentences = re.split(r"(?<=[.!?]) ", text)
     while len(lines) > _LEAD_LINES and len(sentences) > 1:
         sentences.pop()
-        lines = _wrap(" ".join(sentences), room)
+        lines = wrap_text(" ".join(sentences), room)
     if len(lines) > _LEAD_LINES:
         lines = [*lines[: _LEAD_LINES - 1], _cut_line(lines[_LEAD_LINES - 1], room)]
     return lines
@@ -104,7 +104,7 @@ def _lead_lines(text: str, room: int) -> list[str]:
 
 def _section_lines(section: Section, width: int) -> Iterator[str]:
     if section.paragraph:
-        yield from _wrap(section.paragraph, width, first="  ", rest="  ")
+        yield from wrap_text(section.paragraph, width, first="  ", rest="  ")
         return
     for number, item in enumerate(section.items, 1):
         mark = f"{number}." if section.numbered else "-"
@@ -115,16 +115,19 @@ def _section_lines(section: Section, width: int) -> Iterator[str]:
 
 def _item_lines(item: Item, mark: str, width: int) -> Iterator[str]:
     indent = " " * len(mark)
-    yield from _wrap(item.text or item.link, width, first=mark, rest=indent)
+    yield from wrap_text(item.text or item.link, width, first=mark, rest=indent)
     for label, text in item.notes:
-        yield from _wrap(f"{label}: {text}", width, first=indent, rest=indent + "  ")
+        yield from wrap_text(f"{label}: {text}", width, first=indent, rest=indent + "  ")
     for line in item.quote:
-        yield from _wrap(line, width, first=f"{indent}| ", rest=f"{indent}|   ")
+        yield from wrap_text(line, width, first=f"{indent}| ", rest=f"{indent}|   ")
     for line in item.code:
         yield f"{indent}    {line}"
 
 
-def _wrap(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:
+def wrap_text(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:
+    """
+    The lines of one paragraph: *first* stands before the first of them, *rest* before the others.
+    """
     room = width - max(len(first), len(rest))
     filled = textwrap.wrap(
         _break_long_words(_widen(text), room),

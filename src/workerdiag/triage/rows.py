@@ -49,6 +49,8 @@ class DeathRow:
     exit_code: int | None = None
     signal: int | None = None
     distributed_version: str | None = None
+    #: Such as ``3.12``.
+    python_version: str | None = None
     #: Address of the scheduler of the run.
     scheduler: str | None = None
     #: Id of the cluster run: equal for all rows whose logs were judged together.

@@ -15,6 +15,7 @@ from attrs import evolve
 
 from workerdiag.incidents.deaths import WatchedDeath
 from workerdiag.incidents.incident import AlertIncident, victim_name
+from workerdiag.incidents.state_tables import BLIND_KEY
 from workerdiag.model.diagnosis import SURE_ENOUGH
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.rendering.wording import one_line
@@ -23,8 +24,6 @@ from workerdiag.watch.case_content import with_diagnosis
 from workerdiag.watch.escalation import escalation_level, hosts_of, with_deaths
 from workerdiag.watch.settings import WatchSettings
 
-#: Key of the case that is open while the watcher cannot see.
-BLIND_KEY = "blind"
 #: Key of the case that stands for deaths which are not judged yet.
 SETTLING_KEY = "settling"
 

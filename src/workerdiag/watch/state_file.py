@@ -16,11 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from workerdiag.errors import StateFileError, error_text, utf8_safe
+from workerdiag.incidents.state_tables import APPLICATION_ID, SCHEMA_VERSION
 
-#: ``PRAGMA user_version``: one more whenever an older version could not read the tables.
-SCHEMA_VERSION = 1
-#: ``PRAGMA application_id``, by which a file is known as one of ours: "wdia" in ASCII.
-APPLICATION_ID = 0x77646961
 #: A process that only writes a row is waited for so long, in seconds.
 BUSY_S = 10.0
 

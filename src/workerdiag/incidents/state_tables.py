@@ -1,0 +1,143 @@
+"""
+By what a watcher's state file is known, and its deaths as others than the watcher read them.
+
+Nothing is written to it; a watcher may run meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final, get_args
+from urllib.parse import quote
+
+from attrs import frozen
+
+from workerdiag.errors import StateFileError, describe_error, error_text, utf8_safe
+from workerdiag.model.identity import Identity
+from workerdiag.model.vocabulary import Verdict
+
+#: ``PRAGMA application_id``, by which a file is known as one of ours: "wdia" in ASCII.
+APPLICATION_ID: Final = 0x77646961
+#: ``PRAGMA user_version``: one more whenever an older version could not read the tables.
+SCHEMA_VERSION: Final = 1
+#: Key of the case that is open while the watcher cannot see.
+BLIND_KEY: Final = "blind"
+
+#: A process that writes is waited for so long, in seconds.
+_BUSY_S = 10.0
+#: What was judged and is of no case was no incident.
+_DEATHS = """
+SELECT death.id, death.cluster, death.at, death.is_expected OR (death.is_judged AND death.case_id IS NULL),
+    death.identity, watch_case.body
+FROM death LEFT JOIN watch_case ON watch_case.id = death.case_id ORDER BY death.at, death.id
+"""
+_REMEDY = "give a state file that `workerdiag watch` of this version wrote, with its -wal and -shm files"
+
+
+@frozen(kw_only=True)
+class KeptDeath:
+    """
+    A death in a state file, with what its case says.
+    """
+
+    id: str
+    cluster: str
+    #: When the scheduler noticed it, in seconds since the epoch.
+    at: float
+    #: Whether somebody asked for it, or it was judged to be no incident.
+    is_expected: bool
+    identity: Identity
+    #: Key of the case; empty: it was not judged yet, or the case was forgotten.
+    case_key: str = ""
+    cause: str | None = None
+    probability: float = 0.0
+    blame: Verdict = "unknown"
+
+
+@frozen(kw_only=True)
+class UnreadableDeath:
+    """
+    A row of a state file that is no death.
+    """
+
+    id: str
+    problem: str
+
+
+def read_kept_deaths(path: str | os.PathLike[str]) -> Iterator[KeptDeath | UnreadableDeath]:
+    """
+    The deaths and stops in a watcher's state file, oldest first.
+
+    Raises:
+        StateFileError: It cannot be read, or no further, or is no such file.
+    """
+    with _reading(path) as connection:
+        for row in connection.execute(_DEATHS):
+            try:
+                yield _kept_death(*row)
+            except Exception as problem:  # noqa: BLE001  it may hold anything
+                yield UnreadableDeath(id=utf8_safe(str(row[0])), problem=describe_error(problem))
+
+
+def blind_clusters(path: str | os.PathLike[str]) -> tuple[tuple[str, str], ...]:
+    """
+    The clusters that the watcher did not see for a while, and why.
+
+    Raises:
+        StateFileError: As `read_kept_deaths`.
+    """
+    with _reading(path) as connection:
+        rows = connection.execute(
+            "SELECT cluster, json_extract(body, '$.title') FROM watch_case"
+            " WHERE json_valid(body) AND json_extract(body, '$.key') = ? ORDER BY cluster",
+            (BLIND_KEY,),
+        )
+        return tuple((str(cluster), str(title or "")) for cluster, title in rows)
+
+
+def _kept_death(
+    id_: str, cluster: str, at: float, is_expected: int, identity: str, body: str | None
+) -> KeptDeath:
+    case: dict[str, Any] = json.loads(body) if body is not None else {}
+    return KeptDeath(
+        id=id_,
+        cluster=cluster,
+        at=float(at),
+        is_expected=bool(is_expected),
+        identity=Identity(**json.loads(identity)),
+        case_key=case.get("key", ""),
+        cause=case.get("cause"),
+        probability=case.get("probability", 0.0),
+        blame=case["blame"] if case.get("blame") in get_args(Verdict) else "unknown",
+    )
+
+
+@contextmanager
+def _reading(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection]:
+    name = utf8_safe(str(path))
+    place = Path(path).absolute()
+    # Nobody has it open unless this file is there; and a folder that is read-only needs none then.
+    mode = "mode=ro" if Path(f"{place}-wal").exists() else "immutable=1"
+    try:
+        with closing(
+            sqlite3.connect(f"file:{quote(os.fsencode(place))}?{mode}", uri=True, timeout=_BUSY_S)
+        ) as connection:
+            application, version = (
+                connection.execute(f"PRAGMA {each}").fetchone()[0]
+                for each in ("application_id", "user_version")
+            )
+            if application != APPLICATION_ID:
+                raise StateFileError(name, "it is not the state of a watcher", _REMEDY)
+            if version != SCHEMA_VERSION:
+                why = (
+                    f"its tables are of version {version}, and this workerdiag reads version {SCHEMA_VERSION}"
+                )
+                raise StateFileError(name, why, _REMEDY)
+            yield connection
+    except sqlite3.Error as problem:
+        raise StateFileError(name, error_text(problem), _REMEDY) from problem

@@ -1,0 +1,3 @@
+"""
+What kills the workers of a whole fleet: the tables of triage and the states of watchers, counted together.
+"""

@@ -1,0 +1,146 @@
+"""
+From folders and files to the deaths in them, and to what could not be read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from attrs import define, evolve, field
+
+from workerdiag.errors import StateFileError, TableError, UnreadableInputError, error_text, utf8_safe
+from workerdiag.incidents.state_tables import UnreadableDeath, blind_clusters, read_kept_deaths
+from workerdiag.triage.fleet.state import death_row
+from workerdiag.triage.fleet.values import FleetGap, FleetTable, MissingPart, TableKind
+from workerdiag.triage.rows import DeathRow, InputRow
+from workerdiag.triage.tables import TABLE_FORMATS, BadRow, Row, kind_of_table, read_rows
+
+#: As files that SQLite writes are named.
+_STATE_SUFFIXES = frozenset({".db", ".sqlite", ".sqlite3"})
+_TABLE_SUFFIXES = frozenset(f".{each}" for each in TABLE_FORMATS)
+_NO_PLACE = "give the folder that workerdiag triage --output wrote, or a watcher's state file"
+_WRITE_AGAIN = "write the table again"
+_LOOK_AGAIN = "triage them again"
+
+
+@define
+class Collector:
+    """
+    Reads one file after the other; what cannot be read is a gap, and the others are read.
+    """
+
+    tables: list[FleetTable] = field(factory=list)
+    #: The deaths and stops of each table.
+    deaths: list[list[DeathRow]] = field(factory=list)
+    gaps: list[FleetGap] = field(factory=list)
+    _inputs: list[tuple[Path, InputRow]] = field(factory=list)
+
+    def read(self, places: Iterable[str | os.PathLike[str]]) -> None:
+        """
+        Read all tables and states in folders, with the folders below, and in files that are named.
+
+        Raises:
+            UnreadableInputError: A place is not there, or there is no table and no state in any of them.
+        """
+        given = [Path(each) for each in places]
+        files = sorted({path.absolute() for each in given for path in self._files(each)})
+        if not files and not self.gaps:
+            names = ", ".join(utf8_safe(str(each)) for each in given)
+            raise UnreadableInputError(names, "no table of triage and no watcher's state is there", _NO_PLACE)
+        for path in files:
+            try:
+                if path.suffix.lower() in _TABLE_SUFFIXES:
+                    self._read_table(path)
+                else:
+                    self._read_state(path)
+            except (TableError, StateFileError) as problem:
+                self._miss("file", path, problem.why, problem.remedy)
+        self._miss_inputs()
+
+    def _files(self, place: Path) -> Iterator[Path]:
+        if place.is_file():
+            yield place
+            return
+        if not place.is_dir():
+            raise UnreadableInputError(utf8_safe(str(place)), "there is no such folder or file", _NO_PLACE)
+        for folder, below, names in os.walk(place, onerror=self._miss_folder):
+            below[:] = [each for each in below if not each.startswith(".")]
+            for name in names:
+                path = Path(folder, name)
+                if path.suffix.lower() in _TABLE_SUFFIXES | _STATE_SUFFIXES and not name.startswith("."):
+                    yield path
+
+    def _read_table(self, path: Path) -> None:
+        kind = kind_of_table(path)
+        if kind is InputRow:
+            self._inputs += [(path, each) for each in self._good_rows(path, InputRow)]
+        elif kind is DeathRow:
+            rows: list[DeathRow] = []
+            try:
+                rows.extend(self._good_rows(path, DeathRow))
+            finally:
+                self._add_deaths(path, "triage", rows)
+
+    def _good_rows(self, path: Path, kind: type[Row]) -> Iterator[Row]:
+        good, bad = 0, []
+        for each in read_rows(path, kind):
+            if isinstance(each, BadRow):
+                bad.append(f"row {each.number}: {each.problem}")
+            else:
+                good += 1
+                yield each
+        self._miss_rows(path, good, bad)
+
+    def _read_state(self, path: Path) -> None:
+        rows: list[DeathRow] = []
+        bad: list[str] = []
+        try:
+            for each in read_kept_deaths(path):
+                if isinstance(each, UnreadableDeath):
+                    bad.append(f"death {each.id}: {each.problem}")
+                else:
+                    rows.append(death_row(each))
+        finally:
+            self._add_deaths(path, "watcher", rows)
+            self._miss_rows(path, len(rows), bad)
+        for cluster, why in blind_clusters(path):
+            self._miss("unseen", path, f"its watcher did not see {cluster} for a while: {why}")
+
+    def _add_deaths(self, path: Path, kind: TableKind, rows: Sequence[DeathRow]) -> None:
+        self.tables.append(FleetTable(path=utf8_safe(str(path)), kind=kind, row_count=len(rows)))
+        self.deaths.append([_dated(each) for each in rows])
+
+    def _miss_inputs(self) -> None:
+        """
+        Note the logs that no triage could read; one that another triage could is read.
+        """
+        done = {(each.url, each.first_byte) for _, each in self._inputs if each.status != "failed"}
+        failed: dict[Path, list[InputRow]] = {}
+        for path, each in self._inputs:
+            if each.status == "failed" and (each.url, each.first_byte) not in done:
+                failed.setdefault(path, []).append(each)
+        for path, rows in failed.items():
+            first = rows[0]
+            what = f"{len(rows):,} of the logs that triage read could not be read to their end"
+            self._miss("input", path, f"{what}, the first: {first.url}: {first.reason}", _LOOK_AGAIN)
+
+    def _miss_rows(self, path: Path, good_count: int, bad: Sequence[str]) -> None:
+        if bad:
+            rows = f"{len(bad):,} of {good_count + len(bad):,} rows cannot be read, the first: {bad[0]}"
+            self._miss("rows", path, rows, _WRITE_AGAIN)
+
+    def _miss_folder(self, problem: OSError) -> None:
+        self._miss("file", Path(problem.filename), problem.strerror or error_text(problem))
+
+    def _miss(self, part: MissingPart, path: Path, detail: str, remedy: str = "") -> None:
+        gap = FleetGap(part=part, path=utf8_safe(str(path)), detail=utf8_safe(detail), remedy=remedy)
+        self.gaps.append(gap)
+
+
+def _dated(row: DeathRow) -> DeathRow:
+    """
+    The row without a time before 1970, which is none: the calendar of Python ends in the year 1.
+    """
+    return evolve(row, died_at=None) if row.died_at is not None and row.died_at < 0 else row

@@ -1,0 +1,75 @@
+"""
+A fleet report as a page of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+from markupsafe import Markup
+
+from workerdiag.rendering.drawing.svg import drawing, element, percent
+from workerdiag.rendering.html import html_environment, template_text
+from workerdiag.rendering.wording import one_line, printable_object
+from workerdiag.triage.fleet.view import fleet_view, interval_text, share_text
+
+if TYPE_CHECKING:
+    from workerdiag.triage.fleet.values import CauseShare, FleetReport
+
+#: Causes that have a bar; the table has all of them.
+_MAX_BARS = 10
+_HEIGHT_PX = 10
+#: It loads nothing and has no script.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+@frozen(kw_only=True)
+class _Bar:
+    title: str
+    id: str
+    percent: str
+    svg: Markup
+
+
+def fleet_page(report: FleetReport) -> str:
+    """
+    The report as one page, in ASCII, which loads nothing; all that others wrote is escaped.
+    """
+    report = printable_object(report)
+    text = (
+        html_environment()
+        .get_template("fleet.html.j2")
+        .render(
+            view=fleet_view(report),
+            bars=[_bar(each) for each in report.causes[:_MAX_BARS]],
+            policy=_POLICY,
+            page_style=template_text("page.css"),
+            style=template_text("report.css"),
+        )
+    )
+    return text.strip().encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+def _bar(share: CauseShare) -> _Bar:
+    """
+    The share as a bar, with a thin line from one end of its interval to the other.
+    """
+    text = f"{share_text(share.share)} ({interval_text(share.interval)})"
+    kind = "unknown" if share.cause is None else "top"
+    middle = _HEIGHT_PX / 2
+    parts = (
+        element("rect", width="100%", height=_HEIGHT_PX, rx=2, class_="wd-track"),
+        element("rect", width=percent(share.share), height=_HEIGHT_PX, rx=2, class_=f"wd-chance wd-{kind}"),
+        element(
+            "line",
+            x1=percent(share.interval.low),
+            x2=percent(share.interval.high),
+            y1=middle,
+            y2=middle,
+            class_="wd-interval",
+        ),
+    )
+    title = one_line(share.title)
+    svg = drawing(text, f"Share of all deaths, and its interval: {title}", _HEIGHT_PX, parts)
+    return _Bar(title=title, id=share.cause or "", percent=text, svg=svg)
