@@ -99,6 +99,18 @@ def test_the_answer_is_on_the_first_screen_of_a_phone(show, seen):
     assert box["y"] + box["height"] <= 740
 
 
+def test_a_picture_of_the_whole_page_shows_all_of_it(show):
+    """
+    What is below the screen is laid out soon after the first picture.
+    """
+    page = show(drawn())
+    page.wait_for_function(
+        "[...document.querySelectorAll('section p, section li')].every(each =>"
+        " each.checkVisibility({contentVisibilityAuto: true}) || each.closest('details:not([open])'))",
+        timeout=PATIENCE_MS,
+    )
+
+
 def test_a_command_is_copied_by_keyboard(show, seen):
     """
     The button is reached with the tab key and works on enter.

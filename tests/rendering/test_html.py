@@ -153,10 +153,37 @@ def test_the_style_touches_nothing_else_in_the_notebook():
     Every rule of the fragment is about the report alone.
     """
     style = render_html(drawn()).partition("<style>")[2].partition("</style>")[0]
-    rules = re.sub(r"@media[^{]*\{((?:[^{}]*\{[^{}]*\})*)\s*\}", r"\1", style)
+    rules = re.sub(r"@(?:media|supports)[^{]*\{((?:[^{}]*\{[^{}]*\})*)\s*\}", r"\1", style)
     selectors = [each for rule in rules.split("}")[:-1] for each in rule.partition("{")[0].split(",")]
     assert selectors
     assert all(each.strip().startswith(".workerdiag") for each in selectors)
+
+
+def test_a_browser_that_cannot_mix_colours_has_all_of_them():
+    """
+    What is mixed stands behind a question whether the browser can, and has a plain colour before.
+    """
+    style = render_html(drawn(), page=True)
+    asked = re.findall(r"@supports \(color: color-mix[^{]*\{(?:[^{}]*\{[^{}]*\})*\s*\}", style)
+    mixed = [name for each in asked for name in re.findall(r"(--[\w-]+): color-mix", each)]
+    assert sum(each.count("color-mix") for each in asked) == style.count("color-mix")
+    assert mixed
+    assert all(style.index(f"{name}: ") < style.index("@supports") for name in mixed)
+
+
+def test_few_fonts_are_asked_for():
+    """
+    Each size and weight costs a browser a question to another process before it can show anything.
+    """
+    style = render_html(drawn(), page=True)
+    sizes = set(re.findall(r"font(?:-size)?: ([\d.]+(?:rem|px))", style))
+    weights = set(re.findall(r"font-weight: (\d+)", style))
+    families = {
+        name.strip() for each in re.findall(r"(?:family|mono): ([^;]+);", style) for name in each.split(",")
+    }
+    assert sizes <= {"12px", ".875rem", "1rem", "1.125rem", "1.375rem", "1.45rem", "1.75rem"}
+    assert weights == {"400", "600"}
+    assert families == {"system-ui", "sans-serif", "ui-monospace", "monospace"}
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ def render_html(findings: Findings, *, page: bool = False, folded: bool = False)
     The findings as one page, or as one ``<div>`` with its style in it: no address that is loaded.
 
     The ``<div>`` has no script and takes the colours of what is around it, so it can be read on light and on
-    dark. The page is whole without its script, which only adds buttons to copy commands. The text is ASCII
+    dark. The page is whole without its script, which adds buttons to copy commands and has all
+    below the screen laid out after the first picture. The text is ASCII
     (other characters are written as references), so it shows the same in any encoding.
 
     Args:
@@ -85,7 +86,7 @@ def _page_content() -> dict[str, Any]:
     """
     What only a page has. Its policy forbids every request and every script but our own.
     """
-    script = template_text("copy.js")
+    script = template_text("page.js")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return {
         "level": 1,

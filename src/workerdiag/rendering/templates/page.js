@@ -1,5 +1,6 @@
 document.querySelectorAll(".wd-copy").forEach(function (button) {
   button.hidden = false;
+  button.parentNode.classList.add("wd-copyable");
   button.addEventListener("click", function () {
     var code = button.parentNode.querySelector("code"), done = function () {
       button.textContent = "Copied";
@@ -14,4 +15,7 @@ document.querySelectorAll(".wd-copy").forEach(function (button) {
     if (navigator.clipboard) { navigator.clipboard.writeText(code.textContent).then(done, select); }
     else { select(); }
   });
+});
+requestAnimationFrame(function () {
+  setTimeout(function () { document.documentElement.classList.add("wd-shown"); });
 });
