@@ -24,6 +24,8 @@ GIVEN = {
     "SilenceError": {"why": "it has no reason"},
     "NoSuchCaseError": {"case_id": "c1"},
     "QuietHoursError": {"why": "no zone"},
+    "TableError": {"name": "deaths.csv", "why": "it is full", "remedy": "make room"},
+    "TriageError": {"why": "no worker", "remedy": "start one"},
 }
 
 

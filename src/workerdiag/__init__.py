@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         BundleError,
         InstallError,
         RuleFileError,
+        TableError,
+        TriageError,
         UnreadableInputError,
         WorkerdiagError,
     )
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from workerdiag.recorder.install import install, uninstall
     from workerdiag.rulebook.load import load_rulebook
     from workerdiag.triage.fleet.start import fleet
+    from workerdiag.triage.start import triage
     from workerdiag.watch.start import watch
 
 __version__ = "0.1.0"
@@ -41,6 +44,8 @@ __all__ = [
     "InstallError",
     "LogText",
     "RuleFileError",
+    "TableError",
+    "TriageError",
     "UnreadableInputError",
     "WorkerdiagError",
     "annotate",
@@ -50,6 +55,7 @@ __all__ = [
     "fleet",
     "install",
     "load_rulebook",
+    "triage",
     "uninstall",
     "watch",
 ]
@@ -62,6 +68,8 @@ _MODULE_OF = {
     "InstallError": "errors",
     "LogText": "model.evidence",
     "RuleFileError": "errors",
+    "TableError": "errors",
+    "TriageError": "errors",
     "UnreadableInputError": "errors",
     "WorkerdiagError": "errors",
     "annotate": "api.annotate",
@@ -72,6 +80,7 @@ _MODULE_OF = {
     "install": "recorder.install",
     "load_ipython_extension": "integrations.notebook",  # IPython looks for it
     "load_rulebook": "rulebook.load",
+    "triage": "triage",
     "uninstall": "recorder.install",
     "unload_ipython_extension": "integrations.notebook",
     "watch": "watch",

@@ -180,6 +180,20 @@ class TableError(WorkerdiagError):
         return f"cannot use {self.name} as a table: {self.why}{_in_brackets(self.remedy)}"
 
 
+@define(eq=False)
+class TriageError(WorkerdiagError):
+    """
+    Triage cannot go on, or one part of it cannot be done.
+    """
+
+    why: str
+    #: What the caller can do about it.
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.why}{_in_brackets(self.remedy)}"
+
+
 @define
 class SchedulerUnreachableError(WorkerdiagError):
     """

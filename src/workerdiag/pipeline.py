@@ -11,14 +11,16 @@ from attrs import evolve
 from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.correlation.incident import assemble
 from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline, GraceDeadline
-from workerdiag.matching.match import engine_notes, search
+from workerdiag.matching.match import derive_matches, engine_notes, search
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.patterns import MatchObserver
-from workerdiag.model.diagnosis import Findings
+from workerdiag.matching.sign_tables import SignTables
+from workerdiag.model.diagnosis import Findings, Match
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.conclude import conclude
+from workerdiag.scoring.each_death import JudgedDeath, judge_each
 
 #: This many reports of ends are merged however late it is.
 _ALWAYS_MERGED = 100
@@ -63,6 +65,22 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
     gaps += _merge_gaps(incident.left_out)
     incident = evolve(incident, about=tuple(about)) if about else incident
     return conclude(incident, book, gaps=gaps, notes=notes, version=version, deadline=deadline)
+
+
+def judge_matches(
+    matches: Sequence[Match], evidence: Iterable[Evidence], book: Rulebook, signs: SignTables
+) -> Iterator[JudgedDeath]:
+    """
+    Each death by itself that the *matches* of many logs tell of.
+
+    Args:
+        matches: What scanning found in the logs of one cluster run, log by log.
+        evidence: Which logs were read, and which were not.
+        book: The rulebook to judge by.
+        signs: Those of *book* that are no patterns of text (`Matcher.signs`).
+    """
+    synchronized, _ = synchronize_clocks(derive_matches(matches, signs))
+    yield from judge_each(assemble(synchronized, evidence), book)
 
 
 def _merge_gaps(reports: int) -> Iterator[Gap]:

@@ -4,7 +4,7 @@ All evidence in, all matches out: log text through the scan, the rest sign by si
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from attrs import evolve, frozen
@@ -107,9 +107,15 @@ def search(
             elif isinstance(piece, ExceptionFacts):
                 found += _exception_matches(piece, signs)
     gaps += other_matches.gaps("scheduler events", "scheduler events", "events")
+    return SearchResult(derive_matches(found, signs), gaps, tuple(left_out))
+
+
+def derive_matches(found: Sequence[Match], signs: SignTables) -> list[Match]:
+    """
+    What was found in an incident, without other programs and in its year, and the signs that follow.
+    """
     found = infer_years(without_other_programs(found))
-    found += [*_landmark_sign_matches(found, signs), *_exit_sign_matches(found, signs)]
-    return SearchResult(found, gaps, tuple(left_out))
+    return [*found, *_landmark_sign_matches(found, signs), *_exit_sign_matches(found, signs)]
 
 
 def engine_notes() -> tuple[str, ...]:

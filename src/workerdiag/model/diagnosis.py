@@ -51,6 +51,8 @@ class Match:
     origin: str = ""
     line: int = 0
     last_line: int = 0
+    #: Where it begins in the text of its log, in bytes; None where no text has it as it was read.
+    offset: int | None = None
     #: First line of the message that it stands in, counted as *line*; 0 in text without headers.
     message_line: int = 0
     stream: Stream | None = None

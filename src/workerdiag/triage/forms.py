@@ -197,3 +197,17 @@ FORMS: Final[Mapping[TableFormat, Form]] = {
     "csv": Form(encode=_to_csv, decode=_from_csv, names=_csv_names),
     "jsonl": Form(encode=_to_json_lines, decode=_from_json_lines, names=_json_lines_names),
 }
+
+
+def check_form(form: str) -> None:
+    """
+    Check that tables can be written in this form, before hours of work.
+
+    Raises:
+        ValueError: There is no such form.
+        TableError: pyarrow is missing.
+    """
+    if form not in TABLE_FORMATS:
+        raise ValueError(f"form is one of {', '.join(TABLE_FORMATS)}, not {form!r}")
+    if form == "parquet":
+        _pyarrow(Path("deaths.parquet"))

@@ -52,6 +52,7 @@ class PatternHit(NamedTuple):
             captures=captures,
             origin=like.origin,
             line=record.numbers[first],
+            offset=self.at,
             last_line=record.numbers[self.last],
             message_line=record.numbers[0] if record.header else 0,
             stream=_stream_of(record, first, like.stream),

@@ -111,7 +111,7 @@ class Matcher:
                 repaired.line_numbers[min(at, len(repaired.line_numbers)) - 1] if at else 0
                 for at in (match.line, match.last_line, match.message_line)
             )
-            yield evolve(match, line=first, last_line=last, message_line=top)
+            yield evolve(match, line=first, last_line=last, message_line=top, offset=None)
 
     def candidates(self, block: bytes, work: WorkBudget) -> LiteralHits:
         """

@@ -1,0 +1,107 @@
+"""
+The folder of a triage: outcomes of parts as they come, and tables at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Final
+
+from workerdiag.errors import TableError, error_text
+from workerdiag.model.rules import Rulebook
+from workerdiag.triage.forms import TableFormat
+from workerdiag.triage.outcome import PartOutcome, unpack_outcome
+from workerdiag.triage.parts import Part
+from workerdiag.triage.rows import TABLE_SCHEMA, DeathRow, InputRow
+from workerdiag.triage.tables import write_table, write_whole
+
+#: Outcomes of parts lie in this folder below that of the triage.
+PARTS_FOLDER: Final = "parts"
+_SUFFIX = ".marks"
+_KEY_CHARS = 32
+
+
+class TriageFolder:
+    """
+    What is kept of a triage, so that it can be resumed after whatever ended it.
+
+    Args:
+        path: The folder; it is made when something is written.
+        form: Of the tables.
+    """
+
+    def __init__(self, path: Path, form: TableFormat) -> None:
+        self.path = path
+        self._form = form
+        self._parts = path / PARTS_FOLDER
+
+    def keep(self, key: str, packed: bytes) -> None:
+        """
+        Keep the outcome of a part.
+
+        Raises:
+            TableError: The folder cannot be written to.
+        """
+        try:
+            write_whole(self._parts / f"{key}{_SUFFIX}", packed)
+        except OSError as problem:
+            raise TableError(str(self.path), error_text(problem), "give another folder") from problem
+
+    def kept(self, key: str) -> bytes | None:
+        """
+        What was kept of a part, or None.
+        """
+        try:
+            return (self._parts / f"{key}{_SUFFIX}").read_bytes()
+        except OSError:
+            return None
+
+    def finished(self, key: str) -> PartOutcome | None:
+        """
+        The outcome that is kept, unless reading the part failed: then it is worth another try.
+        """
+        packed = self.kept(key)
+        if packed is None:
+            return None
+        try:
+            outcome = unpack_outcome(packed)
+        except ValueError:
+            return None
+        return None if outcome.row.status == "failed" else outcome
+
+    def write_tables(self, deaths: Iterable[DeathRow], inputs: Iterable[InputRow]) -> None:
+        """
+        Write both tables anew.
+
+        Raises:
+            TableError: They cannot be written.
+        """
+        write_table(self.path / f"inputs.{self._form}", InputRow, inputs)
+        write_table(self.path / f"deaths.{self._form}", DeathRow, deaths)
+
+    def forget_others(self, keys: Collection[str]) -> None:
+        """
+        Remove outcomes of parts that are not those of *keys*: of files that have changed, or other rules.
+        """
+        for path in self._parts.glob(f"*{_SUFFIX}"):
+            if path.name.removesuffix(_SUFFIX) not in keys:
+                path.unlink(missing_ok=True)
+
+
+def rules_key(book: Rulebook) -> str:
+    """
+    What tells whether two rulebooks find the same.
+    """
+    return hashlib.sha256(f"{book.release}\n{book.causes!r}\n{book.landmarks!r}".encode()).hexdigest()
+
+
+def part_key(part: Part, rules: str) -> str:
+    """
+    What tells whether two parts are the same bytes, searched by the same rules.
+    """
+    file = part.file
+    facts = (file.url, file.etag, file.size_bytes, file.modified_at, part.first_byte, part.end_byte)
+    text = f"{TABLE_SCHEMA}\n{rules}\n{facts!r}"
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_CHARS]

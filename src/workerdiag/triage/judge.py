@@ -1,0 +1,123 @@
+"""
+From the marks of one cluster run to its deaths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import evolve, frozen
+
+from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.model.diagnosis import Death, Match
+from workerdiag.model.evidence import Evidence, Gap, Inspected
+from workerdiag.model.rules import Rulebook
+from workerdiag.pipeline import judge_matches
+from workerdiag.scoring.each_death import JudgedDeath
+from workerdiag.sources.addresses import host_of
+from workerdiag.triage.outcome import PartOutcome
+from workerdiag.triage.rows import DeathRow
+from workerdiag.triage.runs import Run
+
+#: At most this many characters of evidence stand in a row.
+_EVIDENCE_CHARS = 300
+#: How logs may word the release of distributed, as captures of rules name it.
+_VERSION_CAPTURES = ("distributed_version", "dask_version")
+
+
+@frozen
+class PartMarks:
+    """
+    One part, and what was found in it.
+    """
+
+    outcome: PartOutcome
+    matches: Sequence[Match]
+
+
+def judge_run(run: Run, parts: Iterable[PartMarks], book: Rulebook, matcher: Matcher) -> list[DeathRow]:
+    """
+    The deaths of one run, each judged by itself with the evidence of all its logs.
+
+    Args:
+        run: Which it is.
+        parts: Of its inputs, in order.
+        book: The rulebook to judge by.
+        matcher: Its patterns.
+    """
+    matches: list[Match] = []
+    evidence: list[Evidence] = []
+    lines: dict[str, int] = {}
+    for part in parts:
+        row = part.outcome.row
+        above = lines.get(row.url, 0)
+        matches += (_moved(each, above) for each in part.matches) if above else part.matches
+        lines[row.url] = above + part.outcome.newlines
+        if row.status == "failed":
+            evidence.append(
+                Gap(
+                    source=row.url,
+                    place="log",
+                    reason="unreachable",
+                    detail=row.reason,
+                    remedy="read it again",
+                )
+            )
+        elif row.status == "done":
+            evidence.append(Inspected(place="log"))
+    offsets = {(each.origin, each.line): each.offset or 0 for each in reversed(matches)}
+    version = next(
+        (text for each in matches for name in _VERSION_CAPTURES if (text := each.captures.get(name))), None
+    )
+    judged = judge_matches(matches, evidence, book, matcher.signs)
+    return [_row(each, run, offsets, version, book.release) for each in judged]
+
+
+def _moved(match: Match, lines: int) -> Match:
+    """
+    The match with its lines counted from the beginning of the file.
+    """
+    return evolve(
+        match,
+        line=match.line + lines,
+        last_line=match.last_line + lines,
+        message_line=match.message_line + lines if match.message_line else 0,
+    )
+
+
+def _row(
+    judged: JudgedDeath, run: Run, offsets: Mapping[tuple[str, int], int], version: str | None, knowledge: str
+) -> DeathRow:
+    death, cause = judged.death, judged.cause
+    first = min(judged.end.marks, key=lambda mark: (mark.origin, mark.line), default=None)
+    return DeathRow(
+        case=judged.fingerprint,
+        cause=cause.id if cause else None,
+        family=cause.family if cause else None,
+        probability=cause.probability if cause else 0.0,
+        outcome=judged.outcome,
+        blame=judged.blame,
+        stop_requested=death.stop_requested,
+        host=_host(death),
+        worker=death.identity.worker,
+        nanny=death.identity.nanny,
+        name=death.identity.name,
+        pid=death.identity.pid,
+        died_at=None if death.when is None else round(death.when, 6),
+        exit_code=death.status,
+        signal=death.signal,
+        distributed_version=version,
+        scheduler=run.schedulers[0] if run.schedulers else None,
+        run=run.id,
+        url=first.origin if first else run.urls[0],
+        offset=offsets.get((first.origin, first.line), 0) if first else 0,
+        rss_bytes=death.rss_bytes,
+        limit_bytes=death.limit_bytes,
+        evidence=cause.evidence[0].text[:_EVIDENCE_CHARS] if cause and cause.evidence else "",
+        knowledge=knowledge,
+    )
+
+
+def _host(death: Death) -> str | None:
+    identity = death.identity
+    return identity.host or host_of(identity.worker) or host_of(identity.nanny)

@@ -1,0 +1,121 @@
+"""
+What was found in one part, as bytes that any later version can tell from its own.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable
+from functools import cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from attrs import fields, frozen
+
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.identity import Identity
+from workerdiag.serialization import strict_converter
+from workerdiag.triage.rows import TABLE_SCHEMA, InputRow
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+#: Packing harder takes longer than writing what it saves (zlib, level 1 to 9).
+_PACKING = 1
+
+
+@frozen(kw_only=True)
+class PartIndex:
+    """
+    What tells which cluster run a text belongs to.
+    """
+
+    #: Addresses of schedulers and workers that the text names as its own, sorted.
+    schedulers: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+    first_when: float | None = None
+    last_when: float | None = None
+
+
+@frozen(kw_only=True)
+class PartOutcome:
+    """
+    What became of one part, without what was found in it.
+    """
+
+    row: InputRow
+    index: PartIndex = PartIndex()
+    #: Ends of lines between its first and its last byte: how many lines later parts are further down.
+    newlines: int = 0
+    #: Reports of deaths in it, for whoever watches the progress.
+    reports: int = 0
+    schema: int = TABLE_SCHEMA
+
+
+@cache
+def _converter() -> Converter:
+    return strict_converter("any", with_places=False)
+
+
+#: Between the outcome and the matches in a file of both.
+_BETWEEN: Final = b"\n"
+
+
+#: What is kept of a match, beside its identity; its origin is the URL of the part.
+_MATCH_FIELDS: Final = tuple(each.name for each in fields(Match) if each.name not in ("origin", "identity"))
+_IDENTITY_FIELDS: Final = tuple(each.name for each in fields(Identity))
+
+
+def pack(outcome: PartOutcome, matches: Iterable[Match]) -> bytes:
+    """
+    The outcome as a line of JSON, and behind it the packed matches.
+    """
+    of_match, of_identity = attrgetter(*_MATCH_FIELDS), attrgetter(*_IDENTITY_FIELDS)
+    plain = [(of_match(each), of_identity(each.identity)) for each in matches]
+    body = json.dumps(plain, separators=(",", ":"), default=dict).encode()
+    return pack_outcome(outcome) + zlib.compress(body, _PACKING)
+
+
+def pack_outcome(outcome: PartOutcome) -> bytes:
+    """
+    The outcome of a part in which nothing was found.
+    """
+    return json.dumps(_converter().unstructure(outcome)).encode() + _BETWEEN
+
+
+def unpack_outcome(packed: bytes) -> PartOutcome:
+    """
+    The outcome.
+
+    Raises:
+        ValueError: The bytes are something else, or of another version.
+    """
+    try:
+        outcome: PartOutcome = _converter().structure(json.loads(packed.partition(_BETWEEN)[0]), PartOutcome)
+    except Exception as problem:
+        raise ValueError("not the outcome of a part") from problem
+    if outcome.schema != TABLE_SCHEMA:
+        raise ValueError("the outcome of another version")
+    return outcome
+
+
+def unpack_matches(packed: bytes, url: str) -> tuple[Match, ...]:
+    """
+    What was found in a part of the input *url*.
+
+    Raises:
+        ValueError: The bytes are something else.
+    """
+    body = packed.partition(_BETWEEN)[2]
+    try:
+        return tuple(
+            Match(
+                origin=url,
+                identity=Identity(**dict(zip(_IDENTITY_FIELDS, identity, strict=True))),
+                **dict(zip(_MATCH_FIELDS, values, strict=True)),
+            )
+            for values, identity in (json.loads(zlib.decompress(body)) if body else ())
+        )
+    except Exception as problem:
+        raise ValueError("not the outcome of a part") from problem

@@ -1,0 +1,149 @@
+"""
+The text of one part: a range of a file, or the whole of one that cannot be read from the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from workerdiag.errors import UnreadableInputError
+from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
+from workerdiag.sources.logs.sniff import sniff_blocks
+from workerdiag.triage.parts import Part
+
+#: Bytes that are asked for at once: a request to a store costs as long as some hundred KiB.
+_REQUEST_BYTES: Final = 4 * 2**20
+#: So much of the beginning tells whether a file can be read from the middle.
+_HEAD_BYTES = 64 * 1024
+
+
+class NotALogError(Exception):
+    """
+    The file holds something else than text.
+    """
+
+
+class PartText:
+    """
+    Reads the text of one part.
+
+    Args:
+        part: Which bytes.
+        storage_options: For fsspec.
+        overlap: Bytes before and behind a range that are read with it.
+    """
+
+    def __init__(self, part: Part, storage_options: Mapping[str, Any], *, overlap: int) -> None:
+        self._part = part
+        self._options = storage_options
+        self._overlap = overlap
+        #: Bytes that were read of the file.
+        self.read_bytes = 0
+        #: Whether the first part of the file reads it all, since nobody can begin in the middle.
+        self.is_read_elsewhere = False
+
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        """
+        Blocks of text with their places in it; an empty one where the part ends and what follows is overlap.
+
+        Raises:
+            NotALogError: The file holds no text.
+            Exception: Reading failed, in whatever way the store words it; what was read has been yielded.
+        """
+        from fsspec.core import url_to_fs
+
+        system, path = url_to_fs(self._part.file.place, **self._options)
+        part = self._part
+        if part.end_byte is None:
+            yield from self._whole(system, path)
+        elif self._is_plain(system, path):
+            yield from self._range(system, path)
+        elif part.first_byte:
+            self.is_read_elsewhere = True
+        else:
+            yield from self._whole(system, path)
+
+    def _is_plain(self, system: Any, path: str) -> bool:
+        """
+        Whether the bytes of the file are those of its text.
+        """
+        head = system.cat_file(path, start=0, end=_HEAD_BYTES)
+        self.read_bytes += len(head) if self._part.first_byte else 0
+        kind, blocks = _sniffed(self._part.file.url, _Bytes(head))
+        return kind == "text" and next(blocks, b"")[:_HEAD_BYTES] == head
+
+    def _range(self, system: Any, path: str) -> Iterator[tuple[int, bytes]]:
+        first, end = self._part.first_byte, self._part.end_byte
+        assert end is not None  # the caller looked
+        size = self._part.file.size_bytes or end
+        yield from self._requests(system, path, max(0, first - self._overlap), end)
+        if end < size:
+            yield end, b""
+            yield from self._requests(system, path, end, min(size, end + self._overlap))
+
+    def _requests(self, system: Any, path: str, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+        while at < end:
+            data = system.cat_file(path, start=at, end=min(end, at + _REQUEST_BYTES))
+            if not data:
+                raise EOFError(f"the file ends at byte {at:,}, before it did when it was listed")
+            self.read_bytes += len(data)
+            yield at, data
+            at += len(data)
+
+    def _whole(self, system: Any, path: str) -> Iterator[tuple[int, bytes]]:
+        place = 0
+        with system.open(path, "rb", block_size=_REQUEST_BYTES) as file:
+            kind, blocks = _sniffed(self._part.file.url, _Counted(file, self))
+            if kind != "text":
+                raise NotALogError(f"it holds {_KINDS[kind]}")
+            for block in blocks:
+                yield place, block
+                place += len(block)
+
+
+_KINDS: Final = {
+    "bundle": "a zip archive; workerdiag explain reads it, if it is a death bundle",
+    "box": "the black box of a worker; workerdiag explain reads it",
+    "records": "records of the flight recorder; workerdiag explain reads them",
+}
+
+
+def _sniffed(url: str, file: Any) -> tuple[str, Iterator[bytes]]:
+    """
+    The kind of a file, and its content.
+    """
+    try:
+        return sniff_blocks(decoded_blocks(url, file))
+    except UnreadableInputError as problem:
+        if problem.why.startswith("looks binary"):
+            raise NotALogError(problem.why) from problem
+        raise
+
+
+class _Bytes:
+    """
+    The beginning of a file as a file.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, size: int, /) -> bytes:
+        data, self._data = self._data[:size], self._data[size:]
+        return data
+
+
+class _Counted:
+    """
+    A file whose bytes are counted.
+    """
+
+    def __init__(self, file: Any, counter: PartText) -> None:
+        self._file = file
+        self._counter = counter
+
+    def read(self, size: int, /) -> bytes:
+        data = bytes(self._file.read(min(size, BLOCK_BYTES)))
+        self._counter.read_bytes += len(data)
+        return data

@@ -1,0 +1,191 @@
+"""
+Which inputs are logs of one cluster run, and are judged together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+
+from attrs import field, frozen
+
+from workerdiag.triage.outcome import PartIndex, PartOutcome
+
+#: Logs of one run tell of times that overlap, or lie at most so many seconds apart: they are cut and rotated.
+_APART_S = 600.0
+_ID_CHARS = 12
+
+
+@frozen(kw_only=True)
+class Run:
+    """
+    One cluster from its start to its end, as far as the inputs tell.
+    """
+
+    id: str
+    #: Addresses of its scheduler; a name and an IP may be the same one.
+    schedulers: tuple[str, ...] = ()
+    #: The inputs, sorted.
+    urls: tuple[str, ...]
+
+
+@frozen
+class _Log:
+    url: str
+    index: PartIndex
+    first: float = field(init=False)
+    last: float = field(init=False)
+
+    @first.default
+    def _first_time(self) -> float:
+        return -inf if self.index.first_when is None else self.index.first_when
+
+    @last.default
+    def _last_time(self) -> float:
+        return inf if self.index.last_when is None else self.index.last_when
+
+
+def find_runs(outcomes: Iterable[PartOutcome], folders: str | None = None) -> list[Run]:
+    """
+    The runs, sorted by their ids.
+
+    Without *folders*, inputs that name the same scheduler at overlapping times are of one run; one that names
+    no scheduler is of the run of which it names a worker at such a time. Any other input is a run by itself.
+
+    Args:
+        outcomes: Of all parts.
+        folders: The beginning of paths or URLs, with ``*`` for a name between slashes: inputs for which it
+            stands for the same text are of one run, e.g. ``s3://logs/*/``.
+    """
+    logs = _logs(outcomes)
+    groups = _Groups(len(logs))
+    if folders is not None:
+        _join_folders(logs, groups, folders)
+    else:
+        _join_overlapping(logs, groups, lambda log: log.index.schedulers)
+        nameless = {number for number, log in enumerate(logs) if not log.index.schedulers}
+        _join_overlapping(logs, groups, lambda log: log.index.workers, only=nameless)
+    return sorted((_run([logs[number] for number in each]) for each in groups.members()), key=_run_id)
+
+
+def folder_pattern(folders: str) -> re.Pattern[str]:
+    """
+    The pattern of inputs' beginnings; ``**`` stands for any number of names.
+    """
+    pieces = (
+        {"**": ".*", "*": "[^/]*"}.get(each, re.escape(each)) for each in re.split(r"(\*\*|\*)", folders)
+    )
+    return re.compile("".join(pieces))
+
+
+def _logs(outcomes: Iterable[PartOutcome]) -> list[_Log]:
+    """
+    One for each input: what its parts tell, together.
+    """
+    by_url: dict[str, list[PartIndex]] = {}
+    for each in outcomes:
+        by_url.setdefault(each.row.url, []).append(each.index)
+    return [
+        _Log(
+            url,
+            PartIndex(
+                schedulers=tuple(sorted({name for each in parts for name in each.schedulers})),
+                workers=tuple(sorted({name for each in parts for name in each.workers})),
+                first_when=min(
+                    (each.first_when for each in parts if each.first_when is not None), default=None
+                ),
+                last_when=max((each.last_when for each in parts if each.last_when is not None), default=None),
+            ),
+        )
+        for url, parts in sorted(by_url.items())
+    ]
+
+
+def _join_folders(logs: Sequence[_Log], groups: _Groups, folders: str) -> None:
+    pattern = folder_pattern(folders)
+    first_of: dict[str, int] = {}
+    for number, log in enumerate(logs):
+        if found := pattern.match(log.url):
+            groups.join(first_of.setdefault(found[0], number), number)
+
+
+def _join_overlapping(
+    logs: Sequence[_Log],
+    groups: _Groups,
+    names: Callable[[_Log], Iterable[str]],
+    *,
+    only: set[int] | None = None,
+) -> None:
+    """
+    Join logs that share a name at overlapping times.
+
+    Args:
+        logs: All.
+        groups: Where they are joined.
+        names: Of one log.
+        only: One of two that are joined is of these.
+    """
+    by_name: dict[str, list[int]] = {}
+    for number, log in enumerate(logs):
+        for name in names(log):
+            by_name.setdefault(name, []).append(number)
+    for numbers in by_name.values():
+        numbers.sort(key=lambda number: (logs[number].first, number))
+        reach, latest = -inf, -1
+        for number in numbers:
+            near = latest >= 0 and logs[number].first <= reach + _APART_S
+            if near and (only is None or number in only or latest in only):
+                groups.join(latest, number)
+            if not near or logs[number].last >= reach:
+                reach, latest = logs[number].last, number
+
+
+def _run(logs: Sequence[_Log]) -> Run:
+    """
+    The run of these logs. Its id stays when later logs of it are added.
+    """
+    first = min(logs, key=lambda log: (log.first, log.url))
+    schedulers = tuple(sorted({name for log in logs for name in log.index.schedulers}))
+    text = f"{first.url}\n{first.first}"
+    return Run(
+        id=hashlib.sha256(text.encode()).hexdigest()[:_ID_CHARS],
+        schedulers=schedulers,
+        urls=tuple(log.url for log in logs),
+    )
+
+
+def _run_id(run: Run) -> str:
+    return run.id
+
+
+class _Groups:
+    """
+    Numbers in groups that can be joined (union-find).
+    """
+
+    def __init__(self, count: int) -> None:
+        self._parent = list(range(count))
+
+    def join(self, one: int, two: int) -> None:
+        """
+        Make the groups of both one.
+        """
+        one, two = self._root(one), self._root(two)
+        self._parent[max(one, two)] = min(one, two)
+
+    def members(self) -> list[list[int]]:
+        """
+        The groups.
+        """
+        groups: dict[int, list[int]] = {}
+        for number in range(len(self._parent)):
+            groups.setdefault(self._root(number), []).append(number)
+        return list(groups.values())
+
+    def _root(self, number: int) -> int:
+        while self._parent[number] != number:
+            self._parent[number] = self._parent[self._parent[number]]
+            number = self._parent[number]
+        return number

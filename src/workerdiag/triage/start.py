@@ -1,0 +1,151 @@
+"""
+``workerdiag.triage()``: the function that users call.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from attrs import frozen
+
+from workerdiag.errors import TriageError
+from workerdiag.model.rules import Rulebook
+from workerdiag.triage.folder import TriageFolder
+from workerdiag.triage.forms import TableFormat, check_form
+from workerdiag.triage.parts import PART_BYTES
+from workerdiag.triage.rows import DeathRow, InputRow
+from workerdiag.triage.summary import Summary, summarize
+from workerdiag.triage.work import Progress, TriagePlan, TriageWork
+from workerdiag.units import parse_bytes
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+#: Of the threads of a cluster that has other things to do.
+SHARE: Final = 0.5
+#: What the process of a suspect may have: a search takes 200 MiB, a file that unpacks badly some more.
+SUSPECT_MEMORY: Final = "2 GiB"
+
+
+@frozen(kw_only=True)
+class TriageResult:
+    """
+    What was found; ``str(result)`` is the summary.
+    """
+
+    deaths: tuple[DeathRow, ...]
+    inputs: tuple[InputRow, ...]
+    #: The folder with the tables, if one was given.
+    output: Path | None = None
+    #: Cluster runs that could not be judged, a sentence each.
+    notes: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> Summary:
+        """
+        The deaths counted by cause, host, hour and version, and what stays unexplained.
+        """
+        return summarize(self.deaths, self.inputs)
+
+    def __str__(self) -> str:
+        return str(self.summary)
+
+
+def triage(  # noqa: PLR0913  all but one have defaults
+    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    client: Client | None = None,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    form: TableFormat = "parquet",
+    runs: str | None = None,
+    rulebook: Rulebook | None = None,
+    share: float = SHARE,
+    part_bytes: int = PART_BYTES,
+    suspect_memory: str = SUSPECT_MEMORY,
+    storage_options: Mapping[str, Any] | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> TriageResult:
+    """
+    Find all deaths of workers in many logs, on the workers of a Dask cluster.
+
+    A part that cannot be read is a row of the inputs, and costs nothing else. With *output* the work can
+    be killed at any time: the same call goes on from there, and reads again only what failed or has changed.
+
+    Args:
+        urls: Paths, folders with all below them, patterns, and URLs that fsspec opens on the workers.
+        client: Of the cluster that does the work, whose workers have workerdiag installed; None: one on this
+            machine is started for the time.
+        output: A folder for the tables ``deaths`` and ``inputs``, which hold what is known so far.
+        form: Of the tables: ``parquet`` (needs pyarrow), ``csv`` or ``jsonl``.
+        runs: The beginning of URLs with ``*`` for a name, e.g. ``s3://logs/*/``: logs for which it stands for
+            the same text are of one cluster run. None: those that name one scheduler at overlapping times.
+        rulebook: The rules to use; None: the shipped knowledge and installed packs.
+        share: Of each worker's threads, from 0 to 1, at least one, that may be busy with this.
+        part_bytes: Bytes of a file that one task reads.
+        suspect_memory: What a process may have in which a part is read again whose worker died.
+        storage_options: For fsspec.
+        on_progress: Is called with a `Progress` after each part.
+
+    Returns:
+        The rows of both tables, sorted, with their summary.
+
+    Raises:
+        TriageError: There are no workers, or they cannot import workerdiag in the same release.
+        TableError: The tables cannot be written.
+        TypeError: The client is asynchronous.
+        ValueError: An argument has a value that makes no sense.
+    """
+    memory_bytes = parse_bytes(suspect_memory)
+    if not 0 < share <= 1 or part_bytes < 1 or memory_bytes is None:
+        raise ValueError(
+            "share is above 0 and at most 1, part_bytes at least 1, suspect_memory as in '2 GiB'"
+        )
+    if getattr(client, "asynchronous", False):
+        raise TypeError(
+            "triage needs a client that is not asynchronous: run it in a thread with one of its own"
+        )
+    check_form(form)
+    given = [urls] if isinstance(urls, str | os.PathLike) else list(urls)
+    with ExitStack() as stack:
+        kept = output or stack.enter_context(tempfile.TemporaryDirectory(prefix="workerdiag-triage-"))
+        plan = TriagePlan(
+            given=tuple(given),
+            folders=runs,
+            rulebook=rulebook,
+            part_bytes=part_bytes,
+            share=share if client is not None else 1.0,
+            memory_bytes=memory_bytes,
+            storage_options=dict(storage_options or {}),
+            on_progress=on_progress or (lambda _: None),
+            writes_tables=output is not None,
+        )
+        work = TriageWork(plan, TriageFolder(Path(kept), form))
+        if work.jobs():
+            work.read(client or stack.enter_context(_local_client()))
+        deaths, inputs, notes = work.judge()
+        work.forget_others()
+        path = None if output is None else Path(output)
+        return TriageResult(deaths=deaths, inputs=inputs, output=path, notes=notes)
+
+
+@contextmanager
+def _local_client() -> Iterator[Client]:
+    """
+    A client of a cluster on this machine, with a process for each core.
+    """
+    import distributed
+
+    start: Any = distributed.LocalCluster
+    connect: Any = distributed.Client
+    try:
+        cluster = start(threads_per_worker=1, dashboard_address=None)
+    except RuntimeError as problem:
+        remedy = 'call it below `if __name__ == "__main__":`, or give a client'
+        raise TriageError(f"no cluster could be started on this machine: {problem}", remedy) from problem
+    with cluster, connect(cluster, set_as_default=False) as client:
+        yield client

@@ -1,0 +1,166 @@
+"""
+A triage from files to tables: what it finds, what it says of broken files, and what it reads again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+
+import pytest
+from attrs import evolve
+
+from support.triage_work import nanny_log, triage_here
+from workerdiag.triage.folder import TriageFolder
+from workerdiag.triage.parts import ALIGNMENT
+from workerdiag.triage.work import TriagePlan, TriageWork
+
+
+def causes(deaths):
+    """
+    How each death is explained.
+    """
+    return [each.cause for each in deaths]
+
+
+def test_each_death_is_a_row_with_its_cause_and_place(tmp_path):
+    """
+    A row says who died, how, why, and where that stands: a byte of the line that reports it.
+    """
+    log = tmp_path / "nanny.log"
+    log.write_text(nanny_log(3, seed=1))
+    deaths, inputs, notes = triage_here([log], tmp_path / "out")
+    assert (causes(deaths), notes) == (["signal.segfault"] * 3, ())
+    assert {(each.signal, each.host, each.scheduler) for each in deaths} == {
+        (11, "10.0.1.1", "tcp://10.0.0.1:8786")
+    }
+    assert [each.status for each in inputs] == ["done"]
+    for row in deaths:
+        assert (
+            log.read_bytes()[row.offset :]
+            .partition(b"\n")[0]
+            .endswith(f"Worker process {row.pid} was killed by signal 11".encode())
+        )
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_parts_find_what_the_whole_file_shows(tmp_path, packed):
+    """
+    However a file is cut, each death is found once, at the same place and with the same cause.
+    """
+    text = nanny_log(20, seed=2, calm=150).encode()
+    log = tmp_path / ("nanny.log.gz" if packed else "nanny.log")
+    log.write_bytes(gzip.compress(text) if packed else text)
+    whole, _, _ = triage_here([log], tmp_path / "whole")
+    parts, inputs, _ = triage_here([log], tmp_path / "parts", part_bytes=ALIGNMENT)
+    assert len(text) > 2 * ALIGNMENT
+    assert len(inputs) == (1 if packed else -(-len(text) // ALIGNMENT))
+    assert (len(whole), whole) == (20, parts)
+
+
+def test_two_runs_write_equal_tables(tmp_path):
+    """
+    The same logs make the same bytes, in whatever order they are given.
+    """
+    logs = [tmp_path / f"{seed}.log" for seed in range(3)]
+    for seed, log in enumerate(logs):
+        log.write_text(nanny_log(2, seed=seed))
+    triage_here(logs, tmp_path / "one")
+    triage_here(logs[::-1], tmp_path / "two")
+    for table in ("deaths.jsonl", "inputs.jsonl"):
+        assert (tmp_path / "one" / table).read_bytes() == (tmp_path / "two" / table).read_bytes()
+
+
+def test_logs_of_one_scheduler_are_judged_together(tmp_path):
+    """
+    The scheduler's log and the nanny's tell of one run; another scheduler's logs are another run.
+    """
+    (tmp_path / "a.log").write_text(nanny_log(1, seed=1))
+    (tmp_path / "b.log").write_text(nanny_log(1, seed=1).replace("pid", "pid"))
+    (tmp_path / "c.log").write_text(nanny_log(1, seed=7))
+    _, inputs, _ = triage_here([tmp_path / f"{name}.log" for name in "abc"], tmp_path / "out")
+    one, two, other = (each.run for each in inputs)
+    assert one == two != other
+
+
+def test_broken_inputs_are_rows_and_change_no_other(tmp_path):
+    """
+    Torn, binary, empty, vanished and foreign files each have a row with a reason.
+    """
+    good = tmp_path / "good.log"
+    good.write_text(nanny_log(2, seed=3))
+    alone, _, _ = triage_here([good], tmp_path / "alone")
+    packed = gzip.compress(os.urandom(3000) + nanny_log(2, seed=4).encode())
+    broken = {
+        "torn.log.gz": (gzip.compress(nanny_log(2, seed=4).encode())[:-20], "failed"),
+        "binary.log": (os.urandom(4096), "not-a-log"),
+        "binary.log.gz": (packed, "not-a-log"),
+        "empty.log": (b"", "empty"),
+        "letter.txt": (b"Dear Sir,\n" * 100, "not-a-log"),
+        "bundle.zip": (b"PK\x03\x04" + bytes(100), "not-a-log"),
+    }
+    for name, (content, _) in broken.items():
+        (tmp_path / name).write_bytes(content)
+    given = [good, *(tmp_path / name for name in broken), tmp_path / "vanished.log", "nowhere://a/b.log"]
+    deaths, inputs, _ = triage_here(given, tmp_path / "all")
+    statuses = {each.url.rpartition("/")[2]: each for each in inputs}
+    assert {name: statuses[name].status for name in broken} == {
+        name: status for name, (_, status) in broken.items()
+    }
+    assert statuses["vanished.log"].status == statuses["b.log"].status == "failed"
+    assert all(each.reason for each in inputs if each.status != "done")
+    assert [each for each in deaths if each.url == str(good)] == list(alone)
+
+
+def test_a_torn_file_tells_what_was_read_of_it(tmp_path):
+    """
+    The deaths before the place where a packed file is cut are found.
+    """
+    log = tmp_path / "torn.log.gz"
+    log.write_bytes(gzip.compress(nanny_log(20, seed=4, calm=500).encode())[:-20_000])
+    deaths, inputs, _ = triage_here([log], tmp_path / "out")
+    assert (inputs[0].status, len(deaths) > 10) == ("failed", True)
+
+
+def test_only_what_failed_or_changed_is_read_again(tmp_path):
+    """
+    What is kept of a part serves until its file changes.
+    """
+    logs = [tmp_path / name for name in ("a.log", "b.log", "torn.log.gz")]
+    for seed, log in enumerate(logs[:2]):
+        log.write_text(nanny_log(1, seed=seed))
+    logs[2].write_bytes(gzip.compress(nanny_log(2, seed=4).encode())[:-20])
+    triage_here(logs, tmp_path / "out")
+    again = TriageWork(
+        TriagePlan(given=tuple(logs), memory_bytes=2**31), TriageFolder(tmp_path / "out", "jsonl")
+    )
+    assert [part.file.url for _, part in again.jobs()] == [str(logs[2])]
+    logs[0].write_text(nanny_log(2, seed=0))
+    again = TriageWork(
+        TriagePlan(given=tuple(logs), memory_bytes=2**31), TriageFolder(tmp_path / "out", "jsonl")
+    )
+    assert [part.file.url for _, part in again.jobs()] == [str(logs[0]), str(logs[2])]
+
+
+def test_what_is_kept_and_broken_is_read_again(tmp_path):
+    """
+    A file of an outcome that something has damaged is no outcome.
+    """
+    log = tmp_path / "a.log"
+    log.write_text(nanny_log(1, seed=1))
+    triage_here([log], tmp_path / "out")
+    for kept in (tmp_path / "out" / "parts").iterdir():
+        kept.write_bytes(b"{}\n")
+    again = TriageWork(TriagePlan(given=(log,), memory_bytes=2**31), TriageFolder(tmp_path / "out", "jsonl"))
+    assert len(again.jobs()) == 1
+
+
+def test_more_deaths_than_a_report_lists(tmp_path):
+    """
+    A table has every death of a long log, each judged.
+    """
+    log = tmp_path / "nanny.log"
+    log.write_text(nanny_log(450, seed=1, calm=0))
+    deaths, _, _ = triage_here([log], tmp_path / "out")
+    assert causes(deaths) == ["signal.segfault"] * 450
+    assert len({evolve(each, offset=0) for each in deaths}) == 450
