@@ -442,6 +442,7 @@ def test_versions_and_settings_of_the_scheduler_come_without_another_question():
         "events": {},
         "log": None,
         "workers": b"",
+        "worker_count": 0,
         "settings": {"distributed.scheduler.allowed-failures": 3, "distributed.comm.password": "x"},
         "worker_versions": [(2, PACKAGES)],
         "client_versions": [(1, PACKAGES)],

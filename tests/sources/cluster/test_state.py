@@ -28,10 +28,12 @@ from workerdiag.sources.cluster.environment import (
     with_worker_versions,
 )
 from workerdiag.sources.cluster.evidence import event_evidence, worker_state_events
+from workerdiag.sources.cluster.losses import count_losses, losses_in_events
 from workerdiag.sources.cluster.selection import Removal, count_left_at_once, was_asked_to_close
 from workerdiag.sources.cluster.snapshot import (
     MAX_MEMBERS,
     _snapshot_function,
+    early_removals,
     look_at_topic,
     snapshot_events,
     take_snapshot,
@@ -84,6 +86,13 @@ def judged(standing, *, silent=(), others=()):
         Inspected(place="scheduler events"),
     ]
     return diagnose(evidence, BOOK)
+
+
+def losses(lost):
+    """
+    As the events tell of them.
+    """
+    return losses_in_events(lost, (), is_lower_bound=False)
 
 
 def test_work_without_any_worker_is_a_standstill_for_sure():
@@ -276,7 +285,7 @@ class Client:
         return await found if isawaitable(found) else found
 
 
-def take_look(scheduler, *, keys=()):
+def take_look(scheduler, *, keys=(), addresses=()):
     """
     What a look brings, and how many other things the loop could do meanwhile.
     """
@@ -290,7 +299,9 @@ def take_look(scheduler, *, keys=()):
 
     async def look():
         beside = asyncio.ensure_future(others())
-        found = await take_snapshot(Client(scheduler), keys=keys, topics=("scheduler",), records=1000)
+        found = await take_snapshot(
+            Client(scheduler), keys=keys, addresses=addresses, topics=("scheduler",), records=1000
+        )
         beside.cancel()
         return found
 
@@ -307,8 +318,53 @@ def test_a_big_scheduler_s_loop_goes_on_while_we_look(monkeypatch):
     found, turns = take_look(Scheduler(events=events, prefixes=20_000, workers=1000, records=1000))
     steps = 20_000 + 2 * (1000 + 1000 + 1000)
     assert turns >= steps / 15
-    assert (found["states"], found["whole"], len(found["workers"])) == ({"queued": 20_000}, True, 1000)
+    assert (found["states"], found["whole"], found["worker_count"]) == ({"queued": 20_000}, True, 1000)
     assert len(found["log"]) == 1000
+
+
+def test_of_ten_thousand_workers_those_that_matter_are_told():
+    """
+    In question, silent for longest, on the hosts in question: a few hundred, and how many there are.
+    """
+    scheduler = Scheduler(workers=10_000)
+    for number, each in enumerate(scheduler.workers.values()):
+        each.address = f"tcp://10.0.{number // 100}.1:{number}"
+        each.memory_limit = 100
+    asked, silent, beside = (scheduler.workers[number] for number in (9_000, 5_000, 7_001))
+    silent.last_seen, host = NOW - 1000, "tcp://10.0.70.1:1"
+    found, _ = take_look(scheduler, addresses=[asked.address, host])
+    assert {asked.address, silent.address, beside.address} <= found["workers"].keys()
+    assert (len(found["workers"]), found["worker_count"], found["running_count"]) == (500, 10_000, 10_000)
+
+
+def test_ten_thousand_losses_are_counted_where_they_are_known():
+    """
+    Of the thousand events that the scheduler keeps in one topic only the last tell of them.
+    """
+    scheduler = Scheduler()
+    for number in range(10_000):
+        worker = f"tcp://10.0.0.4:{number}"
+        came = (NOW + number - 500.0, {"action": "add-worker"})
+        went = {"action": "remove-worker", "expected": number % 10 == 0, "processing-tasks": set()}
+        closing = [(NOW, {"action": "closing-worker", "reason": "nanny-close"})] if number == 1 else []
+        scheduler.topics[worker] = SimpleNamespace(events=deque([came, *closing, (NOW + number / 100, went)]))
+        scheduler.topics["all"].events.append((NOW + number / 100, went | {"worker": worker}))
+    found, _ = take_look(scheduler)
+    losses = count_losses(found, (), since=0.0, asked_to_close=())
+    early = early_removals(found)
+    assert (losses.count, losses.is_lower_bound, losses.within_s) == (8_999, False, 100.0)
+    assert [message["worker"] for _, message in early[:2]] == ["tcp://10.0.0.4:1", "tcp://10.0.0.4:2"]
+    assert len(early) == 50
+
+
+def test_losses_beyond_what_is_read_are_at_least_so_many():
+    """
+    Without a look inside, a full topic may have let go of earlier removals.
+    """
+    went = {"action": "remove-worker", "expected": False}
+    entries = [(NOW + n / 100, went | {"worker": f"tcp://10.0.0.4:{n}"}) for n in range(1000)]
+    losses = count_losses({}, entries, since=NOW - 900, asked_to_close=())
+    assert (losses.count, losses.is_lower_bound) == (1000, True)
 
 
 def test_what_is_counted_in_part_says_at_least():
@@ -474,7 +530,9 @@ def test_all_workers_lost_is_certain_only_where_no_nanny_is_left_to_ask(nannies,
     With a nanny how they ended is the first question; without one only others can say it.
     """
     lost = [Removal(worker=each, when=NOW, expected=False, tasks=frozenset()) for each in (ONE, TWO)]
-    stand = ClusterState(workers={}, counts={"states": {"no-worker": 1}}, now=NOW, lost=lost, nannies=nannies)
+    stand = ClusterState(
+        workers={}, counts={"states": {"no-worker": 1}}, now=NOW, losses=losses(lost), nannies=nannies
+    )
     (event,) = state_events(stand, silent=(), known={})
     found = diagnose([event, Inspected(place="worker states")], load_rulebook(packs=False))
     assert (event.fields["lost_unasked"], event.fields["lost_within_s"]) == (2, 0.0)
@@ -497,7 +555,9 @@ def test_a_scheduler_that_lives_and_missed_its_workers_was_not_lost():
     gone = [
         (each.when, {"action": "remove-worker", "worker": each.worker, "expected": False}) for each in lost
     ]
-    stand = ClusterState(workers={}, counts={"states": {"no-worker": 1}}, now=NOW + 3, lost=lost, nannies=1)
+    stand = ClusterState(
+        workers={}, counts={"states": {"no-worker": 1}}, now=NOW + 3, losses=losses(lost), nannies=1
+    )
     evidence = [log, *event_evidence("all", gone, {ONE: identity}), *state_events(stand, silent=(), known={})]
     found = diagnose(evidence, load_rulebook(packs=False))
     assert {each.id: each.probability for each in found.causes}.get("exit.scheduler-lost", 0.0) < 0.1

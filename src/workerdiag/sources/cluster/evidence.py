@@ -11,7 +11,7 @@ from workerdiag.model.evidence import Event, Evidence, LogChunk, MemoryReading
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import EventValue
 from workerdiag.sources.addresses import identity_of
-from workerdiag.sources.cluster.health import heartbeat_interval_s, is_healthy
+from workerdiag.sources.cluster.health import is_healthy
 from workerdiag.sources.cluster.state import ClusterState, describe_executing
 
 #: Of a collection in an event, so many members are named.
@@ -91,7 +91,7 @@ def worker_state_events(
         silent: Those that answer nobody.
         known: What else is known of a worker, by address.
     """
-    interval_s = heartbeat_interval_s(len(state.workers))
+    interval_s = state.heartbeat_interval_s
     states = {address: _state_fields(address, state, silent) for address in state.workers}
     chosen = [
         address

@@ -102,17 +102,6 @@ async def fetch_events(client: Client, topic: str) -> list[tuple[float, object]]
     return [(float(when), message) for when, message in reply]
 
 
-async def fetch_identity(client: Client) -> Reply:
-    """
-    The scheduler's own words about itself and all its workers (some 0.7 kB each).
-    """
-    try:
-        reply = await client.scheduler.identity(n_workers=-1)
-    except TypeError:  # up to 2025.3.1 it takes no argument and tells of all
-        reply = await client.scheduler.identity()
-    return dict(reply)
-
-
 async def fetch_scheduler_log(client: Client) -> list[ServerLogRecord]:
     """
     The last records of the scheduler's log, oldest first.

@@ -17,8 +17,8 @@ from workerdiag.sources.cluster.health import heartbeat_interval_s, is_healthy
 
 #: A topic that holds so many events may have let go of earlier ones (``low-level-log-length``).
 _FULL_TOPIC = 1000
-#: A worker that goes so soon after it came could not do with what it was sent.
-_SHORT_LIFE_S = 2.0
+#: A worker that goes so soon after it came could not do with what it was sent, in seconds.
+SHORT_LIFE_S = 2.0
 MAX_DEAD = 8
 MAX_NANNIES = 4
 _MAX_EVENTS = 100
@@ -91,7 +91,7 @@ def count_left_at_once(entries: TimedEvents, gone: Sequence[Removal]) -> int:
     """
     came = _joined(entries)
     return sum(
-        not each.expected and 0 <= each.when - came.get(each.worker, float("-inf")) <= _SHORT_LIFE_S
+        not each.expected and 0 <= each.when - came.get(each.worker, float("-inf")) <= SHORT_LIFE_S
         for each in gone
     )
 
@@ -141,7 +141,7 @@ def may_lack_events(entries: TimedEvents, *, since: float) -> bool:
 
 def relevant_events(entries: TimedEvents, dead: Collection[Identity], *, since: float) -> TimedEvents:
     """
-    The last events of ``all`` that tell of ends, since then or of the workers in question.
+    The first and the last events that tell of ends, since then or of the workers in question.
     """
     addresses = {each.worker for each in dead}
     matching = [
@@ -149,7 +149,10 @@ def relevant_events(entries: TimedEvents, dead: Collection[Identity], *, since: 
         for when, message in _with_action(entries, *_ACTIONS)
         if when >= since or message.get("worker") in addresses
     ]
-    return last_events(matching)
+    if len(matching) <= _MAX_EVENTS:
+        return matching
+    half = _MAX_EVENTS // 2
+    return [*matching[:half], *matching[-half:]]
 
 
 def recent_events(entries: TimedEvents, *, since: float) -> TimedEvents:

@@ -15,9 +15,11 @@ from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster import environment, logs, queries, selection, snapshot, tasks
 from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.evidence import event_evidence, worker_state_events
+from workerdiag.sources.cluster.losses import count_losses
 from workerdiag.sources.cluster.nannies import NannyLogs
 from workerdiag.sources.cluster.silence import still_silent
-from workerdiag.sources.cluster.state import ClusterState, state_events
+from workerdiag.sources.cluster.state import ClusterState, scheduler_clock, state_events
+from workerdiag.sources.cluster.workers import fetch_workers
 
 #: A nanny has started a new worker after so long.
 _RESTART_S = 1.5
@@ -57,6 +59,7 @@ class ClusterSession:
         self._snapshot: Reply = {}
         self._versions: Reply = {}
         self._workers: dict[str, Reply] = {}
+        self._worker_count = 0
         self._known = {each.worker: each for each in self._about if each.worker}
         #: Events of the topic ``all``; None: not told.
         self._all_events: selection.TimedEvents | None = None
@@ -131,7 +134,8 @@ class ClusterSession:
                 self._client,
                 keys=tasks.wanted_keys(self._client),
                 executing=[tasks.parsed_key(each) for each in self._executing],
-                topics=[*self._topics, *map(str, self._known)],
+                addresses=[str(each.worker) for each in self._about],
+                topics=self._topics,
                 records=queries.SCHEDULER_RECORDS,
             )
             self._snapshot = await ask("inside", take, place="task states") or {}
@@ -163,14 +167,13 @@ class ClusterSession:
         What the scheduler says of its workers; nothing changes where it says nothing.
         """
         if what == "workers" and "workers" in self._snapshot:
-            found: Reply | None = self._snapshot["workers"]
+            found: Reply | None = self._snapshot
         else:
-            call = partial(queries.fetch_identity, self._client)
-            answer = await self._asker.ask(what, call, place="worker states")
-            found = answer.get("workers") or {} if answer is not None else None
+            call = partial(fetch_workers, self._client, near=[each.worker for each in self._dead])
+            found = await self._asker.ask(what, call, place="worker states")
         if found is None:
             return
-        self._workers = dict(found)
+        self._workers, self._worker_count = dict(found["workers"]), int(found["worker_count"])
         self._evidence.append(Inspected(place="worker states"))
         for address, worker in self._workers.items():
             identity = identity_of(
@@ -209,7 +212,8 @@ class ClusterSession:
 
     async def _ask_topics(self) -> None:
         entries = self._all_events or ()
-        self._add_events("all", selection.relevant_events(entries, self._dead, since=self._since))
+        known = [*snapshot.early_removals(self._snapshot), *entries]
+        self._add_events("all", selection.relevant_events(known, self._dead, since=self._since))
         complete = self._all_events is not None
         for topic in self._topics:
             found = await self._events(topic)
@@ -223,10 +227,10 @@ class ClusterSession:
             self._evidence.append(Inspected(place="scheduler events"))
 
     async def _ask_scheduler_log(self) -> None:
-        records = (
-            queries.parse_records(self._snapshot["log"]) if self._snapshot.get("log") is not None else None
-        )
-        if records is None:
+        records = None
+        if (found := self._snapshot.get("log")) is not None:
+            records = queries.parse_records(found)
+        else:
             call = partial(queries.fetch_scheduler_log, self._client)
             records = await self._asker.ask("log", call, place="scheduler log")
         if records is not None:
@@ -240,15 +244,17 @@ class ClusterSession:
         if counts is None:
             call = partial(tasks.count_states, self._client)
             counts = await self._asker.ask("task states", call, place="task states")
-        lost = selection.recent_removals(
-            self._all_events or (), since=self._since, asked_to_close=self._asked_to_close
-        )
         state = ClusterState(
             workers=self._workers,
+            worker_count=self._worker_count,
             counts=counts or {},
-            now=self._now(),
-            lost=lost,
-            left_at_once=selection.count_left_at_once(self._all_events or (), lost),
+            now=scheduler_clock(self._snapshot, self._workers),
+            losses=count_losses(
+                self._snapshot,
+                self._all_events or (),
+                since=self._since,
+                asked_to_close=self._asked_to_close,
+            ),
             nannies=self._nannies.found,
             pending=tasks.pending_count(self._client),
             gave_up=self._gave_up,
@@ -262,11 +268,6 @@ class ClusterSession:
             self._evidence += state_events(state, silent=silent, known=self._known)
         await self._add_environment(in_trouble=bool(self._about) or state.in_trouble)
 
-    def _now(self) -> float | None:
-        last_seen = [worker["last_seen"] for worker in self._workers.values() if worker.get("last_seen")]
-        now: float | None = self._snapshot.get("now") or (max(last_seen) if len(last_seen) > 1 else None)
-        return now
-
     async def _add_environment(self, *, in_trouble: bool) -> None:
         of_workers = None
         if self._versions and self._dead and not self._workers and not self._nannies.found:
@@ -276,9 +277,9 @@ class ClusterSession:
         if in_trouble and self._versions and not self._snapshot and self._workers:
             call = partial(queries.fetch_worker_versions, self._client, list(self._workers))
             of_workers = await self._asker.ask("worker versions", call, place="versions")
-        address = getattr(self._client.scheduler, "address", None)
+        where = getattr(self._client.scheduler, "address", None)
         self._evidence += environment.environment_events(
-            self._versions, self._snapshot, of_workers, address=address, in_trouble=in_trouble
+            self._versions, self._snapshot, of_workers, address=where, in_trouble=in_trouble
         )
 
     def _log_evidence(self, server_logs: Sequence[queries.ServerLog]) -> list[Evidence]:

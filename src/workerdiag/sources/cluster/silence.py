@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from workerdiag.model.dask import Client, Reply
-from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.state import ClusterState
+from workerdiag.sources.cluster.workers import fetch_workers
 
 #: A worker that has not been heard of in this time, either, is silent.
 _LISTENING_S = 1.2
@@ -26,7 +26,9 @@ async def still_silent(client: Client, asker: Asker, state: ClusterState) -> fro
         return frozenset()
     listening = asker.request_deadline().share(0.4, at_most_s=_LISTENING_S)
     await asyncio.sleep(listening.left_s)
-    answer = await asker.ask("workers later", partial(queries.fetch_identity, client), place="worker states")
+    answer = await asker.ask(
+        "workers later", partial(fetch_workers, client, near=suspected), place="worker states"
+    )
     later: Mapping[str, Reply] = (answer or {}).get("workers") or {}
     return frozenset(
         each

@@ -4,30 +4,28 @@ One look inside a scheduler, in place of a dozen questions: its events, log, wor
 It runs on the scheduler's event loop, which has a whole cluster to serve: so it rests after each ms of
 work, packs its answer piece by piece, and brings no more than is worth telling. An event of a worker that was
 lost with 100,000 tasks names them all; 100 are brought.
-
-A scheduler notes each function that it runs, with its code, among the last thousand events of ``all``. The
-look takes our own notes out, so that asking often does not push out what the scheduler remembers.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from io import BytesIO
 from typing import Any, TypedDict
 
 from workerdiag.model.dask import Client, Method, Reply, Scheduler
+from workerdiag.model.process_end import RECENT_S
 from workerdiag.sources.cluster.environment import SETTINGS
+from workerdiag.sources.cluster.event_reader import CutEvent, event_cutter, events_reader
+from workerdiag.sources.cluster.losses import removals_reader
 from workerdiag.sources.cluster.snapshot_readers import (
+    forgetter,
     packer,
     pauses,
     states_reader,
     versions_reader,
-    workers_reader,
 )
-
-#: Time and message of an event, and how many members its long collections have.
-CutEvent = tuple[float, object, dict[str, int]]
+from workerdiag.sources.cluster.workers import workers_reader
 
 
 class SnapshotRequest(TypedDict):
@@ -37,6 +35,8 @@ class SnapshotRequest(TypedDict):
 
     keys: list[object]
     executing: list[object]
+    addresses: list[str]
+    recent_s: float
     topics: list[str]
     records: int
     settings: tuple[str, ...]
@@ -63,23 +63,27 @@ async def take_snapshot(
     *,
     keys: Collection[object],
     executing: Collection[object] = (),
+    addresses: Collection[str] = (),
     topics: Collection[str],
     records: int,
 ) -> Reply:
     """
-    Everything that `_looker` brings, by name.
+    Everything that `_snapshot_function` brings, by name.
 
     Args:
         client: Of a scheduler that runs our release of Python (`tasks.same_python`).
         keys: Tasks to look up that the client waits for.
         executing: Tasks to look up that were executing when a worker was lost.
-        topics: Topics whose events to bring, beside those of the workers that were lost last.
+        addresses: The workers in question.
+        topics: Topics whose events to bring, beside those of the workers in question and of those lost last.
         records: How many records of its log.
     """
     wanted: SnapshotRequest = {
         "keys": list(keys),
         "executing": list(executing),
-        "topics": list(topics),
+        "addresses": list(addresses),
+        "recent_s": RECENT_S,
+        "topics": [*topics, *addresses],
         "records": records,
         "settings": SETTINGS,
         "most_members": MAX_MEMBERS,
@@ -121,8 +125,21 @@ def snapshot_events(snapshot: Reply, topic: str) -> list[tuple[float, object]] |
     The events of a topic; None if the look did not bring them.
     """
     found = snapshot.get("events", {}).get(topic)
-    if found is None:
-        return None
+    return None if found is None else _restored_events(found)
+
+
+def early_removals(snapshot: Reply) -> list[tuple[float, object]]:
+    """
+    The first removals of the time in question that the topic ``all`` no longer has.
+    """
+    removals = snapshot.get("removals")
+    if not removals:
+        return []
+    kept_since = min((when for when, _, _ in snapshot["events"]["all"]), default=float("inf"))
+    return [each for each in _restored_events(removals["some"]) if each[0] < kept_since]
+
+
+def _restored_events(found: Iterable[CutEvent]) -> list[tuple[float, object]]:
     return [(float(when), _restore_counts(message, counts)) for when, message, counts in found]
 
 
@@ -136,20 +153,31 @@ def _snapshot_function() -> Method:
     """
     The function that looks: nested, as all that it calls, so that the scheduler needs no workerdiag.
     """
-    forget, events, log = _forgetter(), _events_function(), _log_function()
+    forget, events, log = forgetter(), events_reader(), _log_function()
     states, workers, versions = states_reader(), workers_reader(), versions_reader()
-    packed = packer()
+    removals, packed = removals_reader(event_cutter()), packer()
+
+    def host_of(address: str) -> str:
+        return address.rpartition(":")[0].rpartition("/")[2]
 
     async def workerdiag_snapshot(wanted: SnapshotRequest, dask_scheduler: object = None) -> Reply:
         from time import time
 
         forget(dask_scheduler)
+        addresses, keys = wanted["addresses"], wanted["keys"]
         found, records = await events(dask_scheduler, wanted), await log(dask_scheduler, wanted["records"])
+        lost = await removals(dask_scheduler, addresses, wanted["recent_s"], keys)
+        known = await states(dask_scheduler, keys, wanted["executing"])
+        busy = [str(task["worker"]) for task in known["tasks"] if task["awaited"]]
+        gone = [str(message["worker"]) for _, message, _ in lost["some"]] if lost else []
+        there = await workers(dask_scheduler, [*addresses, *busy], set(map(host_of, [*addresses, *gone])))
         return {
             "events": {topic: await packed(entries) for topic, entries in found.items()},
             "log": None if records is None else await packed(records),
-            **await states(dask_scheduler, wanted["keys"], wanted["executing"]),
-            "workers": await packed((await workers(dask_scheduler)).items()),
+            **known,
+            **there,
+            "workers": await packed(there["workers"].items()),
+            "removals": lost,
             "now": time(),
             **await versions(dask_scheduler, wanted["settings"]),
         }
@@ -158,7 +186,7 @@ def _snapshot_function() -> Method:
 
 
 def _topic_looker() -> Method:
-    forget = _forgetter()
+    forget = forgetter()
 
     def workerdiag_looks_at_topic(topic: str, dask_scheduler: Any = None) -> tuple[object, ...]:
         forget(dask_scheduler)
@@ -168,105 +196,6 @@ def _topic_looker() -> Method:
         return tuple(dask_scheduler.get_events(topic=topic))
 
     return workerdiag_looks_at_topic
-
-
-def _forgetter() -> Callable[..., None]:
-    def is_ours(message: object, *, most_bytes: int) -> bool:
-        """
-        Whether an event notes a look of ours, or a probe (``sources/host/asking.py``), which is short.
-        """
-        if not isinstance(message, dict) or message.get("action") != "run-function":
-            return False
-        function = message.get("function")
-        if not isinstance(function, bytes) or len(function) > most_bytes:
-            return False
-        return b"workerdiag_looks" in function or b"asyncio.threads" in function
-
-    def forget(scheduler: Scheduler) -> None:
-        """
-        Take the note of this very look out of the events, and those of earlier probes.
-        """
-        topics: Reply = getattr(getattr(scheduler, "_broker", None), "_topics", None) or {}
-        noted: Any = getattr(topics.get("all"), "events", ())
-        last = len(noted) - 1
-        ours = [
-            number
-            for number, (_, message) in enumerate(noted)
-            if is_ours(message, most_bytes=100_000 if number == last else 200)
-        ]
-        for number in reversed(ours):
-            del noted[number]
-        if last in ours and hasattr(topics["all"], "count"):
-            topics["all"].count -= 1  # whoever counts the events has not seen this one yet
-
-    return forget
-
-
-def _truncate_function() -> Method:
-    def sendable(value: object) -> object:
-        """
-        The value, with the address or name of each thing in it that only the scheduler has.
-
-        ``Client.replicate`` and ``scatter(broadcast=True)`` put states of workers into the events, which
-        cannot be pickled: the scheduler would close the connection in place of an answer.
-        """
-        if isinstance(value, str | bytes | int | float | None):
-            return value
-        if isinstance(value, dict):
-            return {key: sendable(each) for key, each in value.items()}
-        if isinstance(value, list | tuple | set | frozenset):
-            return type(value)(map(sendable, value))
-        return str(getattr(value, "address", value))[:200]
-
-    def cut(message: object, keys: Sequence[object], most: int) -> tuple[object, dict[str, int]]:
-        """
-        The message without most of long collections, and how long they were; tasks in question come first.
-
-        Of other collections than a lost worker's tasks 20 members are brought, as many as evidence names.
-        """
-        from itertools import islice
-
-        if not isinstance(message, dict):
-            return message, {}
-        truncated, counts = dict(message), {}
-        for name, each in message.items():
-            if isinstance(each, set | frozenset | list | tuple | dict) and len(each) > 20:
-                named = [] if isinstance(each, list | tuple) else [key for key in keys if key in each]
-                members = most if name == "processing-tasks" else min(most, 20)
-                truncated[name] = list(dict.fromkeys([*named, *islice(each, members)]))[:members]
-                counts[name] = len(each)
-        return sendable(truncated), counts
-
-    return cut
-
-
-def _events_function() -> Method:
-    cut, begin = _truncate_function(), pauses()
-
-    async def of_topic(scheduler: Scheduler, topic: str, wanted: SnapshotRequest) -> list[CutEvent]:
-        topics = getattr(getattr(scheduler, "_broker", None), "_topics", None)
-        if topics is not None and topic not in topics:
-            return []  # asking for it would make it
-        pause = begin()
-        found: list[CutEvent] = []
-        for when, message in scheduler.get_events(topic=topic):
-            truncated, counts = cut(message, wanted["keys"], wanted["most_members"])
-            found.append((when, truncated, counts))
-            await pause()
-        return found
-
-    async def events(scheduler: Scheduler, wanted: SnapshotRequest) -> dict[str, list[CutEvent]]:
-        found = {"all": await of_topic(scheduler, "all", wanted)}
-        lost = [
-            str(message.get("worker"))
-            for _, message, _ in reversed(found["all"])
-            if isinstance(message, dict) and message.get("action") == "remove-worker"
-        ]
-        for topic in dict.fromkeys([*wanted["topics"], *lost[:8]]):
-            found[topic] = await of_topic(scheduler, topic, wanted)
-        return found
-
-    return events
 
 
 def _log_function() -> Method:

@@ -1,5 +1,5 @@
 """
-What a look inside a scheduler reads of its tasks, workers, versions and settings.
+What a look inside a scheduler reads of its tasks, versions and settings.
 
 Each function here returns one that runs there: nested, so that it is pickled by value.
 """
@@ -7,8 +7,9 @@ Each function here returns one that runs there: nested, so that it is pickled by
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from workerdiag.model.dask import Method, Scheduler, TaskState, WorkerState
+from workerdiag.model.dask import Method, Reply, Scheduler, TaskState
 
 
 def pauses() -> Method:
@@ -49,6 +50,45 @@ def packer() -> Method:
         return b"".join(found)
 
     return packed
+
+
+def forgetter() -> Method:
+    """
+    A function to begin a look with, so that it leaves no trace in what the scheduler remembers.
+
+    A scheduler notes each function that it runs, with its code, among the last thousand events of ``all``.
+    Our own notes are taken out, so that asking often does not push out what matters.
+    """
+
+    def is_ours(message: object, *, most_bytes: int) -> bool:
+        """
+        Whether an event notes a look of ours, or a probe (``sources/host/asking.py``), which is short.
+        """
+        if not isinstance(message, dict) or message.get("action") != "run-function":
+            return False
+        function = message.get("function")
+        if not isinstance(function, bytes) or len(function) > most_bytes:
+            return False
+        return b"workerdiag_looks" in function or b"asyncio.threads" in function
+
+    def forget(scheduler: Scheduler) -> None:
+        """
+        Take the note of this very look out of the events, and those of earlier probes.
+        """
+        topics: Reply = getattr(getattr(scheduler, "_broker", None), "_topics", None) or {}
+        noted: Any = getattr(topics.get("all"), "events", ())
+        last = len(noted) - 1
+        ours = [
+            number
+            for number, (_, message) in enumerate(noted)
+            if is_ours(message, most_bytes=100_000 if number == last else 200)
+        ]
+        for number in reversed(ours):
+            del noted[number]
+        if last in ours and hasattr(topics["all"], "count"):
+            topics["all"].count -= 1  # whoever counts the events has not seen this one yet
+
+    return forget
 
 
 def states_reader() -> Method:
@@ -110,41 +150,6 @@ def _task_reader() -> Method:
         }
 
     return describe
-
-
-def workers_reader() -> Method:
-    """
-    Of each worker by address: what its identity says, its pid, and what ran there at its last heartbeat.
-    """
-
-    def describe(each: WorkerState) -> dict[str, object]:
-        from itertools import islice
-
-        return {
-            "status": each.status.name,
-            "nanny": each.nanny,
-            "name": each.name,
-            "pid": each.pid,
-            "nthreads": each.nthreads,
-            "memory_limit": each.memory_limit,
-            "last_seen": each.last_seen,
-            "metrics": {name: each.metrics.get(name) for name in ("memory", "task_counts")},
-            "processing_count": len(each.processing),
-            "processing": [str(task.key)[:200] for task in islice(each.processing, 3)],
-            "executing": [(str(task.key)[:200], ran_s) for task, ran_s in islice(each.executing.items(), 3)],
-        }
-
-    begin = pauses()
-
-    async def workers(scheduler: Scheduler) -> dict[str, object]:
-        pause = begin()
-        found: dict[str, object] = {}
-        for each in list(scheduler.workers.values()):
-            found[each.address] = describe(each)
-            await pause()
-        return found
-
-    return workers
 
 
 def versions_reader() -> Method:

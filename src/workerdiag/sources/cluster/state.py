@@ -4,7 +4,9 @@ How a cluster stands at this moment: who is there, who is silent, what runs, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+from heapq import nsmallest
 
 from attrs import field, frozen
 
@@ -12,8 +14,10 @@ from workerdiag.model.dask import Reply
 from workerdiag.model.evidence import Event
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.sources.cluster.health import heartbeat_interval_s
-from workerdiag.sources.cluster.selection import Removal
+from workerdiag.sources.cluster.losses import Losses
 
+#: None is known of.
+NO_LOSSES = Losses()
 #: A worker from which nothing was heard for so long, and for so many intervals of heartbeats, may be silent.
 _SILENT_S = 5.0
 _SILENT_INTERVALS = 6
@@ -28,16 +32,16 @@ class ClusterState:
     What the scheduler says of now.
     """
 
-    #: By address, as in `Client.scheduler_info` or from a look inside.
+    #: By address, as in `Client.scheduler_info` or from a look inside; of a large cluster those that matter.
     workers: Mapping[str, Reply]
-    #: How many tasks are in which state, and some of the tasks.
+    #: How many there are; None: no more than those.
+    worker_count: int | None = None
+    #: How many tasks are in which state, and some of the tasks; by a look inside more of the workers, too.
     counts: Reply
     #: The scheduler's clock; None: not known.
     now: float | None
-    #: Removals of the time in question.
-    lost: Sequence[Removal] = ()
-    #: Of these, how many had only just come.
-    left_at_once: int = 0
+    #: Workers that went unasked in the time in question.
+    losses: Losses = NO_LOSSES
     #: Nannies that there were to ask how their workers ended.
     nannies: int = 0
     #: Futures of the client that have no result yet.
@@ -56,6 +60,13 @@ class ClusterState:
             address: max(0.0, now - when) for address, when in seen.items() if isinstance(when, int | float)
         }
 
+    @cached_property
+    def _freshest(self) -> list[tuple[str, float]]:
+        """
+        The two youngest heartbeats.
+        """
+        return nsmallest(2, self.ages_s.items(), key=lambda each: each[1])
+
     @property
     def waiting(self) -> int:
         """
@@ -66,44 +77,45 @@ class ClusterState:
         return max(counted, self.pending)
 
     @property
-    def unexpected_losses(self) -> int:
-        """
-        Workers that went without anybody's order.
-        """
-        return sum(not each.expected for each in self.lost)
-
-    @property
-    def lost_within_s(self) -> float | None:
-        """
-        Seconds between the first and the last of these; None if there are fewer than two.
-        """
-        moments = [each.when for each in self.lost if not each.expected]
-        return round(max(moments) - min(moments), 1) if len(moments) > 1 else None
-
-    @property
     def in_trouble(self) -> bool:
         """
         Whether something is wrong that the client knows of or that the scheduler noted.
         """
-        return self.gave_up or self.unexpected_losses > 0 or (not self.workers and self.waiting > 0)
+        return self.gave_up or self.losses.count > 0 or (not self.workers and self.waiting > 0)
+
+    @property
+    def heartbeat_interval_s(self) -> float:
+        """
+        Seconds between heartbeats of one worker.
+        """
+        return heartbeat_interval_s(self.worker_count or len(self.workers))
 
     def others_heartbeat_age_s(self, address: str) -> float | None:
         """
         How old the freshest heartbeat of the other workers is; None without others.
         """
-        return min((age for each, age in self.ages_s.items() if each != address), default=None)
+        return next((age for each, age in self._freshest if each != address), None)
 
     def maybe_silent(self) -> list[str]:
         """
         Workers of which nothing was heard for long, also beside the others: a stuck scheduler hears nobody.
         """
-        least_s = max(_SILENT_S, _SILENT_INTERVALS * heartbeat_interval_s(len(self.workers)))
+        least_s = max(_SILENT_S, _SILENT_INTERVALS * self.heartbeat_interval_s)
         return [
             address
             for address, age in self.ages_s.items()
             if age >= least_s
             and ((other := self.others_heartbeat_age_s(address)) is None or other <= 0.5 * age)
         ]
+
+
+def scheduler_clock(snapshot: Reply, workers: Mapping[str, Reply]) -> float | None:
+    """
+    What the scheduler's clock shows: by a look inside, else by the last of several heartbeats.
+    """
+    last_seen = [worker["last_seen"] for worker in workers.values() if worker.get("last_seen")]
+    now: float | None = snapshot.get("now") or (max(last_seen) if len(last_seen) > 1 else None)
+    return now
 
 
 def state_events(
@@ -117,17 +129,20 @@ def state_events(
         silent: Workers that answer nobody.
         known: What is known of a worker, by address.
     """
-    running = sum(worker.get("status") == "running" for worker in state.workers.values())
+    running = state.counts.get("running_count")
+    if running is None:
+        running = sum(worker.get("status") == "running" for worker in state.workers.values())
     yield Event(
         topic="scheduler-state",
         fields={
-            "workers": len(state.workers),
+            "workers": state.worker_count or len(state.workers),
             "running_workers": running,
             "waiting_tasks": state.waiting,
-            "lost_unasked": state.unexpected_losses,
-            "lost_within_s": state.lost_within_s,
+            "lost_unasked": state.losses.count,
+            "lost_unasked_is_lower_bound": state.losses.is_lower_bound,
+            "lost_within_s": state.losses.within_s,
             "nannies": state.nannies,
-            "left_at_once": state.left_at_once,
+            "left_at_once": state.losses.left_at_once,
         },  # without a time: it is of no one death, also not of the last
     )
     awaited = [each for each in state.counts.get("tasks", ()) if each.get("awaited")]
@@ -140,7 +155,7 @@ def state_events(
                 "key": each["key"],
                 "state": each["state"],
                 "worker": address,
-                "runs": _what_runs(each, state.workers),
+                "runs": _what_runs(each, state),
                 "running_s": _running_s(each, state),
                 "heard_s": _round_or_none(state.ages_s.get(str(address))),
                 "caller": "gave-up" if state.gave_up else "waits",
@@ -151,10 +166,13 @@ def state_events(
         )
 
 
-def _what_runs(task: Reply, workers: Mapping[str, Reply]) -> str:
+def _what_runs(task: Reply, state: ClusterState) -> str:
     if task.get("running_s") is not None:
         return "itself"
-    return "others" if any(worker.get("executing") for worker in workers.values()) else "nothing"
+    does_any = state.counts.get("is_any_executing")
+    if does_any is None:
+        does_any = any(worker.get("executing") for worker in state.workers.values())
+    return "others" if does_any else "nothing"
 
 
 def _running_s(task: Reply, state: ClusterState) -> float | None:

@@ -23,6 +23,7 @@ from workerdiag.model.vocabulary import LocationRole
 from workerdiag.procfs.cgroups import group_paths
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster import queries
+from workerdiag.sources.cluster.workers import fetch_workers
 from workerdiag.sources.host.remote_call import (
     LOCATION_PROBES,
     Answer,
@@ -171,7 +172,7 @@ class _LocationInquiry:
             wanted.append(("scheduler", Identity(host=host_of(self._scheduler_address()))))
         if not gone:
             return wanted
-        workers = await self._workers()
+        workers = await self._workers([each.identity.worker or each.identity.nanny for each in gone])
         alive = self._registered_nannies = {
             str(worker["nanny"]) for worker in workers.values() if worker.get("nanny")
         }
@@ -186,18 +187,19 @@ class _LocationInquiry:
                 wanted.append(("neighbour", Identity(nanny=neighbour, host=host)))
         return wanted
 
-    async def _workers(self) -> Reply:
+    async def _workers(self, near: Sequence[str | None]) -> Reply:
         """
-        The workers that the scheduler has now, by address; none if it does not say.
+        The workers that the scheduler has now, by address, some of those *near* others; none if it says none.
         """
         try:
-            identity = await queries.answer_in_time(
-                partial(queries.fetch_identity, self._client), self._deadline.share(0.5, at_least_s=_MIN_S)
+            found = await queries.answer_in_time(
+                partial(fetch_workers, self._client, near=near),
+                self._deadline.share(0.5, at_least_s=_MIN_S),
             )
         except Exception as problem:  # noqa: BLE001  the scheduler passes on whatever its handlers raise
             self.gaps.append(_location_gap("scheduler", problem))
             return {}
-        return dict(identity.get("workers") or {})
+        return dict(found["workers"])
 
     def _nannies(self) -> set[str]:
         return {each.identity.nanny for each in self._victims if each.identity.nanny}

@@ -18,6 +18,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.addresses import host_of, identity_of
 from workerdiag.sources.cluster import queries
+from workerdiag.sources.cluster.workers import fetch_workers
 from workerdiag.sources.host.locations import is_loopback, is_this_machine, local_nannies
 from workerdiag.sources.host.remote_call import (
     DEATH_PROBES,
@@ -134,8 +135,8 @@ async def live_respondents(scene: Scene, deadline: Deadline) -> list[Respondent]
     Raises:
         TimeoutError: The scheduler does not answer in time; or whatever else it passes on.
     """
-    identity = await queries.answer_in_time(partial(queries.fetch_identity, scene.client), deadline)
-    workers: Reply = identity.get("workers") or {}
+    answer = await queries.answer_in_time(partial(fetch_workers, scene.client), deadline)
+    workers: Reply = answer["workers"]
     found: dict[str | None, Respondent] = {}
     for address in sorted(workers, key=lambda each: (workers[each].get("status") != "paused", each)):
         nanny = workers[address].get("nanny")

@@ -1,0 +1,110 @@
+"""
+What a look inside a scheduler reads of its events, cut to size.
+
+An event of a worker that was lost with 100,000 tasks names them all; 100 are brought, and of a thousand such
+events fewer. Each function here returns one that runs there: nested, so that it is pickled by value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from workerdiag.model.dask import Method, Scheduler
+from workerdiag.sources.cluster.snapshot_readers import pauses
+
+#: Time and message of an event, and how many members its long collections have.
+CutEvent = tuple[float, object, dict[str, int]]
+
+#: All events of one topic together bring so many members of collections, the newest first; then one each.
+MAX_MEMBERS_IN_ALL = 10_000
+
+
+class EventRequest(TypedDict):
+    """
+    Which events to bring, and how much of each.
+    """
+
+    keys: list[object]
+    topics: list[str]
+    most_members: int
+
+
+def event_cutter() -> Method:
+    """
+    A function that cuts an event to size.
+    """
+
+    def sendable(value: object, most_chars: int = 500) -> object:
+        """
+        The value, its texts clipped, with the address or name of each thing that only the scheduler has.
+
+        ``Client.replicate`` and ``scatter(broadcast=True)`` put states of workers into the events, which
+        cannot be pickled: the scheduler would close the connection in place of an answer.
+        """
+        if isinstance(value, str | bytes):
+            return value[:most_chars]
+        if isinstance(value, int | float | None):
+            return value
+        if isinstance(value, dict):
+            return {key: sendable(each) for key, each in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return type(value)(map(sendable, value))
+        return str(getattr(value, "address", value))[:200]
+
+    def cut(message: object, keys: Sequence[object], most: int) -> tuple[object, dict[str, int]]:
+        """
+        The message without most of long collections, and how long they were; tasks in question come first.
+
+        Of other collections than a lost worker's tasks 20 members are brought, as many as evidence names.
+        """
+        from itertools import islice
+
+        if not isinstance(message, dict):
+            return message, {}
+        truncated, counts = dict(message), {}
+        for name, each in message.items():
+            if isinstance(each, set | frozenset | list | tuple | dict) and len(each) > 20:
+                named = [] if isinstance(each, list | tuple) else [key for key in keys if key in each]
+                members = most if name == "processing-tasks" else min(most, 20)
+                truncated[name] = list(dict.fromkeys([*named, *islice(each, members)]))[:members]
+                counts[name] = len(each)
+        return {name: sendable(each, 16384) for name, each in truncated.items()}, counts
+
+    return cut
+
+
+def events_reader() -> Method:
+    """
+    ``events`` by topic: of all, of those that are wanted, and of the workers that were lost last.
+    """
+    cut, begin = event_cutter(), pauses()
+    most_in_all = MAX_MEMBERS_IN_ALL
+
+    async def of_topic(scheduler: Scheduler, topic: str, wanted: EventRequest) -> list[CutEvent]:
+        topics = getattr(getattr(scheduler, "_broker", None), "_topics", None)
+        if topics is not None and topic not in topics:
+            return []  # asking for it would make it
+        pause = begin()
+        found: list[CutEvent] = []
+        left = most_in_all
+        for when, message in reversed(scheduler.get_events(topic=topic)):
+            most = wanted["most_members"] if left > 0 else 1
+            truncated, counts = cut(message, wanted["keys"], most)
+            left -= sum(min(most, each) for each in counts.values())
+            found.append((when, truncated, counts))
+            await pause()
+        return found[::-1]
+
+    async def events(scheduler: Scheduler, wanted: EventRequest) -> dict[str, list[CutEvent]]:
+        found = {"all": await of_topic(scheduler, "all", wanted)}
+        lost = [
+            str(message.get("worker"))
+            for _, message, _ in reversed(found["all"])
+            if isinstance(message, dict) and message.get("action") == "remove-worker"
+        ]
+        for topic in dict.fromkeys([*wanted["topics"], *lost[:8]]):
+            found[topic] = await of_topic(scheduler, topic, wanted)
+        return found
+
+    return events
