@@ -5,6 +5,7 @@ The layer table of the design, compared with the imports that are really there.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -121,6 +122,22 @@ def test_the_table_has_every_room():
     A new module or folder of the package starts with a line in the table.
     """
     assert {room_of(module) for module, _ in modules()} <= set(MAY_IMPORT)
+
+
+def test_how_it_works_has_every_room():
+    """
+    The documentation names the rooms of today, each once, below the rooms that it imports from.
+    """
+    page = Path(__file__).parents[1].joinpath("docs", "how-it-works.md").read_text(encoding="utf-8")
+    section = page.partition("## Where things are")[2].partition("\n## ")[0]
+    rows = [re.findall(r"`(\w+)`", row.split("|")[1]) for row in re.findall(r"(?m)^\| `.*", section)]
+    listed = [room for row in rows for room in row]
+    assert sorted(listed) == sorted(room for room in MAY_IMPORT if not room.startswith("__"))
+    above: set[str] = set()
+    for row in rows:
+        above |= set(row)
+        for room in row:
+            assert MAY_IMPORT[room] <= above
 
 
 @pytest.mark.parametrize(("module", "path"), modules())
