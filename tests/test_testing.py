@@ -104,6 +104,14 @@ def test_a_broken_promise_is_named(source, said, monkeypatch):
         check_source(lambda: source, budget_s=0.2)
 
 
+def test_a_busy_machine_breaks_no_promise():
+    """
+    A source that is late once, because the machine was, is asked again.
+    """
+    waits = iter([2.0])
+    check_source(lambda: Does(lambda: time.sleep(next(waits, 0.0)) or ()), budget_s=0.1)
+
+
 def test_not_looking_is_not_seeing_nothing():
     """
     A source that could not ask, and is silent about it, is no good one.

@@ -47,6 +47,8 @@ MAX_BYTES = 8 * 2**20
 #: Over its budget a source may be by a tenth, and by the time a busy machine takes for nothing.
 _GRACE = 1.1
 _GRACE_S = 0.25
+#: A machine that is busier than that is late now and then; a source that gives up too late always is.
+_TRIES = 3
 _FLOOD_BYTES = 100 * 2**20
 #: Evidence that has to say whose it is.
 _WITH_IDENTITY = (LogChunk, Event, ProcessExit, MemoryReading)
@@ -83,6 +85,8 @@ def check_source(
 ) -> None:
     """
     Ask a source twice, once with next to no time, and look at what it does and gives.
+
+    One that is late is asked again, up to three times in all: the machine may have been busy.
 
     Args:
         make: Gives the source, a new one each time.
@@ -121,14 +125,17 @@ def _metadata_problems(source: EvidenceSource) -> list[str]:
 def _collect_pieces(
     make: Callable[[], EvidenceSource], budget_s: float, problems: list[str]
 ) -> list[Evidence]:
-    pieces: list[Evidence] = []
-    thread = HelperThread("workerdiag-check", lambda: make().collect(budget_s=budget_s))
-    try:
-        pieces.extend(thread.take(Deadline.after(budget_s * _GRACE + _GRACE_S)))
-    except TimeoutError:
-        problems.append(f"is not back within its budget of {budget_s:g} s")
-    except ForeignError as problem:
-        problems.append(f"raises {problem}; yield a Gap instead")
+    for _ in range(_TRIES):
+        pieces: list[Evidence] = []
+        thread = HelperThread("workerdiag-check", lambda: make().collect(budget_s=budget_s))
+        try:
+            pieces.extend(thread.take(Deadline.after(budget_s * _GRACE + _GRACE_S)))
+        except TimeoutError:
+            continue
+        except ForeignError as problem:
+            problems.append(f"raises {problem}; yield a Gap instead")
+        return pieces
+    problems.append(f"is not back within its budget of {budget_s:g} s")
     return pieces
 
 

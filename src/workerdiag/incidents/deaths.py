@@ -11,9 +11,8 @@ from attrs import field, frozen
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
 from workerdiag.model.stop_reasons import is_deliberate
+from workerdiag.sources.addresses import identity_of_death
 from workerdiag.sources.recorder.evidence import evidence_of_one
-from workerdiag.sources.recorder.identity import identity_of_death
-from workerdiag.wire.death_id import death_id
 from workerdiag.wire.recorded_death import RecordedDeath
 
 
@@ -48,7 +47,7 @@ def _watched_death(death: RecordedDeath, deaths: Sequence[RecordedDeath]) -> Wat
         announced=record.is_expected, close_reason=record.close_reason
     )
     return WatchedDeath(
-        id=death_id(death),
+        id=death.id,
         when=death.time,
         identity=identity_of_death(death),
         is_expected=is_expected,

@@ -1,12 +1,15 @@
 """
-What an address of Dask says of whose it is.
+Whose something is, by an address of Dask or by what a recorder noted.
 """
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from attrs import evolve
+
 from workerdiag.model.identity import Identity
+from workerdiag.wire.recorded_death import RecordedDeath
 
 
 def host_of(address: str | None) -> str | None:
@@ -38,3 +41,12 @@ def identity_of(
         name=named or None,
         host=host_of(address),
     )
+
+
+def identity_of_death(death: RecordedDeath) -> Identity:
+    """
+    The identity that the evidence of a recorded death has.
+    """
+    who = death.identity
+    identity = identity_of(worker=who.worker, pid=who.pid, nanny=who.nanny, name=who.name)
+    return evolve(identity, boot_id=who.boot_id)

@@ -4,6 +4,7 @@ One death, as its removal record and its report describe it together.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import chain
@@ -16,6 +17,8 @@ from workerdiag.wire.black_box import MissingPart
 from workerdiag.wire.messages import DeathMessage, DeathReport
 from workerdiag.wire.removal import RemovalRecord
 from workerdiag.wire.same_death import DeathIdentity, is_known_death
+
+_ID_CHARS = 24
 
 
 @frozen(kw_only=True)
@@ -73,6 +76,19 @@ class RecordedDeath:
         if self.report is None or self.report.box is None:
             return self
         return evolve(self, report=evolve(self.report, box=None))
+
+    @property
+    def id(self) -> str:
+        """
+        The id of the death: the same wherever it is read, however often, whatever becomes known of it later.
+
+        Of one that only a nanny, or whoever found the box, knows, that is a matter of the process: such a
+        worker was not, or no longer, known to the scheduler.
+        """
+        if self.record is not None:
+            return removal_id(self.record.worker_address, self.record.stimulus_id)
+        who = self.identity
+        return _hash("process", who.worker, who.pid, who.boot_id, who.nanny)
 
     @property
     def time(self) -> float:
@@ -145,6 +161,15 @@ class DeathsAnswer:
     missing: Mapping[MissingPart, str] = field(factory=dict, hash=False)
 
 
+def removal_id(worker: str | None, stimulus_id: str | None) -> str:
+    """
+    The id of a death that the scheduler noticed; the same in its events, in the recorder and in a journal.
+
+    A stimulus has the time in it, and removes a worker once (``stimulus_id`` in scheduler.py).
+    """
+    return _hash("removal", worker, stimulus_id)
+
+
 def merge_messages(messages: Iterable[DeathMessage]) -> tuple[RecordedDeath, ...]:
     """
     The deaths that the messages describe, in the order in which they were first mentioned.
@@ -179,3 +204,8 @@ def select_recent(
         elif death.time >= moment - RECENT_S:
             recent.append(death)
     return [*in_question, *same, *recent]
+
+
+def _hash(*parts: object) -> str:
+    text = "\0".join("" if each is None else str(each) for each in parts)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_CHARS]

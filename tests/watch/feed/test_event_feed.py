@@ -15,7 +15,6 @@ from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.model.evidence import Event, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.feed import open_feed, perishable_evidence, scheduler_feed
-from workerdiag.wire.death_id import death_id
 from workerdiag.wire.messages import decode_message
 from workerdiag.wire.recorded_death import RecordedDeath
 
@@ -122,7 +121,7 @@ def test_a_death_in_the_events_has_the_id_that_a_recorder_gives_it(scheduler):
     (death,) = polled(open_feed(ADDRESS)).deaths
     stimulus = f"handle-worker-cleanup-{NOW}"
     record = decode_message(scheduler_record(worker_address=worker(1), stimulus_id=stimulus))
-    assert death.id == death_id(RecordedDeath.of(record))
+    assert death.id == RecordedDeath.of(record).id
 
 
 def test_who_died_is_known_by_process_and_nanny(inside):

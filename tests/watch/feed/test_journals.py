@@ -14,7 +14,6 @@ from support.death_records import NOW, decoded, nanny_report, scheduler_record, 
 from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.feed import open_feed
 from workerdiag.watch.feed.journals import read_journal
-from workerdiag.wire.death_id import death_id
 from workerdiag.wire.recorded_death import RecordedDeath
 
 CURSOR = Cursor(epoch="of the dead scheduler", position=3)
@@ -42,7 +41,7 @@ def test_record_and_report_are_one_death_with_the_id_it_has_live(tmp_path):
     file.write_text(lines(scheduler_record(1), nanny_report(1)))
     (death,) = stored(file)
     assert death.identity.worker == worker_address(1)
-    assert death.id == death_id(RecordedDeath.of(decoded(scheduler_record(1))))
+    assert death.id == RecordedDeath.of(decoded(scheduler_record(1))).id
     assert death.evidence
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from attrs import evolve, frozen
 
 from workerdiag.model.vocabulary import Verdict
-from workerdiag.wire.death_id import death_id
 from workerdiag.wire.recorded_death import RecordedDeath
 from workerdiag.wire.removal import Heartbeat
 
@@ -26,7 +25,7 @@ class DeadWorker:
     One worker that died, and its memory until then.
     """
 
-    #: As `death_id` has it.
+    #: As `RecordedDeath.id` has it.
     id: str
     #: The id that it has while only a report tells of it; the scheduler may notice a death later.
     report_id: str | None = None
@@ -88,8 +87,8 @@ def victim_of(death: RecordedDeath) -> DeadWorker:
     points = _decimated(_memory(death))
     limits = [each.memory_limit_bytes for each in (record, report) if each is not None]
     return DeadWorker(
-        id=death_id(death),
-        report_id=death_id(evolve(death, record=None)) if report is not None else None,
+        id=death.id,
+        report_id=evolve(death, record=None).id if report is not None else None,
         worker=(who.worker or f"pid {who.pid or 'unknown'}")[:_NAME_CHARS],
         name=(who.name or "")[:_NAME_CHARS],
         when=death.time,

@@ -22,7 +22,7 @@ from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.looker import LOOK, LookReply, LookRequest, look_installer
 from workerdiag.watch.feed.perishable_evidence import PerishableEvidence, removal_evidence
 from workerdiag.watch.feed.plain_events import ask_for_events
-from workerdiag.wire.death_id import removal_id
+from workerdiag.wire.recorded_death import removal_id
 from workerdiag.wire.watch_answer import ClusterFigures
 
 #: Removals in one batch: so many are cut to size on the scheduler's event loop in one go.

@@ -14,7 +14,6 @@ from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.watch.deaths import Cursor, Look
 from workerdiag.watch.feed.connection import LATE_S
 from workerdiag.wire.constants import MESSAGE_SCHEMA
-from workerdiag.wire.death_id import death_id
 from workerdiag.wire.plain import from_plain
 from workerdiag.wire.watch_answer import WatchAnswer
 
@@ -55,7 +54,7 @@ async def look_at_recorder(client: Client, after: Cursor | None, *, wait_s: floa
         cursor=Cursor(epoch=answer.epoch, position=answer.position),
         now=answer.now,
         deaths=watched_deaths(answer.deaths),
-        unreported=frozenset(death_id(each) for each in answer.deaths if each.report is None),
+        unreported=frozenset(each.id for each in answer.deaths if each.report is None),
         missed_count=answer.missed_count if is_known else 0,
         figures=answer.figures,
         closing_reason=answer.closing_reason,
