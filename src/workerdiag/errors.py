@@ -8,6 +8,7 @@ pickled by Dask (hence not frozen and not keyword-only).
 from __future__ import annotations
 
 import threading
+from typing import ClassVar
 
 from attrs import define, fields, has
 
@@ -75,6 +76,22 @@ class WorkerdiagError(Exception):
 
 
 @define(eq=False)
+class UnusableFileError(WorkerdiagError):
+    """
+    Base of those that name a file or place, say why it cannot be used, and what to do about it.
+    """
+
+    name: str
+    why: str
+    #: What the caller can do about it.
+    remedy: str = ""
+    _problem: ClassVar[str] = "cannot use {}"
+
+    def __str__(self) -> str:
+        return f"{self._problem.format(self.name)}: {self.why}{_in_brackets(self.remedy)}"
+
+
+@define(eq=False)
 class RuleFileError(WorkerdiagError):
     """
     Files of rules, or of known issues, do not say what we can understand.
@@ -92,18 +109,12 @@ class RuleFileError(WorkerdiagError):
 
 
 @define(eq=False)
-class UnreadableInputError(WorkerdiagError):
+class UnreadableInputError(UnusableFileError):
     """
     One input (a path, a URL, an open file) could not be read.
     """
 
-    name: str
-    why: str
-    #: What the caller can do about it.
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        return f"cannot read {self.name}: {self.why}{_in_brackets(self.remedy)}"
+    _problem = "cannot read {}"
 
 
 @define(eq=False)
@@ -151,33 +162,21 @@ class InstallError(WorkerdiagError):
 
 
 @define(eq=False)
-class BundleError(WorkerdiagError):
+class BundleError(UnusableFileError):
     """
     A death bundle cannot be written, or a file cannot be read as one.
     """
 
-    name: str
-    why: str
-    #: What the caller can do about it.
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        return f"cannot use {self.name} as a death bundle: {self.why}{_in_brackets(self.remedy)}"
+    _problem = "cannot use {} as a death bundle"
 
 
 @define(eq=False)
-class TableError(WorkerdiagError):
+class TableError(UnusableFileError):
     """
     A table of triage cannot be written or read.
     """
 
-    name: str
-    why: str
-    #: What the caller can do about it.
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        return f"cannot use {self.name} as a table: {self.why}{_in_brackets(self.remedy)}"
+    _problem = "cannot use {} as a table"
 
 
 @define(eq=False)
@@ -223,19 +222,12 @@ class ClusterEndedError(WorkerdiagError):
 
 
 @define(eq=False)
-class StateFileError(WorkerdiagError):
+class StateFileError(UnusableFileError):
     """
     The file in which the watcher keeps its state cannot be opened, read or written; it is left as it is.
     """
 
-    #: Path of the file; ``memory`` if there is none.
-    name: str
-    why: str
-    #: What the caller can do about it.
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        return f"cannot use {self.name} as the watcher's state: {self.why}{_in_brackets(self.remedy)}"
+    _problem = "cannot use {} as the watcher's state"
 
 
 @define(eq=False)

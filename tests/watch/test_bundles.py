@@ -5,13 +5,14 @@ The evidence of a case, kept in a file while the cluster may be gone.
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 import workerdiag
 from support.alerts import CLUSTER, START, incident, watched
 from workerdiag.errors import BundleError
 from workerdiag.incidents.judge import judge
 from workerdiag.model.evidence import ProcessExit
-from workerdiag.watch.bundles import made_folder
+from workerdiag.watch.bundles import BundleFolder, made_folder
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.store import Store
@@ -77,6 +78,15 @@ def test_a_folder_that_cannot_be_written_costs_no_notice(book, folder):
     (problem,) = book.bundles.take_problems()
     assert isinstance(problem, BundleError)
     assert book.bundles.take_problems() == []
+
+
+def test_a_death_at_no_time_costs_its_bundle_alone(folder):
+    """
+    A scheduler's clock may say anything; the failure can be told.
+    """
+    bundles = BundleFolder(folder)
+    assert bundles.save(evolve(incident(watched()), when=-1e15), "case") == ""
+    assert len(bundles.take_problems()) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path):

@@ -41,8 +41,8 @@ class BundleFolder:
         """
         Write the evidence of an incident, and return the path; empty if that failed, which is noted.
         """
-        moment = datetime.fromtimestamp(incident.when, UTC)
         try:
+            moment = datetime.fromtimestamp(incident.when, UTC)
             path = self.path / f"{case_id}-{moment:%Y%m%dT%H%M%SZ}.zip"
             return str(incident.diagnosis.save(path))
         except Exception as problem:  # noqa: BLE001  a notice without evidence is better than none
