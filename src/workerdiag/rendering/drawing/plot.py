@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 #: Height of the plot in pixels, of the labels below it, and the least above it.
-PLOT_PX, _BOTTOM_PX, _LEAST_TOP_PX = 200, 28, 24
+_PLOT_PX, _BOTTOM_PX, _LEAST_TOP_PX = 200, 28, 24
 #: Height of a label, and of its letters.
 _LABEL_PX, _LETTER_PX = 14, 12
 
@@ -43,34 +43,35 @@ class Plot:
 
     up: Scale
     limits: tuple[Limit, ...]
-    #: Height above the plot.
+    #: Height of the plot itself, and of what is above it.
+    plot_px: int
     top_px: float
     #: Labels of limits: where they stand, in pixels from the top of the plot, and which limits.
     rows: tuple[tuple[float, tuple[int, ...]], ...]
 
     @classmethod
-    def of(cls, most_bytes: int, limits: Iterable[Limit]) -> Plot:
+    def of(cls, most_bytes: int, limits: Iterable[Limit], plot_px: int = _PLOT_PX) -> Plot:
         """
-        A plot up to *most_bytes*, with room for the labels of all limits.
+        A plot up to *most_bytes*, *plot_px* high, with room for the labels of all limits.
         """
         up = Scale(0, most_bytes)
         lowest_first = tuple(sorted(limits, key=lambda each: each.size_bytes))
-        rows = label_rows([PLOT_PX * (1 - up(each.size_bytes)) for each in lowest_first], _LABEL_PX)
+        rows = label_rows([plot_px * (1 - up(each.size_bytes)) for each in lowest_first], _LABEL_PX)
         top_px = max(_LEAST_TOP_PX, _LETTER_PX - min((y for y, _ in rows), default=0.0))
-        return cls(up=up, limits=lowest_first, top_px=top_px, rows=tuple(rows))
+        return cls(up=up, limits=lowest_first, plot_px=plot_px, top_px=top_px, rows=tuple(rows))
 
     def y(self, share: float) -> float:
         """
         The height of a share of the plot, in pixels from the top of the drawing.
         """
-        return self.top_px + PLOT_PX * (1 - share)
+        return self.top_px + self.plot_px * (1 - share)
 
     @property
     def height_px(self) -> float:
         """
         Of the whole drawing.
         """
-        return self.top_px + PLOT_PX + _BOTTOM_PX
+        return self.top_px + self.plot_px + _BOTTOM_PX
 
 
 def limits_of(limits: MemoryLimits) -> Iterator[Limit]:
