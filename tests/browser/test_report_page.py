@@ -7,11 +7,11 @@ from __future__ import annotations
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from support.findings import drawn, explained, history, hostile, no_death, unknown
+from support.findings import drawn, explained, history, hostile, no_death, several_victims, unknown
 from workerdiag.model.timeline import Timeline
 from workerdiag.rendering.html import render_html
 
-BUILDS = [drawn, explained, unknown, no_death, hostile]
+BUILDS = [drawn, several_victims, explained, unknown, no_death, hostile]
 WIDTHS = [360, 800, 1600]
 #: A browser on a machine that is busy with other tests is slow; a person expects 200 ms.
 PATIENCE_MS = 10_000
@@ -67,7 +67,7 @@ def seen_once():
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("build", [drawn, seen_once])
+@pytest.mark.parametrize("build", [drawn, seen_once, several_victims])
 def test_no_text_of_a_drawing_leaves_it_or_touches_another(show, seen, build, width):
     """
     Labels stay readable: each within the screen, none on top of another, on every width.

@@ -283,3 +283,23 @@ def drawn(**changes: Any) -> Findings:
         "timeline": Timeline(histories=(history(),), moments=(pause,)),
     }
     return explained(**(arguments | changes))
+
+
+def several_victims(count: int = 6) -> Findings:
+    """
+    As `drawn`, with the memory of *count* workers that died four seconds after each other.
+    """
+    others = (
+        history(
+            identity=Identity(worker=f"tcp://10.0.0.{4 + number}:34937", pid=129 + number),
+            samples=history().samples[: 60 - 5 * number],
+            group_peak_bytes=None,
+            when=NOON_ISH + 4 * number,
+        )
+        for number in range(1, count)
+    )
+    histories = (history(), *others)
+    return drawn(
+        deaths=tuple(dead(identity=each.identity, when=each.when) for each in histories),
+        timeline=Timeline(histories=histories),
+    )

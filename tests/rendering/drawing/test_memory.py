@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from support.findings import NOON_ISH, dead, drawn, explained, history, no_death, unknown
+from support.findings import NOON_ISH, dead, drawn, explained, history, no_death, several_victims, unknown
 from workerdiag.model.timeline import MemoryLimits, MemorySample, Timeline
 from workerdiag.rendering.drawing.memory import memory_figure
 
@@ -132,3 +132,35 @@ def test_where_nobody_died_and_nothing_stands_still_memory_is_not_drawn():
     A worker that was paused for a while in a healthy run is no victim.
     """
     assert memory_figure(no_death(timeline=Timeline(histories=(history(recorded=False),)))) is None
+
+
+def test_others_that_died_are_drawn_small_in_the_order_of_their_deaths():
+    """
+    The first victim is large; beside it at most five, each with when it died.
+    """
+    figure = memory_figure(several_victims(8))
+    assert figure.title == "Memory of tcp://10.0.0.4:34937"
+    assert [name for name, _ in figure.small] == [
+        f"tcp://10.0.0.{4 + number}:34937, died {4 * number} s later" for number in range(1, 6)
+    ]
+    assert memory_figure(several_victims(1)).small == ()
+
+
+def test_small_drawings_can_be_compared():
+    """
+    All have one scale, that of the largest, and one limit: the first that ends a process.
+    """
+    small = memory_figure(several_victims(4)).small
+    assert len({re.search(r'y1="([\d.]+)" y2="[\d.]+" class="wd-limit', svg)[1] for _, svg in small}) == 1
+    assert all(re.findall('wd-limit-text">([^<]*)<', svg) == ["terminate 95% 3.8 GiB"] for _, svg in small)
+
+
+def test_a_victim_without_a_limit_stands_behind_one_with():
+    """
+    The large drawing can be compared with a limit; the one that died before it says so.
+    """
+    early = history(limits=MemoryLimits(), when=NOON_ISH - 3)
+    late = several_victims(2).timeline.histories[1]
+    figure = memory_figure(drawn(timeline=Timeline(histories=(early, late))))
+    assert figure.title == "Memory of tcp://10.0.0.5:34937"
+    assert [name for name, _ in figure.small] == ["tcp://10.0.0.4:34937, died 7 s earlier"]

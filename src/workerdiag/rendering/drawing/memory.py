@@ -1,11 +1,14 @@
 """
-Memory of the first victim, by time or as it was last seen, against every limit that applied.
+Memory of the first victim, by time or as it was last seen, against every limit that applied; others small.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.timeline import MemoryLimits, MemorySample, ProcessHistory
@@ -17,6 +20,11 @@ from workerdiag.rendering.drawing.svg import Figure
 from workerdiag.rendering.wording import clip
 from workerdiag.units import format_bytes, format_time
 
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+#: Victims whose memory is drawn, at most, and the height of the plots of all but the first, in pixels.
+MAX_VICTIMS, _SMALL_PX = 6, 96
 _MAX_ROWS, _MAX_NAME_CHARS = 20, 80
 #: What happened after the last sample is missing from this many seconds on.
 _STALE_S = 0.3
@@ -26,27 +34,103 @@ _LEAST_S, _MAX_APART_S = 0.2, 30.0
 
 def memory_figure(findings: Findings) -> Figure | None:
     """
-    The memory of the first process of which any is known; None where nobody told of memory.
+    The memory of the first process that told of it, and small that of others; None where none told.
     """
-    known = _history_to_draw(findings)
-    if known is None:
+    drawable = [each for known in _histories_to_draw(findings) if (each := _Memory(known)).is_worth_drawing]
+    if not drawable:
         return None
-    samples = [each for each in known.samples if _values(each)]
-    limits = list(limits_of(known.limits))
-    times = {each.at for each in samples if each.process_bytes is not None or each.group_bytes is not None}
-    is_course = _is_course(sorted(times), recorded=known.recorded)
-    if not is_course and not limits:
-        return None  # one number needs no drawing
-    draw = draw_course if is_course else draw_last_seen
-    plot = Plot.of(_most(known, samples, limits), limits)
+    first, others = drawable[0], drawable[1:MAX_VICTIMS]
+    plot = first.plot()
+    most = max(each.most_bytes for each in drawable[:MAX_VICTIMS])
     return Figure(
-        title=f"Memory of {clip(who_text(known.identity), _MAX_NAME_CHARS)}",
-        svg=draw(known, samples, plot),
-        legend=tuple(_legend(samples, known.group_peak_bytes, plot.up)),
-        notes=tuple(_notes(known, samples, is_course=is_course)),
+        title=f"Memory of {_name_text(first.known)}",
+        svg=first.draw(plot),
+        legend=tuple(_legend(first.samples, first.known.group_peak_bytes, plot.up)),
+        notes=tuple(_notes(first.known, first.samples, is_course=first.is_course)),
         columns=("Time", *(name.capitalize() for name in SERIES)),
-        rows=tuple(_row(each, known.when) for each in samples[-_MAX_ROWS:]),
+        rows=tuple(_row(each, first.known.when) for each in first.samples[-_MAX_ROWS:]),
+        small=tuple((_caption(each.known, first.known), each.draw(each.small_plot(most))) for each in others),
     )
+
+
+@frozen
+class _Memory:
+    """
+    What can be drawn of one process.
+    """
+
+    known: ProcessHistory
+    #: Those that tell of memory.
+    samples: tuple[MemorySample, ...] = field(init=False)
+    limits: tuple[Limit, ...] = field(init=False)
+
+    @samples.default
+    def _tell_memory(self) -> tuple[MemorySample, ...]:
+        return tuple(each for each in self.known.samples if _values(each))
+
+    @limits.default
+    def _find_limits(self) -> tuple[Limit, ...]:
+        return tuple(limits_of(self.known.limits))
+
+    @property
+    def is_course(self) -> bool:
+        """
+        Whether it can be a line.
+        """
+        told = [
+            each for each in self.samples if each.process_bytes is not None or each.group_bytes is not None
+        ]
+        return _is_course(sorted({each.at for each in told}), recorded=self.known.recorded)
+
+    @property
+    def is_worth_drawing(self) -> bool:
+        """
+        Whether there is more to show than one number.
+        """
+        return self.is_course or bool(self.limits)
+
+    @property
+    def most_bytes(self) -> int:
+        """
+        The largest size to draw.
+        """
+        values = [value for each in self.samples for value in _values(each)]
+        sizes = [each.size_bytes for each in self.limits]
+        return max([*values, *sizes, self.known.group_peak_bytes or 0, 1])
+
+    def plot(self) -> Plot:
+        """
+        A large plot with all limits.
+        """
+        return Plot.of(self.most_bytes, self.limits)
+
+    def small_plot(self, most_bytes: int) -> Plot:
+        """
+        A small one, up to *most_bytes*, with the first limit that ends a process.
+        """
+        hard = [each for each in self.limits if each.kind == "hard"]
+        return Plot.of(most_bytes, sorted(hard, key=lambda each: each.size_bytes)[:1], _SMALL_PX)
+
+    def draw(self, plot: Plot) -> Markup:
+        """
+        The drawing.
+        """
+        return (draw_course if self.is_course else draw_last_seen)(self.known, self.samples, plot)
+
+
+def _name_text(known: ProcessHistory) -> str:
+    return clip(who_text(known.identity), _MAX_NAME_CHARS)
+
+
+def _caption(known: ProcessHistory, first: ProcessHistory) -> str:
+    """
+    Who it was, and when it died beside the first.
+    """
+    if known.when is None or first.when is None:
+        return _name_text(known)
+    later_s = known.when - first.when
+    distance = offset_text(abs(later_s)).lstrip("+")
+    return f"{_name_text(known)}, died {distance} {'earlier' if later_s < 0 else 'later'}"
 
 
 def _is_course(times: Sequence[float], *, recorded: bool) -> bool:
@@ -58,44 +142,41 @@ def _is_course(times: Sequence[float], *, recorded: bool) -> bool:
     return recorded or all(after - before <= _MAX_APART_S for before, after in pairwise(times))
 
 
-def _history_to_draw(findings: Findings) -> ProcessHistory | None:
+def _histories_to_draw(findings: Findings) -> list[ProcessHistory]:
     """
-    The first with memory and a limit, else the first with memory, else what a death tells; no survivor's.
+    Those with memory, in the order of their deaths, but first one with a limit; else what a death tells.
+
+    Survivors are none of them.
     """
     if findings.outcome == "no-death":
-        return None
+        return []
     told = [each for each in findings.timeline.histories if _has_memory(each)]
-    told.sort(key=lambda each: not (each.limits.worker_bytes or each.limits.group_bytes))
-    return told[0] if told else _history_of_a_death(findings)
+    if not told:
+        return list(_history_of_a_death(findings))
+    first = next((each for each in told if each.limits.worker_bytes or each.limits.group_bytes), told[0])
+    return [first, *(each for each in told if each is not first)]
 
 
 def _has_memory(history: ProcessHistory) -> bool:
     return any(each.process_bytes or each.group_bytes for each in history.samples)
 
 
-def _history_of_a_death(findings: Findings) -> ProcessHistory | None:
+def _history_of_a_death(findings: Findings) -> Iterator[ProcessHistory]:
     """
-    What is known of a death whose memory is told without a time.
+    What is known of the first death whose memory is told without a time.
     """
-    death = next((each for each in findings.deaths if each.rss_bytes), None)
-    if death is None:
-        return None
-    return ProcessHistory(
-        identity=death.identity,
-        samples=(MemorySample(at=death.when or 0.0, process_bytes=death.rss_bytes),),
-        limits=MemoryLimits(worker_bytes=death.limit_bytes),
-        when=death.when,
-    )
+    for death in [each for each in findings.deaths if each.rss_bytes][:1]:
+        yield ProcessHistory(
+            identity=death.identity,
+            samples=(MemorySample(at=death.when or 0.0, process_bytes=death.rss_bytes),),
+            limits=MemoryLimits(worker_bytes=death.limit_bytes),
+            when=death.when,
+        )
 
 
 def _values(sample: MemorySample) -> list[int]:
     known = (getattr(sample, attribute) for attribute in SERIES.values())
     return [each for each in known if each is not None and each >= 0]
-
-
-def _most(known: ProcessHistory, samples: Sequence[MemorySample], limits: Sequence[Limit]) -> int:
-    values = [value for each in samples for value in _values(each)]
-    return max([*values, *(each.size_bytes for each in limits), known.group_peak_bytes or 0, 1])
 
 
 def _legend(samples: Sequence[MemorySample], peak_bytes: int | None, up: Scale) -> Iterator[tuple[str, str]]:

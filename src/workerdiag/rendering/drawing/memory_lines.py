@@ -25,8 +25,8 @@ LEAST_SHARE = 0.003
 _COLUMNS = 800
 #: So few samples are also drawn as dots.
 _MAX_DOTS = 16
-#: Room for a label on a phone, as a share of the width; at the border a label is not centred.
-_LABEL_SHARE, _BORDER_SHARE = 0.16, 0.08
+#: Room for a label on a phone, as a share of the width, and in a small plot; at the border none is centred.
+_LABEL_SHARE, _SMALL_LABEL_SHARE, _BORDER_SHARE = 0.16, 0.26, 0.08
 
 #: Attribute of a sample, by the name that readers know it under; each is a class of the style sheet too.
 SERIES: Mapping[str, str] = {
@@ -84,9 +84,10 @@ def draw_last_seen(known: ProcessHistory, samples: Sequence[MemorySample], plot:
 
 def _time_axis(plot: Plot, across: Scale, end: float, *, is_death: bool) -> Iterator[Markup]:
     bottom, y_text, x_end = plot.y(0), plot.height_px - 8, across(end)
-    for offset in time_ticks(across.first - end, across.last - end):
+    count, room = (2, _SMALL_LABEL_SHARE) if plot.is_small else (4, _LABEL_SHARE)
+    for offset in time_ticks(across.first - end, across.last - end, count):
         x = across(end + offset)
-        if abs(x - x_end) > _LABEL_SHARE:
+        if abs(x - x_end) > room:
             yield _text(x, y_text, offset_text(offset), _anchor(x), "wd-muted")
     if is_death:
         yield element(

@@ -67,6 +67,13 @@ class Plot:
         return self.top_px + self.plot_px * (1 - share)
 
     @property
+    def is_small(self) -> bool:
+        """
+        Whether it stands beside others.
+        """
+        return self.plot_px < _PLOT_PX
+
+    @property
     def height_px(self) -> float:
         """
         Of the whole drawing.

@@ -35,6 +35,8 @@ class Figure:
     #: The same as a table: names of the columns, and rows.
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    #: The same of others, small: what it is of, and the drawing.
+    small: tuple[tuple[str, Markup], ...] = ()
 
 
 def element(name: str, *children: object, **attributes: Value) -> Markup:

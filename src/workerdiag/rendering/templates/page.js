@@ -17,5 +17,5 @@ document.querySelectorAll(".wd-copy").forEach(function (button) {
   });
 });
 requestAnimationFrame(function () {
-  setTimeout(function () { document.documentElement.classList.add("wd-shown"); });
+  setTimeout(function () { document.documentElement.classList.remove("wd-later"); });
 });
