@@ -129,6 +129,15 @@ def integrations(session: nox.Session, program: str) -> None:
 
 
 @nox.session(default=False)
+def lab_s3(session: nox.Session) -> None:
+    """
+    Triage logs on a server that speaks S3, by s3fs. It needs another botocore than boto3 does.
+    """
+    session.install(".[triage]", *groups("s3"))
+    session.run("pytest", "tests/lab/test_triage_s3.py", "-m", "lab", *session.posargs)
+
+
+@nox.session(default=False)
 def lab_slurm(session: nox.Session) -> None:
     """
     Let a real Slurm end real workers. Needs root and Debian's packages of Slurm; takes three minutes.

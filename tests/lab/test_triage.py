@@ -33,7 +33,7 @@ def cluster(tmp_path, monkeypatch):
     path = os.pathsep.join((str(STORE), os.environ.get("PYTHONPATH", ""), *sys.path))
     monkeypatch.setenv("PYTHONPATH", path)
     monkeypatch.setenv("TALLY", str(tmp_path / "tally"))
-    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address="127.0.0.1:0") as cluster:
         yield cluster
 
 
@@ -195,7 +195,7 @@ def test_workers_without_workerdiag_are_told(tmp_path, monkeypatch):
     log.write_text(nanny_log(1, seed=1))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), *sys.path)))
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
         pytest.raises(workerdiag.TriageError, match=r"not installed on tcp://.*PipInstall"),
     ):

@@ -22,6 +22,7 @@ from workerdiag.cli.report import report
 from workerdiag.cli.settings import settings
 from workerdiag.cli.sources import sources
 from workerdiag.cli.terminal import is_colored, status_line, text_width
+from workerdiag.cli.triage import triage
 from workerdiag.cli.watch import watch
 
 if TYPE_CHECKING:
@@ -152,5 +153,6 @@ main.add_command(mcp)
 main.add_command(report)
 main.add_command(settings)
 main.add_command(sources)
+main.add_command(triage)
 main.add_command(watch)
 knowledge.add_command(draft)

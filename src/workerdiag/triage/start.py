@@ -109,7 +109,8 @@ def triage(  # noqa: PLR0913  all but one have defaults
         raise TypeError(
             "triage needs a client that is not asynchronous: run it in a thread with one of its own"
         )
-    check_form(form)
+    if output is not None:
+        check_form(form)
     given = [urls] if isinstance(urls, str | os.PathLike) else list(urls)
     with ExitStack() as stack:
         kept = output or stack.enter_context(tempfile.TemporaryDirectory(prefix="workerdiag-triage-"))
@@ -143,7 +144,7 @@ def _local_client() -> Iterator[Client]:
     start: Any = distributed.LocalCluster
     connect: Any = distributed.Client
     try:
-        cluster = start(threads_per_worker=1, dashboard_address=None)
+        cluster = start(threads_per_worker=1, dashboard_address="127.0.0.1:0")
     except RuntimeError as problem:
         remedy = 'call it below `if __name__ == "__main__":`, or give a client'
         raise TriageError(f"no cluster could be started on this machine: {problem}", remedy) from problem

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from attrs import frozen
 
+from workerdiag.rendering.wording import pluralize
 from workerdiag.triage.rows import DeathRow, InputRow, InputStatus
 
 #: At most this many lines of each count are shown, and inputs of each group.
@@ -65,7 +66,8 @@ class Summary:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterable[str]:
-        yield f"{self.deaths} deaths in {self.runs} cluster runs; {self.requested} more were asked for."
+        deaths, runs = pluralize(self.deaths, "death"), pluralize(self.runs, "cluster run")
+        yield f"{deaths} in {runs}; {self.requested} more were asked for."
         counts = ((status, count) for status, count in self.inputs)
         yield (
             "Parts of inputs: " + (", ".join(f"{count} {status}" for status, count in counts) or "none") + "."

@@ -1,0 +1,174 @@
+"""
+``workerdiag triage``: many logs at once, on the workers of a Dask cluster.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
+from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
+from workerdiag.cli.terminal import note, warn
+from workerdiag.errors import TriageError, describe_error
+from workerdiag.rendering.wording import pluralize, printable
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from workerdiag.triage.forms import TableFormat
+    from workerdiag.triage.start import TriageResult
+    from workerdiag.triage.work import Progress
+
+#: Connecting to a scheduler may take so long, in seconds.
+_CONNECT_S = 30.0
+#: At most this many inputs are named that could not be read.
+_MAX_NAMED = 5
+
+
+@click.command(
+    cls=SafeCommand,
+    examples=(
+        "workerdiag triage /var/log/dask",
+        "workerdiag triage s3://logs/2026/ --scheduler tcp://10.0.0.1:8786 --output triaged/",
+        "workerdiag triage 's3://logs/*/*.log.gz' --runs 's3://logs/*/' --output triaged/ --format csv",
+        "workerdiag fleet triaged/",
+    ),
+)
+@click.argument("urls", metavar="PATH|URL...", nargs=-1, required=True)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Work on this cluster, whose workers have workerdiag installed. By default one is started here.",
+)
+@click.option(
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False),
+    help="Write tables of deaths and inputs. The same command goes on where it was ended.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("parquet", "csv", "jsonl")),
+    default="parquet",
+    show_default=True,
+    help="Of the tables; parquet needs pyarrow.",
+)
+@click.option(
+    "--runs",
+    metavar="PATTERN",
+    help="How URLs of one cluster run begin, with * for a name: s3://logs/*/. By default the logs tell.",
+)
+@click.option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.5,
+    show_default=True,
+    help="Of the threads of each worker, with --scheduler.",
+)
+@knowledge_option
+def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
+    urls: tuple[str, ...],
+    scheduler: str | None,
+    output: str | None,
+    form: TableFormat,
+    runs: str | None,
+    share: float,
+    knowledge: tuple[str, ...],
+) -> int:
+    """
+    Find all deaths in many logs, on a Dask cluster.
+
+    Reads files, folders with all below them, patterns and URLs that fsspec can open, packed or not, in parts
+    of 256 MiB. Prints the deaths by cause, host, hour and version, and what stays unexplained, with the
+    command that drafts a rule. A part that cannot be read is a row of the table of inputs.
+
+    Exit status: 0 all was read; 1 some of it could not be read; 2 bad usage, or nothing could be read.
+    """
+    from workerdiag.triage.start import triage as run_triage
+
+    rulebook = load_checked_rulebook(knowledge) if knowledge else None
+    with ExitStack() as stack:
+        client = None if scheduler is None else stack.enter_context(_client_of(scheduler))
+        on_progress = stack.enter_context(_progress_bar())
+        result = run_triage(
+            urls,
+            client,
+            output=output,
+            form=form,
+            runs=runs,
+            rulebook=rulebook,
+            share=share,
+            on_progress=on_progress,
+        )
+    failed = _warn_of_failed(result)
+    click.echo(printable(str(result)))
+    if result.output is not None:
+        note(f"tables: {result.output}/deaths.{form} and inputs.{form}")
+    return EXIT_NOT_OK if failed or result.notes else EXIT_OK
+
+
+def _warn_of_failed(result: TriageResult) -> bool:
+    """
+    Name the first inputs that could not be read. Returns whether there are any.
+    """
+    failed = [each for each in result.inputs if each.status == "failed"]
+    if len(failed) == len(result.inputs):
+        raise UnusableError(
+            "\n".join(("nothing could be read:", *(f"  {each.url}: {each.reason}" for each in failed)))
+        )
+    for row in failed[:_MAX_NAMED]:
+        warn(f"{row.url}: {row.reason}")
+    if len(failed) > _MAX_NAMED:
+        warn(f"and {pluralize(len(failed) - _MAX_NAMED, 'more part')} could not be read")
+    for sentence in result.notes:
+        warn(sentence)
+    return bool(failed)
+
+
+@contextmanager
+def _client_of(address: str) -> Iterator[Client]:
+    import distributed
+
+    connect: Any = distributed.Client
+    try:
+        client = connect(address, timeout=_CONNECT_S, set_as_default=False, name="workerdiag-triage")
+    except Exception as problem:
+        raise TriageError(
+            f"cannot connect to {address}: {describe_error(problem)}",
+            "check the address and that the scheduler runs",
+        ) from problem
+    with client:
+        yield client
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[Progress], None]]:
+    """
+    Draws how far it is on standard error, where that is a terminal.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with click.progressbar(length=1, file=sys.stderr, item_show_func=_progress_text) as bar:
+
+        def show(progress: Progress) -> None:
+            bar.length = max(1, progress.bytes)
+            bar.update(progress.bytes_done - bar.pos, progress)
+
+        yield show
+
+
+def _progress_text(progress: Progress | None) -> str | None:
+    if progress is None:
+        return None
+    failed = f", {progress.failed} failed" if progress.failed else ""
+    return (
+        f"{progress.parts_done} of {pluralize(progress.parts, 'part')}, "
+        f"{pluralize(progress.reports, 'report')} of deaths{failed}"
+    )

@@ -1,0 +1,71 @@
+"""
+``workerdiag triage``, as a person types it; where all parts have been read no cluster is needed.
+"""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from support.triage_work import nanny_log, triage_here
+from workerdiag.cli import main
+
+
+@pytest.fixture
+def log(tmp_path):
+    """
+    A log whose parts were read, with what is kept of it beside it.
+    """
+    log = tmp_path / "nanny.log"
+    log.write_text(nanny_log(2, seed=1) + nanny_log(1, seed=2, signal=35))
+    triage_here([log], tmp_path / "out")
+    return log
+
+
+def run(*arguments):
+    """
+    The command's result.
+    """
+    return CliRunner().invoke(main, ["triage", *map(str, arguments)])
+
+
+def test_the_summary_counts_deaths_and_drafts_rules_for_the_rest(log, tmp_path):
+    """
+    By cause, host and hour; what stays unexplained stands with the command that drafts a rule.
+    """
+    result = run(log, "--output", tmp_path / "out", "--format", "jsonl")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("3 deaths in 1 cluster run; 0 more were asked for.\n")
+    assert "     2  signal.segfault\n" in result.output
+    assert f"workerdiag knowledge draft {log}\n" in result.output
+    assert (tmp_path / "out" / "deaths.jsonl").exists()
+
+
+def test_an_input_that_cannot_be_read_is_named(log, tmp_path):
+    """
+    The others are reported; the exit status says that some are missing.
+    """
+    result = run(log, tmp_path / "gone.log", "--output", tmp_path / "out", "--format", "jsonl")
+    assert result.exit_code == 1
+    assert "gone.log: there is no such file" in result.output
+    assert "3 deaths" in result.output
+
+
+def test_where_nothing_can_be_read_it_is_an_error(tmp_path):
+    """
+    The exit status is that of an unusable input.
+    """
+    result = run(tmp_path / "gone.log")
+    assert result.exit_code == 2
+    assert "nothing could be read" in result.output
+
+
+def test_hostile_names_do_nothing_to_the_terminal(tmp_path):
+    """
+    Control sequences in the name of a file are shown, not sent.
+    """
+    log = tmp_path / "nanny\x1b[31m.log"
+    log.write_text(nanny_log(1, seed=2, signal=35))
+    triage_here([log], tmp_path / "out")
+    result = run(log, tmp_path / "\x1b[2J", "--output", tmp_path / "out", "--format", "jsonl")
+    assert "\x1b" not in result.output
