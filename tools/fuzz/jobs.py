@@ -5,6 +5,7 @@ Several processes that fuzz at once, each on its own seeds.
 from __future__ import annotations
 
 import multiprocessing
+import os
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -15,12 +16,16 @@ from fuzz.running import Tally, Task, current_path, keep, tallies
 _SPAWN = multiprocessing.get_context("spawn")
 #: Between the seeds of two processes, so that no two try the same.
 _APART = 1_000_000
+#: As Dask starts its workers (``distributed.nanny.pre-spawn-environ``). Without it glibc keeps ever larger
+#: freed blocks among small ones that live: after 3,200 inputs a process had 245 MB, of which 122 were free.
+_ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 def fuzzed(task: Task, jobs: int) -> Tally:
     """
     What so many processes found; one that dies of an input is started again behind it.
     """
+    os.environ |= _ENVIRONMENT  # glibc reads it where a process starts
     share = -(-task.inputs // jobs)
     return _told(
         [_started(evolve(task, seed=task.seed + _APART * each, inputs=share)) for each in range(jobs)]
