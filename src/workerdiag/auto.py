@@ -7,11 +7,10 @@ In Dask's configuration: ``distributed.client.preload: [workerdiag.auto]``, or i
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from workerdiag.api.auto import auto
+from workerdiag.lazy import call_module as _call_module
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -33,13 +32,4 @@ def dask_teardown(client: Client) -> None:
     auto(client, on=False)
 
 
-class _CallableModule(ModuleType):
-    """
-    ``workerdiag.auto`` is the function whether or not Dask has imported this module as a preload.
-    """
-
-    def __call__(self, client: Client, *, on: bool = True) -> None:
-        auto(client, on=on)
-
-
-sys.modules[__name__].__class__ = _CallableModule
+_call_module(__name__, "workerdiag.api.auto", "auto")

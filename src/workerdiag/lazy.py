@@ -1,11 +1,14 @@
 """
-Names of a package that are imported when they are first used (PEP 562).
+Names of a package that are imported when they are first used (PEP 562), and modules that can be called.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 
 def lazy_names(
@@ -32,3 +35,20 @@ def lazy_names(
         return sorted({*namespace, *public})
 
     return get, listed
+
+
+def call_module(name: str, module: str, function: str) -> None:
+    """
+    Let the module *name* be called as a *function* of another *module*.
+
+    A public function that has the name of a module of ours is so that module, called, whether or not anybody
+    has imported the module before.
+    """
+
+    class CallableModule(ModuleType):
+        def __call__(self, *arguments: Any, **options: Any) -> Any:
+            return getattr(import_module(module), function)(*arguments, **options)
+
+    called = sys.modules[name]
+    called.__class__ = CallableModule
+    vars(called).setdefault(function, called)  # where `lazy_names` looks for it
