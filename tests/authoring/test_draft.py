@@ -48,6 +48,15 @@ def test_a_draft_is_toml_with_a_pattern_that_matches_other_runs():
     assert sign["grade"] == "weak"
 
 
+def test_a_line_with_characters_that_do_not_show_makes_a_draft_that_can_be_read():
+    """
+    Also one with a character beyond the first 65,536, as hidden text has.
+    """
+    line = UnusualLine(template="it broke", text="it 'broke'\U000e0041 \x07 here", where="a.log:1", score=1.0)
+    [sign] = tomllib.loads(draft_rule([line]))["sign"]
+    assert sign["seen"] == [line.text]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -9,7 +9,7 @@ import json
 import pytest
 from attrs import evolve
 
-from workerdiag.authoring.lockfile import lock_problems, lock_text, revision_problems
+from workerdiag.authoring.lockfile import LOCK_FILE, lock_problems, lock_rules, lock_text, revision_problems
 from workerdiag.model.rules import Cause, Landmark, Rulebook
 from workerdiag.model.signs import LogSign
 from workerdiag.rulebook.folder import read_folder
@@ -103,6 +103,19 @@ def test_a_lock_that_is_missing_or_broken_is_said_to_be(tmp_path):
     ]
     (tmp_path / "lock.json").write_text("[1]")
     assert lock_problems(tmp_path, BOOK)[0].startswith("lock.json cannot be read")
+
+
+@pytest.mark.parametrize("content", ["<<<<<<< HEAD\n{}", "[]", '{"house.rule": 3}'])
+def test_a_lock_that_is_none_is_not_written_over(tmp_path, content):
+    """
+    After a merge with conflicts nobody knows which edits a new lock would hide.
+    """
+    path = tmp_path / LOCK_FILE
+    path.write_text(content)
+    assert "cannot be read" in lock_rules(tmp_path, BOOK)[0]
+    assert path.read_text() == content
+    path.write_text(lock_text(BOOK))
+    assert lock_rules(tmp_path, with_rule(title="Mended words")) == []
 
 
 def test_the_shipped_rules_keep_their_lock():

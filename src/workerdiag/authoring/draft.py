@@ -189,4 +189,4 @@ def _toml_string(text: str) -> str:
     if "'" not in text and all(char.isprintable() for char in text):
         return f"'{text}'"
     plain = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in plain) + '"'
+    return '"' + "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in plain) + '"'

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -73,11 +73,30 @@ def lock_problems(folder: Path, book: Rulebook) -> list[str]:
     path = folder / LOCK_FILE
     if not path.exists():
         return [f"{LOCK_FILE} is missing: write it with `workerdiag knowledge lock {folder}`"]
+    return _problems_by(
+        path, lambda known: [*revision_problems(known, book), *_unlocked_rules(known, book, folder)]
+    )
+
+
+def lock_rules(folder: Path, book: Rulebook) -> list[str]:
+    """
+    Write the lock of *folder*, unless that would hide something: then what.
+    """
+    path = folder / LOCK_FILE
+    problems = _problems_by(path, lambda known: [*revision_problems(known, book)]) if path.exists() else []
+    if not problems:
+        path.write_text(lock_text(book), encoding="utf-8")
+    return problems
+
+
+def _problems_by(path: Path, find: Callable[[Mapping[str, _LockedRule]], list[str]]) -> list[str]:
+    """
+    What *find* says of the lock that is there; or that it is none, as after a merge with conflicts.
+    """
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-        return [*revision_problems(known, book), *_unlocked_rules(known, book, folder)]
+        return find(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
-        return [f"{LOCK_FILE} cannot be read: {problem}"]
+        return [f"{LOCK_FILE} cannot be read: {problem}; restore the one that was committed last"]
 
 
 def revision_problems(known: Mapping[str, _LockedRule], book: Rulebook) -> Iterator[str]:

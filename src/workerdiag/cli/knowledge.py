@@ -204,7 +204,7 @@ def lock(folder: Path, *, check: bool) -> int:
     Refuses, as --check does, when an edit that can change a diagnosis came without a new
     revision, or an id has vanished. Exit status: 0 fits or written, 1 refused, 2 no such folder.
     """
-    from workerdiag.authoring.lockfile import LOCK_FILE, lock_problems, lock_text, revision_problems
+    from workerdiag.authoring.lockfile import lock_problems, lock_rules
     from workerdiag.rulebook.folder import read_folder
 
     try:
@@ -213,12 +213,7 @@ def lock(folder: Path, *, check: bool) -> int:
         return _print_problems(folder, problem.problems, "")
     if check:
         return _print_problems(folder, lock_problems(folder, book), _rule_counts(book))
-    path = folder / LOCK_FILE
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    problems = list(revision_problems(known, book))
-    if not problems:
-        path.write_text(lock_text(book), encoding="utf-8")
-    return _print_problems(folder, problems, f"{_rule_counts(book)} locked")
+    return _print_problems(folder, lock_rules(folder, book), f"{_rule_counts(book)} locked")
 
 
 def _print_problems(folder: Path, problems: Any, good: str) -> int:
