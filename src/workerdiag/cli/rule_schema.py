@@ -5,9 +5,10 @@ The JSON Schema of the files under ``knowledge/``, made from the classes that th
 from __future__ import annotations
 
 from workerdiag.model.rules import Cause, Landmark
+from workerdiag.model.signs import SIGN_KINDS
 from workerdiag.rendering.json_schema import DIALECT, Schema, add_definition
 from workerdiag.rulebook.shared import SharedRules
-from workerdiag.rulebook.structure import FIELD_OF_TABLE, SCHEMA, SIGN_KINDS
+from workerdiag.rulebook.structure import FIELD_OF_TABLE, SCHEMA
 
 #: Attributes that TOML files name otherwise.
 _FILE_KEYS = {attribute: key for key, attribute in FIELD_OF_TABLE.items()}

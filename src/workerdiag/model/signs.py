@@ -187,3 +187,14 @@ class TogetherSign:
 
 
 Sign = LogSign | LandmarkSign | ExitSign | EventSign | ExceptionSign | AbsentSign | TogetherSign
+
+#: How rule files name each kind.
+SIGN_KINDS: Mapping[str, type[Sign]] = {
+    "log": LogSign,
+    "landmark": LandmarkSign,
+    "exit": ExitSign,
+    "event": EventSign,
+    "exception": ExceptionSign,
+    "absent": AbsentSign,
+    "together": TogetherSign,
+}

@@ -11,7 +11,7 @@ from typing import Any, cast
 from attrs import evolve
 
 from workerdiag.model.rules import Cause, Landmark, Mitigation, NextStepRule, RivalCause, Rulebook
-from workerdiag.rulebook.structure import SIGN_KINDS, rule_converter
+from workerdiag.model.signs import SIGN_KINDS
 
 #: A rule, or a part of one, as plain values.
 _Table = dict[str, Any]
@@ -21,6 +21,8 @@ def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) ->
     """
     The JSON text that a wheel carries, from which `load_rulebook` loads quickly.
     """
+    from workerdiag.rulebook.structure import rule_converter  # loading needs none
+
     content = cast("_Table", _without_empty(rule_converter().unstructure(evolve(book, literals={}))))
     content["literals"] = {pattern: list(found) for pattern, found in literals.items()}
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))

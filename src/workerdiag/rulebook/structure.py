@@ -4,19 +4,10 @@ From plain tables to rules, strictly: exact types, no unknown keys, every mistak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from workerdiag.model.signs import (
-    AbsentSign,
-    EventSign,
-    ExceptionSign,
-    ExitSign,
-    LandmarkSign,
-    LogSign,
-    Sign,
-    TogetherSign,
-)
+from workerdiag.model.signs import SIGN_KINDS, Sign
 from workerdiag.serialization import problem_lines, quote_value, strict_converter
 
 if TYPE_CHECKING:
@@ -27,15 +18,6 @@ SCHEMA = 1
 #: Newest rules that it understands (`engine` in a rule); a newer rule is skipped with a note.
 ENGINE = (0, 1)
 
-SIGN_KINDS: Mapping[str, type[object]] = {
-    "log": LogSign,
-    "landmark": LandmarkSign,
-    "exit": ExitSign,
-    "event": EventSign,
-    "exception": ExceptionSign,
-    "absent": AbsentSign,
-    "together": TogetherSign,
-}
 KIND_OF = {cls: kind for kind, cls in SIGN_KINDS.items()}
 #: TOML tables are named in the singular, as TOML files usually have them.
 FIELD_OF_TABLE = {
@@ -75,7 +57,7 @@ def rule_converter() -> Converter:
         if kind not in SIGN_KINDS:
             raise ValueError(f"kind must be one of {', '.join(SIGN_KINDS)}, got {kind!r}")
         rest = {key: each for key, each in value.items() if key != "kind"}
-        return cast("Sign", made.structure(rest, SIGN_KINDS[kind]))
+        return made.structure(rest, SIGN_KINDS[kind])
 
     made.register_structure_hook_func(lambda cls: cls == Sign, structure_sign)
     for cls, kind in KIND_OF.items():

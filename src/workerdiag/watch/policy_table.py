@@ -54,7 +54,7 @@ class PolicyTable:
         """
         with self._file.transaction() as connection:
             rows = connection.execute(
-                "SELECT body FROM speaking WHERE cluster = ?", (utf8_safe(cluster),)
+                "SELECT body FROM policy WHERE cluster = ?", (utf8_safe(cluster),)
             ).fetchall()
         try:
             return value_from_json(rows[0][0], PolicyState) if rows else PolicyState()
@@ -67,7 +67,7 @@ class PolicyTable:
         """
         with self._file.transaction() as connection:
             connection.execute(
-                "INSERT OR REPLACE INTO speaking VALUES (?, ?)", (utf8_safe(cluster), value_to_json(state))
+                "INSERT OR REPLACE INTO policy VALUES (?, ?)", (utf8_safe(cluster), value_to_json(state))
             )
 
     def prune(self, before: float) -> None:
