@@ -34,7 +34,8 @@ from workerdiag.scoring.fingerprint import fingerprint
 from workerdiag.scoring.limits import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.retry_policy import retry_policy
-from workerdiag.scoring.summary import summary, task_failure
+from workerdiag.scoring.summary import summary
+from workerdiag.scoring.task_failures import task_failure
 from workerdiag.scoring.timeline import make_timeline
 
 #: The first death counts double: what follows may be its consequence.

@@ -14,6 +14,7 @@ from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import failed_tasks
+from workerdiag.scoring.task_failures import caught_failure, task_failure
 
 #: Characters of a message that a sentence quotes.
 _QUOTED_CHARS = 160
@@ -56,7 +57,8 @@ def summary(
 def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
     if failed := failed_tasks(incident):
         failure = task_failure(incident)
-        what = f" with {failure_text(failure)}" if failure else ""
+        which = " with" if failed == 1 else ", the first with"
+        what = f"{which} {failure_text(failure)}" if failure else ""
         return f"No worker died: {'a task' if failed == 1 else f'{failed} tasks'} failed{what}."
     if other := next((mark for mark in incident.marks if mark.role == "failure"), None):
         return f"No worker died; something else failed: {_quoted_message(other)}"
@@ -65,17 +67,6 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
     if deaths:
         return f"No worker died unasked: {_count_text(deaths)} left in order."
     return "No sign that a worker died or that work stands still."
-
-
-def task_failure(incident: Incident) -> TaskFailure | None:
-    """
-    What the task raised that the caller's exception comes from; None if it was no task.
-    """
-    facts = next((facts for facts in incident.exceptions if facts.from_task), None)
-    if facts is None:
-        return None
-    kind = facts.type.rpartition(".")[2]
-    return TaskFailure(type=kind, message=facts.text, raised_at=facts.raised_at, source=facts.source)
 
 
 def failure_text(failure: TaskFailure) -> str:
@@ -91,7 +82,7 @@ def failure_text(failure: TaskFailure) -> str:
 def _unknown_sentence(lost: Sequence[Death], incident: Incident, obstacles: AllClearObstacles) -> str:
     if lost:
         return f"{_count_text(lost)} died{_exits_text(lost)}, and nothing that was seen says why."
-    if failure := task_failure(incident):
+    if failure := caught_failure(incident):
         return (
             f"A task failed with {failure_text(failure)}; nothing that was seen says whether a worker died."
         )

@@ -5,7 +5,6 @@ Where an exception was raised, as far as its traceback tells: the frames, the ta
 from __future__ import annotations
 
 import linecache
-import re
 import stat
 import traceback
 from collections import deque
@@ -14,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from types import FrameType, TracebackType
 
+from workerdiag.model.source_files import is_library
 from workerdiag.sources.exception import slots
 
 #: Of one traceback, at most the outermost frames are walked, and the innermost of those are printed.
@@ -43,10 +43,6 @@ _FETCHERS = {"result", "_result", "gather", "_gather"}
 _RUNNERS = {"run", "_run", "run_on_scheduler", "_run_on_scheduler"}
 #: Lines before and after the one that raised, and characters of each.
 _NEIGHBOURS, _LINE_CHARS = 2, 200
-#: Files that are no work of the user's: installed packages, and Python's own library.
-_LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/(?:python3[.\d]*|Lib)/\w|/(?:dask|distributed)/\w|^<frozen "
-)
 
 
 def printed_frames(raised_at: TracebackType | None) -> str:
@@ -148,7 +144,7 @@ def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
     rebuilt = (at for at, (frame, _) in enumerate(walked) if _is_rebuilt_frame(frame))
     of_client = (at + 1 for at, (frame, _) in reversed(list(enumerate(walked))) if _is_client(frame))
     first = next(rebuilt, None) or next(of_client, len(walked))
-    own = [(frame, line) for frame, line in walked[first:] if not _LIBRARY.search(_file_of(frame))]
+    own = [(frame, line) for frame, line in walked[first:] if not is_library(_file_of(frame))]
     if not own:
         return "", ()
     frame, line = own[-1]

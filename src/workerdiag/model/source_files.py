@@ -1,0 +1,18 @@
+"""
+Whose code a file of Python is, by its path.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/(?:python3[.\d]*|Lib)/\w|/(?:dask|distributed)/\w|^<frozen "
+)
+
+
+def is_library(path: str) -> bool:
+    """
+    Whether it is of Python, of Dask or of an installed package, and not the user's own.
+    """
+    return _LIBRARY.search(path.replace("\\", "/")) is not None

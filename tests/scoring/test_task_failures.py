@@ -1,0 +1,74 @@
+"""
+What a task raised, from the log of a worker alone.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import workerdiag
+from workerdiag import LogText
+
+HEAD = "2026-11-21 17:34:25,307 - distributed.worker - ERROR - Compute Failed\nKey:       load-9a\nState:     executing\n"
+FRAMES = (
+    '  File "/home/ann/job.py", line 12, in load\n    return table["station"]\n'
+    '  File "/opt/venv/lib/python3.12/site-packages/pandas/core/frame.py", line 4102, in __getitem__\n    raise\n'
+)
+
+
+def failed(exception, traceback=FRAMES):
+    """
+    What is said of a log in which a task raised *exception*; distributed writes both texts by ``%r``.
+    """
+    text = f"{HEAD}Exception: {exception!r}\nTraceback: {traceback!r}\n\n"
+    return workerdiag.explain(logs=LogText(text, stream="worker"))
+
+
+def test_the_error_and_the_users_own_line_are_named():
+    """
+    Its message, and the innermost line that is in no library, as where the exception itself was caught.
+    """
+    diagnosis = failed("KeyError('station')")
+    assert diagnosis.summary == "No worker died: a task failed with KeyError: 'station'."
+    assert diagnosis.failure.raised_at == "load (job.py:12)"
+    assert diagnosis.failure.source == ('>   12  return table["station"]',)
+    assert "Mend load (job.py:12)" in str(diagnosis)
+
+
+@pytest.mark.parametrize(
+    ("exception", "said"),
+    [
+        ("ValueError('bad row')", "ValueError: bad row"),
+        ('ValueError("it\'s")', "ValueError: it's"),
+        ("BadRowError(3, 'north')", "BadRowError: 3, 'north'"),
+        ("pandas.errors.ParserError('line\\n2: \\xe9')", "ParserError: line 2: \xe9"),
+        ("StopIteration()", "StopIteration"),
+    ],
+)
+def test_an_error_is_worded_as_python_words_it(exception, said):
+    """
+    Without the quotation marks and escapes of the log.
+    """
+    assert f"failed with {said}." in failed(exception).summary
+
+
+@pytest.mark.parametrize(
+    "exception", ["", "<boom>", "KeyError('a", "'" * 999, "\\", "E(" * 500, "E('\\ud800')"]
+)
+@pytest.mark.parametrize("traceback", ["", 'File "x", line 99999999999999999999, in f', "\\", "File " * 999])
+def test_a_text_that_is_no_error_does_no_harm(exception, traceback):
+    """
+    Whatever stands there, a task failed and no worker died.
+    """
+    assert failed(exception, traceback).summary.startswith("No worker died: a task failed")
+
+
+def test_of_several_the_first_is_named():
+    """
+    Each has a cause of its own, and one is mended after the other.
+    """
+    texts = [
+        f"{HEAD}Exception: {name!r}\nTraceback: {FRAMES!r}\n\n" for name in ("KeyError('a')", "KeyError('b')")
+    ]
+    diagnosis = workerdiag.explain(logs=LogText("".join(texts), stream="worker"))
+    assert diagnosis.summary == "No worker died: 2 tasks failed, the first with KeyError: 'a'."
