@@ -4,9 +4,11 @@ What others build on: the public names, and how little it costs to import them.
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -43,6 +45,15 @@ def test_public_names_are_sorted_and_there():
     for name in workerdiag.__all__:
         assert getattr(workerdiag, name).__name__.rpartition(".")[2] == name  # watch is a package, called
     assert set(workerdiag.__all__) <= set(dir(workerdiag))
+
+
+@pytest.mark.parametrize("name", ["auto", "triage", "watch"])
+def test_a_function_with_a_module_of_its_name_shows_its_arguments(name):
+    """
+    What a notebook and an editor show is the function's signature, also once the module is imported.
+    """
+    found = import_module(f"workerdiag.{name}")
+    assert inspect.signature(found) == inspect.signature(found.__wrapped__)
 
 
 def test_authors_of_sources_have_one_door():

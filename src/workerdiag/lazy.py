@@ -46,8 +46,16 @@ def call_module(name: str, module: str, function: str) -> None:
     """
 
     class CallableModule(ModuleType):
+        @property
+        def __wrapped__(self) -> Callable[..., Any]:
+            """
+            The function, whose arguments notebooks and editors show.
+            """
+            found: Callable[..., Any] = getattr(import_module(module), function)
+            return found
+
         def __call__(self, *arguments: Any, **options: Any) -> Any:
-            return getattr(import_module(module), function)(*arguments, **options)
+            return self.__wrapped__(*arguments, **options)
 
     called = sys.modules[name]
     called.__class__ = CallableModule
