@@ -63,7 +63,7 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
     notes = (*book.notes, *engine_notes(), *search_result.left_out, *clock_notes)
     incident = assemble(matches, other_evidence, GraceDeadline(deadline, grace=_ALWAYS_MERGED))
     gaps += _merge_gaps(incident.left_out)
-    incident = evolve(incident, about=tuple(about)) if about else incident
+    incident = evolve(incident, about=tuple(about), clipped_roles=search_result.clipped_roles)
     return conclude(incident, book, gaps=gaps, notes=notes, version=version, deadline=deadline)
 
 

@@ -20,7 +20,14 @@ from jsonschema import Draft202012Validator
 from support.findings import explained, hostile, no_death, unknown
 from workerdiag import Diagnosis
 from workerdiag.errors import BadReportError
-from workerdiag.model.diagnosis import JSON_SCHEMA, Clue, Findings, RankedCause, RetryPolicy
+from workerdiag.model.diagnosis import (
+    JSON_SCHEMA,
+    Clue,
+    Findings,
+    RankedCause,
+    RetryPolicy,
+    UnlistedDeaths,
+)
 from workerdiag.model.vocabulary import GAP_REASONS, OUTCOMES, PLACES, RetryAction, Verdict
 from workerdiag.rendering.json import from_json, json_schema, to_dict, to_json
 
@@ -29,6 +36,7 @@ BOUNDED = {
     (Findings, "unknown_probability"): st.floats(0, 1),
     (RankedCause, "probability"): st.floats(0, 1),
     (Clue, "times"): st.integers(1, 2**31),
+    (UnlistedDeaths, "count"): st.integers(0, 2**31),
 }
 
 

@@ -22,7 +22,7 @@ def facts(findings: Findings) -> dict[str, str | int | float]:
         "blame": findings.blame.verdict,
         "action": decision.policy.action,
         "needs_memory_bytes": decision.needs_memory_bytes,
-        "deaths": len(findings.deaths),
+        "deaths": findings.death_count,
         "fingerprint": findings.fingerprint or None,
         "knowledge": findings.knowledge or None,
     }

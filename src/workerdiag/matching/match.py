@@ -4,6 +4,7 @@ All evidence in, all matches out: log text through the scan, the rest sign by si
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
@@ -14,6 +15,7 @@ from workerdiag.matching.other_programs import without_other_programs
 from workerdiag.matching.regex import pattern, uses_re2
 from workerdiag.matching.scan.database import available
 from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.matching.scan.patterns import MatchObserver
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.sign_tables import SignTables
@@ -51,6 +53,8 @@ class SearchResult:
     matches: list[Match]
     gaps: list[Gap]
     left_out: tuple[str, ...]
+    #: Roles of landmarks that one log has so often that only the first and the last were kept.
+    clipped_roles: frozenset[MatchRole]
 
 
 def match(
@@ -107,7 +111,15 @@ def search(
             elif isinstance(piece, ExceptionFacts):
                 found += _exception_matches(piece, signs)
     gaps += other_matches.gaps("scheduler events", "scheduler events", "events")
-    return SearchResult(derive_matches(found, signs), gaps, tuple(left_out))
+    return SearchResult(derive_matches(found, signs), gaps, tuple(left_out), _clipped_roles(found))
+
+
+def _clipped_roles(found: Iterable[Match]) -> frozenset[MatchRole]:
+    """
+    Where a log gave as many matches of a landmark as are kept, it may have more of them.
+    """
+    counts = Counter((each.origin, each.owner, each.role) for each in found if each.line and not each.sign)
+    return frozenset(role for (_, _, role), count in counts.items() if count >= 2 * MATCHES_PER_END)
 
 
 def derive_matches(found: Sequence[Match], signs: SignTables) -> list[Match]:

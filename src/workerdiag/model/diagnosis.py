@@ -221,6 +221,18 @@ class TaskFailure:
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)
+class UnlistedDeaths:
+    """
+    Deaths of which only the number is known.
+    """
+
+    #: So many are known of.
+    count: int = field(default=0, validator=ge(0))
+    #: Whether there may be more: logs or events were counted only in part.
+    maybe_more: bool = False
+
+
+@frozen(kw_only=True, field_transformer=normalize_fields)
 class Findings:
     """
     Everything that was concluded about one incident.
@@ -247,6 +259,15 @@ class Findings:
     failure: TaskFailure | None = field(default=None, metadata=ADDED_LATER)
     #: What is drawn: memory, tasks and events around the deaths.
     timeline: Timeline = field(default=Timeline(), metadata=ADDED_LATER)
+    #: Deaths beyond those in ``deaths``, of which only the first and the last hundreds are listed.
+    unlisted_deaths: UnlistedDeaths = field(default=UnlistedDeaths(), metadata=ADDED_LATER)
+
+    @property
+    def death_count(self) -> int:
+        """
+        How many deaths are known of, listed or not; `UnlistedDeaths.maybe_more`: at least so many.
+        """
+        return len(self.deaths) + self.unlisted_deaths.count
 
     @property
     def top(self) -> RankedCause | None:

@@ -15,7 +15,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.timeline import ProcessHistory
-from workerdiag.model.vocabulary import Place
+from workerdiag.model.vocabulary import MatchRole, Place
 
 
 class HasIdentity(Protocol):
@@ -106,6 +106,8 @@ class Incident:
     about: tuple[Identity, ...] = ()
     #: Reports of ends for which no time was left.
     left_out: int = 0
+    #: Roles of messages that one log has so often that only the first and the last were kept.
+    clipped_roles: frozenset[MatchRole] = field(default=frozenset())
     #: When workers spoke.
     lifetimes: Lifetimes = field(factory=lambda: Lifetimes(()), repr=False, eq=False)
     #: Evidence by the names of the processes that it is about.

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Clue, Findings
 from workerdiag.model.signs import GRADES
-from workerdiag.rendering.deaths import death_lines
+from workerdiag.rendering.deaths import death_count_text, death_lines
 from workerdiag.rendering.items import (
     blame_items,
     candidate_line,
@@ -67,9 +67,8 @@ def _sections(findings: Findings, most: int) -> Iterator[Section]:
         clues = [_short_clue(each) for each in _strongest(findings)[:most]]
         yield Section(title="Evidence", items=tuple(clues))
     lines, _ = death_lines(findings)
-    count = len(findings.deaths)
     yield Section(
-        title=f"Deaths ({count})",
+        title=f"Deaths ({death_count_text(findings)})",
         items=tuple(Item(text=clip(line, _MAX_DEATH_CHARS)) for line in lines[:most]),
     )
     causes = findings.causes if findings.outcome == "unknown" else findings.causes[1:]
@@ -118,7 +117,7 @@ def _hint(findings: Findings) -> tuple[str, ...]:
     counts = (
         (len(top.mitigations) if top and findings.outcome != "unknown" else 0, "suggestion"),
         (len(unique_clues(top.evidence)) if top else 0, "sign"),
-        (len(findings.deaths), "death"),
+        (findings.death_count, "death"),
         (len(findings.gaps), "gap"),
     )
     parts = ", ".join(pluralize(count, noun) for count, noun in counts if count)

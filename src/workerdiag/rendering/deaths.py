@@ -33,6 +33,14 @@ _REASONS: Mapping[str, str] = {
 }
 
 
+def death_count_text(findings: Findings) -> str:
+    """
+    How many there are: ``3``, ``10,000`` or ``at least 800``.
+    """
+    text = f"{findings.death_count:,}"
+    return f"at least {text}" if findings.unlisted_deaths.maybe_more and findings.deaths else text
+
+
 def death_lines(findings: Findings) -> tuple[tuple[str, ...], str]:
     """
     A line for each death or for many alike, in their order, and how many deaths are left out.
@@ -42,7 +50,7 @@ def death_lines(findings: Findings) -> tuple[tuple[str, ...], str]:
         groups.setdefault((exit_text(death), death.cause), []).append(death)
     top = findings.top.id if findings.top else None
     lines_shown: list[str] = []
-    left_out = 0
+    left_out = findings.unlisted_deaths.count
     for group in groups.values():
         lines = (
             [_group_line(group, top)]
@@ -53,7 +61,7 @@ def death_lines(findings: Findings) -> tuple[tuple[str, ...], str]:
         lines_shown += lines[:room]
         if len(lines) > room:
             left_out += len(group) if len(group) > MAX_ALIKE else len(lines) - room
-    return tuple(lines_shown), f"and {left_out} more" if left_out else ""
+    return tuple(lines_shown), f"and {left_out:,} more" if left_out else ""
 
 
 def memory_line(deaths: Sequence[Death]) -> str:

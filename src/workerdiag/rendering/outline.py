@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Findings, RankedCause
-from workerdiag.rendering.deaths import crash_line, death_lines
+from workerdiag.rendering.deaths import crash_line, death_count_text, death_lines
 from workerdiag.rendering.items import (
     advice_item,
     blame_items,
@@ -154,7 +154,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
     lines, more = death_lines(findings)
     yield Section(
         topic="deaths",
-        title=f"Deaths ({len(findings.deaths)})",
+        title=f"Deaths ({death_count_text(findings)})",
         items=tuple(Item(text=line) for line in lines),
         more=more,
     )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
-from workerdiag.model.diagnosis import Death, Findings, RankedCause
+from workerdiag.model.diagnosis import Death, Findings, RankedCause, UnlistedDeaths
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.process_end import ProcessEnd
@@ -20,6 +20,7 @@ from workerdiag.scoring.advice import mitigations
 from workerdiag.scoring.all_clear import AllClearObstacles, all_clear_obstacles
 from workerdiag.scoring.blame import blame, decision
 from workerdiag.scoring.cluster_setup import ClusterSetup, cluster_setup
+from workerdiag.scoring.death_count import LostWorkers, deaths_beyond_cases, listed
 from workerdiag.scoring.distribution import Distribution, weighted_mean
 from workerdiag.scoring.evaluate import (
     EvaluatedCase,
@@ -43,8 +44,6 @@ FIRST_WEIGHT = 2.0
 #: Of "it was none of the known causes": below this it is likelier that it was one of them.
 _EVEN = 0.5
 _WITHOUT_CAUSES: tuple[Outcome, ...] = ("no-death", "no-evidence")
-#: Deaths that findings carry, at most.
-MAX_DEATHS = 1000
 
 
 def conclude(
@@ -74,13 +73,21 @@ def conclude(
     setting = cluster_setup(incident)
     has_causes = outcome not in _WITHOUT_CAUSES
     ranked = _rank_causes(chances, deciding, book, incident, numbers, setting) if has_causes else ()
-    deaths = tuple(_death_of_case(each, incident) for each in evaluated[:MAX_DEATHS])
-    lost = [_death_of_case(each, incident) for each in in_question if is_unexpected(each)]
+    all_deaths = [_death_of_case(each, incident) for each in evaluated]
+    deaths = listed(all_deaths)
+    beyond = deaths_beyond_cases(incident, gaps)
+    unexpected = [each for each in in_question if is_unexpected(each)]
+    lost = [_death_of_case(each, incident) for each in unexpected]
+    lost_workers = LostWorkers(
+        deaths=lost,
+        beyond=beyond if len(in_question) == len(evaluated) else UnlistedDeaths(),
+        all_judged=all(each.is_judged for each in unexpected),
+    )
     verdict = redact_object(blame(ranked, book, incident))
     decided = decision(ranked, book, verdict, numbers)
     findings = Findings(
         outcome=outcome,
-        summary=summary(outcome, ranked, deaths, lost, incident, obstacles),
+        summary=summary(outcome, ranked, deaths, lost_workers, incident, obstacles),
         causes=ranked,
         unknown_probability=_unknown_probability(ranked),
         deaths=deaths,
@@ -94,6 +101,7 @@ def conclude(
         notes=tuple(notes),
         failure=task_failure(incident),
         timeline=make_timeline(_ends(in_question, evaluated), incident),
+        unlisted_deaths=evolve(beyond, count=beyond.count + len(all_deaths) - len(deaths)),
     )
     findings = redact_object(findings)  # the one border: whatever shows findings shows no secret
     return evolve(findings, gaps=_unique_gaps(findings.gaps))

@@ -43,6 +43,8 @@ class EvaluatedCase:
     case: Case
     cause_scores: tuple[CauseScore, ...]
     chances: Distribution
+    #: Whether what speaks for each cause was looked for.
+    is_judged: bool = True
 
     @property
     def matches(self) -> list[Match]:
@@ -67,7 +69,7 @@ def evaluate_cases(
     cases = list(cases)
     between = range(MAX_EVALUATED // 2, len(cases) - MAX_EVALUATED // 2)
     return [
-        EvaluatedCase(case=case, cause_scores=(), chances=Distribution())
+        EvaluatedCase(case=case, cause_scores=(), chances=Distribution(), is_judged=False)
         if index in between or (index >= MIN_EVALUATED and deadline.is_over)
         else _evaluate_case(case, incident, relevance, scoring)
         for index, case in enumerate(cases)

@@ -14,6 +14,7 @@ from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import failed_tasks
+from workerdiag.scoring.death_count import LostWorkers
 from workerdiag.scoring.task_failures import caught_failure, task_failure
 
 #: Characters of a message that a sentence quotes.
@@ -24,7 +25,7 @@ def summary(
     outcome: Outcome,
     ranked: Sequence[RankedCause],
     deaths: Sequence[Death],
-    in_question: Sequence[Death],
+    lost: LostWorkers,
     incident: Incident,
     obstacles: AllClearObstacles,
 ) -> str:
@@ -35,21 +36,20 @@ def summary(
         outcome: The outcome.
         ranked: The causes, the likeliest first.
         deaths: All deaths.
-        in_question: The unexpected ones that the exception is about.
+        lost: The unexpected ones that the exception is about.
         incident: What was found.
         obstacles: What bars the all-clear.
     """
     match outcome:
         case "explained":
-            same = [death for death in in_question if death.cause == ranked[0].id]
-            times = f" ({len(same)} worker processes)" if len(same) > 1 else ""
-            return f"{ranked[0].title}{times}."
+            times = lost.share_text(ranked[0].id)
+            return f"{ranked[0].title} ({times})." if times else f"{ranked[0].title}."
         case "no-death":
             return _no_death_sentence(deaths, incident)
         case "no-evidence":
             return "Nothing in what was given is known: no process of Dask, no death."
         case "unknown":
-            return _unknown_sentence(in_question, incident, obstacles)
+            return _unknown_sentence(lost, incident, obstacles)
         case _:
             assert_never(outcome)
 
@@ -65,7 +65,7 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
     if any(mark.role == "clean-exit" for mark in incident.marks):
         return 'No worker died: the worker was asked to stop and left in order ("End worker").'
     if deaths:
-        return f"No worker died unasked: {_count_text(deaths)} left in order."
+        return f"No worker died unasked: {LostWorkers(deaths=deaths).count_text} left in order."
     return "No sign that a worker died or that work stands still."
 
 
@@ -79,9 +79,9 @@ def failure_text(failure: TaskFailure) -> str:
     return f"{failure.type}: {message}" if message else failure.type
 
 
-def _unknown_sentence(lost: Sequence[Death], incident: Incident, obstacles: AllClearObstacles) -> str:
-    if lost:
-        return f"{_count_text(lost)} died{_exits_text(lost)}, and nothing that was seen says why."
+def _unknown_sentence(lost: LostWorkers, incident: Incident, obstacles: AllClearObstacles) -> str:
+    if lost.deaths:
+        return f"{lost.count_text} died{_exits_text(lost.deaths)}, and nothing that was seen says why."
     if failure := caught_failure(incident):
         return (
             f"A task failed with {failure_text(failure)}; nothing that was seen says whether a worker died."
@@ -121,10 +121,6 @@ def _quoted_message(mark: Match) -> str:
     """
     message = " ".join(redact_text(mark.text).split())
     return f'"{message if len(message) <= _QUOTED_CHARS else message[: _QUOTED_CHARS - 1] + "…"}"'
-
-
-def _count_text(deaths: Sequence[Death]) -> str:
-    return "a worker" if len(deaths) == 1 else f"{len(deaths)} workers"
 
 
 def _exits_text(deaths: Sequence[Death]) -> str:

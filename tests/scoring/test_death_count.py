@@ -1,0 +1,100 @@
+"""
+How many deaths are said to be: all that are known of, and "at least" where there may be more.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from workerdiag import Diagnosis, LogText, explain, load_rulebook
+from workerdiag.model.evidence import Event, Gap, Inspected
+from workerdiag.pipeline import diagnose
+from workerdiag.scoring.death_count import MAX_DEATHS
+
+BOOK = load_rulebook(packs=False)
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC).timestamp()
+
+
+def removals(count, *, first=0):
+    """
+    Lines in which a scheduler lets go of so many workers, ten in each second.
+    """
+    lines = []
+    for number in range(first, first + count):
+        when = datetime.fromtimestamp(NOON + number / 10, tz=UTC)
+        lines.append(
+            f"{when:%Y-%m-%d %H:%M:%S},{when.microsecond // 1000:03d} - distributed.scheduler - INFO - "
+            f"Remove worker addr: tcp://10.0.0.4:{number} name: w{number} "
+            f"(stimulus_id='handle-worker-cleanup-{NOON}')\n"
+        )
+    return "".join(lines)
+
+
+def lost(number):
+    """
+    The scheduler's event of a worker that went.
+    """
+    worker = f"tcp://10.0.0.4:{number}"
+    fields = {"action": "remove-worker", "worker": worker, "expected": False}
+    return Event(topic="all", fields=fields, when=NOON + number)
+
+
+def counted(number, *, is_lower_bound=False):
+    """
+    What the scheduler counts, where it stands.
+    """
+    fields = {"lost_unasked": number, "lost_unasked_is_lower_bound": is_lower_bound}
+    return Event(topic="scheduler-state", fields=fields)
+
+
+@pytest.mark.parametrize(("count", "text"), [(700, "700 workers"), (1500, "at least 800 workers")])
+def test_of_more_messages_than_are_kept_the_number_is_a_lower_bound(count, text):
+    """
+    Of a log full of losses the first and the last are kept; that there were no others is not said.
+    """
+    found = explain(logs=[LogText(removals(count), "scheduler")])
+    assert found.summary.startswith(f"{text} died")
+    assert found.unlisted_deaths.maybe_more is (count > 800)
+    assert f"Deaths ({text.removesuffix(' workers')})" in str(found)
+
+
+def test_the_scheduler_s_own_count_is_the_number():
+    """
+    Three removals are told of, and the scheduler counted ten thousand.
+    """
+    found = diagnose([*map(lost, range(3)), counted(10_000), Inspected(place="scheduler events")], BOOK)
+    assert found.summary.startswith("10,000 workers died")
+    assert (len(found.deaths), found.death_count) == (3, 10_000)
+    assert found.unlisted_deaths.maybe_more is False
+
+
+def test_a_count_in_part_and_a_cut_search_say_at_least():
+    """
+    Whoever counted only some of them does not know how many there were.
+    """
+    late = Gap(source="log", place="log", reason="timed-out", detail="x")
+    for evidence in ([counted(50, is_lower_bound=True)], [counted(50), late]):
+        found = diagnose([*map(lost, range(3)), *evidence], BOOK)
+        assert found.summary.startswith("at least 50 workers died")
+
+
+def test_of_very_many_deaths_the_first_and_the_last_are_listed():
+    """
+    The first victim stays, and so does the end of the cascade.
+    """
+    found = diagnose(map(lost, range(MAX_DEATHS + 500)), BOOK)
+    numbers = [each.identity.worker.rpartition(":")[2] for each in found.deaths]
+    assert (numbers[0], numbers[-1], len(numbers)) == ("0", str(MAX_DEATHS + 499), MAX_DEATHS)
+    assert found.death_count == MAX_DEATHS + 500
+
+
+def test_the_number_survives_json():
+    """
+    Also that there may be more; a diagnosis of before has just what it lists.
+    """
+    found = explain(logs=[LogText(removals(2), "scheduler")])
+    assert Diagnosis.from_json(found.to_json()) == found
+    content = found.to_dict()
+    assert content.pop("unlisted_deaths") == {"count": 0, "maybe_more": False}
