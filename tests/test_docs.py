@@ -21,6 +21,7 @@ import workerdiag
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("knowledge/*.md")])
+PACKAGE = Path(workerdiag.__file__).parent
 NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 
 CAUSES = ROOT / "docs" / "causes"
@@ -203,3 +204,34 @@ def test_the_check_of_the_site_finds_what_is_wrong(tmp_path):
         "index.html: no such anchor: #there",
         "index.html: no such file: gone.html",
     ]
+
+
+def test_the_glossary_says_what_to_look_for():
+    """
+    Each class, function or setting that stands behind a term is somewhere in the package.
+    """
+    package = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    words = {
+        *re.findall(r"\w+", re.sub(r"`[^`\n]*`", "", package)),
+        *(path.stem for path in PACKAGE.rglob("*")),
+    }
+    names = re.findall(r"`([A-Za-z_][\w./]*\w)`", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"))
+    assert [each for each in names if not words.issuperset(re.split(r"[./]", each))] == []
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.stem)
+def test_docstrings_describe_the_arguments_that_there_are(path):
+    """
+    A parameter that was renamed is renamed where it is described.
+    """
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef):
+            made = [
+                each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+            ]
+        else:
+            made = [node] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else []
+        if made:
+            given = {each.arg for each in ast.walk(made[0].args) if isinstance(each, ast.arg)}
+            section = (ast.get_docstring(node) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+            assert set(re.findall(r"(?m)^    \**(\w+):", section)) <= given, node.name

@@ -92,7 +92,7 @@ def versions() -> dict[str, str]:
 
 def configuration() -> dict[str, object]:
     """
-    Keys of `ALLOWED` to their effective values; empty where this process has not used distributed.
+    Keys of `ALLOWED_SETTINGS` to their effective values; empty where this process has not used distributed.
     """
     if (
         "distributed" not in sys.modules

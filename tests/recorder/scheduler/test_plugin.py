@@ -404,6 +404,17 @@ def test_a_long_file_is_put_aside(tmp_path, monkeypatch):
     assert all(each.stat().st_size <= 100 for each in tmp_path.iterdir())
 
 
+def test_a_line_that_was_cut_off_costs_no_other_record(tmp_path):
+    """
+    A scheduler that was killed while it wrote leaves half a line; the next one goes on behind it.
+    """
+    path = tmp_path / "deaths.jsonl"
+    path.write_bytes(b'{"schema": 1, "ki')
+    append_to_file(path, b'{"number": 1}\n')
+    append_to_file(path, b'{"number": 2}\n')
+    assert path.read_bytes().split(b"\n")[1:] == [b'{"number": 1}', b'{"number": 2}', b""]
+
+
 def test_records_go_to_any_store_that_fsspec_knows():
     """
     Each batch is an object of its own below the URL.

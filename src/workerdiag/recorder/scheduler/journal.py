@@ -18,12 +18,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 
 if TYPE_CHECKING:
     from workerdiag.wire.black_box import MissingPart
-
-from workerdiag.deadline import Deadline
 
 #: Lines that wait for the disk; more are dropped.
 _MAX_WAITING = 1000
@@ -142,12 +141,26 @@ def append_to_file(path: Path, data: bytes) -> None:
     """
     Append to a file that only its owner may read; a long one is put aside first, in place of the last such.
 
+    A line that a full disk or a kill has cut off keeps none of the following from being read.
+
     Raises:
         OSError: The disk is full, or not to be written to.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size + len(data) > MAX_FILE_BYTES:
         path.replace(path.with_name(f"{path.name}.1"))
+    cut_off = b"" if _ends_with_line(path) else b"\n"
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
+        file.write(cut_off + data)
+
+
+def _ends_with_line(path: Path) -> bool:
+    """
+    Whether the last line of a file is whole; also where there is no file, or what has no end, such as a pipe.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return True
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"

@@ -33,7 +33,8 @@ class LogCapture(logging.Handler):
     Copies log records, as Dask would print them, to where *write* leads.
 
     Args:
-        also: Shown each record.
+        write: Called with each record as text.
+        on_record: Called with each record.
     """
 
     def __init__(self, write: Write, on_record: Callable[[logging.LogRecord], None]) -> None:

@@ -32,7 +32,7 @@ class Sampler(threading.Thread):
     Args:
         worker: Read only, and only what any thread may read.
         box: What the samples are noted in.
-        also: Called once in each round.
+        on_sample: Called once in each round.
     """
 
     def __init__(self, worker: Worker, box: BoxWriter, on_sample: Callable[[], None]) -> None:

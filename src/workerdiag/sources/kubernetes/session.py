@@ -44,7 +44,7 @@ class KubernetesSession:
 
     Args:
         target: Whom to ask about.
-        tell: Called with every piece of evidence.
+        emit: Called with every piece of evidence.
         deadline: Of the round.
     """
 

@@ -23,7 +23,7 @@ _POLL_S = 5.0
 
 async def ask_for_events(client: Client, wanted: LookRequest) -> LookReply:
     """
-    The removals after a moment, at once if there are any, else after *wait_s* seconds.
+    The removals after a moment, at once if there are any, else after the ``wait_s`` seconds of *wanted*.
     """
     deadline = Deadline.after(wanted["wait_s"])
     while True:
