@@ -1,5 +1,5 @@
 """
-Puts what we know into the wheel: ``knowledge/`` as it is, and compiled beside it.
+Puts what we know into the wheel: ``knowledge/`` as it is, and compiled beside it. The README describes it.
 
 Reading TOML and checking it costs 100 ms and cattrs; the compiled JSON loads in a few.
 An editable install gets neither: it reads the folder of the checkout.
@@ -7,6 +7,7 @@ An editable install gets neither: it reads the folder of the checkout.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,27 @@ if sys.version_info < (3, 11):  # noqa: UP036  older ones come here before pip r
     raise SystemExit("workerdiag needs Python 3.11 or newer; this is " + sys.version.split()[0])
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+#: A link to a file of the checkout: of no use where the text is shown on a package index.
+_LOCAL_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://)[^)]+\)")
+_WHERE_PAGES_ARE = (
+    "The pages and examples that this text names are in `docs/` and `examples/` of the source distribution.\n"
+)
+
+
+class DescriptionHook(MetadataHookInterface):
+    """
+    Describes the package by its README, without links that lead nowhere.
+    """
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """
+        Add the text of the README.
+        """
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        text = _LOCAL_LINK.sub(r"\1", text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": f"{text}\n{_WHERE_PAGES_ARE}"}
 
 
 class KnowledgeBuildHook(BuildHookInterface[Any]):
