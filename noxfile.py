@@ -134,7 +134,8 @@ def lab_s3(session: nox.Session) -> None:
     Triage logs on a server that speaks S3, by s3fs. It needs another botocore than boto3 does.
     """
     session.install(".[triage]", *groups("s3"))
-    session.run("pytest", "tests/lab/test_triage_s3.py", "-m", "lab", *session.posargs)
+    files = ("tests/lab/test_triage_s3.py", "tests/lab/test_triage_s3_troubles.py")
+    session.run("pytest", *files, "-m", "lab", *session.posargs)
 
 
 @nox.session(default=False)
