@@ -7,6 +7,7 @@ after ``--`` goes to the tool: ``nox -s tests -- -k literals``.
 
 from __future__ import annotations
 
+import os
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -15,6 +16,10 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2025.2.9"
+# Where uv is installed beside nox it fills an environment in seconds; elsewhere pip does.
+nox.options.default_venv_backend = "uv|virtualenv"
+# Some containers set this. uv leaves compiling to the first import: each later process loads the result.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PYPROJECT)
