@@ -7,6 +7,7 @@ its wheel is missing, Python's ``re`` stands in, on short texts only.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -159,7 +160,7 @@ class Pattern:
     def _compile(self) -> None:
         self._made_in = Generation.now
         # google-re2 converts the offsets of str one by one; most log text is ASCII and needs none of it
-        self._ascii = (
+        self._ascii: Any = (
             _compile_pattern(self.text.encode()) if re2 is not None and self.text.isascii() else None
         )
         self._unicode: Any = None
@@ -168,16 +169,25 @@ class Pattern:
         """
         The first match in *text*, or None.
         """
-        return next(self.finditer(text), None)
+        if not self._takes_bytes(text):
+            return next(self.finditer(text), None)
+        match = self._ascii.search(text.encode())
+        return None if match is None else _AsciiMatch(match, self._names)
+
+    def _takes_bytes(self, text: str) -> bool:
+        """
+        Whether *text* is to be searched in its quick form; it is counted.
+        """
+        Generation.count(len(text))
+        if self._made_in != Generation.now:
+            self._compile()
+        return self._ascii is not None and text.isascii()
 
     def finditer(self, text: str) -> Iterator[RegexMatch]:
         """
         All matches, left to right, not overlapping.
         """
-        Generation.count(len(text))
-        if self._made_in != Generation.now:
-            self._compile()
-        if self._ascii is not None and text.isascii():
+        if self._takes_bytes(text):
             for match in self._ascii.finditer(text.encode()):
                 yield _AsciiMatch(match, self._names)
         elif re2 is not None:
@@ -230,14 +240,17 @@ def pattern_set(texts: Sequence[str]) -> Any | None:
     """
     if re2 is None or not all(text.isascii() for text in texts):
         return None
-    try:
-        options = _options(_SET_BYTES)
-        together = re2.Set.SearchSet(options)
-        for text in texts:
-            together.Add(text.encode())
-        together.Compile()
-    except re2.error:
-        return None
+    for most_bytes in (_SET_BYTES, None):  # a large one gets as much as RE2 itself gives
+        with contextlib.suppress(re2.error):
+            return _compile_set(texts, _options(most_bytes))
+    return None
+
+
+def _compile_set(texts: Sequence[str], options: Any) -> Any:
+    together = re2.Set.SearchSet(options)
+    for text in texts:
+        together.Add(text.encode())
+    together.Compile()
     return together
 
 

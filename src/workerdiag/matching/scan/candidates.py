@@ -2,20 +2,21 @@
 Places in a block that are worth a closer look, with the patterns to try there.
 
 Most lines that distributed writes are a message each, and most that have the literals of some patterns match
-none of them. Such a line is known by its bytes alone: its message is searched without being put together.
+none of them. Such a line is known by its bytes alone, and so is the report of a failed task: the message is
+searched without being put together.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import define
 
 from workerdiag.matching.scan.line_index import LONGEST_LINE
 from workerdiag.matching.scan.literal_scan import LiteralHits
-from workerdiag.matching.scan.records import LogRecord
+from workerdiag.matching.scan.records import LogRecord, LogWindow
 
 #: A header just as distributed writes it since 2022.3.0, with a date that there is: `parse_line` agrees.
 _DATE = (
@@ -24,10 +25,20 @@ _DATE = (
 )
 _TIME = rb"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d,\d{3}"
 _HEADER = _DATE + b" " + _TIME + rb" - [!-%'-~]+ - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - "
+#: How each of them begins.
+_HEADER_START = re.compile(rb"[12]\d{3}-\d\d-\d\d ")
 #: So much of the next line is looked at; a header with a longer logger is left to a closer look.
-_HEADER_BYTES = 300
-#: A line with one and a message that is read as it stands (ASCII without entities), before another header.
-_ONE_LINE = re.compile(rb"%b([ -%%'-~\t]*)\r*\n(?=%b)" % (_HEADER, _HEADER))
+HEADER_BYTES = 300
+#: Text that is read as it stands: ASCII without entities.
+_PLAIN = rb"[ -%'-~\t]*"
+#: Lines that go on with the report of a failed task (distributed: worker.py) or a traceback.
+_MORE = rb"(?:(?:Key|State|Task|Function|args|kwargs|Exception|Traceback): |  File \")" + _PLAIN + rb"\n"
+#: A line with a header and plain text, with such lines behind it, before another header.
+_MESSAGE = re.compile(rb"%b(%b)(\r*\n)((?:%b)*)(?=%b)" % (_HEADER, _PLAIN, _MORE, _HEADER))
+#: Without the name of a logger no line is a header: each shape that `parse_line` knows has one.
+_LOGGER = re.compile(rb"distributed|tornado|dask|asyncio|bokeh|coiled|py\.warnings|root", re.IGNORECASE)
+#: A message that is known by its bytes has at most so many lines behind its header.
+_MAX_MORE = 12
 
 
 @define(eq=False)
@@ -40,17 +51,27 @@ class Candidate:
     at: int
     #: Patterns to try there.
     texts: tuple[str, ...]
-    #: The whole message at that place, where it is known and was not searched yet.
+    #: The places of literals that it stands for, as in `LiteralHits`.
+    hits: Sequence[int] = ()
+    #: Where the message and the lines it is in begin and end in the block, where that is known.
+    bounds: tuple[int, int] | None = None
+    #: Where the message begins and ends, where it is known to be one line.
+    line: tuple[int, int] | None = None
+    #: That message, where it was not searched yet.
     message: bytes | None = None
-    #: What is there, where somebody looked.
-    record: LogRecord | None = None
+
+    def record_in(self, block: LogWindow) -> LogRecord:
+        """
+        The message there.
+        """
+        return block.record_of_line(*self.line) if self.line else block.record_at(self.at)
 
 
 def find_candidates(
     data: bytes, begin: int, hits: LiteralHits, texts_of: Callable[[int], tuple[str, ...]], low: int = 0
 ) -> Iterator[Candidate]:
     """
-    One spot for each line that is a message, and one for each hit in another.
+    One spot for each message that is known by its bytes, and one for each hit in another.
 
     Args:
         data: The block.
@@ -65,28 +86,42 @@ def find_candidates(
     total = len(packed)
     while low < total:
         at = begin + packed[low] // count
-        start, end, message = _one_line_message(data, at, unclear)
+        start, line, end, message = _known_message(data, at, unclear)
         unclear = start if message is None else -1
+        bounds = None if message is None else (start, end)
         high = low + 1 if message is None else bisect_left(packed, (end - begin) * count, low)
-        literals = tuple([each % count for each in packed[low:high]])
-        low = high
+        those, low = packed[low:high], high
+        literals = tuple([each % count for each in those])
         if literals not in known:
             known[literals] = tuple(dict.fromkeys(text for each in literals for text in texts_of(each)))
-        yield Candidate(at, known[literals], message)
+        yield Candidate(at, known[literals], those, bounds, line, message)
 
 
-def _one_line_message(data: bytes, at: int, unclear: int) -> tuple[int, int, bytes | None]:
+def _known_message(
+    data: bytes, at: int, unclear: int
+) -> tuple[int, tuple[int, int] | None, int, bytes | None]:
     """
-    Where the line begins and ends that byte *at* is in, and its message.
+    Where the message begins that byte *at* is in, its one line, its end and its text, if it is known.
 
-    The end is 0 and the message None if only a closer look can tell, as it is known to be of the line that
-    begins at *unclear*: a line of many hits is read once.
+    Of others, of which only a closer look can tell, it is where the line begins. So it is known to be of the
+    line that begins at *unclear*: a line of many hits is read once.
     """
     low = max(0, at - LONGEST_LINE)
-    start = data.rfind(b"\n", low, at) + 1 or low
-    if start == unclear or (start and data[start - 1 : start] != b"\n"):
-        return start, 0, None
-    found = _ONE_LINE.match(data, start, start + LONGEST_LINE + _HEADER_BYTES)
+    line = start = data.rfind(b"\n", low, at) + 1 or low
+    if line == unclear:
+        return line, None, 0, None
+    for _ in range(_MAX_MORE):
+        if _HEADER_START.match(data, start) or start <= low:
+            break
+        start = data.rfind(b"\n", low, start - 1) + 1 or low
+    if start and data[start - 1 : start] != b"\n":
+        return line, None, 0, None
+    found = _MESSAGE.match(data, start, start + LONGEST_LINE + HEADER_BYTES)
     if found is None or found.end() - start > LONGEST_LINE or found.end() <= at:
-        return start, 0, None
-    return start, found.end(), found[1]
+        return line, None, 0, None
+    first, end, more = found[1], found[2], found[3]
+    if not more:
+        return line, (start, found.end(1)), found.end(), first
+    if b"\r" in end or _LOGGER.search(more):
+        return line, None, 0, None
+    return start, None, found.end(), first + b"\n" + more[:-1]

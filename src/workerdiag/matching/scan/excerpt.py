@@ -51,3 +51,21 @@ def _context_end(data: bytes, at: int) -> int:
             return len(data) if reach >= len(data) else at
         at = newline + 1
     return at
+
+
+def context_bounds(data: bytes, start: int, end: int, least: int) -> tuple[int, int] | None:
+    """
+    From where to where a message can be cut out, so that it has the same excerpt there; None if it cannot.
+
+    Args:
+        data: Bytes of the log.
+        start: Place where its first line begins.
+        end: Place behind its last line.
+        least: At least so many bytes behind it stay.
+    """
+    behind = end
+    for _ in range(_CONTEXT_LINES):
+        behind = data.find(b"\n", behind, end + _CONTEXT_BYTES) + 1
+        if not behind:
+            return None
+    return _context_start(data, start), max(behind, min(end + least, len(data)))

@@ -64,6 +64,15 @@ class LineIndex:
             self._run_of(start)
         return self._known(start)
 
+    def line_between(self, start: int, end: int) -> ParsedLine:
+        """
+        The line from *start* to *end*, where nobody needs to know those around it.
+        """
+        if start not in self._lines:
+            self._work.line_bytes += end - start
+            self._lines[start] = self._parse(self.data[start:end])
+        return self._lines[start]
+
     def _known(self, start: int) -> ParsedLine:
         """
         The line that begins at *start*, which was taken apart.
@@ -204,11 +213,7 @@ class LineIndex:
             following = self.data.find(b"\n", end) + 1 or len(self.data) + 1
             if end - start == LONGEST_LINE and end < len(self.data):
                 insort(self._behind_overlong, following)
-        raw = self.data[start:end]
-        self._work.line_bytes += len(raw)
-        line = self._parse(raw) if raw else _BLANK
-        if raw:
-            self._lines[start] = line
+        line = self.line_between(start, end) if end > start else _BLANK
         drawer = (line.forwarder, start // _DRAWER_BYTES)
         _insert_start(self._all, drawer, start)
         if line.is_header:

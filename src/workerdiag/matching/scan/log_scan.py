@@ -5,21 +5,24 @@ One log on its way through the matcher: where to look closer, and what to keep.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 from attrs import evolve
 
 from workerdiag.matching.regex import BadPatternError, pattern
-from workerdiag.matching.scan.candidates import Candidate, find_candidates
+from workerdiag.matching.scan.candidates import find_candidates
 from workerdiag.matching.scan.confirm import PatternHit, is_sign
 from workerdiag.matching.scan.excerpt import message_excerpt
-from workerdiag.matching.scan.literal_scan import LONGEST_LITERAL
+from workerdiag.matching.scan.held_blocks import HeldText, HeldTexts
+from workerdiag.matching.scan.literal_scan import LONGEST_LITERAL, LiteralHits
+from workerdiag.matching.scan.look_back import LookBack, narrow
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END, OutermostMatches
 from workerdiag.matching.scan.patterns import MatchObserver, PatternTable, left_out_note
 from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND, LogRecord, LogWindow
 from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
 from workerdiag.matching.scan.work_budget import WorkBudget
-from workerdiag.matching.text.year_inference import in_year, year_of
+from workerdiag.matching.text.year_inference import in_year_of_log
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.excerpt import LogExcerpt
@@ -47,11 +50,12 @@ class LogScan:
         #: Absolute offset of the first byte held, and of the first not yet looked at.
         self._base = 0
         self._done = 0
-        #: An absolute offset and the number of newlines before it.
-        self._counted = (0, 0)
+        #: Newlines before the first byte held.
+        self._newlines = 0
         self._seen: set[tuple[int, str, str]] = set()
         self._outermost: defaultdict[tuple[str, str], OutermostMatches] = defaultdict(OutermostMatches)
-        self._plenty = SaturatedPatterns()
+        self._plenty = SaturatedPatterns(matcher.texts)
+        self._held = HeldTexts()
         #: Places whose time has no year; the log's other lines may tell it.
         self._year_assumed: set[int] = set()
 
@@ -70,7 +74,7 @@ class LogScan:
         self._search_up_to(up_to=end)
         self._data = b""
         self._base = self._done = end + (end > 0)  # what was left out counts as a byte
-        self._counted = (self._base, line - 1)
+        self._newlines = line - 1
 
     def finish(self, rest: bytes = b"") -> Iterator[Match]:
         """
@@ -78,23 +82,11 @@ class LogScan:
         """
         self._data += rest
         self._search_up_to(up_to=self._base + len(self._data))
+        self._search(self._held.take())
+        self._settle(at_end=True)
         found_matches = [found for each in self._outermost.values() for found in (*each.first, *each.last)]
         found_matches.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
-        year = next(
-            (
-                year_of(match.when)
-                for at, match in found_matches
-                if match.when and at not in self._year_assumed
-            ),
-            None,
-        )
-        for at, match in found_matches:
-            if at not in self._year_assumed:
-                yield match
-            elif year is None:
-                yield evolve(match, year_assumed=True)
-            else:
-                yield evolve(match, when=in_year(match.when, year))
+        yield from in_year_of_log(found_matches, self._year_assumed)
 
     def _search_up_to(self, *, up_to: int) -> None:
         if up_to <= self._done:
@@ -107,13 +99,37 @@ class LogScan:
         self._forget(max(0, up_to - self._base - REACH_BEHIND))
 
     def _search_closely(self, up_to: int) -> None:
-        block = LogWindow(self._data, self._base, self.work)
+        block = LogWindow(self._data, self._base, self.work, self._newlines)
         self._plenty.begin_block()
-        spots, searched = self._spots(up_to)
+        self._held.begin_block()
+        begin, hits = self._literal_hits(up_to)
+        searched = self._base + begin + hits.searched_bytes
         self.work.late_bytes += up_to - searched
-        up_to = searched
+        up_to = self._search_forward(block, begin, hits, searched)
+        count = hits.literal_count
+        packed = hits.packed[: hits.first_from(up_to - self._base - begin)]
+        late = self._plenty.late_hits(packed, count)
+        self._held.add(HeldText(self._data, self._base, self._newlines, begin, late, count, block))
+        self._settle()
+        if self._held.has_many_blocks:
+            self._search_blocks()
+
+    def _literal_hits(self, up_to: int) -> tuple[int, LiteralHits]:
+        """
+        Where in the block the places count from, and the places that nobody looked at.
+        """
+        done = self._done - self._base
+        begin = max(0, done - LONGEST_LITERAL)
+        hits = self._matcher.candidates(self._data[begin : up_to - self._base], self.work)
+        return begin, evolve(hits, packed=hits.packed[hits.first_from(done - begin) :])
+
+    def _search_forward(self, block: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> int:
+        """
+        Look at all places for the patterns of which there is no plenty; up to where there was time for it.
+        """
+        fresh = evolve(hits, packed=self._plenty.fresh_hits(hits.packed, hits.literal_count))
         pending: tuple[LogRecord, dict[str, None]] | None = None
-        for spot in spots:
+        for spot in find_candidates(self._data, begin, fresh, self._matcher.texts):
             if not (texts := self._plenty.without(spot.texts)):
                 continue
             if pending is None or spot.message is not None or not block.holds(spot.at):
@@ -123,61 +139,71 @@ class LogScan:
                 if not self.work.has_time():
                     self.work.count_skipped(place)
                     self.work.late_bytes += up_to - place
-                    break
+                    return place
                 if not self.work.may_search(place):
                     continue
                 if spot.message is not None:
-                    self._narrow(spot, again=False)
+                    narrow(spot, self._matcher, self.work, again=False)
                     if texts := self._plenty.without(spot.texts):
-                        spot.record = block.record_at(spot.at)
-                        self._try_likely(spot.record, texts)
+                        self._try_likely(spot.record_in(block), texts)
                     continue
                 pending = block.record_at(spot.at), {}
-            spot.record = pending[0]
             pending[1].update(dict.fromkeys(texts))
-        else:
-            self.work.count_skipped(up_to)
+        self.work.count_skipped(up_to)
         self._try(pending)
-        for text, late in self._plenty.spots(spots).items():
-            self._try_last(text, late, block)
+        return up_to
+
+    def _look_back(self, texts: Iterable[str]) -> LookBack:
+        wanted = {text: dict.fromkeys(self._keys(text), 0) for text in texts}
+        run = partial(self._run_pattern, again=True)
+        return LookBack(self._matcher, self.work, run, self._done, wanted)
+
+    def _search_blocks(self) -> None:
+        """
+        Look at the blocks that wait for what is frequent in them; cut out of them what is not.
+        """
+        texts_of = self._matcher.texts
+        frequent = self._held.frequent(self._plenty.texts, texts_of)
+        rare = self._plenty.texts - frequent
+        last, others = self._look_back(frequent), self._look_back(rare)
+        for block in reversed(blocks := self._held.take_blocks()):
+            if not last.wanted:
+                break
+            last.search(block, block.spots(last.wanted, texts_of))
+        for block in blocks if rare else ():
+            spots = block.spots(rare, texts_of)
+            window = LogWindow(block.data, block.base, self.work, block.newlines)
+            for message in block.messages(spots, window):
+                self._held.add_message(message)
+            others.search(block, [spot for spot in spots if spot.texts])
+        self._add(last, others)
+        if self._held.has_many_messages:
+            self._search(self._held.take_messages()[::-1])
+
+    def _search(self, held_texts: Iterable[HeldText]) -> None:
+        """
+        Look at texts that wait, the last first, as far as needed.
+        """
+        last = self._look_back(self._plenty.texts)
+        for held in held_texts:
+            if not last.wanted:
+                break
+            last.search(held, held.spots(last.wanted, self._matcher.texts))
+        self._add(last)
+
+    def _add(self, *searches: LookBack) -> None:
+        for place in sorted((place for each in searches for place in each.found), key=lambda each: each.at):
+            self._outermost[place.wanted.key].add(place)
         self._settle()
 
-    def _spots(self, up_to: int) -> tuple[list[Candidate], int]:
-        """
-        The places to look at, in order, and up to where there was time to search for them.
-        """
-        done = self._done - self._base
-        begin = max(0, done - LONGEST_LITERAL)
-        hits = self._matcher.candidates(self._data[begin : up_to - self._base], self.work)
-        new = hits.first_from(done - begin)
-        spots = list(find_candidates(self._data, begin, hits, self._matcher.texts, new))
-        return spots, self._base + begin + hits.searched_bytes
-
-    def _narrow(self, spot: Candidate, *, again: bool) -> None:
-        """
-        Leave a spot whose message is known only the patterns that match there.
-        """
-        if spot.message is not None:
-            self.work.spend(len(spot.message), 0, again=again)
-            spot.texts = self._matcher.matching(spot.texts, spot.message)
-            spot.message = None
-
     def _forget(self, count: int) -> None:
-        self._line_number(self._base + count)
+        self._newlines += self._data.count(b"\n", 0, count)
         self._data = self._data[count:]
         self._base += count
-        self._seen = {each for each in self._seen if each[0] >= self._base}
+        floor = self._base if self._held.base is None else self._held.base
+        self._seen = {each for each in self._seen if each[0] >= floor}
         if len(self._year_assumed) > 100 * MATCHES_PER_END:  # in a long log: keep those that still matter
             self._year_assumed &= set[int]().union(*(each.places() for each in self._outermost.values()))
-
-    def _line_number(self, offset: int) -> int:
-        """
-        Number, from 1, of the line at an absolute offset that is still held.
-        """
-        since, newlines = self._counted
-        between = self._data.count(b"\n", *sorted((since - self._base, offset - self._base)))
-        self._counted = (offset, newlines + between if offset >= since else newlines - between)
-        return self._counted[1] + 1
 
     def _try(self, pending: tuple[LogRecord, dict[str, None]] | None) -> None:
         """
@@ -199,29 +225,6 @@ class LogScan:
                 self._outermost[place.wanted.key].add(place)
             if all(key in self._outermost and self._outermost[key].has_plenty for key in self._keys(text)):
                 self._plenty.add(text)
-
-    def _try_last(self, text: str, spots: Sequence[Candidate], block: LogWindow) -> None:
-        """
-        Look closer at the places of a pattern from the end backwards, no further than needed.
-        """
-        counts = dict.fromkeys(self._keys(text), 0)
-        found: list[PatternHit] = []
-        for spot in reversed(spots):
-            if not self.work.has_time() or not self.work.may_search_again(self._done):
-                break
-            self._narrow(spot, again=True)
-            if text not in spot.texts:
-                continue
-            record = spot.record = spot.record or block.record_at(spot.at)
-            if text in record.tried:
-                continue
-            for place in self._run_pattern(text, record, again=True):
-                counts[place.wanted.key] += 1
-                found.append(place)
-            if min(counts.values()) >= MATCHES_PER_END:
-                break
-        for place in sorted(found, key=lambda each: each.at):
-            self._outermost[place.wanted.key].add(place)
 
     def _keys(self, text: str) -> list[tuple[str, str]]:
         return [each.key for each in self._matcher.wanted(text)]
@@ -261,27 +264,22 @@ class LogScan:
         self.work.spend(len(record.text), count, again=again)
         return places
 
-    def _settle(self) -> None:
+    def _settle(self, *, at_end: bool = False) -> None:
         """
         Make matches of the places that stay.
         """
         new = [
             (place.at, number, place, ends)
             for number, outermost in enumerate(self._outermost.values())
-            for places, ends in ((outermost.new_first, outermost.first), (outermost.new_last, outermost.last))
-            for place in places
+            for place, ends in outermost.take_new(at_end=at_end)
         ]
         for at, _, place, ends in sorted(new, key=lambda each: each[:2]):
             ends.append((at, self._match(place)))
         self._excerpts.clear()
-        for outermost in self._outermost.values():
-            outermost.new_first.clear()
-            outermost.new_last.clear()
 
     def _match(self, place: PatternHit) -> Match:
         record = place.record
-        if not record.numbers:
-            record.number(self._line_number(record.line_offsets[0]), self._data, self._base)
+        record.number_lines()
         if record.lines[place.first].year_assumed:
             self._year_assumed.add(place.at)
         if self._observer is not None:
@@ -296,5 +294,6 @@ class LogScan:
         record = place.record
         key = (record.line_offsets[first], record.line_offsets[last])
         if key not in self._excerpts:
-            self._excerpts[key] = message_excerpt(self._data, self._base, *key, record.numbers[first])
+            window = record.window
+            self._excerpts[key] = message_excerpt(window.data, window.base, *key, record.numbers[first])
         return self._excerpts[key]

@@ -113,6 +113,13 @@ class Matcher:
             )
             yield evolve(match, line=first, last_line=last, message_line=top, offset=None)
 
+    @property
+    def literal_count(self) -> int:
+        """
+        How many literals there are.
+        """
+        return len(self._patterns_of)
+
     def candidates(self, block: bytes, work: WorkBudget) -> LiteralHits:
         """
         Places worth a closer look, and how many bytes there was time to search.

@@ -51,6 +51,12 @@ class PatternTable(Protocol):
     What a log needs to know of the matcher.
     """
 
+    @property
+    def literal_count(self) -> int:
+        """
+        How many literals there are.
+        """
+
     def candidates(self, block: bytes, work: WorkBudget) -> LiteralHits:
         """
         Places worth a closer look, and how many bytes there was time to search.

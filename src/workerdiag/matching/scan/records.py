@@ -35,6 +35,8 @@ MAX_COPIES = 1 + -(-(BEFORE_BYTES + _TILE_BYTES + AFTER_BYTES) // _TILE_BYTES)
 #: Bytes before and after a candidate that its message may reach.
 REACH_BEHIND = BEFORE_BYTES + _TILE_BYTES + 3 * LONGEST_LINE
 REACH_AHEAD = BEFORE_BYTES + _TILE_BYTES + AFTER_BYTES + LONGEST_LINE
+#: A message with a few lines around it is no larger than this, when it is one that `find_candidates` knows.
+_SMALL_BYTES = 2 * LONGEST_LINE
 
 #: A line of a program that would write the message: an excerpt of code is no log.
 _WOULD_WRITE = re.compile(
@@ -55,6 +57,8 @@ class LogRecord:
     line_offsets: Sequence[int]
     text_starts: Sequence[int]
     lines: tuple[ParsedLine, ...]
+    #: Where it is from.
+    window: LogWindow
     #: Patterns that were run on it.
     tried: set[str] = field(factory=set)
     _shown: dict[str, bool] = field(factory=dict, init=False)
@@ -94,18 +98,16 @@ class LogRecord:
         place = bisect_right(self._calls, (position, len(self.text)))
         return place > 0 and self._calls[place - 1][1] >= self.text_starts[self.line_at(position)]
 
-    def number(self, first: int, data: bytes, base: int) -> None:
+    def number_lines(self) -> None:
         """
-        Number its lines, where the number of the first one is *first*.
-
-        Args:
-            first: Counted from 1.
-            data: The bytes that its lines are in.
-            base: Absolute offset of the first of them.
+        Number its lines.
         """
-        places = (each - base for each in self.line_offsets)
-        between = (data.count(b"\n", one, two) for one, two in pairwise(places))
-        self.numbers = array("q", accumulate(between, initial=first))
+        if not self.numbers:
+            window = self.window
+            first = window.line_number(self.line_offsets[0])
+            places = (each - window.base for each in self.line_offsets)
+            between = (window.data.count(b"\n", one, two) for one, two in pairwise(places))
+            self.numbers = array("q", accumulate(between, initial=first))
 
 
 class LogWindow:
@@ -113,11 +115,13 @@ class LogWindow:
     Bytes of a log with enough around them to see whole messages.
     """
 
-    def __init__(self, data: bytes, base: int, work: WorkBudget) -> None:
+    def __init__(self, data: bytes, base: int, work: WorkBudget, newlines: int = 0) -> None:
         self.data = data
         #: Absolute offset of the first byte.
         self.base = base
         self._work = work
+        #: A place, and the number of newlines of the log before it.
+        self._counted = (0, newlines)
         self._index = LineIndex(data, work)
         self._records: dict[tuple[int, str, int | None], LogRecord] = {}
         self._clips: dict[int, LogRecord] = {}
@@ -126,6 +130,37 @@ class LogWindow:
         self._last: LogRecord | None = None
         #: Lines of that message that begin before this place have it for an answer as well.
         self._same_before = 0
+
+    @property
+    def is_small(self) -> bool:
+        """
+        Whether it holds hardly more than a message.
+        """
+        return len(self.data) <= _SMALL_BYTES
+
+    def line_number(self, offset: int) -> int:
+        """
+        Number, from 1, of the line at an absolute offset.
+        """
+        since, newlines = self._counted
+        at = offset - self.base
+        between = self.data.count(b"\n", *sorted((since, at)))
+        self._counted = (at, newlines + between if at >= since else newlines - between)
+        return self._counted[1] + 1
+
+    def record_of_line(self, start: int, end: int) -> LogRecord:
+        """
+        The message that the line from *start* to *end* is, just as `record_at` finds it.
+        """
+        key = (-1, "", start)
+        if key not in self._records:
+            self._add_one_line(key, start, self._index.line_between(start, end))
+        return self._records[key]
+
+    def _add_one_line(self, key: tuple[int, str, int | None], start: int, line: ParsedLine) -> LogRecord:
+        record = self._records[key] = LogRecord(line, line.message, (self.base + start,), (0,), (line,), self)
+        self._work.gather(len(record.text), 1)
+        return record
 
     def record_at(self, offset: int) -> LogRecord:
         """
@@ -191,11 +226,7 @@ class LogWindow:
             return self._records[key]
         starts = self._index.lines_of(start, key[1], low, ceiling)
         if len(starts) == 1 and (line := self._index.line(starts[0])).is_header:  # as most are
-            record = self._records[key] = LogRecord(
-                line, line.message, (self.base + starts[0],), (0,), (line,)
-            )
-            self._work.gather(len(record.text), 1)
-            return record
+            return self._add_one_line(key, starts[0], line)
         lines = [self._index.line(each) for each in starts]
         texts = [line.message for line in lines]
         text = "\n".join(texts)
@@ -206,6 +237,7 @@ class LogWindow:
             line_offsets=array("q", (self.base + each for each in starts)),
             text_starts=array("l", accumulate((len(each) + 1 for each in texts[:-1]), initial=0)),
             lines=tuple(lines),
+            window=self,
         )
         return record
 
@@ -228,5 +260,6 @@ class LogWindow:
                 line_offsets=(self.base + start,),
                 text_starts=(0,),
                 lines=(line,),
+                window=self,
             )
         return max(start, begin), min(end, begin + CLIP_BYTES), self._clips[start]

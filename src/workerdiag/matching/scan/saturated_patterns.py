@@ -4,18 +4,24 @@ Patterns of whose signs there are plenty in a log: of these only the last matche
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from workerdiag.matching.scan.candidates import Candidate
+from array import array
+from collections.abc import Callable
 
 
 class SaturatedPatterns:
     """
-    The patterns that have matched often enough, and what that leaves to do.
+    The patterns that have matched often enough, and which literals that leaves to look at.
     """
 
-    def __init__(self) -> None:
-        self._texts: set[str] = set()
+    def __init__(self, texts_of: Callable[[int], tuple[str, ...]]) -> None:
+        """
+        None yet.
+
+        Args:
+            texts_of: The patterns of the literal of a number.
+        """
+        self.texts: set[str] = set()
+        self._texts_of = texts_of
         #: Of patterns that are tried together, those that have not.
         self._fresh: dict[tuple[str, ...], tuple[str, ...]] = {}
 
@@ -23,7 +29,7 @@ class SaturatedPatterns:
         """
         Note that the pattern *text* has matched often enough.
         """
-        self._texts.add(text)
+        self.texts.add(text)
         self._fresh.clear()
 
     def begin_block(self) -> None:
@@ -36,22 +42,32 @@ class SaturatedPatterns:
         """
         The patterns of whose signs more are wanted.
         """
-        if not self._texts:
+        if not self.texts:
             return texts
         if texts not in self._fresh:
-            self._fresh[texts] = tuple(each for each in texts if each not in self._texts)
+            self._fresh[texts] = tuple(each for each in texts if each not in self.texts)
         return self._fresh[texts]
 
-    def spots(self, spots: Iterable[Candidate]) -> dict[str, list[Candidate]]:
+    def fresh_hits(self, packed: list[int], literal_count: int) -> list[int]:
         """
-        For each pattern of whose signs there are plenty its spots, in order.
+        Those of the *packed* hits that a pattern is wanted for of which there is no plenty.
         """
-        alike: dict[tuple[str, ...], list[Candidate]] = {}
-        for spot in spots if self._texts else ():
-            alike.setdefault(spot.texts, []).append(spot)
-        found: dict[str, list[Candidate]] = {}
-        for texts, those in alike.items():
-            for text in texts:
-                if text in self._texts:
-                    found[text] = found[text] + those if text in found else those
-        return {text: sorted(those, key=lambda spot: spot.at) for text, those in found.items()}
+        if not self.texts:
+            return packed
+        stale = {
+            literal
+            for literal in {each % literal_count for each in packed}
+            if self.texts.issuperset(self._texts_of(literal))
+        }
+        return [each for each in packed if each % literal_count not in stale] if stale else packed
+
+    def late_hits(self, packed: list[int], literal_count: int) -> array[int]:
+        """
+        Those of the *packed* hits that a pattern may match at of which there is plenty.
+        """
+        late = {
+            literal
+            for literal in {each % literal_count for each in packed}
+            if not self.texts.isdisjoint(self._texts_of(literal))
+        }
+        return array("q", [each for each in packed if each % literal_count in late] if late else ())

@@ -33,6 +33,8 @@ _TYPEWRITTEN = str.maketrans("\u2018\u2019\u201a\u2032\u201c\u201d\u201e\u2033\u
 _ENTITY = pattern(r"&(?:quot|apos|lt|gt|amp|nbsp|#39|#x27|#34);")
 
 _LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"})
+#: Each logger that headers name begins with one of these.
+_LOGGER_WORDS = ("DISTRIBUTED", "TORNADO", "DASK", "ASYNCIO", "BOKEH", "COILED", "PY.WARNINGS", "ROOT")
 _LEVEL = r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 
 #: Shapes of a header, most usual first; each ends where the message begins.
@@ -155,7 +157,7 @@ def parse_line(raw: bytes) -> ParsedLine:
         text, inner_time = inner
         outer_time = inner_time or outer_time
     head = text[:_HEAD_CHARS]
-    for shape in _HEADERS if _names_a_level(head) else ():
+    for shape in _HEADERS if _names_level_and_logger(head) else ():
         if found := shape.search(head):
             header_at, message_at = found.span()
             groups = found.groupdict()
@@ -217,9 +219,9 @@ def _usual_time(text: str) -> float | None:
         return None
 
 
-def _names_a_level(head: str) -> bool:
+def _names_level_and_logger(head: str) -> bool:
     upper = head.upper()
-    return any(level in upper for level in _LEVELS)
+    return any(level in upper for level in _LEVELS) and any(name in upper for name in _LOGGER_WORDS)
 
 
 def _line_time(own: str, outer: str) -> _LineTime:

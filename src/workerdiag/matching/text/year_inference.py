@@ -5,7 +5,7 @@ Times that were written without a year (syslog): the other times of an incident 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from attrs import evolve
@@ -43,6 +43,22 @@ def in_year(when: float | None, year: int) -> float | None:
         return datetime.fromtimestamp(when, tz=UTC).replace(year=year).timestamp()
     except ValueError:
         return when
+
+
+def in_year_of_log(found: Iterable[tuple[int, Match]], assumed: Container[int]) -> Iterator[Match]:
+    """
+    The matches of one log, given with their places; those of an *assumed* year in that of the first other.
+    """
+    found = list(found)
+    known = (match.when for at, match in found if match.when and at not in assumed)
+    first = next(known, None)
+    for at, match in found:
+        if at not in assumed:
+            yield match
+        elif first is None:
+            yield evolve(match, year_assumed=True)
+        else:
+            yield evolve(match, when=in_year(match.when, year_of(first)))
 
 
 def _in_nearest_year(match: Match, known: Sequence[float], years: set[int]) -> Match:

@@ -1,0 +1,172 @@
+"""
+Places in a log that matter only if no later ones show the same, and the text around them.
+
+A worker that dies again and again says the same each time: the first places are looked at as they come, and
+of the others the last. So they wait, and context of which there is plenty costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from attrs import define, field
+
+from workerdiag.matching.scan.candidates import HEADER_BYTES, Candidate, find_candidates
+from workerdiag.matching.scan.excerpt import context_bounds
+from workerdiag.matching.scan.literal_scan import LiteralHits
+from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
+from workerdiag.matching.scan.records import LogWindow
+
+#: So many bytes of blocks wait together, and so many of messages that were cut out of earlier blocks.
+MAX_BLOCK_BYTES = 24 * 2**20
+MAX_MESSAGE_BYTES = 16 * 2**20
+#: A pattern with more places than this in the blocks is looked for in the last of them, not cut out of all.
+MANY_PLACES = 4 * MATCHES_PER_END
+
+_TextsOf = Callable[[int], tuple[str, ...]]
+
+
+@define(eq=False)
+class HeldText:
+    """
+    A piece of a log, and the places in it that wait.
+    """
+
+    data: bytes
+    #: Absolute offset of the first byte, and the number of newlines of the log before it.
+    base: int
+    newlines: int
+    #: Where in it the places count from, and these as in `LiteralHits`.
+    begin: int
+    packed: array[int]
+    literal_count: int
+    #: The same with what was learnt of its lines, while that is at hand.
+    window: LogWindow | None = None
+
+    def spots(self, texts: Collection[str], texts_of: _TextsOf) -> list[Candidate]:
+        """
+        The places in order at which one of *texts* may match.
+        """
+        count = self.literal_count
+        literals = {each % count for each in self.packed}
+        late = {each for each in literals if not texts_disjoint(texts, texts_of(each))}
+        hits = LiteralHits([each for each in self.packed if each % count in late], count, 0)
+        return list(find_candidates(self.data, self.begin, hits, texts_of))
+
+    def messages(self, spots: Iterable[Candidate], window: LogWindow) -> Iterator[HeldText]:
+        """
+        Each message of *spots*, all of which are known by their bytes, with the lines around it.
+        """
+        count = self.literal_count
+        for spot in spots:
+            if spot.bounds is not None and (around := context_bounds(self.data, *spot.bounds, HEADER_BYTES)):
+                start, end = around
+                shift = (self.begin - start) * count
+                yield HeldText(
+                    data=self.data[start:end],
+                    base=self.base + start,
+                    newlines=window.line_number(self.base + start) - 1,
+                    begin=0,
+                    packed=array("q", [each + shift for each in spot.hits]),
+                    literal_count=count,
+                )
+                spot.texts = ()
+
+
+def texts_disjoint(some: Collection[str], others: Iterable[str]) -> bool:
+    """
+    Whether none of *others* is of *some*.
+    """
+    return not any(each in some for each in others)
+
+
+@define
+class HeldTexts:
+    """
+    What waits, in order: messages, and behind them blocks.
+    """
+
+    messages: list[HeldText] = field(factory=list)
+    blocks: list[HeldText] = field(factory=list)
+    _message_bytes: int = 0
+    _block_bytes: int = 0
+
+    def add(self, block: HeldText) -> None:
+        """
+        Hold another block, if something in it waits.
+        """
+        if block.packed:
+            self.blocks.append(block)
+            self._block_bytes += len(block.data)
+
+    @property
+    def has_many_blocks(self) -> bool:
+        """
+        Whether it is time to look at the blocks.
+        """
+        return self._block_bytes > MAX_BLOCK_BYTES
+
+    @property
+    def has_many_messages(self) -> bool:
+        """
+        Whether it is time to look at the messages.
+        """
+        return self._message_bytes > MAX_MESSAGE_BYTES
+
+    def begin_block(self) -> None:
+        """
+        Keep no more of the blocks than their bytes.
+        """
+        if self.blocks:
+            self.blocks[-1].window = None
+
+    def take(self) -> Iterator[HeldText]:
+        """
+        All, the last first; none is held any longer.
+        """
+        blocks, messages = self.take_blocks(), self.take_messages()
+        yield from reversed(blocks)
+        yield from reversed(messages)
+
+    def take_blocks(self) -> list[HeldText]:
+        """
+        The blocks; they are held no longer.
+        """
+        taken, self.blocks, self._block_bytes = self.blocks, [], 0
+        return taken
+
+    def take_messages(self) -> list[HeldText]:
+        """
+        The messages; they are held no longer.
+        """
+        taken, self.messages, self._message_bytes = self.messages, [], 0
+        return taken
+
+    def add_message(self, message: HeldText) -> None:
+        """
+        Hold another message.
+        """
+        self.messages.append(message)
+        self._message_bytes += len(message.data)
+
+    def frequent(self, texts: Iterable[str], texts_of: _TextsOf) -> set[str]:
+        """
+        Those of the patterns *texts* with many places in the blocks.
+        """
+        places: Counter[int] = Counter()
+        for block in self.blocks:
+            places.update([each % block.literal_count for each in block.packed])
+        of_text: Counter[str] = Counter()
+        for literal, number in places.items():
+            for text in texts_of(literal):
+                of_text[text] += number
+        return {text for text in texts if of_text[text] > MANY_PLACES}
+
+    @property
+    def base(self) -> int | None:
+        """
+        Absolute offset of the first byte held; None if there is none.
+        """
+        return next((each.base for each in (*self.messages[:1], *self.blocks[:1])), None)

@@ -1,0 +1,86 @@
+"""
+Places that wait: however long they wait, what is found is the same.
+"""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workerdiag.matching.scan import held_blocks, look_back, matcher, outermost_matches
+from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import LogChunk
+from workerdiag.model.excerpt import LogExcerpt
+from workerdiag.rulebook.load import load_rulebook
+
+MATCHER = Matcher(load_rulebook())
+TIME = "2026-05-04 11:22:33,444"
+MESSAGES = st.sampled_from(
+    [
+        f"{TIME} - distributed.nanny - INFO - Worker process {{}} was killed by signal 9",
+        f"{TIME} - distributed.worker - ERROR - Compute Failed\nKey: a-{{}}\nState: executing\nException: \"KeyError('a')\"",
+        f"{TIME} - distributed.worker - INFO -       Start worker at:     tcp://10.0.0.4:{{}}",
+        f"{TIME} - my.app - INFO - nothing {{}}",
+        f"{TIME} - my.app - INFO - {'x' * 3000} {{}}",
+        "w-1 | Killed {}",
+        "Killed by signal 9, process {}",
+        "",
+    ]
+)
+
+
+class Excerpts:
+    """
+    An observer that keeps what it is told.
+    """
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[tuple[str, str], LogExcerpt]] = set()
+
+    def on_match(self, _origin: str, sign: tuple[str, str], message: LogExcerpt) -> None:
+        """
+        Keep the excerpt.
+        """
+        self.seen.add((sign, message))
+
+
+def found(data: bytes, step: int) -> tuple[list[Match], Excerpts]:
+    """
+    The matches in a log that comes in pieces of *step* bytes, and what an observer sees of them.
+    """
+    observer = Excerpts()
+    chunks = (LogChunk(origin="a.log", data=data[at : at + step]) for at in range(0, len(data), step))
+    return list(MATCHER.matches(chunks, observer)), observer
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.tuples(MESSAGES, st.integers(1, 150)), min_size=8, max_size=30),
+    st.integers(1, 200_000),
+    st.integers(0, 20_000),
+    st.sampled_from([0, 8, 1_000_000]),
+)
+def test_what_waits_is_found_as_if_it_did_not(runs, block_bytes, message_bytes, many):
+    """
+    Few blocks or many, cut into messages or not: the first and the last matches, and their excerpts.
+    """
+    lines = [message.format(number) for message, times in runs for number in range(times)]
+    data = "\n".join(lines).encode()
+    with (
+        patch.object(matcher, "MAX_BYTES", 1),
+        patch.object(outermost_matches, "MATCHES_PER_END", 3),
+        patch.object(look_back, "MATCHES_PER_END", 3),
+    ):
+        whole, seen = found(data, len(data) or 1)
+        with (
+            patch.object(held_blocks, "MAX_BLOCK_BYTES", block_bytes),
+            patch.object(held_blocks, "MAX_MESSAGE_BYTES", message_bytes),
+            patch.object(held_blocks, "MANY_PLACES", many),
+        ):
+            waited, excerpts = found(data, 30_000)
+
+    assert waited == whole
+    assert seen.seen <= excerpts.seen
