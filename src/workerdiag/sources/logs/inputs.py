@@ -193,8 +193,11 @@ def files_of_folder(folder: Path) -> tuple[list[Path], list[Path]]:
     """
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
     files = sorted(files, key=lambda path: _sort_key(path.name))[:MAX_FILES]
-    logs = [path for path in files if _is_named_like_a_log(path.name) or _has_log_lines(path)]
-    return logs, [path for path in files if path not in logs]
+    logs: list[Path] = []
+    others: list[Path] = []
+    for path in files:
+        (logs if _is_named_like_a_log(path.name) or _has_log_lines(path) else others).append(path)
+    return logs, others
 
 
 def _sort_key(name: str) -> tuple[int, int, str]:
