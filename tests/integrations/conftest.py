@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from distributed.scheduler import KilledWorker
 
-from workerdiag.integrations import in_passing
+from workerdiag.integrations import telemetry
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _nothing_asked_before():
     """
     What other tests have asked does not count.
     """
-    in_passing._ASKED_AT.clear()
+    telemetry._ASKED_AT.clear()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import logging
 
 from workerdiag.api.annotate import add_note
 from workerdiag.integrations.facts import facts, is_answer
-from workerdiag.integrations.in_passing import diagnose_in_passing
+from workerdiag.integrations.telemetry import diagnose_in_passing
 
 
 class DiagnosisFilter(logging.Filter):

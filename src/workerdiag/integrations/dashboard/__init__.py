@@ -1,8 +1,9 @@
 """
 The deaths of a scheduler in its own dashboard: a page, JSON, reports, and counts for Prometheus.
 
-The recorder on the scheduler opens this by name (`workerdiag.recorder.scheduler.faces`), so that it imports
-nothing that reasons. Only public parts of Dask's web server are touched, and `attach` takes all of it back.
+The recorder on the scheduler opens this by name (`workerdiag.recorder.scheduler.dashboard`), so that it
+imports nothing that reasons. Only public parts of Dask's web server are touched, and `attach` takes all of
+it back.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from workerdiag.errors import describe_error
 from workerdiag.recorder.internals import Undo, get_recording, schedulers
 from workerdiag.recorder.messages import json_size
 from workerdiag.recorder.scheduler import death_watch
+from workerdiag.recorder.scheduler.dashboard import open_dashboard
 from workerdiag.recorder.scheduler.death_watch import DeathWatch
-from workerdiag.recorder.scheduler.faces import open_dashboard
 from workerdiag.recorder.scheduler.journal import Journal
 from workerdiag.recorder.scheduler.removal_record import TrackedWorker, abridged_record, removal_record
 from workerdiag.recorder.scheduler.ring import MAX_BYTES, DeathRing

@@ -13,8 +13,8 @@ from distributed.comm import CommClosedError
 
 from support.diagnoses import diagnosis_with
 from workerdiag.api.remembered import remember
-from workerdiag.integrations import in_passing
-from workerdiag.integrations.in_passing import diagnose_in_passing
+from workerdiag.integrations import telemetry
+from workerdiag.integrations.telemetry import diagnose_in_passing
 from workerdiag.model.diagnosis import RetryPolicy
 
 ANSWER = diagnosis_with(RetryPolicy(action="retry"))
@@ -31,7 +31,7 @@ def asked(monkeypatch):
         asked.append(exc)
         return ANSWER
 
-    monkeypatch.setattr(in_passing, "diagnose", diagnose)
+    monkeypatch.setattr(telemetry, "diagnose", diagnose)
     return asked
 
 
@@ -89,7 +89,7 @@ def test_what_does_not_come_back_is_left_behind(monkeypatch, killed):
     A hanging diagnosis holds nothing up beyond its time.
     """
     end = threading.Event()
-    monkeypatch.setattr(in_passing, "diagnose", lambda *_, **__: end.wait(60))
+    monkeypatch.setattr(telemetry, "diagnose", lambda *_, **__: end.wait(60))
     try:
         assert diagnose_in_passing(killed, timeout_s=0.05) is None
         assert not end.is_set()
@@ -101,7 +101,7 @@ def test_a_failure_of_ours_stays_with_us(monkeypatch, killed):
     """
     The program's own error is what is told.
     """
-    monkeypatch.setattr(in_passing, "diagnose", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(telemetry, "diagnose", lambda *_, **__: 1 / 0)
     assert diagnose_in_passing(killed) is None
 
 
@@ -115,7 +115,7 @@ def test_what_is_logged_while_asking_is_not_asked_about(monkeypatch, killed):
         inner.append(diagnose_in_passing(exc))
         return ANSWER
 
-    monkeypatch.setattr(in_passing, "diagnose", diagnose)
+    monkeypatch.setattr(telemetry, "diagnose", diagnose)
     assert diagnose_in_passing(killed) == ANSWER
     assert inner == [None]
 
@@ -124,7 +124,7 @@ def test_errors_of_other_programs_start_no_thread(monkeypatch):
     """
     A program that logs a thousand errors of its own does not notice.
     """
-    monkeypatch.setattr(in_passing, "call_in_time", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(telemetry, "call_in_time", lambda *_: pytest.fail("asked"))
     assert diagnose_in_passing(ValueError("no")) is None
 
 

@@ -1,7 +1,7 @@
 """
 The one door from the recorder on a scheduler to what reasons about its deaths, and shows them there.
 
-By name: the recorder imports nothing that reasons, and where the face cannot be loaded it records on.
+By name: the recorder imports nothing that reasons, and where the dashboard cannot be loaded it records on.
 """
 
 from __future__ import annotations
