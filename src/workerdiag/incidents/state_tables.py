@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, get_args
 from urllib.parse import quote
@@ -32,9 +33,8 @@ BLIND_KEY: Final = "blind"
 _BUSY_S = 10.0
 #: What was judged and is of no case was no incident.
 _DEATHS = """
-SELECT death.id, death.cluster, death.at, death.is_expected OR (death.is_judged AND death.case_id IS NULL),
-    death.identity, watch_case.body
-FROM death LEFT JOIN watch_case ON watch_case.id = death.case_id ORDER BY death.at, death.id
+SELECT id, cluster, at, is_expected OR (is_judged AND case_id IS NULL), identity, case_id
+FROM death ORDER BY at, id
 """
 _REMEDY = "give a state file that `workerdiag watch` of this version wrote, with its -wal and -shm files"
 
@@ -57,6 +57,8 @@ class KeptDeath:
     cause: str | None = None
     probability: float = 0.0
     blame: Verdict = "unknown"
+    #: Seconds for which the tasks had run that ran when it died; None: not known.
+    lost_compute_s: float | None = None
 
 
 @frozen(kw_only=True)
@@ -77,11 +79,13 @@ def read_kept_deaths(path: str | os.PathLike[str]) -> Iterator[KeptDeath | Unrea
         StateFileError: It cannot be read, or no further, or is no such file.
     """
     with _reading(path) as connection:
-        for row in connection.execute(_DEATHS):
+        cases = dict(connection.execute("SELECT id, body FROM watch_case"))
+        read_case = cache(lambda id_: _case(cases.get(id_)))
+        for *values, case_id in connection.execute(_DEATHS):
             try:
-                yield _kept_death(*row)
+                yield _kept_death(*values, case=read_case(case_id))
             except Exception as problem:  # noqa: BLE001  it may hold anything
-                yield UnreadableDeath(id=utf8_safe(str(row[0])), problem=describe_error(problem))
+                yield UnreadableDeath(id=utf8_safe(str(values[0])), problem=describe_error(problem))
 
 
 def blind_clusters(path: str | os.PathLike[str]) -> tuple[tuple[str, str], ...]:
@@ -100,20 +104,59 @@ def blind_clusters(path: str | os.PathLike[str]) -> tuple[tuple[str, str], ...]:
         return tuple((str(cluster), str(title or "")) for cluster, title in rows)
 
 
+@frozen
+class _Case:
+    """
+    What a case says of its deaths.
+    """
+
+    key: str = ""
+    cause: str | None = None
+    probability: float = 0.0
+    blame: Verdict = "unknown"
+    #: Workers and the seconds that were lost with them, as far as its last diagnosis has them.
+    costs: tuple[tuple[Identity, float], ...] = ()
+
+
+def _case(body: str | None) -> _Case:
+    if body is None:
+        return _Case()
+    said: dict[str, Any] = json.loads(body)
+    diagnosis = json.loads(said.get("diagnosis_json") or "{}")
+    return _Case(
+        key=said.get("key", ""),
+        cause=said.get("cause"),
+        probability=said.get("probability", 0.0),
+        blame=said["blame"] if said.get("blame") in get_args(Verdict) else "unknown",
+        costs=tuple(_costs(diagnosis.get("timeline", {}).get("histories", ()))),
+    )
+
+
+def _costs(histories: Iterable[dict[str, Any]]) -> Iterator[tuple[Identity, float]]:
+    for each in histories:
+        running = [task for task in each["tasks"] if task["ended_at"] is None]
+        if each["when"] is not None and running:
+            yield (
+                Identity(**each["identity"]),
+                sum(max(0.0, each["when"] - task["started_at"]) for task in running),
+            )
+
+
 def _kept_death(
-    id_: str, cluster: str, at: float, is_expected: int, identity: str, body: str | None
+    id_: str, cluster: str, at: float, is_expected: int, identity: str, *, case: _Case
 ) -> KeptDeath:
-    case: dict[str, Any] = json.loads(body) if body is not None else {}
+    who = Identity(**json.loads(identity))
     return KeptDeath(
         id=id_,
         cluster=cluster,
         at=float(at),
         is_expected=bool(is_expected),
-        identity=Identity(**json.loads(identity)),
-        case_key=case.get("key", ""),
-        cause=case.get("cause"),
-        probability=case.get("probability", 0.0),
-        blame=case["blame"] if case.get("blame") in get_args(Verdict) else "unknown",
+        identity=who,
+        case_key=case.key,
+        cause=case.cause,
+        probability=case.probability,
+        blame=case.blame,
+        lost_compute_s=next((cost_s for worker, cost_s in case.costs if worker.same_process(who)), None),
     )
 
 

@@ -14,6 +14,7 @@ import workerdiag
 from support.fleet_rows import fleet_row
 from support.watch_values import NOW, alert_case, watched_death
 from workerdiag.errors import UnreadableInputError
+from workerdiag.model.timeline import ProcessHistory, TaskSpan, Timeline
 from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.tables import write_table
 from workerdiag.watch.store import Store
@@ -124,6 +125,27 @@ def test_a_broken_row_of_a_state_is_a_gap(tmp_path):
     report = workerdiag.fleet(tmp_path / "watch.db")
     assert report.death_count == 3
     assert [(each.part, "epoch-1" in each.detail) for each in report.gaps] == [("rows", True)]
+
+
+def test_a_watcher_knows_what_its_recorder_saw_running(tmp_path):
+    """
+    The seconds of tasks that ran on a worker when it died, where the last diagnosis of its case has them.
+    """
+    dead = watched_death(2).identity
+    tasks = (
+        TaskSpan(key="load-1", started_at=NOW - 58.0),
+        TaskSpan(key="load-2", started_at=NOW - 8.0),
+        TaskSpan(key="ended", started_at=NOW - 90.0, ended_at=NOW),
+    )
+    histories = (ProcessHistory(identity=dead, tasks=tasks, when=NOW + 2),)
+    diagnosis = workerdiag.Diagnosis(
+        outcome="explained", summary="3 workers died", timeline=Timeline(histories=histories)
+    )
+    store = write_state(tmp_path / "watch.db")
+    store.put_case(alert_case(cause="kernel.oom", probability=0.9, diagnosis_json=diagnosis.to_json()))
+    store.close()
+    report = workerdiag.fleet(tmp_path)
+    assert (report.lost_compute_s, report.lost_known_count, report.death_count) == (70.0, 1, 4)
 
 
 def test_a_watcher_that_was_blind_saw_at_least_those(tmp_path):

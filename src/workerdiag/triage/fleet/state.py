@@ -29,6 +29,7 @@ def death_row(death: KeptDeath) -> DeathRow:
         died_at=death.at,
         scheduler=death.cluster,
         run=death.cluster,
+        lost_compute_s=death.lost_compute_s,
         url=f"watched:{death.id}",
         offset=0,
         knowledge="",
