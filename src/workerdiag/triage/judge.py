@@ -18,11 +18,10 @@ from workerdiag.sources.addresses import host_of
 from workerdiag.triage.outcome import PartOutcome
 from workerdiag.triage.rows import DeathRow
 from workerdiag.triage.runs import Run
+from workerdiag.triage.versions import Versions
 
 #: At most this many characters of evidence stand in a row.
 _EVIDENCE_CHARS = 300
-#: How logs may word the release of distributed, as captures of rules name it.
-_VERSION_CAPTURES = ("distributed_version", "dask_version")
 
 
 @frozen
@@ -48,11 +47,13 @@ def judge_run(run: Run, parts: Iterable[PartMarks], book: Rulebook, matcher: Mat
     matches: list[Match] = []
     evidence: list[Evidence] = []
     lines: dict[str, int] = {}
+    versions: dict[str, Versions] = {}
     for part in parts:
         row = part.outcome.row
         above = lines.get(row.url, 0)
         matches += (_moved(each, above) for each in part.matches) if above else part.matches
         lines[row.url] = above + part.outcome.newlines
+        versions[row.url] = versions.get(row.url, Versions()).or_else(part.outcome.index.versions)
         if row.status == "failed":
             evidence.append(
                 Gap(
@@ -66,11 +67,12 @@ def judge_run(run: Run, parts: Iterable[PartMarks], book: Rulebook, matcher: Mat
         elif row.status == "done":
             evidence.append(Inspected(place="log"))
     offsets = {(each.origin, each.line): each.offset or 0 for each in reversed(matches)}
-    version = next(
-        (text for each in matches for name in _VERSION_CAPTURES if (text := each.captures.get(name))), None
+    common = Versions.common(versions.values())
+    rows = (
+        _row(each, run, offsets, book.release)
+        for each in judge_matches(matches, evidence, book, matcher.signs)
     )
-    judged = judge_matches(matches, evidence, book, matcher.signs)
-    return [_row(each, run, offsets, version, book.release) for each in judged]
+    return [_with_versions(row, versions.get(row.url, common).or_else(common)) for row in rows]
 
 
 def _moved(match: Match, lines: int) -> Match:
@@ -85,9 +87,7 @@ def _moved(match: Match, lines: int) -> Match:
     )
 
 
-def _row(
-    judged: JudgedDeath, run: Run, offsets: Mapping[tuple[str, int], int], version: str | None, knowledge: str
-) -> DeathRow:
+def _row(judged: JudgedDeath, run: Run, offsets: Mapping[tuple[str, int], int], knowledge: str) -> DeathRow:
     death, cause = judged.death, judged.cause
     first = min(judged.end.marks, key=lambda mark: (mark.origin, mark.line), default=None)
     return DeathRow(
@@ -106,7 +106,6 @@ def _row(
         died_at=None if death.when is None else round(death.when, 6),
         exit_code=death.status,
         signal=death.signal,
-        distributed_version=version,
         scheduler=run.schedulers[0] if run.schedulers else None,
         run=run.id,
         url=first.origin if first else run.urls[0],
@@ -116,6 +115,10 @@ def _row(
         evidence=cause.evidence[0].text[:_EVIDENCE_CHARS] if cause and cause.evidence else "",
         knowledge=knowledge,
     )
+
+
+def _with_versions(row: DeathRow, versions: Versions) -> DeathRow:
+    return evolve(row, distributed_version=versions.distributed, python_version=versions.python)
 
 
 def _host(death: Death) -> str | None:

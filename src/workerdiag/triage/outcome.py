@@ -17,6 +17,7 @@ from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity
 from workerdiag.serialization import strict_converter
 from workerdiag.triage.rows import TABLE_SCHEMA, InputRow
+from workerdiag.triage.versions import NO_VERSIONS, Versions
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -28,7 +29,7 @@ _PACKING = 1
 @frozen(kw_only=True)
 class PartIndex:
     """
-    What tells which cluster run a text belongs to.
+    What tells which cluster run a text belongs to, and which versions ran there.
     """
 
     #: Addresses of schedulers and workers that the text names as its own, sorted.
@@ -36,6 +37,7 @@ class PartIndex:
     workers: tuple[str, ...] = ()
     first_when: float | None = None
     last_when: float | None = None
+    versions: Versions = NO_VERSIONS
 
 
 @frozen(kw_only=True)

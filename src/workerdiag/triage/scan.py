@@ -23,6 +23,7 @@ from workerdiag.triage.outcome import PartIndex, PartOutcome, pack, pack_outcome
 from workerdiag.triage.part_text import NotALogError, PartText
 from workerdiag.triage.parts import ALIGNMENT, MIB, Part, reason_of
 from workerdiag.triage.rows import InputStatus
+from workerdiag.triage.versions import LONGEST_NAMING, VERSIONS_WITHIN, Versions
 
 #: How far before and behind a place its message may reach, rounded up to where parts may begin.
 OVERLAP: Final = -(-max(REACH_BEHIND, REACH_AHEAD) // ALIGNMENT) * ALIGNMENT
@@ -72,6 +73,7 @@ def scan_part(part: Part, settings: ScanSettings) -> bytes:
     found: list[Match] = []
     status: InputStatus = "done"
     reason, newlines, end = "", 0, part.first_byte
+    versions = Versions()
     try:
         for segment in _segments(part.first_byte, text.blocks()):
             own = (segment.first - segment.base, segment.end - segment.base)
@@ -80,6 +82,9 @@ def scan_part(part: Part, settings: ScanSettings) -> bytes:
             for gap in work.gaps(part.file.url, "log", "bytes of its text"):
                 status, reason = "failed", gap.detail
             newlines += segment.data.count(b"\n", *own)
+            if segment.first < VERSIONS_WITHIN:
+                behind = min(segment.end, VERSIONS_WITHIN) - segment.base
+                versions = versions.seen_in(segment.data[own[0] : behind + LONGEST_NAMING])
             end = segment.end
             if len(found) > _MAX_MATCHES:
                 status, reason = (
@@ -99,7 +104,10 @@ def scan_part(part: Part, settings: ScanSettings) -> bytes:
         status=status, reason=reason, read_bytes=text.read_bytes, lines=newlines, knowledge=book.release
     )
     outcome = PartOutcome(
-        row=row, index=_index(found), newlines=newlines, reports=sum(each.role in _DEATHS for each in found)
+        row=row,
+        index=evolve(_index(found), versions=versions),
+        newlines=newlines,
+        reports=sum(each.role in _DEATHS for each in found),
     )
     return pack(outcome, found) if found else pack_outcome(outcome)
 
