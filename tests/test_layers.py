@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -138,6 +139,15 @@ def test_how_it_works_has_every_room():
         above |= set(row)
         for room in row:
             assert MAY_IMPORT[room] <= above
+
+
+def test_no_two_classes_share_a_name():
+    """
+    Who searches for a class finds one.
+    """
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for _, path in modules())
+    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize(("module", "path"), modules())

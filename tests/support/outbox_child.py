@@ -25,7 +25,7 @@ from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatchLoop
 from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.outbox import Outbox
-from workerdiag.watch.progress import Progress
+from workerdiag.watch.progress import WatcherProgress
 from workerdiag.watch.retry import RetrySettings
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.sink import DeliveryError
@@ -169,7 +169,7 @@ def write_in_rounds(store: Store, journal: Journal, most: int, wake) -> None:
         ),
         judge=judge,
         judge_standstill=lambda *_, **__: None,
-        progress=Progress(),
+        progress=WatcherProgress(),
         clock=time.time,
     )
     feed.look = lambda: None if most or store.pending_deaths() else loop.stop()

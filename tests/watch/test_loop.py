@@ -18,7 +18,7 @@ from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.loop import WatchLoop
 from workerdiag.watch.notice_policy import NoticePolicy
-from workerdiag.watch.progress import Progress
+from workerdiag.watch.progress import WatcherProgress
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.silences import new_silence
 from workerdiag.watch.store import Store
@@ -55,7 +55,7 @@ class Watched:
     def __init__(self, feed, *, store=None, settings=None, judge=judge_by_signal, standstill=None, **book):
         self.feed = feed
         self.store = store or Store.open(None, clock=feed.now)
-        self.progress = Progress()
+        self.progress = WatcherProgress()
         self.woken = 0
         self.loop = WatchLoop(
             feed=feed,
@@ -321,7 +321,7 @@ def test_secrets_in_what_failed_are_hidden(seconds):
     """
     A note may come from a sink's or a store's message.
     """
-    progress = Progress()
+    progress = WatcherProgress()
     progress.note("ask", RuntimeError("postgres://me:hunter2@db/state"), NOON + seconds)
     assert "hunter2" not in str(progress.status().notes[0])
 

@@ -76,7 +76,7 @@ def _seconds_apart(watched: WatchedDeath, death: Death) -> float:
 
 
 @frozen(kw_only=True)
-class JudgedDeath:
+class DeathFinding:
     """
     One death, and what was concluded of it alone.
     """
@@ -161,18 +161,18 @@ def _incidents(lost: Sequence[WatchedDeath], book: Rulebook, deadline: Deadline)
     return sorted(by_key.values(), key=lambda each: each.when)
 
 
-def _judged(lost: Sequence[WatchedDeath], deadline: Deadline) -> Iterator[JudgedDeath]:
+def _judged(lost: Sequence[WatchedDeath], deadline: Deadline) -> Iterator[DeathFinding]:
     diagnosis = _explained(_evidence(lost), deadline)
     for death, found in zip(lost, pair_deaths(lost, diagnosis.deaths), strict=True):
-        yield JudgedDeath(death=death, found=found)
+        yield DeathFinding(death=death, found=found)
 
 
-def _groups(judged: Sequence[JudgedDeath]) -> list[list[JudgedDeath]]:
+def _groups(judged: Sequence[DeathFinding]) -> list[list[DeathFinding]]:
     """
     The deaths by their cause, consequences with what they follow; the others by how they ended.
     """
-    groups: dict[tuple[str, str], list[JudgedDeath]] = {}
-    had_task: dict[str, list[JudgedDeath]] = {}
+    groups: dict[tuple[str, str], list[DeathFinding]] = {}
+    had_task: dict[str, list[DeathFinding]] = {}
     for each in judged:
         if each.cause is not None:
             for task in each.tasks:
@@ -184,7 +184,7 @@ def _groups(judged: Sequence[JudgedDeath]) -> list[list[JudgedDeath]]:
     return list(groups.values())
 
 
-def _cause_before(judged: JudgedDeath, had_task: Mapping[str, Sequence[JudgedDeath]]) -> str | None:
+def _cause_before(judged: DeathFinding, had_task: Mapping[str, Sequence[DeathFinding]]) -> str | None:
     """
     The cause of the first death, seconds ago, of a worker that had one of the same tasks.
     """
@@ -197,7 +197,7 @@ def _cause_before(judged: JudgedDeath, had_task: Mapping[str, Sequence[JudgedDea
     return min(before, key=lambda each: each.death.when).cause if before else None
 
 
-def _sample(group: Sequence[JudgedDeath]) -> list[WatchedDeath]:
+def _sample(group: Sequence[DeathFinding]) -> list[WatchedDeath]:
     """
     The first of those whose own cause is known, else the first.
     """

@@ -21,7 +21,7 @@ from workerdiag.incidents.settle_window import SettleWindow
 from workerdiag.model.evidence import Evidence
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deaths import Cursor, DeathFeed, FeedBatch
-from workerdiag.watch.progress import Progress
+from workerdiag.watch.progress import WatcherProgress
 from workerdiag.watch.sight import Sight
 
 #: Seconds for which one question to the scheduler may wait for a death.
@@ -55,7 +55,7 @@ class WatchLoop:
     judge: Callable[..., Sequence[AlertIncident]]
     #: Evidence of a standstill, when, and seconds, to an incident.
     judge_standstill: Callable[..., AlertIncident | None]
-    progress: Progress
+    progress: WatcherProgress
     #: Seconds since the epoch.
     clock: Callable[[], float]
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep

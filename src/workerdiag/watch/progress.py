@@ -59,7 +59,7 @@ class WatcherStatus:
 
 
 @define(eq=False)
-class Progress:
+class WatcherProgress:
     """
     The status as the watcher's thread changes it and others read it.
     """

@@ -26,7 +26,7 @@ from workerdiag.watch.lease import Lease
 from workerdiag.watch.loop import WatchLoop
 from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.outbox import Outbox
-from workerdiag.watch.progress import Progress, WatcherStatus
+from workerdiag.watch.progress import WatcherProgress, WatcherStatus
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.silences import Silence, new_silence, parse_until
 from workerdiag.watch.sinks.sink import Sink
@@ -63,7 +63,7 @@ class Watcher:
     _clock: Callable[[], float] = time.time
     _pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     _inbox: Inbox = field(factory=Inbox, init=False)
-    _progress: Progress = field(factory=Progress, init=False)
+    _progress: WatcherProgress = field(factory=WatcherProgress, init=False)
     _is_iterated: bool = field(init=False)
     _lease: Lease = field(init=False)
     _outbox: Outbox = field(init=False)

@@ -24,7 +24,7 @@ _MAX_DROPPED = 100_000
 
 
 @define
-class KeptDeath:
+class RingEntry:
     """
     A death in the ring, and when it changed, as the ring counts changes.
     """
@@ -60,10 +60,10 @@ class DeathRing:
         self._most = max(1, most)
         self._most_bytes = most_bytes
         #: By number, counted from 1.
-        self._deaths: dict[int, KeptDeath] = {}
+        self._deaths: dict[int, RingEntry] = {}
         self._count = 0
         #: The same in the order of their last changes.
-        self._by_change: dict[int, KeptDeath] = {}
+        self._by_change: dict[int, RingEntry] = {}
         #: Number of the last change, counted from 1.
         self.change_count = 0
         #: Of the deaths that had to go: the change that brought each.
@@ -86,7 +86,7 @@ class DeathRing:
         """
         return self._count - len(self._deaths)
 
-    def changed_since(self, change: int) -> list[KeptDeath]:
+    def changed_since(self, change: int) -> list[RingEntry]:
         """
         The deaths that came or changed after that *change*, in the order of their last changes.
         """
@@ -122,11 +122,11 @@ class DeathRing:
     def _add_death(self, death: RecordedDeath) -> None:
         self._count += 1
         self.change_count += 1
-        kept = KeptDeath(death, self.change_count, self.change_count)
+        kept = RingEntry(death, self.change_count, self.change_count)
         self._deaths[self._count] = self._by_change[self._count] = kept
         self.size_bytes += kept.size_bytes
 
-    def _replace(self, kept: KeptDeath, death: RecordedDeath) -> None:
+    def _replace(self, kept: RingEntry, death: RecordedDeath) -> None:
         self.size_bytes -= kept.size_bytes
         kept.replace(death)
         self.size_bytes += kept.size_bytes
