@@ -25,16 +25,25 @@ STORE = Path(__file__).parents[1] / "support" / "triage_store"
 PATIENCE_S = 120.0
 
 
-@pytest.fixture
-def cluster(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def tally(tmp_path_factory):
+    """
+    Where ``tallied://`` notes the bytes of each read.
+    """
+    return tmp_path_factory.mktemp("tally") / "tally"
+
+
+@pytest.fixture(scope="module")
+def cluster(tally):
     """
     Two workers that read ``tallied://``, as do the processes that they start.
     """
     path = os.pathsep.join((str(STORE), os.environ.get("PYTHONPATH", ""), *sys.path))
-    monkeypatch.setenv("PYTHONPATH", path)
-    monkeypatch.setenv("TALLY", str(tmp_path / "tally"))
-    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address="127.0.0.1:0") as cluster:
-        yield cluster
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)
+        patch.setenv("TALLY", str(tally))
+        with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address="127.0.0.1:0") as cluster:
+            yield cluster
 
 
 @pytest.fixture
@@ -80,11 +89,11 @@ def test_a_cluster_finds_what_one_process_finds(client, tmp_path):
     """
     Recall and precision of planted deaths are 1, in parts as in whole files, and two runs make equal bytes.
     """
-    folder = write_logs(tmp_path / "logs", 12, calm=400)
+    folder = write_logs(tmp_path / "logs", 6, calm=400)
     alone, inputs, _ = triage_here([folder], tmp_path / "alone", form="parquet")
     found = workerdiag.triage(folder, client, output=tmp_path / "one", part_bytes=ALIGNMENT)
     workerdiag.triage([folder], client, output=tmp_path / "two", part_bytes=ALIGNMENT)
-    assert len(found.deaths) == 36
+    assert len(found.deaths) == 18
     assert found.deaths == alone
     assert len(found.inputs) > len(inputs)
     for table in ("deaths.parquet", "inputs.parquet"):
@@ -95,7 +104,7 @@ def test_a_part_that_kills_its_worker_costs_no_other_part(client, tmp_path):
     """
     The deadly input is a row that says what happened; each innocent one beside it is read.
     """
-    folder = write_logs(tmp_path / "logs", 8)
+    folder = write_logs(tmp_path / "logs", 6)
     alone, _, _ = triage_here([tallied(folder)], tmp_path / "alone")
     (folder / "2-deadly.log").write_text(nanny_log(2, seed=50))
     found = workerdiag.triage(tallied(folder), client, share=1)
@@ -148,7 +157,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_client_that_is_killed_goes_on_where_it_was(cluster, client, tmp_path, monkeypatch):
+def test_a_client_that_is_killed_goes_on_where_it_was(cluster, client, tmp_path, tally):
     """
     After kill -9 half-way the same call reads at most 1.05 times the rest, and writes what one run would.
     """
@@ -171,13 +180,13 @@ def test_a_client_that_is_killed_goes_on_where_it_was(cluster, client, tmp_path,
             assert time.monotonic() < until_s
             time.sleep(0.02)
         first.send_signal(signal.SIGKILL)
-    wait_until_nothing_reads(tmp_path / "tally")
+    wait_until_nothing_reads(tally)
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     done = len(list(kept.glob("*.marks")))
     rest_bytes = sum(sizes.values()) * (40 - done) / 40
-    (tmp_path / "tally").unlink()
+    tally.unlink()
     found = workerdiag.triage(tallied(folder), client, output=tmp_path / "out", form="jsonl", share=1)
-    read_bytes = sum(map(int, (tmp_path / "tally").read_text().split()))
+    read_bytes = sum(map(int, tally.read_text().split()))
     assert (20 <= done < 40, len(found.deaths)) == (True, 40)
     assert read_bytes <= 1.05 * rest_bytes
     whole = triage_here([tallied(folder)], tmp_path / "whole")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import queue
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -68,20 +68,25 @@ class Engine(Generic[_J]):
 
     Args:
         client: Of the cluster.
+        given: What the function gets for a job, made when the job is sent.
         share: Of each worker's threads, at least one, that may be busy with jobs.
         memory_bytes: What a suspect's process may have.
     """
 
     _numbers = itertools.count()
 
-    def __init__(self, client: Client, *, share: float, memory_bytes: int) -> None:
+    def __init__(
+        self, client: Client, given: Callable[[_J], object], *, share: float, memory_bytes: int
+    ) -> None:
         self._client: Any = client  # most of its methods have no types
+        self._given = given
         self._share = share
         self._memory_bytes = memory_bytes
         self._slots: Mapping[str, int] = {}
         self._looked_s = float("-inf")
         self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._running: dict[Any, _Running[_J]] = {}
+        self._busy: Counter[str] = Counter()
 
     def run(
         self, function: Callable[..., Any], jobs: Iterable[_J], *arguments: Any
@@ -90,9 +95,9 @@ class Engine(Generic[_J]):
         What became of each job, as they end: every one comes once.
 
         Args:
-            function: Called on a worker with the job and *arguments*.
-            jobs: The first argument of each call.
-            arguments: The others.
+            function: Called on a worker with what is given for a job, and *arguments*.
+            jobs: All.
+            arguments: Of each call, behind the first.
 
         Raises:
             TriageError: There are no workers, or workerdiag is not installed on them.
@@ -112,6 +117,7 @@ class Engine(Generic[_J]):
                 with suppress(Exception):
                     future.cancel()
             self._running.clear()
+            self._busy.clear()
 
     def _run_all(
         self,
@@ -122,32 +128,41 @@ class Engine(Generic[_J]):
         *,
         each_worker: int | None,
     ) -> Iterator[Done[_J] | Lost[_J]]:
+        self._looked_s = float("-inf")
+        free: Sequence[str] = ()
         while jobs or self._running:
-            suspects += self._look(each_worker)
-            self._submit(function, jobs, arguments)
+            if monotonic_s() - self._looked_s >= _LOOK_S:
+                suspects += self._look(each_worker)
+                free = list(self._slots)
+            self._submit(function, jobs, arguments, free)
+            free = ()
             try:
                 future = self._ended.get(timeout=_LOOK_S)
             except queue.Empty:
                 continue
-            running = self._running.pop(future, None)
+            running = self._take(future)
             if running is None:
                 continue  # it was given up
+            free = (running.worker,)
             ended = self._result(future, running.job)
+            future.release()
             if ended is None:
                 suspects.append(running.job)
             else:
                 yield ended
-            future.release()
+
+    def _take(self, future: Any) -> _Running[_J] | None:
+        running = self._running.pop(future, None)
+        if running is not None:
+            self._busy[running.worker] -= 1
+        return running
 
     def _look(self, each_worker: int | None) -> list[_J]:
         """
         Learn which workers there are. Returns jobs of workers that are gone, and those that hang.
         """
-        now_s = monotonic_s()
-        if now_s - self._looked_s < _LOOK_S:
-            return []
         threads = self._threads()
-        self._looked_s = now_s
+        now_s = self._looked_s = monotonic_s()
         self._slots = {
             worker: each_worker or max(1, int(count * self._share)) for worker, count in threads.items()
         }
@@ -156,11 +171,9 @@ class Engine(Generic[_J]):
             for future, running in self._running.items()
             if (running.worker not in threads and not future.done()) or now_s - running.since_s > _JOB_S
         ]
-        jobs = []
         for future in lost:
-            jobs.append(self._running.pop(future).job)
             future.cancel(force=True)
-        return jobs
+        return [running.job for future in lost if (running := self._take(future)) is not None]
 
     def _threads(self) -> Mapping[str, int]:
         """
@@ -183,24 +196,34 @@ class Engine(Generic[_J]):
             with suppress(TimeoutError):
                 self._client.wait_for_workers(1, timeout=_LOOK_S)
 
-    def _submit(self, function: Callable[..., Any], jobs: deque[_J], arguments: tuple[Any, ...]) -> None:
-        busy = Counter(running.worker for running in self._running.values())
-        free = [worker for worker, slots in self._slots.items() for _ in range(slots - busy[worker])]
-        for worker in free[: len(jobs)]:
-            job = jobs.popleft()
-            future = self._client.submit(
-                function,
-                job,
-                *arguments,
-                key=f"workerdiag-triage-{id(self)}-{next(self._numbers)}",
-                workers=[worker],
-                allow_other_workers=False,
-                priority=PRIORITY,
-                retries=0,
-                pure=False,
-            )
-            self._running[future] = _Running(job, worker, monotonic_s())
-            future.add_done_callback(self._ended.put)
+    def _submit(
+        self,
+        function: Callable[..., Any],
+        jobs: deque[_J],
+        arguments: tuple[Any, ...],
+        workers: Sequence[str],
+    ) -> None:
+        """
+        Send jobs to those of the *workers* that are not busy, to each in turn.
+        """
+        while workers and jobs:
+            workers = [each for each in workers if self._busy[each] < self._slots.get(each, 0)]
+            for worker in workers[: len(jobs)]:
+                job = jobs.popleft()
+                future = self._client.submit(
+                    function,
+                    self._given(job),
+                    *arguments,
+                    key=f"workerdiag-triage-{id(self)}-{next(self._numbers)}",
+                    workers=[worker],
+                    allow_other_workers=False,
+                    priority=PRIORITY,
+                    retries=0,
+                    pure=False,
+                )
+                self._running[future] = _Running(job, worker, monotonic_s())
+                self._busy[worker] += 1
+                future.add_done_callback(self._ended.put)
 
     def _result(self, future: Any, job: _J) -> Done[_J] | Lost[_J] | None:
         """

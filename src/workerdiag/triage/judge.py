@@ -4,56 +4,47 @@ From the marks of one cluster run to its deaths.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Death, Match
 from workerdiag.model.evidence import Evidence, Gap, Inspected
-from workerdiag.model.rules import Rulebook
 from workerdiag.pipeline import judge_matches
 from workerdiag.scoring.each_death import JudgedDeath
 from workerdiag.sources.addresses import host_of
-from workerdiag.triage.outcome import PartOutcome
+from workerdiag.triage.outcome import unpack_matches, unpack_outcome
 from workerdiag.triage.rows import DeathRow
 from workerdiag.triage.runs import Run
+from workerdiag.triage.scan import ScanSettings, compiled_rules
 from workerdiag.triage.versions import Versions
 
 #: At most this many characters of evidence stand in a row.
 _EVIDENCE_CHARS = 300
 
 
-@frozen
-class PartMarks:
-    """
-    One part, and what was found in it.
-    """
-
-    outcome: PartOutcome
-    matches: Sequence[Match]
-
-
-def judge_run(run: Run, parts: Iterable[PartMarks], book: Rulebook, matcher: Matcher) -> list[DeathRow]:
+def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list[DeathRow]:
     """
     The deaths of one run, each judged by itself with the evidence of all its logs.
 
     Args:
-        run: Which it is.
-        parts: Of its inputs, in order.
-        book: The rulebook to judge by.
-        matcher: Its patterns.
+        work: The run, and the packed outcomes of its parts in the order of their bytes.
+        settings: By what rules.
     """
+    run, packed = work
+    book, matcher = compiled_rules(settings)
     matches: list[Match] = []
     evidence: list[Evidence] = []
     lines: dict[str, int] = {}
     versions: dict[str, Versions] = {}
-    for part in parts:
-        row = part.outcome.row
+    for each_part in packed:
+        outcome = unpack_outcome(each_part)
+        row = outcome.row
         above = lines.get(row.url, 0)
-        matches += (_moved(each, above) for each in part.matches) if above else part.matches
-        lines[row.url] = above + part.outcome.newlines
-        versions[row.url] = versions.get(row.url, Versions()).or_else(part.outcome.index.versions)
+        found = unpack_matches(each_part, row.url)
+        matches += (_moved(each, above) for each in found) if above else found
+        lines[row.url] = above + outcome.newlines
+        versions[row.url] = versions.get(row.url, Versions()).or_else(outcome.index.versions)
         if row.status == "failed":
             evidence.append(
                 Gap(

@@ -68,7 +68,7 @@ def scan_part(part: Part, settings: ScanSettings) -> bytes:
     """
     The packed outcome of a part; whatever is wrong with the file is said in it.
     """
-    book, matcher = _rules(settings)
+    book, matcher = compiled_rules(settings)
     text = PartText(part, settings.storage_options, overlap=OVERLAP)
     found: list[Match] = []
     status: InputStatus = "done"
@@ -127,7 +127,10 @@ class _LastRules:
     rules: tuple[Rulebook, Matcher] | None = None
 
 
-def _rules(settings: ScanSettings) -> tuple[Rulebook, Matcher]:
+def compiled_rules(settings: ScanSettings) -> tuple[Rulebook, Matcher]:
+    """
+    The rules, ready to run; those of the call before are kept.
+    """
     book = settings.rulebook
     if book is None:
         return _default_rules()

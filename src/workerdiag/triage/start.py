@@ -127,8 +127,9 @@ def triage(  # noqa: PLR0913  all but one have defaults
         )
         work = TriageWork(plan, TriageFolder(Path(kept), form))
         if work.jobs():
-            work.read(client or stack.enter_context(_local_client()))
-        deaths, inputs, notes = work.judge()
+            client = client or stack.enter_context(_local_client())
+            work.read(client)
+        deaths, inputs, notes = work.judge(client)
         work.forget_others()
         path = None if output is None else Path(output)
         return TriageResult(deaths=deaths, inputs=inputs, output=path, notes=notes)

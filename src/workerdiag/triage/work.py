@@ -5,23 +5,22 @@ One triage: parts to outcomes, outcomes to runs, runs to deaths.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from attrs import evolve, field, frozen
 
-from workerdiag.deadline import NO_DEADLINE, monotonic_s
+from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
-from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import Rulebook
 from workerdiag.triage.engine import INSTALL, Done, Engine, Lost, check_workers
 from workerdiag.triage.folder import TriageFolder, part_key, rules_key
-from workerdiag.triage.judge import PartMarks, judge_run
-from workerdiag.triage.outcome import PartOutcome, pack_outcome, unpack_matches, unpack_outcome
+from workerdiag.triage.judge import judge_run
+from workerdiag.triage.outcome import PartOutcome, pack_outcome, unpack_outcome
 from workerdiag.triage.parts import PART_BYTES, Part, Unlisted, cut, find_files
 from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.runs import Run, find_runs
-from workerdiag.triage.scan import ScanSettings, scan_part
+from workerdiag.triage.scan import ScanSettings, compiled_rules, scan_part
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 _TABLES_S = 30.0
 _TABLES_SHARE = 0.1
 
+_J = TypeVar("_J")
 #: A part with its key.
 Job: TypeAlias = tuple[str, Part]
 
@@ -41,14 +41,26 @@ class Progress:
     """
 
     parts: int
-    parts_done: int
+    parts_done: int = 0
     #: Bytes of files, as far as their sizes are known.
     bytes: int
-    bytes_done: int
+    bytes_done: int = 0
     #: Reports of deaths so far; several may be of one death.
-    reports: int
+    reports: int = 0
     #: Parts that could not be read, or not wholly.
     failed: int
+
+    def with_part(self, part: Part, outcome: PartOutcome) -> Progress:
+        """
+        The progress after one more part.
+        """
+        return evolve(
+            self,
+            parts_done=self.parts_done + 1,
+            bytes_done=self.bytes_done + part.expected_bytes,
+            reports=self.reports + outcome.reports,
+            failed=self.failed + (outcome.row.status == "failed"),
+        )
 
 
 @frozen(kw_only=True)
@@ -82,18 +94,29 @@ class TriageWork:
         self._plan = plan
         self._folder = folder
         self.settings = ScanSettings(rulebook=plan.rulebook, storage_options=plan.storage_options)
-        self._book, self._matcher = _rules(plan.rulebook)
+        self._book, _ = compiled_rules(self.settings)
         #: By their keys, in the order of their files.
         self._parts: dict[str, Part] = {}
+        #: Those of each input, in the order of their bytes.
+        self._keys: dict[str, tuple[str, ...]] = {}
         self._unlisted: list[InputRow] = []
         rules = rules_key(self._book)
         for found in find_files(plan.given, plan.storage_options):
             if isinstance(found, Unlisted):
                 self._unlisted.append(found.row(self._book.release))
             else:
-                self._parts.update((part_key(part, rules), part) for part in cut(found, plan.part_bytes))
+                parts = {part_key(part, rules): part for part in cut(found, plan.part_bytes)}
+                self._parts |= parts
+                self._keys[found.url] = (*self._keys.get(found.url, ()), *parts)
         kept = ((key, folder.finished(key)) for key in self._parts)
         self._outcomes = {key: outcome for key, outcome in kept if outcome is not None}
+        self._progress = Progress(
+            parts=len(self._parts),
+            bytes=sum(each.expected_bytes for each in self._parts.values()),
+            failed=len(self._unlisted),
+        )
+        for key, outcome in self._outcomes.items():
+            self._progress = self._progress.with_part(self._parts[key], outcome)
 
     def jobs(self) -> list[Job]:
         """
@@ -110,11 +133,11 @@ class TriageWork:
             TableError: The folder cannot be written to.
         """
         check_workers(client)
-        self._tell_progress()
-        engine: Engine[Job] = Engine(client, share=self._plan.share, memory_bytes=self._plan.memory_bytes)
+        self._plan.on_progress(self._progress)
+        engine: Engine[Job] = self._engine(client, _part_of)
         began_s = written_s = monotonic_s()
         spent_s = 0.0
-        for ended in engine.run(_scan_job, self.jobs(), self.settings):
+        for ended in engine.run(scan_part, self.jobs(), self.settings):
             self.take(ended)
             now_s = monotonic_s()
             if now_s - written_s > _TABLES_S and spent_s <= _TABLES_SHARE * (now_s - began_s):
@@ -122,31 +145,60 @@ class TriageWork:
                 written_s = monotonic_s()
                 spent_s += written_s - now_s
 
-    def judge(self) -> tuple[tuple[DeathRow, ...], tuple[InputRow, ...], tuple[str, ...]]:
+    def judge(
+        self, client: Client | None = None
+    ) -> tuple[tuple[DeathRow, ...], tuple[InputRow, ...], tuple[str, ...]]:
         """
         Judge all runs by what is known so far, and write the tables, if they are wanted.
+
+        Args:
+            client: Of a cluster on which runs are judged side by side; None: here, one after the other.
 
         Returns:
             The rows of both tables, sorted, and a note for each run that could not be judged.
 
         Raises:
-            TableError: They cannot be written.
+            TriageError: There are no workers.
+            TableError: The tables cannot be written.
         """
         runs = find_runs(self._outcomes.values(), self._plan.folders)
         deaths: list[DeathRow] = []
         notes: list[str] = []
-        for run in runs:
-            try:
-                deaths += judge_run(run, self._marks_of(run), self._book, self._matcher)
-            except Exception as problem:  # noqa: BLE001  no run costs the others
-                notes.append(f"the run of {run.urls[0]} could not be judged: {describe_error(problem)}")
+        for ended in self._judged_there(client, runs) if client is not None else self._judged_here(runs):
+            if isinstance(ended, Done):
+                deaths += ended.result
+            else:
+                notes.append(f"the run of {ended.job.urls[0]} could not be judged: {ended.reason}")
         run_of = {url: run.id for run in runs for url in run.urls}
         rows = (evolve(each.row, run=run_of.get(each.row.url)) for each in self._outcomes.values())
         inputs = tuple(sorted((*rows, *self._unlisted), key=lambda row: row.order))
         deaths.sort(key=lambda row: row.order)
         if self._plan.writes_tables:
             self._folder.write_tables(deaths, inputs)
-        return tuple(deaths), inputs, tuple(notes)
+        return tuple(deaths), inputs, tuple(sorted(notes))
+
+    def _judged_here(self, runs: Iterable[Run]) -> Iterator[Done[Run] | Lost[Run]]:
+        for run in runs:
+            try:
+                yield Done(run, judge_run(self._marks_of(run), self.settings))
+            except Exception as problem:  # noqa: BLE001  no run costs the others
+                yield Lost(run, describe_error(problem))
+
+    def _judged_there(self, client: Client, runs: Iterable[Run]) -> Iterator[Done[Run] | Lost[Run]]:
+        engine: Engine[Run] = self._engine(client, self._marks_of)
+        return engine.run(judge_run, (run for run in runs if self._is_read(run)), self.settings)
+
+    def _is_read(self, run: Run) -> bool:
+        """
+        Whether any of its logs is one.
+        """
+        rows = (
+            self._outcomes[key].row for url in run.urls for key in self._keys[url] if key in self._outcomes
+        )
+        return any(row.status in ("done", "failed") for row in rows)
+
+    def _engine(self, client: Client, given: Callable[[_J], object]) -> Engine[_J]:
+        return Engine(client, given, share=self._plan.share, memory_bytes=self._plan.memory_bytes)
 
     def forget_others(self) -> None:
         """
@@ -154,13 +206,12 @@ class TriageWork:
         """
         self._folder.forget_others(self._parts.keys())
 
-    def _marks_of(self, run: Run) -> Iterable[PartMarks]:
-        urls = set(run.urls)
-        for key, part in self._parts.items():  # in the order of their bytes, whichever was read first
-            outcome = self._outcomes.get(key)
-            if outcome is not None and part.file.url in urls:
-                packed = self._folder.kept(key) or b""
-                yield PartMarks(outcome, unpack_matches(packed, outcome.row.url))
+    def _marks_of(self, run: Run) -> tuple[Run, list[bytes]]:
+        """
+        The run with the packed outcomes of its parts, in the order of their bytes, whichever was read first.
+        """
+        keys = (key for url in run.urls for key in self._keys[url] if key in self._outcomes)
+        return run, [self._folder.kept(key) or b"" for key in keys]
 
     def take(self, ended: Done[Job] | Lost[Job]) -> None:
         """
@@ -182,29 +233,9 @@ class TriageWork:
             raise TriageError(f"the workers have another release of the knowledge: {releases}", INSTALL)
         self._folder.keep(key, packed)
         self._outcomes[key] = outcome
-        self._tell_progress()
-
-    def _tell_progress(self) -> None:
-        done = self._outcomes
-        self._plan.on_progress(
-            Progress(
-                parts=len(self._parts),
-                parts_done=len(done),
-                bytes=sum(each.expected_bytes for each in self._parts.values()),
-                bytes_done=sum(self._parts[key].expected_bytes for key in done),
-                reports=sum(each.reports for each in done.values()),
-                failed=len(self._unlisted) + sum(each.row.status == "failed" for each in done.values()),
-            )
-        )
+        self._progress = self._progress.with_part(part, outcome)
+        self._plan.on_progress(self._progress)
 
 
-def _scan_job(job: Job, settings: ScanSettings) -> bytes:
-    return scan_part(job[1], settings)
-
-
-def _rules(rulebook: Rulebook | None) -> tuple[Rulebook, Matcher]:
-    if rulebook is not None:
-        return rulebook, Matcher(rulebook)
-    from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
-
-    return DEFAULT_RULEBOOK.within(NO_DEADLINE)
+def _part_of(job: Job) -> Part:
+    return job[1]
