@@ -216,6 +216,8 @@ def test_both_ways_of_finding_literals_agree(monkeypatch):
         (r"exceeded (?P<percent>\d+)% memory budget", ("% memory budget",)),
         (r"(?:Exiting on signal|Received signal) \d", ("exiting on signal ", "received signal ")),
         (r"(?:a+b)?was killed", ("was killed",)),
+        (r"Removed? worker '?\w+://", ("remove worker ", "removed worker ")),
+        (r"id='worker-close-gracefully-", ("worker-close-gracefully-",)),
     ],
 )
 def test_literals_of_a_pattern(pattern, expected):

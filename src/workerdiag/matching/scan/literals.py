@@ -62,7 +62,10 @@ def literals(pattern: str) -> tuple[str, ...]:
         tree = sre_parser.parse(pattern, re.IGNORECASE)
     except re.error as problem:
         raise NoLiteralError(f"{problem}") from None
-    best = _required_texts(tree)
+    best = _required_texts(tree, optional=False)
+    if best is None or _is_healthy(best):  # with what is optional spelled out, there may be rarer ones
+        found = (each for each in (best, _required_texts(tree, optional=True)) if each is not None)
+        best = max(found, key=_rarity, default=None)
     if best is None or min(map(len, best)) < MIN_CHARS:
         raise NoLiteralError(
             f"every alternative needs a fixed text of at least {MIN_CHARS} characters: {pattern!r}"
@@ -70,24 +73,28 @@ def literals(pattern: str) -> tuple[str, ...]:
     return tuple(sorted(best))
 
 
-def _required_texts(items: Iterable[_Item]) -> frozenset[str] | None:
+def _required_texts(items: Iterable[_Item], *, optional: bool) -> frozenset[str] | None:
     """
     The best set of texts, one of which any match must contain; None if there is none.
+
+    Args:
+        items: Parts of a pattern.
+        optional: Whether texts with and without a part that may be missing are spelled out.
     """
     options: list[frozenset[str]] = []
     run = frozenset({""})
     for item in items:
-        longer = _concatenations(run, _possible_texts(item))
+        longer = _concatenations(run, _possible_texts(item, optional=optional))
         if longer is not None:
             run = longer
             continue
-        inner = _inner_texts(*item)
+        inner = _inner_texts(*item, optional=optional)
         options += [run, inner] if inner else [run]
         run = frozenset({""})
     return max((each for each in (*options, run) if "" not in each), key=_rarity, default=None)
 
 
-def _possible_texts(item: _Item) -> frozenset[str] | None:
+def _possible_texts(item: _Item, *, optional: bool) -> frozenset[str] | None:
     """
     All texts that *item* can match, if they are few and fixed.
     """
@@ -100,19 +107,21 @@ def _possible_texts(item: _Item) -> frozenset[str] | None:
         ]
         return frozenset(chr(code).lower() for code in chars) if len(chars) == len(value) else None
     if op is sre.SUBPATTERN:
-        return _possible_runs(value[-1])
+        return _possible_runs(value[-1], optional=optional)
+    branches: Iterable[Iterable[_Item]] = ()
     if op is sre.BRANCH:
-        branches = [_possible_runs(each) for each in value[1]]
-        if any(each is None for each in branches):
-            return None
-        return frozenset[str]().union(*(each for each in branches if each is not None))
-    return None
+        branches = value[1]
+    elif optional and op in (sre.MAX_REPEAT, sre.MIN_REPEAT) and value[:2] == (0, 1):
+        branches = ([], value[2])
+    possible = [_possible_runs(each, optional=optional) for each in branches]
+    whole = [each for each in possible if each is not None]
+    return frozenset[str]().union(*whole) if whole and len(whole) == len(possible) else None
 
 
-def _possible_runs(items: Iterable[_Item]) -> frozenset[str] | None:
+def _possible_runs(items: Iterable[_Item], *, optional: bool) -> frozenset[str] | None:
     run: frozenset[str] | None = frozenset({""})
     for item in items:
-        run = _concatenations(run, _possible_texts(item))
+        run = _concatenations(run, _possible_texts(item, optional=optional))
         if run is None:
             return None
     return run
@@ -127,14 +136,14 @@ def _concatenations(run: frozenset[str] | None, more: frozenset[str] | None) -> 
     return frozenset(first + second for first in run for second in more)
 
 
-def _inner_texts(op: object, value: Any) -> frozenset[str] | None:
+def _inner_texts(op: object, value: Any, *, optional: bool) -> frozenset[str] | None:
     if op is sre.SUBPATTERN:
-        return _required_texts(value[-1])
+        return _required_texts(value[-1], optional=optional)
     if op in (sre.MAX_REPEAT, sre.MIN_REPEAT):
         least, _, body = value
-        return _required_texts(body) if least > 0 else None
+        return _required_texts(body, optional=optional) if least > 0 else None
     if op is sre.BRANCH:
-        branches = [_required_texts(each) for each in value[1]]
+        branches = [_required_texts(each, optional=optional) for each in value[1]]
         if any(each is None for each in branches):
             return None
         together = frozenset[str]().union(*(each for each in branches if each))
@@ -142,13 +151,16 @@ def _inner_texts(op: object, value: Any) -> frozenset[str] | None:
     return None
 
 
-def _rarity(texts: frozenset[str]) -> tuple[bool, bool, int, int]:
+def _is_healthy(texts: frozenset[str]) -> bool:
+    return any(each in _HEALTHY for each in texts)
+
+
+def _rarity(texts: frozenset[str]) -> tuple[bool, bool, int, int, int]:
     """
     Not of healthy logs; then longer is rarer, up to a point, after which fewer is better.
     """
     shortest = min(map(len, texts))
-    healthy = any(each in _HEALTHY for each in texts)
-    return (shortest >= MIN_CHARS, not healthy, min(12, shortest), -len(texts))
+    return (shortest >= MIN_CHARS, not _is_healthy(texts), min(12, shortest), -len(texts), shortest)
 
 
 def is_common_in_healthy_logs(pattern: str) -> bool:
