@@ -37,44 +37,6 @@ _CONSEQUENCE_S = 10.0
 _LEAST_S = 2.0
 
 
-def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list[Death | None]:
-    """
-    For each watched death the one of the diagnosis, or None. Each is given at most once, the nearest in time.
-    """
-    free: dict[str, list[Death]] = {}
-    for death in found:
-        for name in _names(death.identity):
-            free.setdefault(name, []).append(death)
-    taken: set[int] = set()
-    pairs = []
-    for each in watched:
-        same = [
-            death
-            for name in _names(each.identity)
-            for death in free.get(name, ())
-            if id(death) not in taken and each.identity.same_process(death.identity)
-        ]
-        nearest = min(same, key=lambda death: _seconds_apart(each, death), default=None)
-        if nearest is not None:
-            taken.add(id(nearest))
-        pairs.append(nearest)
-    return pairs
-
-
-def _names(identity: Identity) -> Iterator[str]:
-    """
-    By which it can be found: its address, or its process id where it has none.
-    """
-    if identity.worker is not None:
-        yield identity.worker
-    if identity.pid is not None:
-        yield f"pid {identity.pid}"
-
-
-def _seconds_apart(watched: WatchedDeath, death: Death) -> float:
-    return abs(watched.when - death.when) if death.when is not None else inf
-
-
 @frozen(kw_only=True)
 class DeathFinding:
     """
@@ -267,3 +229,41 @@ class _CollectedEvidence:
         """
         del budget_s
         yield from self._evidence
+
+
+def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list[Death | None]:
+    """
+    For each watched death the one of the diagnosis, or None. Each is given at most once, the nearest in time.
+    """
+    free: dict[str, list[Death]] = {}
+    for death in found:
+        for name in _names(death.identity):
+            free.setdefault(name, []).append(death)
+    taken: set[int] = set()
+    pairs = []
+    for each in watched:
+        same = [
+            death
+            for name in _names(each.identity)
+            for death in free.get(name, ())
+            if id(death) not in taken and each.identity.same_process(death.identity)
+        ]
+        nearest = min(same, key=lambda death: _seconds_apart(each, death), default=None)
+        if nearest is not None:
+            taken.add(id(nearest))
+        pairs.append(nearest)
+    return pairs
+
+
+def _names(identity: Identity) -> Iterator[str]:
+    """
+    By which it can be found: its address, or its process id where it has none.
+    """
+    if identity.worker is not None:
+        yield identity.worker
+    if identity.pid is not None:
+        yield f"pid {identity.pid}"
+
+
+def _seconds_apart(watched: WatchedDeath, death: Death) -> float:
+    return abs(watched.when - death.when) if death.when is not None else inf

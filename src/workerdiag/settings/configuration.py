@@ -24,29 +24,6 @@ logger = logging.getLogger("workerdiag.settings")
 _SHOWN_CHARS = 80
 
 
-def origin(key: str, value: object) -> str:
-    """
-    Who said so, the strongest first: Python, the environment, a file of Dask's configuration, the default.
-    """
-    import dask.config
-
-    name = f"{ROOT}.{key}"
-    if dask.config.get(name, _NOTHING, config=dask.config.collect_env()) == value:
-        return _variable(name)
-    files = list(dask.config.collect_yaml(dask.config.paths, return_paths=True))
-    for path, content in reversed(files):
-        if dask.config.get(name, _NOTHING, config=content) == value:
-            return str(path)
-    return "the default" if defaults().get(key, _NOTHING) == value else "dask.config.set in Python"
-
-
-def _variable(name: str) -> str:
-    for each in os.environ:
-        if each.startswith("DASK_") and each[5:].lower().replace("__", ".").replace("_", "-") == name:
-            return f"the variable {each}"
-    return f"the process that started this one ({_INHERITED})"
-
-
 def configured_value(key: str, default: Value) -> Any:
     """
     What Dask's configuration says, or *default* if that cannot be used; never raises.
@@ -114,6 +91,29 @@ def rules() -> Mapping[str, Mapping[str, Any]]:
     What the schema says of each setting, by its key.
     """
     return dict(_settings_of(schema()["properties"][ROOT]))
+
+
+def origin(key: str, value: object) -> str:
+    """
+    Who said so, the strongest first: Python, the environment, a file of Dask's configuration, the default.
+    """
+    import dask.config
+
+    name = f"{ROOT}.{key}"
+    if dask.config.get(name, _NOTHING, config=dask.config.collect_env()) == value:
+        return _variable(name)
+    files = list(dask.config.collect_yaml(dask.config.paths, return_paths=True))
+    for path, content in reversed(files):
+        if dask.config.get(name, _NOTHING, config=content) == value:
+            return str(path)
+    return "the default" if defaults().get(key, _NOTHING) == value else "dask.config.set in Python"
+
+
+def _variable(name: str) -> str:
+    for each in os.environ:
+        if each.startswith("DASK_") and each[5:].lower().replace("__", ".").replace("_", "-") == name:
+            return f"the variable {each}"
+    return f"the process that started this one ({_INHERITED})"
 
 
 def _settings_of(section: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

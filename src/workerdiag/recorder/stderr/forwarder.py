@@ -40,48 +40,6 @@ _REST_S = 1.0
 _JOIN_S = 0.5
 
 
-def reserve_space(descriptor: int, offset: int, count: int) -> None:
-    """
-    Keep room for *count* bytes from *offset* on, also behind the end of the file, which stays where it is.
-
-    Raises:
-        OSError: There is no such room, or the file system does not keep any.
-    """
-    _fallocate(descriptor, _KEEP_SIZE, offset, count)
-
-
-def release_space(descriptor: int, offset: int, count: int) -> None:
-    """
-    Give back the room of *count* bytes from *offset* on; they read as zeros from then on.
-
-    Raises:
-        OSError: The file system cannot do that.
-    """
-    _fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, offset, count)
-
-
-def _fallocate(descriptor: int, mode: int, offset: int, count: int) -> None:
-    if _libc_fallocate()(descriptor, mode, offset, count):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-
-
-@cache
-def _libc_fallocate() -> Any:
-    """
-    The C library's function, with offsets of 64 bits.
-
-    Raises:
-        OSError: There is none: this is not Linux.
-    """
-    library = ctypes.CDLL(None, use_errno=True)
-    function = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
-    if function is None:
-        raise OSError("this system has no fallocate")
-    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    return function
-
-
 class Forwarder:
     """
     Passes on what comes into one worker's file, from a thread, until the worker ended or took it back.
@@ -231,3 +189,45 @@ class Forwarder:
                 self._given_back = done
         except OSError:
             self.withdraw()
+
+
+def reserve_space(descriptor: int, offset: int, count: int) -> None:
+    """
+    Keep room for *count* bytes from *offset* on, also behind the end of the file, which stays where it is.
+
+    Raises:
+        OSError: There is no such room, or the file system does not keep any.
+    """
+    _fallocate(descriptor, _KEEP_SIZE, offset, count)
+
+
+def release_space(descriptor: int, offset: int, count: int) -> None:
+    """
+    Give back the room of *count* bytes from *offset* on; they read as zeros from then on.
+
+    Raises:
+        OSError: The file system cannot do that.
+    """
+    _fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, offset, count)
+
+
+def _fallocate(descriptor: int, mode: int, offset: int, count: int) -> None:
+    if _libc_fallocate()(descriptor, mode, offset, count):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+@cache
+def _libc_fallocate() -> Any:
+    """
+    The C library's function, with offsets of 64 bits.
+
+    Raises:
+        OSError: There is none: this is not Linux.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    function = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
+    if function is None:
+        raise OSError("this system has no fallocate")
+    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return function

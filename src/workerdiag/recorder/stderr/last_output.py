@@ -41,45 +41,6 @@ _READ_TIMEOUT_S = 1.0
 _MAX_OTHERS = 16
 
 
-def tail(path: Path, *, file: str | None = None, since: int = 0, until: int | None = None) -> str:
-    """
-    The last whole lines, at most 16 KiB, of what came into a file after its first *since* bytes.
-
-    Empty if the file is not there, is no regular file, or is shorter than *since*: then it was cut, and
-    nobody knows what of it is new. No link is followed.
-
-    Args:
-        path: Of the file.
-        file: Device and inode that it must have, as `file_id` gives them; None: any.
-        since: Where to begin, in bytes.
-        until: Where to end, in bytes, if there is more by now.
-    """
-    try:
-        if not _is_expected_file(path.lstat(), file):
-            return ""
-        descriptor = os.open(path, _FLAGS)
-    except (OSError, ValueError):
-        return ""
-    try:
-        about = os.fstat(descriptor)
-        if not _is_expected_file(about, file) or about.st_size < since:
-            return ""
-        end = about.st_size if until is None else min(about.st_size, until)
-        begin = max(since, end - MAX_BYTES)
-        data = os.pread(descriptor, max(end - begin, 0), begin)
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
-    if begin > since:
-        data = data.partition(b"\n")[2] or data
-    return data.replace(b"\0", b"").decode("utf-8", "replace")
-
-
-def _is_expected_file(about: os.stat_result, file: str | None) -> bool:
-    return stat.S_ISREG(about.st_mode) and file in (None, file_id(about))
-
-
 def last_stderr(path: Path, box: BlackBox, *, just_now: bool) -> StderrTail | None:
     """
     What came to standard error past Python; None if nothing did.
@@ -183,3 +144,42 @@ def _last_lines(lines: list[str]) -> str:
         text = text[len(text) // 8 + 1 :]
         text = text.partition("\n")[2] or text
     return text
+
+
+def tail(path: Path, *, file: str | None = None, since: int = 0, until: int | None = None) -> str:
+    """
+    The last whole lines, at most 16 KiB, of what came into a file after its first *since* bytes.
+
+    Empty if the file is not there, is no regular file, or is shorter than *since*: then it was cut, and
+    nobody knows what of it is new. No link is followed.
+
+    Args:
+        path: Of the file.
+        file: Device and inode that it must have, as `file_id` gives them; None: any.
+        since: Where to begin, in bytes.
+        until: Where to end, in bytes, if there is more by now.
+    """
+    try:
+        if not _is_expected_file(path.lstat(), file):
+            return ""
+        descriptor = os.open(path, _FLAGS)
+    except (OSError, ValueError):
+        return ""
+    try:
+        about = os.fstat(descriptor)
+        if not _is_expected_file(about, file) or about.st_size < since:
+            return ""
+        end = about.st_size if until is None else min(about.st_size, until)
+        begin = max(since, end - MAX_BYTES)
+        data = os.pread(descriptor, max(end - begin, 0), begin)
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+    if begin > since:
+        data = data.partition(b"\n")[2] or data
+    return data.replace(b"\0", b"").decode("utf-8", "replace")
+
+
+def _is_expected_file(about: os.stat_result, file: str | None) -> bool:
+    return stat.S_ISREG(about.st_mode) and file in (None, file_id(about))

@@ -31,37 +31,6 @@ _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _GRACE_S = 30.0
 
 
-def dask_container(containers: Sequence[dict[str, object]], *, default: str) -> dict[str, object]:
-    """
-    The one that runs Dask, by its command, variables or name; empty where that is not clear.
-
-    Args:
-        containers: As the pod's spec has them.
-        default: The one that kubectl shows without being told which; empty: none is named.
-    """
-    choices = (
-        [each for each in containers if _RUNS_DASK.search(" ".join(command_words(each)))],
-        [each for each in containers if _variables(each).intersection(_DASK_VARIABLES)],
-        [each for each in containers if text_at(each, "name") in _USUAL_NAMES],
-        [each for each in containers if text_at(each, "name") == default],
-        containers,
-    )
-    first = next((found for found in choices if found), [])
-    return first[0] if len(first) == 1 else {}
-
-
-def command_words(container: object) -> list[str]:
-    """
-    Command and arguments of a container.
-    """
-    lists = [container.get(key) for key in ("command", "args")] if isinstance(container, dict) else []
-    return [str(word) for each in lists if isinstance(each, list) for word in each]
-
-
-def _variables(container: object) -> set[str]:
-    return {text_at(each, "name") for each in mappings_at(container, "env")}
-
-
 @frozen(kw_only=True)
 class Termination:
     """
@@ -226,3 +195,34 @@ def _terminations(container_status: Mapping[str, object]) -> Iterator[Terminatio
         code = terminated.get("exitCode")
         if isinstance(code, int) and not isinstance(code, bool):
             yield parse_termination(terminated, exit_code=code, earlier=key == "lastState")
+
+
+def dask_container(containers: Sequence[dict[str, object]], *, default: str) -> dict[str, object]:
+    """
+    The one that runs Dask, by its command, variables or name; empty where that is not clear.
+
+    Args:
+        containers: As the pod's spec has them.
+        default: The one that kubectl shows without being told which; empty: none is named.
+    """
+    choices = (
+        [each for each in containers if _RUNS_DASK.search(" ".join(command_words(each)))],
+        [each for each in containers if _variables(each).intersection(_DASK_VARIABLES)],
+        [each for each in containers if text_at(each, "name") in _USUAL_NAMES],
+        [each for each in containers if text_at(each, "name") == default],
+        containers,
+    )
+    first = next((found for found in choices if found), [])
+    return first[0] if len(first) == 1 else {}
+
+
+def command_words(container: object) -> list[str]:
+    """
+    Command and arguments of a container.
+    """
+    lists = [container.get(key) for key in ("command", "args")] if isinstance(container, dict) else []
+    return [str(word) for each in lists if isinstance(each, list) for word in each]
+
+
+def _variables(container: object) -> set[str]:
+    return {text_at(each, "name") for each in mappings_at(container, "env")}
