@@ -12,8 +12,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-#: Loading takes at most this share of the time for which a client is in use. All of it takes a processor 0.4 s
-#: (1.7 s from a checkout, which reads and checks the TOML files).
+#: Loading takes at most this share of the time for which a client is in use. All of it takes a processor
+#: 0.4 s (1.7 s from a checkout, which reads and checks the TOML files).
 _MOST_SHARE = 0.03
 #: Nothing is loaded beside a program that is shorter, in seconds: one step takes up to a tenth of a second.
 _FIRST_STEP_S = 5.0
