@@ -64,7 +64,7 @@ def killed(worker="tcp://10.0.0.4:3493"):
 @pytest.fixture
 def calls(monkeypatch):
     """
-    The exceptions that were explained; each call takes a turn of the loop.
+    The exceptions that were explained; each call takes a turn of the loop, and there is time for all of them.
     """
     made = []
 
@@ -74,7 +74,8 @@ def calls(monkeypatch):
         return DIAGNOSIS
 
     monkeypatch.setattr(held_exceptions, "explain", explain)
-    return made
+    with dask.config.set({"workerdiag.note.timeout": "10m"}):
+        yield made
 
 
 async def until_told(client, *keys):

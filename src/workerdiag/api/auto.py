@@ -12,6 +12,7 @@ Most programs pass, so this module imports next to nothing: what makes a note is
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from workerdiag.api.warm_up import WarmUp
@@ -78,7 +79,8 @@ class _Handlers:
             self.originals[_ERRED](key=key, exception=exception, traceback=traceback)
             return
         try:
-            self._begin_to_hold().hold(key, state, exc, trace)
+            arrived_s = asyncio.get_running_loop().time()
+            self._begin_to_hold().hold(key, state, exc, trace, arrived_s)
         except Exception:  # noqa: BLE001  e.g. our modules are being replaced: never a second exception
             self.originals[_ERRED](key=key, exception=exc, traceback=trace)
 

@@ -41,7 +41,7 @@ class HeldExceptions:
     _deliveries: set[asyncio.Task[None]] = field(factory=set, init=False)
     _turn: asyncio.Lock = field(factory=asyncio.Lock, init=False)
 
-    def hold(self, key: object, state: Any, exc: BaseException, trace: object) -> None:
+    def hold(self, key: object, state: Any, exc: BaseException, trace: object, arrived_s: float) -> None:
         """
         Hold up the exception of a task until it has its note.
 
@@ -50,9 +50,12 @@ class HeldExceptions:
             state: What the client knows of the task, which gets the exception.
             exc: The exception.
             trace: Its traceback.
+            arrived_s: When it arrived, by the clock of the loop: importing this module counts, too.
         """
         self._waiting[key] = exc
-        delivery = asyncio.get_running_loop().create_task(self._deliver(key, state, exc, trace))
+        delivery = asyncio.get_running_loop().create_task(
+            self._deliver(key, state, exc, trace, arrived_s + self._patience_s)
+        )
         self._deliveries.add(delivery)
         delivery.add_done_callback(self._deliveries.discard)
 
@@ -62,15 +65,18 @@ class HeldExceptions:
         """
         self._waiting.pop(key, None)
 
-    async def _deliver(self, key: object, state: Any, exc: BaseException, trace: object) -> None:
+    async def _deliver(
+        self, key: object, state: Any, exc: BaseException, trace: object, until_s: float
+    ) -> None:
         """
         Add the note, then hand the exception on, if the task still waits for it.
 
         Meanwhile it may have been cancelled, lost, retried, or submitted anew under the same key.
         """
         try:
-            answer = self._answer(exc)
-            add_note(exc, await asyncio.wait_for(asyncio.shield(answer), self._patience_s))
+            answer = self._answer(exc, until_s - _MARGIN_S)
+            left_s = until_s - asyncio.get_running_loop().time()
+            add_note(exc, await asyncio.wait_for(asyncio.shield(answer), left_s))
         except TimeoutError:
             exc.add_note(LATE_NOTE)
         except Exception as problem:  # noqa: BLE001  never a second exception
@@ -82,18 +88,17 @@ class HeldExceptions:
             if is_last and self._client.futures.get(key) is state and state.status == "pending":
                 self._hand_on(key=key, exception=exc, traceback=trace)
 
-    def _answer(self, exc: Any) -> asyncio.Task[Diagnosis]:
+    def _answer(self, exc: Any, until_s: float) -> asyncio.Task[Diagnosis]:
         death = str(getattr(exc.last_worker, "address", exc))
         if death not in self._answers:
             loop = asyncio.get_running_loop()
-            until = loop.time() + self._patience_s - _MARGIN_S
-            self._answers[death] = loop.create_task(self._explain(exc, until))
+            self._answers[death] = loop.create_task(self._explain(exc, until_s))
             loop.call_later(_SAME_DEATH_S, self._answers.pop, death, None)
         return self._answers[death]
 
-    async def _explain(self, exc: BaseException, until: float) -> Diagnosis:
+    async def _explain(self, exc: BaseException, until_s: float) -> Diagnosis:
         async with self._turn:
-            left_s = until - asyncio.get_running_loop().time()
+            left_s = until_s - asyncio.get_running_loop().time()
             if left_s <= 0:
                 raise TimeoutError
             diagnosis: Diagnosis = await explain(exc, self._client, timeout=left_s)
