@@ -16,7 +16,7 @@ from attrs import NOTHING, asdict, fields, frozen
 
 from workerdiag.errors import TableError, error_text
 from workerdiag.serialization import problem_lines, strict_converter
-from workerdiag.triage.forms import FORMS, SCHEMA_COLUMN, TABLE_FORMATS, TIME_COLUMNS, Form, RowKind
+from workerdiag.triage.forms import FORMS, SCHEMA_COLUMN, TABLE_FORMATS, TIME_COLUMNS, Form, ReadRow, RowKind
 from workerdiag.triage.rows import TABLE_SCHEMA, DeathRow, InputRow
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def read_rows(path: str | os.PathLike[str], kind: type[Row]) -> Iterator[Row | B
         for number, read in enumerate(form.decode(source, kind, source.read_bytes()), 1):
             try:
                 row = _checked(read(), kind)
-            except Exception as problem:  # noqa: BLE001  a cell may hold anything
-                yield BadRow(number=number, problem="; ".join(problem_lines(problem)))
+            except Exception:  # noqa: BLE001  a cell may hold anything
+                yield BadRow(number=number, problem=_problem(read, kind))
             else:
                 yield row
 
@@ -159,18 +159,29 @@ def _naming_errors(source: Path) -> Iterator[None]:
         raise TableError(str(source), error_text(problem), _WRITE_AGAIN) from problem
 
 
-def _checked(row: object, kind: type[Row]) -> Row:
+def _problem(read: ReadRow, kind: type[Row]) -> str:
+    """
+    What is wrong with a row, with the place of each mistake; finding them takes longer than reading.
+    """
+    try:
+        _checked(read(), kind, with_places=True)
+    except Exception as problem:  # noqa: BLE001  as where it was read first
+        return "; ".join(problem_lines(problem))
+    return "it cannot be read"
+
+
+def _checked(row: object, kind: type[Row], *, with_places: bool = False) -> Row:
     if not isinstance(row, dict):
         raise TypeError("it is no object")
     schema = row.pop(SCHEMA_COLUMN, None)
     if schema != TABLE_SCHEMA:
         raise ValueError(f"its schema is {schema!r}, this version reads {TABLE_SCHEMA}")
-    return _row_converter().structure(row, kind)
+    return _row_converter(with_places=with_places).structure(row, kind)
 
 
 @cache
-def _row_converter() -> Converter:
-    return strict_converter("any")
+def _row_converter(*, with_places: bool) -> Converter:
+    return strict_converter("any", with_places=with_places)
 
 
 def _required(kind: RowKind) -> set[str]:

@@ -12,6 +12,7 @@ from attrs import define, evolve, field
 
 from workerdiag.errors import StateFileError, TableError, UnreadableInputError, error_text, utf8_safe
 from workerdiag.incidents.state_tables import UnreadableDeath, blind_clusters, read_kept_deaths
+from workerdiag.redaction.secrets import redact_text
 from workerdiag.triage.fleet.state import death_row
 from workerdiag.triage.fleet.values import FleetGap, FleetTable, MissingPart, TableKind
 from workerdiag.triage.rows import DeathRow, InputRow
@@ -135,7 +136,8 @@ class Collector:
         self._miss("file", Path(problem.filename), problem.strerror or error_text(problem))
 
     def _miss(self, part: MissingPart, path: Path, detail: str, remedy: str = "") -> None:
-        gap = FleetGap(part=part, path=utf8_safe(str(path)), detail=utf8_safe(detail), remedy=remedy)
+        safe = redact_text(utf8_safe(detail))
+        gap = FleetGap(part=part, path=utf8_safe(str(path)), detail=safe, remedy=remedy)
         self.gaps.append(gap)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from ipaddress import ip_address
 
 from workerdiag.model.diagnosis import SURE_ENOUGH
@@ -74,14 +75,16 @@ def host_of(death: DeathRow) -> str | None:
     """
     The machine, unless it only names itself: ``127.0.0.1`` is another one in each log.
     """
-    host = death.host
-    if not host or host == "localhost":
-        return None
+    return death.host if death.host and not _names_itself(death.host) else None
+
+
+@lru_cache(maxsize=10_000)
+def _names_itself(host: str) -> bool:
     try:
         address = ip_address(host.strip("[]"))
     except ValueError:
-        return host
-    return None if address.is_loopback or address.is_unspecified else host
+        return host == "localhost"
+    return address.is_loopback or address.is_unspecified
 
 
 def _begin_of(when: float, period: Period) -> str:
