@@ -76,6 +76,17 @@ def test_what_triage_and_watcher_saw_both_counts_once(tmp_path):
     assert (report.death_count, report.duplicate_count) == (4, 6 + 2)
 
 
+def test_a_stop_that_only_a_rule_knows_is_no_loss(tmp_path):
+    """
+    A sure cause tells that somebody restarted the workers; a SIGTERM of the platform is a loss.
+    """
+    rows = [fleet_row(1, cause="exit.client-restart", probability=0.97)]
+    rows += [fleet_row(2, cause="exit.client-restart", probability=0.6), fleet_row(3, cause="exit.sigterm")]
+    write_table(tmp_path / "deaths.csv", DeathRow, rows)
+    report = workerdiag.fleet(tmp_path)
+    assert (report.death_count, report.requested_count) == (2, 1)
+
+
 def test_broken_files_and_rows_are_gaps(tmp_path):
     """
     Each is named with what is wrong; all others are counted, and the report says "at least".

@@ -5,13 +5,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
+from attrs import evolve
+
+from workerdiag.incidents.incident import is_deliberate_stop
+from workerdiag.model.diagnosis import Death
+from workerdiag.model.identity import NO_IDENTITY
+from workerdiag.model.rules import Rulebook
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.triage.fleet.collect import Collector
 from workerdiag.triage.fleet.merge import merge_tables
 from workerdiag.triage.fleet.summarize import summarize
 from workerdiag.triage.fleet.values import FleetReport
+from workerdiag.triage.rows import DeathRow
 
 
 def fleet(*places: str | os.PathLike[str]) -> FleetReport:
@@ -31,14 +37,22 @@ def fleet(*places: str | os.PathLike[str]) -> FleetReport:
     """
     collector = Collector()
     collector.read(places)
+    book = load_rulebook()
+    merged = merge_tables(collector.deaths)
     return summarize(
-        merge_tables(collector.deaths),
-        _titles(),
+        evolve(merged, deaths=tuple(_with_stop(each, book) for each in merged.deaths)),
+        {each.id: each.title for each in book.causes},
         is_partial=bool(collector.gaps),
         tables=tuple(collector.tables),
         gaps=tuple(collector.gaps),
     )
 
 
-def _titles() -> Mapping[str, str]:
-    return {each.id: each.title for each in load_rulebook().causes}
+def _with_stop(row: DeathRow, book: Rulebook) -> DeathRow:
+    """
+    The row as a stop that was asked for, if a rule knows that though nobody told the scheduler.
+    """
+    if row.stop_requested or row.cause is None:
+        return row
+    death = Death(identity=NO_IDENTITY, cause=row.cause, probability=row.probability)
+    return evolve(row, stop_requested=True) if is_deliberate_stop(death, book) else row
