@@ -110,6 +110,23 @@ def test_broken_files_and_rows_are_gaps(tmp_path):
     assert str(report).startswith("At least 2 workers were lost")
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_five_broken_rows_in_a_hundred_cost_no_other(tmp_path, form):
+    """
+    Torn, binary, of another type, with a quotation mark too many: all others are counted, and the gap says how many.
+    """
+    path = write_table(tmp_path / f"deaths.{form}", DeathRow, [fleet_row(number) for number in range(200)])
+    lines = path.read_bytes().splitlines(keepends=True)
+    for number, broken in enumerate((b"", b'"', b"\xff\x00\xfe", b"[]", b'{"schema": 1}') * 2):
+        place = 15 + 18 * number
+        lines[place] = lines[place][:60] + broken + b"\n"
+    path.write_bytes(b"".join(lines))
+    report = workerdiag.fleet(path)
+    (gap,) = report.gaps
+    assert (report.death_count, gap.part) == (190, "rows")
+    assert gap.detail.startswith("10 of 200 rows cannot be read, the first: row 1")
+
+
 def test_an_input_that_triage_could_not_read_is_a_gap_unless_another_could(tmp_path):
     """
     A second run that reads the log closes the gap of the first.

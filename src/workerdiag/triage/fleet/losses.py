@@ -1,5 +1,5 @@
 """
-Workers that were lost together: one loss, as nothing is learned from each of them once more.
+Workers that were lost together: one observation, as nothing is learned from each of them once more.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class JointLoss:
 
 def group_losses(deaths: Iterable[DeathRow]) -> tuple[JointLoss, ...]:
     """
-    The losses that deaths make: same run, same case, at most `TOGETHER_S` seconds after the first of them.
+    The joint losses that deaths make: same run, same case, at most `TOGETHER_S` seconds after the first.
 
-    A death that nobody dates is a loss of its own.
+    A death that nobody dates is one of its own.
     """
     groups: dict[tuple[str, str], list[DeathRow]] = {}
     for each in deaths:

@@ -76,12 +76,12 @@ def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> list[tuple[i
     """
     Place and size of the columns that are shown: those with something in them, from the left, that fit.
     """
-    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    used, kept = len(_INDENT), []
-    for place, size in enumerate(sizes):
-        used += size + len(_BETWEEN)
-        if used <= width + len(_BETWEEN) and any(row[place] for row in rows[1:]):
+    left, kept = width - len(_INDENT), []
+    for place, (_, *cells) in enumerate(zip(*rows, strict=True)):
+        size = max(len(row[place]) for row in rows)
+        if any(cells) and size <= left:
             kept.append((place, size))
+            left -= size + len(_BETWEEN)
     return kept
 
 

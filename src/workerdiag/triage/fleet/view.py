@@ -283,8 +283,7 @@ def _curve(share: CauseShare, report: FleetReport) -> str:
     begin, end = date.fromisoformat(first).toordinal(), date.fromisoformat(last).toordinal()
     counts = [0] * _CURVE_COLUMNS
     for each in share.periods:
-        days = max(
-            0, date.fromisoformat(each.begin).toordinal() - begin
-        )  # a week begins before its first death
+        day = date.fromisoformat(each.begin).toordinal()
+        days = max(0, day - begin)  # a week begins before the first death in it
         counts[days * _CURVE_COLUMNS // (end - begin + 1)] += each.death_count
     return blocks((each or None for each in counts), max(counts)) if any(counts) else ""
