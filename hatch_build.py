@@ -74,11 +74,13 @@ def compiled_knowledge(root: Path) -> str:
     """
     with _importable(root / "src"):
         from workerdiag.matching.scan.literals import literals
+        from workerdiag.matching.sign_tables import compilable_patterns
         from workerdiag.rulebook.compiled import compile_rulebook, patterns
         from workerdiag.rulebook.folder import read_folder
 
         book = read_folder(root / "knowledge")
-        return compile_rulebook(book, {each: literals(each) for each in patterns(book)})
+        literals_of = {each: literals(each) for each in patterns(book)}
+        return compile_rulebook(book, compilable_patterns(book) | literals_of)
 
 
 @contextmanager

@@ -4,10 +4,11 @@ The signs of a rulebook that are no patterns of log text, ready to be looked for
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
-from workerdiag.matching.regex import BadPatternError, pattern
+from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
 from workerdiag.matching.scan.patterns import left_out_note
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import EventSign, ExceptionSign, ExitSign, LandmarkSign, Sign
@@ -72,10 +73,25 @@ def pattern_texts(sign: Sign) -> tuple[str, ...]:
     return ()
 
 
+def compilable_patterns(book: Rulebook) -> dict[str, tuple[str, ...]]:
+    """
+    The patterns that compile of signs that are no log text, each without literals, for `Rulebook.literals`.
+    """
+    compilable: dict[str, tuple[str, ...]] = {}
+    for cause in book.causes:
+        for sign in (*cause.signs, *cause.against):
+            for text in pattern_texts(sign):
+                with contextlib.suppress(BadPatternError):
+                    pattern(text)
+                    compilable[text] = ()
+    return compilable
+
+
 def _usable_signs(book: Rulebook, kind: type[_S], left_out: dict[str, None]) -> list[SignOf[_S]]:
     """
     The signs of one kind whose patterns can be run; a note of each other one is added to *left_out*.
     """
+    known = book.literals if uses_re2() else {}  # patterns that compiled when the rules were
     usable: list[SignOf[_S]] = []
     for cause in book.causes:
         for sign in (*cause.signs, *cause.against):
@@ -83,7 +99,8 @@ def _usable_signs(book: Rulebook, kind: type[_S], left_out: dict[str, None]) -> 
                 continue
             try:
                 for text in pattern_texts(sign):
-                    pattern(text)
+                    if text not in known:
+                        pattern(text)
             except BadPatternError as problem:
                 left_out[left_out_note(cause.id, sign.name, problem)] = None
             else:

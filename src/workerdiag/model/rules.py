@@ -202,7 +202,8 @@ class Rulebook:
     task_advice: tuple[Mitigation, ...] = ()
     #: What was left out or overridden, and why (packs that are newer than this engine ...).
     notes: tuple[str, ...] = ()
-    #: The literals that every message matching a pattern must contain, where known ahead.
+    #: The literals that every message matching a pattern must contain, where known ahead. None for a pattern
+    #: that is searched for in other text than logs and is known to compile.
     literals: Mapping[str, tuple[str, ...]] = field(factory=dict, hash=False, eq=False, repr=False)
 
     def cause(self, cause_id: str) -> Cause | None:
