@@ -12,7 +12,7 @@ from attrs import evolve
 
 from support.triage_work import nanny_log, triage_here
 from workerdiag.triage.folder import TriageFolder
-from workerdiag.triage.parts import ALIGNMENT
+from workerdiag.triage.parts import ALIGNMENT, LogFile, Part
 from workerdiag.triage.work import TriagePlan, TriageWork
 
 
@@ -110,6 +110,18 @@ def test_broken_inputs_are_rows_and_change_no_other(tmp_path):
     assert statuses["vanished.log"].status == statuses["b.log"].status == "failed"
     assert all(each.reason for each in inputs if each.status != "done")
     assert [each for each in deaths if each.url == str(good)] == list(alone)
+
+
+def test_no_secret_of_an_error_stands_in_a_table():
+    """
+    Errors of stores quote signed URLs; the manifest has them without the signature.
+    """
+    part = Part(file=LogFile(place="x", url="x"))
+    row = part.row(
+        status="failed", knowledge="1", reason="403 https://h/a?X-Amz-Signature=0123456789abcdef0123"
+    )
+    assert "403 https://h/a" in row.reason
+    assert "0123456789abcdef" not in row.reason
 
 
 def test_a_torn_file_tells_what_was_read_of_it(tmp_path):

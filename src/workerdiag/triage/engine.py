@@ -247,9 +247,7 @@ class Engine(Generic[_J]):
 
 
 #: What to do where workers lack the package.
-INSTALL: Final = (
-    "install the same version of it in their environment, e.g. client.run(...) or dask.distributed.PipInstall"
-)
+INSTALL: Final = 'install the same version there, e.g. with dask.distributed.PipInstall(["workerdiag"])'
 
 
 def check_workers(client: Client) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from attrs import field, frozen
 
 from workerdiag.errors import describe_error, utf8_safe
+from workerdiag.redaction.secrets import redact_text
 from workerdiag.sources.logs.inputs import url_without_secrets
 from workerdiag.triage.rows import InputRow
 
@@ -56,9 +57,9 @@ class Part:
     #: Behind its last byte; None: up to the end of the file.
     end_byte: int | None = None
 
-    def row(self, **values: Any) -> InputRow:
+    def row(self, *, reason: str = "", **values: Any) -> InputRow:
         """
-        Its row of the manifest, with what became of it.
+        Its row of the manifest, with what became of it; errors of stores may quote secrets, rows do not.
         """
         return InputRow(
             url=self.file.url,
@@ -67,6 +68,7 @@ class Part:
             modified_at=self.file.modified_at,
             first_byte=self.first_byte,
             end_byte=self.end_byte,
+            reason=redact_text(reason),
             **values,
         )
 
@@ -92,7 +94,7 @@ class Unlisted:
         """
         Its row of the manifest.
         """
-        return InputRow(url=self.url, status="failed", reason=self.reason, knowledge=knowledge)
+        return InputRow(url=self.url, status="failed", reason=redact_text(self.reason), knowledge=knowledge)
 
 
 def find_files(

@@ -140,7 +140,8 @@ class TriageWork:
         for ended in engine.run(scan_part, self.jobs(), self.settings):
             self.take(ended)
             now_s = monotonic_s()
-            if now_s - written_s > _TABLES_S and spent_s <= _TABLES_SHARE * (now_s - began_s):
+            is_due = now_s - written_s > _TABLES_S and spent_s <= _TABLES_SHARE * (now_s - began_s)
+            if self._plan.writes_tables and is_due:
                 self.judge()
                 written_s = monotonic_s()
                 spent_s += written_s - now_s
