@@ -38,6 +38,7 @@ def main() -> int:
         *measured("small_log.py"),
         *measured("live.py"),
         *measured("large_scheduler.py"),
+        *measured("many_deaths.py"),
         *measured("failing_sources.py"),
         *measured("patience.py"),
         *measured("patience_live.py"),

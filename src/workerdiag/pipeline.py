@@ -35,6 +35,7 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
     observer: MatchObserver | None = None,
     deadline: Deadline = NO_DEADLINE,
     about: Sequence[Identity] = (),
+    more_deaths: int = 0,
 ) -> Findings:
     """
     What happened, by all that was seen and all that is known.
@@ -47,6 +48,7 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
         observer: Is told where in log text something was found.
         deadline: The answer rests on what was found until then.
         about: The processes whose deaths are in question; empty: as the evidence says.
+        more_deaths: How many others died of the same, of which no evidence is given.
     """
     other_evidence: list[Evidence] = []
 
@@ -63,7 +65,12 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
     notes = (*book.notes, *engine_notes(), *search_result.left_out, *clock_notes)
     incident = assemble(matches, other_evidence, GraceDeadline(deadline, grace=_ALWAYS_MERGED))
     gaps += _merge_gaps(incident.left_out)
-    incident = evolve(incident, about=tuple(about), clipped_roles=search_result.clipped_roles)
+    incident = evolve(
+        incident,
+        about=tuple(about),
+        more_deaths=more_deaths,
+        clipped_roles=search_result.clipped_roles,
+    )
     return conclude(incident, book, gaps=gaps, notes=notes, version=version, deadline=deadline)
 
 

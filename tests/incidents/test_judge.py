@@ -21,8 +21,10 @@ from support.watched_deaths import (
     vanished,
 )
 from workerdiag.incidents import judge as judge_module
-from workerdiag.incidents.judge import judge, judge_standstill
+from workerdiag.incidents.judge import DeathFinding, judge, judge_standstill
+from workerdiag.model.diagnosis import Death
 from workerdiag.model.evidence import Event, Inspected
+from workerdiag.model.identity import Identity
 from workerdiag.sources.cluster.state import ClusterState, state_events
 
 #: Seconds that a judgement may take in tests; none comes near.
@@ -206,3 +208,39 @@ def test_where_work_goes_on_there_is_no_standstill(evidence):
     Evidence that tells of no standstill is no incident.
     """
     assert judge_standstill(evidence, when=NOW, timeout_s=LONG_S) is None
+
+
+def test_a_diagnosis_of_many_deaths_says_how_many():
+    """
+    It rests on the evidence of the first twenty, and does not tell them as all.
+    """
+    (incident,) = judge([crashed(number) for number in range(1, 61)], timeout_s=LONG_S)
+    found = incident.diagnosis
+    assert (len(incident.deaths), found.death_count, len(found.deaths)) == (60, 60, 20)
+    assert "at least 20 of 60 worker processes" in found.summary
+
+
+def test_finding_what_a_death_follows_takes_few_looks(monkeypatch):
+    """
+    Where all had the same task, not each is held against each.
+    """
+    looks = 0
+    when = judge_module._when
+
+    def counting(judged):
+        nonlocal looks
+        looks += 1
+        return when(judged)
+
+    monkeypatch.setattr(judge_module, "_when", counting)
+    known = Death(identity=Identity(), assigned=("load",), cause=SEGFAULT, probability=0.9)
+    unknown = evolve(known, cause=None)
+    deaths = [
+        DeathFinding(
+            death=evolve(crashed(number), when=NOW + number / 100), found=(known, unknown)[number % 2]
+        )
+        for number in range(2000)
+    ]
+    (group,) = judge_module._groups(deaths)
+    assert len(group) == 2000
+    assert looks < 2000 * 20

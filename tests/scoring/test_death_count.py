@@ -54,7 +54,7 @@ def test_of_more_messages_than_are_kept_the_number_is_a_lower_bound(count, text)
     """
     Of a log full of losses the first and the last are kept; that there were no others is not said.
     """
-    found = explain(logs=[LogText(removals(count), "scheduler")])
+    found = explain(logs=[LogText(removals(count), "scheduler")], timeout="300s")
     assert found.summary.startswith(f"{text} died")
     assert found.unlisted_deaths.maybe_more is (count > 800)
     assert f"Deaths ({text.removesuffix(' workers')})" in str(found)
@@ -94,7 +94,7 @@ def test_the_number_survives_json():
     """
     Also that there may be more; a diagnosis of before has just what it lists.
     """
-    found = explain(logs=[LogText(removals(2), "scheduler")])
+    found = explain(logs=[LogText(removals(2), "scheduler")], timeout="300s")
     assert Diagnosis.from_json(found.to_json()) == found
     content = found.to_dict()
     assert content.pop("unlisted_deaths") == {"count": 0, "maybe_more": False}

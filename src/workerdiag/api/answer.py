@@ -142,6 +142,7 @@ def _run_pipeline(
         observer=observer,
         deadline=arguments.plan.found,
         about=arguments.about,
+        more_deaths=arguments.more_deaths,
     )
 
 

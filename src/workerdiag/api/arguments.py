@@ -51,6 +51,8 @@ class ExplainArguments:
     rulebook: Rulebook | None = None
     #: The processes whose deaths are in question, where a watcher knows them.
     about: tuple[Identity, ...] = ()
+    #: Deaths of the same trouble that are known of and of which no evidence is given.
+    more_deaths: int = 0
     gaps: tuple[Gap, ...] = ()
     plan: TimePlan
 

@@ -66,18 +66,28 @@ class CandidateTable(EndTable):
         self._timed: set[int] = set()
         self._timeless: dict[int, None] = {}
         self._buckets: dict[int, dict[int, None]] = {}
+        #: Spans of time that are not in the buckets yet, by number.
+        self._pending: dict[int, tuple[float, float]] = {}
 
     def set_span(self, number: int, span: tuple[float, float]) -> None:
         """
-        Note the first and last time at which the end is reported.
+        Note the first and last time at which the end is reported; it is found by them after `end_group`.
         """
         if self.ends[number].when is None:
             self._timeless[number] = None
             return
         self._timeless.pop(number, None)
         self._timed.add(number)
-        for bucket in _time_buckets(span):
-            self._buckets.setdefault(bucket, {})[number] = None
+        self._pending[number] = span
+
+    def end_group(self) -> None:
+        """
+        Have the ends of one group found by their time: within it no two are the same.
+        """
+        for number, span in self._pending.items():
+            for bucket in _time_buckets(span):
+                self._buckets.setdefault(bucket, {})[number] = None
+        self._pending.clear()
 
     @property
     def timed_count(self) -> int:

@@ -118,6 +118,7 @@ def merge_ends(
             table.set_span(number, time_span(table.ends[number]))
             taken.add(number)
             timed += table.ends[number].when is not None
+        table.end_group()
     return table.ends
 
 

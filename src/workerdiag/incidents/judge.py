@@ -7,6 +7,7 @@ their own evidence alone, for the diagnosis and the key that people get.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
@@ -28,7 +29,7 @@ from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.fingerprint import exit_class, fingerprint
 
 #: So many deaths are judged together: `explain` evaluates no more of them one by one.
-_TOGETHER = 100
+_TOGETHER = 200
 #: The diagnosis of a group rests on so many of its deaths, the first ones.
 _SAMPLE = 20
 #: A worker that dies so many seconds after another one that had the same task may be its consequence.
@@ -108,18 +109,20 @@ def _incidents(lost: Sequence[WatchedDeath], book: Rulebook, deadline: Deadline)
         if each.found is None or not is_deliberate_stop(each.found, book)
     ]
     by_key: dict[str, AlertIncident] = {}
+    samples: dict[str, list[WatchedDeath]] = {}
     for group in _groups(judged):
         members = [each.death for each in group]
         sample = _sample(group)
-        diagnosis = _explained(_evidence(sample), deadline, about=sample)
+        diagnosis = _explained_sample(sample, len(members), deadline)
         if diagnosis.outcome == "no-death":
             continue
-        known = by_key.get(_key(diagnosis))
-        if known is not None:
-            members = sorted((*known.deaths, *members), key=lambda each: each.when)
-            diagnosis = known.diagnosis
-        incident = _incident(members, diagnosis)
-        by_key[incident.key] = incident
+        key = _key(diagnosis)
+        if key in by_key:
+            members = sorted((*by_key[key].deaths, *members), key=lambda each: each.when)
+            sample = samples[key]
+            diagnosis = _explained_sample(sample, len(members), deadline)
+        samples[key] = sample
+        by_key[key] = evolve(_incident(members, diagnosis), key=key)
     return sorted(by_key.values(), key=lambda each: each.when)
 
 
@@ -150,13 +153,17 @@ def _cause_before(judged: DeathFinding, had_task: Mapping[str, Sequence[DeathFin
     """
     The cause of the first death, seconds ago, of a worker that had one of the same tasks.
     """
-    before = [
-        each
-        for task in judged.tasks
-        for each in had_task.get(task, ())
-        if 0 <= judged.death.when - each.death.when <= _CONSEQUENCE_S
-    ]
-    return min(before, key=lambda each: each.death.when).cause if before else None
+    when = judged.death.when
+    before = []
+    for task in judged.tasks:
+        of_task = had_task.get(task, ())  # the oldest first
+        place = bisect_left(of_task, when - _CONSEQUENCE_S, key=_when)
+        before += [each for each in of_task[place : place + 1] if each.death.when <= when]
+    return min(before, key=_when).cause if before else None
+
+
+def _when(judged: DeathFinding) -> float:
+    return judged.death.when
 
 
 def _sample(group: Sequence[DeathFinding]) -> list[WatchedDeath]:
@@ -180,8 +187,18 @@ def _removal_of(death: WatchedDeath) -> Event:
     return Event(topic=topic, fields=fields, when=death.when, identity=death.identity)
 
 
+def _explained_sample(sample: Sequence[WatchedDeath], count: int, deadline: Deadline) -> Diagnosis:
+    """
+    The diagnosis of *count* deaths, of which the evidence of some is looked at.
+    """
+    return _explained(_evidence(sample), deadline, about=sample, more_deaths=count - len(sample))
+
+
 def _explained(
-    evidence: Sequence[Evidence], deadline: Deadline, about: Sequence[WatchedDeath] = ()
+    evidence: Sequence[Evidence],
+    deadline: Deadline,
+    about: Sequence[WatchedDeath] = (),
+    more_deaths: int = 0,
 ) -> Diagnosis:
     """
     What `explain` says of the evidence; logs may tell of deaths beside those that it is *about*.
@@ -194,7 +211,8 @@ def _explained(
         rulebook=None,
         timeout=max(deadline.left_s, _LEAST_S),
     )
-    return answer(evolve(arguments, about=tuple(each.identity for each in about))).diagnosis
+    identities = tuple(each.identity for each in about)
+    return answer(evolve(arguments, about=identities, more_deaths=more_deaths)).diagnosis
 
 
 def _failed(problem: Exception) -> Diagnosis:

@@ -165,16 +165,16 @@ def _event_matches(event: Event, signs: SignTables) -> Iterator[Match]:
 
     yield make_match(f"event.{action}", "", _ROLE_OF_ACTION.get(action, "event"))
     for cause, sign in signs.for_events_of(event.topic):
-        if _event_fits(sign, event, values):
+        if _event_fits(sign, event, values, signs):
             yield make_match(cause.id, sign.name, "sign")
 
 
-def _event_fits(sign: EventSign, event: Event, values: Mapping[str, str]) -> bool:
+def _event_fits(sign: EventSign, event: Event, values: Mapping[str, str], signs: SignTables) -> bool:
     for key, wanted in sign.where.items():
         if isinstance(wanted, bool):
             if event.fields.get(key) is not wanted:
                 return False
-        elif key not in values or not pattern(wanted).matches_whole(values[key]):
+        elif key not in values or not signs.matches_whole(wanted, values[key]):
             return False
     return all(_float_or_minus_inf(event.fields.get(key)) >= least for key, least in sign.at_least.items())
 

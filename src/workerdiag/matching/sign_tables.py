@@ -19,6 +19,8 @@ SignOf: TypeAlias = tuple[Cause, _S]
 
 #: Topics whose signs are remembered; each worker's address may be one.
 _MAX_TOPICS = 1000
+#: So many short values of fields are remembered with whether a pattern matches them.
+_MAX_KNOWN_VALUES, _MAX_KNOWN_CHARS = 2000, 100
 
 
 class SignTables:
@@ -40,6 +42,7 @@ class SignTables:
         for cause, event in _usable_signs(book, EventSign, left_out):
             self._by_topic_pattern.setdefault(event.topic, []).append((cause, event))
         self._of_topic: dict[str, Sequence[SignOf[EventSign]]] = {}
+        self._known_values: dict[tuple[str, str], bool] = {}
         #: Notes of signs whose patterns cannot be run.
         self.left_out = tuple(left_out)
 
@@ -57,6 +60,18 @@ class SignTables:
                 if pattern(wanted).matches_whole(topic) or (wanted == "worker" and "://" in topic)
                 for each in signs
             ]
+        return known
+
+    def matches_whole(self, wanted: str, value: str) -> bool:
+        """
+        Whether the pattern *wanted* matches *value*: of thousands of events most have the same few values.
+        """
+        key = wanted, value
+        known = self._known_values.get(key)
+        if known is None:
+            known = pattern(wanted).matches_whole(value)
+            if len(value) <= _MAX_KNOWN_CHARS and len(self._known_values) < _MAX_KNOWN_VALUES:
+                self._known_values[key] = known
         return known
 
 

@@ -104,6 +104,8 @@ class Incident:
     inspected: frozenset[Place] = field(default=frozenset())
     #: The processes whose deaths are in question, where the caller knows them.
     about: tuple[Identity, ...] = ()
+    #: Deaths of the same trouble that are known of and of which there is no evidence here.
+    more_deaths: int = 0
     #: Reports of ends for which no time was left.
     left_out: int = 0
     #: Roles of messages that one log has so often that only the first and the last were kept.

@@ -77,10 +77,11 @@ def conclude(
     deaths = listed(all_deaths)
     beyond = deaths_beyond_cases(incident, gaps)
     unexpected = [each for each in in_question if is_unexpected(each)]
-    lost = [_death_of_case(each, incident) for each in unexpected]
+    death_of = {id(each): death for each, death in zip(evaluated, all_deaths, strict=True)}
+    lost = [death_of[id(each)] for each in unexpected]
     lost_workers = LostWorkers(
         deaths=lost,
-        beyond=beyond if len(in_question) == len(evaluated) else UnlistedDeaths(),
+        beyond=beyond if incident.about or len(in_question) == len(evaluated) else UnlistedDeaths(),
         all_judged=all(each.is_judged for each in unexpected),
     )
     verdict = redact_object(blame(ranked, book, incident))

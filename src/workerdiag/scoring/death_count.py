@@ -38,7 +38,7 @@ def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeat
     states = [each.captures for each in incident.marks if each.owner == _STATE]
     counted = max((whole(each.get("lost_unasked")) or 0 for each in states), default=0)
     return UnlistedDeaths(
-        count=max(0, counted - len(incident.cases)),
+        count=max(incident.more_deaths, counted - len(incident.cases)),
         maybe_more=bool(incident.left_out)
         or not _ENDS.isdisjoint(incident.clipped_roles)
         or any(each.get("lost_unasked_is_lower_bound") == "True" for each in states)
