@@ -70,8 +70,14 @@ def load_defaults() -> None:
         _log_once(problem)
     with suppress(Exception):  # a home that is no folder, or cannot be written
         dask.config.ensure_file(source=str(DEFAULTS_FILE))
-    (ours,) = dask.config.collect_yaml([str(DEFAULTS_FILE)])
-    dask.config.update_defaults(ours)
+    ours: dict[str, Any] = {}
+    for key, value in defaults().items():
+        *sections, name = key.split(".")
+        section = ours
+        for each in sections:
+            section = section.setdefault(each, {})
+        section[name] = value
+    dask.config.update_defaults({ROOT: ours})
 
 
 @cache
