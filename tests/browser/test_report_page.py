@@ -104,10 +104,10 @@ def test_a_picture_of_the_whole_page_shows_all_of_it(show):
     What is below the screen is laid out soon after the first picture.
     """
     page = show(drawn())
-    page.wait_for_function(
+    page.locator("html:not(.wd-later)").wait_for(timeout=PATIENCE_MS)
+    assert page.evaluate(
         "[...document.querySelectorAll('section p, section li')].every(each =>"
-        " each.checkVisibility({contentVisibilityAuto: true}) || each.closest('details:not([open])'))",
-        timeout=PATIENCE_MS,
+        " each.checkVisibility({contentVisibilityAuto: true}) || each.closest('details:not([open])'))"
     )
 
 

@@ -16,6 +16,9 @@ document.querySelectorAll(".wd-copy").forEach(function (button) {
     else { select(); }
   });
 });
-requestAnimationFrame(function () {
-  setTimeout(function () { document.documentElement.classList.remove("wd-later"); });
-});
+if (window.PerformanceObserver) {
+  new PerformanceObserver(function (list, observer) {
+    observer.disconnect();
+    document.documentElement.classList.remove("wd-later");
+  }).observe({ type: "paint", buffered: true });
+}
