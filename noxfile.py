@@ -33,12 +33,23 @@ def tests(session: nox.Session) -> None:
     """
     Test the wheel, not the checkout, so that a rule file left out fails here.
 
-    Runs on the interpreter that runs nox; ``tests-3.11`` and so on run on the others.
+    Runs on the interpreter that runs nox; ``tests-3.11`` and so on run on the others. What takes
+    longest, and what asks the packages of cloud providers, runs in ``tests_slow``.
     """
-    test_wheel(session)
+    session.install(".", *groups("tests"))
+    session.run("pytest", "-n", "2", "-m", "not lab and not slow", *session.posargs)
 
 
-def test_wheel(session: nox.Session) -> None:
+@nox.session(default=False)
+def tests_slow(session: nox.Session) -> None:
+    """
+    Run what ``tests`` leaves out: many examples, inputs or processes, and 150 MB of providers' packages.
+    """
+    session.install(".", *groups("tests"), *groups("clouds"))
+    session.run("pytest", "-n", "2", "-m", "not lab and slow", *session.posargs)
+
+
+def every_test(session: nox.Session) -> None:
     """
     Install what users install, and run all tests, or those chosen after ``--``.
 
@@ -49,7 +60,7 @@ def test_wheel(session: nox.Session) -> None:
 
 
 for python in PYTHONS:
-    nox.session(python=python, name=f"tests-{python}", default=False)(test_wheel)
+    nox.session(python=python, name=f"tests-{python}", default=False)(every_test)
 
 
 @nox.session
@@ -105,7 +116,7 @@ def lab(session: nox.Session) -> None:
     name, *others = session.posargs or [""]
     if name in OLDER_RELEASES:
         session.install(".", f"distributed=={OLDER_RELEASES[name]}", *groups("lab"))
-        session.run("pytest", "tests/lab", "-m", "lab and common", *others)
+        session.run("pytest", "-n", "2", "tests/lab", "-m", "lab and common", *others)
     else:
         session.install("--upgrade", ".", "distributed", *groups("lab"))
         session.run("pytest", "tests/lab", "-m", "lab and alone", *session.posargs)

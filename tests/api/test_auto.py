@@ -120,6 +120,7 @@ def test_other_exceptions_arrive_at_once_and_untouched(calls):
     asyncio.run(scene())
 
 
+@pytest.mark.slow
 def test_one_death_is_explained_once_for_all_its_tasks(calls):
     """
     A thousand tasks that one death failed cost one diagnosis.

@@ -48,6 +48,7 @@ def test_threads_get_the_answer_of_one_call():
         assert list(pool.map(answer, texts)) == alone
 
 
+@pytest.mark.slow
 @posix
 def test_a_child_explains_though_its_parent_was_forked_while_it_explained():
     """

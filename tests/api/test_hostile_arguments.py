@@ -306,6 +306,7 @@ for calls in (1, 20):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files as Linux tells them")
 def test_a_call_leaves_nothing_behind(tmp_path):
     """

@@ -93,6 +93,7 @@ ANY_PIECE = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(ANY_PIECE, max_size=6))
 @settings(max_examples=60)
 def test_evidence_may_say_anything(tmp_path_factory, pieces):
@@ -198,6 +199,7 @@ JSON_VALUES = [
 ]
 
 
+@pytest.mark.slow
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=40)
 def test_a_bundle_may_hold_anything(bundle, random):

@@ -110,6 +110,7 @@ def test_incidents_of_another_folder_are_tried_as_well(rules, tmp_path_factory):
     assert trial.problems == trial.unproven == ()
 
 
+@pytest.mark.slow
 def test_a_quiet_incident_may_only_name_what_it_expects(rules):
     """
     A stop that was asked for may be named in a quiet incident; a cause that is not expected may not.

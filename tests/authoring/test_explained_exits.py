@@ -28,6 +28,7 @@ lookalikes = ["the whole house sleeps at 10.0.0.1"]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "explains", "is_noted"),
     [

@@ -86,6 +86,7 @@ def saved(tmp_path):
     return workerdiag.explain(logs=LogText(DIED)).save(tmp_path / "death.zip")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_judging_a_bundle_again_gives_the_same(case, tmp_path):
     """
@@ -183,6 +184,7 @@ def test_of_a_long_log_the_telling_lines_are_kept_with_their_numbers(tmp_path):
         assert kept == lines[part.first_line - 1 : part.first_line - 1 + len(kept)]
 
 
+@pytest.mark.slow
 def test_many_logs_share_a_bounded_room():
     """
     However many logs there are, and however much they say, at most 8 MiB are kept, and the death among them.
@@ -201,6 +203,7 @@ def test_many_logs_share_a_bounded_room():
     assert sum(len(part.data) for part in logs[-1].parts) == logs[-1].read_bytes
 
 
+@pytest.mark.slow
 def test_too_many_pieces_are_counted():
     """
     The first and the last events stay; the bundle says how many others there were.
@@ -399,6 +402,7 @@ def test_a_cut_off_bundle_still_gives_its_logs(saved):
     assert any("cut off" in gap.detail for gap in again.gaps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content"),
     [

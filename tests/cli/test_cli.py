@@ -197,6 +197,7 @@ def test_the_name_of_an_input_cannot_speak_to_the_terminal():
     assert "\x1b" not in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stdin", [OOM.encode(), gzip.compress(OOM.encode()), b"\xfa\xfb not UTF-8\n" + OOM.encode()]
 )
@@ -250,6 +251,7 @@ def test_own_rules_add_to_the_shipped_ones():
     assert "coffee machine" in result.stdout.splitlines()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spoiled", ["pattern = '(?=x)coffee is ready'", "pattern = '.*'", "pattern = '('", "grade = 5"]
 )
@@ -314,6 +316,7 @@ def test_a_defect_of_ours_is_one_line(monkeypatch):
     assert result.stderr.startswith("workerdiag itself failed: ZeroDivisionError: oops\nSet PYTHONDEVMODE=1")
 
 
+@pytest.mark.slow
 def test_evidence_that_cannot_be_judged_costs_itself_alone(monkeypatch):
     """
     A defect that one piece of evidence meets is a gap in the report, as with explain().
@@ -361,6 +364,7 @@ def test_every_command_helps_with_examples(path):
     assert not re.search(r"^  \w+ .*\.\.\.$", result.stdout, re.MULTILINE)  # no summary is cut
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [line for line in EXAMPLES if not re.search(" demo| watch| mcp", line)])
 def test_the_examples_of_the_help_run(line):
     """
@@ -452,6 +456,7 @@ def test_an_unknown_id_suggests_near_ones(typed, meant):
     assert (f"{meant}" if meant else "knowledge list") in result.stderr
 
 
+@pytest.mark.slow
 def test_lint_and_test_pass_good_rules():
     """
     A folder without mistakes is told so, also when it leans on the shipped rules.
@@ -483,6 +488,7 @@ def test_lint_lists_all_mistakes_at_once():
     assert run("knowledge", "test", "my-rules").exit_code == 1
 
 
+@pytest.mark.slow
 def test_lint_finds_references_to_nowhere():
     """
     A name that neither the folder nor the shipped rules know is a mistake.
@@ -507,6 +513,7 @@ def test_test_finds_a_line_that_a_rule_misses():
     assert result.stdout.count("my.cause coffee") == 2
 
 
+@pytest.mark.slow
 def test_what_is_not_proven_is_a_note_and_with_strict_a_problem():
     """
     A cause that no incident shows passes, with a word on standard error; --strict lets it fail.
@@ -544,6 +551,7 @@ def test_a_folder_that_is_not_there_is_status_2(command):
     assert run("knowledge", command, "nowhere").exit_code == 2
 
 
+@pytest.mark.slow
 def test_export_is_the_whole_rulebook():
     """
     Other tools get every cause and landmark in one JSON document.
@@ -555,6 +563,7 @@ def test_export_is_the_whole_rulebook():
     assert content["release"] == book.release
 
 
+@pytest.mark.slow
 def test_the_schema_of_rules_accepts_every_shipped_file_and_no_mistake():
     """
     An editor that checks with the schema agrees with the loader.
@@ -575,6 +584,7 @@ def test_the_schema_of_rules_accepts_every_shipped_file_and_no_mistake():
 # ------------------------------------------------------------------------------------------ demo
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("death", "said"),
     [

@@ -29,6 +29,7 @@ def printed(*arguments: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_the_export_is_as_its_schema_says():
     """
     Tools in other languages can check what they read.
@@ -39,6 +40,7 @@ def test_the_export_is_as_its_schema_says():
     jsonschema.validate(json.loads(printed("knowledge", "export")), schema)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_javascript_matches_lines_with_the_export(tmp_path):
     """

@@ -61,6 +61,7 @@ def test_a_wrong_clock_does_not_make_two_deaths_of_one(ahead_s):
     assert any("were set right" in note for note in diagnosis.notes)
 
 
+@pytest.mark.slow
 @given(st.floats(min_value=-300.0, max_value=300.0))
 @settings(max_examples=20, deadline=None)
 def test_skew_up_to_five_minutes_changes_no_probability(ahead_s):
@@ -75,6 +76,7 @@ def test_skew_up_to_five_minutes_changes_no_probability(ahead_s):
     ]
 
 
+@pytest.mark.slow
 @given(st.floats(min_value=0.5, max_value=30.0), st.floats(min_value=-250.0, max_value=250.0))
 @settings(max_examples=30, deadline=None)
 def test_a_worker_that_takes_its_time_to_register_is_no_wrong_clock(registered, ahead_s):

@@ -66,6 +66,7 @@ def true(cluster):
     )
 
 
+@pytest.mark.slow
 @given(ENDS)
 @settings(max_examples=60, deadline=None)
 def test_each_death_is_told_as_what_it_was(ends):
@@ -76,6 +77,7 @@ def test_each_death_is_told_as_what_it_was(ends):
     assert findings_by_worker(cluster.logs()) == true(cluster)
 
 
+@pytest.mark.slow
 @given(SHARED_ENDS)
 @settings(max_examples=60, deadline=None)
 def test_in_a_log_that_nannies_share_too(ends):
@@ -87,6 +89,7 @@ def test_in_a_log_that_nannies_share_too(ends):
     assert findings_by_worker(cluster.logs(shared=True)) == true(cluster)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skew_s", [-70.0, 2.0, 4.0, 30.0])
 @given(ENDS)
 @settings(max_examples=20, deadline=None)

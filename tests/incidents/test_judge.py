@@ -177,6 +177,7 @@ def test_no_time_is_no_reason_to_be_silent():
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([*DEATHS, vanished, asked_to_stop]), max_size=12), st.randoms())
 def test_each_unexpected_death_is_told_once(makers, rng):

@@ -61,6 +61,7 @@ def test_what_was_not_explained_in_time_is_asked_again_while_the_cluster_lives(m
         assert diagnose(killed) == INNOCENT
 
 
+@pytest.mark.slow
 def test_a_remembered_diagnosis_does_not_keep_its_exception():
     """
     Frames of a failed computation may hold gigabytes.

@@ -10,6 +10,8 @@ import sys
 import textwrap
 from importlib.metadata import entry_points
 
+import pytest
+
 #: Loaded by its entry point where workerdiag is installed, else by its name.
 LOAD = () if entry_points(group="pytest11", name="workerdiag") else ("-p", "workerdiag.integrations.pytest")
 
@@ -26,6 +28,7 @@ def run_pytest(folder, test, *options):
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_without_dask_loads_nothing(tmp_path):
     """
     Other projects' runs do not notice the plugin, strict or not, passing or failing.
@@ -54,6 +57,7 @@ def test_a_run_without_dask_loads_nothing(tmp_path):
     assert not loaded & {"dask", "distributed", "attrs", "cattrs", "jinja2"}
 
 
+@pytest.mark.slow
 def test_a_timeout_that_is_none_is_said_at_once(tmp_path):
     """
     Before any test runs, and with what is wanted.
@@ -63,6 +67,7 @@ def test_a_timeout_that_is_none_is_said_at_once(tmp_path):
     assert "workerdiag_timeout must be a number of seconds, got 'soon'" in output
 
 
+@pytest.mark.slow
 def test_dask_is_left_as_it_was(tmp_path):
     """
     A client closes through ours while tests run, and through its own method again when they are over.
@@ -81,6 +86,7 @@ def test_dask_is_left_as_it_was(tmp_path):
     assert "RESTORED True" in output
 
 
+@pytest.mark.slow
 def test_a_cluster_that_hangs_or_fails_changes_no_result(tmp_path):
     """
     Whatever the plugin runs into, tests pass and fail as without it, and it gives up on that client.

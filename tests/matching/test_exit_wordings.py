@@ -58,6 +58,7 @@ WORDINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reporter", WORDINGS)
 def test_each_reporter_leads_to_the_cause_of_each_signal(reporter):
     """

@@ -19,6 +19,7 @@ def test_what_a_pattern_learns_is_bounded():
     assert pattern("Worker process (?P<pid>\\d+) was killed")._ascii.options.max_mem <= 2**20
 
 
+@pytest.mark.slow
 def test_a_pattern_too_large_for_little_memory_is_still_one():
     """
     A rule of somebody's own may be as large as RE2 itself takes it.

@@ -100,6 +100,7 @@ def work(monkeypatch):
     return of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", ["", " and so on, for the length of some words\n"])
 @pytest.mark.parametrize("piece", PIECES.values(), ids=PIECES)
 def test_twice_the_text_is_twice_the_work(work, piece, gap):

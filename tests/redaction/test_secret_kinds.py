@@ -64,6 +64,7 @@ def shown_of(secret, text, output):
     return sorted(each for each in pieces if each in output and each not in around)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_part_of_the_secret_is_left(kind):
     """
@@ -83,6 +84,7 @@ def test_there_are_enough_kinds():
     assert len(HARMLESS) >= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_output_shows_it(kind, tmp_path):
     """

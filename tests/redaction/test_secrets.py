@@ -96,6 +96,7 @@ def test_hiding_has_bounds(text):
     assert redact_text(text, keep_lines=True).count("\n") == text.count("\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [
@@ -120,6 +121,7 @@ def test_a_long_text_takes_no_longer_than_it_is(piece):
     assert len(redact_text(text)) <= 8 * len(text)
 
 
+@pytest.mark.slow
 def test_what_does_not_show_hides_nothing():
     """
     Every character of Unicode that hides or reorders others is left out of what is looked at.

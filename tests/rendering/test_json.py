@@ -76,6 +76,7 @@ def any_object(cls):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(any_object(Findings))
 def test_whatever_was_found_comes_back_equal(findings):
@@ -228,6 +229,7 @@ def test_all_that_is_wrong_is_said_at_once():
     assert "version" in str(caught.value)
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(),

@@ -112,6 +112,7 @@ def test_a_newer_shape_of_files_is_refused_by_name(tmp_path):
     assert "reads schema 1" in problems(tmp_path)
 
 
+@pytest.mark.slow
 def test_compiled_knowledge_is_the_same_knowledge():
     """
     What a wheel carries loads to equal objects.
@@ -125,6 +126,7 @@ def test_compiled_knowledge_is_the_same_knowledge():
     assert set(loaded.literals) == set(patterns(book))
 
 
+@pytest.mark.slow
 def test_shipped_knowledge_keeps_its_promises():
     """
     Every pattern compiles, every example matches, every sign has both kinds, every name exists.
@@ -162,6 +164,7 @@ superseded_by = ["frame"]
     assert [each.rpartition(" ")[2] for each in said] == ["{frame}", "{limits}", "{port}", "{worker}"]
 
 
+@pytest.mark.slow
 def test_lint_names_causes_of_workers_that_never_start_and_do_not_explain_their_absence():
     """
     Where no worker starts there are none: that symptom must not compete with its cause.
@@ -337,6 +340,7 @@ BAD_FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", BAD_FILES)
 def test_a_bad_file_of_a_pack_costs_itself(installed, tmp_path, bad):
     """

@@ -42,6 +42,7 @@ def test_the_same_trouble_is_told_once():
     assert found.gaps == (gap,)
 
 
+@pytest.mark.slow
 def test_of_thousands_of_deaths_all_are_listed():
     """
     Not all are judged, which would take longer than anybody waits.

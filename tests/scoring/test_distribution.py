@@ -66,6 +66,7 @@ def support_lists(draw: st.DrawFn) -> list[CauseScore]:
     ]
 
 
+@pytest.mark.slow
 @given(support_lists())
 def test_chances_and_unknown_sum_to_one(supports):
     """
@@ -77,6 +78,7 @@ def test_chances_and_unknown_sum_to_one(supports):
     assert all(0.0 <= chance <= 1.0 for chance in result.chances.values())
 
 
+@pytest.mark.slow
 @given(support_lists(), st.randoms())
 def test_order_does_not_matter(supports, random):
     """
@@ -88,6 +90,7 @@ def test_order_does_not_matter(supports, random):
     assert all(isclose(chance, actual.chances[key]) for key, chance in expected.chances.items())
 
 
+@pytest.mark.slow
 @given(support_lists(), signs)
 def test_one_more_sign_never_lowers_its_cause(supports, new):
     """
@@ -101,6 +104,7 @@ def test_one_more_sign_never_lowers_its_cause(supports, new):
         assert distribution(more).chances[cause] >= distribution(supports).chances[cause] - 1e-12
 
 
+@pytest.mark.slow
 @given(support_lists(), signs)
 def test_one_more_sign_against_never_raises_its_cause(supports, new):
     """
@@ -238,6 +242,7 @@ def test_exit_status_one_alone_names_no_cause():
     assert explain(logs=LogText(text)).outcome == "unknown"
 
 
+@pytest.mark.slow
 @given(support_lists(), signs)
 def test_a_stronger_cause_takes_from_what_it_explains(supports, new):
     """
@@ -253,6 +258,7 @@ def test_a_stronger_cause_takes_from_what_it_explains(supports, new):
                 assert after[symptom] * before[cause] <= before[symptom] * after[cause] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(0.1, 10), support_lists()), min_size=1, max_size=4))
 def test_a_mixture_is_still_a_distribution(parts):
     """

@@ -182,6 +182,7 @@ def test_a_wrong_value_says_what_is_allowed(key, value, allowed, caplog):
     assert f"it must be {allowed}; the default {defaults()[key]!r} holds" in message
 
 
+@pytest.mark.slow
 def test_a_wrong_value_says_which_variable_or_file_it_is_from(tmp_path):
     """
     What has to be mended is named: the variable, or the path of the file.
@@ -252,6 +253,7 @@ def test_the_watcher_is_configured():
         assert NoticePolicy(quiet_hours=None).quiet_hours is None
 
 
+@pytest.mark.slow
 def test_the_command_lists_what_holds():
     """
     Each setting has its value and its origin; what cannot be used is said, with exit status 1.

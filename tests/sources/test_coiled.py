@@ -30,6 +30,8 @@ from workerdiag.sources.coiled import CoiledSource
 
 coiled = pytest.importorskip("coiled")
 
+pytestmark = pytest.mark.slow
+
 WORKER = "lab-worker-fd511b087b"
 ADDRESS = "tls://10.0.3.187:43629"
 DEAD = victim(ADDRESS, name=WORKER)

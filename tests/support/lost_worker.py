@@ -50,7 +50,7 @@ def scene(*victims: Victim, cluster: object = None, **more: Any) -> Scene:
     return Scene(client=client, victims=victims, since=NOW - 900, until=NOW + 120, **more)
 
 
-def evidence_from(source: Any, budget_s: float = 15.0) -> list[Evidence]:
+def evidence_from(source: Any, budget_s: float = 60.0) -> list[Evidence]:
     """
     What a source says, which must have something to ask.
     """

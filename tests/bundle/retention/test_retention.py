@@ -84,6 +84,7 @@ def diagnosed(evidence):
     return findings, tap.kept_evidence()
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(texts=LOGS, cuts=CUTS)
 def test_what_is_kept_is_diagnosed_as_the_log_was(texts, cuts):
@@ -97,6 +98,7 @@ def test_what_is_kept_is_diagnosed_as_the_log_was(texts, cuts):
     assert again == first == third
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(texts=LOGS, cuts=CUTS)
 def test_each_part_is_of_the_log_at_its_line(texts, cuts):
@@ -132,6 +134,7 @@ def test_how_a_log_is_cut_into_chunks_changes_nothing(texts, cuts):
     assert diagnosed(whole)[1].items == diagnosed(pieces)[1].items
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     parts=st.lists(st.tuples(LOGS, st.integers(0, 1_000)), min_size=2, max_size=4),

@@ -32,6 +32,7 @@ def judged():
     return JudgingProcess().judge(lines)
 
 
+@pytest.mark.slow
 def test_deaths_come_back_as_a_case(judged):
     """
     Two crashes of one kind are one case, with its cause and both victims.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,6 +63,7 @@ def _hits_at(offsets: Iterable[int]) -> LiteralHits:
     return LiteralHits(list(offsets), literal_count=1, searched_bytes=0)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(LINES, ENDS), max_size=12))
 def test_a_line_known_by_its_bytes_is_the_whole_message(lines):
@@ -95,6 +97,7 @@ def test_most_lines_of_distributed_are_known_by_their_bytes():
     assert last.message is None  # who knows what follows
 
 
+@pytest.mark.slow
 def test_only_messages_that_stay_are_put_together():
     """
     Of thousands alike the first and the last are kept, and the others are searched as they stand.
@@ -108,6 +111,7 @@ def test_only_messages_that_stay_are_put_together():
     assert done.line_bytes < 3 * MATCHES_PER_END * len(line)
 
 
+@pytest.mark.slow
 def test_line_ends_cost_little_memory():
     """
     A text of nothing but line ends is of messages with thousands of lines each, which overlap.
@@ -130,6 +134,7 @@ WORDS = st.lists(st.sampled_from(["killed", "by", "signal", "9", "11", "SIGKILL"
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(WORDS, min_size=30, max_size=40))
 def test_patterns_tried_together_match_what_they_match_alone(messages):

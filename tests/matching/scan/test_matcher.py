@@ -166,6 +166,7 @@ def test_invalid_utf8_is_read_on():
     assert match.identity.pid == 7012
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from([DEATH, BENIGN, TRACEBACK, "", "torn - line", "x" * 9000]), max_size=30),

@@ -99,6 +99,7 @@ def worked(data: bytes, matcher: Matcher = MATCHER) -> tuple[WorkBudget, list[Ma
     return done, list(matcher.matches(chunks, work=done))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 def test_work_is_linear_in_the_text(name):
     """
@@ -117,6 +118,7 @@ def test_work_is_linear_in_the_text(name):
     assert len(found) <= size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Killed lines, small", "Killed lines", "nanny deaths", "continuation lines", "kernel lines"])  # fmt: skip
 def test_no_pattern_runs_on_a_message_twice(name, monkeypatch):
     """
@@ -162,6 +164,7 @@ def test_when_time_is_up_text_is_only_counted():
     ]
 
 
+@pytest.mark.slow
 def test_the_clock_is_read_by_lines_and_not_by_messages():
     """
     Text without headers is put into messages of a thousand lines, of which a few take a second.

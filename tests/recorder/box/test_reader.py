@@ -118,6 +118,7 @@ def test_only_the_identity_can_be_read(writer):
     assert read_identity(writer.path) == read_box(writer.path).identity
 
 
+@pytest.mark.slow
 @given(st.integers(min_value=0, max_value=2**16))
 def test_a_box_that_is_cut_off_says_what_is_left(content, length):
     """
@@ -131,6 +132,7 @@ def test_a_box_that_is_cut_off_says_what_is_left(content, length):
         assert box.unreadable_parts
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 2**16 - 1), st.integers(1, 255)), min_size=1, max_size=200))
 def test_flipped_bits_are_found(content, flips):
     """
@@ -174,6 +176,7 @@ def test_a_hostile_header_is_refused_or_harmless(regions, data, created_at):
     read(header.ljust(layout.HEADER_BYTES, b"\0") + data)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_hostile_cells_are_left_out(content, data):
     """
@@ -190,6 +193,7 @@ def test_hostile_cells_are_left_out(content, data):
     assert isinstance(read(content[:place] + cell + content[place + len(cell) :]), BlackBox)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_of_the_largest_hostile_box_no_more_is_read_than_a_box_may_have(content):
     """
@@ -200,6 +204,7 @@ def test_of_the_largest_hostile_box_no_more_is_read_than_a_box_may_have(content)
     assert read(header + b"\xff" * (layout.MAX_BYTES * 2)).unreadable_parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("region", ["running", "state", "identity"])
 def test_a_write_that_was_cut_off_anywhere_leaves_what_was_before(small, region):
     """
@@ -289,6 +294,7 @@ def test_a_box_can_be_read_while_it_is_written(writer):
         thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nth", range(12))
 def test_a_box_of_a_killed_writer_tells_the_truth(tmp_path, nth):
     """

@@ -499,6 +499,7 @@ def test_a_preload_leaves_alone_what_is_no_server():
     dask_teardown(object())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["worker.worker_recording", "nanny.nanny_recording"])
 def test_a_process_that_records_loads_little(module):
     """

@@ -191,6 +191,7 @@ def test_without_batch_jobs_there_is_nothing_to_read():
     assert LogDirectorySource.of(scene(victim(DIED), of=cluster("LocalCluster"))) is None
 
 
+@pytest.mark.slow
 def test_among_ten_thousand_files_the_one_is_found(tmp_path):
     """
     Of a directory that all jobs of a year went to only the file that is wanted is opened.

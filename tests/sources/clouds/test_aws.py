@@ -44,6 +44,8 @@ from workerdiag.sources.stores.cloudwatch import CloudWatchSource
 
 pytest.importorskip("boto3")
 
+pytestmark = pytest.mark.slow
+
 #: Each session reads megabytes of service descriptions otherwise.
 SHARED_LOADER = cache(importlib.import_module("botocore.loaders").create_loader)
 ADDRESS = "tcp://10.0.1.2:34937"

@@ -16,6 +16,8 @@ from workerdiag.sources.stores.cloudwatch import CloudWatchSource
 boto3 = pytest.importorskip("boto3")
 moto_server = pytest.importorskip("moto.server")
 
+pytestmark = pytest.mark.slow
+
 REGION = "eu-central-1"
 ADDRESS = "tcp://10.0.1.2:34937"
 

@@ -35,6 +35,8 @@ from workerdiag.sources.clouds.azure import AzureSource
 pytest.importorskip("azure.mgmt.compute")
 pytest.importorskip("azure.mgmt.monitor")
 
+pytestmark = pytest.mark.slow
+
 ADDRESS = "tcp://10.1.0.7:34937"
 DEAD = victim(ADDRESS)
 SUBSCRIPTION, GROUP = "00000000-0000-0000-0000-000000000001", "dask-lab"
@@ -119,7 +121,7 @@ def logged(*entries: dict) -> HttpAnswer:
     return HttpAnswer({"value": list(entries)})
 
 
-def ask_azure(server: HttpServer, *victims: Victim, budget_s: float = 15.0) -> list:
+def ask_azure(server: HttpServer, *victims: Victim, budget_s: float = 60.0) -> list:
     """
     What Azure says of the *victims*, through a server.
     """

@@ -33,6 +33,8 @@ pytest.importorskip("google.cloud.compute_v1")
 rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
 
+pytestmark = pytest.mark.slow
+
 ADDRESS = "tcp://10.164.0.7:34937"
 DEAD = victim(ADDRESS)
 PROJECT, ZONE = "acme", "us-east1-c"
@@ -109,7 +111,7 @@ def listed(*operations: dict) -> HttpAnswer:
     return HttpAnswer({"kind": "compute#operationList", "id": "x", "items": list(operations)})
 
 
-def ask_gcp(server: HttpServer, *victims: Victim, cluster: object = None, budget_s: float = 15.0) -> list:
+def ask_gcp(server: HttpServer, *victims: Victim, cluster: object = None, budget_s: float = 60.0) -> list:
     """
     What Compute Engine says of the *victims*, through a server.
     """

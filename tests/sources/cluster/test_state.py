@@ -308,6 +308,7 @@ def take_look(scheduler, *, keys=(), addresses=()):
     return asyncio.run(look()), turns
 
 
+@pytest.mark.slow
 def test_a_big_scheduler_s_loop_goes_on_while_we_look(monkeypatch):
     """
     After each 2 ms of work others have their turn: here each look at the clock takes a tenth of that.

@@ -459,6 +459,7 @@ def test_without_anybody_dead_and_without_a_cluster_nothing_is_asked():
     assert HostSource.of(Scene(victims=(Victim(identity=WORKER),))) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("end", ["stop", "close"])
 @pytest.mark.parametrize("victims", [(), (Victim(identity=WORKER),)])

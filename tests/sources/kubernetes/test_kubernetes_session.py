@@ -91,6 +91,7 @@ class Given:
 # ------------------------------------------------------------------------------------ what it finds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CAUSES)
 def test_a_real_death_is_explained_from_what_kubernetes_says(name, ask_server):
     """
@@ -341,6 +342,7 @@ def test_the_nannys_own_word_for_its_pod_is_taken(ask_server):
 # ----------------------------------------- fields newer than the recordings, from the API reference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reason", "message", "cause"),
     [
@@ -418,6 +420,7 @@ def test_a_server_that_misbehaves_is_a_gap_with_a_command(does, reason, ask_serv
     assert len(server.requests) <= 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", HOSTILE_BEHAVIOURS)
 def test_it_keeps_what_sources_promise_before_any_server(behaviour, tmp_path, monkeypatch):
     """
@@ -428,6 +431,7 @@ def test_it_keeps_what_sources_promise_before_any_server(behaviour, tmp_path, mo
         check_source(lambda: KubernetesSource.of(example_scene(**IN_POD)), must_gap=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CAUSES)
 def test_it_keeps_what_sources_promise_when_it_is_answered(name, tmp_path, monkeypatch):
     """

@@ -77,6 +77,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     raw=st.dictionaries(
         st.sampled_from(["metadata", "spec", "status", "involvedObject", "count", "series"]), JSON

@@ -66,6 +66,7 @@ def test_a_file_is_read_wholly_however_it_is_named(tmp_path, given):
     assert read(given(path)) == ({str(path): LINE}, ["log"], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zstd])
 @pytest.mark.parametrize("parts", [1, 2])
 def test_packed_files_are_known_by_their_content(tmp_path, pack, parts):

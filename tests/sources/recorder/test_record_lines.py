@@ -276,6 +276,7 @@ def test_a_box_of_a_worker_that_may_have_had_a_last_word_is_no_sign_of_a_kill(tm
     assert "ended_suddenly" not in event.fields
 
 
+@pytest.mark.slow
 def test_many_records_take_bounded_memory_and_the_newest_are_told(tmp_path):
     """
     More than there is room for: the last deaths are told of, and that others were let go of.
@@ -316,6 +317,7 @@ _FIELDS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.dictionaries(_FIELDS, _JSON, max_size=4)), max_size=4))
 def test_hostile_records_are_never_an_error(tmp_path_factory, parts):
