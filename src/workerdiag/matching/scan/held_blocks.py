@@ -51,13 +51,13 @@ class HeldText:
         """
         count = self.literal_count
         literals = {each % count for each in self.packed}
-        late = {each for each in literals if not texts_disjoint(texts, texts_of(each))}
+        late = {each for each in literals if not _are_disjoint(texts, texts_of(each))}
         hits = LiteralHits([each for each in self.packed if each % count in late], count, 0)
         return list(find_candidates(self.data, self.begin, hits, texts_of))
 
     def messages(self, spots: Iterable[Candidate], window: LogWindow) -> Iterator[HeldText]:
         """
-        Each message of *spots*, all of which are known by their bytes, with the lines around it.
+        Each message of *spots* known by its bytes, with its context; its spot is left without patterns.
         """
         count = self.literal_count
         for spot in spots:
@@ -75,7 +75,7 @@ class HeldText:
                 spot.texts = ()
 
 
-def texts_disjoint(some: Collection[str], others: Iterable[str]) -> bool:
+def _are_disjoint(some: Collection[str], others: Iterable[str]) -> bool:
     """
     Whether none of *others* is of *some*.
     """
