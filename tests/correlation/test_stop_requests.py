@@ -76,6 +76,26 @@ def test_where_no_log_tells_who_took_leave_a_close_explains_what_went_before():
     assert diagnosis.top.id == "exit.scheduler-closed"
 
 
+@pytest.mark.parametrize(
+    "told",
+    ["Retiring worker {}; no unique keys need to be moved away.", "Retired worker '{}' (stimulus_id='x-1')"],
+)
+def test_a_retirement_is_of_the_worker_that_it_names(told):
+    """
+    Another worker that is lost in the same second was not asked to go.
+    """
+    lines = [
+        *map(joined, WORKERS),
+        at(9.0, "active_memory_manager", told.format(WORKERS[0])),
+        removed(WORKERS[0], 9.0, "retire-workers-1777896009.0"),
+        removed(WORKERS[1], 9.1),
+    ]
+    assert {each.identity.worker: each.stop_requested for each in explained(*lines).deaths} == {
+        WORKERS[0]: True,
+        WORKERS[1]: False,
+    }
+
+
 @pytest.mark.parametrize("stimulus", ["nightly", "client-restart-1777896009.5"])
 def test_a_restart_explains_the_end_of_every_worker(stimulus):
     """
