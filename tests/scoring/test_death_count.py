@@ -98,3 +98,34 @@ def test_the_number_survives_json():
     assert Diagnosis.from_json(found.to_json()) == found
     content = found.to_dict()
     assert content.pop("unlisted_deaths") == {"count": 0, "maybe_more": False}
+
+
+def test_a_bundle_that_did_not_keep_all_evidence_says_at_least(tmp_path):
+    """
+    Of ten thousand deaths it keeps the first and the last; read again it does not tell these as all.
+    """
+    found = explain(sources=[Known(6000)], timeout="300s")
+    found.save(tmp_path / "deaths.zip")
+    again = explain(logs=[tmp_path / "deaths.zip"], timeout="300s")
+    assert (found.death_count, found.unlisted_deaths.maybe_more) == (6000, False)
+    assert again.death_count < 6000
+    assert again.unlisted_deaths.maybe_more
+    assert "not kept" in " ".join(each.detail for each in again.gaps)
+
+
+class Known:
+    """
+    A source of so many removals.
+    """
+
+    name = "removals"
+
+    def __init__(self, count):
+        self.count = count
+
+    def collect(self, *, budget_s):
+        """
+        Yield each.
+        """
+        del budget_s
+        yield from map(lost, range(self.count))

@@ -57,10 +57,12 @@ class Bundle:
 
     def evidence(self) -> Iterator[Evidence]:
         """
-        The evidence, to be judged again, and what could not be read of it.
+        The evidence, to be judged again, and what was not kept or could not be read of it.
         """
         yield from self.kept_evidence.evidence()
         yield from self.gaps
+        for note in self.kept_evidence.left_out:
+            yield Gap(source=self.name, place="workerdiag", reason="expired", detail=note)
 
 
 def bundle_evidence(name: str, data: bytes) -> tuple[Evidence, ...] | None:

@@ -12,13 +12,21 @@ from workerdiag.model.diagnosis import Death, UnlistedDeaths
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import whole
-from workerdiag.model.vocabulary import MatchRole, Place
+from workerdiag.model.vocabulary import GapReason, MatchRole, Place
 
 #: Deaths that findings list, at most: the first and the last.
 MAX_DEATHS = 1000
-#: What tells of an end, and the places that do.
+#: What tells of an end.
 _ENDS: frozenset[MatchRole] = frozenset(("death", "self-closed", "removal"))
-_PLACES: tuple[Place, ...] = ("log", "scheduler events", "workerdiag")
+#: Evidence that was not all looked at, or, in a bundle, not all kept.
+_CUT: frozenset[tuple[Place, GapReason]] = frozenset(
+    (
+        ("log", "timed-out"),
+        ("scheduler events", "timed-out"),
+        ("workerdiag", "timed-out"),
+        ("workerdiag", "expired"),
+    )
+)
 _STATE = "event.scheduler-state"
 _NONE = UnlistedDeaths()
 
@@ -42,7 +50,7 @@ def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeat
         maybe_more=bool(incident.left_out)
         or not _ENDS.isdisjoint(incident.clipped_roles)
         or any(each.get("lost_unasked_is_lower_bound") == "True" for each in states)
-        or any(each.reason == "timed-out" and each.place in _PLACES for each in gaps),
+        or any((each.place, each.reason) in _CUT for each in gaps),
     )
 
 

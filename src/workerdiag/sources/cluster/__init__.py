@@ -24,9 +24,10 @@ class ClusterSource:
     What a scheduler and its nannies remember, asked with bounded calls that change nothing.
 
     Asked for are: the topics of the dead workers and those that carry causes, the logs of the
-    scheduler and of at most four nannies, the state of the workers, and how many tasks are in which
-    state. Never all workers' logs, never a dump. A scheduler that is silent once is left alone; of a
-    LocalCluster the logs are then read in this process. Asked again, it asks only for what it was not told.
+    scheduler and of at most four nannies, the state of the workers (of more than 500 those that matter,
+    with counts of all), how many workers were lost, and how many tasks are in which state. Never all
+    workers' logs, never a dump. A scheduler that is silent once is left alone; of a LocalCluster the logs
+    are then read in this process. Asked again, it asks only for what it was not told.
 
     Args:
         client: A ``distributed.Client`` (2024.8.1 or newer), synchronous or not.

@@ -145,9 +145,8 @@ class ClusterSession:
         if found is not None:
             return found
         call = partial(queries.fetch_events, self._client, topic)
-        answer: selection.TimedEvents | None = await self._asker.ask(
-            f"events {topic}", call, place="scheduler events"
-        )
+        what = f"events {topic}"
+        answer: selection.TimedEvents | None = await self._asker.ask(what, call, place="scheduler events")
         return answer
 
     async def _ask_own_topic(self, dead: Identity) -> None:
@@ -227,10 +226,9 @@ class ClusterSession:
             self._evidence.append(Inspected(place="scheduler events"))
 
     async def _ask_scheduler_log(self) -> None:
-        records = None
-        if (found := self._snapshot.get("log")) is not None:
-            records = queries.parse_records(found)
-        else:
+        found = self._snapshot.get("log")
+        records = None if found is None else queries.parse_records(found)
+        if records is None:
             call = partial(queries.fetch_scheduler_log, self._client)
             records = await self._asker.ask("log", call, place="scheduler log")
         if records is not None:
