@@ -19,7 +19,7 @@ import workerdiag
 from support.triage_work import nanny_log, triage_here
 from workerdiag.triage.parts import ALIGNMENT
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
 STORE = Path(__file__).parents[1] / "support" / "triage_store"
 PATIENCE_S = 120.0
@@ -41,6 +41,7 @@ def cluster(tally):
     path = os.pathsep.join((str(STORE), os.environ.get("PYTHONPATH", ""), *sys.path))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)
+        patch.syspath_prepend(STORE)  # processes that are spawned get the path of this one
         patch.setenv("TALLY", str(tally))
         with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address="127.0.0.1:0") as cluster:
             yield cluster

@@ -20,7 +20,7 @@ from workerdiag.triage.parts import ALIGNMENT
 
 pytest.importorskip("s3fs", reason="s3fs needs another botocore than boto3 does: nox -s lab_s3")
 pytest.importorskip("localbucket")
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
 PATIENCE_S = 60.0
 
