@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workerdiag.matching.scan import held_blocks, look_back, matcher, outermost_matches
@@ -18,13 +18,15 @@ from workerdiag.rulebook.load import load_rulebook
 
 MATCHER = Matcher(load_rulebook())
 TIME = "2026-05-04 11:22:33,444"
+DEATH = f"{TIME} - distributed.nanny - INFO - Worker process {{}} was killed by signal 9"
+LONG = f"{TIME} - my.app - INFO - {'x' * 3000} {{}}"
 MESSAGES = st.sampled_from(
     [
-        f"{TIME} - distributed.nanny - INFO - Worker process {{}} was killed by signal 9",
+        DEATH,
         f"{TIME} - distributed.worker - ERROR - Compute Failed\nKey: a-{{}}\nState: executing\nException: \"KeyError('a')\"",
         f"{TIME} - distributed.worker - INFO -       Start worker at:     tcp://10.0.0.4:{{}}",
         f"{TIME} - my.app - INFO - nothing {{}}",
-        f"{TIME} - my.app - INFO - {'x' * 3000} {{}}",
+        LONG,
         "w-1 | Killed {}",
         "Killed by signal 9, process {}",
         "",
@@ -57,6 +59,7 @@ def found(data: bytes, step: int) -> tuple[list[Match], Excerpts]:
 
 
 @settings(max_examples=12, deadline=None)
+@example([*[(DEATH, 1)] * 6, (LONG, 18), (DEATH, 50)], 60_000, 0, 1_000_000)
 @given(
     st.lists(st.tuples(MESSAGES, st.integers(1, 150)), min_size=8, max_size=30),
     st.integers(1, 200_000),

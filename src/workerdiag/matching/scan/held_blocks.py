@@ -18,6 +18,7 @@ from workerdiag.matching.scan.excerpt import context_bounds
 from workerdiag.matching.scan.literal_scan import LiteralHits
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.matching.scan.records import LogWindow
+from workerdiag.matching.scan.work_budget import WorkBudget
 
 #: So many bytes of blocks wait together, and so many of messages that were cut out of earlier blocks.
 MAX_BLOCK_BYTES = 24 * 2**20
@@ -55,11 +56,12 @@ class HeldText:
         hits = LiteralHits([each for each in self.packed if each % count in late], count, 0)
         return list(find_candidates(self.data, self.begin, hits, texts_of))
 
-    def messages(self, spots: Iterable[Candidate], window: LogWindow) -> Iterator[HeldText]:
+    def messages(self, spots: Iterable[Candidate], work: WorkBudget) -> Iterator[HeldText]:
         """
         Each message of *spots* known by its bytes, with its context; its spot is left without patterns.
         """
         count = self.literal_count
+        window = LogWindow(self.data, self.base, work, self.newlines)
         for spot in spots:
             if spot.bounds is not None and (around := context_bounds(self.data, *spot.bounds, HEADER_BYTES)):
                 start, end = around

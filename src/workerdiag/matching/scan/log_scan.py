@@ -170,11 +170,11 @@ class LogScan:
             if not last.wanted:
                 break
             last.search(block, block.spots(last.wanted, texts_of))
-        for block in blocks if rare else ():
-            spots = block.spots(rare, texts_of)
-            window = LogWindow(block.data, block.base, self.work, block.newlines)
-            for message in block.messages(spots, window):
+        spots_of = [(block, block.spots(rare, texts_of)) for block in blocks if rare]
+        for block, spots in spots_of:
+            for message in block.messages(spots, self.work):
                 self._held.add_message(message)
+        for block, spots in reversed(spots_of):
             others.search(block, [spot for spot in spots if spot.texts])
         self._add(last, others)
         if self._held.has_many_messages:
