@@ -24,6 +24,7 @@ from click.shell_completion import get_completion_class
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
+from support.fleet_rows import fleet_row
 from support.hanging_peers import gives_up
 from workerdiag import Diagnosis, LogText, load_rulebook, pipeline
 from workerdiag import explain as explain_log
@@ -32,6 +33,8 @@ from workerdiag.model.evidence import Inspected
 from workerdiag.rendering.cause import render_cause
 from workerdiag.rendering.json import json_schema
 from workerdiag.rulebook.load import shipped_folder
+from workerdiag.triage.rows import DeathRow
+from workerdiag.triage.tables import write_table
 
 OOM = (
     "2026-05-04 11:22:33,444 - distributed.nanny.memory - WARNING - Worker tcp://10.0.0.4:34937 (pid=129) "
@@ -64,7 +67,7 @@ lookalikes = ["2026-05-04 11:22:33,444 - distributed.nanny - INFO - tea is ready
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """
-    Where the commands run: some logs, a death bundle, and a folder of rules.
+    Where the commands run: some logs, a death bundle, a folder of rules, and what a triage wrote.
     """
     monkeypatch.chdir(tmp_path)
     Path("worker.log").write_text(OOM)
@@ -75,6 +78,8 @@ def folder(tmp_path, monkeypatch):
     rules = Path("my-rules/causes/my")
     rules.mkdir(parents=True)
     rules.joinpath("cause.toml").write_text(RULE)
+    Path("triaged").mkdir()
+    write_table("triaged/deaths.jsonl", DeathRow, [fleet_row()])
     return tmp_path
 
 
@@ -364,11 +369,26 @@ def test_every_command_helps_with_examples(path):
     assert not re.search(r"^  \w+ .*\.\.\.$", result.stdout, re.MULTILINE)  # no summary is cut
 
 
+#: Examples that need a cluster, a bucket or a watcher's state.
+WANTS_MORE = re.compile(r" demo| watch| mcp| triage |\.db")
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in EXAMPLES if re.search(r"^workerdiag (triage|fleet)", line)]
+)
+def test_the_examples_of_triage_and_fleet_are_understood(line):
+    """
+    Whoever copies an example gets no usage error.
+    """
+    name, *words = shlex.split(line.partition(" > ")[0])[1:]
+    assert main.get_command(None, name).make_context(name, words).params
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("line", [line for line in EXAMPLES if not re.search(" demo| watch| mcp", line)])
+@pytest.mark.parametrize("line", [line for line in EXAMPLES if not WANTS_MORE.search(line)])
 def test_the_examples_of_the_help_run(line):
     """
-    Whoever copies an example gets what it promises, not a usage error. Watchers and servers have tests of their own.
+    Whoever copies an example gets what it promises, not a usage error; what `WANTS_MORE` leaves out has tests of its own.
     """
     command, _, target = line.rpartition("| workerdiag ")[2].removeprefix("workerdiag ").partition(" > ")
     words = [str(path) for word in shlex.split(command) for path in sorted(Path().glob(word)) or [word]]
