@@ -64,11 +64,14 @@ def piped_worker(lab, name="worker", **env):
 
 def bad_free(mark=None):
     """
-    Free what was never allocated, as broken extension modules do.
+    Free what was never allocated, as broken extension modules do: with the interpreter lock.
+
+    Without it the other threads run on while faulthandler writes their stacks; the process once ended by
+    SIGBUS in there.
     """
     buffer = ctypes.create_string_buffer(4096)
     tasks._announce(mark)
-    ctypes.CDLL(None).free(ctypes.c_void_p(ctypes.addressof(buffer) + 64))
+    ctypes.PyDLL(None).free(ctypes.c_void_p(ctypes.addressof(buffer) + 64))
 
 
 def print_as_c_does(text):
