@@ -89,6 +89,16 @@ def test_asking_for_explain_does_not_load_dask():
     assert "distributed" not in loaded_after("from workerdiag import explain, load_rulebook, LogText")
 
 
+def test_explaining_a_log_loads_no_event_loop():
+    """
+    A report on a log waits neither for asyncio nor for libraries that only other evidence needs.
+    """
+    loaded = loaded_after(
+        "import workerdiag as w; w.explain(logs=[w.LogText('Worker process 9 was killed')])"
+    )
+    assert not loaded & {"asyncio", "statistics", "distributed"}
+
+
 @installed
 def test_the_version_is_the_distributions():
     """

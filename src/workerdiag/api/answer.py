@@ -4,7 +4,6 @@ One call of `explain`, step by step: exception, live cluster, logs, diagnosis.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -59,6 +58,8 @@ async def answer_async(arguments: ExplainArguments) -> Diagnosis:
     """
     The diagnosis, from within the client's event loop, which is not blocked.
     """
+    import asyncio  # slow to import, and not needed for logs
+
     facts = await asyncio.to_thread(_exception_facts, arguments)
     try:
         discovery = await asyncio.to_thread(_discovery, arguments, facts)

@@ -9,9 +9,8 @@ hours apart, one log is in another time zone.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
-from statistics import median
 
 from attrs import evolve
 
@@ -130,9 +129,9 @@ def _clock_offsets(
         clock = max(sorted(left), key=lambda each: len(moments[each].keys() & true.keys()))
         left.remove(clock)
         apart = {moment: when - true[moment] for moment, when in moments[clock].items() if moment in true}
-        if not apart or not _is_plausible_offset(list(apart.values())):
+        middle_s = _plausible_offset_s(apart.values())
+        if middle_s is None:
             continue
-        middle_s = median(apart.values())
         if all(what == "start" for what, _ in apart):
             middle_s = _offset_by_ends(
                 middle_s, ends.get((clock, "end"), ()), ends.get((reference, "removal"), ())
@@ -180,15 +179,19 @@ def _nearest_s(when: float, times: Sequence[float]) -> float:
     return min((abs(when - each) for each in times[max(0, place - 1) : place + 1]), default=inf)
 
 
-def _is_plausible_offset(apart: Sequence[float]) -> bool:
+def _plausible_offset_s(apart: Collection[float]) -> float | None:
     """
-    Whether differences may be those of one clock: all alike, and of a size that clocks and zones have.
+    The median of the differences, if all are about alike, and of a size that clocks and zones have.
     """
-    middle = median(apart)
-    zones_s = round(middle / _ZONE_S) * _ZONE_S
-    alike = all(abs(each - middle) <= SAME_S for each in apart)
-    skewed = abs(middle - zones_s) <= MAX_SKEW_S + SAME_S and abs(zones_s) <= _MAX_ZONES_S
-    return alike and skewed
+    if not apart:
+        return None
+    from statistics import median  # slow to import, and most logs have one clock
+
+    middle_s = median(apart)
+    zones_s = round(middle_s / _ZONE_S) * _ZONE_S
+    alike = all(abs(each - middle_s) <= SAME_S for each in apart)
+    skewed = abs(middle_s - zones_s) <= MAX_SKEW_S + SAME_S and abs(zones_s) <= _MAX_ZONES_S
+    return middle_s if alike and skewed else None
 
 
 def _shift_time(match: Match, ahead_s: float | None) -> Match:

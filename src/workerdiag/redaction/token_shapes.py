@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 
 from attrs import frozen
 
@@ -129,11 +130,6 @@ _BY_PREFIX: Mapping[str, str] = {
     "webhook.office.com/": r"webhook\.office\.com/([\w/@-]{8,})",
 }
 PREFIXES = tuple(_BY_PREFIX)
-#: Each to be matched where its prefix stands; of some only a part is hidden.
-_TOKEN_SHAPES = {
-    prefix: re.compile(f"(?i){look}" if prefix[0] == "/" else rf"(?i)(?<![A-Za-z0-9]){look}")
-    for prefix, look in _BY_PREFIX.items()
-}
 #: A secret key of AWS, which nothing but its id before it gives away.
 _AWS_ID = re.compile(r"(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Z])")
 _AWS_SECRET = re.compile(
@@ -195,13 +191,22 @@ def token_at(text: str, at: int, prefix: str) -> list[tuple[int, int]]:
     """
     Where the secret is whose *prefix* stands at *at*, and what belongs to it; empty if there is none.
     """
-    found = _TOKEN_SHAPES[prefix].match(text, at)
+    found = _token_shape(prefix).match(text, at)
     if found is None:
         return []
     spans = [found.span(found.lastindex or 0)]
     if _AWS_ID.match(text, at) and (secret := _AWS_SECRET.match(text, found.end())):
         spans.append(secret.span(1))
     return spans
+
+
+@cache
+def _token_shape(prefix: str) -> re.Pattern[str]:
+    """
+    Matches where the prefix stands, of some a part that is hidden; compiling all of them takes 20 ms.
+    """
+    look = _BY_PREFIX[prefix]
+    return re.compile(f"(?i){look}" if prefix[0] == "/" else rf"(?i)(?<![A-Za-z0-9]){look}")
 
 
 def key_line_at(text: str, at: int) -> list[tuple[int, int]]:
