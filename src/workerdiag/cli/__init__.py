@@ -12,8 +12,8 @@ import click
 
 from workerdiag import __version__
 from workerdiag.cli.blackbox import blackbox
+from workerdiag.cli.commands import SafeCommand, SafeGroup
 from workerdiag.cli.draft import draft
-from workerdiag.cli.errors import SafeCommand, SafeGroup
 from workerdiag.cli.explain import explain
 from workerdiag.cli.fleet import fleet
 from workerdiag.cli.knowledge import knowledge

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workerdiag.cli.errors import EXIT_OK, EXIT_USAGE, SafeCommand
+from workerdiag.cli.commands import EXIT_OK, EXIT_USAGE, SafeCommand
 from workerdiag.cli.terminal import text_width, warn
 from workerdiag.errors import BadBoxError
 from workerdiag.rendering.wording import clip, one_line, printable

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import click
 
-from workerdiag.cli.errors import EXIT_OK, SafeCommand, UnusableError
+from workerdiag.cli.commands import EXIT_OK, SafeCommand, UnusableError
 from workerdiag.cli.terminal import warn
 from workerdiag.model.evidence import Gap, LogChunk
 from workerdiag.redaction.secrets import redact_text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 import click
 
 from workerdiag.api.time_plan import TimePlan
-from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
 from workerdiag.cli.terminal import is_colored, note, status_line, text_width, warn
 from workerdiag.deadline import Deadline

@@ -8,7 +8,7 @@ from typing import Literal, assert_never
 
 import click
 
-from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeCommand
 from workerdiag.cli.terminal import is_colored, status_line, table_width
 
 FleetFormat = Literal["text", "json", "html"]

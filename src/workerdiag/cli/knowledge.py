@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, SafeGroup, UnusableError
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeCommand, SafeGroup, UnusableError
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook, rule_problems
 from workerdiag.cli.terminal import is_colored, status_line, text_width
 from workerdiag.deadline import Deadline

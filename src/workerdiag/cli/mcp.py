@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import click
 
-from workerdiag.cli.errors import SafeCommand, UnusableError
+from workerdiag.cli.commands import SafeCommand, UnusableError
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from workerdiag import __version__
-from workerdiag.cli.errors import EXIT_OK, SafeCommand
+from workerdiag.cli.commands import EXIT_OK, SafeCommand
 from workerdiag.cli.terminal import status_line
 from workerdiag.errors import BundleError
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import click
 
-from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeCommand
 from workerdiag.cli.terminal import warn
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import printable

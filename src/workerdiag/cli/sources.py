@@ -9,7 +9,7 @@ from textwrap import TextWrapper
 
 import click
 
-from workerdiag.cli.errors import SafeCommand
+from workerdiag.cli.commands import SafeCommand
 from workerdiag.cli.terminal import text_width
 from workerdiag.model.evidence import Gap
 from workerdiag.model.scene import Terms

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
 from workerdiag.cli.terminal import note, warn
 from workerdiag.errors import TriageError, describe_error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from workerdiag.cli.errors import EXIT_OK, SafeCommand, SafeGroup, UnusableError
+from workerdiag.cli.commands import EXIT_OK, SafeCommand, SafeGroup, UnusableError
 from workerdiag.cli.terminal import warn
 from workerdiag.cli.watch_options import make_state_folder, sink_options, state_option
 from workerdiag.cli.watch_state import confirm, resend, silence, status, unsilence

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from workerdiag.cli.errors import UnusableError
+from workerdiag.cli.commands import UnusableError
 
 _SINKS = (
     ("slack", "CHANNEL", "Post to a Slack channel, or to the URL of an incoming webhook."),

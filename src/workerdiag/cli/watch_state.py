@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workerdiag.cli.errors import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
 from workerdiag.cli.terminal import warn
 from workerdiag.cli.watch_options import state_option, state_path
 from workerdiag.cli.watch_text import wrapped
