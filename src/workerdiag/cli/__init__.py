@@ -12,7 +12,7 @@ import click
 
 from workerdiag import __version__
 from workerdiag.cli.blackbox import blackbox
-from workerdiag.cli.commands import SafeCommand, SafeGroup
+from workerdiag.cli.commands import SafeGroup, command
 from workerdiag.cli.draft import draft
 from workerdiag.cli.explain import explain
 from workerdiag.cli.fleet import fleet
@@ -51,12 +51,10 @@ def main() -> None:
     """
 
 
-@main.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag demo",
-        "workerdiag demo --death segfault",
-    ),
+@command(
+    "workerdiag demo",
+    "workerdiag demo --death segfault",
+    group=main,
 )
 @click.option(
     "--death",
@@ -97,13 +95,11 @@ def _terminal_text(findings: Findings) -> str:
     return render_text(findings, width=text_width(), color=is_colored(), full=False)
 
 
-@main.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag schema",
-        "workerdiag schema > diagnosis.schema.json",
-        "workerdiag schema fleet",
-    ),
+@command(
+    "workerdiag schema",
+    "workerdiag schema > diagnosis.schema.json",
+    "workerdiag schema fleet",
+    group=main,
 )
 @click.argument("document", type=click.Choice(("diagnosis", "fleet")), default="diagnosis")
 def schema(document: Literal["diagnosis", "fleet"]) -> None:
@@ -122,13 +118,11 @@ def schema(document: Literal["diagnosis", "fleet"]) -> None:
     click.echo(json.dumps(made(), indent=2))
 
 
-@main.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag completion bash > ~/.local/share/bash-completion/completions/workerdiag",
-        'workerdiag completion zsh > "${fpath[1]}/_workerdiag"',
-        "workerdiag completion fish > ~/.config/fish/completions/workerdiag.fish",
-    ),
+@command(
+    "workerdiag completion bash > ~/.local/share/bash-completion/completions/workerdiag",
+    'workerdiag completion zsh > "${fpath[1]}/_workerdiag"',
+    "workerdiag completion fish > ~/.config/fish/completions/workerdiag.fish",
+    group=main,
 )
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion(shell: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workerdiag.cli.commands import EXIT_OK, EXIT_USAGE, SafeCommand
+from workerdiag.cli.commands import EXIT_OK, EXIT_USAGE, command, format_option
 from workerdiag.cli.terminal import text_width, warn
 from workerdiag.errors import BadBoxError
 from workerdiag.rendering.wording import clip, one_line, printable
@@ -37,22 +37,12 @@ _REGION_TITLES = {
 }
 
 
-@click.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag blackbox",
-        "workerdiag blackbox --format json",
-    ),
+@command(
+    "workerdiag blackbox",
+    "workerdiag blackbox --format json",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="JSON is a list, with all that could be read of each.",
-)
+@format_option("text", "json", text="JSON is a list, with all that could be read of each.")
 def blackbox(paths: tuple[Path, ...], form: str) -> int:
     """
     Print black boxes of workers, also of those still running.

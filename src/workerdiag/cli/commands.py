@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -58,6 +58,31 @@ class CommandWithExamples(click.Command):
             with formatter.section("Examples"):
                 for line in self.examples:
                     formatter.write(f"{'':>{formatter.current_indent}}$ {line}\n")
+
+
+def command(
+    *examples: str, group: click.Group | None = None, name: str | None = None, **options: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """
+    Decorator that makes a function a `SafeCommand`.
+
+    Args:
+        examples: Command lines for its help, as typed.
+        group: What it is a command of; None: it is added to one later.
+        name: None: that of the function.
+        options: Further arguments of ``click.command``.
+    """
+    make = click.command if group is None else group.command
+    return make(name, cls=SafeCommand, examples=examples, **options)
+
+
+def format_option(*forms: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """
+    The option ``--format``, passed as *form*: one of *forms*, by default the first.
+    """
+    return click.option(
+        "--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=text
+    )
 
 
 class SafeGroup(CommandWithExamples, click.Group):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import click
 
-from workerdiag.cli.commands import EXIT_OK, SafeCommand, UnusableError
+from workerdiag.cli.commands import EXIT_OK, UnusableError, command
 from workerdiag.cli.terminal import warn
 from workerdiag.model.evidence import Gap, LogChunk
 from workerdiag.redaction.secrets import redact_text
@@ -17,12 +17,9 @@ _READING_S = 120.0
 _MAX_BYTES = 64 * 2**20
 
 
-@click.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag knowledge draft worker.log > draft.toml",
-        "kubectl logs my-worker --previous | workerdiag knowledge draft -",
-    ),
+@command(
+    "workerdiag knowledge draft worker.log > draft.toml",
+    "kubectl logs my-worker --previous | workerdiag knowledge draft -",
 )
 @click.argument("logs", metavar="PATH|URL|-...", nargs=-1, required=True)
 def draft(logs: tuple[str, ...]) -> int:

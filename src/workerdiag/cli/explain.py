@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 import click
 
 from workerdiag.api.time_plan import TimePlan
-from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, UnusableError, command, format_option
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
 from workerdiag.cli.terminal import is_colored, note, status_line, text_width, warn
 from workerdiag.deadline import Deadline
@@ -47,16 +47,13 @@ def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str | No
 _MAX_NAMES = 5
 
 
-@click.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag explain worker.log scheduler.log.gz",
-        "kubectl logs --previous my-worker | workerdiag explain -",
-        "workerdiag explain --scheduler tcp://10.0.0.1:8786",
-        "workerdiag explain --format json slurm-*.out > diagnosis.json",
-        "workerdiag explain --save death.zip *.log",
-        "workerdiag explain death.zip",
-    ),
+@command(
+    "workerdiag explain worker.log scheduler.log.gz",
+    "kubectl logs --previous my-worker | workerdiag explain -",
+    "workerdiag explain --scheduler tcp://10.0.0.1:8786",
+    "workerdiag explain --format json slurm-*.out > diagnosis.json",
+    "workerdiag explain --save death.zip *.log",
+    "workerdiag explain death.zip",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument(
@@ -66,14 +63,7 @@ _MAX_NAMES = 5
 @click.option(
     "--stream", type=click.Choice(STREAMS), help="Who wrote the logs. By default each line tells by itself."
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(REPORT_FORMATS),
-    default="text",
-    show_default=True,
-    help="What to print.",
-)
+@format_option(*REPORT_FORMATS, text="What to print.")
 @click.option("--full", is_flag=True, help="Print the whole report as text, not only the first screen.")
 @knowledge_option
 @click.option(

@@ -8,29 +8,19 @@ from typing import Literal, assert_never
 
 import click
 
-from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeCommand
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, command, format_option
 from workerdiag.cli.terminal import is_colored, status_line, table_width
 
 FleetFormat = Literal["text", "json", "html"]
 
 
-@click.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag fleet triaged/",
-        "workerdiag fleet triaged/ ~/.local/state/workerdiag/watch.db",
-        "workerdiag fleet triaged/ --format html > fleet.html",
-    ),
+@command(
+    "workerdiag fleet triaged/",
+    "workerdiag fleet triaged/ ~/.local/state/workerdiag/watch.db",
+    "workerdiag fleet triaged/ --format html > fleet.html",
 )
 @click.argument("places", metavar="FOLDER...", nargs=-1, required=True, type=click.Path())
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(("text", "json", "html")),
-    default="text",
-    show_default=True,
-    help="`workerdiag schema fleet` prints the schema of the JSON.",
-)
+@format_option("text", "json", "html", text="`workerdiag schema fleet` prints the schema of the JSON.")
 def fleet(places: tuple[str, ...], form: FleetFormat) -> int:
     """
     Say what kills workers: shares, hosts, versions, since when.

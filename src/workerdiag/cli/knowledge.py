@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeCommand, SafeGroup, UnusableError
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeGroup, UnusableError, command
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook, rule_problems
 from workerdiag.cli.terminal import is_colored, status_line, text_width
 from workerdiag.deadline import Deadline
@@ -45,13 +45,11 @@ def knowledge() -> None:
     """
 
 
-@knowledge.command(
-    "list",
-    cls=SafeCommand,
-    examples=(
-        "workerdiag knowledge list",
-        "workerdiag knowledge list --knowledge my-rules",
-    ),
+@command(
+    "workerdiag knowledge list",
+    "workerdiag knowledge list --knowledge my-rules",
+    name="list",
+    group=knowledge,
 )
 @knowledge_option
 def list_causes(knowledge: tuple[str, ...]) -> None:
@@ -79,12 +77,10 @@ def _pack_lines() -> Iterator[str]:
         yield from map(one_line, pack.notes)
 
 
-@knowledge.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag knowledge show nanny.memory-terminate",
-        "workerdiag knowledge show my.cause --knowledge my-rules",
-    ),
+@command(
+    "workerdiag knowledge show nanny.memory-terminate",
+    "workerdiag knowledge show my.cause --knowledge my-rules",
+    group=knowledge,
 )
 @click.argument("cause_id", metavar="ID")
 @knowledge_option
@@ -101,12 +97,10 @@ def show(cause_id: str, knowledge: tuple[str, ...]) -> None:
     click.echo(render_cause(cause, width=text_width(), color=is_colored()), color=True)
 
 
-@knowledge.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag knowledge search out of memory",
-        "workerdiag knowledge search 'Worker exceeded 95% memory budget'",
-    ),
+@command(
+    "workerdiag knowledge search out of memory",
+    "workerdiag knowledge search 'Worker exceeded 95% memory budget'",
+    group=knowledge,
 )
 @click.argument("words", nargs=-1, required=True)
 @knowledge_option
@@ -139,7 +133,7 @@ def _similar_ids(cause_id: str, book: Rulebook) -> str:
     return f"; did you mean {' or '.join(near)}?"
 
 
-@knowledge.command(cls=SafeCommand, examples=("workerdiag knowledge lint my-rules",))
+@command("workerdiag knowledge lint my-rules", group=knowledge)
 @_folder_argument
 def lint(folder: Path) -> int:
     """
@@ -158,7 +152,7 @@ def lint(folder: Path) -> int:
     return _print_problems(folder, rule_problems(folder, book), _rule_counts(book))
 
 
-@knowledge.command(cls=SafeCommand, examples=("workerdiag knowledge test my-rules",))
+@command("workerdiag knowledge test my-rules", group=knowledge)
 @_folder_argument
 @click.option(
     "--incidents",
@@ -194,7 +188,7 @@ def test(folder: Path, *, incidents: tuple[Path, ...], strict: bool) -> int:
     )
 
 
-@knowledge.command(cls=SafeCommand, examples=("workerdiag knowledge lock my-rules",))
+@command("workerdiag knowledge lock my-rules", group=knowledge)
 @_folder_argument
 @click.option("--check", is_flag=True, help="Only check whether the lock fits; write nothing.")
 def lock(folder: Path, *, check: bool) -> int:
@@ -242,7 +236,7 @@ def _rule_counts(book: Rulebook) -> str:
     return f"{pluralize(len(book.causes), 'cause')}, {pluralize(len(book.landmarks), 'landmark')}"
 
 
-@knowledge.command(cls=SafeCommand, examples=("workerdiag knowledge export > rules.json",))
+@command("workerdiag knowledge export > rules.json", group=knowledge)
 @knowledge_option
 def export(knowledge: tuple[str, ...]) -> None:
     """
@@ -255,12 +249,10 @@ def export(knowledge: tuple[str, ...]) -> None:
     click.echo(compile_rulebook(book, {each: literals(each) for each in patterns(book)}))
 
 
-@knowledge.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag knowledge schema > rules.schema.json",
-        "workerdiag knowledge schema --export > export.schema.json",
-    ),
+@command(
+    "workerdiag knowledge schema > rules.schema.json",
+    "workerdiag knowledge schema --export > export.schema.json",
+    group=knowledge,
 )
 @click.option("--export", is_flag=True, help="Of what `workerdiag knowledge export` prints.")
 def schema(*, export: bool) -> None:

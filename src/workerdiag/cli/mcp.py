@@ -6,16 +6,13 @@ from __future__ import annotations
 
 import click
 
-from workerdiag.cli.commands import SafeCommand, UnusableError
+from workerdiag.cli.commands import UnusableError, command
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
 
 
-@click.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag mcp --root /var/log/dask",
-        "workerdiag mcp --root . --scheduler tcp://10.0.0.1:8786",
-    ),
+@command(
+    "workerdiag mcp --root /var/log/dask",
+    "workerdiag mcp --root . --scheduler tcp://10.0.0.1:8786",
 )
 @click.option(
     "--root",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from workerdiag import __version__
-from workerdiag.cli.commands import EXIT_OK, SafeCommand
+from workerdiag.cli.commands import EXIT_OK, command
 from workerdiag.cli.terminal import status_line
 from workerdiag.errors import BundleError
 
@@ -22,12 +22,9 @@ if TYPE_CHECKING:
 _NO_BUNDLE_REMEDY = "Diagnosis.save() writes one; for logs use workerdiag explain"
 
 
-@click.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag report death.zip",
-        "workerdiag report death.zip > report.md",
-    ),
+@command(
+    "workerdiag report death.zip",
+    "workerdiag report death.zip > report.md",
 )
 @click.argument("bundle", metavar="PATH|URL|-", type=click.Path(readable=False, allow_dash=True))
 def report(bundle: str) -> int:

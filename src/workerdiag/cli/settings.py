@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import click
 
-from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeCommand
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, command
 from workerdiag.cli.terminal import warn
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import printable
 
 
-@click.command(cls=SafeCommand, examples=("workerdiag settings",))
+@command("workerdiag settings")
 def settings() -> int:
     """
     List the settings: key, value, and where it was set.

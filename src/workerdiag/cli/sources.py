@@ -5,19 +5,18 @@
 from __future__ import annotations
 
 from math import isinf
-from textwrap import TextWrapper
 
 import click
 
-from workerdiag.cli.commands import SafeCommand
-from workerdiag.cli.terminal import text_width
+from workerdiag.cli.commands import command
+from workerdiag.cli.terminal import wrapped
 from workerdiag.model.evidence import Gap
 from workerdiag.model.scene import Terms
 from workerdiag.rendering.wording import printable
 from workerdiag.units import format_duration
 
 
-@click.command(cls=SafeCommand, examples=("workerdiag sources",))
+@command("workerdiag sources")
 def sources() -> None:
     """
     List the places to query besides Dask, and what a query takes.
@@ -45,10 +44,4 @@ def _source_lines(terms: Terms | Gap) -> list[str]:
             "cost": terms.cost,
         }
     rows = [(f"  {what + ':':<12}", text) for what, text in properties.items() if text]
-    return [
-        line
-        for head, text in rows
-        for line in TextWrapper(
-            width=text_width(), initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
-        ).wrap(text)
-    ]
+    return [line for head, text in rows for line in wrapped(text, first=head, rest=" " * len(head))]

@@ -49,6 +49,15 @@ def is_colored() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def wrapped(text: str, *, first: str = "", rest: str = "") -> list[str]:
+    """
+    The lines of one paragraph, as wide as the terminal, with nothing in them that acts upon it.
+    """
+    from workerdiag.rendering.text import wrap_text
+
+    return wrap_text(printable(text), text_width(), first=first, rest=rest)
+
+
 def note(message: str) -> None:
     """
     One line on standard error that is worth knowing.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, UnusableError, command, format_option
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
 from workerdiag.cli.terminal import note, warn
 from workerdiag.errors import TriageError, describe_error
@@ -30,14 +30,11 @@ _CONNECT_S = 30.0
 _MAX_NAMED = 5
 
 
-@click.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag triage /var/log/dask",
-        "workerdiag triage s3://logs/2026/ --scheduler tcp://10.0.0.1:8786 --output triaged/",
-        "workerdiag triage 's3://logs/*/*.log.gz' --runs 's3://logs/*/' --output triaged/ --format csv",
-        "workerdiag fleet triaged/",
-    ),
+@command(
+    "workerdiag triage /var/log/dask",
+    "workerdiag triage s3://logs/2026/ --scheduler tcp://10.0.0.1:8786 --output triaged/",
+    "workerdiag triage 's3://logs/*/*.log.gz' --runs 's3://logs/*/' --output triaged/ --format csv",
+    "workerdiag fleet triaged/",
 )
 @click.argument("urls", metavar="PATH|URL...", nargs=-1, required=True)
 @click.option(
@@ -51,14 +48,7 @@ _MAX_NAMED = 5
     type=click.Path(file_okay=False),
     help="Write tables of deaths and inputs. The same command goes on where it was ended.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(("parquet", "csv", "jsonl")),
-    default="parquet",
-    show_default=True,
-    help="Of the tables; parquet needs pyarrow.",
-)
+@format_option("parquet", "csv", "jsonl", text="Of the tables; parquet needs pyarrow.")
 @click.option(
     "--runs",
     metavar="PATTERN",

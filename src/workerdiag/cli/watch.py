@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from workerdiag.cli.commands import EXIT_OK, SafeCommand, SafeGroup, UnusableError
+from workerdiag.cli.commands import EXIT_OK, SafeGroup, UnusableError, command, format_option
 from workerdiag.cli.terminal import warn
 from workerdiag.cli.watch_options import make_state_folder, sink_options, state_option
 from workerdiag.cli.watch_state import confirm, resend, silence, status, unsilence
@@ -74,17 +74,15 @@ def watch() -> None:
     """
 
 
-@watch.command(
-    _START,
+@command(
+    "workerdiag watch tcp://10.0.0.1:8786",
+    "workerdiag watch tcp://10.0.0.1:8786 --slack '#dask' --pagerduty env:PAGERDUTY_KEY",
+    "workerdiag watch scheduler.json --name prod --state prod.db --format json",
+    "workerdiag watch status",
+    "workerdiag watch silence 3f9a1c2b4d5e --for 4h --reason 'the loader is being mended'",
+    name=_START,
+    group=watch,
     hidden=True,
-    cls=SafeCommand,
-    examples=(
-        "workerdiag watch tcp://10.0.0.1:8786",
-        "workerdiag watch tcp://10.0.0.1:8786 --slack '#dask' --pagerduty env:PAGERDUTY_KEY",
-        "workerdiag watch scheduler.json --name prod --state prod.db --format json",
-        "workerdiag watch status",
-        "workerdiag watch silence 3f9a1c2b4d5e --for 4h --reason 'the loader is being mended'",
-    ),
 )
 @click.argument("address")
 @sink_options
@@ -95,14 +93,7 @@ def watch() -> None:
     "--known-issues", metavar="FILE", type=click.Path(dir_okay=False), help="A TOML file of known issues."
 )
 @click.option("--quiet-hours", metavar="HOURS", help="Hold notices back then: '22:00-07:00 Europe/Berlin'.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="How notices are printed: json is one object a line.",
-)
+@format_option("text", "json", text="How notices are printed: json is one object a line.")
 def start(  # noqa: PLR0913, PLR0917  click gives one for each option
     address: str,
     state: str | None,

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeCommand, UnusableError
-from workerdiag.cli.terminal import warn
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, UnusableError, command
+from workerdiag.cli.terminal import warn, wrapped
 from workerdiag.cli.watch_options import state_option, state_path
-from workerdiag.cli.watch_text import wrapped
 from workerdiag.model.vocabulary import DeliveryState
 from workerdiag.rendering.wording import format_percent, pluralize
 from workerdiag.units import format_duration, format_time
@@ -44,9 +43,9 @@ def _open(state: str | None) -> Store:
     return Store.open(state_path(state), must_exist=True)
 
 
-@click.command(
-    cls=SafeCommand,
-    examples=("workerdiag watch status", "workerdiag watch status --state prod.db"),
+@command(
+    "workerdiag watch status",
+    "workerdiag watch status --state prod.db",
 )
 @state_option
 def status(state: str | None) -> int:
@@ -67,12 +66,9 @@ def status(state: str | None) -> int:
     return EXIT_NOT_OK if problems else EXIT_OK
 
 
-@click.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag watch silence 3f9a1c2b4d5e --for 4h --reason 'the loader is being mended'",
-        "workerdiag watch silence 'nanny.*' --until 2026-11-23T08:00:00+01:00 --reason 'known, DASK-123'",
-    ),
+@command(
+    "workerdiag watch silence 3f9a1c2b4d5e --for 4h --reason 'the loader is being mended'",
+    "workerdiag watch silence 'nanny.*' --until 2026-11-23T08:00:00+01:00 --reason 'known, DASK-123'",
 )
 @click.argument("matches", metavar="CASE")
 @click.option("--for", "length", metavar="DURATION", help="How long, such as 4h.")
@@ -98,12 +94,9 @@ def silence(matches: str, length: str | None, until: str | None, reason: str, st
     click.echo(f"Silence {made.id} until {format_time(made.until)} UTC")
 
 
-@click.command(
-    cls=SafeCommand,
-    examples=(
-        "workerdiag watch confirm 3f9a1c2b4d5e",
-        "workerdiag watch confirm 3f9a1c2b4d5e --by 'Ada, DASK-123'",
-    ),
+@command(
+    "workerdiag watch confirm 3f9a1c2b4d5e",
+    "workerdiag watch confirm 3f9a1c2b4d5e --by 'Ada, DASK-123'",
 )
 @click.argument("case_id", metavar="CASE")
 @click.option("--by", metavar="NAME", help="Who is at work on it. By default the user of this process.")
@@ -126,7 +119,7 @@ def _user() -> str:
         return f"user {os.getuid()}"
 
 
-@click.command(cls=SafeCommand, examples=("workerdiag watch unsilence 1f2e3d4c",))
+@command("workerdiag watch unsilence 1f2e3d4c")
 @click.argument("silence_id", metavar="ID")
 @state_option
 def unsilence(silence_id: str, state: str | None) -> None:
@@ -139,9 +132,9 @@ def unsilence(silence_id: str, state: str | None) -> None:
     click.echo(f"Ended silence {silence_id}")
 
 
-@click.command(
-    cls=SafeCommand,
-    examples=("workerdiag watch resend", "workerdiag watch resend --sink 'slack:#dask'"),
+@command(
+    "workerdiag watch resend",
+    "workerdiag watch resend --sink 'slack:#dask'",
 )
 @click.argument("delivery_id", metavar="[ID]", required=False)
 @click.option("--sink", metavar="NAME", help="Only what is for this sink.")
@@ -206,7 +199,7 @@ def _status_lines(store: Store, now: float) -> Iterator[str]:
 
 def _row(name: str, text: str) -> list[str]:
     head = f"{name:<9} "
-    return wrapped(text, first=head, later=" " * len(head))
+    return wrapped(text, first=head, rest=" " * len(head))
 
 
 def _case_lines(name: str, case: AlertCase) -> Iterator[str]:

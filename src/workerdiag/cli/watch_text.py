@@ -5,13 +5,11 @@ Notices and a watcher's state as text for a terminal.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from textwrap import TextWrapper
 from typing import TYPE_CHECKING
 
 import click
 
-from workerdiag.cli.terminal import is_colored, text_width
-from workerdiag.rendering.wording import printable
+from workerdiag.cli.terminal import is_colored, wrapped
 from workerdiag.units import format_time
 
 if TYPE_CHECKING:
@@ -31,22 +29,8 @@ def notice_lines(notice: Notice) -> Iterator[str]:
     for line in wrapped(title):
         yield _styled(line, bold=True, fg=_color(notice.reason))
     for each in others:
-        yield from wrapped(each, first=_INDENT, later=_INDENT * 2)
+        yield from wrapped(each, first=_INDENT, rest=_INDENT * 2)
     yield ""
-
-
-def wrapped(text: str, *, first: str = "", later: str = "") -> list[str]:
-    """
-    The lines of one paragraph, as wide as the terminal, with nothing in them that acts upon it.
-    """
-    wrapper = TextWrapper(
-        width=text_width(),
-        initial_indent=first,
-        subsequent_indent=later,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    return wrapper.wrap(printable(text))
 
 
 def sink_problem(sink: SinkStatus) -> str:
