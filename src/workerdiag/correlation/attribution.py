@@ -65,7 +65,7 @@ def attribute_signs(
             ordered.append(sign)
         elif _is_from_another_day(sign, times, is_timed=len(times) == len(ends)):
             continue
-        elif (number := _death_of(sign, ends, index, has, lifetimes)) is None:
+        elif not ends or (number := _death_of(sign, ends, index, has, lifetimes)) is None:
             unassigned.append(sign)
         else:
             assigned[number].append(sign)

@@ -20,14 +20,16 @@ MATCHER = Matcher(load_rulebook())
 TIME = "2026-05-04 11:22:33,444"
 DEATH = f"{TIME} - distributed.nanny - INFO - Worker process {{}} was killed by signal 9"
 LONG = f"{TIME} - my.app - INFO - {'x' * 3000} {{}}"
+OTHERS = "w-1 | Killed {}"
+FAILED_TASK = f"{TIME} - distributed.worker - ERROR - Compute Failed\nKey: a-{{}}\nState: executing\nException: \"KeyError('a')\""
 MESSAGES = st.sampled_from(
     [
         DEATH,
-        f"{TIME} - distributed.worker - ERROR - Compute Failed\nKey: a-{{}}\nState: executing\nException: \"KeyError('a')\"",
+        FAILED_TASK,
         f"{TIME} - distributed.worker - INFO -       Start worker at:     tcp://10.0.0.4:{{}}",
         f"{TIME} - my.app - INFO - nothing {{}}",
         LONG,
-        "w-1 | Killed {}",
+        OTHERS,
         "Killed by signal 9, process {}",
         "",
     ]
@@ -60,6 +62,7 @@ def found(data: bytes, step: int) -> tuple[list[Match], Excerpts]:
 
 @settings(max_examples=12, deadline=None)
 @example([*[(DEATH, 1)] * 6, (LONG, 18), (DEATH, 50)], 60_000, 0, 1_000_000)
+@example([(DEATH, 9), (OTHERS, 1), (LONG, 15), (FAILED_TASK, 109)], 1, 0, 0)
 @given(
     st.lists(st.tuples(MESSAGES, st.integers(1, 150)), min_size=8, max_size=30),
     st.integers(1, 200_000),

@@ -25,14 +25,15 @@ _DATE = (
 )
 _TIME = rb"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d,\d{3}"
 _HEADER = _DATE + b" " + _TIME + rb" - [!-%'-~]+ - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - "
-#: How each of them begins.
-_HEADER_START = re.compile(rb"[12]\d{3}-\d\d-\d\d ")
 #: So much of the next line is looked at; a header with a longer logger is left to a closer look.
 HEADER_BYTES = 300
 #: Text that is read as it stands: ASCII without entities.
 _PLAIN = rb"[ -%'-~\t]*"
 #: Lines that go on with the report of a failed task (distributed: worker.py) or a traceback.
-_MORE = rb"(?:(?:Key|State|Task|Function|args|kwargs|Exception|Traceback): |  File \")" + _PLAIN + rb"\n"
+_MORE_START = rb"(?:(?:Key|State|Task|Function|args|kwargs|Exception|Traceback): |  File \")"
+_MORE = _MORE_START + _PLAIN + rb"\n"
+#: A line that begins otherwise is in no message that is known by its bytes.
+_LINE_START = re.compile(rb"([12]\d{3}-\d\d-\d\d )|" + _MORE_START)
 #: A line with a header and plain text, with such lines behind it, before another header.
 _MESSAGE = re.compile(rb"%b(%b)(\r*\n)((?:%b)*)(?=%b)" % (_HEADER, _PLAIN, _MORE, _HEADER))
 #: Without the name of a logger no line is a header: each shape that `parse_line` knows has one.
@@ -107,16 +108,11 @@ def _known_message(
     line that begins at *unclear*: a line of many hits is read once.
     """
     low = max(0, at - LONGEST_LINE)
-    line = start = data.rfind(b"\n", low, at) + 1 or low
+    line = data.rfind(b"\n", low, at) + 1 or low
     if line == unclear:
         return line, None, 0, None
-    for _ in range(_MAX_MORE):
-        if _HEADER_START.match(data, start) or start <= low:
-            break
-        start = data.rfind(b"\n", low, start - 1) + 1 or low
-    if start and data[start - 1 : start] != b"\n":
-        return line, None, 0, None
-    found = _MESSAGE.match(data, start, start + LONGEST_LINE + HEADER_BYTES)
+    start = _header_before(data, line, low)
+    found = _MESSAGE.match(data, start, start + LONGEST_LINE + HEADER_BYTES) if start >= 0 else None
     if found is None or found.end() - start > LONGEST_LINE or found.end() <= at:
         return line, None, 0, None
     first, end, more = found[1], found[2], found[3]
@@ -125,3 +121,20 @@ def _known_message(
     if b"\r" in end or _LOGGER.search(more):
         return line, None, 0, None
     return start, None, found.end(), first + b"\n" + more[:-1]
+
+
+def _header_before(data: bytes, line: int, low: int) -> int:
+    """
+    Where the header begins, from *low* on, that the line at *line* may go on with; -1 if there is none.
+    """
+    start = line
+    for _ in range(_MAX_MORE + 1):
+        begun = _LINE_START.match(data, start)
+        if begun is None:
+            return -1
+        if begun[1]:
+            return start if not start or data[start - 1 : start] == b"\n" else -1
+        if start <= low:
+            return -1
+        start = data.rfind(b"\n", low, start - 1) + 1 or low
+    return -1

@@ -91,6 +91,8 @@ def _quoted_text(record: LogRecord, first: int, last: int) -> str:
 
     Frames of a stack are left out beside anything else: they do not say what happened.
     """
+    if first == last and not (record.header and first):  # as most are
+        return record.lines[first].message.strip()[:QUOTED_CHARS]
     shown = dict.fromkeys((0, first, last) if record.header else (first, last))
     parts = [part for at in shown if (part := record.lines[at].message.strip())]
     parts = [part for part in parts if not part.startswith('File "')] or parts[:1]

@@ -128,8 +128,8 @@ class LogWindow:
         #: From where to where the message that was asked for last is the answer, and that message.
         self._from = self._to = 0
         self._last: LogRecord | None = None
-        #: Lines of that message that begin before this place have it for an answer as well.
-        self._same_before = 0
+        #: Lines of that message that begin between these places have it for an answer as well.
+        self._same_from = self._same_before = 0
 
     @property
     def is_small(self) -> bool:
@@ -181,13 +181,14 @@ class LogWindow:
 
     def _goes_on_at(self, offset: int) -> bool:
         """
-        Whether *offset* is in one of the later lines of the message that was asked for last.
+        Whether *offset* is in another line of the message that was asked for last.
         """
-        if self._last is None or offset < self._to:
+        if self._last is None or self.base + offset < (offsets := self._last.line_offsets)[0]:
             return False
-        offsets = self._last.line_offsets
         start = offsets[bisect_right(offsets, self.base + offset) - 1] - self.base
-        if start >= self._same_before or self._index.barrier(start) > self._from:
+        if not self._same_from <= start < self._same_before:
+            return False
+        if self._index.barrier(max(start, self._from)) > min(start, self._from):
             return False
         end = self.data.find(b"\n", start, start + LONGEST_LINE + 1)
         if end < offset:
@@ -205,7 +206,7 @@ class LogWindow:
         )
         if header is not None:
             ceiling = header + BEFORE_BYTES + AFTER_BYTES
-            self._same_before = header + BEFORE_BYTES + 1
+            self._same_from, self._same_before = header, header + BEFORE_BYTES + 1
             return self._assemble_record((-1, forwarder, header), header, header, ceiling)
         tile = (self.base + start) // _TILE_BYTES
         begin = tile * _TILE_BYTES - self.base
@@ -213,7 +214,7 @@ class LogWindow:
         above = self._index.header_before(start, forwarder, low)
         if above is not None:
             low = above + 1
-        self._same_before = begin + _TILE_BYTES
+        self._same_from, self._same_before = max(begin, low), begin + _TILE_BYTES
         return self._assemble_record((tile, forwarder, above), start, low, begin + _TILE_BYTES + AFTER_BYTES)
 
     def _assemble_record(
@@ -245,7 +246,7 @@ class LogWindow:
         """
         Of an overlong line, what stands around *offset*, as a message of its own; and for which places.
         """
-        self._same_before = 0
+        self._same_from = self._same_before = 0
         begin = (self.base + offset) // CLIP_BYTES * CLIP_BYTES - self.base
         low, high = max(0, begin - CLIP_BYTES), min(len(self.data), begin + 2 * CLIP_BYTES)
         start = self.data.rfind(b"\n", low, offset) + 1 or low

@@ -1,0 +1,38 @@
+"""
+Messages in a piece of a log: which one a place is in depends on the text alone.
+"""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from workerdiag.matching.scan import records
+from workerdiag.matching.scan.records import LogRecord, LogWindow
+from workerdiag.matching.scan.work_budget import WorkBudget
+
+HEADER = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - restarting"
+LINES = st.sampled_from([HEADER, f"w-1 | {HEADER}", "w-1 | Killed", "Killed", "", "  File", "x" * 60, "y" * 5000])
+
+
+def shown(record: LogRecord) -> tuple[str, list[int]]:
+    """
+    What tells one message from another.
+    """
+    return record.text, list(record.line_offsets)
+
+
+@example(["Killed", "w-1 | Killed"], [10, 0])
+@given(st.lists(LINES, min_size=1, max_size=40), st.lists(st.integers(0, 2**16), max_size=30))
+def test_a_message_is_the_same_in_whatever_order_places_are_asked_for(lines, places):
+    """
+    Forwards, backwards, or here and there, over headers, other programs' lines, tiles and overlong lines.
+    """
+    data = "\n".join(lines).encode() + b"\n"
+    with patch.multiple(records, BEFORE_BYTES=200, AFTER_BYTES=300, _TILE_BYTES=150):
+        window = LogWindow(data, 70, WorkBudget())
+        for place in (place % len(data) for place in places):
+            alone = LogWindow(data, 70, WorkBudget()).record_at(place)
+            assert shown(window.record_at(place)) == shown(alone)
