@@ -5,10 +5,12 @@ Real deaths of which only a C library said something. Each test makes one promis
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -65,13 +67,27 @@ def piped_worker(lab, name="worker", **env):
 def bad_free(mark=None):
     """
     Free what was never allocated, as broken extension modules do: with the interpreter lock.
-
-    Without it the other threads run on while faulthandler writes their stacks; the process once ended by
-    SIGBUS in there.
     """
     buffer = ctypes.create_string_buffer(4096)
     tasks._announce(mark)
     ctypes.PyDLL(None).free(ctypes.c_void_p(ctypes.addressof(buffer) + 64))
+
+
+def bad_free_beside_threads():
+    """
+    The same without the interpreter lock, while other threads run.
+
+    In one of four runs faulthandler crashes over their stacks, so that SIGSEGV or SIGBUS ends the process.
+    """
+
+    def run_on():
+        while True:
+            json.dumps([1] * 50)
+
+    for _ in range(4):
+        threading.Thread(target=run_on, daemon=True).start()
+    buffer = ctypes.create_string_buffer(4096)
+    ctypes.CDLL(None).free(ctypes.c_void_p(ctypes.addressof(buffer) + 64))
 
 
 def print_as_c_does(text):
@@ -137,6 +153,20 @@ def test_what_glibc_says_before_it_aborts_is_found_in_the_workers_log(lab):
     diagnosis = workerdiag.explain(problem, client, timeout="30s")
     assert diagnosis.top.id == "signal.abort", str(diagnosis)
     assert any(each in evidence(diagnosis) for each in ABORTS)
+
+
+def test_an_abort_is_one_whatever_signal_ends_it(lab):
+    """
+    The C library's line and the first signal that faulthandler names count, not the last.
+    """
+    lab.scheduler(**IMPATIENT)
+    lab.worker()
+    client = lab.client()
+    workerdiag.install(client)
+    problem = raised(client.submit(bad_free_beside_threads, key="deadly"))
+    diagnosis = workerdiag.explain(problem, client, timeout="30s")
+    assert diagnosis.top is not None, str(diagnosis)
+    assert diagnosis.top.id == "signal.abort", str(diagnosis)
 
 
 def test_of_workers_that_share_a_log_it_is_said_that_they_do(lab):
