@@ -71,14 +71,12 @@ def cache_folder() -> Path:
 
 def _cache_file(texts: Sequence[bytes]) -> Path | None:
     """
-    Named by everything that the compiled form depends on; None where there is no home.
+    Named by what the compiled form depends on; None where there is no home.
+
+    Hyperscan itself refuses a form of another processor (HS_DB_PLATFORM_ERROR), and to ask
+    `platform.processor` would start ``uname``.
     """
-    made_of = (
-        str(getattr(hyperscan, "__version__", "")),
-        platform.machine(),
-        platform.processor(),
-        *map(bytes.hex, texts),
-    )
+    made_of = (str(getattr(hyperscan, "__version__", "")), platform.machine(), *map(bytes.hex, texts))
     name = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:32]
     with contextlib.suppress(RuntimeError, OSError):  # no home directory
         return cache_folder() / f"literals-{name}.hsdb"
