@@ -7,6 +7,7 @@ Knows nothing of files, clusters or terminals, so anything may import it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Protocol
 
 from attrs import field, frozen
@@ -40,7 +41,7 @@ class LogText:
     worker: str | None = None
 
 
-@frozen(kw_only=True, field_transformer=normalize_fields)
+@frozen(kw_only=True, slots=False, field_transformer=normalize_fields)
 class LogChunk:
     """
     The next bytes of one log. Chunks of one *origin* follow each other in order.
@@ -54,6 +55,13 @@ class LogChunk:
     #: Number of its first line in *origin*, where text before it was left out; None: it goes on
     #: where the chunk before ended.
     first_line: int | None = field(default=None, validator=optional(ge(1)))
+
+    @cached_property
+    def newline_count(self) -> int:
+        """
+        Line ends in it; several readers ask, and counting takes a tenth of the time of searching.
+        """
+        return self.data.count(b"\n")
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)

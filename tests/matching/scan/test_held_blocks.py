@@ -9,8 +9,9 @@ from unittest.mock import patch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workerdiag.matching.scan import held_blocks, look_back, matcher, outermost_matches
+from workerdiag.matching.scan import held_blocks, look_back, matcher, outermost_matches, sure_matches
 from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.excerpt import LogExcerpt
@@ -30,6 +31,10 @@ MESSAGES = st.sampled_from(
         f"{TIME} - my.app - INFO - nothing {{}}",
         LONG,
         OTHERS,
+        f"{TIME} - distributed.worker - INFO - log.info(Start worker at: tcp://10.0.0.4:{{}})",
+        f"{TIME} - distributed.scheduler - INFO - Retire workers {{}}",
+        f"{TIME} - distributed.scheduler - INFO - Retire workers {{}}: will not",
+        f"{TIME} - distributed.scheduler - ERROR - {{}}",
         "Killed by signal 9, process {}",
         "",
     ]
@@ -79,6 +84,7 @@ def test_what_waits_is_found_as_if_it_did_not(runs, block_bytes, message_bytes, 
         patch.object(matcher, "MAX_BYTES", 1),
         patch.object(outermost_matches, "MATCHES_PER_END", 3),
         patch.object(look_back, "MATCHES_PER_END", 3),
+        patch.object(sure_matches, "MATCHES_PER_END", 3),
     ):
         whole, seen = found(data, len(data) or 1)
         with (
@@ -90,3 +96,21 @@ def test_what_waits_is_found_as_if_it_did_not(runs, block_bytes, message_bytes, 
 
     assert waited == whole
     assert seen.seen <= excerpts.seen
+
+
+def test_what_later_text_surely_shows_is_not_looked_at():
+    """
+    Of a worker that dies ten thousand times, the lines that are taken apart are those of the matches that stay.
+    """
+    data = "".join(f"{DEATH}\n".format(number) for number in range(10_000)).encode()
+    work = WorkBudget()
+    chunks = (LogChunk(origin="a.log", data=data[at : at + 90_000]) for at in range(0, len(data), 90_000))
+    with (
+        patch.object(matcher, "MAX_BYTES", 1),
+        patch.object(held_blocks, "MAX_BLOCK_BYTES", 200_000),
+    ):
+        kept = list(MATCHER.matches(chunks, work=work))
+
+    deaths = [each for each in kept if each.owner == "nanny.killed-by-signal"]
+    assert len(deaths) == 2 * outermost_matches.MATCHES_PER_END
+    assert work.line_bytes < len(data) / 3

@@ -80,7 +80,7 @@ class OpenLog:
             self._end += self._end > 0  # joins with nothing before it
         excerpt = LogExcerpt(self._end, self._line, chunk.data)
         self._end = excerpt.end
-        self._line += chunk.data.count(b"\n")
+        self._line += chunk.newline_count
         self._read_bytes += len(chunk.data)
         if self._head_room:
             head = excerpt.part(0, self._head_room)
@@ -91,8 +91,9 @@ class OpenLog:
 
     def _take_tail(self, excerpt: LogExcerpt) -> None:
         surplus = len(excerpt.data) - _TAIL_BYTES - 1
-        if surplus > 0:
-            excerpt = excerpt.part(surplus, len(excerpt.data))
+        if surplus > 0:  # its line is counted from the end, which is nearer
+            data = excerpt.data[surplus:]
+            excerpt = LogExcerpt(excerpt.start + surplus, self._line - data.count(b"\n"), data)
         self._tail.append(excerpt)
         self._tail_bytes += len(excerpt.data)
         while self._tail_bytes - len(self._tail[0].data) > _TAIL_BYTES:

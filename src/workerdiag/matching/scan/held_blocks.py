@@ -21,8 +21,10 @@ from workerdiag.matching.scan.records import LogWindow
 from workerdiag.matching.scan.work_budget import WorkBudget
 
 #: So many bytes of blocks wait together, and so many of messages that were cut out of earlier blocks.
-MAX_BLOCK_BYTES = 24 * 2**20
-MAX_MESSAGE_BYTES = 16 * 2**20
+MAX_BLOCK_BYTES = 32 * 2**20
+MAX_MESSAGE_BYTES = 8 * 2**20
+#: Of blocks that wait, so much stays when the others are let go of.
+_STAYING_SHARE = 0.75
 #: A pattern with more places than this in the blocks is looked for in the last of them, not cut out of all.
 MANY_PLACES = 4 * MATCHES_PER_END
 
@@ -45,14 +47,29 @@ class HeldText:
     literal_count: int
     #: The same with what was learnt of its lines, while that is at hand.
     window: LogWindow | None = None
+    #: Patterns that were looked for, as far back as their matches are of interest.
+    done: set[str] = field(factory=set)
+
+    @property
+    def searched_to(self) -> int:
+        """
+        Absolute offset behind the last place.
+        """
+        return self.base + self.begin + self.packed[-1] // self.literal_count + 1
+
+    def literals(self) -> set[int]:
+        """
+        The literals that have a place in it.
+        """
+        return {each % self.literal_count for each in self.packed}
 
     def spots(self, texts: Collection[str], texts_of: _TextsOf) -> list[Candidate]:
         """
         The places in order at which one of *texts* may match.
         """
         count = self.literal_count
-        literals = {each % count for each in self.packed}
-        late = {each for each in literals if not _are_disjoint(texts, texts_of(each))}
+        undone = [text for text in texts if text not in self.done] if self.done else texts
+        late = {each for each in self.literals() if not _are_disjoint(undone, texts_of(each))}
         hits = LiteralHits([each for each in self.packed if each % count in late], count, 0)
         return list(find_candidates(self.data, self.begin, hits, texts_of))
 
@@ -146,6 +163,17 @@ class HeldTexts:
         taken, self.messages, self._message_bytes = self.messages, [], 0
         return taken
 
+    def take_old_blocks(self) -> list[HeldText]:
+        """
+        The older blocks, which are held no longer.
+        """
+        taken = 0
+        while self.blocks[taken:] and self._block_bytes > _STAYING_SHARE * MAX_BLOCK_BYTES:
+            self._block_bytes -= len(self.blocks[taken].data)
+            taken += 1
+        old, self.blocks = self.blocks[:taken], self.blocks[taken:]
+        return old
+
     def add_message(self, message: HeldText) -> None:
         """
         Hold another message.
@@ -153,22 +181,22 @@ class HeldTexts:
         self.messages.append(message)
         self._message_bytes += len(message.data)
 
-    def frequent(self, texts: Iterable[str], texts_of: _TextsOf) -> set[str]:
-        """
-        Those of the patterns *texts* with many places in the blocks.
-        """
-        places: Counter[int] = Counter()
-        for block in self.blocks:
-            places.update([each % block.literal_count for each in block.packed])
-        of_text: Counter[str] = Counter()
-        for literal, number in places.items():
-            for text in texts_of(literal):
-                of_text[text] += number
-        return {text for text in texts if of_text[text] > MANY_PLACES}
-
     @property
     def base(self) -> int | None:
         """
         Absolute offset of the first byte held; None if there is none.
         """
         return next((each.base for each in (*self.messages[:1], *self.blocks[:1])), None)
+
+
+def frequent(texts: Collection[str], blocks: Iterable[HeldText], texts_of: _TextsOf) -> set[str]:
+    """
+    Those of the patterns *texts* with many places in *blocks* that were not looked at.
+    """
+    of_text: Counter[str] = Counter()
+    for block in blocks if texts else ():
+        places = Counter([each % block.literal_count for each in block.packed])
+        for literal, number in places.items():
+            for text in texts_of(literal):
+                of_text[text] += 0 if text in block.done else number
+    return {text for text in texts if of_text[text] > MANY_PLACES}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
@@ -62,17 +62,20 @@ class LiteralScan:
         #: Scratch spaces that nobody uses. A scan takes one out, or makes one, and puts it back.
         self._spare: list[hyperscan.Scratch] = []
 
-    def hits(self, block: bytes, deadline: Deadline = NO_DEADLINE) -> LiteralHits:
+    def hits(self, block: bytes | memoryview, deadline: Deadline = NO_DEADLINE) -> LiteralHits:
         """
         What stands in *block*, of less than 4 GiB, up to where *deadline* passes; a part in any case.
         """
         packed: list[int] = []
         searched = 0
+        view = memoryview(block)
         while self.texts and searched < len(block) and not (searched and deadline.is_over):
             begin = max(0, searched - LONGEST_LITERAL)
-            part = block[begin : searched + _PIECE_BYTES]
+            part = view[begin : searched + _PIECE_BYTES]
             found = (
-                self._scanned(part, begin) if database.available() else self._found_one_by_one(part, begin)
+                self._scanned(part, begin)
+                if database.available()
+                else self._found_one_by_one(bytes(part), begin)
             )
             found.sort()
             packed += found[bisect_left(found, searched * len(self.texts)) :]
@@ -90,7 +93,7 @@ class LiteralScan:
                 at = lowered.find(text, at + 1)
         return packed
 
-    def _scanned(self, block: bytes, begin: int) -> list[int]:
+    def _scanned(self, block: memoryview, begin: int) -> list[int]:
         packed: list[int] = []
         count = len(self.texts)
         before = begin - 1
@@ -101,7 +104,8 @@ class LiteralScan:
         if self._database is None:
             self._database = database.database(self.texts)
         scratch = self._spare.pop() if self._spare else database.scratch(self._database)
-        self._database.scan(block, match_event_handler=found, scratch=scratch)
+        buffer: Any = block  # hyperscan takes any; its types know only text
+        self._database.scan(buffer, match_event_handler=found, scratch=scratch)
         if len(self._spare) < _MAX_SPARE:
             self._spare.append(scratch)
         return packed

@@ -5,7 +5,7 @@ One log on its way through the matcher: where to look closer, and what to keep.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from attrs import evolve
@@ -14,13 +14,14 @@ from workerdiag.matching.regex import BadPatternError, pattern
 from workerdiag.matching.scan.candidates import find_candidates
 from workerdiag.matching.scan.confirm import PatternHit, is_sign
 from workerdiag.matching.scan.excerpt import message_excerpt
-from workerdiag.matching.scan.held_blocks import HeldText, HeldTexts
+from workerdiag.matching.scan.held_blocks import HeldText
 from workerdiag.matching.scan.literal_scan import LONGEST_LITERAL, LiteralHits
-from workerdiag.matching.scan.look_back import LookBack, narrow
+from workerdiag.matching.scan.look_back import narrow
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END, OutermostMatches
 from workerdiag.matching.scan.patterns import MatchObserver, PatternTable, left_out_note
 from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND, LogRecord, LogWindow
 from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
+from workerdiag.matching.scan.waiting_places import WaitingPlaces
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.year_inference import in_year_of_log
 from workerdiag.model.diagnosis import Match
@@ -50,20 +51,22 @@ class LogScan:
         #: Absolute offset of the first byte held, and of the first not yet looked at.
         self._base = 0
         self._done = 0
-        #: Newlines before the first byte held.
-        self._newlines = 0
+        #: Newlines before the first byte held, and up to the last.
+        self._newlines = self._lines_read = 0
         self._seen: set[tuple[int, str, str]] = set()
         self._outermost: defaultdict[tuple[str, str], OutermostMatches] = defaultdict(OutermostMatches)
         self._plenty = SaturatedPatterns(matcher.texts)
-        self._held = HeldTexts()
+        run = partial(self._run_pattern, again=True)
+        self._waiting = WaitingPlaces(matcher, self.work, self._plenty, run)
         #: Places whose time has no year; the log's other lines may tell it.
         self._year_assumed: set[int] = set()
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, chunks: Sequence[LogChunk]) -> None:
         """
-        Take the next bytes; look at all that have enough text behind them.
+        Take the next chunks; look at all that has enough text behind it.
         """
-        self._data += data
+        self._data = b"".join((self._data, *(chunk.data for chunk in chunks)))
+        self._lines_read += sum(chunk.newline_count for chunk in chunks)
         self._search_up_to(up_to=self._base + len(self._data) - REACH_AHEAD)
 
     def skip_to(self, line: int) -> None:
@@ -74,15 +77,16 @@ class LogScan:
         self._search_up_to(up_to=end)
         self._data = b""
         self._base = self._done = end + (end > 0)  # what was left out counts as a byte
-        self._newlines = line - 1
+        self._newlines = self._lines_read = line - 1
 
     def finish(self, rest: bytes = b"") -> Iterator[Match]:
         """
         Look at all up to *rest*, the last bytes, and give all matches in order.
         """
         self._data += rest
+        self._lines_read += rest.count(b"\n")
         self._search_up_to(up_to=self._base + len(self._data))
-        self._search(self._held.take())
+        self._add(self._waiting.finish(self._done))
         self._settle(at_end=True)
         found_matches = [found for each in self._outermost.values() for found in (*each.first, *each.last)]
         found_matches.sort(key=lambda found: (found[0], found[1].owner, found[1].sign))
@@ -101,7 +105,7 @@ class LogScan:
     def _search_closely(self, up_to: int) -> None:
         block = LogWindow(self._data, self._base, self.work, self._newlines)
         self._plenty.begin_block()
-        self._held.begin_block()
+        self._waiting.begin_block()
         begin, hits = self._literal_hits(up_to)
         searched = self._base + begin + hits.searched_bytes
         self.work.late_bytes += up_to - searched
@@ -109,10 +113,9 @@ class LogScan:
         count = hits.literal_count
         packed = hits.packed[: hits.first_from(up_to - self._base - begin)]
         late = self._plenty.late_hits(packed, count)
-        self._held.add(HeldText(self._data, self._base, self._newlines, begin, late, count, block))
+        held = HeldText(self._data, self._base, self._newlines, begin, late, count, block)
         self._settle()
-        if self._held.has_many_blocks:
-            self._search_blocks()
+        self._add(self._waiting.add(held))
 
     def _literal_hits(self, up_to: int) -> tuple[int, LiteralHits]:
         """
@@ -120,7 +123,8 @@ class LogScan:
         """
         done = self._done - self._base
         begin = max(0, done - LONGEST_LITERAL)
-        hits = self._matcher.candidates(self._data[begin : up_to - self._base], self.work)
+        block = memoryview(self._data)[begin : up_to - self._base]
+        hits = self._matcher.candidates(block, self.work)
         return begin, evolve(hits, packed=hits.packed[hits.first_from(done - begin) :])
 
     def _search_forward(self, block: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> int:
@@ -153,54 +157,16 @@ class LogScan:
         self._try(pending)
         return up_to
 
-    def _look_back(self, texts: Iterable[str]) -> LookBack:
-        wanted = {text: dict.fromkeys(self._keys(text), 0) for text in texts}
-        run = partial(self._run_pattern, again=True)
-        return LookBack(self._matcher, self.work, run, self._done, wanted)
-
-    def _search_blocks(self) -> None:
-        """
-        Look at the blocks that wait for what is frequent in them; cut out of them what is not.
-        """
-        texts_of = self._matcher.texts
-        frequent = self._held.frequent(self._plenty.texts, texts_of)
-        rare = self._plenty.texts - frequent
-        last, others = self._look_back(frequent), self._look_back(rare)
-        for block in reversed(blocks := self._held.take_blocks()):
-            if not last.wanted:
-                break
-            last.search(block, block.spots(last.wanted, texts_of))
-        spots_of = [(block, block.spots(rare, texts_of)) for block in blocks if rare]
-        for block, spots in spots_of:
-            for message in block.messages(spots, self.work):
-                self._held.add_message(message)
-        for block, spots in reversed(spots_of):
-            others.search(block, [spot for spot in spots if spot.texts])
-        self._add(last, others)
-        if self._held.has_many_messages:
-            self._search(self._held.take_messages()[::-1])
-
-    def _search(self, held_texts: Iterable[HeldText]) -> None:
-        """
-        Look at texts that wait, the last first, as far as needed.
-        """
-        last = self._look_back(self._plenty.texts)
-        for held in held_texts:
-            if not last.wanted:
-                break
-            last.search(held, held.spots(last.wanted, self._matcher.texts))
-        self._add(last)
-
-    def _add(self, *searches: LookBack) -> None:
-        for place in sorted((place for each in searches for place in each.found), key=lambda each: each.at):
+    def _add(self, places: Iterable[PatternHit]) -> None:
+        for place in sorted(places, key=lambda each: each.at):
             self._outermost[place.wanted.key].add(place)
         self._settle()
 
     def _forget(self, count: int) -> None:
-        self._newlines += self._data.count(b"\n", 0, count)
         self._data = self._data[count:]
+        self._newlines = self._lines_read - self._data.count(b"\n")
         self._base += count
-        floor = self._base if self._held.base is None else self._held.base
+        floor = self._base if self._waiting.base is None else self._waiting.base
         self._seen = {each for each in self._seen if each[0] >= floor}
         if len(self._year_assumed) > 100 * MATCHES_PER_END:  # in a long log: keep those that still matter
             self._year_assumed &= set[int]().union(*(each.places() for each in self._outermost.values()))

@@ -76,25 +76,25 @@ class Matcher:
             work: Says when time is up, and notes what was done.
         """
         log: LogScan | None = None
-        held: list[bytes] = []
+        held: list[LogChunk] = []
         held_bytes, is_excerpt = 0, True
         for chunk in chunks:
             log = log or LogScan(self, chunk, observer, work)
             if held_bytes > MAX_BYTES or chunk.first_line is not None:
                 is_excerpt = False
-                log.feed(b"".join(held))
+                log.feed(held)
                 held, held_bytes = [], 0
             if chunk.first_line is not None:
                 log.skip_to(chunk.first_line)
-            held.append(chunk.data)
+            held.append(chunk)
             held_bytes += len(chunk.data)
             if held_bytes > _MOST_HELD_BYTES:
                 is_excerpt = False
-                log.feed(b"".join(held))
+                log.feed(held)
                 held, held_bytes = [], 0
         if log is None:
             return
-        rest = b"".join(held)
+        rest = b"".join(chunk.data for chunk in held)
         whole = repair_text(rest) if is_excerpt and held_bytes <= MAX_BYTES else None
         if whole is not None:
             yield from self._repaired_matches(log, whole)
@@ -120,7 +120,7 @@ class Matcher:
         """
         return len(self._patterns_of)
 
-    def candidates(self, block: bytes, work: WorkBudget) -> LiteralHits:
+    def candidates(self, block: bytes | memoryview, work: WorkBudget) -> LiteralHits:
         """
         Places worth a closer look, and how many bytes there was time to search.
         """

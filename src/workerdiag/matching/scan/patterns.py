@@ -57,7 +57,7 @@ class PatternTable(Protocol):
         How many literals there are.
         """
 
-    def candidates(self, block: bytes, work: WorkBudget) -> LiteralHits:
+    def candidates(self, block: bytes | memoryview, work: WorkBudget) -> LiteralHits:
         """
         Places worth a closer look, and how many bytes there was time to search.
         """

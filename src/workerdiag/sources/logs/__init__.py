@@ -158,6 +158,9 @@ class _ChunkBuilder:
 
     def add(self, data: bytes) -> Iterator[LogChunk]:
         self.count += len(data)
+        if len(data) >= BLOCK_BYTES and not self._data:  # as most are of large files
+            yield self._chunk(data)
+            return
         self._data += data
         if len(self._data) >= BLOCK_BYTES:
             yield from self.rest()
@@ -165,4 +168,7 @@ class _ChunkBuilder:
     def rest(self) -> Iterator[LogChunk]:
         if self._data:
             data, self._data = bytes(self._data), bytearray()
-            yield LogChunk(origin=self.log.origin, data=data, stream=self._stream, identity=self.log.identity)
+            yield self._chunk(data)
+
+    def _chunk(self, data: bytes) -> LogChunk:
+        return LogChunk(origin=self.log.origin, data=data, stream=self._stream, identity=self.log.identity)

@@ -1,0 +1,139 @@
+"""
+Places of a sign that surely are matches, by the bytes of their messages alone.
+
+Of a sign of which there is plenty only the last matches are of interest. Where so many are sure in later
+text, no place before needs a look, and none of the sure ones is made a match yet.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from attrs import define, field, frozen
+
+from workerdiag.matching.regex import pattern_set
+from workerdiag.matching.scan.candidates import Candidate, find_candidates
+from workerdiag.matching.scan.held_blocks import HeldText
+from workerdiag.matching.scan.literal_scan import LiteralHits
+from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
+from workerdiag.matching.scan.patterns import PatternOwner, PatternTable
+from workerdiag.matching.scan.work_budget import WorkBudget
+
+#: So many patterns are compiled for this; of others no match is sure.
+_MAX_TESTS = 64
+#: So many places are looked at together.
+_GROUP = 512
+#: Bytes of the time before the logger, in a header that is known by its bytes.
+_TIME_BYTES = len("2026-05-04 11:22:33,444 - ")
+#: A message with this in it may be code that would write the message.
+_LOG = b"log"
+
+
+@frozen
+class _SureTest:
+    """
+    A pattern, and what rules it out: sure where the one matches and the other does not.
+    """
+
+    compiled: Any
+    in_header: bool
+
+    def passes(self, data: bytes, spot: Candidate) -> bool:
+        """
+        Whether the message there, of the block *data*, is a match.
+        """
+        if spot.message is None or spot.bounds is None:
+            return False
+        if self.in_header:
+            start = spot.bounds[0] + _TIME_BYTES
+            line = data[start : data.index(b"\n", start)].rstrip(b"\r")
+            return bool(self.compiled.Match(line) == [0])
+        return bool(self.compiled.Match(spot.message) == [0]) and _LOG not in spot.message.lower()
+
+
+@define
+class SureMatches:
+    """
+    Of each pattern, where the last messages begin that it surely matches.
+    """
+
+    table: PatternTable
+    work: WorkBudget
+    _tests: dict[str, _SureTest | None] = field(factory=dict, init=False)
+    #: Absolute offsets in order; from the first of them to the other place they are complete.
+    _starts: dict[str, list[int]] = field(factory=dict, init=False)
+    _searched_to: dict[str, int] = field(factory=dict, init=False)
+    #: Places of the blocks at hand, by where the block and where they end.
+    _spots: dict[tuple[int, int], list[Candidate]] = field(factory=dict, init=False)
+
+    def enough(self, texts: Iterable[str], blocks: Sequence[HeldText]) -> set[str]:
+        """
+        Those of the patterns *texts* that surely match in as many messages of *blocks* as are kept.
+        """
+        found = {text for text in texts if self._are_enough(text, blocks)}
+        self._spots.clear()
+        return found
+
+    def _are_enough(self, text: str, blocks: Sequence[HeldText]) -> bool:
+        """
+        Whether as many messages surely match one pattern.
+        """
+        if text not in self._tests:
+            wanted = len(self._tests) < _MAX_TESTS
+            self._tests[text] = _sure_test(text, self.table.wanted(text)) if wanted else None
+        test = self._tests[text]
+        if test is None or not blocks:
+            return False
+        known = self._starts.get(text, [])
+        known = known[bisect_left(known, blocks[0].base + blocks[0].begin) :]
+        found = self._new_starts(text, test, blocks, MATCHES_PER_END)
+        self._starts[text] = (known + found)[-MATCHES_PER_END:]
+        self._searched_to[text] = blocks[-1].searched_to
+        return len(self._starts[text]) >= MATCHES_PER_END
+
+    def _new_starts(self, text: str, test: _SureTest, blocks: Sequence[HeldText], most: int) -> list[int]:
+        """
+        Where the last messages begin that match, of those not searched before; *most* or some more.
+        """
+        low = self._searched_to.get(text, 0)
+        found: list[int] = []
+        for block in reversed(blocks):
+            if len(found) >= most or block.searched_to <= low or not self.work.has_time():
+                break
+            for every in self._last_spots(block):
+                spots = [spot for spot in every if text in spot.texts]
+                starts = [
+                    block.base + spot.bounds[0]
+                    for spot in spots
+                    if spot.bounds is not None and test.passes(block.data, spot)
+                ]
+                self.work.spend(sum(len(spot.message or b"") for spot in spots), 0, again=True)
+                found = [each for each in dict.fromkeys(starts) if not found or each < found[0]] + found
+                if len(found) >= most:
+                    break
+        return [each for each in found if each >= low]
+
+    def _last_spots(self, block: HeldText) -> Iterator[list[Candidate]]:
+        """
+        The places of a block, the last first, in groups that are in order.
+        """
+        for end in range(len(block.packed), 0, -_GROUP):
+            key = (block.base, end)
+            if key not in self._spots:
+                hits = LiteralHits(list(block.packed[max(0, end - _GROUP) : end]), block.literal_count, 0)
+                self._spots[key] = list(find_candidates(block.data, block.begin, hits, self.table.texts))
+            yield self._spots[key]
+
+
+def _sure_test(text: str, owners: Sequence[PatternOwner]) -> _SureTest | None:
+    """
+    The test for a pattern of these *owners*; None where bytes alone cannot tell.
+    """
+    unless = {each.unless for each in owners}
+    in_header = owners[0].in_header
+    if len(unless) > 1 or any(each.streams for each in owners) or (in_header and unless != {None}):
+        return None
+    compiled = pattern_set((text, *(each for each in unless if each)))
+    return None if compiled is None else _SureTest(compiled, in_header)
