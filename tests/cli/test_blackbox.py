@@ -103,6 +103,14 @@ def test_where_there_is_no_box_it_says_where_it_looked(tmp_path, monkeypatch):
     assert run().exit_code == 0
 
 
+def test_a_folder_without_boxes_says_so(tmp_path):
+    """
+    An empty answer would be none.
+    """
+    result = run(tmp_path)
+    assert (result.exit_code, result.output) == (0, f"No black boxes in {tmp_path}.\n")
+
+
 def test_a_path_that_is_no_box_is_status_2(writer, tmp_path):
     """
     What can be read is printed, and what cannot is said.

@@ -52,6 +52,18 @@ def test_the_exit_status_says_whether_anything_could_be_read(folder, tmp_path):
     assert "no table of triage" in nothing.output
 
 
+def test_a_file_of_another_kind_is_no_all_clear(tmp_path):
+    """
+    A log is named as what it is not, and nothing is said of losses.
+    """
+    (tmp_path / "worker.log").write_text("distributed.worker - INFO - Start worker at: tcp://10.0.0.1:4000\n")
+    result = run(tmp_path / "worker.log")
+    assert result.exit_code == 1
+    assert result.output.startswith("Nothing could be read: whether workers were lost is not known\n")
+    assert "neither a table of triage" in result.output
+    assert "No worker was lost" not in result.output
+
+
 def test_the_schema_of_a_report_is_printed():
     """
     Beside that of a diagnosis.

@@ -4,12 +4,16 @@ A scheduler that is known by its address.
 
 from __future__ import annotations
 
+import gc
+
+import distributed
 import pytest
 
 from workerdiag import load_rulebook
 from workerdiag.cli import live
 from workerdiag.model.event_topics import scheduler_topics
 from workerdiag.model.evidence import Inspected
+from workerdiag.sources.cluster.client import connect
 
 ADDRESS = "tcp://10.0.0.1:8786"
 
@@ -81,11 +85,38 @@ def test_an_address_that_nobody_answers_is_a_gap(monkeypatch):
     With the address and what to check.
     """
 
-    def refuse(*_args, **_settings):
-        raise OSError("connection refused")
+    class Refused(FakeClient):
+        status = "newly-created"
 
-    monkeypatch.setattr(live.distributed, "Client", refuse)
+        def __init__(self, *_args, **_settings):
+            made.append(self)
+            raise OSError("connection refused")
+
+    made = []
+    monkeypatch.setattr(live.distributed, "Client", Refused)
     (gap,) = live.SchedulerSource(ADDRESS, load_rulebook()).collect(budget_s=30)
     assert (gap.source, gap.reason) == ("scheduler", "unreachable")
     assert ADDRESS in gap.detail
     assert gap.remedy
+    assert [each.status for each in made] == ["closed"]
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://nonsense", "foo://10.0.0.1:8786"])
+def test_a_client_that_could_not_be_made_holds_nothing_up(monkeypatch, address):
+    """
+    Dask's own waits twice its time-out when it is thrown away, as its loop never ran.
+    """
+    monkeypatch.undo()
+    waited = []
+    sync = distributed.client.sync
+
+    def noting_sync(loop, function, *args, **settings):
+        if function.__name__ == "_close":
+            return waited.append(settings)
+        return sync(loop, function, *args, **settings)
+
+    monkeypatch.setattr(distributed.client, "sync", noting_sync)
+    with pytest.raises(Exception, match=r"."):
+        connect(address, timeout_s=600)
+    gc.collect()
+    assert not waited

@@ -35,7 +35,7 @@ def test_the_summary_counts_deaths_and_drafts_rules_for_the_rest(log, tmp_path):
     """
     result = run(log, "--output", tmp_path / "out", "--format", "jsonl")
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("3 deaths in 1 cluster run; 0 more were asked for.\n")
+    assert result.output.startswith("3 deaths in 1 cluster run.\nParts of inputs: 1 done.\n")
     assert "     2  signal.segfault\n" in result.output
     assert f"workerdiag knowledge draft {log}\n" in result.output
     assert (tmp_path / "out" / "deaths.jsonl").exists()
@@ -57,7 +57,44 @@ def test_where_nothing_can_be_read_it_is_an_error(tmp_path):
     """
     result = run(tmp_path / "gone.log")
     assert result.exit_code == 2
-    assert "nothing could be read" in result.output
+    assert "no log could be read" in result.output
+    assert "there is no such file: check the path or pattern" in result.output
+
+
+def test_where_no_input_is_a_log_that_is_no_all_clear(tmp_path):
+    """
+    Nothing was looked at that would show a death, so none is counted as none.
+    """
+    (tmp_path / "empty.log").touch()
+    (tmp_path / "notes.txt").write_text("buy milk\n")
+    triage_here([tmp_path / "empty.log", tmp_path / "notes.txt"], tmp_path / "out")
+    result = run(
+        tmp_path / "empty.log", tmp_path / "notes.txt", "--output", tmp_path / "out", "--format", "jsonl"
+    )
+    assert result.exit_code == 2
+    assert "no log could be read:" in result.output
+    assert "empty.log: there is nothing in it" in result.output
+    assert "notes.txt: nothing in its text is known" in result.output
+    assert "0 deaths" not in result.output
+
+
+def test_a_pattern_of_runs_that_fits_nothing_is_told(log, tmp_path):
+    """
+    A mistake in it would otherwise show in the number of runs alone.
+    """
+    result = run(log, "--output", tmp_path / "out", "--format", "jsonl", "--runs", "s3://logs/*/")
+    assert result.exit_code == 1
+    assert "no input begins as s3://logs/*/ says" in result.output
+
+
+def test_what_was_written_and_what_reads_it_is_told(log, tmp_path):
+    """
+    The next command can be copied.
+    """
+    out = tmp_path / "out"
+    result = run(log, "--output", out, "--format", "jsonl")
+    assert f"wrote {out}/deaths.jsonl and {out}/inputs.jsonl" in result.output
+    assert f"workerdiag fleet {out}\n" in result.output
 
 
 def test_hostile_names_do_nothing_to_the_terminal(tmp_path):

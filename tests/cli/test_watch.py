@@ -19,6 +19,7 @@ from workerdiag.cli import main, terminal, watch_text
 from workerdiag.watch import loop, start
 from workerdiag.watch.cases import blind_case
 from workerdiag.watch.lease import Lease
+from workerdiag.watch.progress import WatcherStatus
 from workerdiag.watch.store import Store
 
 #: The name in the package is that of the command.
@@ -111,6 +112,45 @@ def test_a_wrong_address_is_an_error(run, monkeypatch):
     assert result.exit_code == 2
     assert "cannot watch tcp://127.0.0.1:9" in result.stderr
     assert "Check the address" in result.stderr
+
+
+def test_a_scheduler_that_does_not_answer_is_told_at_once(capsys):
+    """
+    Once, with the problem, and not only after the time-out.
+    """
+
+    class Waiting:
+        """
+        A watcher whose cluster does not answer three times, and then ends.
+        """
+
+        rounds = 0
+
+        def has_history(self):
+            return False
+
+        def next_notice(self, _timeout_s):
+            self.rounds += 1
+            if self.rounds <= 3:
+                raise TimeoutError
+
+        def status(self):
+            state = "connecting" if self.rounds <= 3 else "ended"
+            return WatcherStatus(state=state, problem="connection refused")
+
+    module._follow(Waiting(), ADDRESS, "text")
+    said = capsys.readouterr().err
+    assert said.count(f"Note: {ADDRESS} does not answer: connection refused; asking again for 30 s\n") == 1
+
+
+def test_a_mistyped_command_is_no_scheduler_file(run):
+    """
+    The message says what was probably meant, without a wait.
+    """
+    result = run("statsu")
+    assert result.exit_code == 2
+    assert "'statsu' is no command" in result.stderr
+    assert "Did you mean 'status'?" in result.stderr
 
 
 def test_a_missing_scheduler_file_is_an_error(run, monkeypatch):

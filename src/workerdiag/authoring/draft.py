@@ -170,8 +170,9 @@ def _sign_toml(line: UnusualLine, among: int) -> Iterator[str]:
     except NoLiteralError:
         return
     name = "-".join(re.findall(r"[a-z0-9]+", line.template.lower().replace("<>", ""))[:5]) or "said"
+    times = "once" if line.times == 1 else f"{line.times} times"
     yield (
-        f"[[sign]]  # {line.where}, seen {line.times} times, one of {among} unusual lines\n"
+        f"[[sign]]  # {line.where}, seen {times}; unusual lines: {among}\n"
         f'kind = "log"\nname = {_toml_string(name)}\npattern = {_toml_string(pattern)}\n'
         'grade = "weak"  # TODO: decisive strong moderate weak hint\n'
         f"seen = [{_toml_string(line.text)}]\nlookalikes = []  # TODO: lines that are not for this rule\n"

@@ -104,7 +104,7 @@ def _terminal_text(findings: Findings) -> str:
 @click.argument("document", type=click.Choice(("diagnosis", "fleet")), default="diagnosis")
 def schema(document: Literal["diagnosis", "fleet"]) -> None:
     """
-    Print the JSON Schema of a JSON diagnosis, or of a fleet report.
+    Print the JSON Schema of a diagnosis or a fleet report.
 
     It describes what `workerdiag explain --format json` and `Diagnosis.to_dict()` give; with `fleet`,
     `workerdiag fleet --format json` and `FleetReport.to_dict()`.

@@ -58,6 +58,8 @@ def blackbox(paths: tuple[Path, ...], form: str) -> int:
         click.echo(json.dumps([{"path": str(path), **encode_message(box)} for path, box in read], indent=2))
     elif paths:
         click.echo("\n\n".join("\n".join(_box_lines(path, box)) for path, box in read), nl=bool(read))
+        if not read and not failures:
+            click.echo(_no_boxes_text(paths))
     else:
         click.echo("\n".join(_list_lines(read)))
     for each in failures:
@@ -88,11 +90,15 @@ def _read_boxes(paths: Iterable[Path]) -> tuple[list[tuple[Path, BlackBox]], lis
     return read, failures
 
 
+def _no_boxes_text(folders: Iterable[Path]) -> str:
+    return f"No black boxes in {' or '.join(printable(str(each)) for each in folders)}."
+
+
 def _list_lines(read: list[tuple[Path, BlackBox]]) -> Iterator[str]:
     from workerdiag.recorder.box.directories import box_directories, is_orphan
 
     if not read:
-        yield f"No black boxes in {' or '.join(printable(str(each)) for each in box_directories())}."
+        yield _no_boxes_text(box_directories())
     for path, box in read:
         fate = "process gone" if is_orphan(path) else "running"
         yield one_line(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import click
 
 from workerdiag.cli.commands import EXIT_OK, UnusableError, command
-from workerdiag.cli.terminal import warn
+from workerdiag.cli.terminal import gap_text, warn
 from workerdiag.model.evidence import Gap, LogChunk
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import printable
@@ -35,15 +35,18 @@ def draft(logs: tuple[str, ...]) -> int:
     from workerdiag.sources.logs import LogSource
 
     chunks: list[LogChunk] = []
+    gaps: list[Gap] = []
     size = 0
     for piece in LogSource(logs).collect(budget_s=_READING_S):
         if isinstance(piece, LogChunk) and size < _MAX_BYTES:
             chunks.append(piece)
             size += len(piece.data)
         elif isinstance(piece, Gap):
-            warn(piece.detail or piece.source)
+            gaps.append(piece)
     if not chunks:
-        raise UnusableError("nothing could be read")
+        raise UnusableError("\n".join(("nothing could be read:", *(f"  {gap_text(each)}" for each in gaps))))
+    for gap in gaps:
+        warn(gap_text(gap))
     quiet = {line_template(each.partition(" - ")[2].partition(" - ")[2]) for each in quiet_lines()}
     lines = unusual_lines(chunks, load_rulebook(), quiet=quiet)
     if not lines:

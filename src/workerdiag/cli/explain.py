@@ -14,9 +14,8 @@ import click
 from workerdiag.api.time_plan import TimePlan
 from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, UnusableError, command, format_option
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
-from workerdiag.cli.terminal import is_colored, note, status_line, text_width, warn
+from workerdiag.cli.terminal import gap_text, is_colored, note, status_line, text_width, warn
 from workerdiag.deadline import Deadline
-from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import REPORT_FORMATS, STREAMS, Outcome, ReportFormat, Stream
 from workerdiag.rendering.wording import pluralize
 from workerdiag.settings import seconds as setting_in_seconds
@@ -109,11 +108,11 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
         found = _answer(inputs, scheduler, stream, load_checked_rulebook(knowledge), timeout)
     unread = [each for each in found.diagnosis.gaps if each.place == "scheduler"] + list(found.unread)
     if not found.has_evidence:
-        raise UnusableError("nothing could be read:\n" + "\n".join(f"  {_gap_text(each)}" for each in unread))
+        raise UnusableError("nothing could be read:\n" + "\n".join(f"  {gap_text(each)}" for each in unread))
     if found.failure is not None:
         raise found.failure
     for gap in unread:
-        warn(_gap_text(gap))
+        warn(gap_text(gap))
     if save is not None:
         found.diagnosis.save(save)
     click.echo(_render(found.diagnosis, form, full=full), color=True)
@@ -173,11 +172,6 @@ def _answer(
         plan = TimePlan(Deadline.after(timeout_s), with_logs=bool(inputs))
         sources = (SchedulerSource(scheduler, book),)
         return answer(ExplainArguments(logs=inputs, stream=stream, sources=sources, rulebook=book, plan=plan))
-
-
-def _gap_text(gap: Gap) -> str:
-    text = f"{gap.source}: {gap.detail or gap.reason}"
-    return f"{text} ({gap.remedy})" if gap.remedy else text
 
 
 def _render(findings: Findings, form: ReportFormat, *, full: bool) -> str:

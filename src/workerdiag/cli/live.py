@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-import distributed  # here, as a thread that imports it cannot be given up
+import distributed  # noqa: F401  here, as a thread that imports it cannot be given up
 from attrs import frozen
 
 from workerdiag.deadline import Deadline
@@ -17,6 +17,7 @@ from workerdiag.model.event_topics import scheduler_topics
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Place
+from workerdiag.sources.cluster.client import connect
 from workerdiag.sources.discovery import Discovery
 
 #: Share of the time that connecting may take.
@@ -42,12 +43,7 @@ class SchedulerSource:
         """
         deadline = Deadline.after(budget_s)
         try:
-            client = distributed.Client(  # type: ignore[no-untyped-call]
-                self.address,
-                timeout=round(budget_s * _CONNECT_SHARE, 1),
-                set_as_default=False,
-                name="workerdiag",
-            )
+            client = connect(self.address, timeout_s=round(budget_s * _CONNECT_SHARE, 1))
         except Exception as problem:  # noqa: BLE001  an address can be wrong in many ways
             yield Gap(
                 source=self.name,

@@ -16,6 +16,7 @@ from typing import TextIO
 import click
 
 from workerdiag.deadline import monotonic_s, start_thread
+from workerdiag.model.evidence import Gap
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import clip, one_line, printable
 
@@ -70,6 +71,14 @@ def warn(message: str) -> None:
     One line for a person on standard error.
     """
     click.echo(printable(redact_text(f"Warning: {message}")), err=True)
+
+
+def gap_text(gap: Gap) -> str:
+    """
+    What could not be looked at, why, and what to do about it.
+    """
+    text = f"{gap.source}: {gap.detail or gap.reason}"
+    return f"{text} ({gap.remedy})" if gap.remedy else text
 
 
 @contextmanager

@@ -4,16 +4,17 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, UnusableError, command, format_option
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
-from workerdiag.cli.terminal import note, warn
+from workerdiag.cli.terminal import note, status_line, warn
 from workerdiag.errors import TriageError, describe_error
 from workerdiag.rendering.wording import pluralize, printable
 
@@ -46,7 +47,7 @@ _MAX_NAMED = 5
     "--output",
     metavar="FOLDER",
     type=click.Path(file_okay=False),
-    help="Write tables of deaths and inputs. The same command goes on where it was ended.",
+    help="Write tables of deaths and inputs. The same command continues after an interruption.",
 )
 @format_option("parquet", "csv", "jsonl", text="Of the tables; parquet needs pyarrow.")
 @click.option(
@@ -99,19 +100,24 @@ def triage(  # noqa: PLR0913, PLR0917  click gives one for each option
     failed = _warn_of_failed(result)
     click.echo(printable(str(result)))
     if result.output is not None:
-        note(f"tables: {result.output}/deaths.{form} and inputs.{form}")
+        tables = " and ".join(f"{result.output / kind}.{form}" for kind in ("deaths", "inputs"))
+        note(f"wrote {tables}; shares, hosts and trends: workerdiag fleet {shlex.quote(str(result.output))}")
     return EXIT_NOT_OK if failed or result.notes else EXIT_OK
 
 
 def _warn_of_failed(result: TriageResult) -> bool:
     """
     Name the first inputs that could not be read. Returns whether there are any.
+
+    Raises:
+        UnusableError: No input is a log that could be read: that there are no deaths would say nothing.
     """
     failed = [each for each in result.inputs if each.status == "failed"]
-    if len(failed) == len(result.inputs):
-        raise UnusableError(
-            "\n".join(("nothing could be read:", *(f"  {each.url}: {each.reason}" for each in failed)))
-        )
+    if all(each.status != "done" for each in result.inputs):
+        lines = [f"  {each.url}: {each.reason}" for each in result.inputs[:_MAX_NAMED]]
+        if len(result.inputs) > _MAX_NAMED:
+            lines.append(f"  and {len(result.inputs) - _MAX_NAMED:,} more")
+        raise UnusableError("\n".join(("no log could be read:", *lines)))
     for row in failed[:_MAX_NAMED]:
         warn(f"{row.url}: {row.reason}")
     if len(failed) > _MAX_NAMED:
@@ -123,11 +129,11 @@ def _warn_of_failed(result: TriageResult) -> bool:
 
 @contextmanager
 def _client_of(address: str) -> Iterator[Client]:
-    import distributed
+    from workerdiag.sources.cluster.client import connect
 
-    connect: Any = distributed.Client
     try:
-        client = connect(address, timeout=_CONNECT_S, set_as_default=False, name="workerdiag-triage")
+        with status_line(f"connecting to {address}", limit_s=_CONNECT_S):
+            client = connect(address, timeout_s=_CONNECT_S, name="workerdiag-triage")
     except Exception as problem:
         raise TriageError(
             f"cannot connect to {address}: {describe_error(problem)}",

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from workerdiag.cli.commands import EXIT_OK, SafeGroup, UnusableError, command, format_option
-from workerdiag.cli.terminal import warn
+from workerdiag.cli.terminal import note, warn
 from workerdiag.cli.watch_options import make_state_folder, sink_options, state_option
 from workerdiag.cli.watch_state import confirm, resend, silence, status, unsilence
 from workerdiag.cli.watch_text import notice_lines, sink_problem
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 #: The command that ``workerdiag watch ADDRESS`` means.
 _START = "start"
+#: A word that may be a command, and is neither an address nor what a scheduler file is mostly called.
+_MISTYPED = re.compile(r"\w+")
 #: So often it is looked whether something failed, in seconds.
 _LOOK_S = 1.0
 #: A scheduler that was never seen is waited for so long, in seconds.
@@ -53,7 +58,16 @@ class _WatchGroup(SafeGroup):
         """
         The command and its arguments; what is no command is an address.
         """
-        return super().resolve_command(ctx, args if args[0] in self.commands else [_START, *args])
+        if args[0] in self.commands:
+            return super().resolve_command(ctx, args)
+        if _MISTYPED.fullmatch(args[0]) and not os.path.lexists(args[0]):
+            near = difflib.get_close_matches(args[0], self.commands)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(
+                f"{args[0]!r} is no command, no address (tcp://10.0.0.1:8786) and no scheduler file.{hint}",
+                ctx,
+            )
+        return super().resolve_command(ctx, [_START, *args])
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """
@@ -152,6 +166,7 @@ def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
     known = watcher.has_history()
     patience = Deadline.after(_CONNECT_S)
     warned: set[tuple[str, str]] = set()
+    has_said = False
     while True:
         try:
             notice = watcher.next_notice(_LOOK_S)
@@ -163,6 +178,10 @@ def _follow(watcher: Watcher, address: str, form: NoticeFormat) -> None:
             _print(notice, form)
         _warn_of_failures(watcher, warned)
         found = watcher.status()
+        if found.seen_at is None and found.problem and not has_said:
+            has_said = True
+            again = "asking again" if known else f"asking again for {_CONNECT_S:.0f} s"
+            note(f"{address} does not answer: {found.problem}; {again}")
         if found.seen_at is None and not known and patience.is_over:
             raise UnusableError(
                 f"cannot watch {address}: {found.problem or 'no answer'}\n"

@@ -128,7 +128,7 @@ def unsilence(silence_id: str, state: str | None) -> None:
     """
     with closing(_open(state)) as store:
         if not store.policy_table.remove_silence(silence_id):
-            raise UnusableError(f"there is no silence {silence_id}")
+            raise UnusableError(f"there is no silence {silence_id} (workerdiag watch status lists them)")
     click.echo(f"Ended silence {silence_id}")
 
 
@@ -149,7 +149,7 @@ def resend(delivery_id: str | None, sink: str | None, state: str | None) -> None
     with closing(_open(state)) as store:
         count = store.outbox.resend_dead(delivery_id, sink=sink)
     if not count:
-        raise UnusableError("there is no such notice that was given up")
+        raise UnusableError("there is no such notice that was given up (workerdiag watch status lists them)")
     click.echo(f"{pluralize(count, 'notice')} will be sent again")
 
 
@@ -162,7 +162,7 @@ def _problems(store: Store, now: float) -> Iterator[str]:
 
     holder = lease_holder(store.file)
     if holder is None or holder.expires_at <= now or holder.is_seen_running() is False:
-        yield "nobody watches"
+        yield "nobody watches (workerdiag watch ADDRESS, with the same --state, begins)"
     for case in store.cases():
         if case.key == BLIND_KEY and case.is_open:
             yield f"the watcher does not see {case.cluster}: {case.title}"

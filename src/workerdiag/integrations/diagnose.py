@@ -13,6 +13,7 @@ from workerdiag.api.explain import explain
 from workerdiag.api.remembered import remembered
 from workerdiag.deadline import Deadline
 from workerdiag.settings import seconds
+from workerdiag.sources.cluster.client import connect
 from workerdiag.sources.exception.slots import cause_of, context_of, members_of, packages_of
 
 if TYPE_CHECKING:
@@ -98,9 +99,7 @@ def open_client(scheduler: str | None, timeout_s: float) -> Iterator[Client | No
     opened = None
     if scheduler is not None:
         with suppress(Exception):  # gone, or an address of nobody
-            opened = distributed.Client(  # type: ignore[no-untyped-call]
-                scheduler, timeout=timeout_s, set_as_default=False, name="workerdiag"
-            )
+            opened = connect(scheduler, timeout_s=timeout_s)
     try:
         yield opened
     finally:

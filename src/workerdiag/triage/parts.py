@@ -16,6 +16,7 @@ from attrs import field, frozen
 from workerdiag.errors import describe_error, utf8_safe
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.sources.logs.inputs import url_without_secrets
+from workerdiag.sources.logs.url_packages import naming_packages
 from workerdiag.triage.rows import InputRow
 
 MIB: Final = 2**20
@@ -112,7 +113,7 @@ def find_files(
             yield Unlisted(url=public_url(place), reason=reason_of(problem))
             continue
         if not found:
-            yield Unlisted(url=public_url(place), reason="there is no file")
+            yield Unlisted(url=public_url(place), reason="no file is there: check the path or pattern")
         for file in found:
             if file.place not in seen:
                 seen.add(file.place)
@@ -124,7 +125,9 @@ def reason_of(problem: BaseException) -> str:
     Why a file could not be read, in one line.
     """
     if isinstance(problem, FileNotFoundError):
-        return "there is no such file"
+        return "there is no such file: check the path or pattern"
+    if isinstance(problem, ImportError):
+        return f"a package that is needed to open it is not installed: {problem}"
     if isinstance(problem, PermissionError):
         return f"reading it is forbidden: {describe_error(problem)}"[:300]
     return describe_error(problem, most_chars=300).replace("\n", " ")
@@ -157,7 +160,8 @@ def _files_at(place: str, storage_options: Mapping[str, Any]) -> Iterator[LogFil
 
     if "://" not in place:
         place = str(Path(place).expanduser().absolute())
-    system, path = url_to_fs(place, **storage_options)
+    with naming_packages(place):
+        system, path = url_to_fs(place, **storage_options)
     is_http = place.startswith(("http://", "https://"))  # has no folders, and may have "?" anywhere
     if not is_http and _GLOB.search(path) and not system.exists(path):
         found = system.glob(path, detail=True)

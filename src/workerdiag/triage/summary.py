@@ -66,8 +66,10 @@ class Summary:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterable[str]:
-        deaths, runs = pluralize(self.deaths, "death"), pluralize(self.runs, "cluster run")
-        yield f"{deaths} in {runs}; {self.requested} more were asked for."
+        yield f"{pluralize(self.deaths, 'death')} in {pluralize(self.runs, 'cluster run')}."
+        if self.requested:
+            are = "is" if self.requested == 1 else "are"
+            yield f"{pluralize(self.requested, 'stop')} that somebody asked for {are} not counted."
         counts = ((status, count) for status, count in self.inputs)
         yield (
             "Parts of inputs: " + (", ".join(f"{count} {status}" for status, count in counts) or "none") + "."

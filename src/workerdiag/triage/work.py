@@ -19,7 +19,7 @@ from workerdiag.triage.judge import judge_run
 from workerdiag.triage.outcome import PartOutcome, pack_outcome, unpack_outcome
 from workerdiag.triage.parts import PART_BYTES, Part, Unlisted, cut, find_files
 from workerdiag.triage.rows import DeathRow, InputRow
-from workerdiag.triage.runs import Run, find_runs
+from workerdiag.triage.runs import Run, find_runs, folder_pattern
 from workerdiag.triage.scan import ScanSettings, compiled_rules, scan_part
 
 if TYPE_CHECKING:
@@ -171,6 +171,9 @@ class TriageWork:
             else:
                 notes.append(f"the run of {ended.job.urls[0]} could not be judged: {ended.reason}")
         run_of = {url: run.id for run in runs for url in run.urls}
+        folders = self._plan.folders
+        if folders is not None and run_of and not any(map(folder_pattern(folders).match, run_of)):
+            notes.append(f"no input begins as {folders} says: each is taken for a cluster run of its own")
         rows = (evolve(each.row, run=run_of.get(each.row.url)) for each in self._outcomes.values())
         inputs = tuple(sorted((*rows, *self._unlisted), key=lambda row: row.order))
         deaths.sort(key=lambda row: row.order)

@@ -230,7 +230,7 @@ def test_each_input_that_cannot_be_read_is_a_gap_and_the_others_are_used(tmp_pat
         "unreachable",
         "malformed",
         "malformed",
-        "unreachable",
+        "malformed",
     ]
     assert all(gap.place == "log" and gap.detail and gap.remedy for gap in gaps)
     assert "LogText" in gaps[5].remedy
@@ -351,16 +351,33 @@ def test_urls_go_through_fsspec():
     files.rm("/logs", recursive=True)
 
 
-def test_a_protocol_whose_package_is_missing_is_named():
+@pytest.mark.parametrize(
+    ("url", "command"),
+    [
+        ("s3://bucket/worker.log", "pip install 'fsspec[s3]'"),
+        ("https://host/worker.log", "pip install 'fsspec[http]'"),
+    ],
+)
+def test_a_protocol_whose_package_is_missing_is_named(monkeypatch, url, command):
     """
-    Reading from S3 needs a package, and the remedy says which.
+    Reading from S3 or the web needs a package, and the remedy is the command that installs it.
     """
-    pytest.importorskip("fsspec")
-    try:
-        import s3fs  # noqa: F401
-    except ImportError:
-        gap = read("s3://bucket/worker.log")[2][0]
-        assert (gap.reason, "s3fs" in gap.remedy) == ("not-installed", True)
+
+    def missing(name):
+        raise ImportError(f"{name} is not installed")
+
+    monkeypatch.setattr("fsspec.core.get_filesystem_class", missing)
+    gap = read(url)[2][0]
+    assert (gap.reason, gap.remedy) == ("not-installed", command)
+
+
+def test_a_protocol_that_nobody_knows_is_a_mistake_in_the_url():
+    """
+    Nothing can be installed for it.
+    """
+    gap = read("s4://bucket/worker.log")[2][0]
+    assert (gap.reason, gap.detail) == ("malformed", "fsspec knows no such URLs")
+    assert "s3://" in gap.remedy
 
 
 def test_names_of_urls_hold_no_secrets():

@@ -22,6 +22,9 @@ from workerdiag.triage.tables import TABLE_FORMATS, BadRow, Row, kind_of_table, 
 _STATE_SUFFIXES = frozenset({".db", ".sqlite", ".sqlite3"})
 _TABLE_SUFFIXES = frozenset(f".{each}" for each in TABLE_FORMATS)
 _NO_PLACE = "give the folder that workerdiag triage --output wrote, or a watcher's state file"
+_NEITHER = "it is neither a table of triage (.parquet, .csv, .jsonl) nor a watcher's state"
+#: How each database of SQLite begins (https://sqlite.org/fileformat.html).
+_DATABASE_HEAD = b"SQLite format 3\0"
 _WRITE_AGAIN = "write the table again"
 _LOOK_AGAIN = "triage them again"
 
@@ -54,6 +57,8 @@ class Collector:
             try:
                 if path.suffix.lower() in _TABLE_SUFFIXES:
                     self._read_table(path)
+                elif path.suffix.lower() not in _STATE_SUFFIXES and not _is_database(path):
+                    self._miss("file", path, _NEITHER, _NO_PLACE)
                 else:
                     self._read_state(path)
             except (TableError, StateFileError) as problem:
@@ -139,6 +144,17 @@ class Collector:
         safe = redact_text(utf8_safe(detail))
         gap = FleetGap(part=part, path=utf8_safe(str(path)), detail=safe, remedy=remedy)
         self.gaps.append(gap)
+
+
+def _is_database(path: Path) -> bool:
+    """
+    Whether it begins as one; one that cannot be opened says why when it is read.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_DATABASE_HEAD)) == _DATABASE_HEAD
+    except OSError:
+        return True
 
 
 def _dated(row: DeathRow) -> DeathRow:

@@ -98,6 +98,8 @@ def fleet_view(report: FleetReport) -> FleetView:
 
 def _headline(report: FleetReport) -> str:
     if not report.death_count:
+        if report.gaps and not report.tables:
+            return "Nothing could be read: whether workers were lost is not known"
         return f"No worker was lost{', as far as could be read' if report.is_partial else ''}"
     at_least = "At least " if report.is_partial else ""
     verb = "was" if report.death_count == 1 else "were"
