@@ -363,6 +363,46 @@ def test_a_worker_process_that_never_came_up_did_not_leave_in_order():
     assert outcome(f"{start}\n{STARTED}{REGISTERED}{rest}") == "no-death"
 
 
+LOST_RESULTS = """\
+2026-05-04 11:22:33,111 - distributed.scheduler - WARNING - Removing worker 'tcp://10.0.0.7:34937' caused the cluster to lose already computed task(s), which will be recomputed elsewhere: {'sum-1'} (stimulus_id='handle-worker-cleanup-1777893753.1')
+"""
+STILL_ALIVE = "2026-05-04 11:22:37,111 - distributed.nanny - WARNING - Worker process still alive after 4.0 seconds, killing\n"
+CLOSING = (
+    "2026-05-04 11:22:32,111 - distributed.nanny - INFO - Nanny asking worker to close. Reason: nanny-close\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (LOST_RESULTS, "unknown"),
+        (LOST_RESULTS + STILL_ALIVE, "unknown"),
+        (CLOSING + LOST_RESULTS, "explained"),
+        (CLOSING + LOST_RESULTS + STILL_ALIVE, "explained"),
+    ],
+)
+def test_results_that_went_with_a_worker_bar_the_all_clear_unless_it_was_asked_to_stop(text, told):
+    """
+    That its nanny kills a slow process does not say who asked it to.
+    """
+    assert outcome(text) == told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-05-04 11:22:33,111 - distributed.scheduler - WARNING - Received heartbeat from unregistered worker 'tcp://10.0.0.7:34937'.",
+        "2026-05-04 11:22:33,111 - distributed.deploy.spec - WARNING - Cluster closed without starting up",
+        "2026-05-04 11:22:33,111 - distributed.client - INFO - Client report stream closed to scheduler",
+    ],
+)
+def test_one_message_of_a_loss_or_a_failed_start_bars_the_all_clear(text):
+    """
+    They say no cause, only that all is not well.
+    """
+    assert outcome(text) == "unknown"
+
+
 def test_a_hint_explains_no_error():
     """
     An attribute of None is missing for many a reason: that some cause knows the words does not clear the error.

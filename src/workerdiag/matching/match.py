@@ -19,6 +19,7 @@ from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.matching.scan.patterns import MatchObserver
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.sign_tables import SignTables
+from workerdiag.matching.text.guesses import guesses
 from workerdiag.matching.text.recognition import Recognition
 from workerdiag.matching.text.year_inference import infer_years
 from workerdiag.model.diagnosis import Match
@@ -186,7 +187,7 @@ def _float_or_minus_inf(value: object) -> float:
 def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Match]:
     for cause, sign in signs.exceptions:
         is_type = not sign.types or any(_is_type(facts.type, each) for each in sign.types)
-        is_text = sign.pattern is None or pattern(sign.pattern).search(facts.text) is not None
+        is_text = sign.pattern is None or _is_said(sign.pattern, facts.text)
         is_relation = sign.from_task is None or sign.from_task == facts.from_task
         if is_type and is_text and is_relation:
             first = facts.text.strip().splitlines()[0] if facts.text.strip() else ""
@@ -200,6 +201,15 @@ def _exception_matches(facts: ExceptionFacts, signs: SignTables) -> Iterator[Mat
                 when=facts.when,
                 identity=facts.identity,
             )
+
+
+def _is_said(wanted: str, text: str) -> bool:
+    """
+    Whether *text* shows the pattern *wanted* where it does not guess.
+    """
+    guessed = tuple(guesses(text))
+    starts = (found.span()[0] for found in pattern(wanted).finditer(text))
+    return any(not any(low <= start < high for low, high in guessed) for start in starts)
 
 
 def _exception_captures(sign: ExceptionSign, facts: ExceptionFacts) -> dict[str, str]:

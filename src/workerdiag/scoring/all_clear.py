@@ -14,7 +14,8 @@ from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import decimal
-from workerdiag.model.rules import EVERYDAY_ENDS, REGISTRATIONS, Rulebook
+from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.rules import EVERYDAY_ENDS, REGISTRATIONS, STILL_ALIVE, Rulebook
 from workerdiag.model.vocabulary import LOG_PLACES, GapReason, MatchRole, Place
 
 #: Places that tell of all workers of a cluster; a log shows what is known in it, not that it was looked at.
@@ -143,9 +144,7 @@ class _ShutdownNoise:
 
     def __init__(self, incident: Incident) -> None:
         ends = [case.end for case in incident.cases if case.end]
-        self._in_order = bool(ends) and all(
-            end.stop_requested or (end.deregistered and not end.lost) for end in ends
-        )
+        self._in_order = bool(ends) and all(map(_is_in_order, ends))
         self._first_line: dict[str, int] = {}
         self._first_when: dict[str, float] = {}
         self._harmless: dict[str, set[int]] = {}
@@ -175,6 +174,14 @@ class _ShutdownNoise:
             (when for origin, when in self._first_when.items() if origin != mark.origin), default=inf
         )
         return self._in_order or harmless or ordered or (mark.when is not None and mark.when >= elsewhere)
+
+
+def _is_in_order(end: ProcessEnd) -> bool:
+    """
+    Whether somebody asked for it; of a nanny that kills a slow worker nobody knows who asked it, or why.
+    """
+    asked = end.stop_requested and any(each.owner != STILL_ALIVE for each in end.marks)
+    return asked or (end.deregistered and not end.lost)
 
 
 def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:

@@ -213,7 +213,7 @@ class LogScan:
                     start = end - len(searched[start:end].lstrip())
                 first = last = 0
                 if not in_header:
-                    if record.is_code(start):
+                    if record.is_code(start) or record.is_guess(start):
                         continue
                     first = record.line_at(start)
                     last = record.line_at(end - 1) if "\n" in searched[start:end] else first

@@ -21,6 +21,7 @@ from attrs import define, field
 from workerdiag.matching.regex import pattern
 from workerdiag.matching.scan.line_index import LONGEST_LINE, LineIndex
 from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.text.guesses import guesses
 from workerdiag.matching.text.line_parser import ParsedLine, parse_line
 
 #: Bytes looked at before and after the line, or the tile, that a candidate is in.
@@ -63,6 +64,7 @@ class LogRecord:
     tried: set[str] = field(factory=set)
     _shown: dict[str, bool] = field(factory=dict, init=False)
     _calls: list[tuple[int, int]] | None = field(default=None, init=False)
+    _guesses: tuple[tuple[int, int], ...] | None = field(default=None, init=False)
     #: Numbers of its lines, counted from 1, where somebody asked for them.
     numbers: Sequence[int] = field(default=(), init=False)
 
@@ -97,6 +99,14 @@ class LogRecord:
             return False
         place = bisect_right(self._calls, (position, len(self.text)))
         return place > 0 and self._calls[place - 1][1] >= self.text_starts[self.line_at(position)]
+
+    def is_guess(self, position: int) -> bool:
+        """
+        Whether the sentence, before *position*, says that it only guesses.
+        """
+        if self._guesses is None:
+            self._guesses = tuple(guesses(self.text))
+        return any(start <= position < end for start, end in self._guesses)
 
     def number_lines(self) -> None:
         """
