@@ -31,7 +31,7 @@ distributed.process distributed.comm.core distributed.protocol.core distributed.
 distributed\\worker.py distributed/worker.py", line traceback (most recent call last): file
 "/site-packages/distributed/ file "<string>", line error exception warning
 /lib/python3.12/site-packages/ in <module> python3 asyncio tornado.application dask worker scheduler
-client
+client name: worker (stimulus_id=
 """.replace("\n", " ")
 #: A healthy literal longer than this is one whole message, which some signs are about.
 _COMMON_CHARS = 13

@@ -21,6 +21,7 @@ from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END, Outermos
 from workerdiag.matching.scan.patterns import MatchObserver, PatternTable, left_out_note
 from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND, LogRecord, LogWindow
 from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
+from workerdiag.matching.scan.vain_hits import without_vain
 from workerdiag.matching.scan.waiting_places import WaitingPlaces
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.year_inference import in_year_of_log
@@ -132,6 +133,7 @@ class LogScan:
         Look at all places for the patterns of which there is no plenty; up to where there was time for it.
         """
         fresh = evolve(hits, packed=self._plenty.fresh_hits(hits.packed, hits.literal_count))
+        fresh = without_vain(self._data, begin, fresh, self._matcher)
         pending: tuple[LogRecord, dict[str, None]] | None = None
         for spot in find_candidates(self._data, begin, fresh, self._matcher.texts):
             if not (texts := self._plenty.without(spot.texts)):

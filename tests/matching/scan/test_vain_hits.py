@@ -1,0 +1,88 @@
+"""
+Literals whose patterns match nowhere in a block: passing over them loses nothing.
+"""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workerdiag.matching.scan import vain_hits
+from workerdiag.matching.scan.matcher import Matcher
+from workerdiag.matching.scan.vain_hits import _is_within_line
+from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.evidence import LogChunk
+from workerdiag.rulebook.load import load_rulebook
+
+BOOK = load_rulebook()
+MATCHER = Matcher(BOOK)
+TIME = "2026-05-04 11:22:33,444"
+SEEN = sorted({line for _, _, rule in BOOK.log_rules() for line in (*rule.seen, *rule.lookalikes)})
+#: What others put around a line, and what copying makes of it.
+DRESSED = (
+    "{}",
+    f"{TIME} - distributed.scheduler - INFO - {{}}",
+    "w-1 | {}",
+    "INFO:distributed.nanny:{}",
+    "\x1b[31m{}\x1b[0m\r",
+    '{{"log": "{}\\n", "stream": "stderr"}}',
+    "&quot;{}&quot;",
+    f"{TIME} - distributed.worker - ERROR - Compute Failed\nException: {{}}",
+)
+MESSAGES = st.tuples(st.sampled_from(DRESSED), st.sampled_from(SEEN), st.integers(1, 4))
+REMOVED = f"{TIME} - distributed.scheduler - INFO - Remove worker addr: tcp://10.0.0.4:{{}} name: {{}}\n"
+
+
+def found(data: bytes, least_places: int) -> list[Match]:
+    """
+    The matches where literals with so many places are looked at as one.
+    """
+    with patch.object(vain_hits, "_LEAST_PLACES", least_places):
+        return list(MATCHER.matches([LogChunk(origin="a.log", data=data)]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(MESSAGES, min_size=1, max_size=12))
+def test_nothing_that_matches_is_passed_over(messages):
+    """
+    Whatever stands around the lines that the rules were written for: all that matches is found.
+    """
+    data = "".join((shape.format(line) + "\n") * times for shape, line, times in messages).encode()
+    assert found(data, 1) == found(data, 10**9)
+
+
+def test_a_literal_in_vain_costs_next_to_nothing():
+    """
+    Of ten thousand lines with the literal of a pattern that matches none of them, none is taken apart for it.
+    """
+    data = "".join(REMOVED.format(number, number) for number in range(10_000)).encode()
+    work = WorkBudget()
+    list(MATCHER.matches([LogChunk(origin="a.log", data=data)], work=work))
+
+    assert work.runs < 100
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"Removed? worker '?(?P<worker>\w+://[\w.:-]+\d)'?[ \t]*(?m:$)", True),
+        (r"killed by [^\n]{1,9}(?:signal|SIG\w+)\b", True),
+        (r"killed by [^x]", False),
+        (r"killed\s+by", False),
+        (r"killed\Wby", False),
+        (r"killed[\s\S]*by", False),
+        (r"(?s:killed.by)", False),
+        (r"killed$", False),
+        (r"(?m:^)killed", False),
+        (r"killed\nby", False),
+    ],
+)
+def test_which_patterns_stay_within_a_line(text, expected):
+    """
+    A pattern that may reach over a line end, or minds where the text begins or ends, is looked for in messages.
+    """
+    assert _is_within_line(text) is expected
