@@ -13,6 +13,7 @@ from workerdiag import errors
 GIVEN = {
     "RuleFileError": {"place": "rules", "problems": ("a.toml: .id: missing",)},
     "UnusableFileError": {"name": "a.txt", "why": "it is gone"},
+    "UnusableRequestError": {"why": "there is none"},
     "UnreadableInputError": {"name": "a.log", "why": "no such file"},
     "BadReportError": {"why": "no JSON"},
     "BadBoxError": {"name": "a.box", "why": "too short"},

@@ -8,7 +8,7 @@ pickled by Dask (hence not frozen and not keyword-only).
 from __future__ import annotations
 
 import threading
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from attrs import define, fields, has
 
@@ -54,25 +54,33 @@ def is_from_keyboard(problem: BaseException) -> bool:
     return isinstance(problem, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
-def _in_brackets(remedy: str) -> str:
-    return f" ({remedy})" if remedy else ""
-
-
 class WorkerdiagError(Exception):
     """
     Base of everything raised on purpose.
     """
 
+    #: What it says, with its facts by name in braces; what to do follows in brackets.
+    _sentence: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        if not self._sentence:
+            return super().__str__()
+        facts = self._facts()
+        return f"{self._sentence.format(**facts)}{_in_brackets(facts.get('remedy', ''))}"
+
     def __reduce__(self) -> tuple[object, ...]:
         """
         How to make it again elsewhere: from its facts, however they were given.
         """
-        kind = type(self)
-        return (
-            (kind, tuple(getattr(self, each.name) for each in fields(kind)))
-            if has(kind)
-            else (kind, self.args)
-        )
+        return type(self), tuple(self._facts().values()) if has(type(self)) else self.args
+
+    def _facts(self) -> dict[str, Any]:
+        kind: Any = type(self)
+        return {each.name: getattr(self, each.name) for each in fields(kind)}
+
+
+def _in_brackets(remedy: str) -> str:
+    return f" ({remedy})" if remedy else ""
 
 
 @define(eq=False)
@@ -85,10 +93,81 @@ class UnusableFileError(WorkerdiagError):
     why: str
     #: What the caller can do about it.
     remedy: str = ""
-    _problem: ClassVar[str] = "cannot use {}"
+    _sentence = "cannot use {name}: {why}"
 
-    def __str__(self) -> str:
-        return f"{self._problem.format(self.name)}: {self.why}{_in_brackets(self.remedy)}"
+
+@define(eq=False)
+class UnusableRequestError(WorkerdiagError):
+    """
+    Base of those that say why something cannot be done as it was asked for, and what to do about it.
+    """
+
+    why: str
+    #: What the caller can do about it.
+    remedy: str = ""
+    _sentence = "{why}"
+
+
+class UnreadableInputError(UnusableFileError):
+    """
+    One input (a path, a URL, an open file) could not be read.
+    """
+
+    _sentence = "cannot read {name}: {why}"
+
+
+class BundleError(UnusableFileError):
+    """
+    A death bundle cannot be written, or a file cannot be read as one.
+    """
+
+    _sentence = "cannot use {name} as a death bundle: {why}"
+
+
+class TableError(UnusableFileError):
+    """
+    A table of triage cannot be written or read.
+    """
+
+    _sentence = "cannot use {name} as a table: {why}"
+
+
+class StateFileError(UnusableFileError):
+    """
+    The file in which the watcher keeps its state cannot be opened, read or written; it is left as it is.
+    """
+
+    _sentence = "cannot use {name} as the watcher's state: {why}"
+
+
+class BadReportError(UnusableRequestError):
+    """
+    A JSON text is not a diagnosis that this version can read back.
+    """
+
+    _sentence = "not a workerdiag diagnosis: {why} (give the text that Diagnosis.to_json() returned)"
+
+
+class TriageError(UnusableRequestError):
+    """
+    Triage cannot go on, or one part of it cannot be done.
+    """
+
+
+class SilenceError(UnusableRequestError):
+    """
+    A silence cannot be made as it was asked for.
+    """
+
+    _sentence = "cannot silence: {why}"
+
+
+class QuietHoursError(UnusableRequestError):
+    """
+    Quiet hours cannot be understood.
+    """
+
+    _sentence = "cannot keep quiet hours: {why}"
 
 
 @define(eq=False)
@@ -106,27 +185,6 @@ class RuleFileError(WorkerdiagError):
         count = len(self.problems)
         head = f"cannot use {self.place}: {count} problem{'s' if count != 1 else ''}"
         return "\n  ".join((head, *self.problems))
-
-
-@define(eq=False)
-class UnreadableInputError(UnusableFileError):
-    """
-    One input (a path, a URL, an open file) could not be read.
-    """
-
-    _problem = "cannot read {}"
-
-
-@define(eq=False)
-class BadReportError(WorkerdiagError):
-    """
-    A JSON text is not a diagnosis that this version can read back.
-    """
-
-    why: str
-
-    def __str__(self) -> str:
-        return f"not a workerdiag diagnosis: {self.why} (give the text that Diagnosis.to_json() returned)"
 
 
 @define(eq=False)
@@ -162,38 +220,6 @@ class InstallError(WorkerdiagError):
 
 
 @define(eq=False)
-class BundleError(UnusableFileError):
-    """
-    A death bundle cannot be written, or a file cannot be read as one.
-    """
-
-    _problem = "cannot use {} as a death bundle"
-
-
-@define(eq=False)
-class TableError(UnusableFileError):
-    """
-    A table of triage cannot be written or read.
-    """
-
-    _problem = "cannot use {} as a table"
-
-
-@define(eq=False)
-class TriageError(WorkerdiagError):
-    """
-    Triage cannot go on, or one part of it cannot be done.
-    """
-
-    why: str
-    #: What the caller can do about it.
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.why}{_in_brackets(self.remedy)}"
-
-
-@define
 class SchedulerUnreachableError(WorkerdiagError):
     """
     The scheduler does not answer; it may again.
@@ -201,33 +227,17 @@ class SchedulerUnreachableError(WorkerdiagError):
 
     address: str
     problem: str
-
-    def __str__(self) -> str:
-        return (
-            f"the scheduler at {self.address} does not answer: {self.problem}"
-            " (check the address and that it runs)"
-        )
+    _sentence = "the scheduler at {address} does not answer: {problem} (check the address and that it runs)"
 
 
-@define
+@define(eq=False)
 class ClusterEndedError(WorkerdiagError):
     """
     The cluster was closed on purpose: no more deaths will come from it.
     """
 
     address: str
-
-    def __str__(self) -> str:
-        return f"the cluster at {self.address} was closed"
-
-
-@define(eq=False)
-class StateFileError(UnusableFileError):
-    """
-    The file in which the watcher keeps its state cannot be opened, read or written; it is left as it is.
-    """
-
-    _problem = "cannot use {} as the watcher's state"
+    _sentence = "the cluster at {address} was closed"
 
 
 @define(eq=False)
@@ -240,24 +250,9 @@ class StateInUseError(WorkerdiagError):
     name: str
     #: The process that has it: ``pid 4711 on host-a``.
     holder: str
-
-    def __str__(self) -> str:
-        return (
-            f"another watcher uses {self.name}: {self.holder}"
-            " (end that one, or give this one a state file of its own)"
-        )
-
-
-@define(eq=False)
-class SilenceError(WorkerdiagError):
-    """
-    A silence cannot be made as it was asked for.
-    """
-
-    why: str
-
-    def __str__(self) -> str:
-        return f"cannot silence: {self.why}"
+    _sentence = (
+        "another watcher uses {name}: {holder} (end that one, or give this one a state file of its own)"
+    )
 
 
 @define(eq=False)
@@ -267,18 +262,4 @@ class NoSuchCaseError(WorkerdiagError):
     """
 
     case_id: str
-
-    def __str__(self) -> str:
-        return f"there is no open case {self.case_id} (workerdiag watch status lists them)"
-
-
-@define(eq=False)
-class QuietHoursError(WorkerdiagError):
-    """
-    Quiet hours cannot be understood.
-    """
-
-    why: str
-
-    def __str__(self) -> str:
-        return f"cannot keep quiet hours: {self.why}"
+    _sentence = "there is no open case {case_id} (workerdiag watch status lists them)"
