@@ -94,6 +94,7 @@ def test_password_and_mail_travel_encrypted(certificate):
     assert len(box.mails) == 1
     assert (distrusted.value.is_final, refused.value.is_final) == (False, True)
     assert "wr0ng" not in str(refused.value)
+    assert str(refused.value).count("check user and password") == 1
 
 
 def test_a_server_may_want_tls_from_the_start(certificate):

@@ -115,11 +115,6 @@ class MailSink:
             return dict(refusal.recipients)
         except smtplib.SMTPNotSupportedError as problem:
             return self._error(f"{self.host} cannot do what is needed: {problem}", is_final=True)
-        except smtplib.SMTPAuthenticationError as refusal:
-            remedy = "; check user and password"
-            return self._error(
-                f"{_said_by(self.host, refusal)}{remedy}", is_final=_is_final(refusal.smtp_code)
-            )
         except smtplib.SMTPResponseException as refusal:
             return self._error(_said_by(self.host, refusal), is_final=_is_final(refusal.smtp_code))
         except (OSError, ValueError) as problem:
