@@ -29,6 +29,7 @@ from workerdiag.cli import DEMO_DEATHS, main
 from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.cluster.session import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
 from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.host.source import HostSource
@@ -171,7 +172,7 @@ def time_round(
     facts = exception_facts(exc) if exc is not None else []
     about = tuple(each.identity for each in facts if getattr(each, "identity", None) and each.identity.worker)
     began = time.perf_counter()
-    pieces = list(ClusterSource(client, about=about).collect(budget_s=budget_s))
+    pieces = list(ClusterSource(client, ClusterQuestion(about=about)).collect(budget_s=budget_s))
     return time.perf_counter() - began, pieces
 
 

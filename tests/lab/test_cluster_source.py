@@ -20,6 +20,7 @@ from distributed import Client, LocalCluster
 
 from workerdiag.model.evidence import Event, Gap, Inspected, LogChunk, MemoryReading
 from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.cluster.session import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
 
 pytestmark = pytest.mark.lab
@@ -38,7 +39,7 @@ def collect(client, exc=None, budget_s=10.0):
     """
     facts = exception_facts(exc) if exc is not None else []
     about = tuple(each.identity for each in facts if getattr(each, "identity", None) and each.identity.worker)
-    return list(ClusterSource(client, about=about).collect(budget_s=budget_s))
+    return list(ClusterSource(client, ClusterQuestion(about=about)).collect(budget_s=budget_s))
 
 
 def of(kind, evidence):
@@ -169,7 +170,9 @@ def test_an_asynchronous_client_learns_the_same(client, killed):
 
     async def ask():
         async with Client(client.scheduler.address, asynchronous=True) as other:
-            source = ClusterSource(other, about=tuple(each.identity for each in exception_facts(killed)[:1]))
+            source = ClusterSource(
+                other, ClusterQuestion(about=tuple(each.identity for each in exception_facts(killed)[:1]))
+            )
             return await source.collect_async(budget_s=10), list(source.collect(budget_s=10))
 
     evidence, refused = asyncio.run(ask())

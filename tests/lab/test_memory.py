@@ -9,6 +9,7 @@ from attrs import evolve
 
 import workerdiag
 from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.cluster.session import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
 
 from .promises import claimed_causes, named_cause
@@ -75,7 +76,7 @@ def test_without_the_kernels_word_sigkill_is_not_called_oom(provoke):
     """
     aftermath = provoke("kernel-oom")
     about = tuple(each.identity for each in exception_facts(aftermath.exc) if each.identity.worker)
-    only_dask = ClusterSource(aftermath.client, about=about)
+    only_dask = ClusterSource(aftermath.client, ClusterQuestion(about=about))
     diagnosis = workerdiag.explain(aftermath.exc, aftermath.client, sources=[only_dask])
     assert claimed_causes(diagnosis) <= {"external.sigkill", "kernel.oom-killer"}
     assert "kernel.oom-killer" in {cause.id for cause in diagnosis.causes}

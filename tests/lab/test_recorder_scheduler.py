@@ -18,6 +18,7 @@ import workerdiag
 from workerdiag.recorder.scheduler.plugin import HANDLER
 from workerdiag.recorder.scheduler.spare_failures import SparePlatformDeaths
 from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.cluster.session import ClusterQuestion
 from workerdiag.sources.exception import exception_facts
 from workerdiag.sources.recorder import RecorderSource
 from workerdiag.wire.constants import DEATH_TOPIC, PLUGIN_NAME
@@ -49,7 +50,10 @@ def explained(client, exc=None):
     facts = [each for each in exception_facts(exc) if hasattr(each, "task")] if exc is not None else []
     about = [each.identity for each in facts if each.identity.worker]
     named = [each.task for each in facts if each.task]
-    sources = [ClusterSource(client, about=about), RecorderSource(client, about=about, tasks=named)]
+    sources = [
+        ClusterSource(client, ClusterQuestion(about=about)),
+        RecorderSource(client, about=about, tasks=named),
+    ]
     return workerdiag.explain(exc, client, sources=sources, timeout="30s")
 
 

@@ -17,6 +17,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap
 from workerdiag.model.scene import Location, Scene, Victim, most_perishable_first
 from workerdiag.sources.cluster import ClusterSource
+from workerdiag.sources.cluster.session import ClusterQuestion
 from workerdiag.sources.deployment import setup_event
 from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.recorder import RecorderSource
@@ -120,13 +121,14 @@ class Discovery:
     def _cluster(self) -> ClusterSource:
         about, _ = workers_and_tasks_in_question(self._facts)
         killed = [each for each in self._facts if isinstance(each, ExceptionFacts)]
-        return ClusterSource(
-            self._client,
+        executing = [key for each in killed for key in each.executing or ()]
+        question = ClusterQuestion(
             about=about,
             topics=self._topics,
-            executing=[key for each in killed for key in each.executing or ()][:_MAX_EXECUTING],
+            executing=tuple(executing[:_MAX_EXECUTING]),
             gave_up=self._caller_timed_out(),
         )
+        return ClusterSource(self._client, question)
 
     def _recorder(self) -> RecorderSource:
         about, tasks = workers_and_tasks_in_question(self._facts)

@@ -23,6 +23,7 @@ from workerdiag.sources.cluster.evidence import event_evidence, flatten_fields, 
 from workerdiag.sources.cluster.logs import records_chunk, shares_log
 from workerdiag.sources.cluster.queries import ServerLogRecord
 from workerdiag.sources.cluster.selection import find_removals, recently_dead, select_nannies
+from workerdiag.sources.cluster.session import ClusterQuestion
 from workerdiag.sources.cluster.state import ClusterState
 from workerdiag.sources.cluster.tasks import task_state_events
 from workerdiag.sources.scene import without_unknown_nannies
@@ -117,7 +118,7 @@ def collect(client, *about, budget_s=30.0):
     """
     The evidence of one round.
     """
-    return list(ClusterSource(client, about=about).collect(budget_s=budget_s))
+    return list(ClusterSource(client, ClusterQuestion(about=about)).collect(budget_s=budget_s))
 
 
 def of_kind(kind, evidence):

@@ -4,7 +4,9 @@ A live cluster, asked through its client what it remembers of the workers that d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+
+from attrs import evolve
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.dask import Client
@@ -13,10 +15,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import Place
 from workerdiag.sources.cluster.asker import Asker
 from workerdiag.sources.cluster.queries import answer_in_time
-from workerdiag.sources.cluster.session import ClusterSession
-
-#: Topics of events that tell of deaths, where nobody says which are wanted.
-TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
+from workerdiag.sources.cluster.session import ClusterQuestion, ClusterSession
 
 
 class ClusterSource:
@@ -31,30 +30,19 @@ class ClusterSource:
 
     Args:
         client: A ``distributed.Client`` (2024.8.1 or newer), synchronous or not.
-        about: The workers in question, where an exception names them; else those removed lately.
-        topics: Topics of events that are wanted, beside ``all`` and the workers' own; none: `TOPICS`.
-        executing: Keys of the tasks that ran on those workers at their last heartbeat.
-        gave_up: Whether the caller waited for a result until its own patience ended.
+        question: What is asked; None: what is always asked.
+        asker: Knows what an earlier round was told; None: this is the first.
     """
 
     name = "cluster"
     place: Place = "scheduler"
 
     def __init__(
-        self,
-        client: Client,
-        *,
-        about: tuple[Identity, ...] = (),
-        topics: Sequence[str] = (),
-        executing: Sequence[str] = (),
-        gave_up: bool = False,
+        self, client: Client, question: ClusterQuestion | None = None, *, asker: Asker | None = None
     ) -> None:
-        self._executing = tuple(executing)
         self._client = client
-        self._about = about
-        self._topics = tuple(topics) or TOPICS
-        self._gave_up = gave_up
-        self._asker = Asker(client)
+        self._question = question or ClusterQuestion()
+        self._asker = asker or Asker(client)
 
     def next_round(self, *, about: tuple[Identity, ...] | None = None) -> ClusterSource:
         """
@@ -63,15 +51,8 @@ class ClusterSource:
         Args:
             about: Other workers in question; None: the same.
         """
-        source = ClusterSource(
-            self._client,
-            about=self._about if about is None else about,
-            topics=self._topics,
-            executing=self._executing,
-            gave_up=self._gave_up,
-        )
-        source._asker = self._asker.next_round()
-        return source
+        question = self._question if about is None else evolve(self._question, about=about)
+        return ClusterSource(self._client, question, asker=self._asker.next_round())
 
     def collect(self, *, budget_s: float) -> Iterator[Evidence]:
         """
@@ -101,11 +82,4 @@ class ClusterSource:
 
     def _new_session(self, deadline: Deadline) -> ClusterSession:
         self._asker.begin_round(deadline)
-        return ClusterSession(
-            self._client,
-            self._about,
-            self._asker,
-            topics=self._topics,
-            executing=self._executing,
-            gave_up=self._gave_up,
-        )
+        return ClusterSession(self._client, self._question, self._asker)

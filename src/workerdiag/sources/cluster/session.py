@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
+from attrs import frozen
+
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Evidence, Inspected
 from workerdiag.model.identity import Identity
@@ -25,34 +27,42 @@ from workerdiag.sources.cluster.workers import fetch_workers
 _RESTART_S = 1.5
 
 
+#: Topics of events that tell of deaths, where nobody says which are wanted.
+TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
+
+
+@frozen(kw_only=True)
+class ClusterQuestion:
+    """
+    What a cluster is asked.
+    """
+
+    #: The workers in question, where an exception names them; else those removed lately.
+    about: tuple[Identity, ...] = ()
+    #: Topics of events that are wanted, beside ``all`` and the workers' own; none: `TOPICS`.
+    topics: tuple[str, ...] = ()
+    #: Keys of the tasks that ran on those workers at their last heartbeat.
+    executing: tuple[str, ...] = ()
+    #: Whether the caller waited for a result until its own patience ended.
+    gave_up: bool = False
+
+
 class ClusterSession:
     """
     What has been answered stays, however the round ends.
 
     Args:
         client: Whose scheduler and nannies are asked.
-        about: The workers in question.
+        question: What is asked.
         asker: Asks, and knows what an earlier round was told.
-        topics: Topics of events that carry causes, beside ``all`` and the workers' own.
-        executing: Keys of the tasks that ran on those workers at their last heartbeat.
-        gave_up: Whether the caller no longer waits for a result.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        about: Sequence[Identity],
-        asker: Asker,
-        *,
-        topics: Sequence[str],
-        executing: Sequence[str] = (),
-        gave_up: bool = False,
-    ) -> None:
+    def __init__(self, client: Client, question: ClusterQuestion, asker: Asker) -> None:
         self._client = client
-        self._topics, self._executing = topics, executing
-        self._about = tuple({each.worker: each for each in about if each.worker}.values())
+        self._question = question
+        self._topics = question.topics or TOPICS
+        self._about = tuple({each.worker: each for each in question.about if each.worker}.values())
         self._asker = asker
-        self._gave_up = gave_up
         self._nannies = NannyLogs(client, asker, self._about)
         self._evidence: list[Evidence] = []
         #: What one look inside the scheduler brought; empty if there was none.
@@ -133,7 +143,7 @@ class ClusterSession:
                 snapshot.take_snapshot,
                 self._client,
                 keys=tasks.wanted_keys(self._client),
-                executing=[tasks.parsed_key(each) for each in self._executing],
+                executing=[tasks.parsed_key(each) for each in self._question.executing],
                 addresses=[str(each.worker) for each in self._about],
                 topics=self._topics,
                 records=queries.SCHEDULER_RECORDS,
@@ -255,11 +265,11 @@ class ClusterSession:
             ),
             nannies=self._nannies.found,
             pending=tasks.pending_count(self._client),
-            gave_up=self._gave_up,
+            gave_up=self._question.gave_up,
         )
         silent = await still_silent(self._client, self._asker, state)
         if counts is not None:
-            kinds = tasks.finished_kind_events(counts, self._executing)
+            kinds = tasks.finished_kind_events(counts, self._question.executing)
             self._evidence += [*tasks.task_state_events(counts), *kinds, Inspected(place="task states")]
         self._evidence += worker_state_events(state, silent=silent, known=self._known)
         if counts is not None or self._workers:
