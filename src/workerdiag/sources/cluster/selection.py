@@ -51,7 +51,7 @@ def find_removals(entries: TimedEvents) -> list[Removal]:
             expected=bool(message.get("expected")),
             tasks=frozenset(message.get("processing-tasks") or ()),
         )
-        for when, message in _with_action(entries, "remove-worker")
+        for when, message in with_action(entries, "remove-worker")
     ]
     return sorted(found, key=lambda each: each.when, reverse=True)
 
@@ -102,7 +102,7 @@ def was_asked_to_close(entries: TimedEvents) -> bool:
     """
     return any(
         is_dask_stop_request(str(message.get("reason")))
-        for _, message in _with_action(entries, "closing-worker")
+        for _, message in with_action(entries, "closing-worker")
     )
 
 
@@ -146,7 +146,7 @@ def relevant_events(entries: TimedEvents, dead: Collection[Identity], *, since: 
     addresses = {each.worker for each in dead}
     matching = [
         (when, message)
-        for when, message in _with_action(entries, *_ACTIONS)
+        for when, message in with_action(entries, *_ACTIONS)
         if when >= since or message.get("worker") in addresses
     ]
     if len(matching) <= _MAX_EVENTS:
@@ -159,7 +159,7 @@ def recent_events(entries: TimedEvents, *, since: float) -> TimedEvents:
     """
     The last events since then, without those of graphs that were taken up well.
     """
-    routine = {id(each) for _, each in _with_action(entries, "update-graph") if each.get("status") == "OK"}
+    routine = {id(each) for _, each in with_action(entries, "update-graph") if each.get("status") == "OK"}
     return last_events([each for each in entries if each[0] >= since and id(each[1]) not in routine])
 
 
@@ -203,10 +203,13 @@ def _joined(entries: TimedEvents) -> dict[object, float]:
     """
     When each worker came, by address.
     """
-    return {message.get("worker"): when for when, message in _with_action(entries, "add-worker")}
+    return {message.get("worker"): when for when, message in with_action(entries, "add-worker")}
 
 
-def _with_action(entries: TimedEvents, *actions: str) -> Iterator[tuple[float, Reply]]:
+def with_action(entries: TimedEvents, *actions: str) -> Iterator[tuple[float, Reply]]:
+    """
+    Those of the *entries* that note one of these actions.
+    """
     for when, message in entries:
         if isinstance(message, Mapping) and message.get("action") in actions:
             yield when, message

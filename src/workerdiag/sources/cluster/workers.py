@@ -26,7 +26,7 @@ async def fetch_workers(client: Client, *, near: Collection[str | None] = ()) ->
         client: Whose scheduler is asked.
         near: Addresses of workers that are described first, with others of their hosts.
     """
-    reply = await _identity(client)
+    reply = await fetch_identity(client, most_workers=MAX_DESCRIBED)
     workers: Reply = dict(reply.get("workers") or {})
     count = int(reply.get("n_workers", len(workers)))
     if count > MAX_DESCRIBED and has_same_python(await fetch_versions(client)):
@@ -40,12 +40,12 @@ async def fetch_workers(client: Client, *, near: Collection[str | None] = ()) ->
     return {"workers": workers, "worker_count": count}
 
 
-async def _identity(client: Client) -> Reply:
+async def fetch_identity(client: Client, *, most_workers: int) -> Reply:
     """
     The scheduler's own words about itself and its workers (some 0.7 kB each).
     """
     try:
-        reply = await client.scheduler.identity(n_workers=MAX_DESCRIBED)
+        reply = await client.scheduler.identity(n_workers=most_workers)
     except TypeError:  # up to 2025.3.1 it takes no argument and tells of all
         reply = await client.scheduler.identity()
     return dict(reply)

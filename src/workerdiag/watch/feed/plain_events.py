@@ -8,17 +8,21 @@ microseconds, take the place of their numbers; whether it closes, or which worke
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.dask import Client, Reply
 from workerdiag.sources.cluster import queries, tasks
+from workerdiag.sources.cluster.selection import last_noted, with_action
+from workerdiag.sources.cluster.workers import fetch_identity
 from workerdiag.sources.recorder import is_recording
 from workerdiag.watch.feed.looker import LookReply, LookRequest
 from workerdiag.wire.constants import DEATH_TOPIC
 
 _POLL_S = 5.0
+#: Where the scheduler can be told so (since 2025.4.0), it describes no more workers.
+_MOST_WORKERS = 50
 
 
 async def ask_for_events(client: Client, wanted: LookRequest) -> LookReply:
@@ -34,13 +38,14 @@ async def ask_for_events(client: Client, wanted: LookRequest) -> LookReply:
 
 
 async def _events_now(client: Client, wanted: LookRequest) -> LookReply:
-    identity = await _identity(client)
+    identity = await fetch_identity(client, most_workers=_MOST_WORKERS)
     since = wanted["since"] if wanted["scheduler_id"] == identity["id"] else 0
     entries = await queries.fetch_events(client, "all")
+    now = last_noted(identity["workers"], entries)
     new = [(when, each) for when, each in entries if _position(when) > since]
     ages_s = wanted["lookback_s"]
-    not_before = 0.0 if ages_s is None else _now(identity, entries) - ages_s
-    recent = (each for each in _with_action(new, "remove-worker") if each[0] >= not_before)
+    not_before = 0.0 if ages_s is None else now - ages_s
+    recent = (each for each in with_action(new, "remove-worker") if each[0] >= not_before)
     removals = list(islice(recent, wanted["most"]))
     last = removals[-1][0] if len(removals) == wanted["most"] else max([since / 1e6, *(at for at, _ in new)])
     states: Mapping[str, int] = (await tasks.count_states(client))["states"]
@@ -48,7 +53,7 @@ async def _events_now(client: Client, wanted: LookRequest) -> LookReply:
     return {
         "scheduler_id": str(identity["id"]),
         "position": max(since, _position(last)),
-        "now": _now(identity, entries),
+        "now": now,
         "removals": [(when, await _close_reason(client, each), each) for when, each in removals],
         # the event that the cursor stands for is kept, unless others took its place
         "missed_count": int(bool(since and entries and _position(entries[0][0]) > since)),
@@ -67,25 +72,6 @@ async def _events_now(client: Client, wanted: LookRequest) -> LookReply:
     }
 
 
-def _now(identity: Reply, entries: Sequence[tuple[float, object]]) -> float:
-    """
-    The scheduler's clock at the last thing that it noted.
-    """
-    seen = (float(each.get("last_seen") or 0) for each in identity["workers"].values())
-    return max([*seen, *(when for when, _ in entries[-1:])], default=0.0)
-
-
-async def _identity(client: Client) -> Reply:
-    """
-    The scheduler's identity, with few workers where it can be told so (since 2025.4.0).
-    """
-    try:
-        reply: Reply = await client.scheduler.identity(n_workers=50)
-    except TypeError:
-        reply = await client.scheduler.identity()
-    return reply
-
-
 async def _close_reason(client: Client, removal: Reply) -> str | None:
     """
     Why the worker closes, as it told the scheduler itself; None if it did not.
@@ -93,14 +79,8 @@ async def _close_reason(client: Client, removal: Reply) -> str | None:
     if removal.get("expected"):
         return None
     events: Sequence[tuple[float, object]] = await queries.fetch_events(client, str(removal.get("worker")))
-    reasons = [str(each.get("reason")) for _, each in _with_action(events, "closing-worker")]
+    reasons = [str(each.get("reason")) for _, each in with_action(events, "closing-worker")]
     return reasons[-1] if reasons else None
-
-
-def _with_action(events: Iterable[tuple[float, object]], action: str) -> Iterator[tuple[float, Reply]]:
-    for when, message in events:
-        if isinstance(message, Mapping) and message.get("action") == action:
-            yield when, message
 
 
 def _position(when: float) -> int:
