@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from attrs import define, evolve
 
+from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.correlation.end_table import CandidateTable
-from workerdiag.correlation.event_reader import ends_from_events
 from workerdiag.correlation.log_reader import LogReader
 from workerdiag.correlation.same_death import SERVICE_LANDMARKS, is_kernel_only, same_death, time_span
 from workerdiag.deadline import GraceDeadline
@@ -18,6 +18,7 @@ from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.model.vocabulary import Stream
 
 #: What a source knows of a process holds for what a log says of its pid within this many seconds.
@@ -149,3 +150,25 @@ def _is_idle_nanny(end: ProcessEnd) -> bool:
     if end.lost or end.exit_known or end.identity.worker is not None or not end.marks:
         return False
     return all(mark.role == "stop-request" and mark.identity.nanny is not None for mark in end.marks)
+
+
+def ends_from_events(marks: Iterable[Match]) -> list[ProcessEnd]:
+    """
+    One end for each worker address.
+    """
+    ends: dict[str, EndBuilder] = {}
+    for mark in marks:
+        worker = mark.identity.worker or mark.captures.get("worker")
+        if not worker or mark.role not in ("removal", "closing", "self-closed", "stop-request"):
+            continue
+        end = ends.setdefault(worker, EndBuilder(identity=Identity(worker=worker)))
+        end.learn_from(mark, reporter="scheduler events")
+        reason = mark.captures.get("reason", "")
+        if mark.role == "removal":
+            expected = mark.captures.get("expected") == "True"
+            end.stop_requested, end.lost = end.stop_requested or expected, end.lost or not expected
+        elif mark.role == "stop-request" or is_stop_request(reason):
+            end.stop_requested = True
+        else:
+            end.lost = True
+    return [end.build() for end in ends.values() if any(mark.role != "closing" for mark in end.marks)]

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from attrs import field, frozen
 
-from workerdiag.incidents.deaths import WatchedDeath
+from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.evidence import Evidence
 from workerdiag.wire.watch_answer import ClusterFigures
 

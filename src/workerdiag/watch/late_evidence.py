@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define, evolve, field
 
-from workerdiag.incidents.deaths import WatchedDeath
-from workerdiag.incidents.incident import AlertIncident
+from workerdiag.incidents.incident import AlertIncident, WatchedDeath
 
 
 @define(eq=False)

@@ -18,8 +18,7 @@ from typing import Any
 
 from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.deadline import Deadline
-from workerdiag.incidents.deaths import watched_deaths
-from workerdiag.incidents.incident import AlertIncident, is_likely, title_of
+from workerdiag.incidents.incident import AlertIncident, is_likely, title_of, watched_deaths
 from workerdiag.incidents.judge import judge
 from workerdiag.integrations.dashboard.cases import DeadWorker, JudgedCase, KnownCause, ids_of, victim_of
 from workerdiag.integrations.dashboard.judge_client import BUDGET_S

@@ -13,8 +13,7 @@ from workerdiag.model.normalize import EventValue
 from workerdiag.model.process_end import TOGETHER_S
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.sources.addresses import identity_of_death
-from workerdiag.sources.recorder.executing import tasks_at_loss
-from workerdiag.sources.recorder.history import process_history
+from workerdiag.sources.recorder.history import process_history, tasks_at_loss
 from workerdiag.wire.black_box import BlackBox, Sample
 from workerdiag.wire.constants import RECORDER
 from workerdiag.wire.messages import DeathReport, ExitReport

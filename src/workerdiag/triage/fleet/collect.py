@@ -11,9 +11,8 @@ from pathlib import Path
 from attrs import define, evolve, field
 
 from workerdiag.errors import StateFileError, TableError, UnreadableInputError, error_text, utf8_safe
-from workerdiag.incidents.state_tables import UnreadableDeath, blind_clusters, read_kept_deaths
+from workerdiag.incidents.state_tables import KeptDeath, UnreadableDeath, blind_clusters, read_kept_deaths
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.triage.fleet.state import death_row
 from workerdiag.triage.fleet.values import FleetGap, FleetTable, MissingPart, TableKind
 from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.tables import TABLE_FORMATS, BadRow, Row, kind_of_table, read_rows
@@ -162,3 +161,31 @@ def _dated(row: DeathRow) -> DeathRow:
     The row without a time before 1970, which is none: the calendar of Python ends in the year 1.
     """
     return evolve(row, died_at=None) if row.died_at is not None and row.died_at < 0 else row
+
+
+def death_row(death: KeptDeath) -> DeathRow:
+    """
+    The row of a death that a watcher keeps. Its place is its id, which is the same in each state file.
+    """
+    who = death.identity
+    return DeathRow(
+        case=death.case_key or f"not judged: {death.id}",
+        cause=death.cause,
+        family=death.cause.partition(".")[0] if death.cause is not None else None,
+        probability=death.probability,
+        outcome="explained" if death.cause is not None else "unknown",
+        blame=death.blame,
+        stop_requested=death.is_expected,
+        host=who.host,
+        worker=who.worker,
+        nanny=who.nanny,
+        name=who.name,
+        pid=who.pid,
+        died_at=death.at,
+        scheduler=death.cluster,
+        run=death.cluster,
+        lost_compute_s=death.lost_compute_s,
+        url=f"watched:{death.id}",
+        offset=0,
+        knowledge="",
+    )

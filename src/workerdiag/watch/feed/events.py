@@ -10,7 +10,7 @@ from functools import partial
 from attrs import field, frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.incidents.deaths import WatchedDeath
+from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.dask import Method, Reply
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.model.identity import NO_IDENTITY, Identity

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from workerdiag.deadline import in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, describe_error
-from workerdiag.incidents.deaths import WatchedDeath
+from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.process_end import RECENT_S
 from workerdiag.watch.deaths import Cursor, FeedBatch, Look
