@@ -16,8 +16,7 @@ from support.diagnoses import GOOD, diagnosis_with
 from support.raising import raised
 from workerdiag.api.remembered import remember
 from workerdiag.integrations.logs import DiagnosisFilter
-from workerdiag.model.diagnosis import RetryPolicy
-from workerdiag.rendering.note import NOTE_START
+from workerdiag.model.diagnosis import NOTE_START, RetryPolicy
 
 LOGGER = "tests.integrations.logs"
 

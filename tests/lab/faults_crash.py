@@ -4,10 +4,13 @@ Sudden ends: signals from outside, crashes and exits from inside a task.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
 from typing import Any
+
+from distributed.comm import CommClosedError
 
 import workerdiag
 
@@ -109,6 +112,14 @@ def os_exit_0(lab: Lab) -> Aftermath:
 
 
 @fault
+def os_exit_1(lab: Lab) -> Aftermath:
+    """
+    A task calls os._exit(1), the status that Python's own errors have.
+    """
+    return _crash(lab, tasks.exit_at_once, 1)
+
+
+@fault
 def os_exit_3(lab: Lab) -> Aftermath:
     """
     A task calls os._exit(3).
@@ -122,6 +133,20 @@ def sys_exit(lab: Lab) -> Aftermath:
     A task calls sys.exit(3).
     """
     return _crash(lab, tasks.exit_politely, 3)
+
+
+@fault
+def plugin_exits(lab: Lab) -> Aftermath:
+    """
+    A plugin that a client registers ends each worker process that runs it.
+    """
+    lab.scheduler()
+    nanny = lab.worker()
+    client = lab.client()
+    with contextlib.suppress(CommClosedError):
+        client.register_plugin(tasks.ExitingPlugin())
+    nanny.wait_for_output(r"exited with status 1[\s\S]*exited with status 1")
+    return Aftermath(client=client)
 
 
 # -------------------------------------------------------------------------------- from outside

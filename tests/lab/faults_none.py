@@ -21,6 +21,17 @@ def task_error(lab: Lab) -> Aftermath:
 
 
 @fault
+def child_killed(lab: Lab) -> Aftermath:
+    """
+    A process that a task started is killed; the worker lives, and the task fails.
+    """
+    lab.scheduler()
+    lab.worker()
+    client = lab.client()
+    return Aftermath(exc=raised(client.submit(tasks.lose_a_child, key="parent")), client=client)
+
+
+@fault
 def nothing_wrong(lab: Lab) -> Aftermath:
     """
     A cluster does its work.

@@ -8,7 +8,8 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 import workerdiag
-from workerdiag.rendering.note import LATE_NOTE, NOTE_START
+from workerdiag.model.diagnosis import NOTE_START
+from workerdiag.rendering.note import LATE_NOTE
 
 WIDTH = 80
 

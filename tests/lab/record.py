@@ -53,6 +53,7 @@ class Truth:
 TRUTHS: Mapping[str, Truth] = {
     "abort": Truth(("signal.abort",)),
     "bystander": Truth(("signal.segfault",)),
+    "child-killed": Truth(("no-death",), quiet=True),
     "client-restart": Truth(("exit.client-restart",)),
     "close-by-code": Truth(("exit.closed-by-code",), quiet=True, settle_s=6.0),
     "death-timeout": Truth(("exit.death-timeout",)),
@@ -70,8 +71,10 @@ TRUTHS: Mapping[str, Truth] = {
     "nothing-wrong": Truth(("no-death",), quiet=True),
     "orderly-end": Truth(("exit.scheduler-closed",), quiet=True),
     "os-exit-0": Truth(("code.process-exit",)),
+    "os-exit-1": Truth(("code.process-exit",)),
     "os-exit-3": Truth(("code.process-exit",)),
     "paused-for-ever": Truth(("memory.paused",)),
+    "plugin-exits": Truth(("exception.preload-failed", "code.process-exit")),
     "quiet-restart": Truth(("exit.client-restart",), quiet=True),
     "quiet-retirement": Truth(("exit.scheduler-retired",), quiet=True),
     "retire-workers": Truth(("exit.scheduler-retired",)),

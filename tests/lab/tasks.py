@@ -1,7 +1,7 @@
 """
 What the lab runs on workers: tasks that kill, block, leak, or do nothing wrong.
 
-Imported on the scheduler and the workers, so only the standard library is used. A task
+Imported on the scheduler and the workers, so only the standard library and Dask are used. A task
 that is given *mark* first writes its process id to that file, so that the lab knows that
 it runs, and where.
 """
@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import multiprocessing
 import os
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from distributed import WorkerPlugin
 
 #: Set by the lab for workers alone.
 ON_WORKER = "WORKERDIAG_LAB_WORKER"
@@ -122,6 +126,20 @@ def exit_politely(status: int, mark: str | None = None) -> None:
     sys.exit(status)
 
 
+def lose_a_child(mark: str | None = None) -> None:
+    """
+    Work in a process of the task's own, which is killed.
+    """
+    _announce(mark)
+    with ProcessPoolExecutor(1, mp_context=_without_daemon()) as pool:
+        pool.submit(shoot_itself, 9).result()
+
+
+def _without_daemon() -> Any:
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    return multiprocessing.get_context("fork")
+
+
 def shoot_itself(number: int, mark: str | None = None) -> None:
     """
     Send a signal to the own process, and wait for what it does.
@@ -174,6 +192,18 @@ def use(value: object) -> str:
     Take *value* as an argument.
     """
     return type(value).__name__
+
+
+class ExitingPlugin(WorkerPlugin):
+    """
+    A plugin that ends the process it is to help.
+    """
+
+    def setup(self, worker: object) -> None:  # noqa: ARG002
+        """
+        Leave without cleaning up.
+        """
+        os._exit(1)
 
 
 async def close_soon(dask_worker: object) -> None:

@@ -36,6 +36,7 @@ def test_a_signal_is_named_with_its_victim(provoke, explain, fault, cause, signa
     ("fault", "status"),
     [
         ("os-exit-0", (0, None)),  # the nanny says nothing of an exit with status 0
+        ("os-exit-1", (1,)),
         pytest.param("os-exit-3", (3,), marks=common),
         ("sys-exit", (3,)),
     ],
@@ -52,6 +53,15 @@ def test_a_task_that_ends_the_process_is_found_out(provoke, explain, fault, stat
     assert death.identity.pid == aftermath.pid
     assert diagnosis.blame.verdict == "task"
     assert diagnosis.blame.task == "crash"
+
+
+def test_a_plugin_that_ends_each_worker_is_found_out(provoke, explain):
+    """
+    Workers that exit as a plugin starts are not called interrupted, nor left unexplained.
+    """
+    diagnosis = explain(provoke("plugin-exits"))
+    assert named_cause(diagnosis) in ("exception.preload-failed", "code.process-exit")
+    assert {death.status for death in diagnosis.deaths} <= {1, None}
 
 
 def test_four_deaths_for_one_task_are_four_deaths_of_one_cause(provoke, explain):

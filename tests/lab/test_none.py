@@ -28,6 +28,16 @@ def test_a_task_error_kills_nobody(provoke, explain):
     assert "ZeroDivisionError" in str(diagnosis)
 
 
+def test_a_child_of_a_task_is_no_worker(provoke, explain):
+    """
+    A task whose own child process was killed has failed, and no worker died of it.
+    """
+    diagnosis = explain(provoke("child-killed"))
+    assert diagnosis.outcome == "no-death"
+    assert diagnosis.deaths == ()
+    assert "BrokenProcessPool" in str(diagnosis)
+
+
 @pytest.mark.parametrize("fault", ["nothing-wrong", "noisy"])
 def test_nothing_wrong_is_an_answer(provoke, explain, fault):
     """

@@ -308,3 +308,68 @@ def test_an_unknown_signal_is_an_exit_of_its_own_where_the_worker_had_registered
     ]
     exited = chances(explained(("nanny", lines))).get("code.process-exit", 0.0)
     assert (exited > 0.8) is registered
+
+
+def test_a_note_of_ours_in_a_log_is_no_evidence():
+    """
+    A traceback with an earlier answer of ours in it says no more than the traceback.
+    """
+    traceback = [
+        "Traceback (most recent call last):",
+        '  File "run.py", line 3, in <module>',
+        "KeyError: 'speed'",
+    ]
+    note = [
+        "workerdiag: Do this.",
+        "More: print(workerdiag.explain(exc, client))",
+        "Cause: Bus error (SIGBUS) (66%)",
+    ]
+    assert chances(explained(("client", [*traceback, *note]))) == chances(explained(("client", traceback)))
+
+
+def test_a_hint_alone_makes_no_candidate():
+    """
+    That a worker waits at a tcp:// address, as each does at its start, suggests nothing about TLS.
+    """
+    lines = [at(1, "worker", "Waiting to connect to:      tcp://10.0.0.2:8786")]
+    assert "exception.tls" not in chances(explained(("worker", lines)))
+
+
+@pytest.mark.parametrize(
+    ("line", "is_death"),
+    [
+        ("bash: line 1:   384 Killed                  gdalwarp in.tif out.tif", False),
+        ("bash: line 1:     7 Killed                  dask worker tcp://scheduler:8786", True),
+    ],
+)
+def test_a_command_of_a_task_that_was_killed_is_no_worker(line, is_death):
+    """
+    A shell words alike how a tool of the user's ended and how `dask worker` did.
+    """
+    lines = [at(1, "worker", "Registered to:      tcp://10.0.0.2:8786"), line]
+    assert bool(explained(("worker", lines)).deaths) is is_death
+
+
+def test_a_question_that_failed_is_no_cause_by_itself():
+    """
+    The line names neither who asked nor what: that somebody was not reached is at most a trace of a network.
+    """
+    asked = "broadcast to tcp://10.0.0.7:40001 failed: "
+    for problem in (
+        "OSError: Timed out trying to connect to tcp://10.0.0.7:40001 after 30 s",
+        "MemoryError: ",
+    ):
+        diagnosis = explained(("scheduler", [at(50, "scheduler", asked + problem, "ERROR")]))
+        assert diagnosis.outcome == "unknown"
+
+
+@pytest.mark.parametrize(("folder", "sure"), [("/Users/ana/job", True), ("/home/ana/job", False)])
+def test_signal_10_is_a_bus_error_on_macos_only(folder, sure):
+    """
+    On Linux it is SIGUSR1, which batch systems send.
+    """
+    lines = [
+        at(1, "worker", f"Local Directory: {folder}/dask-scratch-space/worker-9mv8hjr5"),
+        at(9, "nanny", "Worker process 4410 was killed by signal 10"),
+    ]
+    assert (explained(("worker", lines)).outcome == "explained") is sure

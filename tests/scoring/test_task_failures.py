@@ -72,3 +72,34 @@ def test_of_several_the_first_is_named():
     ]
     diagnosis = workerdiag.explain(logs=LogText("".join(texts), stream="worker"))
     assert diagnosis.summary == "No worker died: 2 tasks failed, the first with KeyError: 'a'."
+
+
+CLIENT = """Traceback (most recent call last):
+  File "/home/ann/run.py", line 12, in <module>
+    print(future.result())
+  File "/opt/venv/lib/python3.12/site-packages/distributed/client.py", line 431, in result
+    return self.client.sync(self._result, callback_timeout=timeout)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+"""
+
+
+@pytest.mark.parametrize("error", ["OSError: [Errno 27] File too large", "BrokenProcessPool: A child died."])
+def test_frames_of_the_task_below_the_clients_tell_that_a_task_raised(error):
+    """
+    Also where the error is one that a client raises of its own accord; and one task that client and worker tell of is one.
+    """
+    text = f'{CLIENT}  File "/home/ann/job.py", line 12, in load\n    out.write(block)\n{error}\n'
+    failure = f"{HEAD}Exception: \"OSError(27, 'File too large')\"\nTraceback: {FRAMES!r}\n\n"
+    diagnosis = workerdiag.explain(logs=[LogText(text, stream="client"), LogText(failure, stream="worker")])
+    assert diagnosis.summary == "No worker died: a task failed with OSError: 27, 'File too large'."
+
+
+def test_a_client_that_waited_in_vain_is_no_failed_task():
+    """
+    A time-out of the caller says nothing of workers; the one place to look at is what runs.
+    """
+    text = f'{CLIENT}  File "/opt/python/lib/python3.12/asyncio/timeouts.py", line 115, in __aexit__\n    raise TimeoutError from exc_val\nTimeoutError\n'
+    joined = "2026-11-21 17:34:25,307 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.4:40001 name: 1"
+    diagnosis = workerdiag.explain(logs=[LogText(text, stream="client"), LogText(joined, stream="scheduler")])
+    assert diagnosis.outcome == "unknown"
+    assert diagnosis.next_steps[0].inspect.startswith("what runs at this moment")

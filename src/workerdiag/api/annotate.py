@@ -61,7 +61,8 @@ def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
 
     The diagnosis is also kept beside the exception (`remembered`).
     """
-    from workerdiag.rendering.note import LATE_NOTE, NOTE_START, render_note
+    from workerdiag.model.diagnosis import NOTE_START
+    from workerdiag.rendering.note import LATE_NOTE, render_note
 
     if diagnosis.outcome not in ("explained", "unknown"):
         return

@@ -14,7 +14,8 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.errors import error_text
 from workerdiag.model.dask import Method
-from workerdiag.rendering.note import LATE_NOTE, NOTE_START
+from workerdiag.model.diagnosis import NOTE_START
+from workerdiag.rendering.note import LATE_NOTE
 from workerdiag.settings import seconds
 
 #: Of the time that an exception is held up for, so much is left for what comes behind the answer.

@@ -23,7 +23,7 @@ from workerdiag.rendering.items import (
     open_next_steps,
     unique_clues,
 )
-from workerdiag.rendering.outline import outline
+from workerdiag.rendering.outline import GUESS_CHANCE, outline
 from workerdiag.rendering.parts import Item, Outline, Section, page_item
 from workerdiag.rendering.wording import clip, pluralize, printable_object
 
@@ -31,8 +31,6 @@ from workerdiag.rendering.wording import clip, pluralize, printable_object
 _MAX_CODE_LINES = 3
 #: Characters of what is quoted of a clue, and of a death.
 _MAX_QUOTED_CHARS, _MAX_DEATH_CHARS = 140, 230
-#: Candidates below this probability are left to the whole report.
-_MIN_CHANCE = 0.05
 
 
 def brief_outline(findings: Findings, *, most: int = 2) -> Outline:
@@ -72,7 +70,7 @@ def _sections(findings: Findings, most: int) -> Iterator[Section]:
         items=tuple(Item(text=clip(line, _MAX_DEATH_CHARS)) for line in lines[:most]),
     )
     causes = findings.causes if findings.outcome == "unknown" else findings.causes[1:]
-    others = [each for each in causes if each.probability >= _MIN_CHANCE]
+    others = [each for each in causes if each.probability >= GUESS_CHANCE]
     title = "Candidates" if findings.outcome == "unknown" else "Other candidates"
     yield Section(title=title, items=tuple(Item(text=candidate_line(each)) for each in others[:most]))
     is_known = findings.blame.verdict != "unknown" or findings.blame.task

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import unicodedata
 
-from workerdiag.model.diagnosis import Findings
+from workerdiag.model.diagnosis import NOTE_START, Findings
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import clip, plain_punctuation, retry_text
 
-#: How each note begins, by which it is known.
-NOTE_START = "workerdiag: "
 #: The note where there was no time for an answer.
 LATE_NOTE = (
     f"{NOTE_START}no answer in time; print(workerdiag.explain(exc, client)) takes longer and tells why"

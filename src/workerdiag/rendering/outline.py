@@ -35,6 +35,8 @@ from workerdiag.rendering.wording import (
 
 #: Candidates less likely than this are not worth a line.
 MIN_CHANCE = 0.01
+#: A cause that is less likely is no guess at what it was.
+GUESS_CHANCE = 0.05
 #: What one report shows of each kind; the JSON form has everything.
 MAX_CLUES = 8
 MAX_ITEMS = 6
@@ -76,7 +78,7 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
             what = ("Unknown", summary)
             sure = (
                 f"Not sure. Best guess, {format_percent(top.probability)}: {one_line(top.title)}"
-                if top
+                if top and top.probability >= GUESS_CHANCE
                 else "Not sure."
             )
         case _:

@@ -213,8 +213,12 @@ def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _Sh
     for each in landmarks:
         bare.setdefault(each.origin, []).append(each.line)
     bare = {origin: sorted(lines) for origin, lines in bare.items()}
+    raised = [facts for facts in incident.exceptions if facts.relation == "raised"]
+    caught_of_task = bool(raised) and all(facts.from_task for facts in raised)
     for each in reversed(incident.marks):
         if each.role != "error" or each.in_task or closing.is_noise(each):
+            continue
+        if caught_of_task and each.origin == "exception":  # the worker lived to report it
             continue
         if each.message_line:
             if (each.origin, each.message_line) not in known:

@@ -87,10 +87,10 @@ class CauseScoring:
         self, cause: Cause, own: Mapping[str, list[Match]], end: ProcessEnd | None
     ) -> tuple[SignEvidence, ...]:
         """
-        What speaks for *cause*, where it is more than an absence: that alone suggests nothing.
+        What speaks for *cause*, where it is more than an absence or a hint: those alone suggest nothing.
         """
         evidence = self._sign_evidence(cause.signs, own, end)
-        return evidence if any(not isinstance(each.sign, AbsentSign) for each in evidence) else ()
+        return evidence if any(_suggests(each.sign) for each in evidence) else ()
 
     def _sign_evidence(
         self, signs: Iterable[Sign], own: Mapping[str, list[Match]], end: ProcessEnd | None
@@ -119,6 +119,10 @@ class CauseScoring:
         if isinstance(sign, TogetherSign):
             return _joint_matches(sign, own, self._marks)
         return own.get(sign.name)
+
+
+def _suggests(sign: Sign) -> bool:
+    return not isinstance(sign, AbsentSign) and sign.grade != "hint"
 
 
 def _exit_marks(sign: ExitSign, end: ProcessEnd | None) -> list[Match] | None:

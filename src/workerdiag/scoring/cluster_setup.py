@@ -4,6 +4,7 @@ What is known of the cluster as a whole, whoever died: how it was brought up, wh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
@@ -58,8 +59,11 @@ def cluster_setup(incident: Incident) -> ClusterSetup:
 def failed_tasks(incident: Incident) -> int:
     """
     How many tasks failed, as far as logs or the caught exception tell.
+
+    The worker and the client tell of the same one, each in its own words.
     """
-    logged = sum(mark.role == "task-error" for mark in incident.marks)
+    by_teller = Counter(mark.owner for mark in incident.marks if mark.role == "task-error")
+    logged = max(by_teller.values(), default=0)
     return logged or sum(facts.from_task and facts.relation == "raised" for facts in incident.exceptions)
 
 

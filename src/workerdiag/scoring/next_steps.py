@@ -22,6 +22,9 @@ _WORTH_A_LOOK = 0.03
 #: `Match.origin` of what the flight recorder's events show.
 _RECORDER_TOPIC = "event recorder"
 
+#: The caller's own patience ended, as a log tells.
+_WAITED_IN_VAIN = "client.waited-in-vain"
+
 _RECORD_NEXT_DEATH = NextStep(
     inspect="the flight recorder's record of the next death, with exit status, tasks, output and memory: "
     "install it before the work runs again",
@@ -83,9 +86,8 @@ def _is_caller_timeout(incident: Incident) -> bool:
     Whether nobody is known to have died and the caller's own patience ended: no kernel tells of that.
     """
     raised = [each for each in incident.exceptions if each.relation == "raised"]
-    return not incident.cases and any(
-        not each.from_task and each.type.rpartition(".")[2] == "TimeoutError" for each in raised
-    )
+    caught = any(not each.from_task and each.type.rpartition(".")[2] == "TimeoutError" for each in raised)
+    return not incident.cases and (caught or any(mark.owner == _WAITED_IN_VAIN for mark in incident.marks))
 
 
 def _fallback_steps(incident: Incident) -> list[NextStep]:

@@ -58,7 +58,7 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
     if failed := failed_tasks(incident):
         failure = task_failure(incident)
         which = " with" if failed == 1 else ", the first with"
-        what = f"{which} {failure_text(failure)}" if failure else ""
+        what = f"{which} {failure_text(failure).removesuffix('.')}" if failure else ""
         return f"No worker died: {'a task' if failed == 1 else f'{failed} tasks'} failed{what}."
     if other := next((mark for mark in incident.marks if mark.role == "failure"), None):
         return f"No worker died; something else failed: {_quoted_message(other)}"

@@ -484,3 +484,15 @@ def raised_by(function):
     except Exception as exc:
         return exc
     return None
+
+
+def test_what_we_said_ourselves_is_no_evidence():
+    """
+    The note of an earlier answer in an exception is left out; the notes of others are read.
+    """
+    exc = killed_worker()
+    exc.add_note("workerdiag: Give it more memory.\nMore: print(...)\nCause: Bus error (SIGBUS) (66%)")
+    exc.add_note("while loading tile 7")
+    *_, chunk = exception_facts(exc, Deadline.after(5))
+    assert b"tile 7" in chunk.data
+    assert b"SIGBUS" not in chunk.data

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from workerdiag.matching.scan.patterns import PatternOwner
 from workerdiag.matching.scan.records import LogRecord
 from workerdiag.matching.text.line_parser import ParsedLine
-from workerdiag.model.diagnosis import Match
+from workerdiag.model.diagnosis import NOTE_LINES, NOTE_START, Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import whole
@@ -17,6 +17,8 @@ from workerdiag.model.vocabulary import Stream
 
 #: How worker.py reports a failed task, in every release.
 _TASK_FAILED = "compute failed"
+#: Lines of a traceback that do not say what happened.
+_OF_A_STACK = ('File "', "Traceback (most recent call last)")
 #: Characters of a message that a match quotes.
 QUOTED_CHARS = 600
 
@@ -74,8 +76,18 @@ def is_sign(wanted: PatternOwner, record: LogRecord, first: int, log_stream: Str
     """
     if wanted.unless and record.shows(wanted.unless):
         return False
+    if _is_own_note(record, first):
+        return False
     stream = _stream_of(record, first, log_stream)
     return not wanted.streams or stream is None or stream in wanted.streams
+
+
+def _is_own_note(record: LogRecord, at: int) -> bool:
+    """
+    Whether a line is of a note that we put into an exception: what we said before is no evidence.
+    """
+    note = record.lines[max(at - NOTE_LINES + 1, 0) : at + 1]
+    return any(line.message.lstrip().startswith(NOTE_START) for line in note)
 
 
 def _stream_of(record: LogRecord, first: int, log_stream: Stream | None) -> Stream | None:
@@ -89,13 +101,13 @@ def _quoted_text(record: LogRecord, first: int, last: int) -> str:
     """
     The first line of the message and of what matches, and the last of what matches, where these differ.
 
-    Frames of a stack are left out beside anything else: they do not say what happened.
+    Frames of a stack and the line above them are left out beside anything else: they say not what happened.
     """
     if first == last and not (record.header and first):  # as most are
         return record.lines[first].message.strip()[:QUOTED_CHARS]
     shown = dict.fromkeys((0, first, last) if record.header else (first, last))
     parts = [part for at in shown if (part := record.lines[at].message.strip())]
-    parts = [part for part in parts if not part.startswith('File "')] or parts[:1]
+    parts = [part for part in parts if not part.startswith(_OF_A_STACK)] or parts[:1]
     return " … ".join(part[: QUOTED_CHARS // len(parts)] for part in parts)
 
 

@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 
 from workerdiag.errors import error_text, utf8_safe
 from workerdiag.model.dask_messages import KILLED_WORKER, KILLED_WORKER_OLD
+from workerdiag.model.diagnosis import NOTE_START
 from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.vocabulary import ExceptionRelation
@@ -119,7 +120,10 @@ def _format_exception(
 ) -> str:
     frames = printed_frames(slots.traceback_of(exc))
     head = f"Traceback (most recent call last):\n{frames}" if frames else ""
-    notes_text = "".join(f"\n{note[:TEXT_CHARS]}" for note in notes[:_MAX_NOTES] if isinstance(note, str))
+    others = (
+        note for note in notes[:_MAX_NOTES] if isinstance(note, str) and not note.startswith(NOTE_START)
+    )
+    notes_text = "".join(f"\n{note[:TEXT_CHARS]}" for note in others)  # what we said ourselves is no evidence
     return utf8_safe(f"{head}{facts.type}: {facts.text}{notes_text[:TEXT_CHARS]}\n")
 
 
