@@ -44,7 +44,7 @@ def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder, silent_port() as url, ExitStack() as opened:
         opened.enter_context(patch.dict(os.environ, environment(url, Path(folder))))
         known = makers(url, Path(folder))
-        for name in (each.__name__ for each in SHIPPED):
+        for name in (each.name for each in SHIPPED):
             if name != "LogDirectorySource":  # it waits for nobody, and has a row of its own
                 yield from of_source(name, known[name])
         yield from of_source("LogSource", lambda: LogSource([pipe(opened)]))

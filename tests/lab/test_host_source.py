@@ -40,7 +40,7 @@ def _only_the_host(monkeypatch):
     """
     Of the sources beyond Dask, the machine alone.
     """
-    monkeypatch.setattr(registry, "SHIPPED", (HostSource,))
+    monkeypatch.setattr(registry, "SHIPPED", (registry.ShippedKind("host.source:HostSource"),))
 
 
 def seen(diagnosis):

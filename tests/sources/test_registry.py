@@ -4,11 +4,13 @@ Which sources are asked is worked out, and those of others cannot do harm.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.metadata import EntryPoint
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner
 
 from workerdiag.cli import main
@@ -96,6 +98,63 @@ def test_a_package_that_cannot_be_imported_is_a_gap(monkeypatch):
     monkeypatch.setattr(room, "entry_points", lambda group: [EntryPoint("gone", "no_such_module:x", group)])
 
     assert [each.source for each in applicable_sources(example_scene()) if isinstance(each, Gap)] == ["gone"]
+
+
+def lost_machine(host="10.0.0.4", client=None):
+    """
+    A scene of a worker whose machine nobody speaks for any more.
+    """
+    return evolve(example_scene(worker=f"tcp://{host}:40331", client=client), locations=())
+
+
+def scene_of(kind, **attributes):
+    """
+    The same, whose cluster object is of a class *kind*, given as ``package.Class``.
+    """
+    package, _, name = kind.rpartition(".")
+    cluster = type(name, (), {"__module__": package, **attributes})()
+    return lost_machine(client=SimpleNamespace(cluster=cluster))
+
+
+SCENES = (
+    example_scene(),
+    *(example_scene(**{name: "17"}) for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OAR_JOB_ID")),
+    example_scene(JOB_ID="17", SGE_ROOT="/opt/sge"),
+    example_scene(CONDOR_ID="17"),
+    scene_of("dask_jobqueue.slurm.SLURMCluster"),
+    example_scene(KUBERNETES_SERVICE_HOST="10.0.0.1"),
+    lost_machine("ip-10-0-0-4.ec2.internal"),
+    lost_machine("w-0.us-east1-b.c.project.internal"),
+    scene_of("dask_cloudprovider.aws.EC2Cluster", uuid="1"),
+    scene_of("dask_cloudprovider.aws.ECSCluster", cluster_arn="arn:x", cloudwatch_logs_group="group"),
+    scene_of("dask_cloudprovider.gcp.GCPCluster", options={"projectid": "project"}),
+    scene_of("dask_cloudprovider.azure.AzureVMCluster", subscription_id="1", resource_group="group"),
+    scene_of("coiled.Cluster", cluster_id=1),
+)
+
+
+@pytest.mark.parametrize("kind", room.SHIPPED, ids=lambda each: each.name)
+def test_what_keeps_a_source_from_being_imported_keeps_it_from_nothing_else(kind, monkeypatch):
+    """
+    Wherever a source has something to ask, the look at the scene before its import lets it through.
+    """
+    monkeypatch.setenv("LOKI_ADDR", "http://loki:3100")
+    own = [each for each in SCENES if kind.load().of(each) is not None]
+    assert own or kind.name == "JournalSource"  # it asks of this machine alone
+    assert all(map(kind.may_apply, own))
+
+
+def test_a_cluster_at_home_imports_no_batch_system_and_no_cloud():
+    """
+    Modules that could only find out that they have nothing to ask are left alone.
+    """
+    code = (
+        "from workerdiag.testing import example_scene; from workerdiag.sources.registry import"
+        " applicable_sources; list(applicable_sources(example_scene())); import sys; print(*sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    left_alone = ("workerdiag.sources.clouds", "workerdiag.sources.coiled", "workerdiag.sources.batch.slurm")
+    assert not [each for each in run.stdout.split() if each.startswith(left_alone)]
 
 
 def test_the_most_perishable_is_asked_first():

@@ -4,30 +4,20 @@ Which sources beyond Dask have anything to say of a scene: the shipped ones and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
 from typing import Any, Protocol, Self
+
+from attrs import frozen
 
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import EvidenceSource, Gap
 from workerdiag.model.scene import Scene, Terms, terms_of
-from workerdiag.sources.batch.htcondor import HTCondorSource
-from workerdiag.sources.batch.log_directory import LogDirectorySource
-from workerdiag.sources.batch.lsf import LSFSource
-from workerdiag.sources.batch.oar import OARSource
-from workerdiag.sources.batch.pbs import PBSSource
-from workerdiag.sources.batch.sge import GridEngineSource
-from workerdiag.sources.batch.slurm import SlurmSource
-from workerdiag.sources.clouds.azure import AzureSource
-from workerdiag.sources.clouds.ec2 import Ec2Source
-from workerdiag.sources.clouds.ecs import EcsSource
-from workerdiag.sources.clouds.gcp import GcpSource
-from workerdiag.sources.coiled import CoiledSource
-from workerdiag.sources.host.source import HostSource
-from workerdiag.sources.kubernetes import KubernetesSource
-from workerdiag.sources.stores.cloudwatch import CloudWatchSource
-from workerdiag.sources.stores.journald import JournalSource
-from workerdiag.sources.stores.loki import LokiSource
+from workerdiag.sources.batch.jobs import find_jobs
+from workerdiag.sources.batch.systems import SYSTEMS
+from workerdiag.sources.machine_match import known_machine_names
 
 
 class ShippedSource(EvidenceSource, Protocol):
@@ -46,28 +36,81 @@ class ShippedSource(EvidenceSource, Protocol):
 #: nothing to ask. A class whose constructor takes the scene will do.
 ENTRY_POINT_GROUP = "workerdiag.sources"
 
-#: The shipped ones; each module imports little by itself.
-SHIPPED: tuple[type[ShippedSource], ...] = (
-    HostSource,
-    KubernetesSource,
-    SlurmSource,
-    PBSSource,
-    LSFSource,
-    GridEngineSource,
-    HTCondorSource,
-    OARSource,
-    LogDirectorySource,
-    Ec2Source,
-    EcsSource,
-    GcpSource,
-    AzureSource,
-    CoiledSource,
-    CloudWatchSource,
-    LokiSource,
-    JournalSource,
-)
-
 SourceFactory = Callable[[Scene], EvidenceSource | None]
+
+
+def _anywhere(_: Scene) -> bool:
+    return True
+
+
+def _after_a_death(scene: Scene) -> bool:
+    return bool(scene.victims)
+
+
+def _in_batch_jobs(scene: Scene) -> bool:
+    return any(find_jobs(scene, each) is not None for each in SYSTEMS)
+
+
+#: Classes of cluster objects, and how EC2 and Compute Engine name machines.
+_CLOUD_CLUSTERS = ("EC2Cluster", "ECSCluster", "GCPCluster", "AzureVMCluster", "coiled")
+_CLOUD_NAME = re.compile(r"ip-|i-|.*\.internal$")
+
+
+def _in_a_cloud(scene: Scene) -> bool:
+    return scene.cluster_is(*_CLOUD_CLUSTERS) or any(map(_CLOUD_NAME.match, known_machine_names(scene)))
+
+
+@frozen
+class ShippedKind:
+    """
+    A kind of source of ours, whose module is imported for scenes that may be its own.
+    """
+
+    #: Its class, below `workerdiag.sources`.
+    path: str
+    #: Whether a scene may be its own; its class has the last word.
+    may_apply: Callable[[Scene], bool] = _anywhere
+
+    @property
+    def name(self) -> str:
+        """
+        The name of the class.
+        """
+        return self.path.partition(":")[2]
+
+    def load(self) -> type[ShippedSource]:
+        """
+        The class.
+        """
+        found: type[ShippedSource] = resolve_name(f"workerdiag.sources.{self.path}")
+        return found
+
+    def __call__(self, scene: Scene) -> EvidenceSource | None:
+        """
+        The source for *scene*; None where it has nothing to ask.
+        """
+        return self.load().of(scene) if self.may_apply(scene) else None
+
+
+SHIPPED: tuple[ShippedKind, ...] = (
+    ShippedKind("host.source:HostSource"),
+    ShippedKind("kubernetes:KubernetesSource"),
+    ShippedKind("batch.slurm:SlurmSource", _in_batch_jobs),
+    ShippedKind("batch.pbs:PBSSource", _in_batch_jobs),
+    ShippedKind("batch.lsf:LSFSource", _in_batch_jobs),
+    ShippedKind("batch.sge:GridEngineSource", _in_batch_jobs),
+    ShippedKind("batch.htcondor:HTCondorSource", _in_batch_jobs),
+    ShippedKind("batch.oar:OARSource", _in_batch_jobs),
+    ShippedKind("batch.log_directory:LogDirectorySource", _in_batch_jobs),
+    ShippedKind("clouds.ec2:Ec2Source", _in_a_cloud),
+    ShippedKind("clouds.ecs:EcsSource", _in_a_cloud),
+    ShippedKind("clouds.gcp:GcpSource", _in_a_cloud),
+    ShippedKind("clouds.azure:AzureSource", _in_a_cloud),
+    ShippedKind("coiled:CoiledSource", _in_a_cloud),
+    ShippedKind("stores.cloudwatch:CloudWatchSource", _in_a_cloud),
+    ShippedKind("stores.loki:LokiSource", _after_a_death),
+    ShippedKind("stores.journald:JournalSource", _after_a_death),
+)
 
 
 def factories() -> Iterator[tuple[str, SourceFactory | Gap]]:
@@ -75,7 +118,7 @@ def factories() -> Iterator[tuple[str, SourceFactory | Gap]]:
     Names of all kinds of sources, each with what makes one of a scene, or why it cannot be had.
     """
     for kind in SHIPPED:
-        yield kind.__name__, kind.of
+        yield kind.name, kind
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         yield entry.name, _load_entry_point(entry)
 
@@ -90,7 +133,9 @@ def source_terms() -> list[tuple[str, Terms | Gap]]:
         if isinstance(factory, Gap):
             broken.append((entry, factory))
         else:
-            kind = _factory_class(factory)
+            kind = (
+                factory.load() if isinstance(factory, ShippedKind) else getattr(factory, "__self__", factory)
+            )  # of a class method its class
             usable.append((str(getattr(kind, "name", entry)), terms_of(kind)))
     return [*sorted(usable, key=lambda each: (each[1].lasts_s, each[0])), *broken]
 
@@ -110,13 +155,6 @@ def applicable_sources(scene: Scene) -> Iterator[EvidenceSource | Gap]:
             continue
         if source is not None:
             yield source
-
-
-def _factory_class(factory: object) -> object:
-    """
-    The class that a class method such as ``SlurmSource.of`` belongs to.
-    """
-    return getattr(factory, "__self__", factory)
 
 
 def _load_entry_point(entry: EntryPoint) -> SourceFactory | Gap:

@@ -24,7 +24,6 @@ from workerdiag.model.vocabulary import Stream
 from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
 from workerdiag.sources.logs.open_files import OpenFile, Stdin, encode_text
 from workerdiag.sources.logs.sniff import sniff
-from workerdiag.sources.logs.url_packages import naming_packages
 
 LogInput = str | os.PathLike[str] | IO[str] | IO[bytes] | LogText
 
@@ -225,6 +224,8 @@ def _has_log_lines(path: Path) -> bool:
 
 def _url_logs(place: str) -> list[LogHandle]:
     from fsspec.core import url_to_fs
+
+    from workerdiag.sources.logs.url_packages import naming_packages  # nothing else opens URLs
 
     with naming_packages(place):
         system, path = url_to_fs(place)
