@@ -29,6 +29,7 @@ from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.recorder.box.writer import BoxWriter
+from workerdiag.redaction import secrets
 from workerdiag.redaction.objects import redact_object
 from workerdiag.redaction.secrets import HIDDEN, redact_text
 from workerdiag.redaction.visible_text import visible_text
@@ -319,3 +320,29 @@ def test_a_black_box_is_printed_without_its_secrets(tmp_path, form):
     assert shown.exit_code == 0
     assert HIDDEN in shown.stdout
     assert SECRET not in shown.output
+
+
+def test_only_what_has_no_secret_is_remembered(monkeypatch):
+    """
+    What was found harmless is not searched again, and no text with a secret stays in memory.
+    """
+    monkeypatch.setattr(secrets, "_HARMLESS", known := set[str]())
+    for text in (TEXT, "a worker died", TEXT, "a worker died"):
+        assert SECRET not in redact_text(text)
+
+    assert "a worker died" in known
+    assert not any(SECRET in each for each in known)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch):
+    """
+    A watcher that redacts for weeks keeps a few thousand short texts, no more.
+    """
+    monkeypatch.setattr(secrets, "_HARMLESS", known := set[str]())
+    monkeypatch.setattr(secrets, "_MOST_HARMLESS", 3)
+    for number in range(10):
+        redact_text(f"worker {number} died")
+    redact_text("a worker died " * 1000)
+
+    assert len(known) <= 3
+    assert max(map(len, known)) < 1000

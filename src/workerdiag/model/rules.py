@@ -12,7 +12,7 @@ from functools import cached_property
 from attrs import field, frozen
 from attrs.validators import ge, matches_re
 
-from workerdiag.model.signs import LogSign, Sign, pattern_or_patterns
+from workerdiag.model.signs import ExitSign, LogSign, Sign, TogetherSign, pattern_or_patterns
 from workerdiag.model.vocabulary import (
     CauseEnd,
     Deployment,
@@ -224,6 +224,31 @@ class Rulebook:
         return {
             (cause.id, sign.name): sign for cause in self.causes for sign in (*cause.signs, *cause.against)
         }
+
+    @cached_property
+    def against(self) -> frozenset[tuple[str, str]]:
+        """
+        The signs that speak against a cause, by its id and their name there.
+        """
+        return frozenset((cause.id, sign.name) for cause in self.causes for sign in cause.against)
+
+    @cached_property
+    def active_causes(self) -> Mapping[str, Cause]:
+        """
+        The causes that count, by their id: all but the deprecated ones.
+        """
+        return {cause.id: cause for cause in self.causes if cause.status != "deprecated"}
+
+    @cached_property
+    def causes_shown_without_match(self) -> tuple[Cause, ...]:
+        """
+        Those of them that an exit, or landmarks together, can show with no match of their own.
+        """
+        return tuple(
+            cause
+            for cause in self.active_causes.values()
+            if any(isinstance(sign, (ExitSign, TogetherSign)) for sign in cause.signs)
+        )
 
     def log_rules(self) -> Iterator[tuple[str, str, LogSign | Landmark]]:
         """

@@ -4,7 +4,9 @@ Secrets in values of any shape: objects of the model, and what JSON is made of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
+from operator import is_
 from typing import Any, TypeVar, cast
 
 from attrs import evolve, fields, has
@@ -23,7 +25,9 @@ def redact_object(value: T) -> T:
     What is no part of its value stays; an object without secrets is returned itself.
     """
     new = _redact_value(value)
-    return value if type(new) is type(value) and new == value else cast("T", new)
+    if new is value or (type(new) is type(value) and new == value):
+        return value
+    return cast("T", new)
 
 
 def _redact_value(value: object) -> object:
@@ -35,23 +39,39 @@ def _redact_value(value: object) -> object:
         case bytes():
             text = value.decode("utf-8", "surrogateescape")
             return redact_text(text, keep_lines=True).encode("utf-8", "surrogateescape")
-        case Mapping():
-            return {
-                _redact_value(key): _redact_field(str(key), each)
-                for key, each in _redact_name_and_value(value).items()
-            }
         case list() | tuple():
-            return type(value)(redact_object(_redact_pair(each)) for each in value)
-    return _redact_fields(value) if has(type(value)) else value
+            elements = [redact_object(_redact_pair(each)) for each in value]
+            return value if all(map(is_, elements, value)) else type(value)(elements)
+    names = _field_names(cast("Any", type(value)))
+    return _redact_mapping(value) if names is None else _redact_fields(value, names)
 
 
-def _redact_fields(value: object) -> object:
+def _redact_mapping(value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        _redact_value(key): _redact_field(str(key), each)
+        for key, each in _redact_name_and_value(value).items()
+    }
+
+
+def _redact_fields(value: object, names: Iterable[tuple[str, str]]) -> object:
     changes = {}
-    for each in fields(cast("Any", type(value))):
-        old = getattr(value, each.name)
-        if each.eq and (new := redact_object(old)) is not old:
-            changes[each.alias or each.name] = new
+    for name, alias in names:
+        old = getattr(value, name)
+        if (new := redact_object(old)) is not old:
+            changes[alias] = new
     return evolve(cast("Any", value), **changes) if changes else value
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[tuple[str, str], ...] | None:
+    """
+    What the fields of a class are called, and their arguments; None if it is not of attrs.
+    """
+    if not has(kind):
+        return None
+    return tuple((each.name, each.alias or each.name) for each in fields(cast("Any", kind)) if each.eq)
 
 
 def _redact_field(name: str, value: object) -> object:

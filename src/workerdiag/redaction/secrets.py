@@ -41,6 +41,10 @@ Span = tuple[int, int]
 #: first has to look for stretches that are too dense: it leaves none.
 _MORE_PASSES = (inf, inf, inf)
 
+#: Short texts that were found to have no secret: each report says the same of a cause, again and again.
+_HARMLESS: set[str] = set()
+_MOST_HARMLESS, _HARMLESS_CHARS = 2000, 400
+
 _BEARER = re.compile(r"(?i)(?<![\w-])bearer\s{1,4}((?=\S{0,60}[\d._=+/A-Z])[\w.~+/=-]{6,}|[\w-]{20,})")
 _BASIC = re.compile(r"(?<![\w-])(?i:basic)\s{1,4}((?=\S{0,60}[A-Z])(?=\S{0,60}[a-z])[A-Za-z0-9+/]{8,}={0,2})")
 _IDENTIFIED = re.compile(r"(?i)identified by (?:password )?(?=[\"'`\\])")
@@ -58,11 +62,18 @@ def redact_text(text: str, *, keep_lines: bool = False) -> str:
         text: Of any length.
         keep_lines: Leave as many line ends as there were.
     """
+    if text in _HARMLESS:
+        return text
+    given = text
     for most_work in (MOST_WORK, *_MORE_PASSES):
         hidden = _redact_once(text, keep_lines=keep_lines, most_work=most_work)
         if hidden == text:
             break
         text = hidden
+    if text == given and len(text) <= _HARMLESS_CHARS:
+        if len(_HARMLESS) >= _MOST_HARMLESS:
+            _HARMLESS.clear()
+        _HARMLESS.add(text)
     return text
 
 

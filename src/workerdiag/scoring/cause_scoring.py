@@ -45,7 +45,8 @@ class CauseScoring:
             marks: The landmarks of the incident (`by_owner`).
             inspected: Places in which absence counts.
         """
-        self._causes = {cause.id: cause for cause in book.causes if cause.status != "deprecated"}
+        self._causes = book.active_causes
+        self._shown_without_match = book.causes_shown_without_match
         self._marks = marks
         self._inspected = inspected
         #: By what is known of an exit, the causes that show there with no match of their own.
@@ -76,10 +77,7 @@ class CauseScoring:
         exit_ = (end.signal, end.status, end.stop_requested) if end is not None else ()
         if exit_ not in self._shown_by_others:
             self._shown_by_others[exit_] = frozenset(
-                cause.id
-                for cause in self._causes.values()
-                if any(isinstance(sign, ExitSign | TogetherSign) for sign in cause.signs)
-                and self._evidence_for(cause, {}, end)
+                cause.id for cause in self._shown_without_match if self._evidence_for(cause, {}, end)
             )
         return self._shown_by_others[exit_]
 
@@ -146,6 +144,8 @@ def _joint_matches(
         those = own.get(name) or marks.get(name, ())
         return list(islice((each for each in those if each.line), MAX_TOGETHER))
 
+    if not all(own.get(name) or name in marks for name in sign.signs):
+        return None
     places = [places_of(name) for name in sign.signs]
     if sign.any_of:
         places.append([each for name in sign.any_of for each in places_of(name)])

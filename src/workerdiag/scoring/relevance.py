@@ -54,7 +54,7 @@ class Relevance:
         self._registers = {each.origin for each in joined if each.line}
         self._takes_leave = {each.origin for each in incident.marks if each.role == "deregistered"}
         self._book = book
-        self._against = {(cause.id, sign.name) for cause in book.causes for sign in cause.against}
+        self._against = book.against
         self._ended: dict[str, list[ProcessEnd]] = {}
         for end in (case.end for case in incident.cases if case.end is not None):
             for worker in end.addresses:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from heapq import merge
 from operator import itemgetter
 
 from workerdiag.matching.scan.excerpt import message_excerpt
@@ -23,8 +24,9 @@ _MAX_BYTES = 1024 * 1024
 _LINE_BYTES = 4 * 1024
 #: Lines of a text without a logger whose shape is looked at.
 _MAX_SHAPES = 60
-#: What the loggers begin with that Dask's processes write to.
-_LOGGER = re.compile(rb"(?:distributed|tornado|dask_?)[\w.]*")
+#: What the loggers begin with that Dask's processes write to, and what follows.
+_BEGINNINGS = (b"distributed", b"tornado", b"dask")
+_REST = re.compile(rb"[\w.]*")
 _OWNER = "log.recognised"
 #: Words that look like loggers, of which so many are tried.
 _MAX_TRIED = 200
@@ -96,17 +98,37 @@ def _lines_by_logger(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]
     found: dict[Stream | None, tuple[int, ParsedLine]] = {}
     known: set[bytes] = set()
     tried = 0
-    for word in _LOGGER.finditer(head):
-        if word[0] in known:
+    for at, word in _logger_words(head):
+        if word in known:
             continue
-        line = parse_line(_line_around(head, word.start()))
+        line = parse_line(_line_around(head, at))
         if line.is_header and line.logger:
-            known.add(word[0])
-            found.setdefault(line.stream, (word.start(), line))
+            known.add(word)
+            found.setdefault(line.stream, (at, line))
         tried += 1
         if tried >= _MAX_TRIED:
             break
     return found
+
+
+def _logger_words(head: bytes) -> Iterator[tuple[int, bytes]]:
+    """
+    Words that look like such loggers, with their places, in order.
+    """
+    end = 0
+    for at in merge(*(_places(head, each) for each in _BEGINNINGS)):
+        if at >= end:
+            word = _REST.match(head, at)
+            assert word is not None  # it may be empty
+            end = word.end()
+            yield at, word[0]
+
+
+def _places(head: bytes, text: bytes) -> Iterator[int]:
+    at = head.find(text)
+    while at >= 0:
+        yield at
+        at = head.find(text, at + 1)
 
 
 def _lines_by_shape(head: bytes) -> dict[Stream | None, tuple[int, ParsedLine]]:
