@@ -60,25 +60,22 @@ def conclude(
     """
     evaluated = evaluate_cases(incident.cases, incident, book, deadline)
     in_question = deaths_in_question(evaluated, incident)
-    deciding = deciding_deaths(in_question)
-    deciding = deciding or evaluate_cases([Case(end=None)], incident, book)
+    deciding = deciding_deaths(in_question) or evaluate_cases([Case(end=None)], incident, book)
     chances = weighted_mean(
         [(_death_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)]
     )
     obstacles = all_clear_obstacles(incident, gaps, book)
     outcome = _outcome(chances, incident, obstacles)
-    if outcome in _WITHOUT_CAUSES:
-        chances = Distribution()
     numbers = memory_numbers(incident, [match for each in deciding for match in each.matches])
     setting = cluster_setup(incident)
-    has_causes = outcome not in _WITHOUT_CAUSES
-    ranked = _rank_causes(chances, deciding, book, incident, numbers, setting) if has_causes else ()
-    all_deaths = [_death_of_case(each, incident) for each in evaluated]
-    deaths = listed(all_deaths)
+    ranked: tuple[RankedCause, ...] = ()
+    if outcome not in _WITHOUT_CAUSES:
+        ranked = _rank_causes(chances, deciding, book, incident, numbers, setting)
+    death_of = {each: _death_of_case(each, incident) for each in evaluated}
+    deaths = listed(tuple(death_of.values()))
     beyond = deaths_beyond_cases(incident, gaps)
     unexpected = [each for each in in_question if is_unexpected(each)]
-    death_of = {id(each): death for each, death in zip(evaluated, all_deaths, strict=True)}
-    lost = [death_of[id(each)] for each in unexpected]
+    lost = [death_of[each] for each in unexpected]
     lost_workers = LostWorkers(
         deaths=lost,
         beyond=beyond if incident.about or len(in_question) == len(evaluated) else UnlistedDeaths(),
@@ -102,7 +99,7 @@ def conclude(
         notes=tuple(notes),
         failure=task_failure(incident),
         timeline=make_timeline(_ends(in_question, evaluated), incident),
-        unlisted_deaths=evolve(beyond, count=beyond.count + len(all_deaths) - len(deaths)),
+        unlisted_deaths=evolve(beyond, count=beyond.count + len(death_of) - len(deaths)),
     )
     findings = redact_object(findings)  # the one border: whatever shows findings shows no secret
     return evolve(findings, gaps=_unique_gaps(findings.gaps))
@@ -112,8 +109,8 @@ def _ends(in_question: Sequence[EvaluatedCase], evaluated: Sequence[EvaluatedCas
     """
     The ends of processes, those in question first, each group in the order in which they died.
     """
-    ends = {id(each): each.case.end for each in (*in_question, *evaluated)}
-    return [end for end in ends.values() if end is not None]
+    cases = dict.fromkeys((*in_question, *evaluated))
+    return [each.case.end for each in cases if each.case.end is not None]
 
 
 def _unique_gaps(gaps: Sequence[Gap]) -> tuple[Gap, ...]:

@@ -34,10 +34,10 @@ MAX_EVALUATED = 200
 MIN_EVALUATED = 3
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False)
 class EvaluatedCase:
     """
-    One case with what speaks for each cause in it.
+    One case with what speaks for each cause in it; equal to itself alone.
     """
 
     case: Case

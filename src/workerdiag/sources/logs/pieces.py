@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from attrs import frozen
-
 from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.sources.logs.inputs import LogHandle
 
@@ -23,8 +21,7 @@ Unbundle = Callable[[str, bytes], Sequence[Evidence] | None]
 Unbox = Callable[[str, bytes, bytes], "DeathReport | None"]
 
 
-@frozen(kw_only=True)
-class ContainerOpeners:
+class ContainerOpeners(NamedTuple):
     """
     What makes something of files that are no logs; None: nothing does.
     """
@@ -33,8 +30,7 @@ class ContainerOpeners:
     unbox: Unbox | None = None
 
 
-@frozen(eq=False)
-class LogBlock:
+class LogBlock(NamedTuple):
     """
     The next bytes of a log.
     """
@@ -43,8 +39,7 @@ class LogBlock:
     data: bytes
 
 
-@frozen(eq=False)
-class BundlePiece:
+class BundlePiece(NamedTuple):
     """
     A piece of evidence out of a bundle.
     """
