@@ -431,3 +431,43 @@ tornado.iostream.StreamClosedError: Stream is closed
 """
 
     assert outcome(error) != "explained"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("=>> PBS: job killed: ncpus 12.31 exceeded limit 8 (sum)", "unknown"),
+        ("slurmstepd: error: something that nobody has written down", "unknown"),
+        (
+            "slurmstepd: error: couldn't chdir to `/run': No such file or directory: going to /tmp instead",
+            "no-death",
+        ),
+        ("srun: job 412 has been allocated resources", "no-death"),
+    ],
+)
+def test_an_error_of_a_batch_system_that_nobody_knows_bars_the_all_clear(line, told):
+    """
+    Beside a worker that is well; what is known to be harmless does not.
+    """
+    assert outcome(f"{line}\n{STARTED}{REGISTERED}") == told
+
+
+def test_where_a_line_of_dask_itself_fails_no_task_raised():
+    """
+    A client's own bookkeeping that fails is no report of a task.
+    """
+    own = """\
+Traceback (most recent call last):
+  File "/opt/env/lib/python3.12/site-packages/distributed/client.py", line 1409, in _gather
+    st = self.futures[key]
+KeyError: 'load-7'
+"""
+    raised = """\
+Traceback (most recent call last):
+  File "/opt/env/lib/python3.12/site-packages/distributed/client.py", line 2428, in _gather
+    raise exception.with_traceback(traceback)
+  File "/home/user/job.py", line 5, in load
+    return table[column]
+KeyError: 'load-7'
+"""
+    assert [outcome(own), outcome(raised)] == ["no-evidence", "no-death"]
