@@ -17,7 +17,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, Gap
 from workerdiag.model.scene import Location, Scene, Victim, most_perishable_first
 from workerdiag.sources.cluster import ClusterSource
-from workerdiag.sources.cluster.session import ClusterQuestion
+from workerdiag.sources.cluster.asker import ClusterQuestion
 from workerdiag.sources.deployment import setup_event
 from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.recorder import RecorderSource

@@ -7,9 +7,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from attrs import frozen
+
 from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Gap
+from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import GapReason, Place
 from workerdiag.sources.cluster import queries
 
@@ -19,6 +22,24 @@ _SHARE = 0.8
 _SHARE_UNCONNECTED = 0.2
 #: Of the time for a round, this much is for asking; the rest for ending in time.
 _ASKING_SHARE = 0.95
+#: Topics of events that tell of deaths, where nobody says which are wanted.
+TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
+
+
+@frozen(kw_only=True)
+class ClusterQuestion:
+    """
+    What a cluster is asked.
+    """
+
+    #: The workers in question, where an exception names them; else those removed lately.
+    about: tuple[Identity, ...] = ()
+    #: Topics of events that are wanted, beside ``all`` and the workers' own; none: `TOPICS`.
+    topics: tuple[str, ...] = ()
+    #: Keys of the tasks that ran on those workers at their last heartbeat.
+    executing: tuple[str, ...] = ()
+    #: Whether the caller waited for a result until its own patience ended.
+    gave_up: bool = False
 
 
 class Asker:

@@ -8,14 +8,12 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from attrs import frozen
-
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Evidence, Inspected
 from workerdiag.model.identity import Identity
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster import environment, logs, queries, selection, snapshot, tasks
-from workerdiag.sources.cluster.asker import Asker
+from workerdiag.sources.cluster.asker import TOPICS, Asker, ClusterQuestion
 from workerdiag.sources.cluster.evidence import event_evidence, worker_state_events
 from workerdiag.sources.cluster.losses import count_losses
 from workerdiag.sources.cluster.nannies import NannyLogs
@@ -25,26 +23,6 @@ from workerdiag.sources.cluster.workers import fetch_workers
 
 #: A nanny has started a new worker after so long.
 _RESTART_S = 1.5
-
-
-#: Topics of events that tell of deaths, where nobody says which are wanted.
-TOPICS = ("worker-restart-memory", "scheduler", "worker-fail-hard")
-
-
-@frozen(kw_only=True)
-class ClusterQuestion:
-    """
-    What a cluster is asked.
-    """
-
-    #: The workers in question, where an exception names them; else those removed lately.
-    about: tuple[Identity, ...] = ()
-    #: Topics of events that are wanted, beside ``all`` and the workers' own; none: `TOPICS`.
-    topics: tuple[str, ...] = ()
-    #: Keys of the tasks that ran on those workers at their last heartbeat.
-    executing: tuple[str, ...] = ()
-    #: Whether the caller waited for a result until its own patience ended.
-    gave_up: bool = False
 
 
 class ClusterSession:
