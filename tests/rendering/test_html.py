@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.findings import NOON_ISH, dead, drawn, explained, history, hostile, nanny_kill, no_death, unknown
 from workerdiag import Diagnosis
 from workerdiag.model.timeline import Moment, TaskSpan, Timeline
-from workerdiag.rendering.html import prose, render_html
+from workerdiag.rendering.html import prose, render_html, unbroken
 
 BUILDS = [explained, no_death, unknown, hostile, drawn]
 VOID = {"meta", "br", "hr"}
@@ -263,5 +263,18 @@ def test_prose_shows_every_character(text):
     Escaping loses nothing but the backticks around code.
     """
     page = Page(f"<p>{prose(text)}</p>")
-    assert set(page.tags) <= {"p", "code"}
+    assert set(page.tags) <= {"p", "code", "span"}
     assert page.text.replace("`", "") == text.replace("`", "")
+
+
+def test_options_and_dates_are_not_broken_at_their_hyphens():
+    """
+    What is typed is read as one word; a path, a range and a very long option may be broken.
+    """
+    whole = '<span class="wd-unbroken">{}</span>'
+    assert prose("give `dask worker --memory-limit 1GiB`") == (
+        f"give <code>dask worker {whole.format('--memory-limit')} 1GiB</code>"
+    )
+    assert unbroken("lost on 2026-11-21 <b>") == f"lost on {whole.format('2026-11-21')} &lt;b&gt;"
+    for text in ("a--b", "--", "---", "2026-11-21-1", f"--{'x' * 30}"):
+        assert unbroken(text) == text

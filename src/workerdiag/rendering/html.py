@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: What stands between two single backticks.
 _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+#: A date, and an option of a command that fits into a line of a phone.
+_HYPHENATED = re.compile(r"(?<![\w-])(--[a-z][a-z-]{2,24}(?![\w-])|\d{4}-\d\d-\d\d(?![\d-]))")
 #: What a person on call reads first comes first.
 _ORDER: tuple[Topic, ...] = (
     "candidates",
@@ -70,11 +72,24 @@ def prose(text: str) -> Markup:
     """
     Escaped text in which what stands in a pair of backticks is code.
     """
-    from markupsafe import Markup, escape
+    from markupsafe import Markup
 
     parts = enumerate(_CODE.split(text))
     return Markup().join(
-        Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in parts
+        Markup("<code>{}</code>").format(unbroken(part)) if at % 2 else unbroken(part) for at, part in parts
+    )
+
+
+def unbroken(text: str) -> Markup:
+    """
+    Escaped text whose options and dates stay on one line: browsers would break both at their hyphens.
+    """
+    from markupsafe import Markup, escape
+
+    parts = enumerate(_HYPHENATED.split(text))
+    return Markup().join(
+        Markup('<span class="wd-unbroken">{}</span>').format(part) if at % 2 else escape(part)
+        for at, part in parts
     )
 
 
@@ -170,4 +185,5 @@ def html_environment() -> Environment:
         loader=PackageLoader("workerdiag.rendering"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["prose"] = prose
+    environment.filters["unbroken"] = unbroken
     return environment

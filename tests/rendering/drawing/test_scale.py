@@ -60,12 +60,15 @@ def test_labels_of_time_are_few_and_within(before, after):
         (-0.04, "0 s"),
         (-0.5, "-0.5 s"),
         (-30, "-30 s"),
-        (90, "+1.5 min"),
+        (90, "+1 min 30 s"),
+        (119.6, "+2 min"),
+        (-4500, "-1 h 15 min"),
+        (129_600, "+1 d 12 h"),
         (7200, "+2 h"),
         (-86400, "-1 d"),
     ],
 )
-def test_distances_are_said_in_the_largest_unit(seconds, text):
+def test_distances_are_said_in_the_largest_units(seconds, text):
     """
     As a person says how long before or after it was.
     """

@@ -113,6 +113,17 @@ def test_the_page_loads_nothing_and_is_well_formed(report):
     assert open_tags == []
 
 
+def test_a_column_of_the_page_has_something_in_it():
+    """
+    Logs alone tell no lost compute, and a handful of deaths no curve.
+    """
+    rows = [fleet_row(number, lost_compute_s=None) for number in range(3)]
+    page = summarize(merge_tables([rows]), {}, is_partial=False).to_html()
+    assert '<th scope="col">deaths</th>' in page
+    assert "lost compute</th>" not in page
+    assert "<td></td>" not in page
+
+
 def test_the_json_is_what_its_schema_says(report):
     """
     Each key is always there, also where nothing was lost.

@@ -5,6 +5,7 @@ Where values stand on an axis, and which of them are worth a label.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from math import ceil, floor, log2
 from typing import TypeVar
 
@@ -17,7 +18,9 @@ _TIME_STEPS = (
 )
 #: Between a line and the label above it.
 _LABEL_GAP_PX = 3
-_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
+_DAY_S = 86_400
+#: Units of time, and their seconds.
+_UNITS = (("d", _DAY_S), ("h", 3600), ("min", 60), ("s", 1))
 T = TypeVar("T")
 
 
@@ -58,15 +61,16 @@ def time_ticks(first: float, last: float, count: int = 4) -> list[float]:
 
 def offset_text(seconds: float) -> str:
     """
-    A distance from the death as an axis says it: ``-30 s``, ``+2 min``, ``0``.
+    A distance from the death as an axis says it: ``-30 s``, ``+1 min 18 s``, ``0 s``.
     """
     size = abs(seconds)
     sign = "-" if seconds < 0 else "+"
     if size < 0.05:
         return "0 s"
-    for unit, unit_s in (("d", _DAY_S), ("h", _HOUR_S), ("min", _MINUTE_S)):
+    for (unit, unit_s), (part, part_s) in pairwise(_UNITS):
         if size >= unit_s:
-            return f"{sign}{round(size / unit_s, 1):g} {unit}"
+            count, rest = divmod(round(size / part_s), unit_s // part_s)
+            return f"{sign}{count} {unit}" + (f" {rest} {part}" if rest else "")
     return f"{sign}{round(size, 1):g} s"
 
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import evolve, frozen
 from markupsafe import Markup
 
 from workerdiag.rendering.drawing.svg import drawing, element, percent
 from workerdiag.rendering.html import html_environment, template_text
 from workerdiag.rendering.wording import one_line, printable_object
-from workerdiag.triage.fleet.view import fleet_view, interval_text, share_text
+from workerdiag.triage.fleet.view import FleetView, TableView, fleet_view, interval_text, share_text
 
 if TYPE_CHECKING:
     from workerdiag.triage.fleet.values import CauseShare, FleetReport
@@ -41,7 +41,7 @@ def fleet_page(report: FleetReport) -> str:
         html_environment()
         .get_template("fleet.html.j2")
         .render(
-            view=fleet_view(report),
+            view=_with_something_in_columns(fleet_view(report)),
             bars=[_bar(each) for each in report.causes[:_MAX_BARS]],
             policy=_POLICY,
             page_style=template_text("page.css"),
@@ -49,6 +49,22 @@ def fleet_page(report: FleetReport) -> str:
         )
     )
     return text.strip().encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+def _with_something_in_columns(view: FleetView) -> FleetView:
+    """
+    The view without columns that are empty in each row.
+    """
+    return evolve(view, tables=tuple(map(_narrowed, view.tables)))
+
+
+def _narrowed(table: TableView) -> TableView:
+    *names, text = table.columns or ("",)
+    shown = [place for place in range(len(names)) if any(row.cells[place] for row in table.rows)]
+    if len(shown) == len(names):
+        return table
+    rows = (evolve(row, cells=tuple(row.cells[place] for place in shown)) for row in table.rows)
+    return evolve(table, columns=(*(names[place] for place in shown), text), rows=tuple(rows))
 
 
 def _bar(share: CauseShare) -> _Bar:
