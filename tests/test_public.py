@@ -96,7 +96,7 @@ def test_explaining_a_log_loads_no_event_loop():
     loaded = loaded_after(
         "import workerdiag as w; w.explain(logs=[w.LogText('Worker process 9 was killed')])"
     )
-    assert not loaded & {"asyncio", "statistics", "subprocess", "distributed"}
+    assert not loaded & {"asyncio", "logging", "statistics", "subprocess", "distributed"}
 
 
 @installed

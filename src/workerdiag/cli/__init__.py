@@ -4,7 +4,6 @@ Arguments in, exit status out.
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import TYPE_CHECKING, Literal
 
@@ -69,6 +68,8 @@ def demo(death: str) -> int:
 
     Starts two workers with 400 MiB each on this machine, which takes some seconds, and leaves nothing behind.
     """
+    import logging  # slow to import, and no report needs it
+
     from workerdiag.demo import run
 
     try:
