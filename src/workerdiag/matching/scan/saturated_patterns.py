@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from itertools import compress
 
 
 class SaturatedPatterns:
@@ -54,20 +55,16 @@ class SaturatedPatterns:
         """
         if not self.texts:
             return packed
-        stale = {
-            literal
-            for literal in {each % literal_count for each in packed}
-            if self.texts.issuperset(self._texts_of(literal))
-        }
-        return [each for each in packed if each % literal_count not in stale] if stale else packed
+        literals = [each % literal_count for each in packed]
+        is_fresh = {each: not self.texts.issuperset(self._texts_of(each)) for each in set(literals)}
+        return list(compress(packed, map(is_fresh.__getitem__, literals)))
 
     def late_hits(self, packed: list[int], literal_count: int) -> array[int]:
         """
         Those of the *packed* hits that a pattern may match at of which there is plenty.
         """
-        late = {
-            literal
-            for literal in {each % literal_count for each in packed}
-            if not self.texts.isdisjoint(self._texts_of(literal))
-        }
-        return array("q", [each for each in packed if each % literal_count in late] if late else ())
+        if not self.texts:
+            return array("q")
+        literals = [each % literal_count for each in packed]
+        is_late = {each: not self.texts.isdisjoint(self._texts_of(each)) for each in set(literals)}
+        return array("q", list(compress(packed, map(is_late.__getitem__, literals))))

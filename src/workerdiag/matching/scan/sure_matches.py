@@ -88,6 +88,8 @@ class SureMatches:
             return False
         known = self._starts.get(text, [])
         known = known[bisect_left(known, blocks[0].base + blocks[0].begin) :]
+        if len(known) >= MATCHES_PER_END:
+            return True
         found = self._new_starts(text, test, blocks, MATCHES_PER_END)
         self._starts[text] = (known + found)[-MATCHES_PER_END:]
         self._searched_to[text] = blocks[-1].searched_to

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import compress
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as sre_parser  # type: ignore[attr-defined]
 from typing import Any
@@ -51,15 +52,18 @@ def without_vain(data: bytes, begin: int, hits: LiteralHits, table: PatternTable
     count = hits.literal_count
     room_bytes = _MOST_COPIES * len(data)
     vain = set()
-    for literal, number in Counter([each % count for each in hits.packed]).items():
+    literals = [each % count for each in hits.packed]
+    for literal, number in Counter(literals).items():
         if number < _LEAST_PLACES or (together := _line_set(literal, table)) is None:
             continue
-        places = (begin + each // count for each in hits.packed if each % count == literal)
+        places = (begin + each // count for each in compress(hits.packed, map(literal.__eq__, literals)))
         lines = _lines_at(data, places, room_bytes)
         room_bytes -= len(lines or b"")
         if lines and _RESPELT.search(lines) is None and together.Match(lines) == [len(table.texts(literal))]:
             vain.add(literal)
-    return evolve(hits, packed=[each for each in hits.packed if each % count not in vain]) if vain else hits
+    if not vain:
+        return hits
+    return evolve(hits, packed=list(compress(hits.packed, (each not in vain for each in literals))))
 
 
 def _lines_at(data: bytes, places: Iterable[int], room_bytes: int) -> bytes | None:
