@@ -9,7 +9,14 @@ from unittest.mock import patch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workerdiag.matching.scan import held_blocks, look_back, matcher, outermost_matches, sure_matches
+from workerdiag.matching.scan import (
+    adapted_scan,
+    held_blocks,
+    look_back,
+    matcher,
+    outermost_matches,
+    sure_matches,
+)
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
@@ -66,15 +73,17 @@ def found(data: bytes, step: int) -> tuple[list[Match], Excerpts]:
 
 
 @settings(max_examples=12, deadline=None)
-@example([*[(DEATH, 1)] * 6, (LONG, 18), (DEATH, 50)], 60_000, 0, 1_000_000)
-@example([(DEATH, 9), (OTHERS, 1), (LONG, 15), (FAILED_TASK, 109)], 1, 0, 0)
+@example([*[(DEATH, 1)] * 6, (LONG, 18), (DEATH, 50)], 60_000, 0, 1_000_000, 50)
+@example([(DEATH, 9), (OTHERS, 1), (LONG, 15), (FAILED_TASK, 109)], 1, 0, 0, 1_000_000)
+@example([(DEATH, 400), (LONG, 30), (FAILED_TASK, 300), (LONG, 30), (DEATH, 2)], 90_000, 9_000, 8, 20)
 @given(
     st.lists(st.tuples(MESSAGES, st.integers(1, 150)), min_size=8, max_size=30),
     st.integers(1, 200_000),
     st.integers(0, 20_000),
     st.sampled_from([0, 8, 1_000_000]),
+    st.sampled_from([50, 1_000_000]),
 )
-def test_what_waits_is_found_as_if_it_did_not(runs, block_bytes, message_bytes, many):
+def test_what_waits_is_found_as_if_it_did_not(runs, block_bytes, message_bytes, many, stale):
     """
     Few blocks or many, cut into messages or not: the first and the last matches, and their excerpts.
     """
@@ -91,6 +100,7 @@ def test_what_waits_is_found_as_if_it_did_not(runs, block_bytes, message_bytes, 
             patch.object(held_blocks, "MAX_BLOCK_BYTES", block_bytes),
             patch.object(held_blocks, "MAX_MESSAGE_BYTES", message_bytes),
             patch.object(held_blocks, "MANY_PLACES", many),
+            patch.object(adapted_scan, "STALE_PLACES", stale),
         ):
             waited, excerpts = found(data, 30_000)
 
@@ -114,3 +124,20 @@ def test_what_later_text_surely_shows_is_not_looked_at():
     deaths = [each for each in kept if each.owner == "nanny.killed-by-signal"]
     assert len(deaths) == 2 * outermost_matches.MATCHES_PER_END
     assert work.line_bytes < len(data) / 3
+
+
+def test_a_scan_for_places_that_nobody_asks_for_is_left_out():
+    """
+    Of a message that comes ten thousand times, most places are not even told of; the matches are the same.
+    """
+    data = "".join(f"{DEATH}\n".format(number) for number in range(10_000)).encode()
+    with patch.object(matcher, "MAX_BYTES", 1):
+        told, _ = found(data, 90_000)
+        with (
+            patch.object(adapted_scan, "STALE_PLACES", 500),
+            patch.object(MATCHER, "candidates", wraps=MATCHER.candidates) as scanned,
+        ):
+            not_told, _ = found(data, 90_000)
+
+    assert not_told == told
+    assert scanned.call_count < len(data) // 90_000

@@ -13,7 +13,7 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from workerdiag.matching.scan import cache_files
@@ -36,10 +36,16 @@ def available() -> bool:
     return hyperscan is not None
 
 
-def database(texts: Sequence[bytes]) -> hyperscan.Database:
+def database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyperscan.Database:
     """
     A database that reports the index of each of *texts*, ignoring case, ready to scan.
+
+    Args:
+        texts: What to look for.
+        once: Those that are reported once in a scan; that database is of one log, and not kept.
     """
+    if once:
+        return _compile_database(texts, once)
     cache_file = _cache_file(texts)
     loaded = _load(cache_file)
     if loaded is not None:
@@ -118,13 +124,15 @@ def _remove_old(folder: Path) -> None:
         each.unlink(missing_ok=True)
 
 
-def _compile_database(texts: Sequence[bytes]) -> hyperscan.Database:
+def _compile_database(texts: Sequence[bytes], once: Collection[int] = ()) -> hyperscan.Database:
+    flags = hyperscan.HS_FLAG_CASELESS
+    once_flags = flags | hyperscan.HS_FLAG_SINGLEMATCH
     compiled = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     compiled.compile(
         expressions=list(texts),
         ids=list(range(len(texts))),
         elements=len(texts),
-        flags=hyperscan.HS_FLAG_CASELESS,
+        flags=[once_flags if index in once else flags for index in range(len(texts))],
         literal=True,
     )
     return compiled

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from attrs import define, field
 
@@ -17,6 +17,7 @@ from workerdiag.matching.scan.candidates import HEADER_BYTES, Candidate, find_ca
 from workerdiag.matching.scan.excerpt import context_bounds
 from workerdiag.matching.scan.literal_scan import LiteralHits
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
+from workerdiag.matching.scan.patterns import PatternTable
 from workerdiag.matching.scan.records import LogWindow
 from workerdiag.matching.scan.work_budget import WorkBudget
 
@@ -27,8 +28,6 @@ MAX_MESSAGE_BYTES = 8 * 2**20
 _STAYING_SHARE = 0.75
 #: A pattern with more places than this in the blocks is looked for in the last of them, not cut out of all.
 MANY_PLACES = 4 * MATCHES_PER_END
-
-_TextsOf = Callable[[int], tuple[str, ...]]
 
 
 @define(eq=False)
@@ -47,6 +46,9 @@ class HeldText:
     literal_count: int
     #: The same with what was learnt of its lines, while that is at hand.
     window: LogWindow | None = None
+    #: Literals that may be there, whose places are not known yet; and from where to where these may be.
+    unplaced: frozenset[int] = frozenset()
+    within: tuple[int, int] = (0, 0)
     #: Patterns that were looked for, as far back as their matches are of interest.
     done: set[str] = field(factory=set)
 
@@ -55,19 +57,35 @@ class HeldText:
         """
         Absolute offset behind the last place.
         """
-        return self.base + self.begin + self.packed[-1] // self.literal_count + 1
+        last = self.packed[-1] // self.literal_count + 1 if self.packed else 0
+        return self.base + self.begin + last
+
+    def place(self, table: PatternTable, work: WorkBudget) -> None:
+        """
+        Find the places of those literals that were passed over.
+        """
+        if not self.unplaced:
+            return
+        low, high = self.within
+        hits = table.candidates(memoryview(self.data)[self.begin : high], work)
+        work.late_bytes += high - self.begin - hits.searched_bytes
+        count = self.literal_count
+        found = [each for each in hits.packed[hits.first_from(low) :] if each % count in self.unplaced]
+        self.packed = array("q", sorted((*self.packed, *found)))
+        self.unplaced = frozenset()
 
     def literals(self) -> set[int]:
         """
         The literals that have a place in it.
         """
-        return {each % self.literal_count for each in self.packed}
+        return {each % self.literal_count for each in self.packed} | self.unplaced
 
-    def spots(self, texts: Collection[str], texts_of: _TextsOf) -> list[Candidate]:
+    def spots(self, texts: Collection[str], table: PatternTable, work: WorkBudget) -> list[Candidate]:
         """
         The places in order at which one of *texts* may match.
         """
-        count = self.literal_count
+        self.place(table, work)
+        count, texts_of = self.literal_count, table.texts
         undone = [text for text in texts if text not in self.done] if self.done else texts
         late = {each for each in self.literals() if not _are_disjoint(undone, texts_of(each))}
         hits = LiteralHits([each for each in self.packed if each % count in late], count, 0)
@@ -116,7 +134,7 @@ class HeldTexts:
         """
         Hold another block, if something in it waits.
         """
-        if block.packed:
+        if block.packed or block.unplaced:
             self.blocks.append(block)
             self._block_bytes += len(block.data)
 
@@ -189,14 +207,18 @@ class HeldTexts:
         return next((each.base for each in (*self.messages[:1], *self.blocks[:1])), None)
 
 
-def frequent(texts: Collection[str], blocks: Iterable[HeldText], texts_of: _TextsOf) -> set[str]:
+def frequent(
+    texts: Collection[str], blocks: Iterable[HeldText], table: PatternTable, work: WorkBudget
+) -> set[str]:
     """
     Those of the patterns *texts* with many places in *blocks* that were not looked at.
     """
     of_text: Counter[str] = Counter()
     for block in blocks if texts else ():
+        if any(not _are_disjoint(texts, table.texts(literal)) for literal in block.unplaced):
+            block.place(table, work)
         places = Counter([each % block.literal_count for each in block.packed])
         for literal, number in places.items():
-            for text in texts_of(literal):
+            for text in table.texts(literal):
                 of_text[text] += 0 if text in block.done else number
     return {text for text in texts if of_text[text] > MANY_PLACES}

@@ -38,6 +38,8 @@ class LiteralHits:
     literal_count: int
     #: Up to where there was time to look.
     searched_bytes: int
+    #: Literals of which it is only known that they may be there.
+    unplaced: frozenset[int] = frozenset()
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return (divmod(each, self.literal_count) for each in self.packed)
@@ -56,8 +58,16 @@ class LiteralScan:
     Takes no lock, so that none outlives a fork, and a signal handler may scan in the midst of a scan.
     """
 
-    def __init__(self, texts: Iterable[str]) -> None:
+    def __init__(self, texts: Iterable[str], unplaced: frozenset[int] = frozenset()) -> None:
+        """
+        Nothing is compiled yet.
+
+        Args:
+            texts: The literals.
+            unplaced: The numbers of those whose places are not told.
+        """
         self.texts: tuple[bytes, ...] = tuple(each.lower().encode() for each in dict.fromkeys(texts))
+        self._unplaced = unplaced
         self._database: hyperscan.Database | None = None
         #: Scratch spaces that nobody uses. A scan takes one out, or makes one, and puts it back.
         self._spare: list[hyperscan.Scratch] = []
@@ -67,6 +77,7 @@ class LiteralScan:
         What stands in *block*, of less than 4 GiB, up to where *deadline* passes; a part in any case.
         """
         packed: list[int] = []
+        unplaced: set[int] = set()
         searched = 0
         view = memoryview(block)
         while self.texts and searched < len(block) and not (searched and deadline.is_over):
@@ -77,10 +88,23 @@ class LiteralScan:
                 if database.available()
                 else self._found_one_by_one(bytes(part), begin)
             )
+            if self._unplaced:
+                there = [each % len(self.texts) for each in found]
+                unplaced |= self._unplaced.intersection(there)
+                found = [each for each, one in zip(found, there, strict=True) if one not in self._unplaced]
             found.sort()
             packed += found[bisect_left(found, searched * len(self.texts)) :]
             searched = begin + len(part)
-        return LiteralHits(packed, len(self.texts), searched if self.texts else len(block))
+        searched = searched if self.texts else len(block)
+        return LiteralHits(packed, len(self.texts), searched, frozenset(unplaced))
+
+    def without_places(self, literals: frozenset[int]) -> LiteralScan | None:
+        """
+        The same that tells of *literals* whether they are there, no more; None where that is no quicker.
+        """
+        if not database.available():
+            return None
+        return LiteralScan((text.decode() for text in self.texts), literals)
 
     def _found_one_by_one(self, block: bytes, begin: int) -> list[int]:
         lowered = block.lower()
@@ -102,7 +126,7 @@ class LiteralScan:
             packed.append((before + end) * count + index)
 
         if self._database is None:
-            self._database = database.database(self.texts)
+            self._database = database.database(self.texts, once=self._unplaced)
         scratch = self._spare.pop() if self._spare else database.scratch(self._database)
         buffer: Any = block  # hyperscan takes any; its types know only text
         self._database.scan(buffer, match_event_handler=found, scratch=scratch)

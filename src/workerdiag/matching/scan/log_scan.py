@@ -11,6 +11,7 @@ from functools import partial
 from attrs import evolve
 
 from workerdiag.matching.regex import BadPatternError, pattern
+from workerdiag.matching.scan.adapted_scan import AdaptedScan
 from workerdiag.matching.scan.candidates import find_candidates
 from workerdiag.matching.scan.confirm import PatternHit, is_sign
 from workerdiag.matching.scan.excerpt import message_excerpt
@@ -57,6 +58,7 @@ class LogScan:
         self._seen: set[tuple[int, str, str]] = set()
         self._outermost: defaultdict[tuple[str, str], OutermostMatches] = defaultdict(OutermostMatches)
         self._plenty = SaturatedPatterns(matcher.texts)
+        self._scan = AdaptedScan(matcher, self._plenty)
         run = partial(self._run_pattern, again=True)
         self._waiting = WaitingPlaces(matcher, self.work, self._plenty, run)
         #: Places whose time has no year; the log's other lines may tell it.
@@ -115,6 +117,8 @@ class LogScan:
         packed = hits.packed[: hits.first_from(up_to - self._base - begin)]
         late = self._plenty.late_hits(packed, count)
         held = HeldText(self._data, self._base, self._newlines, begin, late, count, block)
+        held.unplaced = hits.unplaced
+        held.within = self._done - self._base - begin, up_to - self._base
         self._settle()
         self._add(self._waiting.add(held))
 
@@ -125,7 +129,7 @@ class LogScan:
         done = self._done - self._base
         begin = max(0, done - LONGEST_LITERAL)
         block = memoryview(self._data)[begin : up_to - self._base]
-        hits = self._matcher.candidates(block, self.work)
+        hits = self._scan.hits(block, self.work)
         return begin, evolve(hits, packed=hits.packed[hits.first_from(done - begin) :])
 
     def _search_forward(self, block: LogWindow, begin: int, hits: LiteralHits, up_to: int) -> int:
@@ -133,6 +137,7 @@ class LogScan:
         Look at all places for the patterns of which there is no plenty; up to where there was time for it.
         """
         fresh = evolve(hits, packed=self._plenty.fresh_hits(hits.packed, hits.literal_count))
+        self._scan.count_stale(len(hits.packed) - len(fresh.packed), hits.literal_count)
         fresh = without_vain(self._data, begin, fresh, self._matcher)
         pending: tuple[LogRecord, dict[str, None]] | None = None
         for spot in find_candidates(self._data, begin, fresh, self._matcher.texts):

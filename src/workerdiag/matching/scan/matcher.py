@@ -126,6 +126,12 @@ class Matcher:
         """
         return self._scan.hits(block, work.clock.deadline)
 
+    def scan_without_places(self, literals: frozenset[int]) -> LiteralScan | None:
+        """
+        A scan that tells of *literals* whether they are there, no more; None where that is no quicker.
+        """
+        return self._scan.without_places(literals)
+
     def texts(self, literal: int) -> tuple[str, ...]:
         """
         The patterns to try where the literal of that number stands.

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from attrs import frozen
 
-from workerdiag.matching.scan.literal_scan import LiteralHits
+from workerdiag.matching.scan.literal_scan import LiteralHits, LiteralScan
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.model.excerpt import LogExcerpt
 from workerdiag.model.vocabulary import MatchRole, Stream
@@ -60,6 +60,11 @@ class PatternTable(Protocol):
     def candidates(self, block: bytes | memoryview, work: WorkBudget) -> LiteralHits:
         """
         Places worth a closer look, and how many bytes there was time to search.
+        """
+
+    def scan_without_places(self, literals: frozenset[int]) -> LiteralScan | None:
+        """
+        A scan that tells of *literals* whether they are there, no more; None where that is no quicker.
         """
 
     def texts(self, literal: int) -> tuple[str, ...]:

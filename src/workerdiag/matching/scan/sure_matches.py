@@ -102,7 +102,10 @@ class SureMatches:
         low = self._searched_to.get(text, 0)
         found: list[int] = []
         for block in reversed(blocks):
-            if len(found) >= most or block.searched_to <= low or not self.work.has_time():
+            if len(found) >= most or not self.work.has_time():
+                break
+            block.place(self.table, self.work)
+            if block.searched_to <= low:
                 break
             for every in self._last_spots(block):
                 spots = [spot for spot in every if text in spot.texts]

@@ -74,7 +74,7 @@ class WaitingPlaces:
         for held in held_texts:
             if not last.wanted:
                 break
-            last.search(held, held.spots(last.wanted, self.table.texts))
+            last.search(held, held.spots(last.wanted, self.table, self.work))
         return last.found
 
     def _let_go(self, end: int) -> list[PatternHit]:
@@ -89,7 +89,7 @@ class WaitingPlaces:
         there = {text for block in old for literal in block.literals() for text in self.table.texts(literal)}
         there &= self.plenty.texts
         unsure = there - self._sure.enough(there, staying)
-        many = frequent(unsure, (*old, *staying), self.table.texts)
+        many = frequent(unsure, (*old, *staying), self.table, self.work)
         found = self._found_in(reversed((*old, *staying)), many, end) if many else []
         for block in staying:
             block.done |= many
@@ -100,7 +100,7 @@ class WaitingPlaces:
         Cut the messages of *texts* out of blocks; matches in those messages that cannot be cut out.
         """
         search = self._look_back(texts, end)
-        spots_of = [(block, block.spots(texts, self.table.texts)) for block in blocks if texts]
+        spots_of = [(block, block.spots(texts, self.table, self.work)) for block in blocks if texts]
         for block, spots in spots_of:
             for message in block.messages(spots, self.work):
                 self._held.add_message(message)
