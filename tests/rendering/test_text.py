@@ -26,7 +26,7 @@ from workerdiag.model.diagnosis import (
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
 from workerdiag.rendering.text import render_text
-from workerdiag.rendering.wording import format_percent, printable, printable_object
+from workerdiag.rendering.wording import format_percent, identity_text, printable, printable_object
 
 #: Lines that may be longer than the terminal: one word with a slash in it, or something to type.
 UNBROKEN = re.compile(r"^[ |.\d-]*\S*[/\\]\S*$|^ {8,}\S")
@@ -445,3 +445,14 @@ def test_hostile_text_is_really_hostile():
     """
     for part in ("\x1b[", "\x9b", "\u202e", "<script>", "](javascript:", "@octocat", "```", "\ud800"):
         assert part in HOSTILE
+
+
+@pytest.mark.parametrize(
+    ("container", "text"),
+    [("4711", "job 4711"), ("4711[3].server", "job 4711[3].server"), ("worker-7d9f", "in worker-7d9f")],
+)
+def test_the_number_of_a_batch_job_is_said_to_be_one(container, text):
+    """
+    A bare number says nothing; a pod's or a container's name does.
+    """
+    assert identity_text(Identity(worker="tcp://10.0.0.4:1", container=container)).endswith(f"({text})")

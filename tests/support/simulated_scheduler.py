@@ -4,6 +4,7 @@ A scheduler of plain objects that answers the watcher's feed, with the recorder 
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict, deque
 from types import SimpleNamespace
 
@@ -178,3 +179,17 @@ class SimulatedConnection:
         if found is None or not found.is_up:
             raise OSError(f"cannot connect to {self.address}")
         return found
+
+
+def polled(feed, after=None, *, wait_s=0.0):
+    """
+    One batch of a feed.
+    """
+    return asyncio.run(feed.poll(after, wait_s=wait_s))
+
+
+def workers(deaths):
+    """
+    Whose deaths these are.
+    """
+    return [each.identity.worker for each in deaths]

@@ -29,6 +29,8 @@ _MAX_FIELDS = 8
 #: Fields of events that are bytes; a number of more digits than the second is none.
 _SIZES, _MAX_DIGITS = frozenset({"rss", "memory", "memory_limit", "nbytes"}), 19
 
+#: How batch systems number jobs: 4711, 4711.server, 4711[3].
+_JOB = re.compile(r"\d{1,10}(?:[.\[_].*)?")
 _ESCAPES = re.compile(ESCAPES)
 #: Any character that may need cleaning.
 _ODD = re.compile(r"[^ -~\n]")
@@ -192,7 +194,7 @@ def identity_text(identity: Identity) -> str:
         "name": identity.name,
         "pid": identity.pid,
         "nanny": None if address else identity.nanny,
-        "in": identity.container,
+        "job" if _JOB.fullmatch(identity.container or "") else "in": identity.container,
         "on": None if identity.host and identity.host in address else identity.host,
     }
     known = ", ".join(f"{label} {one_line(str(part))}" for label, part in parts.items() if part is not None)

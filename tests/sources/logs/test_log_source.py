@@ -274,6 +274,18 @@ def test_a_folder_gives_its_logs_and_nothing_else(tmp_path):
     assert gaps == []
 
 
+def test_an_empty_file_of_a_folder_is_no_gap_beside_one_that_was_written(tmp_path):
+    """
+    Slurm makes a .out for each job, and Dask writes to the .err; alone it is told as ever.
+    """
+    (tmp_path / "dask-worker-1.out").touch()
+    assert [each.reason for each in read(tmp_path)[2]] == ["never-recorded"]
+    (tmp_path / "dask-worker-1.err").write_bytes(LINE)
+    texts, _, gaps = read(tmp_path)
+    assert [Path(each).name for each in texts] == ["dask-worker-1.err"]
+    assert gaps == []
+
+
 def test_open_files_are_read_from_where_they_stand_and_stay_open(tmp_path):
     """
     Text and binary, by name if they have one.

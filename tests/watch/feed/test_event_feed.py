@@ -10,7 +10,7 @@ from collections import deque
 import pytest
 
 from support.death_records import NOW, scheduler_record
-from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler
+from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler, polled, workers
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.model.evidence import Event, ProcessExit
 from workerdiag.model.identity import Identity
@@ -81,20 +81,6 @@ def scheduler(inside, request):
     """
     inside.runs_functions = request.param == "inside"
     return request.getfixturevalue("other_python") if request.param == "other Python" else inside
-
-
-def polled(feed, after=None, *, wait_s=0.0):
-    """
-    One batch.
-    """
-    return asyncio.run(feed.poll(after, wait_s=wait_s))
-
-
-def workers(deaths):
-    """
-    Whose deaths these are.
-    """
-    return [each.identity.worker for each in deaths]
 
 
 def test_deaths_come_once_with_what_the_cluster_knows(scheduler):

@@ -10,7 +10,7 @@ import json
 import pytest
 
 from support.death_records import NOW, nanny_report, scheduler_record, worker_address
-from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler
+from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler, polled, workers
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.watch.deaths import Cursor
 from workerdiag.watch.feed import open_feed, scheduler_feed
@@ -37,20 +37,6 @@ def schedulers(monkeypatch):
     monkeypatch.setattr(PerishableEvidence, "ask", nothing)
     monkeypatch.setattr("time.time", lambda: NOW + 10)
     return found
-
-
-def polled(feed, after=None, *, wait_s=0.0):
-    """
-    One batch.
-    """
-    return asyncio.run(feed.poll(after, wait_s=wait_s))
-
-
-def workers(deaths):
-    """
-    Whose deaths these are.
-    """
-    return [each.identity.worker for each in deaths]
 
 
 def test_deaths_come_once_with_evidence(schedulers):

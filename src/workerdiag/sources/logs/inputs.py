@@ -190,6 +190,9 @@ def _logs_in_folder(folder: Path) -> list[Path]:
 def files_of_folder(folder: Path) -> tuple[list[Path], list[Path]]:
     """
     The files of a folder that are read as logs, and the others.
+
+    Batch systems make an output file for each job also where nothing is written to it: empty files count as
+    logs only where there is no other.
     """
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
     files = sorted(files, key=lambda path: _sort_key(path.name))[:MAX_FILES]
@@ -197,7 +200,10 @@ def files_of_folder(folder: Path) -> tuple[list[Path], list[Path]]:
     others: list[Path] = []
     for path in files:
         (logs if _is_named_like_a_log(path.name) or _has_log_lines(path) else others).append(path)
-    return logs, others
+    written = [path for path in logs if path.stat().st_size]
+    if not written:
+        return logs, others
+    return written, sorted({*logs, *others} - set(written))
 
 
 def _sort_key(name: str) -> tuple[int, int, str]:
