@@ -28,6 +28,8 @@ from workerdiag.wire.black_box import BlackBox, FinishedTask, RunningTask, Sampl
 from workerdiag.wire.constants import DEATH_TOPIC
 from workerdiag.wire.messages import DeathReport, ExitReport, encode_message
 
+#: Of the scheduler that is told.
+SCHEDULER = "tcp://10.0.0.1:8786"
 DUMP = (
     "Fatal Python error: Segmentation fault\n\nCurrent thread 0x0000000000000007 (most recent call first):\n"
 )
@@ -191,7 +193,7 @@ def test_a_dead_workers_box_is_found_with_all_that_it_says(folder):
     Key, thread and last words, and how it ended if the dump says so.
     """
     path = left_by_a_dead_process(folder, worker="tcp://10.0.0.4:1", dump=DUMP)
-    (orphan,) = orphans.claim_orphans()
+    (orphan,) = orphans.claim_orphans(SCHEDULER)
     with orphan.lock:
         assert orphan.path == path
         report = orphan.report
@@ -203,18 +205,39 @@ def test_a_dead_workers_box_is_found_with_all_that_it_says(folder):
     assert report.is_nanny_running is None
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "is_told"),
+    [
+        (SCHEDULER, True),
+        ("tcp://head-node:8786", True),  # the same by its name
+        ("tcp://10.0.0.1:41873", False),
+        ("tcp://10.0.0.9:8786", False),
+    ],
+)
+def test_the_dead_of_another_cluster_are_left_to_it(folder, scheduler, is_told):
+    """
+    Two clusters of one user share a host and its folder; neither counts the deaths of the other.
+    """
+    path = left_by_a_dead_process(folder, scheduler=scheduler)
+    found = list(orphans.claim_orphans(SCHEDULER))
+    assert [each.path for each in found] == [path] * is_told
+    assert path.exists()
+    for each in found:
+        each.lock.close()
+
+
 def test_a_box_is_told_by_one_only(folder):
     """
     Who claims it first tells; a claim that is given back, or whose process died, can be taken again.
     """
     left_by_a_dead_process(folder)
-    (first,) = orphans.claim_orphans()
-    assert list(orphans.claim_orphans()) == []
+    (first,) = orphans.claim_orphans(SCHEDULER)
+    assert list(orphans.claim_orphans(SCHEDULER)) == []
     first.lock.close()
-    (again,) = orphans.claim_orphans()
+    (again,) = orphans.claim_orphans(SCHEDULER)
     delivery.discard_delivered(again.path)
     again.lock.close()
-    assert list(orphans.claim_orphans()) == []
+    assert list(orphans.claim_orphans(SCHEDULER)) == []
     assert list(folder.iterdir()) == []
 
 
@@ -226,10 +249,10 @@ def test_a_living_nanny_has_its_turn_first(folder, monkeypatch):
     left_by_a_dead_process(
         folder, nanny="tcp://10.0.0.4:2", nanny_pid=str(os.getpid()), nanny_started_ms=started
     )
-    assert list(orphans.claim_orphans()) == []
+    assert list(orphans.claim_orphans(SCHEDULER)) == []
     later = time.time() + 60
     monkeypatch.setattr(time, "time", lambda: later)
-    (orphan,) = orphans.claim_orphans()
+    (orphan,) = orphans.claim_orphans(SCHEDULER)
     orphan.lock.close()
     assert orphan.report.is_nanny_running is True
 
@@ -241,7 +264,7 @@ def test_what_a_nanny_could_not_deliver_is_told_by_the_next(folder):
     path = left_by_a_dead_process(folder)
     saved = DeathReport(kind="nanny-report", exit=messages.exit_from_code(-9))
     delivery.save_report(path, saved)
-    (orphan,) = orphans.claim_orphans()
+    (orphan,) = orphans.claim_orphans(SCHEDULER)
     orphan.lock.close()
     assert orphan.report == evolve(saved, is_late=True)
 
@@ -253,7 +276,7 @@ def test_a_damaged_message_is_as_good_as_none(folder, content):
     """
     path = left_by_a_dead_process(folder)
     message_path(path).write_bytes(content)
-    (orphan,) = orphans.claim_orphans()
+    (orphan,) = orphans.claim_orphans(SCHEDULER)
     orphan.lock.close()
     assert orphan.report.kind == "box-found"
 
@@ -274,7 +297,7 @@ def test_only_so_many_are_told_by_one_process(folder, monkeypatch):
     for _ in range(3):
         left_by_a_dead_process(folder)
     monkeypatch.setattr(orphans, "MAX_REPORTED", 2)
-    found = list(orphans.claim_orphans())
+    found = list(orphans.claim_orphans(SCHEDULER))
     assert len(found) == 2
     for each in found:
         each.lock.close()
@@ -311,7 +334,7 @@ def test_a_scheduler_that_is_gone_leaves_the_box_to_the_next(folder, monkeypatch
     monkeypatch.setattr(delivery, "_RETRY_DELAYS_S", (0.0, 0.01))
     server = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://127.0.0.1:1"), connection_args={})
     assert asyncio.run(orphans.report_orphans(server)) == 0
-    (orphan,) = orphans.claim_orphans()
+    (orphan,) = orphans.claim_orphans(SCHEDULER)
     orphan.lock.close()
     assert orphan.path == path
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attrs import evolve
 
+from workerdiag.errors import BadBoxError
+from workerdiag.model.identity import is_ip_address
 from workerdiag.procfs.processes import boot_id, is_running
 from workerdiag.recorder import messages
 from workerdiag.recorder.box import directories
@@ -41,12 +43,13 @@ class OrphanedBox(NamedTuple):
 
 async def report_orphans(server: Server) -> int:
     """
-    Report each dead worker on this host to the scheduler of *server*, once; returns how many.
+    Report each dead worker of its cluster on this host to the scheduler of *server*, once; returns how many.
 
     The files are read in a thread. What the scheduler does not take is left to whoever looks next.
     """
     reported = 0
-    for orphan in await asyncio.to_thread(lambda: list(claim_orphans())):
+    address = str(server.scheduler.address)
+    for orphan in await asyncio.to_thread(lambda: list(claim_orphans(address))):
         with orphan.lock:
             if await deliver(server, orphan.report):
                 discard_delivered(orphan.path)
@@ -54,9 +57,12 @@ async def report_orphans(server: Server) -> int:
     return reported
 
 
-def claim_orphans() -> Iterator[OrphanedBox]:
+def claim_orphans(scheduler: str) -> Iterator[OrphanedBox]:
     """
     The orphans in this user's folders that nobody else is reporting. Old ones are thrown away unread.
+
+    Args:
+        scheduler: Address of the one that is told. The dead of another cluster would count as its own.
     """
     with contextlib.suppress(OSError):
         directories.sweep()
@@ -64,6 +70,8 @@ def claim_orphans() -> Iterator[OrphanedBox]:
     for path in directories.find_orphans():
         if count == MAX_REPORTED:
             return
+        if _is_of_other_cluster(path, scheduler):
+            continue
         lock = BoxLock(path)
         if lock.held and (report := _orphan_report(path)) is not None:
             count += 1
@@ -72,11 +80,27 @@ def claim_orphans() -> Iterator[OrphanedBox]:
             lock.close()
 
 
+def _is_of_other_cluster(path: Path, scheduler: str) -> bool:
+    """
+    Whether a box names another scheduler; one host may go by a name here and by an address there.
+    """
+    from workerdiag.recorder.box.reader import read_identity
+
+    try:
+        known = read_identity(path).get("scheduler", "")
+    except BadBoxError:
+        return False
+    (host, _, port), (known_host, _, known_port) = scheduler.rpartition(":"), known.rpartition(":")
+    if not known or known == scheduler:
+        return False
+    hosts = (host.rpartition("/")[2], known_host.rpartition("/")[2])
+    return port != known_port or (hosts[0] != hosts[1] and all(map(is_ip_address, hosts)))
+
+
 def _orphan_report(path: Path) -> DeathReport | None:
     """
     The report that the nanny could not deliver, or else what the box says itself.
     """
-    from workerdiag.errors import BadBoxError
     from workerdiag.recorder.box.reader import read_box
 
     if (saved := load_report(path)) is not None:
