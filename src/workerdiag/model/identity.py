@@ -34,11 +34,11 @@ class Identity:
         Whether both name the same part differently, so that they cannot be one process.
         """
         return (
-            _differ(self.worker, other.worker)
-            or _differ(self.pid, other.pid)
-            or _differ(self.nanny, other.nanny)
-            or _differ(self.container, other.container)
-            or _differ(self.boot_id, other.boot_id)
+            differ(self.worker, other.worker)
+            or differ(self.pid, other.pid)
+            or differ(self.nanny, other.nanny)
+            or differ(self.container, other.container)
+            or differ(self.boot_id, other.boot_id)
             or self._on_other_host(other)
         )
 
@@ -56,7 +56,7 @@ class Identity:
 
         A nanny may still have the address of the worker before: where it is the same nanny, the pid counts.
         """
-        if _differ(self.pid, other.pid) or _differ(self.boot_id, other.boot_id):
+        if differ(self.pid, other.pid) or differ(self.boot_id, other.boot_id):
             return False
         if self.worker is not None and self.worker == other.worker:
             return True
@@ -80,7 +80,7 @@ class Identity:
         )
 
 
-def _differ(one: object, other: object) -> bool:
+def differ(one: object, other: object) -> bool:
     """
     Whether both are known and not equal.
     """

@@ -173,7 +173,7 @@ def _change_lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator
 
 
 def _case_lines(case: AlertCase, reason: NoticeReason) -> Iterator[str]:
-    yield f"When: {_times(case)}"
+    yield f"When: {times_text(case)}"
     if case.hosts:
         yield f"Where: {_hosts(case)}"
     if case.death_count > 1 and case.first_victim:
@@ -201,8 +201,11 @@ def _advice_lines(case: AlertCase) -> Iterator[str]:
         yield f"At work on it: {case.progress.confirmed_by}"
 
 
-def _times(case: AlertCase) -> str:
-    first, last = format_time(case.opened_at), format_time(case.last_death_at)
+def times_text(about: AlertCase | Notice) -> str:
+    """
+    From when to when deaths came, as people read it.
+    """
+    first, last = format_time(about.opened_at), format_time(about.last_death_at)
     return f"{first} UTC" if first == last else f"{first} to {last} UTC"
 
 

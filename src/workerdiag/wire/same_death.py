@@ -8,6 +8,8 @@ from collections.abc import Collection
 
 from attrs import asdict, evolve, frozen
 
+from workerdiag.model.identity import differ
+
 #: Largest distance of messages about the same pid: clocks differ, and a death may be noticed late.
 _SAME_PID_S = 600.0
 #: The same without a pid: another process may soon have the address.
@@ -46,9 +48,9 @@ class DeathIdentity:
         Whether the two are certainly different processes.
         """
         return (
-            _differ(self.pid, other.pid)
-            or _differ(self.boot_id, other.boot_id)
-            or _differ(self.host, other.host)
+            differ(self.pid, other.pid)
+            or differ(self.boot_id, other.boot_id)
+            or differ(self.host, other.host)
         )
 
 
@@ -82,7 +84,3 @@ def is_known_death(known: Collection[DeathIdentity], new: DeathIdentity) -> bool
 
 def _are_equal(one: object, other: object) -> bool:
     return one is not None and one == other
-
-
-def _differ(one: object, other: object) -> bool:
-    return one is not None and other is not None and one != other

@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
-from workerdiag.model.identity import is_ip_address
+from workerdiag.model.identity import differ, is_ip_address
 from workerdiag.triage.rows import DeathRow
 from workerdiag.wire.same_death import DeathIdentity, same_death
 
@@ -115,8 +115,8 @@ def _seconds_apart(known: DeathRow, row: DeathRow) -> float | None:
     """
     one, other = _identity(known), _identity(row)
     if (known.url, known.offset) == (row.url, row.offset):
-        return None if one.conflicts_with(other) or _differ(known.worker, row.worker) else _SAME_PLACE
-    if _differ(_address(known.scheduler), _address(row.scheduler)) or not same_death(one, other):
+        return None if one.conflicts_with(other) or differ(known.worker, row.worker) else _SAME_PLACE
+    if differ(_address(known.scheduler), _address(row.scheduler)) or not same_death(one, other):
         return None
     if known.died_at is not None and row.died_at is not None:
         return abs(known.died_at - row.died_at)
@@ -162,7 +162,3 @@ def _merged(known: DeathRow, row: DeathRow) -> DeathRow:
 
 def _sureness(row: DeathRow) -> float:
     return row.probability if row.cause is not None else 0.0
-
-
-def _differ(one: str | None, other: str | None) -> bool:
-    return one is not None and other is not None and one != other

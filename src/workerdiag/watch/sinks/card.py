@@ -16,9 +16,8 @@ from attrs import frozen
 
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.rendering.wording import VERDICT_TEXTS, format_percent, one_line, printable
-from workerdiag.units import format_time
 from workerdiag.watch.alerts import Notice
-from workerdiag.watch.notices import ENDED_TEXT
+from workerdiag.watch.notices import ENDED_TEXT, times_text
 
 #: What people read for why the watcher speaks.
 REASON_WORDS: Mapping[NoticeReason, str] = {
@@ -105,7 +104,7 @@ def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
     if notice.first_victim:
         yield "First", line(notice.first_victim)
     yield "Cluster", line(notice.cluster)
-    yield "Time", _times(notice)
+    yield "Time", times_text(notice)
     if notice.reason == "ended":
         yield "Not resolved", ENDED_TEXT
     if bundle := _local_bundle(notice):
@@ -124,11 +123,6 @@ def _on_hosts(hosts: tuple[str, ...]) -> str:
         return ""
     names = ", ".join(hosts[:5]) + (f" and {len(hosts) - 5} more" if len(hosts) > 5 else "")
     return line(f" on {len(hosts)} host{'s' if len(hosts) > 1 else ''} ({names})", start=" ")
-
-
-def _times(notice: Notice) -> str:
-    first, last = format_time(notice.opened_at), format_time(notice.last_death_at)
-    return f"{first} UTC" if first == last else f"{first} to {last} UTC"
 
 
 def _local_bundle(notice: Notice) -> str:
