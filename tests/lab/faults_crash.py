@@ -146,7 +146,7 @@ def plugin_exits(lab: Lab) -> Aftermath:
     with contextlib.suppress(CommClosedError):
         client.register_plugin(tasks.ExitingPlugin())
     nanny.wait_for_output(r"exited with status 1[\s\S]*exited with status 1")
-    return Aftermath(client=client)
+    return Aftermath(client=client, logs=(nanny.log,))
 
 
 # -------------------------------------------------------------------------------- from outside

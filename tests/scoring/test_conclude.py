@@ -97,3 +97,14 @@ def test_any_number_of_allowed_failures_can_be_judged(allowed_failures):
         type="distributed.scheduler.KilledWorker", text="", task="t", allowed_failures=allowed_failures
     )
     assert diagnose([killed], BOOK).outcome == "unknown"
+
+
+@pytest.mark.parametrize(("signal", "sender"), [(1, "session"), (10, "batch system"), (14, "timer")])
+def test_of_a_signal_that_somebody_sends_the_report_says_who_that_may_be(signal, sender):
+    """
+    Of a hang-up, a warning or an alarm no kernel's log tells.
+    """
+    log = f"2026-11-21 08:04:22,580 - distributed.nanny - INFO - Worker process 1761 was killed by signal {signal}"
+    diagnosis = workerdiag.explain(logs=LogText(log))
+    assert diagnosis.outcome == "unknown"
+    assert sender in diagnosis.next_steps[0].inspect

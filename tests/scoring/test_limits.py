@@ -63,6 +63,14 @@ def test_what_was_seen_is_a_bound_and_never_enough():
     assert parse_bytes(found.words["needs_memory"]) > found.wanted_more_than_bytes
 
 
+def test_the_number_to_try_leaves_room_for_dask_itself():
+    """
+    A limit below what Python with Dask takes is not answered by half as much again.
+    """
+    found = numbers(MemoryReading(identity=ME, rss_bytes=50 * 2**20, limit_bytes=30 * 10**6))
+    assert parse_bytes(found.words["needs_memory"]) >= 256 * 2**20
+
+
 @pytest.mark.parametrize("limit", [100 * 10**6, 409 * 2**20, 2**30, 3 * 2**30, 11 * 2**30, 50 * 10**9, 2**38])
 def test_the_number_to_try_is_one_that_people_type(limit):
     """

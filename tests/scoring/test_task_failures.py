@@ -103,3 +103,12 @@ def test_a_client_that_waited_in_vain_is_no_failed_task():
     diagnosis = workerdiag.explain(logs=[LogText(text, stream="client"), LogText(joined, stream="scheduler")])
     assert diagnosis.outcome == "unknown"
     assert diagnosis.next_steps[0].inspect.startswith("what runs at this moment")
+
+
+def test_frames_of_dask_below_the_clients_are_no_task():
+    """
+    An error of the connection to the scheduler clears nobody.
+    """
+    text = f'{CLIENT}  File "/opt/venv/lib/python3.12/site-packages/distributed/utils_comm.py", line 399, in retry\n    return await coro()\nOSError: [Errno 113] No route to host\n'
+    diagnosis = workerdiag.explain(logs=LogText(text, stream="client"))
+    assert diagnosis.outcome != "no-death"

@@ -21,6 +21,8 @@ from workerdiag.units import format_bytes, format_limit, parse_bytes
 HEADROOM = 1.25
 #: What to try first where a limit was too little.
 BEYOND_LIMIT = 1.5
+#: Python with Dask takes 50 to 70 MiB before it does anything (measured with distributed 2026.8.0 on Linux).
+_LEAST_BYTES = 256 * 2**20
 #: Growth is told of so many seconds before the last reading, if it is so much at least.
 _GROWTH_S = 60.0
 _MIN_GROWTH_S = 0.5
@@ -99,7 +101,8 @@ def _try_first(rss: int | None, limit: int | None) -> int | None:
     """
     The first size to try, in bytes; None where nothing is known.
     """
-    return int(max((rss or 0) * HEADROOM, (limit or 0) * BEYOND_LIMIT)) or None
+    wanted = int(max((rss or 0) * HEADROOM, (limit or 0) * BEYOND_LIMIT))
+    return max(wanted, _LEAST_BYTES) if wanted else None
 
 
 def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:

@@ -4,13 +4,14 @@ What would settle it: the looks that tell the likeliest causes apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve
 
 from workerdiag.model.diagnosis import NextStep, RankedCause
 from workerdiag.model.incident import Incident
 from workerdiag.model.rules import Mitigation, Rulebook
+from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.scoring.advice import applicable_advice
 from workerdiag.scoring.cluster_setup import ClusterSetup, failed_tasks
@@ -22,6 +23,16 @@ _WORTH_A_LOOK = 0.03
 #: `Match.origin` of what the flight recorder's events show.
 _RECORDER_TOPIC = "event recorder"
 
+#: Who sends a signal by which a worker dies that does not expect it (``man 7 signal``), and where that shows.
+_SENDERS: Mapping[int, tuple[str, str]] = {
+    1: ("a terminal or session that was closed", "last -x | head"),
+    3: ("Ctrl-\\ in the terminal", ""),
+    5: ("a debugger, or a trap in native code", ""),
+    10: ("a batch system that warns before its limit, or a script", "grep -n -- --signal job.sh"),
+    12: ("a batch system that warns before its limit, or a script", "grep -n -- --signal job.sh"),
+    13: ("native code that no longer ignores it, and wrote to a closed pipe or connection", ""),
+    14: ("a timer of the code's own", "grep -rnE 'signal[.](alarm|setitimer)' ."),
+}
 #: The caller's own patience ended, as a log tells.
 _WAITED_IN_VAIN = "client.waited-in-vain"
 
@@ -60,7 +71,8 @@ def next_steps(
     advised = _advised_steps(book.advice, setting) if is_unknown else []
     if outcome == "unknown" and incident.cases and not _is_recorded(incident):
         advised.append(_RECORD_NEXT_DEATH)
-    return (*[*ordered_steps, *fallback][: MAX_STEPS - len(advised)], *advised)
+    first = _senders(incident) if is_unknown else ()
+    return (*[*first, *ordered_steps, *fallback][: MAX_STEPS - len(advised)], *advised)
 
 
 def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[NextStep]:
@@ -90,6 +102,17 @@ def _is_caller_timeout(incident: Incident) -> bool:
     return not incident.cases and (caught or any(mark.owner == _WAITED_IN_VAIN for mark in incident.marks))
 
 
+def _senders(incident: Incident) -> Iterator[NextStep]:
+    """
+    Of a signal that no kernel and no nanny sends: who does.
+    """
+    signals = {case.end.signal for case in incident.cases if case.end}
+    for number, (sender, command) in _SENDERS.items():
+        if number not in signals:
+            continue
+        yield NextStep(inspect=f"who sent signal {number} ({signal_name(number)}): {sender}", command=command)
+
+
 def _fallback_steps(incident: Incident) -> list[NextStep]:
     """
     Where nothing speaks for any cause: the places that would have said something.
@@ -103,10 +126,13 @@ def _fallback_steps(incident: Incident) -> list[NextStep]:
                 until="it ends",
             )
         ]
+    of_the_dead, at_death = (
+        (" of the worker that died", " around the time of death") if incident.cases else ("", "")
+    )
     if "nanny log" not in incident.inspected:
         steps.append(
             NextStep(
-                inspect="the log of the nanny (the `dask worker` process) of the worker that died",
+                inspect=f"the log of the nanny (the `dask worker` process){of_the_dead}",
                 command="client.get_worker_logs(workers=[NANNY_ADDRESS], n=200)",
                 until="the nanny ends",
             )
@@ -114,7 +140,7 @@ def _fallback_steps(incident: Incident) -> list[NextStep]:
     if "kernel log" not in incident.inspected:
         steps.append(
             NextStep(
-                inspect="the kernel log of the worker's machine around the time of death",
+                inspect=f"the kernel log of the worker's machine{at_death}",
                 command="dmesg -T | grep -iE 'killed process|segfault'",
                 permission="may need root",
                 until="the machine restarts",

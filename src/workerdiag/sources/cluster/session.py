@@ -193,7 +193,7 @@ class ClusterSession:
             nannies = selection.select_nannies(self._dead, self._workers, entries)
         if not nannies and (self._workers or self._dead):
             what = f"worker {self._dead[0].worker}" if self._dead else "any worker"
-            remedy = "start workers with a nanny (that is the default; not --no-nanny)"
+            remedy = "give the output of `dask worker`; a nanny is known only while its worker is registered"
             self._asker.gap("nanny log", "never-recorded", f"no nanny of {what} is known", remedy)
         return nannies
 
