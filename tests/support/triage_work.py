@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from workerdiag.triage.engine import Done
 from workerdiag.triage.folder import TriageFolder
 from workerdiag.triage.forms import TableFormat
+from workerdiag.triage.job_runner import Done
 from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.scan import scan_part
 from workerdiag.triage.work import TriagePlan, TriageWork

@@ -13,8 +13,8 @@ from attrs import evolve, field, frozen
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
 from workerdiag.model.rules import Rulebook
-from workerdiag.triage.engine import INSTALL, Done, Engine, Lost, check_workers
 from workerdiag.triage.folder import TriageFolder, part_key, rules_key
+from workerdiag.triage.job_runner import INSTALL, Done, JobRunner, Lost, check_workers
 from workerdiag.triage.judge import judge_run
 from workerdiag.triage.outcome import PartOutcome, pack_outcome, unpack_outcome
 from workerdiag.triage.parts import PART_BYTES, Part, Unlisted, cut, find_files
@@ -134,10 +134,10 @@ class TriageWork:
         """
         check_workers(client)
         self._plan.on_progress(self._progress)
-        engine: Engine[Job] = self._engine(client, _part_of)
+        runner: JobRunner[Job] = self._runner(client, _part_of)
         began_s = written_s = monotonic_s()
         spent_s = 0.0
-        for ended in engine.run(scan_part, self.jobs(), self.settings):
+        for ended in runner.run(scan_part, self.jobs(), self.settings):
             self.take(ended)
             now_s = monotonic_s()
             is_due = now_s - written_s > _TABLES_S and spent_s <= _TABLES_SHARE * (now_s - began_s)
@@ -189,8 +189,8 @@ class TriageWork:
                 yield Lost(run, describe_error(problem))
 
     def _judged_there(self, client: Client, runs: Iterable[Run]) -> Iterator[Done[Run] | Lost[Run]]:
-        engine: Engine[Run] = self._engine(client, self._marks_of)
-        return engine.run(judge_run, (run for run in runs if self._is_read(run)), self.settings)
+        runner: JobRunner[Run] = self._runner(client, self._marks_of)
+        return runner.run(judge_run, (run for run in runs if self._is_read(run)), self.settings)
 
     def _is_read(self, run: Run) -> bool:
         """
@@ -201,8 +201,8 @@ class TriageWork:
         )
         return any(row.status in ("done", "failed") for row in rows)
 
-    def _engine(self, client: Client, given: Callable[[_J], object]) -> Engine[_J]:
-        return Engine(client, given, share=self._plan.share, memory_bytes=self._plan.memory_bytes)
+    def _runner(self, client: Client, given: Callable[[_J], object]) -> JobRunner[_J]:
+        return JobRunner(client, given, share=self._plan.share, memory_bytes=self._plan.memory_bytes)
 
     def forget_others(self) -> None:
         """

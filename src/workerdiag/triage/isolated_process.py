@@ -16,10 +16,10 @@ from workerdiag.errors import TriageError, error_text
 
 #: The process prints its result behind this: libraries print what they like.
 _RESULT = b"\0workerdiag-result\0"
-_CHILD = "from workerdiag.triage.alone import serve; serve()"
+_CHILD = "from workerdiag.triage.isolated_process import serve; serve()"
 
 
-def run_alone(
+def run_isolated(
     job: object, function: Callable[..., Any], memory_bytes: int, timeout_s: float, *arguments: object
 ) -> Any:
     """

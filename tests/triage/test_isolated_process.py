@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from workerdiag.errors import TriageError
-from workerdiag.triage.alone import run_alone
+from workerdiag.triage.isolated_process import run_isolated
 
 MEMORY_BYTES = 2**31
 
@@ -20,8 +20,8 @@ def test_the_result_comes_back_whatever_else_is_printed():
     """
     What the function prints is not taken for its result.
     """
-    assert run_alone("a result", print, MEMORY_BYTES, 60.0) is None
-    assert run_alone(7, pow, MEMORY_BYTES, 60.0, 2) == 49
+    assert run_isolated("a result", print, MEMORY_BYTES, 60.0) is None
+    assert run_isolated(7, pow, MEMORY_BYTES, 60.0, 2) == 49
 
 
 def test_a_signal_is_told():
@@ -29,7 +29,7 @@ def test_a_signal_is_told():
     The error names the signal that ended the process.
     """
     with pytest.raises(TriageError, match=r"SIGKILL \(9\)"):
-        run_alone(signal.SIGKILL, signal.raise_signal, MEMORY_BYTES, 60.0)
+        run_isolated(signal.SIGKILL, signal.raise_signal, MEMORY_BYTES, 60.0)
 
 
 def test_an_exit_is_told():
@@ -37,7 +37,7 @@ def test_an_exit_is_told():
     The error has the status.
     """
     with pytest.raises(TriageError, match="status 3"):
-        run_alone(3, os._exit, MEMORY_BYTES, 60.0)
+        run_isolated(3, os._exit, MEMORY_BYTES, 60.0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory hold on Linux")
@@ -46,7 +46,7 @@ def test_more_memory_than_allowed_ends_it():
     The process cannot take the machine's memory.
     """
     with pytest.raises(TriageError, match="status 1: MemoryError"):
-        run_alone(2**33, bytes, MEMORY_BYTES, 60.0)
+        run_isolated(2**33, bytes, MEMORY_BYTES, 60.0)
 
 
 def test_a_process_that_hangs_is_ended():
@@ -56,4 +56,4 @@ def test_a_process_that_hangs_is_ended():
     import time
 
     with pytest.raises(TriageError, match="more than 1 s"):
-        run_alone(60, time.sleep, MEMORY_BYTES, 1.0)
+        run_isolated(60, time.sleep, MEMORY_BYTES, 1.0)

@@ -18,7 +18,7 @@ from attrs import frozen
 
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
-from workerdiag.triage.alone import run_alone
+from workerdiag.triage.isolated_process import run_isolated
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -62,7 +62,7 @@ class _Running(Generic[_J]):
     since_s: float
 
 
-class Engine(Generic[_J]):
+class JobRunner(Generic[_J]):
     """
     Runs a function for each of many jobs.
 
@@ -109,7 +109,7 @@ class Engine(Generic[_J]):
                 again: deque[_J] = deque()
                 job = suspects.popleft()
                 alone = (function, self._memory_bytes, _JOB_S, *arguments)
-                yield from self._run_all(run_alone, deque([job]), alone, again, each_worker=1)
+                yield from self._run_all(run_isolated, deque([job]), alone, again, each_worker=1)
                 for lost in again:
                     yield Lost(lost, "its worker died twice, also when it was read in a process of its own")
         finally:
