@@ -21,11 +21,12 @@ from workerdiag.matching.scan.patterns import PatternTable
 from workerdiag.matching.scan.records import LogWindow
 from workerdiag.matching.scan.work_budget import WorkBudget
 
-#: So many bytes of blocks wait together, and so many of messages that were cut out of earlier blocks.
-MAX_BLOCK_BYTES = 32 * 2**20
+#: So many bytes of blocks wait together, and so many of messages that were cut out of earlier blocks. The
+#: more blocks wait, the fewer of their places are looked at; a process that reads a log takes 65 MB beside.
+MAX_BLOCK_BYTES = 56 * 2**20
 MAX_MESSAGE_BYTES = 8 * 2**20
 #: Of blocks that wait, so much stays when the others are let go of.
-_STAYING_SHARE = 0.75
+_STAYING_SHARE = 0.43
 #: A pattern with more places than this in the blocks is looked for in the last of them, not cut out of all.
 MANY_PLACES = 4 * MATCHES_PER_END
 
