@@ -25,6 +25,7 @@ from workerdiag.model.diagnosis import (
 )
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
+from workerdiag.rendering.outline import outline
 from workerdiag.rendering.text import render_text
 from workerdiag.rendering.wording import format_percent, identity_text, printable, printable_object
 
@@ -456,3 +457,15 @@ def test_the_number_of_a_batch_job_is_said_to_be_one(container, text):
     A bare number says nothing; a pod's or a container's name does.
     """
     assert identity_text(Identity(worker="tcp://10.0.0.4:1", container=container)).endswith(f"({text})")
+
+
+@pytest.mark.parametrize(
+    ("beyond", "expected"), [("", ""), (" (at least 4 worker processes)", "At least 4 worker processes.")]
+)
+def test_the_summary_does_not_say_the_cause_again(beyond, expected):
+    """
+    It stands in the line above.
+    """
+    findings = explained()
+    assert findings.top is not None
+    assert outline(evolve(findings, summary=f"{findings.top.title}{beyond}.")).summary == expected

@@ -55,10 +55,22 @@ def outline(findings: Findings) -> Outline:
     return Outline(
         outcome=findings.outcome,
         lead=lead,
-        summary="" if summary.rstrip(".") == lead_text.rstrip(".") else summary,
+        summary=_beyond(lead_text.rstrip("."), summary),
         sections=tuple(sections),
         footer=_footer(findings),
     )
+
+
+def _beyond(lead: str, summary: str) -> str:
+    """
+    What the summary says beyond the lead: of ``Segmentation fault (4 worker processes).`` the processes.
+    """
+    if not summary.startswith(lead):
+        return summary
+    more = summary.removeprefix(lead)
+    if more.startswith(" (") and more.endswith(")."):
+        return f"{capitalize(more[2:-2])}."
+    return summary if more.rstrip(".") else ""
 
 
 def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
