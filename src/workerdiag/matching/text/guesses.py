@@ -24,12 +24,17 @@ _LISTED = (
 )
 _SENTENCE_END = r"[.!?][)'\"]?(?:\s|$)|\n"
 _LINE_END = r"\n"
+#: One of these stands in every guess. To look for them takes a microsecond, for the patterns twenty.
+_WORDS = ("caus", "due to", "result", "triggered", "lead to", "perhaps", "maybe", "reason", "explanation")
 
 
 def guesses(text: str) -> Iterator[tuple[int, int]]:
     """
     From where to where *text* guesses.
     """
+    lowered = text.lower()
+    if not any(word in lowered for word in _WORDS):
+        return
     for opening, ending in ((_MAY_BE, _SENTENCE_END), (_LISTED, _LINE_END)):
         for found in pattern(opening).finditer(text):
             start = found.span()[1]
