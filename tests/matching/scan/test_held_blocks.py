@@ -30,6 +30,7 @@ DEATH = f"{TIME} - distributed.nanny - INFO - Worker process {{}} was killed by 
 LONG = f"{TIME} - my.app - INFO - {'x' * 3000} {{}}"
 OTHERS = "w-1 | Killed {}"
 FAILED_TASK = f"{TIME} - distributed.worker - ERROR - Compute Failed\nKey: a-{{}}\nState: executing\nException: \"KeyError('a')\""
+GUESS = f"{TIME} - my.app - ERROR - This is often caused by: worker process {{}} was killed by signal 9"
 MESSAGES = st.sampled_from(
     [
         DEATH,
@@ -42,6 +43,9 @@ MESSAGES = st.sampled_from(
         f"{TIME} - distributed.scheduler - INFO - Retire workers {{}}",
         f"{TIME} - distributed.scheduler - INFO - Retire workers {{}}: will not",
         f"{TIME} - distributed.scheduler - ERROR - {{}}",
+        GUESS,
+        f"{TIME} - distributed.nanny - INFO - Worker process {{}} was killed by signal 9. Maybe by the kernel.",
+        f"{TIME} - distributed.nanny - INFO - workerdiag: worker process {{}} was killed by signal 9",
         "Killed by signal 9, process {}",
         "",
     ]
@@ -76,9 +80,12 @@ def found(data: bytes, step: int) -> tuple[list[Match], Excerpts]:
 @example([*[(DEATH, 1)] * 6, (LONG, 18), (DEATH, 50)], 60_000, 0, 1_000_000, 50)
 @example([(DEATH, 9), (OTHERS, 1), (LONG, 15), (FAILED_TASK, 109)], 1, 0, 0, 1_000_000)
 @example([(DEATH, 400), (LONG, 30), (FAILED_TASK, 300), (LONG, 30), (DEATH, 2)], 90_000, 9_000, 8, 20)
+@example(
+    [(DEATH, 20), (LONG, 20), (DEATH, 9), (LONG, 20), (GUESS, 90), (LONG, 90)], 500_000, 0, 1_000_000, 50
+)
 @given(
     st.lists(st.tuples(MESSAGES, st.integers(1, 150)), min_size=8, max_size=30),
-    st.integers(1, 200_000),
+    st.integers(1, 900_000),
     st.integers(0, 20_000),
     st.sampled_from([0, 8, 1_000_000]),
     st.sampled_from([50, 1_000_000]),
@@ -117,7 +124,7 @@ def test_what_later_text_surely_shows_is_not_looked_at():
     chunks = (LogChunk(origin="a.log", data=data[at : at + 90_000]) for at in range(0, len(data), 90_000))
     with (
         patch.object(matcher, "MAX_BYTES", 1),
-        patch.object(held_blocks, "MAX_BLOCK_BYTES", 200_000),
+        patch.object(held_blocks, "MAX_BLOCK_BYTES", 600_000),
     ):
         kept = list(MATCHER.matches(chunks, work=work))
 

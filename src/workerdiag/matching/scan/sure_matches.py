@@ -13,13 +13,15 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from workerdiag.matching.regex import pattern_set
+from workerdiag.matching.regex import pattern, pattern_set
 from workerdiag.matching.scan.candidates import Candidate, find_candidates
 from workerdiag.matching.scan.held_blocks import HeldText
 from workerdiag.matching.scan.literal_scan import LiteralHits
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.matching.scan.patterns import PatternOwner, PatternTable
 from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.text.guesses import OPENINGS, guesses
+from workerdiag.model.diagnosis import NOTE_START
 
 #: So many patterns are compiled for this; of others no match is sure.
 _MAX_TESTS = 64
@@ -27,17 +29,23 @@ _MAX_TESTS = 64
 _GROUP = 512
 #: Bytes of the time before the logger, in a header that is known by its bytes.
 _TIME_BYTES = len("2026-05-04 11:22:33,444 - ")
-#: A message with this in it may be code that would write the message.
-_LOG = b"log"
+#: A message with one of these in it may be code that would write the message, or a note of ours.
+_UNSURE = (b"log", NOTE_START.lower().encode())
 
 
 @frozen
 class _SureTest:
     """
     A pattern, and what rules it out: sure where the one matches and the other does not.
+
+    It leaves out all that `LogScan` and `is_sign` leave out when they run the pattern, and more.
     """
 
+    text: str
+    #: The pattern, what rules it out, and last what begins a guess.
     compiled: Any
+    #: What is found where nothing rules it out, without and with guesses.
+    passing: tuple[tuple[int, ...], ...]
     in_header: bool
 
     def passes(self, data: bytes, spot: Candidate) -> bool:
@@ -46,11 +54,24 @@ class _SureTest:
         """
         if spot.message is None or spot.bounds is None:
             return False
+        message = spot.message.lower()
+        if any(each in message for each in _UNSURE):
+            return False
         if self.in_header:
             start = spot.bounds[0] + _TIME_BYTES
             line = data[start : data.index(b"\n", start)].rstrip(b"\r")
-            return bool(self.compiled.Match(line) == [0])
-        return bool(self.compiled.Match(spot.message) == [0]) and _LOG not in spot.message.lower()
+            return 0 in (self.compiled.Match(line) or ())
+        found = tuple(self.compiled.Match(spot.message) or ())
+        return found in self.passing and (found == (0,) or not self._is_guess(spot.message.decode("ascii")))
+
+    def _is_guess(self, message: str) -> bool:
+        """
+        Whether the first place in *message*, which has guesses in it, may be in one.
+        """
+        found = pattern(self.text).search(message)
+        if found is None or message[(at := found.span()[0]) : at + 1].isspace():
+            return True
+        return any(start <= at < end for start, end in guesses(message))
 
 
 @define
@@ -140,5 +161,8 @@ def _sure_test(text: str, owners: Sequence[PatternOwner]) -> _SureTest | None:
     in_header = owners[0].in_header
     if len(unless) > 1 or any(each.streams for each in owners) or (in_header and unless != {None}):
         return None
-    compiled = pattern_set((text, *(each for each in unless if each)))
-    return None if compiled is None else _SureTest(compiled, in_header)
+    ruled_out = tuple(each for each in unless if each)
+    compiled = pattern_set((text, *ruled_out, *OPENINGS))
+    first = 1 + len(ruled_out)
+    passing = ((0,), (0, first), (0, first + 1), (0, first, first + 1))
+    return None if compiled is None else _SureTest(text, compiled, passing, in_header)

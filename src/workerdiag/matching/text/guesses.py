@@ -28,6 +28,10 @@ _LINE_END = r"\n"
 _WORDS = ("caus", "due to", "result", "triggered", "lead to", "perhaps", "maybe", "reason", "explanation")
 
 
+#: Where neither of these is, nothing is a guess.
+OPENINGS = (_MAY_BE, _LISTED)
+
+
 def guesses(text: str) -> Iterator[tuple[int, int]]:
     """
     From where to where *text* guesses.
