@@ -80,12 +80,11 @@ def found(data: bytes, step: int) -> tuple[list[Match], Excerpts]:
 @example([*[(DEATH, 1)] * 6, (LONG, 18), (DEATH, 50)], 60_000, 0, 1_000_000, 50)
 @example([(DEATH, 9), (OTHERS, 1), (LONG, 15), (FAILED_TASK, 109)], 1, 0, 0, 1_000_000)
 @example([(DEATH, 400), (LONG, 30), (FAILED_TASK, 300), (LONG, 30), (DEATH, 2)], 90_000, 9_000, 8, 20)
-@example(
-    [(DEATH, 20), (LONG, 20), (DEATH, 9), (LONG, 20), (GUESS, 90), (LONG, 90)], 500_000, 0, 1_000_000, 50
-)
+@example([(DEATH, 20), (LONG, 20), (DEATH, 9), (LONG, 20), *[(GUESS, 150)] * 8], 280_000, 0, 1_000_000, 50)
+@example([(DEATH, 20), (LONG, 20), *[(DEATH, 150), (FAILED_TASK, 20)] * 8], 280_000, 0, 1_000_000, 50)
 @given(
     st.lists(st.tuples(MESSAGES, st.integers(1, 150)), min_size=8, max_size=30),
-    st.integers(1, 900_000),
+    st.integers(1, 400_000),
     st.integers(0, 20_000),
     st.sampled_from([0, 8, 1_000_000]),
     st.sampled_from([50, 1_000_000]),
