@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workerdiag.matching.regex import pattern
+from workerdiag.matching.regex import Generation, pattern
 from workerdiag.matching.scan import candidates
 from workerdiag.matching.scan.candidates import find_candidates
 from workerdiag.matching.scan.literal_scan import LiteralHits
@@ -154,6 +154,19 @@ def test_patterns_tried_together_match_what_they_match_alone(messages):
             and not (text in unless and all(pattern(other).search(each) for other in unless[text]))
         )
         assert together.matching(texts, each.encode()) == alone
+
+
+def test_what_is_not_tried_often_any_more_is_forgotten():
+    """
+    In a process that sees logs of many shapes, each that was ever frequent would be compiled again and again.
+    """
+    together, texts = PatternGroups({}), ("killed by", "SIGKILL")
+    for _ in range(30):
+        together.matching(texts, b"nothing")
+    known = together.matching(texts, b"nothing")
+    Generation.begin()
+    since = [together.matching(texts, b"nothing") for _ in range(3)]
+    assert (known, since) == ((), [texts] * 3)
 
 
 def test_a_line_without_an_end_is_read_once(monkeypatch):

@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from workerdiag.matching.regex import Generation, pattern_set
 
-#: So many times the same patterns are tried one by one.
+#: So many times the same patterns are tried one by one in a generation.
 _TIMES_APART = 24
 #: Only short messages, and so many patterns, are searched for at once; so many groups of them are known.
 _MAX_CHARS = 2_000
@@ -92,6 +92,7 @@ class PatternGroups:
             return texts
         if self._made_in != Generation.now:
             self._groups = {}  # first, so that no other thread uses a group of before
+            self._times = {}
             self._made_in = Generation.now
         groups = self._groups
         if texts not in groups:
