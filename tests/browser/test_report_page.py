@@ -134,7 +134,7 @@ def test_without_script_everything_is_there_but_the_buttons(chromium, tmp_path):
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(file.as_uri())
-    assert "dask worker --memory-limit 5GiB" in page.content()
+    assert "dask worker --memory-limit 5GiB" in page.locator("body").inner_text()
     assert not page.locator(".wd-copy").first.is_visible()
     context.close()
 
