@@ -4,12 +4,38 @@ Sudden ends: signals from outside, crashes and exits from inside a task.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from .promises import claimed_causes, named_cause
 
 pytestmark = pytest.mark.lab
 common = pytest.mark.common
+
+
+@contextmanager
+def crashes_all_the_time() -> Iterator[None]:
+    """
+    Another program of this machine that crashes some times in a second.
+    """
+    stop = threading.Event()
+
+    def crash() -> None:
+        while not stop.wait(0.2):
+            subprocess.run([sys.executable, "-c", "import ctypes; ctypes.string_at(0)"], check=False)
+
+    thread = threading.Thread(target=crash)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -125,6 +151,16 @@ def test_an_interrupt_of_a_process_that_has_not_ended_leaves_two_candidates(prov
     } == candidates or diagnosis.top.id == "exit.keyboard-interrupt"
     assert diagnosis.top.probability < 0.8 or diagnosis.top.id == "exit.keyboard-interrupt"
     assert diagnosis.decision.retry_safe is True
+
+
+@pytest.mark.alone
+def test_a_crash_of_another_program_is_not_of_a_worker_that_was_interrupted(provoke, explain):
+    """
+    The kernel names the thread that crashed, which could be any process's of that second.
+    """
+    with crashes_all_the_time():
+        diagnosis = explain(provoke("sigint-worker"))
+    assert "signal.segfault" not in {cause.id for cause in diagnosis.causes}
 
 
 @common

@@ -150,7 +150,11 @@ class Relevance:
         Whether the process is known to have ended in another way than all that the cause can bring about.
 
         A line of the kernel is then of another process; whatever else is less than decisive was overcome.
+        Of a crash the kernel names the thread, not the process: it is of another than one that was told to
+        stop or took its leave.
         """
+        if match.stream == "kernel" and cause.ends == "crashed" and _has_left_in_order(end):
+            return True
         exits = [each for each in cause.signs if isinstance(each, ExitSign)]
         signals = {number for each in exits for number in each.signals}
         statuses = {number for each in exits for number in each.statuses}
@@ -160,6 +164,13 @@ class Relevance:
             return False
         sign = self._book.signs.get((match.owner, match.sign))
         return match.stream == "kernel" or (end.signal is None and _sign_grade(sign) != "decisive")
+
+
+def _has_left_in_order(end: ProcessEnd) -> bool:
+    """
+    Whether a process was told to stop or took its leave, and nothing says that it ended otherwise.
+    """
+    return (end.stop_requested or end.deregistered) and not end.exit_known
 
 
 def _is_of_another_that_lives(match: Match, end: ProcessEnd) -> bool:
