@@ -15,7 +15,7 @@ from attrs import define, field
 
 from workerdiag.matching.scan.candidates import HEADER_BYTES, Candidate, find_candidates
 from workerdiag.matching.scan.excerpt import context_bounds
-from workerdiag.matching.scan.literal_scan import LiteralHits
+from workerdiag.matching.scan.literal_scan import PIECE_HITS, LiteralHits
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.matching.scan.patterns import PatternTable
 from workerdiag.matching.scan.records import LogWindow
@@ -85,12 +85,23 @@ class HeldText:
         """
         The places in order at which one of *texts* may match.
         """
+        return [spot for piece in [*self.spots_from_end(texts, table, work)][::-1] for spot in piece]
+
+    def spots_from_end(
+        self, texts: Collection[str], table: PatternTable, work: WorkBudget
+    ) -> Iterator[list[Candidate]]:
+        """
+        The same in pieces, the last first; patterns taken out of *texts* meanwhile are in no further piece.
+        """
         self.place(table, work)
-        count, texts_of = self.literal_count, table.texts
-        undone = [text for text in texts if text not in self.done] if self.done else texts
-        late = {each for each in self.literals() if not _are_disjoint(undone, texts_of(each))}
-        hits = LiteralHits([each for each in self.packed if each % count in late], count, 0)
-        return list(find_candidates(self.data, self.begin, hits, texts_of))
+        literals = self.literals()
+        for end in range(len(self.packed), 0, -PIECE_HITS):
+            undone = [text for text in texts if text not in self.done] if self.done else texts
+            late = {each for each in literals if not _are_disjoint(undone, table.texts(each))}
+            piece = self.packed[max(0, end - PIECE_HITS) : end]
+            packed = [each for each in piece if each % self.literal_count in late]
+            hits = LiteralHits(packed, self.literal_count, 0)
+            yield list(find_candidates(self.data, self.begin, hits, table.texts))
 
     def messages(self, spots: Iterable[Candidate], work: WorkBudget) -> Iterator[HeldText]:
         """

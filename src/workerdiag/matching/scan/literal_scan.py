@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LONGEST_LITERAL = 256
 #: The text is looked through in pieces of so many bytes; behind the first there may be no time for the next.
 _PIECE_BYTES = 256 * 1024
+#: Hits are looked at in pieces of so many: behind each, some patterns may not be wanted any longer.
+PIECE_HITS = 1024
 #: Scratch spaces that are kept for later scans.
 _MAX_SPARE = 16
 

@@ -12,11 +12,11 @@ from attrs import evolve
 
 from workerdiag.matching.regex import BadPatternError, pattern
 from workerdiag.matching.scan.adapted_scan import AdaptedScan
-from workerdiag.matching.scan.candidates import find_candidates
+from workerdiag.matching.scan.candidates import Candidate, find_candidates
 from workerdiag.matching.scan.confirm import PatternHit, is_sign
 from workerdiag.matching.scan.excerpt import message_excerpt
 from workerdiag.matching.scan.held_blocks import HeldText
-from workerdiag.matching.scan.literal_scan import LONGEST_LITERAL, LiteralHits
+from workerdiag.matching.scan.literal_scan import LONGEST_LITERAL, PIECE_HITS, LiteralHits
 from workerdiag.matching.scan.look_back import narrow
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END, OutermostMatches
 from workerdiag.matching.scan.patterns import MatchObserver, PatternTable, left_out_note
@@ -140,7 +140,7 @@ class LogScan:
         self._scan.count_stale(len(hits.packed) - len(fresh.packed), hits.literal_count)
         fresh = without_vain(self._data, begin, fresh, self._matcher)
         pending: tuple[LogRecord, dict[str, None]] | None = None
-        for spot in find_candidates(self._data, begin, fresh, self._matcher.texts):
+        for spot in self._fresh_spots(begin, fresh):
             if not (texts := self._plenty.without(spot.texts)):
                 continue
             if pending is None or spot.message is not None or not block.holds(spot.at):
@@ -163,6 +163,15 @@ class LogScan:
         self.work.count_skipped(up_to)
         self._try(pending)
         return up_to
+
+    def _fresh_spots(self, begin: int, hits: LiteralHits) -> Iterator[Candidate]:
+        """
+        The places of *hits*, but those of patterns of which there is plenty by then.
+        """
+        for low in range(0, len(hits.packed), PIECE_HITS):
+            packed = self._plenty.fresh_hits(hits.packed[low : low + PIECE_HITS], hits.literal_count)
+            piece = evolve(hits, packed=packed)
+            yield from find_candidates(self._data, begin, piece, self._matcher.texts)
 
     def _add(self, places: Iterable[PatternHit]) -> None:
         for place in sorted(places, key=lambda each: each.at):

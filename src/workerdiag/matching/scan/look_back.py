@@ -33,17 +33,20 @@ class LookBack:
     wanted: dict[str, dict[tuple[str, str], int]]
     found: list[PatternHit] = field(factory=list)
 
-    def search(self, held: HeldText, spots: Sequence[Candidate]) -> None:
+    def search(self, held: HeldText, pieces: Iterable[Sequence[Candidate]]) -> None:
         """
-        Look at *spots* of a text that comes before all others that were looked at.
+        Look at the spots of a text, in *pieces*, that come before all others that were looked at.
         """
         window = held.window or LogWindow(held.data, held.base, self.work, held.newlines)
-        unsearched = 0
-        for text, late in _by_pattern(spots, self.wanted).items():
-            unsearched = max(unsearched, self._search_for(text, late, window) - held.begin)
-            if min(self.wanted[text].values()) >= MATCHES_PER_END:
-                del self.wanted[text]
-        self.work.late_bytes += unsearched
+        for spots in pieces:
+            unsearched = 0
+            for text, late in _by_pattern(spots, self.wanted).items():
+                unsearched = max(unsearched, self._search_for(text, late, window) - held.begin)
+                if min(self.wanted[text].values()) >= MATCHES_PER_END:
+                    del self.wanted[text]
+            self.work.late_bytes += unsearched
+            if unsearched or not self.wanted:
+                break
 
     def _search_for(self, text: str, spots: Sequence[Candidate], block: LogWindow) -> int:
         """

@@ -74,7 +74,7 @@ class WaitingPlaces:
         for held in held_texts:
             if not last.wanted:
                 break
-            last.search(held, held.spots(last.wanted, self.table, self.work))
+            last.search(held, held.spots_from_end(last.wanted, self.table, self.work))
         return last.found
 
     def _let_go(self, end: int) -> list[PatternHit]:
@@ -105,7 +105,7 @@ class WaitingPlaces:
             for message in block.messages(spots, self.work):
                 self._held.add_message(message)
         for block, spots in reversed(spots_of):
-            search.search(block, [spot for spot in spots if spot.texts])
+            search.search(block, [[spot for spot in spots if spot.texts]])
         return search.found
 
     def _look_back(self, texts: Iterable[str], end: int) -> LookBack:
