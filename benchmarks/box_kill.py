@@ -72,7 +72,7 @@ def write_forever(writer: BoxWriter, thread: int, progress: memoryview) -> None:
         progress[at + BEGUN] = number
         if number % 4 == 0:
             writer.line(pattern(thread, number, 900).encode())
-            writer.sample(process_rss_bytes=number, managed_bytes=number * 3, thread_count=-number)
+            writer.sample(process_rss_bytes=number, managed_bytes=number * 3, thread_count=number * 5)
             writer.lag(number / 4, number / 8)
             writer.stage("closing", pattern(thread, number))
             writer.identify(worker=pattern(thread, number))
@@ -152,7 +152,7 @@ def check(death: Death) -> None:
     for sample in box.samples:
         number = sample.process_rss_bytes
         assert number
-        assert (sample.managed_bytes, sample.thread_count) == (number * 3, -number)
+        assert (sample.managed_bytes, sample.thread_count) == (number * 3, number * 5)
     assert all(
         each.gil_contention is not None and each.loop_s == each.gil_contention * 2 for each in box.lags
     )

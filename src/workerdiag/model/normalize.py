@@ -34,11 +34,17 @@ def normalize_fields(_: type, fields: list[Attribute[object]]) -> list[Attribute
     A ``field_transformer`` of attrs: fields for text, times and integers take only what can be shown.
     """
     return [
-        each.evolve(converter=_CONVERTERS[str(each.type)])
+        each.evolve(converter=_converter(each))
         if each.converter is None and str(each.type) in _CONVERTERS
         else each
         for each in fields
     ]
+
+
+def _converter(field: Attribute[object]) -> Callable[[object], object]:
+    kind = str(field.type)
+    is_size = kind == "int | None" and field.name.endswith("_bytes")
+    return _size_or_none if is_size else _CONVERTERS[kind]
 
 
 def _clean_text(value: object) -> object:
@@ -55,6 +61,14 @@ def _int_or_none(value: object) -> int | None:
     if not isinstance(value, int | float) or not abs(value) < _MAX_INTEGER or value != int(value):
         return None
     return int(value)
+
+
+def _size_or_none(value: object) -> int | None:
+    """
+    A number of bytes; a damaged black box has negative ones.
+    """
+    number = _int_or_none(value)
+    return None if number is None or number < 0 else number
 
 
 def _time_or_none(value: object) -> float | None:

@@ -101,6 +101,15 @@ def test_a_sample_says_what_is_not_known(writer):
     assert sample.cgroup_oom_kills == 2**63 - 1
 
 
+def test_a_number_below_zero_is_not_known(writer):
+    """
+    All are counts and sizes: nobody has less than none, and a damaged box may say so.
+    """
+    writer.sample(process_rss_bytes=-5, thread_count=3)
+    (sample,) = read_box(writer.path).samples
+    assert (sample.process_rss_bytes, sample.thread_count) == (None, 3)
+
+
 def test_a_number_that_has_no_place_is_refused(writer):
     """
     A misspelt number is an error of the programmer's, not a number that is silently lost.

@@ -164,3 +164,12 @@ def test_a_victim_without_a_limit_stands_behind_one_with():
     figure = memory_figure(drawn(timeline=Timeline(histories=(early, late))))
     assert figure.title == "Memory of tcp://10.0.0.5:34937"
     assert [name for name, _ in figure.small] == ["tcp://10.0.0.4:34937, died 7 s earlier"]
+
+
+def test_a_size_below_zero_is_none():
+    """
+    A damaged black box has such numbers; what the death tells is drawn then.
+    """
+    assert MemorySample(at=0.0, process_bytes=-5) == MemorySample(at=0.0)
+    figure = of(samples=(MemorySample(at=NOON_ISH - 5, process_bytes=-5),))
+    assert figure.rows == (("0 s", "3.82 GiB", "", "", ""),)

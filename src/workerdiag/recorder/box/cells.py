@@ -23,7 +23,6 @@ from workerdiag.recorder.box.layout import (
     MOMENT,
     NUMBER,
     SAMPLE_NUMBERS,
-    UNKNOWN,
     Region,
 )
 from workerdiag.wire.black_box import FinishedTask, Lag, RunningTask, Sample, Stage
@@ -181,7 +180,7 @@ def decode_sample(cell: Cell) -> Sample:
     at, _ = _check_finite(*MOMENT.unpack_from(cell.payload))
     count = min((len(cell.payload) - MOMENT.size) // NUMBER.size, len(SAMPLE_NUMBERS))
     values = [NUMBER.unpack_from(cell.payload, MOMENT.size + nth * NUMBER.size)[0] for nth in range(count)]
-    known = {name: value for name, value in zip(SAMPLE_NUMBERS, values, strict=False) if value != UNKNOWN}
+    known = {name: value for name, value in zip(SAMPLE_NUMBERS, values, strict=False) if value >= 0}
     return Sample(at=at, **known)
 
 

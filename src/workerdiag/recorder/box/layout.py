@@ -72,7 +72,7 @@ SAMPLE_NUMBERS = (
     "open_files_limit",
     "thread_count",
 )
-#: What stands for a number that is not known.
+#: What stands for a number that is not known; a reader takes any below 0 for it, as all are counts and sizes.
 UNKNOWN = -(2**63)
 NUMBER = Struct("<q")
 

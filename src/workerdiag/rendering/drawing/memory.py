@@ -176,7 +176,7 @@ def _history_of_a_death(findings: Findings) -> Iterator[ProcessHistory]:
 
 def _values(sample: MemorySample) -> list[int]:
     known = (getattr(sample, attribute) for attribute in SERIES.values())
-    return [each for each in known if each is not None and each >= 0]
+    return [each for each in known if each is not None]
 
 
 def _legend(samples: Sequence[MemorySample], peak_bytes: int | None, up: Scale) -> Iterator[tuple[str, str]]:
