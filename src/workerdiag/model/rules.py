@@ -41,6 +41,8 @@ REGISTRATIONS = ("scheduler.register-worker", "event.add-worker")
 RETIREMENT = "scheduler.retire"
 #: A nanny loses patience with a worker process that was asked to close.
 STILL_ALIVE = "nanny.still-alive"
+#: Where a task itself says so, workers of the tasks that it waited for died.
+KILLED_WORKER = "trouble.killed-worker"
 #: Ends that every run comes to: a script that is done stops its workers, and connections close.
 EVERYDAY_ENDS: tuple[CauseEnd, ...] = ("stopped", "disconnected")
 #: The ratio for causes of everyday ends, where a sign stands alone and nothing tells that a process ended:

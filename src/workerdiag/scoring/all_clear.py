@@ -15,7 +15,7 @@ from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import EVERYDAY_ENDS, REGISTRATIONS, STILL_ALIVE, Rulebook
+from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, REGISTRATIONS, STILL_ALIVE, Rulebook
 from workerdiag.model.vocabulary import LOG_PLACES, GapReason, MatchRole, Place
 
 #: Places that tell of all workers of a cluster; a log shows what is known in it, not that it was looked at.
@@ -130,7 +130,7 @@ def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
         is_trouble = each.role in ("trouble", "blame")
         strayed = each.role in ("death", "self-closed") and each not in requested
         broken = each.role == "disconnect" and not closing.is_noise(each)
-        if (is_trouble or strayed or broken) and not each.in_task:
+        if (is_trouble or strayed or broken) and (not each.in_task or each.owner == KILLED_WORKER):
             yield each
     yield from _never_registered(incident)
     yield from _never_up(incident)

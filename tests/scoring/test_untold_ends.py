@@ -1,0 +1,111 @@
+"""
+What ended, or stands still, for reasons that nobody tells is no "nothing died".
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import workerdiag
+from workerdiag import LogText
+from workerdiag.rulebook.load import shipped_folder
+
+UP = """\
+2026-05-04 11:22:31,222 - distributed.worker - INFO -       Start worker at:      tcp://10.0.0.7:34937
+2026-05-04 11:22:31,333 - distributed.worker - INFO -         Registered to:      tcp://10.0.0.1:8786
+"""
+HEARTBEAT = """\
+2026-05-04 11:31:00,100 - distributed.worker - ERROR - Failed to communicate with scheduler during heartbeat.
+Traceback (most recent call last):
+  File "/opt/env/lib/python3.11/site-packages/distributed/worker.py", line 1190, in heartbeat
+    response = await retry_operation(
+tornado.iostream.StreamClosedError: Stream is closed
+"""
+KILLING = sorted(
+    path
+    for path in Path(str(shipped_folder())).glob("causes/*/*.toml")
+    if tomllib.loads(path.read_text(encoding="utf-8"))["ends"] == "killed"
+)
+
+
+def outcome(text: str) -> str:
+    return workerdiag.explain(logs=LogText(text)).outcome
+
+
+@pytest.mark.parametrize("before", ["", UP], ids=["alone", "below-a-log"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "   JobState=FAILED Reason=NonZeroExitCode Dependency=(null)\n",
+        "330981       dask-worker      long       eva          4     FAILED      3:0\n",
+        "330981.0            dask                 eva          4  CANCELLED      0:9\n",
+        "srun: Force Terminated StepId=330981.0\n",
+        "Killed\n",
+        "Terminated\n",
+        "dask-worker-2 exited with code 1\n",
+        "2026-05-04 11:40:00,000 INFO exited: dask-worker (exit status 3; not expected)\n",
+        "5m   Warning   NodeNotReady           pod/dask-worker-a7   Node is not ready\n",
+        "5m   Warning   EvictionThresholdMet   node/pool-1          Attempting to reclaim memory\n",
+        "2026-05-04 11:40:00,000 - distributed.nanny - ERROR - Restart timed out after 60s; returning before finished\n",
+        "2026-05-04 11:40:00,000 - distributed.scheduler - ERROR - Workers ['tcp://10.0.0.7:34937'] did not shut down within 60s; force closing\n",
+        "2026-05-04 11:40:00,000 - distributed.worker - ERROR - Multiple plugin exceptions raised. All exceptions will be logged, the first is raised.\n",
+        "airflow.exceptions.AirflowException: step 4 of load_ice: KilledWorker\n",
+        "2026-05-04 11:40:00,000 - distributed.worker - WARNING - Compute Failed\nKey:       outer-3\nException: 'KilledWorker()'\n",
+    ],
+)
+def test_an_end_without_a_reason_bars_the_all_clear(text, before):
+    """
+    A platform, a shell or Dask says that something ended; nobody says why.
+    """
+    assert outcome(before + text) in ("unknown", "explained")
+
+
+@pytest.mark.parametrize(
+    "text", [HEARTBEAT, "distributed.worker - WARNING - Heartbeat to scheduler failed\n"]
+)
+def test_a_heartbeat_that_nobody_answers_could_be_the_death_of_the_scheduler(text):
+    """
+    The end of a script leaves the same, so neither can be told.
+    """
+    assert outcome(UP + text) == "unknown"
+
+
+def test_a_heartbeat_that_fails_after_an_order_to_stop_says_nothing():
+    """
+    A scheduler that closes answers no more.
+    """
+    order = "2026-05-04 11:30:59,000 - distributed.worker - INFO - Stopping worker at tcp://10.0.0.7:34937. Reason: scheduler-close\n"
+
+    assert outcome(UP + order + HEARTBEAT) != "unknown"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "   JobState=COMPLETED Reason=None Dependency=(null)\n",
+        "330981       dask-worker      long       eva          4  COMPLETED      0:0\n",
+        "dask-worker-2 exited with code 0\n",
+        "5m   Normal    NodeReady              node/pool-1          Node pool-1 status is now: NodeReady\n",
+    ],
+)
+def test_a_good_end_bars_nothing(text):
+    """
+    What is done ends.
+    """
+    assert outcome(UP + text) == "no-death"
+
+
+@pytest.mark.parametrize("path", KILLING, ids=lambda path: path.stem)
+def test_what_speaks_of_a_kill_is_never_cleared(path):
+    """
+    A line that our own rules take for more than a hint at a kill is no "nothing died".
+    """
+    rule = tomllib.loads(path.read_text(encoding="utf-8"))
+    told = [sign for sign in rule["sign"] if sign.get("grade") != "hint"]
+
+    cleared = [text for sign in told for text in sign.get("seen", ()) if outcome(text) == "no-death"]
+
+    assert cleared == []
