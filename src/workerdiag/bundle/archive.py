@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from struct import Struct
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from workerdiag.bundle.layout import MAX_BYTES, MAX_FILE_BYTES, MAX_FILES
 from workerdiag.errors import describe_error
@@ -27,6 +27,17 @@ _MAX_PROBLEMS = 50
 _SIZE_FOLLOWS, _ENCRYPTED = 8, 1
 
 
+@frozen
+class _Packed:
+    """
+    Where a file is in an archive that has lost its list.
+    """
+
+    start: int
+    size_bytes: int
+    method: int
+
+
 @define
 class Archive:
     """
@@ -38,7 +49,7 @@ class Archive:
     problems: list[str] = field(factory=list, init=False)
     _left: int = field(default=MAX_BYTES, init=False)
     _zip: zipfile.ZipFile | None = field(default=None, init=False)
-    _recovered: dict[str, bytes] = field(factory=dict, init=False)
+    _recovered: dict[str, _Packed] = field(factory=dict, init=False)
     _prefix: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -90,7 +101,8 @@ class Archive:
 
     def _content(self, name: str, most: int) -> bytes | None:
         if self._zip is None:
-            return self._recovered.get(name)
+            packed = self._recovered.get(name)
+            return None if packed is None else self._unpack(packed, most + 1)
         try:
             info = self._zip.getinfo(name)
         except KeyError:
@@ -100,11 +112,11 @@ class Archive:
         with self._zip.open(info) as file:
             return file.read(most + 1)
 
-    def _scan_files(self) -> Iterator[tuple[str, bytes]]:
+    def _scan_files(self) -> Iterator[tuple[str, _Packed]]:
         """
         The files that can be found without the list at the end, as far as they are there.
         """
-        at, left = 0, MAX_BYTES
+        at = 0
         for _ in range(MAX_FILES):
             if self._data[at : at + 4] != _LOCAL_MARK or at + _LOCAL.size > len(self._data):
                 return
@@ -113,19 +125,17 @@ class Archive:
             if flags & (_SIZE_FOLLOWS | _ENCRYPTED) or method not in (_DEFLATED, _STORED):
                 return
             name = self._data[at + _LOCAL.size : at + _LOCAL.size + name_size].decode("utf-8", "replace")
-            content = _unpack(self._data[start : start + size], method, min(left, MAX_FILE_BYTES))
-            left -= len(content)
-            yield name, content
+            yield name, _Packed(start, size, method)
             at = start + size
 
-
-def _unpack(data: bytes, method: int, most: int) -> bytes:
-    """
-    As much of the content as is there and may be had.
-    """
-    if method == _STORED:
-        return data[:most]
-    try:
-        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, max(1, most))
-    except zlib.error:
-        return b""
+    def _unpack(self, packed: _Packed, most: int) -> bytes:
+        """
+        As much of the content as is there and may be had.
+        """
+        data = self._data[packed.start : packed.start + packed.size_bytes]
+        if packed.method == _STORED:
+            return data[:most]
+        try:
+            return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, most)
+        except zlib.error:
+            return b""

@@ -22,9 +22,10 @@ LOG_KIND = "Log"
 #: Stands in a log's file where lines were left out.
 LEFT_OUT = "[workerdiag: lines {first} to {last} were left out here]\n"
 
-#: What a reader takes, in bytes unpacked: of one file, and of all together. A writer keeps 8 MiB.
-MAX_FILE_BYTES = 16 * 2**20
-MAX_BYTES = 32 * 2**20
+#: What a reader takes, in bytes unpacked: of one file, and of all together. A writer keeps 8 MiB,
+#: of which 6 MiB are log text and 1 MiB are pieces.
+MAX_FILE_BYTES = 8 * 2**20
+MAX_BYTES = 24 * 2**20
 MAX_FILES = 5_000
 #: Commas and brackets in one JSON file: each can take some hundred bytes of memory.
 MAX_JSON_MARKS = 500_000
