@@ -5,6 +5,7 @@ What may never happen, whatever the input: each a word, counted.
 from __future__ import annotations
 
 import ctypes
+import gc
 import platform
 import re
 import resource
@@ -142,7 +143,10 @@ def peak_bytes() -> int:
 
 def give_memory_back() -> None:
     """
-    Have malloc give back what it keeps, so that the peak is that of one input, not of thousands before it.
+    Collect garbage, and have malloc give back what it keeps.
+
+    The peak is to be that of one input, not of thousands before it.
     """
+    gc.collect()
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
