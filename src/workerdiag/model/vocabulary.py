@@ -74,7 +74,7 @@ RuleOrigin = Literal["documentation", "source-code", "lab", "report"]
 #: ``harmless`` what only looks like trouble, ``clean-exit`` a worker's command ended in order,
 #: ``deployment`` how the cluster was started, ``exit-report`` some process ended, as a program other than
 #: Dask says, ``other-program`` one that is no worker ended, so that those lines tell of no death,
-#: ``note`` a message that only signs refer to.
+#: ``note`` a message that says nothing by itself.
 LandmarkRole = Literal[
     "death",
     "self-closed",

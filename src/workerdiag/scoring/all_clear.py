@@ -15,8 +15,9 @@ from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, REGISTRATIONS, STILL_ALIVE, Rulebook
+from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, STILL_ALIVE, Rulebook
 from workerdiag.model.vocabulary import LOG_PLACES, GapReason, MatchRole, Place
+from workerdiag.scoring.unfinished_starts import lacks_workers, unfinished_starts
 
 #: Places that tell of all workers of a cluster; a log shows what is known in it, not that it was looked at.
 _CLUSTER_PLACES: frozenset[Place] = frozenset(
@@ -48,11 +49,6 @@ _BLOCKED_TIMES = 3
 _BLOCKED_SUM_S = 10.0
 #: Marks of no worker's life: an unknown error, how the cluster was brought up, exits of any process.
 _SILENT_ROLES: tuple[MatchRole, ...] = ("error", "deployment", "exit-report", "other-program")
-_WAITING, _REGISTERED = "worker.waiting-to-connect", "worker.registered"
-_WORKER_UP = (*REGISTRATIONS, _WAITING, _REGISTERED, "worker.start")
-_NANNY_STARTS = "nanny.start"
-_WORKER_STARTS = (*REGISTRATIONS, _REGISTERED, "worker.start", _NANNY_STARTS, "nanny.starts-worker")
-_SCHEDULER_STARTS, _CLIENT_CAME = "scheduler.start", "scheduler.client-connected"
 
 
 @frozen(kw_only=True)
@@ -102,7 +98,7 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
         troubles=tuple(_troubles(incident, closing)),
         unknown_error=_unknown_error(incident, _explaining(signs, book), closing),
         is_loss=_has_loss(incident),
-        lacks_workers=_lacks_workers(incident),
+        lacks_workers=lacks_workers(incident),
         has_unread_log=_has_gap(gaps, {"log"}),
         lacks_cluster_answer=_has_gap(gaps, _CLUSTER_PLACES),
         is_cut_short=_has_gap(gaps, {"log"}, ("timed-out",)),
@@ -132,8 +128,7 @@ def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
         broken = each.role == "disconnect" and not closing.is_noise(each)
         if (is_trouble or strayed or broken) and (not each.in_task or each.owner == KILLED_WORKER):
             yield each
-    yield from _never_registered(incident)
-    yield from _never_up(incident)
+    yield from unfinished_starts(incident)
     yield from _blocked_loops(incident)
 
 
@@ -230,44 +225,6 @@ def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _Sh
 
 def _has_between(lines: Sequence[int], first: int, last: int) -> bool:
     return bisect_right(lines, last) > bisect_right(lines, first - 1)
-
-
-def _never_registered(incident: Incident) -> Iterator[Match]:
-    """
-    Workers that wait for the scheduler at the end of their log, and were not told to stop.
-    """
-    last: dict[tuple[str, int | None], Match] = {}
-    stopped: dict[str, int] = {}
-    for each in incident.marks:
-        if each.owner in (_WAITING, _REGISTERED, *REGISTRATIONS):
-            last[each.origin, each.identity.pid] = each
-        elif each.role == "stop-request":
-            stopped[each.origin] = max(each.line, stopped.get(each.origin, 0))
-    for each in last.values():
-        if each.owner == _WAITING and each.line >= stopped.get(each.origin, 0):
-            yield each
-
-
-def _never_up(incident: Incident) -> Iterator[Match]:
-    """
-    Ends of worker processes in logs in which nannies start and no worker does: these starts failed.
-    """
-    if any(each.owner in _WORKER_UP for each in incident.marks):
-        return
-    started: dict[str, int] = {}
-    for each in incident.marks:
-        if each.owner == _NANNY_STARTS:
-            started.setdefault(each.origin, each.line)
-        elif each.role == "death" and each.line > started.get(each.origin, each.line):
-            yield each
-
-
-def _lacks_workers(incident: Incident) -> bool:
-    """
-    Whether a client came to a scheduler, and nothing tells of any worker.
-    """
-    owners = {each.owner for each in incident.marks}
-    return owners >= {_SCHEDULER_STARTS, _CLIENT_CAME} and owners.isdisjoint(_WORKER_STARTS)
 
 
 def _blocked_loops(incident: Incident) -> Iterator[Match]:

@@ -20,6 +20,7 @@ from workerdiag.scoring.loss_history import (
     shared_host_sentences,
     thread_sentences,
 )
+from workerdiag.scoring.unfinished_starts import all_died_at_start
 
 #: Below this probability a cause does not clear a task.
 CERTAIN = 0.9
@@ -46,6 +47,9 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
         reasons += thread_sentences(recorded.losses if recorded else incident.tasks_at_loss)[:_MAX_THREADS]
         if recorded.is_bystander if recorded is not None else fairly is False:
             verdict = "other-task"
+        elif task is None and cause.ends == "crashed" and all_died_at_start(incident):
+            verdict = "environment"
+            reasons.append("no worker came up, so no task ran: what is loaded at a worker's start ended it")
     if task is not None and cause.blame not in ("task", "unknown") and ranked[0].probability >= CERTAIN:
         fairly = False
         reasons.append(f"task {task} was lost with the worker and did not cause it")
