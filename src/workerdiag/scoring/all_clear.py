@@ -17,6 +17,7 @@ from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, STILL_ALIVE, Rulebook
 from workerdiag.model.vocabulary import LOG_PLACES, GapReason, MatchRole, Place
+from workerdiag.scoring.unasked_leaves import left_unasked
 from workerdiag.scoring.unfinished_starts import lacks_workers, unfinished_starts
 
 #: Places that tell of all workers of a cluster; a log shows what is known in it, not that it was looked at.
@@ -129,6 +130,7 @@ def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
         if (is_trouble or strayed or broken) and (not each.in_task or each.owner == KILLED_WORKER):
             yield each
     yield from unfinished_starts(incident)
+    yield from left_unasked(incident)
     yield from _blocked_loops(incident)
 
 
