@@ -58,6 +58,19 @@ def ended(code=137, at=STAMP, **more):
     return {"containerStatuses": [{"name": "worker", "state": {"terminated": said}, "restartCount": 0}]}
 
 
+@pytest.mark.parametrize("first", [0.3, 0.6])
+def test_the_last_end_of_a_container_is_the_last_victims(first):
+    """
+    Times of containers are whole seconds, and two workers may die within one: what is told is the last end.
+    """
+    one, two = (
+        evolve(VICTIM, identity=evolve(VICTIM.identity, worker=f"tcp://10.1.0.4:{port}"), when=NOON + late)
+        for port, late in ((1, first - 0.5), (2, first + 0.3))
+    )
+    (found,) = [each for each in match_pods([one, two], [pod(status=ended())], {}) if each.end is not None]
+    assert found.victim == two
+
+
 #: Keys that are looked at.
 KEYS = """
 metadata spec status containers containerStatuses initContainerStatuses state terminated exitCode conditions

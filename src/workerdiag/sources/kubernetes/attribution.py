@@ -154,23 +154,31 @@ def _is_named_for(pod: str, victim: Victim, own: str | None) -> bool:
 def _assign_terminations(pairs: Iterable[tuple[Victim, Pod]]) -> dict[tuple[Victim, str], Termination]:
     """
     Each end to the one victim that is nearest to it in time, and each victim to one end.
+
+    Of several that are as near, the last victim has the last end: an earlier one is soon not told any more.
     """
     fitting = sorted(
         (
-            (_seconds_apart(end.finished, victim.when), number, victim, pod, end)
+            (_seconds_from_end(end, victim), -(victim.when or 0.0), end.earlier, number, victim, pod, end)
             for number, (victim, pod) in enumerate(pairs)
             for end in pod.terminations
             if _may_be_victims_end(end, pod, victim)
         ),
-        key=lambda each: each[:2],
+        key=lambda each: each[:4],
     )
     ends: dict[tuple[Victim, str], Termination] = {}
     used: set[tuple[str, Termination]] = set()
-    for _, _, victim, pod, end in fitting:
+    for *_, victim, pod, end in fitting:
         if (pod.uid, end) not in used and victim not in {each for each, _ in ends}:
             ends[victim, pod.uid] = end
             used.add((pod.uid, end))
     return ends
+
+
+def _seconds_from_end(end: Termination, victim: Victim) -> float:
+    if end.finished is None or victim.when is None:
+        return 0.0
+    return max(0.0, end.finished - victim.when, victim.when - (end.finished + SECOND_S))
 
 
 def _may_be_victims_end(end: Termination, pod: Pod, victim: Victim) -> bool:
