@@ -24,6 +24,12 @@ Traceback (most recent call last):
     response = await retry_operation(
 tornado.iostream.StreamClosedError: Stream is closed
 """
+DEADLY = sorted(
+    path
+    for path in Path(str(shipped_folder())).glob("causes/*/*.toml")
+    if tomllib.loads(path.read_text(encoding="utf-8"))["ends"]
+    in ("raised", "killed", "crashed", "never-started")
+)
 KILLING = sorted(
     path
     for path in Path(str(shipped_folder())).glob("causes/*/*.toml")
@@ -107,5 +113,22 @@ def test_what_speaks_of_a_kill_is_never_cleared(path):
     told = [sign for sign in rule["sign"] if sign.get("grade") != "hint"]
 
     cleared = [text for sign in told for text in sign.get("seen", ()) if outcome(text) == "no-death"]
+
+    assert cleared == []
+
+
+@pytest.mark.parametrize("path", DEADLY, ids=lambda path: path.stem)
+def test_what_speaks_for_a_death_is_not_cleared_in_the_log_of_a_worker_that_was_up(path):
+    """
+    Where a line is too little to name its cause, it is still more than nothing.
+
+    Not so a piece of a traceback, which may be a task's.
+    """
+    rule = tomllib.loads(path.read_text(encoding="utf-8"))
+    told = [sign for sign in rule["sign"] if sign.get("grade") in ("decisive", "strong", "moderate")]
+
+    texts = [text for sign in told for text in sign.get("seen", ()) if not text.startswith(" ")]
+
+    cleared = [text for text in texts if outcome(UP + text) == "no-death"]
 
     assert cleared == []

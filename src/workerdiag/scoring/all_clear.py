@@ -16,7 +16,7 @@ from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, STILL_ALIVE, Rulebook
-from workerdiag.model.vocabulary import LOG_PLACES, GapReason, MatchRole, Place
+from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, MatchRole, Place
 from workerdiag.scoring.unasked_leaves import left_unasked
 from workerdiag.scoring.unfinished_starts import lacks_workers, unfinished_starts
 
@@ -50,6 +50,9 @@ _BLOCKED_TIMES = 3
 _BLOCKED_SUM_S = 10.0
 #: Marks of no worker's life: an unknown error, how the cluster was brought up, exits of any process.
 _SILENT_ROLES: tuple[MatchRole, ...] = ("error", "deployment", "exit-report", "other-program")
+#: A stop, a lost connection and a standstill may pass; these are a worker's end.
+_DEADLY_ENDS: tuple[CauseEnd, ...] = ("raised", "killed", "crashed", "never-started")
+_TELLING_GRADES: tuple[Grade, ...] = ("decisive", "strong", "moderate")
 
 
 @frozen(kw_only=True)
@@ -58,7 +61,7 @@ class AllClearObstacles:
     What bars the all-clear of one incident.
     """
 
-    #: Messages of trouble, and of losses that no order to stop came before.
+    #: Messages of trouble, of losses that no order to stop came before, and of deaths without a proved cause.
     troubles: tuple[Match, ...] = ()
     #: The last error that neither a cause nor a landmark knows.
     unknown_error: Match | None = None
@@ -96,7 +99,7 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
     places = incident.inspected - _LOGS
     from_task = any(each.from_task for each in incident.exceptions)
     return AllClearObstacles(
-        troubles=tuple(_troubles(incident, closing)),
+        troubles=(*_troubles(incident, closing), *_unproved_deaths(signs, book)),
         unknown_error=_unknown_error(incident, _explaining(signs, book), closing),
         is_loss=_has_loss(incident),
         lacks_workers=lacks_workers(incident),
@@ -188,6 +191,18 @@ def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
     A hint says nothing by itself, except of a stop or a closed connection, which every run leaves.
     """
     return (each for each in signs if not _is_mere_hint(each, book))
+
+
+def _unproved_deaths(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
+    """
+    The signs that speak for the death of a worker, also where too little does to name its cause.
+    """
+    for each in signs:
+        cause, sign = book.cause(each.owner), book.signs.get((each.owner, each.sign))
+        if cause is None or sign is None or each.in_task or cause.ends not in _DEADLY_ENDS:
+            continue
+        if sign.grade in _TELLING_GRADES and any(one is sign for one in cause.signs):
+            yield each
 
 
 def _is_mere_hint(match: Match, book: Rulebook) -> bool:
