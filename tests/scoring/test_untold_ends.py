@@ -27,8 +27,7 @@ tornado.iostream.StreamClosedError: Stream is closed
 DEADLY = sorted(
     path
     for path in Path(str(shipped_folder())).glob("causes/*/*.toml")
-    if tomllib.loads(path.read_text(encoding="utf-8"))["ends"]
-    in ("raised", "killed", "crashed", "never-started")
+    if tomllib.loads(path.read_text(encoding="utf-8"))["ends"] in ("killed", "crashed", "never-started")
 )
 KILLING = sorted(
     path
