@@ -54,7 +54,8 @@ def test_the_kernel_kills_in_a_cgroup(provoke, explain):
     With the kernel's log at hand its OOM killer is the answer, and for the same process.
     """
     aftermath = provoke("kernel-oom")
-    assert aftermath.facts["group"].oom_kills() == 1
+    # Until the memory of the first is free the kernel may kill a second: a helper of the nanny's, in the same group.
+    assert aftermath.facts["group"].oom_kills() >= 1
     if "Killed process" not in aftermath.facts["kernel"].text:
         pytest.skip("the kernel's log cannot be read here")
     diagnosis = explain(aftermath)
