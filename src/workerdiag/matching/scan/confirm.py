@@ -9,7 +9,7 @@ from typing import NamedTuple
 from workerdiag.matching.scan.patterns import PatternOwner
 from workerdiag.matching.scan.records import LogRecord
 from workerdiag.matching.text.line_parser import ParsedLine
-from workerdiag.model.diagnosis import NOTE_LINES, NOTE_START, Match
+from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import whole
@@ -76,18 +76,10 @@ def is_sign(wanted: PatternOwner, record: LogRecord, first: int, log_stream: Str
     """
     if wanted.unless and record.shows(wanted.unless):
         return False
-    if _is_own_note(record, first):
+    if record.is_own_note(first):
         return False
     stream = _stream_of(record, first, log_stream)
     return not wanted.streams or stream is None or stream in wanted.streams
-
-
-def _is_own_note(record: LogRecord, at: int) -> bool:
-    """
-    Whether a line is of a note that we put into an exception: what we said before is no evidence.
-    """
-    note = record.lines[max(at - NOTE_LINES + 1, 0) : at + 1]
-    return any(line.message.lstrip().startswith(NOTE_START) for line in note)
 
 
 def _stream_of(record: LogRecord, first: int, log_stream: Stream | None) -> Stream | None:

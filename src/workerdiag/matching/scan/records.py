@@ -23,6 +23,7 @@ from workerdiag.matching.scan.line_index import LONGEST_LINE, LineIndex
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.guesses import guesses
 from workerdiag.matching.text.line_parser import ParsedLine, parse_line
+from workerdiag.model.diagnosis import NOTE_LINES, NOTE_START
 
 #: Bytes looked at before and after the line, or the tile, that a candidate is in.
 BEFORE_BYTES = 8 * 1024
@@ -65,6 +66,7 @@ class LogRecord:
     _shown: dict[str, bool] = field(factory=dict, init=False)
     _calls: list[tuple[int, int]] | None = field(default=None, init=False)
     _guesses: tuple[tuple[int, int], ...] | None = field(default=None, init=False)
+    _has_own_note: bool | None = field(default=None, init=False)
     #: Numbers of its lines, counted from 1, where somebody asked for them.
     numbers: Sequence[int] = field(default=(), init=False)
 
@@ -107,6 +109,17 @@ class LogRecord:
         if self._guesses is None:
             self._guesses = tuple(guesses(self.text))
         return any(start <= position < end for start, end in self._guesses)
+
+    def is_own_note(self, at: int) -> bool:
+        """
+        Whether its line *at* is of a note that we put into an exception: what we said before is no evidence.
+        """
+        if self._has_own_note is None:
+            self._has_own_note = NOTE_START in self.text
+        if not self._has_own_note:
+            return False
+        note = self.lines[max(at - NOTE_LINES + 1, 0) : at + 1]
+        return any(line.message.lstrip().startswith(NOTE_START) for line in note)
 
     def number_lines(self) -> None:
         """
