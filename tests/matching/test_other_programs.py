@@ -8,6 +8,7 @@ import workerdiag
 from workerdiag import LogText
 
 RUNNING = """\
+2026-05-04 11:00:00,111 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.4:33333'
 2026-05-04 11:00:01,444 - distributed.worker - INFO -       Start worker at:      tcp://10.0.0.4:3493
 2026-05-04 11:00:02,444 - distributed.worker - INFO -         Registered to:      tcp://10.0.0.1:8786
 """

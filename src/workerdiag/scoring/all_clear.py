@@ -17,6 +17,7 @@ from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, STILL_ALIVE, Rulebook
 from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, MatchRole, Place
+from workerdiag.scoring.open_ended_logs import open_ended_log
 from workerdiag.scoring.unasked_leaves import left_unasked
 from workerdiag.scoring.unfinished_starts import lacks_workers, unfinished_starts
 
@@ -69,6 +70,8 @@ class AllClearObstacles:
     is_loss: bool = False
     #: Whether a client came to a scheduler, and nothing tells of any worker.
     lacks_workers: bool = False
+    #: Where a worker came up whose log, which is all there is, ends while it runs.
+    open_ended_log: Match | None = None
     #: Whether a log that was given could not be read.
     has_unread_log: bool = False
     #: Whether a cluster was to be asked and did not answer.
@@ -85,7 +88,9 @@ class AllClearObstacles:
         """
         Whether "nothing died" would be a guess.
         """
-        wrong = self.troubles or self.unknown_error or self.is_loss or self.lacks_workers
+        wrong = (
+            self.troubles or self.unknown_error or self.is_loss or self.lacks_workers or self.open_ended_log
+        )
         return bool(wrong or self.has_unread_log or self.lacks_cluster_answer or not self.shows_deaths)
 
 
@@ -103,6 +108,7 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
         unknown_error=_unknown_error(incident, _explaining(signs, book), closing),
         is_loss=_has_loss(incident),
         lacks_workers=lacks_workers(incident),
+        open_ended_log=None if from_task or places else open_ended_log(incident),
         has_unread_log=_has_gap(gaps, {"log"}),
         lacks_cluster_answer=_has_gap(gaps, _CLUSTER_PLACES),
         is_cut_short=_has_gap(gaps, {"log"}, ("timed-out",)),

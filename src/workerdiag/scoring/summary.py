@@ -109,6 +109,10 @@ def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
             obstacles.has_unread_log,
             "Not all that was given could be read; nothing in the rest tells of a death.",
         ),
+        (
+            obstacles.open_ended_log is not None,
+            "The log ends while the worker runs; had it been killed after that, its log would look the same.",
+        ),
         (obstacles.shows_deaths, "Signs of trouble were seen, none of which says what is behind it."),
     )
     main_sentence = next((sentence for holds, sentence in grave if holds), "")
