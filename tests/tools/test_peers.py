@@ -235,6 +235,20 @@ def test_the_checkout_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
         runner.lay_over(tmp_path / "site", tmp_path / "laid")
 
 
+def test_tests_run_with_explain_beside_them(tmp_path: Path):
+    """
+    In a pytest of their own, with our plugin in it.
+    """
+    (tmp_path / "test_a.py").write_text("def test_a(): pass")
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_addoption(parser): parser.addoption('--runslow', action='store_true')"
+    )
+    folder = tmp_path / "answers"
+    assert runner.run(["test_a.py::test_a"], tmp_path, folder) == {"test_a.py::test_a": "passed"}
+    with pytest.raises(runner.CheckoutError, match="could not run the tests"):
+        runner.run(["test_b.py::test_b"], tmp_path, folder)
+
+
 def test_only_a_failure_that_explain_brings_about_counts(tmp_path: Path):
     """
     What fails without `explain`, too, or only once with it, is not laid to its door.

@@ -35,10 +35,10 @@ def main(checkout: Path, sample: int, only: str, keep: Path | None, *, again: bo
     try:
         truths = read_truths(workerdiag.load_rulebook())
         where = None if again else lay_over(checkout, folder / "tests")
+        chosen = list(dict.fromkeys(function_of(each) for each in truths if only in each))[::sample]
+        changed = changed_by_us(chosen, where, folder) if where else []
     except (CheckoutError, TableError) as problem:
         raise click.ClickException(str(problem)) from problem
-    chosen = list(dict.fromkeys(function_of(each) for each in truths if only in each))[::sample]
-    changed = changed_by_us(chosen, where, folder) if where else []
     answers = [_anew(each, folder) if again else each for each in read_answers(folder)]
     answers = [each for each in answers if function_of(each.test) in chosen]
     answers, unproven = without_failed(answers, failures(results(folder)))

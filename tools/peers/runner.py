@@ -13,12 +13,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from peers.observer import FOLDER, SILENT
+import pytest
+
+from peers import observer
 
 #: Nothing of a checkout but its tests and what configures them.
 _FROM_CHECKOUT = ("conftest.py", "pyproject.toml", "distributed")
 #: Tests in one run of pytest; a run that dies takes no more than these with it.
 _AT_ONCE = 60
+#: pytest's exit status where it was called wrongly.
+_NOT_STARTED = int(pytest.ExitCode.USAGE_ERROR)
 
 
 #: As `run` is called.
@@ -27,7 +31,7 @@ Runs = Callable[..., Mapping[str, str]]
 
 class CheckoutError(Exception):
     """
-    The folder is no checkout of distributed.
+    The folder is no checkout of distributed, or its tests cannot be run.
     """
 
 
@@ -63,15 +67,17 @@ def run(tests: Sequence[str], where: Path, folder: Path, *, asking: bool = True)
         old.unlink()
     paths = [str(where), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    environment[FOLDER] = str(folder.resolve())
+    environment[observer.FOLDER] = str(folder.resolve())
     if not asking:
-        environment[SILENT] = "1"
-    command = [sys.executable, "-m", "pytest", "-p", "peers.observing", "-p", "no:cacheprovider", "--runslow"]
+        environment[observer.SILENT] = "1"
+    command = [sys.executable, "-m", "pytest", "-p", observer.__name__, "-p", "no:cacheprovider", "--runslow"]
     command.append("--tb=native")  # pytest's own way to show a failure can end the whole run (Python 3.11)
     for first in range(0, len(tests), _AT_ONCE):
         some = tests[first : first + _AT_ONCE]
         words = [*command, "-q", *some]
-        subprocess.run(words, cwd=where, env=environment, check=False)  # noqa: S603  names of tests
+        done = subprocess.run(words, cwd=where, env=environment, check=False)  # noqa: S603  names of tests
+        if done.returncode == _NOT_STARTED:
+            raise CheckoutError("pytest could not run the tests, see above")
     return results(folder)
 
 
