@@ -8,6 +8,7 @@ import asyncio
 import logging
 import pickle
 import traceback
+from dataclasses import dataclass
 from unittest.mock import Mock
 
 import pytest
@@ -17,6 +18,7 @@ import workerdiag
 from support.findings import explained, no_death
 from workerdiag.api import annotate as module
 from workerdiag.api.diagnosis import Diagnosis
+from workerdiag.rendering.note import failure_note
 
 
 def diagnosis(findings):
@@ -74,6 +76,67 @@ def test_notes_of_others_stay():
     workerdiag.annotate(exc)
     assert exc.__notes__[0] == "while loading part 7"
     assert len(exc.__notes__) == 2
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    """
+    An exception whose attributes cannot be set.
+    """
+
+
+class RefusingError(Exception):
+    """
+    An exception that takes no notes.
+    """
+
+    def add_note(self, note):
+        """
+        Refuse it.
+        """
+        raise RuntimeError(note)
+
+
+class UnreadableError(Exception):
+    """
+    An exception whose notes cannot be read.
+    """
+
+    @property
+    def __notes__(self):
+        """
+        What cannot be read.
+        """
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("kind", [FrozenError, RefusingError, UnreadableError])
+def test_an_exception_that_takes_no_note_raises_no_second_one(kind):
+    """
+    The answer is returned as ever.
+    """
+    assert workerdiag.annotate(kind()).top.id == "nanny.memory-terminate"
+
+
+def test_notes_that_are_no_text_stay():
+    """
+    Whoever put them there.
+    """
+    exc = killed()
+    exc.__notes__ = [b"while loading"]
+    workerdiag.annotate(exc)
+    assert exc.__notes__[0] == b"while loading"
+    assert len(exc.__notes__) == 2
+
+
+def test_a_failure_is_told_in_one_line_without_secrets():
+    """
+    As an answer is.
+    """
+    note = failure_note("bad\nurl tcp://ada:hunter2@10.0.0.4:8786 \u2026 é")
+    assert note.startswith("workerdiag: no answer: bad url tcp://")
+    assert note.isascii()
+    assert "hunter2" not in note
 
 
 def test_nothing_is_added_where_no_worker_died(answer):

@@ -20,7 +20,7 @@ import workerdiag
 from support.findings import explained
 from workerdiag.api import annotate, held_exceptions, warm_up
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.rendering.note import LATE_NOTE
+from workerdiag.rendering.note import LATE_NOTE, failure_note
 
 DIAGNOSIS = Diagnosis(outcome="explained", summary="-", causes=explained().causes, deaths=explained().deaths)
 
@@ -233,12 +233,13 @@ def test_a_task_that_was_submitted_anew_does_not_get_an_old_exception(calls):
     asyncio.run(scene())
 
 
-def test_an_answer_that_came_too_late_may_still_be_added():
+@pytest.mark.parametrize("before", [LATE_NOTE, failure_note("boom")])
+def test_an_answer_that_came_too_late_may_still_be_added(before):
     """
     Who asks again with more time gets the answer in place of the note that there was none.
     """
     exc = killed()
-    exc.add_note(LATE_NOTE)
+    exc.add_note(before)
     annotate.add_note(exc, DIAGNOSIS)
     (note,) = exc.__notes__
     assert "Cause: The nanny killed the worker" in note

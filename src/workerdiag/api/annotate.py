@@ -4,6 +4,7 @@ The answer in the exception itself, as a note (PEP 678).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -26,8 +27,8 @@ def annotate(exc: BaseException, client: Client | None = None, *, timeout: str |
     Add the answer to *exc* as a note of three lines: what to do, how to learn more, the cause and how sure.
 
     The note is ASCII and free of secrets. Tracebacks, IPython, rich, pytest, logging and Sentry show it,
-    and it survives pickling. An exception gets one note; nothing is added if the answer is that nothing died,
-    or that nothing in the exception is known.
+    and it survives pickling. An exception gets one note, and none if its class takes no notes; nothing is
+    added if the answer is that nothing died, or that nothing in the exception is known.
     Safe in an ``except`` block, as `explain` is.
 
     Args:
@@ -57,23 +58,33 @@ async def _annotate_later(exc: BaseException, answer: Any) -> Diagnosis:
 
 def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
     """
-    Add the diagnosis to *exc* once, in place of a note that there was no time, if anything died or may have.
+    Add the diagnosis to *exc* once if anything died or may have, in place of a note that there was no answer.
 
     The diagnosis is also kept beside the exception (`remembered`).
     """
-    from workerdiag.model.diagnosis import NOTE_START
-    from workerdiag.rendering.note import LATE_NOTE, render_note
+    from workerdiag.rendering.note import render_note
 
     if diagnosis.outcome not in ("explained", "unknown"):
         return
     remember(exc, diagnosis)
+    note = render_note(diagnosis)
+    with suppress(Exception):  # a class of exceptions may take no notes, as a frozen dataclass
+        _put_note(exc, note)
+
+
+def _put_note(exc: BaseException, note: str) -> None:
+    from workerdiag.model.diagnosis import NOTE_START
+    from workerdiag.rendering.note import NO_ANSWER
+
     notes = getattr(exc, "__notes__", [])
     if not isinstance(notes, list):
         return
-    if LATE_NOTE in notes:
-        notes.remove(LATE_NOTE)
-    if not any(str(each).startswith(NOTE_START) for each in notes):
-        exc.add_note(render_note(diagnosis))
+    texts = [each for each in notes if isinstance(each, str)]
+    for each in texts:
+        if each.startswith(NO_ANSWER):
+            notes.remove(each)
+    if not any(each.startswith(NOTE_START) and not each.startswith(NO_ANSWER) for each in texts):
+        exc.add_note(note)
 
 
 class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaining(client):``

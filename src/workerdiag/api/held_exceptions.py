@@ -14,8 +14,7 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.errors import error_text
 from workerdiag.model.dask import Method
-from workerdiag.model.diagnosis import NOTE_START
-from workerdiag.rendering.note import LATE_NOTE
+from workerdiag.rendering.note import LATE_NOTE, failure_note
 from workerdiag.settings import seconds
 
 #: Of the time that an exception is held up for, so much is left for what comes behind the answer.
@@ -81,7 +80,7 @@ class HeldExceptions:
         except TimeoutError:
             exc.add_note(LATE_NOTE)
         except Exception as problem:  # noqa: BLE001  never a second exception
-            exc.add_note(f"{NOTE_START}no answer: {error_text(problem)}")
+            exc.add_note(failure_note(error_text(problem)))
         finally:
             is_last = self._waiting.get(key) is exc
             if is_last:

@@ -7,13 +7,14 @@ from __future__ import annotations
 import unicodedata
 
 from workerdiag.model.diagnosis import NOTE_START, Findings
+from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.outline import outline
-from workerdiag.rendering.wording import clip, plain_punctuation, retry_text
+from workerdiag.rendering.wording import clip, one_line, plain_punctuation, printable, retry_text
 
+#: How a note begins that says why there is no answer.
+NO_ANSWER = f"{NOTE_START}no answer"
 #: The note where there was no time for an answer.
-LATE_NOTE = (
-    f"{NOTE_START}no answer in time; print(workerdiag.explain(exc, client)) takes longer and tells why"
-)
+LATE_NOTE = f"{NO_ANSWER} in time; print(workerdiag.explain(exc, client)) takes longer and tells why"
 #: Characters of a line, and of the certainty in the last one.
 _LINE_CHARS, _CERTAINTY_CHARS = 200, 100
 
@@ -36,6 +37,13 @@ def render_note(findings: Findings) -> str:
         clip(f"{what}: {answer}{place}", _LINE_CHARS - len(sure) - 3) + f" ({sure})",
     )
     return "\n".join(lines)
+
+
+def failure_note(problem: str) -> str:
+    """
+    The note where no answer could be made: one line, without secrets.
+    """
+    return clip(f"{NO_ANSWER}: {_to_ascii(one_line(printable(redact_text(problem))))}", _LINE_CHARS)
 
 
 def _to_ascii(text: str) -> str:
