@@ -183,6 +183,7 @@ def test_a_scheduler_that_was_seen_before_is_waited_for(run, simulated, monkeypa
         ("--pagerduty", "env:NO_SUCH_VARIABLE"),
         ("--quiet-hours", "at night"),
         ("--known-issues", "no-such-file.toml"),
+        ("--webhook", "https://a.example.org/hook", "--webhook", "https://a.example.org/hook"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_starts(run, arguments, monkeypatch):

@@ -190,6 +190,17 @@ def test_late_evidence_that_makes_another_cause_sure_is_told_once():
     assert said == ["changed", None, None]
 
 
+def test_the_first_cause_that_late_evidence_makes_sure_is_told():
+    """
+    People who heard that the cause is unknown hear what it is, once.
+    """
+    case, _ = with_incident(None, incident(watched(), diagnosis=unsure()), CLUSTER, START, SETTINGS)
+    now_sure = incident(watched(), diagnosis=sure_of())
+    case, reason = rejudged(case, now_sure, START + 400, SETTINGS)
+    assert (reason, case.progress.told_causes) == ("changed", (sure_of().top.id,))
+    assert rejudged(case, now_sure, START + 800, SETTINGS)[1] is None
+
+
 def test_doubt_is_no_change():
     """
     A sure cause that becomes unsure is not told.

@@ -21,7 +21,7 @@ from workerdiag.watch.deliveries import delivery_id
 from workerdiag.watch.lease import Lease
 from workerdiag.watch.outbox import Outbox
 from workerdiag.watch.retry import RetrySettings
-from workerdiag.watch.sinks.sink import Delivery, DeliveryError
+from workerdiag.watch.sinks.sink import Delivery, DeliveryError, SinkSetupError
 from workerdiag.watch.store import Store
 
 #: Longer than any test waits.
@@ -411,7 +411,7 @@ def test_two_sinks_of_one_name_are_refused(store):
     """
     Each would get what is the other's.
     """
-    with pytest.raises(ValueError, match="several called 'fake'"):
+    with pytest.raises(SinkSetupError, match="cannot use the fake sink: there are several of this name"):
         Outbox(store, [FakeSink(), FakeSink()])
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 
 import workerdiag
 from support.simulated_feed import NOON, SimulatedFeed, death
@@ -350,6 +350,15 @@ def test_a_sink_that_is_none_is_said_at_once():
     """
     with pytest.raises(SinkSetupError):
         workerdiag.watch("tcp://127.0.0.1:9", "#dask")
+
+
+def test_a_sink_has_not_the_name_of_the_loop_over_notices():
+    """
+    Each would get what is the other's.
+    """
+    sink = evolve(as_sink(print), name="iterator")
+    with pytest.raises(SinkSetupError, match="has this name"):
+        workerdiag.watch("tcp://127.0.0.1:9", sink)
 
 
 def test_a_state_of_another_program_is_left_alone(tmp_path):

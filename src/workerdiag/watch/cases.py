@@ -86,7 +86,7 @@ def rejudged(case: AlertCase, incident: AlertIncident, now: float, settings: Wat
     """
     The case after deaths that it has already were judged once more, with evidence that came late.
 
-    It keeps its key. That it is now sure of another cause than people were told is told, once for each cause.
+    It keeps its key. That it is now sure of a cause that people were not told is told, once for each cause.
     """
     return _news(with_diagnosis(case, incident.diagnosis), now, settings) if case.is_open else (case, None)
 
@@ -230,7 +230,7 @@ def _news(case: AlertCase, now: float, settings: WatchSettings) -> Step:
     if 0 <= now - _last_word(case) < settings.collect_s:
         return case, None
     told = case.progress.told_causes
-    if _is_likely(case) and told and case.cause not in told:
+    if _is_likely(case) and case.cause not in told:
         return _spoken(case, "changed", now)
     level = escalation_level(case, settings)
     if level > case.progress.told_level:

@@ -114,7 +114,8 @@ def _title(case: AlertCase, reason: NoticeReason) -> str:
     happened = _happened(case, cluster)
     if reason == "resolved":
         happened = f"{happened}, none now" if case.death_count else f"{cluster} works again"
-    return f"{_BEGINNINGS[reason]}{happened}: {case.title}"
+    is_first_cause = reason == "changed" and len(case.progress.told_causes) == 1
+    return f"{'Cause found: ' if is_first_cause else _BEGINNINGS[reason]}{happened}: {case.title}"
 
 
 def _happened(case: AlertCase, cluster: str) -> str:

@@ -18,7 +18,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.watch.deliveries import OnDoubt, SinkStatus, StoredDelivery
 from workerdiag.watch.retry import RetrySettings
 from workerdiag.watch.sink_thread import SinkThread
-from workerdiag.watch.sinks.sink import Sink
+from workerdiag.watch.sinks.sink import Sink, SinkSetupError
 from workerdiag.watch.store import Store
 
 
@@ -47,7 +47,7 @@ class Outbox:
     ) -> None:
         names = [each.name for each in sinks]
         if doubles := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"give each sink a name of its own: there are several called {doubles[0]!r}")
+            raise SinkSetupError(doubles[0], "there are several of this name", "give each a name of its own")
         self._table = store.outbox
         self._retry = retry or RetrySettings()
         self._on_doubt = on_doubt

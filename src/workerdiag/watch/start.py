@@ -14,10 +14,11 @@ from attrs import evolve
 from workerdiag.watch.alerts import Notice
 from workerdiag.watch.bundles import made_folder
 from workerdiag.watch.feed import open_feed
+from workerdiag.watch.inbox import INBOX_NAME
 from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 from workerdiag.watch.sinks.function import as_sink
-from workerdiag.watch.sinks.sink import Sink
+from workerdiag.watch.sinks.sink import Sink, SinkSetupError
 from workerdiag.watch.store import Store
 from workerdiag.watch.watcher import Watcher
 
@@ -54,7 +55,7 @@ def watch(
 
     Raises:
         TypeError: An argument is of a wrong type.
-        SinkSetupError: A sink cannot work so.
+        SinkSetupError: A sink cannot work so, or two have one name.
         StateFileError: The state file cannot be used: it is of another version, or of another program.
         StateInUseError: Another watcher uses it.
         BundleError: The folder for bundles cannot be made.
@@ -66,6 +67,8 @@ def watch(
         settings = evolve(settings, bundle_folder=made_folder(Path(folder)))
     feed = open_feed(client_or_address, name=name)
     taken = [as_sink(each) for each in sinks]
+    if any(each.name == INBOX_NAME for each in taken):
+        raise SinkSetupError(INBOX_NAME, "the loop over notices has this name", "give it another one")
     store = Store.open(state)
     try:
         return Watcher(
