@@ -5,11 +5,14 @@ The answer in the exception by itself: real deaths, seen the ways in which peopl
 from __future__ import annotations
 
 import asyncio
+import pickle
 import subprocess
 import sys
 import textwrap
 
+import dask
 import pytest
+from dask import delayed
 from distributed import Client, as_completed
 from nbclient import NotebookClient
 from nbformat import v4
@@ -109,6 +112,34 @@ def test_whichever_way_a_result_is_asked_for_its_exception_ends_with_the_cause(c
     assert last_line(caught.value).startswith(f"Cause: {SEGFAULT}")
 
 
+def test_computing_a_graph_raises_with_the_cause(client):
+    """
+    As ``dask.compute`` does it, of collections too.
+    """
+    with pytest.raises(Exception, match="Attempted to run task") as caught:
+        dask.compute(delayed(tasks.segfault)(), scheduler=client)
+    assert last_line(caught.value).startswith(f"Cause: {SEGFAULT}")
+
+
+def test_a_client_without_auto_gets_no_note_any_more(client):
+    """
+    Switching it off leaves the client as it was.
+    """
+    workerdiag.auto(client, on=False)
+    with pytest.raises(Exception, match="Attempted to run task") as caught:
+        client.submit(tasks.segfault, key="crash").result()
+    assert not getattr(caught.value, "__notes__", [])
+
+
+def test_a_pickled_exception_keeps_its_note(client):
+    """
+    As it does on its way through a process pool.
+    """
+    with pytest.raises(Exception, match="Attempted to run task") as caught:
+        client.submit(tasks.segfault, key="crash").result()
+    assert last_line(pickle.loads(pickle.dumps(caught.value))).startswith(f"Cause: {SEGFAULT}")
+
+
 @pytest.mark.parametrize(
     ("death", "arguments"), [(tasks.abort, ()), (tasks.exit_at_once, (3,)), (tasks.shoot_itself, (9,))]
 )
@@ -146,9 +177,32 @@ def test_the_second_death_is_not_taken_for_the_first(client):
         assert "worker processes" not in diagnosis.summary
 
 
-def test_an_asynchronous_client_gets_the_note_too(lab):
+async def await_it(client, future):
     """
-    ``await future`` raises the exception with its note.
+    As asynchronous programs ask.
+    """
+    await future
+
+
+async def await_all(client, future):
+    """
+    As those ask who have many.
+    """
+    await client.gather([future])
+
+
+async def await_each(client, future):
+    """
+    As those ask who take results as they come.
+    """
+    async for _ in as_completed([future], loop=client.loop, with_results=True):
+        pass
+
+
+@pytest.mark.parametrize("ask", [await_it, await_all, await_each])
+def test_an_asynchronous_client_gets_the_note_too(lab, ask):
+    """
+    Whichever way it waits, the exception has its note.
     """
     lab.scheduler(**IMPATIENT)
     lab.worker()
@@ -158,7 +212,7 @@ def test_an_asynchronous_client_gets_the_note_too(lab):
             workerdiag.auto(client)
             await client.wait_for_workers(1)
             with pytest.raises(Exception, match="Attempted to run task") as caught:
-                await client.submit(tasks.segfault, key="crash")
+                await ask(client, client.submit(tasks.segfault, key="crash"))
             return last_line(caught.value)
 
     assert asyncio.run(scene()).startswith(f"Cause: {SEGFAULT}")
