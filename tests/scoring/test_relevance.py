@@ -373,3 +373,29 @@ def test_signal_10_is_a_bus_error_on_macos_only(folder, sure):
         at(9, "nanny", "Worker process 4410 was killed by signal 10"),
     ]
     assert (explained(("worker", lines)).outcome == "explained") is sure
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "MemoryError('Unable to allocate 12.1 GiB for an array with shape (40000, 40000)')",
+        "RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB')",
+        'RuntimeError("can\'t start new thread")',
+        "OSError(28, 'No space left on device')",
+        "OSError(24, 'Too many open files')",
+    ],
+)
+@pytest.mark.parametrize(("number", "cause"), [(9, "external.sigkill"), (11, "signal.segfault")])
+def test_an_error_that_a_worker_lived_to_report_is_not_its_end_by_a_signal(error, number, cause):
+    """
+    The task failed, the worker ran on, and half an hour later something else ended it.
+    """
+    log = [
+        at(1, "worker", "Compute Failed", "WARNING"),
+        "Key:       load-17",
+        "Function:  load",
+        f'Exception: "{error}"',
+        "",
+        at(1800, "nanny", f"Worker process 7001 was killed by signal {number}"),
+    ]
+    assert explained((None, log)).top.id == cause

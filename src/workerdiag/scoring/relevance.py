@@ -80,7 +80,7 @@ class Relevance:
         and that one worker stands still ended no other.
         """
         cause = self._book.cause(match.owner)
-        if cause is None or (match.in_task and not cause.includes_task_errors):
+        if cause is None or (match.in_task and not _may_be_of_task(cause, end)):
             return False
         if (cause.family == "network" and self._is_of_the_dead(match)) or self._is_of_registered_worker(
             match
@@ -164,6 +164,14 @@ class Relevance:
             return False
         sign = self._book.signs.get((match.owner, match.sign))
         return match.stream == "kernel" or (end.signal is None and _sign_grade(sign) != "decisive")
+
+
+def _may_be_of_task(cause: Cause, end: ProcessEnd | None) -> bool:
+    """
+    Whether an error of a task, which the worker lived to report, may be the cause: of no end by a signal.
+    """
+    was_killed = end is not None and end.signal is not None
+    return cause.includes_task_errors and not (cause.ends == "raised" and was_killed)
 
 
 def _has_left_in_order(end: ProcessEnd) -> bool:
