@@ -27,6 +27,7 @@ def shown(record: LogRecord) -> tuple[str, list[int]]:
 
 
 @example(["Killed", "w-1 | Killed"], [10, 0])
+@example(["w-1 | Killed", f"w-1 | {HEADER}", "x" * 60, "x" * 60, "w-1 | Killed", "w-1 | Killed"], [218, 205])
 @given(st.lists(LINES, min_size=1, max_size=40), st.lists(st.integers(0, 2**16), max_size=30))
 def test_a_message_is_the_same_in_whatever_order_places_are_asked_for(lines, places):
     """

@@ -235,9 +235,10 @@ class LogWindow:
         begin = tile * _TILE_BYTES - self.base
         low = max(0, begin - BEFORE_BYTES)
         above = self._index.header_before(start, forwarder, low)
+        first = max(begin, low)
         if above is not None:
-            low = above + 1
-        self._same_from, self._same_before = max(begin, low), begin + _TILE_BYTES
+            low, first = above + 1, max(begin, above + BEFORE_BYTES + 1)  # nearer lines are of that header
+        self._same_from, self._same_before = first, begin + _TILE_BYTES
         return self._assemble_record((tile, forwarder, above), start, low, begin + _TILE_BYTES + AFTER_BYTES)
 
     def _assemble_record(
