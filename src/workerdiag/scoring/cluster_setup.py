@@ -60,11 +60,21 @@ def failed_tasks(incident: Incident) -> int:
     """
     How many tasks failed, as far as logs or the caught exception tell.
 
-    The worker and the client tell of the same one, each in its own words.
+    The worker and the client tell of the same one, each in its own words; one log may be given twice.
     """
-    by_teller = Counter(mark.owner for mark in incident.marks if mark.role == "task-error")
+    messages = {_message_key(mark) for mark in incident.marks if mark.role == "task-error"}
+    by_teller = Counter(teller for teller, *_ in messages)
     logged = max(by_teller.values(), default=0)
     return logged or sum(facts.from_task and facts.relation == "raised" for facts in incident.exceptions)
+
+
+def _message_key(mark: Match) -> tuple[object, ...]:
+    """
+    What a message has of its own, in whichever copy of a log it stands.
+    """
+    if mark.when is None:
+        return mark.owner, mark.origin, mark.line
+    return mark.owner, mark.when, mark.text, mark.captures.get("exception")
 
 
 def _deployment(setup_events: Iterable[Mapping[str, str]], marks: Iterable[Match]) -> Deployment | None:

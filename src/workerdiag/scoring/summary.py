@@ -17,6 +17,9 @@ from workerdiag.scoring.cluster_setup import failed_tasks
 from workerdiag.scoring.death_count import LostWorkers
 from workerdiag.scoring.task_failures import caught_failure, task_failure
 
+_OPEN_ENDED = (
+    "The log ends while the worker runs; had it been killed after that, its log would look the same."
+)
 #: Characters of a message that a sentence quotes.
 _QUOTED_CHARS = 160
 
@@ -86,6 +89,8 @@ def _unknown_sentence(lost: LostWorkers, incident: Incident, obstacles: AllClear
         return (
             f"A task failed with {failure_text(failure)}; nothing that was seen says whether a worker died."
         )
+    if obstacles.open_ended_log and (failure := task_failure(incident)):
+        return f"A task failed with {failure_text(failure).removesuffix('.')}. {_OPEN_ENDED}"
     if raised := next((facts.type.rpartition(".")[2] for facts in incident.exceptions), ""):
         return f"{raised} was raised, and nothing that was seen says what is behind it."
     return _obstacle_sentence(obstacles)
@@ -109,10 +114,7 @@ def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
             obstacles.has_unread_log,
             "Not all that was given could be read; nothing in the rest tells of a death.",
         ),
-        (
-            obstacles.open_ended_log is not None,
-            "The log ends while the worker runs; had it been killed after that, its log would look the same.",
-        ),
+        (obstacles.open_ended_log is not None, _OPEN_ENDED),
         (obstacles.shows_deaths, "Signs of trouble were seen, none of which says what is behind it."),
     )
     main_sentence = next((sentence for holds, sentence in grave if holds), "")

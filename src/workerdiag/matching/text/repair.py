@@ -12,6 +12,7 @@ import re
 from attrs import frozen
 
 from workerdiag.matching.text.line_parser import parse_line
+from workerdiag.matching.text.log_records import split_log_records
 
 #: Excerpts are smaller than this.
 MAX_BYTES = 256 * 1024
@@ -40,16 +41,20 @@ def repair_text(data: bytes) -> RepairedText | None:
     """
     *data* without the damage, or None where there is none to see.
     """
-    lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1)]
-    rejoined = _rejoin_wrapped(lines)
-    separated = _split_escaped_ends(rejoined or lines)
-    recorded = _split_record_tuples(separated or rejoined or lines)
-    whole = recorded or separated or rejoined
+    whole = split_log_records(data) or _mended_lines(data)
     if whole is None:
         return None
     return RepairedText(
         data=b"\n".join(line for _, line in whole), line_numbers=tuple(number for number, _ in whole)
     )
+
+
+def _mended_lines(data: bytes) -> list[tuple[int, bytes]] | None:
+    lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1)]
+    rejoined = _rejoin_wrapped(lines)
+    separated = _split_escaped_ends(rejoined or lines)
+    recorded = _split_record_tuples(separated or rejoined or lines)
+    return recorded or separated or rejoined
 
 
 def _rejoin_wrapped(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
