@@ -134,7 +134,9 @@ def _exit_marks(sign: ExitSign, end: ProcessEnd | None) -> list[Match] | None:
         return None
     if not sign.is_for(end.signal, end.status):
         return None
-    return [mark for mark in end.marks if mark.role in ("death", "restart")][:1]
+    told = [mark for mark in end.marks if mark.role in ("death", "restart")]
+    counting = [mark for mark in told if mark.owner not in sign.except_reports]
+    return counting[:1] if counting or not told else None
 
 
 def _joint_matches(

@@ -20,6 +20,8 @@ from workerdiag.scoring.stop_requests import StopRequests, is_in_force
 ORDER_SLACK_S = 2.0
 #: A process that was asked to stop says so at once; what is ordered after that is another order.
 STOP_REQUEST_SLACK_S = 0.25
+#: A worker that a signal ends so long after a task's error ended of something else. Our judgement.
+AFTERMATH_S = 60.0
 #: Landmarks that tell of an end for which nobody asked, beyond its removal.
 _ENDED: tuple[MatchRole, ...] = ("death", "self-closed", "restart")
 #: A nanny says so of every process that exits by itself, but of status 0, of which it says nothing.
@@ -80,7 +82,7 @@ class Relevance:
         and that one worker stands still ended no other.
         """
         cause = self._book.cause(match.owner)
-        if cause is None or (match.in_task and not _may_be_of_task(cause, end)):
+        if cause is None or (match.in_task and not _may_come_from_task(match, cause, end)):
             return False
         if (cause.family == "network" and self._is_of_the_dead(match)) or self._is_of_registered_worker(
             match
@@ -166,12 +168,15 @@ class Relevance:
         return match.stream == "kernel" or (end.signal is None and _sign_grade(sign) != "decisive")
 
 
-def _may_be_of_task(cause: Cause, end: ProcessEnd | None) -> bool:
+def _may_come_from_task(match: Match, cause: Cause, end: ProcessEnd | None) -> bool:
     """
-    Whether an error of a task, which the worker lived to report, may be the cause: of no end by a signal.
+    Whether an error of a task, which the worker lived to report, may be the cause.
+
+    Of an end by a signal it is only where that came soon: then what the task lacked, the worker lacked too.
     """
-    was_killed = end is not None and end.signal is not None
-    return cause.includes_task_errors and not (cause.ends == "raised" and was_killed)
+    if not cause.includes_task_errors or cause.ends != "raised" or end is None or end.signal is None:
+        return cause.includes_task_errors
+    return match.when is None or end.when is None or end.when - match.when <= AFTERMATH_S
 
 
 def _has_left_in_order(end: ProcessEnd) -> bool:
