@@ -5,6 +5,7 @@ The outbox: every notice arrives, in order, whatever sinks do.
 from __future__ import annotations
 
 import math
+import pickle
 import threading
 import time
 from collections.abc import Callable
@@ -248,6 +249,51 @@ def test_retry_after_is_honoured_by_the_whole_sink(store, outbox, clock):
     clock.now += 1
     assert running.close(LONG_S) == ()
     assert sorted(sink.notices) == ["case-a-1", "case-a-1", "case-b-1"]
+
+
+@pytest.mark.parametrize(("given", "wait_s"), [("5", 5), (" 2.5 ", 2.5), (7, 7)])
+def test_a_header_may_be_given_as_it_is(given, wait_s):
+    """
+    Sinks of others pass ``Retry-After`` on as text.
+    """
+    error = DeliveryError("429", retry_after_s=given)
+    assert error.retry_after_s == wait_s
+    assert pickle.loads(pickle.dumps(error)).retry_after_s == wait_s
+
+
+@pytest.mark.parametrize(
+    "given", ["Wed, 21 Oct 2026 07:28:00 GMT", "", "nan", math.inf, [], None, "9" * 9999]
+)
+def test_a_wait_that_is_no_number_is_not_given(store, outbox, clock, given):
+    """
+    The notice is tried again as after any other failure.
+    """
+    sink = FakeSink(answer=fail(1, DeliveryError("429", retry_after_s=given)))
+    store.enqueue(make_notice(), ["fake"])
+    running = outbox(sink)
+    wait_until(lambda: store.deliveries("pending") and store.deliveries()[0].attempts == 1)
+    clock.now += 1
+    assert running.close(LONG_S) == ()
+
+
+def test_an_outcome_that_cannot_be_noted_is_a_failed_attempt(store, outbox, clock, monkeypatch):
+    """
+    The delivery is never left behind as one that is being sent.
+    """
+    note_sent, problems = store.outbox.note_sent, [OverflowError("too large")]
+
+    def note(*given):
+        if problems:
+            raise problems.pop()
+        note_sent(*given)
+
+    monkeypatch.setattr(store.outbox, "note_sent", note)
+    store.enqueue(make_notice(), ["fake"])
+    running = outbox(FakeSink())
+    wait_until(lambda: store.deliveries("pending") and store.deliveries()[0].attempts == 1)
+    assert "OverflowError: too large" in store.deliveries()[0].problem
+    clock.now += 1
+    assert running.close(LONG_S) == ()
 
 
 def test_the_last_receipt_of_a_case_is_handed_on(store, outbox):

@@ -125,7 +125,7 @@ class SinkThread:
         if claim is None:
             due_at = self._table.next_due_at(self.name)
             return self._wait_s(None if due_at is None else due_at - self._clock())
-        self._note(claim, self._attempt(claim.delivery))
+        self._deliver(claim)
         return 0.0
 
     def _wait_s(self, due_in_s: float | None) -> float | None:
@@ -138,6 +138,19 @@ class SinkThread:
             left_s = (self._deadline or NO_DEADLINE).left_s
             self._wakes.wait(min(wait_s, left_s))
             self._wakes.clear()
+
+    def _deliver(self, claim: Claim) -> None:
+        """
+        Deliver, and write down what came of it; an outcome that cannot be noted is a failed attempt.
+        """
+        outcome = self._attempt(claim.delivery)
+        try:
+            self._note(claim, outcome)
+        except StateInUseError:
+            raise
+        except Exception as problem:  # noqa: BLE001  a delivery that is left "sending" holds back its case
+            text = describe_error(problem, most_chars=_MAX_READ_CHARS)
+            self._note(claim, _Failure(problem=_shown(f"the outcome could not be noted: {text}")))
 
     def _attempt(self, delivery: Delivery) -> Mapping[str, str] | _Failure:
         try:

@@ -4,6 +4,7 @@ What a sink owes the watcher.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
@@ -66,6 +67,17 @@ class SinkSetupError(WorkerdiagError):
         return f"cannot use the {self.sink} sink: {self.problem} ({self.remedy})"
 
 
+def _seconds(given: object) -> float | None:
+    """
+    A number of seconds, also as text; None for anything else.
+    """
+    try:
+        seconds = float(given)  # type: ignore[arg-type]
+    except Exception:  # noqa: BLE001  a sink may hand over anything
+        return None
+    return seconds if math.isfinite(seconds) else None
+
+
 @define
 class DeliveryError(WorkerdiagError):
     """
@@ -76,8 +88,9 @@ class DeliveryError(WorkerdiagError):
     problem: str
     #: Whether another attempt is of no use: a wrong token, a message that is refused.
     is_final: bool = False
-    #: Seconds after which the receiver wants to be tried again (``Retry-After``).
-    retry_after_s: float | None = None
+    #: Seconds after which the receiver wants to be tried again (``Retry-After``). Text that is no number
+    #: counts as not given.
+    retry_after_s: float | None = field(default=None, converter=_seconds)
 
     def __str__(self) -> str:
         return self.problem
