@@ -251,6 +251,35 @@ def test_retry_after_is_honoured_by_the_whole_sink(store, outbox, clock):
     assert sorted(sink.notices) == ["case-a-1", "case-a-1", "case-b-1"]
 
 
+def test_retry_after_holds_over_a_restart(store, outbox, clock):
+    """
+    The next watcher asks the receiver no sooner, also for what came after the restart.
+    """
+    store.enqueue(make_notice("case-a"), ["fake", "other"])
+    busy = FakeSink(answer=fail(1, DeliveryError("too many", retry_after_s=3600.0)))
+    outbox(busy).close(LONG_S)
+    store.enqueue(make_notice("case-b"), ["fake", "other"])
+    clock.now += 3500
+    sink, other = FakeSink(), FakeSink("other")
+    assert len(outbox(sink, other).close(LONG_S)) == 2
+    assert (sink.notices, other.notices) == ([], ["case-a-1", "case-b-1"])
+    clock.now += 101
+    assert outbox(sink).close(LONG_S) == ()
+    assert sink.notices == ["case-a-1", "case-b-1"]
+
+
+def test_a_failure_of_one_case_holds_no_other_over_a_restart(store, outbox):
+    """
+    Only what the receiver asked for is a pause of the whole sink.
+    """
+    store.enqueue(make_notice("case-a"), ["fake"])
+    outbox(FakeSink(answer=fail(1, OSError())), retry=RetrySettings(first_s=LONG_S)).close(0.5)
+    store.enqueue(make_notice("case-b"), ["fake"])
+    sink = FakeSink()
+    outbox(sink).close(0.5)
+    assert sink.notices == ["case-b-1"]
+
+
 @pytest.mark.parametrize(("given", "wait_s"), [("5", 5), (" 2.5 ", 2.5), (7, 7)])
 def test_a_header_may_be_given_as_it_is(given, wait_s):
     """

@@ -37,6 +37,12 @@ _NEXT_DUE = f"""
     SELECT min(d.due_at) FROM delivery AS d INDEXED BY unsent_of_sink
     WHERE d.sink = ? AND {_WAITS} AND {_IS_FIRST}
 """  # noqa: S608  as above
+#: As the receipt of a delivery that waits: its receiver asked for a pause, which holds for the whole sink.
+_PAUSE = '{"is_pause": true}'
+_PAUSED_UNTIL = """
+    SELECT max(d.due_at) FROM delivery AS d INDEXED BY unsent_of_sink
+    WHERE d.sink = ? AND d.state IN ('pending', 'sending') AND d.state = 'pending' AND d.receipt = ?
+"""
 _LAST_RECEIPT = """
     SELECT receipt FROM delivery WHERE case_id = ? AND sink = ? AND state = 'sent'
     ORDER BY changed_at DESC, number DESC LIMIT 1
@@ -157,11 +163,19 @@ class DeliveryTable:
         """
         self._note(id_, "sent", receipt=json.dumps(dict(receipt)))
 
-    def note_failed(self, id_: str, problem: str, due_at: float) -> None:
+    def paused_until(self, sink: str) -> float | None:
         """
-        It was not sent, and is tried again then.
+        Until when the receiver of a sink asked for a pause; None if it did not.
         """
-        self._note(id_, "pending", problem=problem, due_at=due_at)
+        with self._file.transaction() as connection:
+            found = connection.execute(_PAUSED_UNTIL, (utf8_safe(sink), _PAUSE)).fetchone()[0]
+        return None if found is None else float(found)
+
+    def note_failed(self, id_: str, problem: str, due_at: float, *, is_pause: bool = False) -> None:
+        """
+        It was not sent, and is tried again then; *is_pause*: because its receiver asked for that.
+        """
+        self._note(id_, "pending", problem=problem, due_at=due_at, receipt=_PAUSE if is_pause else "{}")
 
     def note_dead(self, id_: str, problem: str) -> None:
         """

@@ -73,8 +73,13 @@ class SinkThread:
 
     def start(self) -> None:
         """
-        Begin to deliver.
+        Begin to deliver, but not before the end of a pause that was asked for before a restart.
+
+        Raises:
+            StateFileError: The state cannot be read.
+            RuntimeError: The system gives no more threads.
         """
+        self._resumes_at = self._table.paused_until(self.name) or 0.0
         start_thread(f"workerdiag-sink-{self.name}", self._run)
 
     def wake(self) -> None:
@@ -169,11 +174,11 @@ class SinkThread:
         """
         Write down what came of it, and try that until it is possible: else it would go out again.
         """
-        id_, due_at = claim.delivery.id, 0.0
+        id_, due_at, is_pause = claim.delivery.id, 0.0, False
         if isinstance(outcome, _Failure):
             due_at = self._clock() + self._retry.wait_s(claim.tries, outcome.retry_after_s, self._random)
-            if outcome.retry_after_s is not None and not outcome.is_final:
-                self._resumes_at = due_at
+            is_pause = outcome.retry_after_s is not None and not outcome.is_final
+            self._resumes_at = due_at if is_pause else self._resumes_at
         while True:
             try:
                 if not isinstance(outcome, _Failure):
@@ -181,7 +186,7 @@ class SinkThread:
                 elif outcome.is_final or claim.tries >= self._retry.max_attempts:
                     self._table.note_dead(id_, outcome.problem)
                 else:
-                    self._table.note_failed(id_, outcome.problem, due_at)
+                    self._table.note_failed(id_, outcome.problem, due_at, is_pause=is_pause)
             except StateFileError as problem:
                 self.problem = str(problem)
                 if self._deadline is not None and self._deadline.is_over:
