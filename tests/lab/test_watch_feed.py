@@ -323,3 +323,17 @@ def test_looking_is_no_client(lab):
         return sorted(dask_scheduler.clients)
 
     assert [each for each in client.run_on_scheduler(clients) if each != client.id] == ["fire-and-forget"]
+
+
+def test_the_address_of_a_worker_is_said_to_be_one(lab):
+    """
+    The worker's log has one traceback at most, however often it is asked.
+    """
+    _, client = lab.cluster()
+    (worker,) = client.scheduler_info()["workers"]
+    with Follower(worker) as follower:
+        for _ in range(3):
+            with pytest.raises(SchedulerUnreachableError, match=f"{worker} is a Worker, not a scheduler"):
+                follower.poll()
+    (records,) = client.get_worker_logs().values()
+    assert len([text for _, text in records if "No handler" in text]) <= 1

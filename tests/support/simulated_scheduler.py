@@ -8,6 +8,8 @@ import asyncio
 from collections import defaultdict, deque
 from types import SimpleNamespace
 
+import distributed  # noqa: F401  it keeps the clock that it finds, so it comes before tests that stop the clock
+
 from support.death_records import NOW, decoded
 from workerdiag.recorder.scheduler.death_watch import HANDLER, DeathWatch
 from workerdiag.recorder.scheduler.ring import DeathRing

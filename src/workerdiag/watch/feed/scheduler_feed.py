@@ -19,6 +19,7 @@ from workerdiag.watch.deaths import Cursor, FeedBatch, Look
 from workerdiag.watch.feed.connection import Connection
 from workerdiag.watch.feed.events import EventReader
 from workerdiag.watch.feed.journals import read_journal
+from workerdiag.watch.feed.peer import PeerCheck
 from workerdiag.watch.feed.recorder import NoRecorderError, look_at_recorder
 from workerdiag.watch.feed.standstill import StandstillWatch
 from workerdiag.watch.feed.target import Target, read_target
@@ -65,6 +66,7 @@ class SchedulerFeed:
         self._standstill = StandstillWatch(least_s=standstill_s)
         self._connection: Connection | None = None
         self._events: EventReader | None = None
+        self._peer = PeerCheck()
         #: Whether the recorder is asked; and whether one is there that cannot be.
         self._is_recorded = self._is_unknown_recorder = False
         #: The scheduler's clock when it answered last.
@@ -97,12 +99,15 @@ class SchedulerFeed:
             wait_s = min(wait_s, due_in_s)
         try:
             connection, events = await self._connect(address)
+            await self._peer.check_again(connection)
             look = await self._look(connection, events, after, wait_s=wait_s)
             standstill = await self._standstill.evidence(look.figures, connection, now=look.now)
         except Exception as problem:  # noqa: BLE001  a scheduler that goes can be noticed in many ways
+            told = await self._peer.explain(self._connection, problem)
             await self.close()
             self._raise_if_ended(address)
-            raise SchedulerUnreachableError(address, describe_error(problem)) from None
+            raise SchedulerUnreachableError(address, told) from None
+        self._peer.answered(address)
         return self._batch(look, standstill, address)
 
     async def stored(self, after: Cursor | None) -> Sequence[WatchedDeath]:
