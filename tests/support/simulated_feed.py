@@ -13,7 +13,7 @@ from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
 from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.evidence import Evidence, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.watch.deaths import Cursor, FeedBatch
+from workerdiag.watch.deaths import Cursor, FeedBatch, StoredDeaths
 
 #: When every simulation begins, in seconds since the epoch.
 NOON = 1_764_000_000.0
@@ -49,6 +49,8 @@ class SimulatedFeed:
     missed: dict[float, int] = field(factory=dict)
     #: What a scheduler wrote down before it went.
     written: Sequence[WatchedDeath] = ()
+    #: How many more it wrote down than are read.
+    unread_count: int = 0
     #: Name of the scheduler's run, from some seconds on.
     epochs: dict[float, str] = field(factory=lambda: {0.0: "first"})
     cluster: str = "prod"
@@ -96,9 +98,10 @@ class SimulatedFeed:
             standstill=self.standstill_evidence if stands else (),
         )
 
-    async def stored(self, after: Cursor | None) -> Sequence[WatchedDeath]:
+    async def stored(self, after: Cursor | None) -> StoredDeaths:
         del after
-        return [each for each in self.written if each.when <= self.now()]
+        deaths = tuple(each for each in self.written if each.when <= self.now())
+        return StoredDeaths(deaths=deaths, missed_count=self.unread_count)
 
     async def close(self) -> None:
         self.is_closed = True

@@ -233,6 +233,16 @@ def test_what_a_scheduler_wrote_down_before_it_went_is_read():
     assert watched.store.cases()[0].death_count == 2
 
 
+def test_what_was_too_much_to_read_is_told_with_its_number():
+    """
+    Deaths that a scheduler wrote down and nobody read are a blindness, as overwritten ones are.
+    """
+    feed = SimulatedFeed(epochs={0.0: "first", 150.0: "second"}, unread_count=37, until=900.0)
+    watched = Watched(feed)
+    assert [reason for reason, _ in watched.said] == ["blind", "resolved"]
+    assert "37 deaths in the journal" in watched.notices[0].title
+
+
 def test_the_next_watcher_goes_on_where_the_last_one_was():
     """
     It asks with the cursor of the state, judges what was not judged, and repeats nothing.

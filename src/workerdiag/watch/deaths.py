@@ -4,7 +4,6 @@ What the watcher learns of a cluster: deaths, how far they were read, and what s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from attrs import field, frozen
@@ -45,6 +44,18 @@ class FeedBatch:
     standstill: tuple[Evidence, ...] = field(default=(), eq=False, repr=False)
 
 
+@frozen(kw_only=True)
+class StoredDeaths:
+    """
+    What a scheduler, which is gone, wrote down before it went.
+    """
+
+    #: Oldest first.
+    deaths: tuple[WatchedDeath, ...] = ()
+    #: Deaths that are too many to be read; some of them may be known already.
+    missed_count: int = 0
+
+
 class DeathFeed(Protocol):
     """
     Where deaths come from. It connects, and connects again, by itself, and keeps no cluster alive.
@@ -59,7 +70,7 @@ class DeathFeed(Protocol):
             ClusterEndedError: The cluster was closed: nothing more will come.
         """
 
-    async def stored(self, after: Cursor | None) -> Sequence[WatchedDeath]:
+    async def stored(self, after: Cursor | None) -> StoredDeaths:
         """
         The deaths that a scheduler, which is gone, wrote down before it went (the recorder's ``append-to``).
         """

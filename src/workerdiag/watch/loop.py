@@ -191,9 +191,11 @@ class WatchLoop:
         Read what a scheduler that is gone wrote down.
         """
         with self._noting("read what the scheduler before wrote down"):
-            deaths = await asyncio.wait_for(self.feed.stored(cursor), _LATE_S)
-            if self.book.add(deaths):
+            found = await asyncio.wait_for(self.feed.stored(cursor), _LATE_S)
+            if self.book.add(found.deaths):
                 self._settling.arrived(self.clock())
+            if found.missed_count:
+                self._sight.too_many(self.clock(), found.missed_count)
 
     async def _not_seen(self, problem: str) -> None:
         now = self.clock()

@@ -8,8 +8,8 @@ from typing import Literal
 
 from attrs import define, field, frozen
 
-#: ``scheduler``: it does not answer; ``overrun``: deaths were overwritten before they were read; ``judge``:
-#: deaths could not be judged.
+#: ``scheduler``: it does not answer; ``overrun``: deaths were lost before they were read; ``judge``: deaths
+#: could not be judged.
 Obstacle = Literal["scheduler", "overrun", "judge"]
 
 
@@ -38,11 +38,23 @@ class Sight:
 
     def overrun(self, now: float, count: int) -> None:
         """
+        Note deaths that were overwritten.
+        """
+        noun = "death or event was" if count == 1 else "deaths or events were"
+        self.missed(now, f"{count} {noun} overwritten before the watcher read them")
+
+    def too_many(self, now: float, count: int) -> None:
+        """
+        Note deaths that a scheduler wrote down before it went, and that were not read.
+        """
+        noun = "death" if count == 1 else "deaths"
+        self.missed(now, f"{count} {noun} in the journal of the scheduler before were too many to read")
+
+    def missed(self, now: float, problem: str) -> None:
+        """
         Note deaths that nobody will read; it counts for as long as anything else must last.
         """
         known = self._obstacles.pop("overrun", None)
-        noun = "death or event was" if count == 1 else "deaths or events were"
-        problem = f"{count} {noun} overwritten before the watcher read them"
         self.lost("overrun", now, f"{known.problem}; then {problem}"[:300] if known else problem)
 
     def regained(self, obstacle: Obstacle) -> None:

@@ -11,8 +11,8 @@ import fsspec
 import pytest
 
 from support.death_records import NOW, decoded, nanny_report, scheduler_record, worker_address
-from workerdiag.watch.deaths import Cursor
-from workerdiag.watch.feed import open_feed
+from workerdiag.watch.deaths import Cursor, StoredDeaths
+from workerdiag.watch.feed import journals, open_feed
 from workerdiag.watch.feed.journals import read_journal
 from workerdiag.wire.recorded_death import RecordedDeath
 
@@ -28,9 +28,9 @@ def lines(*messages):
 
 def stored(journal, after=CURSOR):
     """
-    What a feed that never saw the scheduler reads.
+    The deaths that a feed reads which never saw the scheduler.
     """
-    return asyncio.run(open_feed("tcp://10.0.0.1:8786", journal=str(journal)).stored(after))
+    return asyncio.run(open_feed("tcp://10.0.0.1:8786", journal=str(journal)).stored(after)).deaths
 
 
 def test_record_and_report_are_one_death_with_the_id_it_has_live(tmp_path):
@@ -89,14 +89,43 @@ def test_only_deaths_of_late_are_told(tmp_path):
     )
     assert len(stored(file, None)) == 1
     assert len(stored(file)) == 2
-    assert len(read_journal(str(file), since=NOW - 7200, lookback_s=0.0)) == 2
+    assert len(read_journal(str(file), since=NOW - 7200, lookback_s=0.0).deaths) == 2
+
+
+def many_deaths(file, count):
+    """
+    A journal of deaths with reports, within seconds of each other.
+    """
+    times = {number: {"noticed_at": NOW + number / 100} for number in range(1, count + 1)}
+    records = (scheduler_record(each, stimulus_id=f"s{each}", **more) for each, more in times.items())
+    reports = (nanny_report(each, **more) for each, more in times.items())
+    file.write_text(lines(*(each for both in zip(records, reports, strict=True) for each in both)))
+
+
+def test_all_of_many_deaths_are_told(tmp_path):
+    """
+    A host that goes takes hundreds of workers with it.
+    """
+    many_deaths(tmp_path / "deaths.jsonl", 600)
+    assert len(stored(tmp_path / "deaths.jsonl")) == 600
+
+
+def test_deaths_that_are_too_many_are_counted(tmp_path, monkeypatch):
+    """
+    The newest are told; of the others, those that are recent count.
+    """
+    monkeypatch.setattr(journals, "_MAX_MESSAGES", 20)
+    many_deaths(tmp_path / "deaths.jsonl", 30)
+    found = read_journal(str(tmp_path / "deaths.jsonl"), since=NOW + 0.055, lookback_s=0.0)
+    assert [each.identity.worker for each in found.deaths] == [worker_address(each) for each in range(21, 31)]
+    assert found.missed_count == 15
 
 
 def test_without_a_journal_nothing_is_stored():
     """
     That is no error.
     """
-    assert asyncio.run(open_feed("tcp://10.0.0.1:8786").stored(CURSOR)) == ()
+    assert asyncio.run(open_feed("tcp://10.0.0.1:8786").stored(CURSOR)) == StoredDeaths()
 
 
 def test_a_journal_that_cannot_be_read_is_an_error_that_names_it(tmp_path):

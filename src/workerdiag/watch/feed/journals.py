@@ -8,20 +8,25 @@ import heapq
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from workerdiag.incidents.incident import WatchedDeath, watched_deaths
+from workerdiag.incidents.incident import watched_deaths
 from workerdiag.recorder.scheduler.journal import MAX_FILE_BYTES, MAX_OBJECTS
 from workerdiag.sources.recorder.record_lines import RecordParser
+from workerdiag.watch.deaths import StoredDeaths
 from workerdiag.wire.messages import DeathMessage
 from workerdiag.wire.recorded_death import RecordedDeath, merge_messages
 
-#: The newest messages that are kept while all are read.
-_MAX_MESSAGES = 1000
+#: The newest messages that are kept while all are read: some 6 MB, and seconds to compare them.
+_MAX_MESSAGES = 4000
+#: Of so many dead workers it is known when they died, for the count of those that are not kept.
+_MAX_COUNTED = 100_000
 _BLOCK_BYTES = 2**20
+#: Address and pid: a nanny's workers may have the same address one after the other.
+_Worker = tuple[str | None, int | None]
 
 
-def read_journal(target: str, *, since: float | None, lookback_s: float) -> tuple[WatchedDeath, ...]:
+def read_journal(target: str, *, since: float | None, lookback_s: float) -> StoredDeaths:
     """
-    The deaths in a journal, oldest first.
+    The newest deaths in a journal, and how many more there are.
 
     Args:
         target: What ``workerdiag.recorder.append-to`` names.
@@ -34,11 +39,28 @@ def read_journal(target: str, *, since: float | None, lookback_s: float) -> tupl
         ImportError: It is in a store whose library is not installed.
     """
     blocks = _store_blocks(target) if "://" in target else _file_blocks(Path(target).expanduser())
-    messages = heapq.nlargest(_MAX_MESSAGES, _messages(blocks), key=_time)
+    counted: dict[_Worker, float] = {}
+    messages = heapq.nlargest(_MAX_MESSAGES, _counting(_messages(blocks), counted), key=_time)
     last = _time(messages[0]) if messages else 0.0
     first = last - lookback_s if since is None else since
     deaths = merge_messages(sorted((each for each in messages if _time(each) >= first), key=_time))
-    return watched_deaths(deaths)
+    wanted = {worker for worker, when in counted.items() if when >= first}
+    missed = wanted - {_worker(each) for each in messages}
+    return StoredDeaths(deaths=watched_deaths(deaths), missed_count=len(missed))
+
+
+def _counting(messages: Iterable[DeathMessage], counted: dict[_Worker, float]) -> Iterator[DeathMessage]:
+    """
+    The messages; meanwhile *counted* gets the last time of each worker that they are about.
+    """
+    for each in messages:
+        if len(counted) < _MAX_COUNTED:
+            counted[_worker(each)] = max(_time(each), counted.get(_worker(each), 0.0))
+        yield each
+
+
+def _worker(message: DeathMessage) -> _Worker:
+    return message.identity.worker, message.identity.pid
 
 
 def _time(message: DeathMessage) -> float:

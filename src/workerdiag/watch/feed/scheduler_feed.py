@@ -12,10 +12,9 @@ from attrs import evolve
 
 from workerdiag.deadline import in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, describe_error
-from workerdiag.incidents.incident import WatchedDeath
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.process_end import RECENT_S
-from workerdiag.watch.deaths import Cursor, FeedBatch, Look
+from workerdiag.watch.deaths import Cursor, FeedBatch, Look, StoredDeaths
 from workerdiag.watch.feed.connection import Connection
 from workerdiag.watch.feed.events import EventReader
 from workerdiag.watch.feed.journals import read_journal
@@ -110,7 +109,7 @@ class SchedulerFeed:
         self._peer.answered(address)
         return self._batch(look, standstill, address)
 
-    async def stored(self, after: Cursor | None) -> Sequence[WatchedDeath]:
+    async def stored(self, after: Cursor | None) -> StoredDeaths:
         """
         The deaths that a scheduler, which is gone, wrote down before it went, some known ones among them.
 
@@ -120,7 +119,7 @@ class SchedulerFeed:
             OSError: The journal is there and cannot be read.
         """
         if self._journal is None:
-            return ()
+            return StoredDeaths()
         last = self._last_now
         since = None if last is None else last - _OVERLAP_S
         lookback_s = self._lookback_s if after is None else _UNKNOWN_S
