@@ -5,6 +5,7 @@ The watcher's rounds, on a simulated cluster and in simulated time.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 
 import pytest
@@ -231,6 +232,92 @@ def test_what_a_scheduler_wrote_down_before_it_went_is_read():
     assert sum(each.death_count for each in watched.notices[:1]) == 1
     assert {each.id for each in watched.store.cases()} == {watched.notices[0].case_id}
     assert watched.store.cases()[0].death_count == 2
+
+
+class FeedWithBadJournal(SimulatedFeed):
+    """
+    A feed of a scheduler that is replaced after 150 seconds, and whose journal cannot be read until then.
+    """
+
+    readable_at = math.inf
+
+    async def stored(self, after):
+        if self.second < self.readable_at:
+            raise OSError("cannot read the journal s3://deaths: connection reset")
+        return await super().stored(after)
+
+
+def with_bad_journal(*, readable_at=math.inf, until=1000.0, **more):
+    """
+    One death at 119 seconds that only the journal knows.
+    """
+    scenario = {
+        "written": [death(2, 119.0)],
+        "outages": [(118.0, 150.0)],
+        "epochs": {0.0: "first", 150.0: "second"},
+    }
+    feed = FeedWithBadJournal(until=until, **{**scenario, **more})
+    feed.readable_at = readable_at
+    return feed
+
+
+def test_a_journal_that_cannot_be_read_is_read_again():
+    """
+    A store that is away for half a minute costs no death.
+    """
+    watched = Watched(with_bad_journal(readable_at=180.0, until=400.0))
+    assert [reason for reason, _ in watched.said] == ["new"]
+    assert watched.store.cursor("prod").epoch == "second"
+
+
+def test_a_journal_that_stays_unreadable_is_told():
+    """
+    The watcher does not look as if it saw; once that was said, it goes on.
+    """
+    watched = Watched(with_bad_journal())
+    assert [reason for reason, _ in watched.said] == ["blind", "resolved"]
+    assert 150 + 75 <= watched.said[0][1] <= 260
+    assert "deaths before the scheduler went may be missing" in watched.notices[0].title
+    assert watched.progress.status().notes[0].count == 5
+    assert watched.store.cursor("prod").epoch == "second"
+
+
+def test_deaths_at_the_new_scheduler_do_not_wait_for_the_journal_of_the_old_one():
+    """
+    Both are judged, each when it is known.
+    """
+    feed = with_bad_journal(readable_at=200.0, deaths=[death(1, 160.0, signal=11)], until=400.0)
+    watched = Watched(feed)
+    assert [reason for reason, _ in watched.said] == ["new", "new"]
+    assert watched.said[0][1] <= 180 < watched.said[1][1]
+
+
+def test_a_watcher_that_is_restarted_reads_the_journal_that_the_last_one_could_not():
+    """
+    Until it was read, the state says that the watcher is at the scheduler before.
+    """
+    store = Store.open(None)
+    Watched(with_bad_journal(until=170.0), store=store)
+    assert store.cursor("prod").epoch == "first"
+    scenario = {"written": [death(2, -51.0)], "outages": [], "epochs": {0.0: "second"}}
+    later = with_bad_journal(readable_at=0.0, until=400.0, **scenario)
+    assert [reason for reason, _ in Watched(later, store=store).said] == ["new"]
+
+
+def test_a_journal_that_cannot_be_read_at_the_end_is_told():
+    """
+    If the scheduler was lost before the cluster was closed, deaths may be missing.
+    """
+    watched = Watched(with_bad_journal(epochs={0.0: "first"}, ends_at=140.0))
+    assert [reason for reason, _ in watched.said] == ["blind", "ended"]
+
+
+def test_a_cluster_that_was_seen_until_it_was_closed_needs_no_journal():
+    """
+    All of its deaths were told.
+    """
+    watched = Watched(with_bad_journal(outages=[], epochs={0.0: "first"}, ends_at=140.0))
+    assert watched.said == []
 
 
 def test_what_was_too_much_to_read_is_told_with_its_number():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
@@ -21,6 +22,7 @@ from workerdiag.incidents.settle_window import SettleWindow
 from workerdiag.model.evidence import Evidence
 from workerdiag.watch.casebook import Casebook
 from workerdiag.watch.deaths import Cursor, DeathFeed, FeedBatch
+from workerdiag.watch.journal_recovery import JournalRecovery
 from workerdiag.watch.progress import WatcherProgress
 from workerdiag.watch.sight import Sight
 
@@ -61,6 +63,7 @@ class WatchLoop:
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     _settling: SettleWindow = field(init=False)
     _sight: Sight = field(init=False)
+    _journals: JournalRecovery = field(init=False)
     _cursor: Cursor | None = field(default=None, init=False)
     _seen_at: float | None = field(default=None, init=False)
     _started_at: float = field(init=False)
@@ -77,6 +80,14 @@ class WatchLoop:
         self._settling = SettleWindow(self.book.settings.settle_s)
         self._sight = Sight(self.book.settings.blind_s)
         self._started_at = self.clock()
+        self._journals = JournalRecovery(
+            feed=self.feed,
+            book=self.book,
+            sight=self._sight,
+            clock=self.clock,
+            found=lambda: self._settling.arrived(self.clock()),
+            failed=self._failed,
+        )
 
     def stop(self) -> None:
         """
@@ -104,6 +115,7 @@ class WatchLoop:
             with self._noting("read the state"):
                 self._resume()
         await self._look(self._wait_s())
+        await self._journals.go_on()
         if self._settling.is_due(self.clock()):
             await self._judge_deaths(_JUDGE_S)
         self._on_time()
@@ -131,8 +143,8 @@ class WatchLoop:
         """
         How long the next question may wait: until something else is due.
         """
-        due_at = self._settling.due_at
-        return POLL_S if due_at is None else min(POLL_S, max(0.0, due_at - self.clock()))
+        due = (each for each in (self._settling.due_at, self._journals.due_at) if each is not None)
+        return min(POLL_S, max(0.0, min(due, default=math.inf) - self.clock()))
 
     async def _look(self, wait_s: float, *, late_s: float = _LATE_S) -> None:
         """
@@ -144,7 +156,7 @@ class WatchLoop:
                 await self._seen(batch)
         except ClusterEndedError:
             self._is_ended = True
-            await self._recover(self._cursor)
+            await self._journals.finish(self._cursor)
         except SchedulerUnreachableError as problem:
             await self._not_seen(problem.problem)
         except Exception as problem:  # noqa: BLE001  the watcher goes on
@@ -174,9 +186,10 @@ class WatchLoop:
     async def _seen(self, batch: FeedBatch) -> None:
         before = self._cursor
         if before is not None and before.epoch != batch.cursor.epoch:
-            await self._recover(before)
+            await self._journals.begin(before)
         now = self.clock()
-        new_count = self.book.receive(batch)
+        # a watcher that is restarted before the journal was read begins with the scheduler before, too
+        new_count = self.book.receive(batch) if self._journals.is_over else self.book.add(batch.deaths)
         self._cursor, self._seen_at = batch.cursor, now
         self.progress.seen(now, batch.cluster, new_count)
         if new_count or (self.book.late and self._settling.due_at is None):
@@ -186,17 +199,6 @@ class WatchLoop:
             self._sight.overrun(now, batch.missed_count)
         await self._stands_still(batch.standstill, batch.now)
 
-    async def _recover(self, cursor: Cursor | None) -> None:
-        """
-        Read what a scheduler that is gone wrote down.
-        """
-        with self._noting("read what the scheduler before wrote down"):
-            found = await asyncio.wait_for(self.feed.stored(cursor), _LATE_S)
-            if self.book.add(found.deaths):
-                self._settling.arrived(self.clock())
-            if found.missed_count:
-                self._sight.too_many(self.clock(), found.missed_count)
-
     async def _not_seen(self, problem: str) -> None:
         now = self.clock()
         since = self._started_at if self._seen_at is None else self._seen_at
@@ -204,7 +206,7 @@ class WatchLoop:
         self._sight.lost("scheduler", since, problem)
         self.progress.not_seen(problem)
         if self._sight.problem(now) is not None and not was_blind:
-            await self._recover(self._cursor)
+            await self._journals.read(self._cursor)
         if not self._stop.is_set():
             await self._sleep(min(_PAUSE_S, max(0.1, self._wait_s())))
 

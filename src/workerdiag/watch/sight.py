@@ -63,6 +63,12 @@ class Sight:
         """
         self._obstacles.pop(obstacle, None)
 
+    def has_lost(self, obstacle: Obstacle) -> bool:
+        """
+        Whether an obstacle is there, however short.
+        """
+        return obstacle in self._obstacles
+
     def problem(self, now: float) -> str | None:
         """
         Why the watcher is blind; None if it sees.

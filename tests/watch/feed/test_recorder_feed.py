@@ -12,7 +12,7 @@ import pytest
 from support.death_records import NOW, nanny_report, scheduler_record, worker_address
 from support.simulated_scheduler import SimulatedConnection, SimulatedScheduler, polled, workers
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError
-from workerdiag.watch.deaths import Cursor
+from workerdiag.watch.deaths import Cursor, StoredDeaths
 from workerdiag.watch.feed import open_feed, scheduler_feed
 from workerdiag.watch.feed.perishable_evidence import PerishableEvidence
 
@@ -65,6 +65,34 @@ def test_a_watcher_that_was_restarted_goes_on_where_it_was(schedulers):
     cursor = polled(open_feed(ADDRESS)).cursor
     schedulers[ADDRESS].record(scheduler_record(2))
     assert workers(polled(open_feed(ADDRESS), cursor).deaths) == [worker_address(2)]
+
+
+def test_the_journal_is_read_from_the_last_word_of_the_scheduler_that_went(schedulers, monkeypatch, tmp_path):
+    """
+    What the next one says meanwhile is later than the deaths in question.
+    """
+    file = tmp_path / "deaths.jsonl"
+    file.write_text(json.dumps(scheduler_record(1, noticed_at=NOW + 11)))
+    schedulers[ADDRESS].watch._journal = str(file)
+    feed = open_feed(ADDRESS)
+    before = polled(feed).cursor
+    schedulers[ADDRESS] = SimulatedScheduler(id_="Scheduler-2")
+    monkeypatch.setattr("time.time", lambda: NOW + 110)
+    assert polled(feed, before).cursor.epoch != before.epoch
+    assert workers(asyncio.run(feed.stored(before)).deaths) == [worker_address(1)]
+
+
+def test_a_scheduler_that_wrote_nothing_down_has_no_journal(schedulers, tmp_path):
+    """
+    A recorder that is put in place later writes where its scheduler can, perhaps out of reach.
+    """
+    schedulers[ADDRESS].uninstall()
+    feed = open_feed(ADDRESS)
+    before = polled(feed).cursor
+    schedulers[ADDRESS].install()
+    schedulers[ADDRESS].watch._journal = str(tmp_path / "out-of-reach.jsonl")
+    assert polled(feed, before).cursor.epoch != before.epoch
+    assert asyncio.run(feed.stored(before)) == StoredDeaths()
 
 
 def test_a_death_keeps_its_id_when_more_becomes_known(schedulers):

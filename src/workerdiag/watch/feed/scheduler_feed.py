@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from workerdiag.deadline import in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, describe_error
@@ -32,6 +32,16 @@ _OVERLAP_S = 60.0
 _UNKNOWN_S = 24 * 3600.0
 #: A scheduler that a signal stops may start again; any other reason to close is the end of the cluster.
 _SIGNAL = "signal-"
+#: Schedulers of one cluster whose last words are remembered.
+_MAX_SCHEDULERS = 100
+
+
+@frozen
+class _LastWord:
+    #: The scheduler's clock.
+    now: float
+    #: Where it appends its records; None: nowhere, or not known.
+    journal: str | None
 
 
 class SchedulerFeed:
@@ -68,8 +78,8 @@ class SchedulerFeed:
         self._peer = PeerCheck()
         #: Whether the recorder is asked; and whether one is there that cannot be.
         self._is_recorded = self._is_unknown_recorder = False
-        #: The scheduler's clock when it answered last.
-        self._last_now: float | None = None
+        #: By its epoch, the last word of each scheduler; the newest is the last.
+        self._last_words: dict[str, _LastWord] = {}
         #: The scheduler that said that it was closed on purpose, by its address.
         self._ended_address: str | None = None
 
@@ -118,16 +128,18 @@ class SchedulerFeed:
         Raises:
             OSError: The journal is there and cannot be read.
         """
-        if self._journal is None:
+        last = self._last_words.get(after.epoch) if after is not None else None
+        said = [last] if last is not None else reversed(self._last_words.values())
+        journal = self._journal or next((each.journal for each in said if each.journal), None)
+        if journal is None:
             return StoredDeaths()
-        last = self._last_now
-        since = None if last is None else last - _OVERLAP_S
+        since = None if last is None else last.now - _OVERLAP_S
         lookback_s = self._lookback_s if after is None else _UNKNOWN_S
-        read = partial(read_journal, self._journal, since=since, lookback_s=lookback_s)
+        read = partial(read_journal, journal, since=since, lookback_s=lookback_s)
         try:
             return await in_thread("workerdiag-watch-journal", read, timeout_s=_JOURNAL_S)
         except Exception as problem:  # noqa: BLE001  disks, stores and their libraries raise anything
-            raise OSError(f"cannot read the journal {self._journal}: {describe_error(problem)}") from None
+            raise OSError(f"cannot read the journal {journal}: {describe_error(problem)}") from None
 
     async def close(self) -> None:
         """
@@ -179,8 +191,7 @@ class SchedulerFeed:
             SchedulerUnreachableError: A signal stops the scheduler.
             ClusterEndedError: It closes on purpose.
         """
-        self._last_now = look.now
-        self._journal = self._journal or look.journal
+        self._note_word(look)
         self._ended_address = None
         if look.closing_reason is not None:
             if not look.closing_reason.startswith(_SIGNAL):
@@ -196,6 +207,16 @@ class SchedulerFeed:
             missed_count=look.missed_count,
             standstill=tuple(standstill),
         )
+
+    def _note_word(self, look: Look) -> None:
+        """
+        Note when a scheduler spoke last, and where it writes: the next one does not know that.
+        """
+        before = self._last_words.pop(look.cursor.epoch, None)
+        journal = look.journal or (before.journal if before is not None else None)
+        self._last_words[look.cursor.epoch] = _LastWord(look.now, journal)
+        if len(self._last_words) > _MAX_SCHEDULERS:
+            del self._last_words[next(iter(self._last_words))]
 
     def _raise_if_ended(self, address: str) -> None:
         if self._ended_address == address or self._target.is_closed:
