@@ -104,6 +104,14 @@ def test_a_good_end_bars_nothing(text):
     assert outcome(UP + text) == "no-death"
 
 
+@pytest.mark.parametrize("reason", ["Forbidden", "Unprocessable Entity", "Internal Server Error"])
+def test_a_refusal_by_a_web_server_shows_no_deaths(reason):
+    """
+    Its reason is not that of a container, beside which a death would stand.
+    """
+    assert outcome(f"Reason: {reason}\n") == "no-evidence"
+
+
 @pytest.mark.parametrize("path", KILLING, ids=lambda path: path.stem)
 def test_what_speaks_of_a_kill_is_never_cleared(path):
     """

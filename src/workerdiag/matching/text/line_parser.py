@@ -80,7 +80,7 @@ _STREAM_SHAPES: tuple[tuple[Stream, Pattern], ...] = (
     (
         "kubernetes",
         pattern(
-            r"^\s*(?:Last State|State|Reason|Exit Code|Restart Count|Container ID):\s|^\S+ +(?:Normal|Warning) +[A-Z]\w+ +\S+|^LAST SEEN |^Events:"
+            r"^\s*(?:Last State|Restart Count|Container ID):\s|^\s+(?:State|Reason|Exit Code):\s|^(?:State|Reason|Exit Code):\s{2}|^\S+ +(?:Normal|Warning) +[A-Z]\w+ +\S+|^LAST SEEN |^Events:"
         ),
     ),
 )
