@@ -219,6 +219,8 @@ def test_both_ways_of_finding_literals_agree(monkeypatch):
         (r"(?:a+b)?was killed", ("was killed",)),
         (r"Removed? worker '?\w+://", ("remove worker ", "removed worker ")),
         (r"id='worker-close-gracefully-", ("worker-close-gracefully-",)),
+        ("\\d: (?:已杀死|段错误)", (": 已杀死", ": 段错误")),  # without case, and rare: many bytes
+        ("Tué par le noyau", (" par le noyau",)),  # a capital É has other bytes
     ],
 )
 def test_literals_of_a_pattern(pattern, expected):

@@ -66,7 +66,7 @@ def literals(pattern: str) -> tuple[str, ...]:
     if best is None or _is_healthy(best):  # with what is optional spelled out, there may be rarer ones
         found = (each for each in (best, _required_texts(tree, optional=True)) if each is not None)
         best = max(found, key=_rarity, default=None)
-    if best is None or min(map(len, best)) < MIN_CHARS:
+    if best is None or min(map(_width, best)) < MIN_CHARS:
         raise NoLiteralError(
             f"every alternative needs a fixed text of at least {MIN_CHARS} characters: {pattern!r}"
         )
@@ -100,7 +100,7 @@ def _possible_texts(item: _Item, *, optional: bool) -> frozenset[str] | None:
     """
     op, value = item
     if op is sre.LITERAL:
-        return frozenset({chr(value).lower()}) if value < 0x80 and chr(value) not in _RESPELT else None
+        return frozenset({chr(value).lower()}) if _is_fixed(chr(value)) else None
     if op is sre.IN:
         chars = [
             code for kind, code in value if kind is sre.LITERAL and code < 0x80 and chr(code) not in _RESPELT
@@ -116,6 +116,13 @@ def _possible_texts(item: _Item, *, optional: bool) -> frozenset[str] | None:
     possible = [_possible_runs(each, optional=optional) for each in branches]
     whole = [each for each in possible if each is not None]
     return frozenset[str]().union(*whole) if whole and len(whole) == len(possible) else None
+
+
+def _is_fixed(char: str) -> bool:
+    """
+    Whether *char* is always the same bytes, but for the case of ASCII: so are those of Chinese and Japanese.
+    """
+    return char not in _RESPELT and (char.isascii() or char.lower() == char.upper())
 
 
 def _possible_runs(items: Iterable[_Item], *, optional: bool) -> frozenset[str] | None:
@@ -155,11 +162,18 @@ def _is_healthy(texts: frozenset[str]) -> bool:
     return any(each in _HEALTHY for each in texts)
 
 
+def _width(text: str) -> int:
+    """
+    How many bytes it has: one character of Chinese is as rare as three of ASCII.
+    """
+    return len(text.encode())
+
+
 def _rarity(texts: frozenset[str]) -> tuple[bool, bool, int, int, int]:
     """
     Not of healthy logs; then longer is rarer, up to a point, after which fewer is better.
     """
-    shortest = min(map(len, texts))
+    shortest = min(map(_width, texts))
     return (shortest >= MIN_CHARS, not _is_healthy(texts), min(12, shortest), -len(texts), shortest)
 
 
