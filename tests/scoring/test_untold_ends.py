@@ -104,6 +104,29 @@ def test_a_good_end_bars_nothing(text):
     assert outcome(UP + text) == "no-death"
 
 
+AFTERMATHS = [
+    "May  4 11:40:00 n1 kernel: Linux version 6.1.0-21-amd64 (debian-kernel@lists.debian.org) (gcc-12 (Debian 12.2.0-14) 12.2.0)\n",
+    "-- Reboot --\n",
+    "<Client: 'tcp://10.0.0.1:8786' processes=0 threads=0, memory=0 B>\n",
+]
+
+
+@pytest.mark.parametrize("text", AFTERMATHS)
+def test_a_worker_that_was_up_before_the_machine_booted_is_gone(text):
+    """
+    Below its log, with no word of it between, a boot or a client without workers shows that it went.
+    """
+    assert outcome(UP + text) == "unknown"
+
+
+@pytest.mark.parametrize("text", AFTERMATHS)
+def test_a_machine_that_booted_before_the_worker_came_up_is_healthy(text):
+    """
+    Every log of a kernel begins with its boot, and every cluster with no workers.
+    """
+    assert outcome(text + UP) == "no-death"
+
+
 @pytest.mark.parametrize("reason", ["Forbidden", "Unprocessable Entity", "Internal Server Error"])
 def test_a_refusal_by_a_web_server_shows_no_deaths(reason):
     """

@@ -31,12 +31,12 @@ from workerdiag.model.evidence import (
 from workerdiag.model.identity import Identity
 from workerdiag.model.incident import Case, Incident
 from workerdiag.model.lifetimes import Lifetimes
-from workerdiag.model.rules import REGISTRATIONS
+from workerdiag.model.rules import REGISTRATIONS, STANDSTILLS_OF_MACHINES
 from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import LOG_PLACES, STREAMS, MatchRole, Place
 
 #: Roles of marks that show nobody looked at the log for ends.
-_NOT_INSPECTING: tuple[MatchRole, ...] = ("error", "deployment", RECOGNITION_ROLE)
+_NOT_INSPECTING: tuple[MatchRole, ...] = ("error", "deployment", "aftermath", RECOGNITION_ROLE)
 #: What tells that a worker was lost.
 _LOSSES: tuple[MatchRole, ...] = ("death", "self-closed", "removal", "connection-lost", "restart", "blame")
 
@@ -54,7 +54,7 @@ def assemble(
     """
     rest = [piece for piece in evidence if not isinstance(piece, LogChunk)]
     if _has_no_loss(matches, rest):
-        matches = [each for each in matches if each.stream != "kernel"]
+        matches = [each for each in matches if each.stream != "kernel" or _is_of_machine(each)]
     lifetimes = Lifetimes(each for each in matches if not each.sign)
     matches = [each for each in matches if not _outlived(each, lifetimes)]
     marks = enrich_identities([each for each in matches if not each.sign], rest)
@@ -116,6 +116,13 @@ def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
     marks = [each for each in matches if not each.sign and each.stream != "kernel"]
     came = any(each.role == "start" and each.owner in REGISTRATIONS for each in marks)
     return came and not any(each.role in _LOSSES for each in marks)
+
+
+def _is_of_machine(match: Match) -> bool:
+    """
+    Whether a kernel tells of its whole machine, and so of every worker there.
+    """
+    return match.owner in STANDSTILLS_OF_MACHINES or match.role == "aftermath"
 
 
 def _reports_loss(piece: ProcessExit | ExceptionFacts) -> bool:

@@ -74,7 +74,8 @@ RuleOrigin = Literal["documentation", "source-code", "lab", "report"]
 #: ``harmless`` what only looks like trouble, ``clean-exit`` a worker's command ended in order,
 #: ``deployment`` how the cluster was started, ``exit-report`` some process ended, as a program other than
 #: Dask says, ``other-program`` one that is no worker ended, so that those lines tell of no death,
-#: ``note`` a message that says nothing by itself.
+#: ``aftermath`` what tells that a worker went only below the log of one that was up, ``note`` a message that
+#: says nothing by itself.
 LandmarkRole = Literal[
     "death",
     "self-closed",
@@ -99,6 +100,7 @@ LandmarkRole = Literal[
     "deployment",
     "exit-report",
     "other-program",
+    "aftermath",
     "note",
 ]
 #: What a match is: a landmark or an event by its role (``closing``: a worker says why it closes;

@@ -17,6 +17,7 @@ from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, STILL_ALIVE, Rulebook
 from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, MatchRole, Place
+from workerdiag.scoring.aftermaths import aftermaths
 from workerdiag.scoring.open_ended_logs import open_ended_log
 from workerdiag.scoring.unasked_leaves import left_unasked
 from workerdiag.scoring.unfinished_starts import lacks_workers, unfinished_starts
@@ -50,7 +51,7 @@ _BLOCKED_TIMES = 3
 #: Where the text has no times, so many seconds in sum.
 _BLOCKED_SUM_S = 10.0
 #: Marks of no worker's life: an unknown error, how the cluster was brought up, exits of any process.
-_SILENT_ROLES: tuple[MatchRole, ...] = ("error", "deployment", "exit-report", "other-program")
+_SILENT_ROLES: tuple[MatchRole, ...] = ("error", "deployment", "exit-report", "other-program", "aftermath")
 #: A stop, a lost connection and a standstill may pass; these are a worker's end.
 _DEADLY_ENDS: tuple[CauseEnd, ...] = ("raised", "killed", "crashed", "never-started")
 _TELLING_GRADES: tuple[Grade, ...] = ("decisive", "strong", "moderate")
@@ -140,6 +141,7 @@ def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
             yield each
     yield from unfinished_starts(incident)
     yield from left_unasked(incident)
+    yield from aftermaths(incident)
     yield from _blocked_loops(incident)
 
 

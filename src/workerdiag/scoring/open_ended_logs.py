@@ -9,7 +9,8 @@ from workerdiag.model.incident import Incident
 from workerdiag.model.vocabulary import MatchRole, Stream
 
 _REGISTERED = "worker.registered"
-_GOODBYES: frozenset[MatchRole] = frozenset(
+#: How a worker takes leave, or is seen to have gone.
+GOODBYES: frozenset[MatchRole] = frozenset(
     (
         "death",
         "self-closed",
@@ -40,6 +41,6 @@ def open_ended_log(incident: Incident) -> Match | None:
     for each in incident.marks:
         if each.owner == _REGISTERED:
             registered[each.origin] = each
-        elif each.role in _GOODBYES:
+        elif each.role in GOODBYES:
             left[each.origin] = max(each.line, left.get(each.origin, 0))
     return next((each for each in registered.values() if each.line > left.get(each.origin, 0)), None)
