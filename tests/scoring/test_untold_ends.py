@@ -60,6 +60,42 @@ def outcome(text: str) -> str:
         "2026-05-04 11:40:00,000 - distributed.worker - ERROR - Multiple plugin exceptions raised. All exceptions will be logged, the first is raised.\n",
         "airflow.exceptions.AirflowException: step 4 of load_ice: KilledWorker\n",
         "2026-05-04 11:40:00,000 - distributed.worker - WARNING - Compute Failed\nKey:       outer-3\nException: 'KilledWorker()'\n",
+        "worker.sh: Zeile 3: 2207 Getötet                 dask worker tcp://10.0.0.1:8786\n",
+        "Speicherzugriffsfehler\n",
+        "worker.sh : ligne 3 : 2207 Erreur de segmentation  (core dumped)dask worker tcp://10.0.0.1:8786\n",
+        "worker.sh: línea 3: 2207 Terminado (killed)      dask worker tcp://10.0.0.1:8786\n",
+        "worker.sh: 行 3: 2207 段错误               dask worker tcp://10.0.0.1:8786\n",
+        "已杀死\n",
+        "強制終了\n",
+        "12: Killed\n",
+        "[1,12]<stdout>:Killed\n",
+        "[2026-05-04 11:40:00] Killed\n",
+        "subprocess.CalledProcessError: Command '['dask', 'worker', 'tcp://10.0.0.1:8786']' died with <Signals.SIGABRT: 6>.\n",
+        "ERROR: Job failed: execution took longer than 3h0m0s seconds\n",
+        "##[error]The runner has received a shutdown signal.\n",
+        "The self-hosted runner: eva-2 lost communication with the server.\n",
+        "Your session crashed after using all available RAM.\n",
+        "[2026-05-04, 11:40:00 UTC] {scheduler_job_runner.py:1700} ERROR - Detected zombie job: {'full_filepath': '/dags/ice.py'}\n",
+        "Your process dask (pid 2207) was killed: too much memory for this login node.\n",
+        'Error from server (NotFound): pods "ice-worker-2" not found\n',
+        'error: Get "https://10.0.0.7:10250/containerLogs/ice/ice-worker-2/worker": dial tcp 10.0.0.7:10250: i/o timeout\n',
+        "NAME           READY   STATUS    RESTARTS   AGE\nice-worker-2   1/1     Running   4          2d\n",
+        "ice-worker-2   1/2     NotReady   0          2d\n",
+        "pool-2   NotReady   <none>   2d   v1.30.1\n",
+        "NAME         READY   UP-TO-DATE   AVAILABLE   AGE\nice-worker   2/3     3            2           2d\n",
+        "NAME         READY   AGE\nice-worker   2/3     2d\n",
+        'The Pod "ice-worker-2" is invalid: spec.nodeSelector: Required value\n',
+        "[ 7121.400000] Kernel panic - not syncing: Attempted to kill init!\n",
+        "[ 7121.400000] watchdog: BUG: soft lockup - CPU#1 stuck for 23s! [python:2207]\n",
+        "May 04 11:40:00 n1 systemd[1]: dask-worker.service: Scheduled restart job, restart counter is at 2.\n",
+        "May 04 11:40:00 n1 systemd[1]: dask-worker.service: Killing process 2207 (dask) with signal SIGKILL.\n",
+        "2026-05-04 11:40:00,000 INFO gave up: dask-worker entered FATAL state, too many start retries too quickly\n",
+        "'ice-dask-worker' process is not running\n",
+        "Application 330981 exit signals: Killed\n",
+        "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n            330981      long dask-wor      eva NF      12:01      1 n1\n",
+        "JOBID   USER    STAT  QUEUE      FROM_HOST   EXEC_HOST   JOB_NAME    SUBMIT_TIME\n330981  eva     EXIT  long       login1      n1          dask-worker May  4 11:40\n",
+        "    Exit_status = 271\n",
+        "Exit Value: 1\n",
     ],
 )
 def test_an_end_without_a_reason_bars_the_all_clear(text, before):
@@ -95,6 +131,20 @@ def test_a_heartbeat_that_fails_after_an_order_to_stop_says_nothing():
         "330981       dask-worker      long       eva          4  COMPLETED      0:0\n",
         "dask-worker-2 exited with code 0\n",
         "5m   Normal    NodeReady              node/pool-1          Node pool-1 status is now: NodeReady\n",
+        "worker.sh: Zeile 3: module: Kommando nicht gefunden.\n",
+        "Terminado\n",
+        "12: Killed 3 stale sessions\n",
+        "subprocess.CalledProcessError: Command '['gdalinfo', 'a.tif']' died with <Signals.SIGABRT: 6>.\n",
+        "If your process was killed, ask for a larger node.\n",
+        'Error from server (NotFound): configmaps "ice" not found\n',
+        "NAME           READY   STATUS    RESTARTS   AGE\nice-worker-2   1/1     Running   0          2d\n",
+        "NAME         READY   UP-TO-DATE   AVAILABLE   AGE\nice-worker   3/3     3            3           2d\n",
+        "pool-2   Ready   <none>   2d   v1.30.1\n",
+        "May 04 11:40:00 n1 systemd[1]: postfix.service: Scheduled restart job, restart counter is at 2.\n",
+        "2026-05-04 11:40:00,000 INFO gave up: nginx entered FATAL state, too many start retries too quickly\n",
+        "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n            330981      long dask-wor      eva  R      12:01      1 n1\n",
+        "    Exit_status = 0\n",
+        "Exit Value: 0\n",
     ],
 )
 def test_a_good_end_bars_nothing(text):
@@ -102,6 +152,15 @@ def test_a_good_end_bars_nothing(text):
     What is done ends.
     """
     assert outcome(UP + text) == "no-death"
+
+
+def test_a_batch_job_that_was_told_to_stop_may_end_with_any_status():
+    """
+    A worker that is not wanted any longer closes, and its job is deleted with a signal.
+    """
+    order = "2026-05-04 11:30:59,000 - distributed.worker - INFO - Stopping worker at tcp://10.0.0.7:34937. Reason: scheduler-close\n"
+
+    assert outcome(UP + order + "    Exit_status = 271\n") != "unknown"
 
 
 AFTERMATHS = [
