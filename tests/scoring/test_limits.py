@@ -63,6 +63,24 @@ def test_what_was_seen_is_a_bound_and_never_enough():
     assert parse_bytes(found.words["needs_memory"]) > found.wanted_more_than_bytes
 
 
+def test_the_largest_number_wins_over_that_of_a_message():
+    """
+    A pause says what the worker held then; a sample shortly before the death is larger.
+    """
+    paused = Match(owner="worker.paused", role="pause", captures={"rss": "835 MiB"})
+    sampled = MemoryReading(identity=ME, rss_bytes=968 * 2**20, limit_bytes=2**30)
+    assert memory_numbers(assemble([], [sampled]), [paused]).words["rss"] == "968 MiB"
+
+
+def test_a_share_that_a_nanny_saw_exceeded_is_a_number():
+    """
+    The worker held 95% of its limit when it was ended, more than when it was paused.
+    """
+    paused = Match(owner="worker.paused", role="pause", captures={"rss": "400 MiB", "limit": "500 MiB"})
+    exceeded = Match(owner="nanny.memory-budget", role="trouble", captures={"percent": "95"})
+    assert memory_numbers(assemble([], []), [paused, exceeded]).words["rss"] == "475 MiB"
+
+
 def test_the_number_to_try_leaves_room_for_dask_itself():
     """
     A limit below what Python with Dask takes is not answered by half as much again.

@@ -23,6 +23,8 @@ HEADROOM = 1.25
 BEYOND_LIMIT = 1.5
 #: Python with Dask takes 50 to 70 MiB before it does anything (measured with distributed 2026.8.0 on Linux).
 _LEAST_BYTES = 256 * 2**20
+#: The mark in a nanny's log that names the share of the limit at which it ends a worker.
+MEMORY_BUDGET = "nanny.memory-budget"
 #: Growth is told of so many seconds before the last reading, if it is so much at least.
 _GROWTH_S = 60.0
 _MIN_GROWTH_S = 0.5
@@ -47,17 +49,19 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
 
     Of Dask's limit and those of control groups and jobs the smallest is the one that is felt.
     """
-    captured = [mark.captures for mark in (*incident.marks, *matches)]
-    rss = max((size for captures in captured if (size := captured_rss(captures))), default=None)
+    told_by = (*incident.marks, *matches)
+    captured = [mark.captures for mark in told_by]
     limit = max(
         (size for captures in captured if (size := parse_bytes(captures.get("limit", "")))), default=None
     )
-    measured = [each.rss_bytes for each in incident.readings if each.rss_bytes]
-    rss = rss or max(measured, default=None)
     limit = limit or max((each.limit_bytes for each in incident.exceptions if each.limit_bytes), default=None)
     limit = min(
         (each for each in (limit, *(each.limit_bytes for each in incident.readings)) if each), default=None
     )
+    told = [size for captures in captured if (size := captured_rss(captures))]
+    measured = [each.rss_bytes for each in incident.readings if each.rss_bytes]
+    exceeded = [exceeded_bytes(mark, limit) for mark in told_by]
+    rss = max((*told, *measured, *exceeded), default=0) or None
     wanted = max(rss or 0, limit or 0) or None
     first = _try_first(rss, limit)
     growth = _growth_per_s(incident.readings)
@@ -95,6 +99,25 @@ def captured_rss(captures: Mapping[str, str]) -> int | None:
     if (rss_kb := whole(captures.get("rss_kb"))) is not None:
         return rss_kb * 1024
     return parse_bytes(captures.get("rss", ""))
+
+
+def exceeded_bytes(mark: Match, limit: int | None) -> int:
+    """
+    How much a worker held at least: the share of *limit* that its nanny saw exceeded; 0 from other messages.
+    """
+    if limit is None or mark.owner != MEMORY_BUDGET:
+        return 0
+    return int(limit * share(mark.captures.get("percent", ""), of=100))
+
+
+def share(text: str, *, of: int = 1) -> float:
+    """
+    A share as a message or a setting tells it; 0 where it is switched off.
+    """
+    try:
+        return float(text) / of
+    except ValueError:  # "False"
+        return 0.0
 
 
 def _try_first(rss: int | None, limit: int | None) -> int | None:

@@ -24,7 +24,7 @@ from workerdiag.model.timeline import (
     TaskSpan,
     Timeline,
 )
-from workerdiag.scoring.limits import captured_rss, reading_of
+from workerdiag.scoring.limits import MEMORY_BUDGET, captured_rss, exceeded_bytes, reading_of, share
 from workerdiag.scoring.nameless_marks import name_marks
 from workerdiag.units import parse_bytes
 
@@ -48,7 +48,6 @@ _FRACTIONS = {
     "pause_fraction": ("distributed.worker.memory.pause",),
     "terminate_fraction": ("terminate_fraction", "distributed.worker.memory.terminate"),
 }
-_BUDGET = "nanny.memory-budget"
 
 
 def make_timeline(ends: Sequence[ProcessEnd], incident: Incident) -> Timeline:
@@ -179,11 +178,7 @@ def _readings(
     timed = [(mark.when, mark) for mark in marks if mark.when is not None]
     found += [(when, rss_bytes) for when, mark in timed if (rss_bytes := captured_rss(mark.captures))]
     most = max((rss_bytes for _, rss_bytes in found), default=0)
-    exceeded = [
-        (when, int(limit * _share(mark.captures.get("percent", ""), of=100)))
-        for when, mark in timed
-        if limit and mark.owner == _BUDGET
-    ]
+    exceeded = [(when, exceeded_bytes(mark, limit)) for when, mark in timed]
     at_death = reading_of(end, incident)[0]
     if not found and end.when is not None and at_death:
         found = [(end.when, at_death)]
@@ -220,20 +215,13 @@ def _known_fractions(marks: Iterable[Match]) -> dict[str, float]:
     found: dict[str, float] = {}
     for mark in marks:
         captures = mark.captures
-        if mark.owner == _BUDGET:
-            found.setdefault("terminate_fraction", _share(captures.get("percent", ""), of=100))
+        if mark.owner == MEMORY_BUDGET:
+            found.setdefault("terminate_fraction", share(captures.get("percent", ""), of=100))
         for name, keys in _FRACTIONS.items():
             for key in keys:
                 if key in captures:
-                    found.setdefault(name, _share(captures[key]))
-    return {name: share for name, share in found.items() if 0 < share <= 1}
-
-
-def _share(text: str, *, of: int = 1) -> float:
-    try:
-        return float(text) / of
-    except ValueError:  # "False": switched off
-        return 0.0
+                    found.setdefault(name, share(captures[key]))
+    return {name: value for name, value in found.items() if 0 < value <= 1}
 
 
 def _moments(ends: Sequence[ProcessEnd], marks: Iterable[Match]) -> list[Moment]:
