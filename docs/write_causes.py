@@ -73,14 +73,16 @@ def _advice(cause: Cause) -> Iterator[str]:
     The mitigations, numbered, without the numbers of a death.
     """
     for number, each in enumerate(cause.mitigations, 1):
-        yield f"{number}. {fill_text(each.do, {})}"
+        mark = f"{number}. "
+        under = " " * len(mark)
+        yield f"{mark}{fill_text(each.do, {})}"
         where = ", ".join(each.deployments)
         for label, text in (("Only with", where), ("When", each.when), ("Cost", each.cost)):
             if text:
-                yield f"   * {label}: {fill_text(text, {})}"
+                yield f"{under}* {label}: {fill_text(text, {})}"
         if each.example:
-            example = indent(fill_example(each.example.strip(), {}), "   ")
-            yield from ("", "   ```text", example, "   ```", "")
+            example = indent(fill_example(each.example.strip(), {}), under)
+            yield from ("", f"{under}```text", example, f"{under}```", "")
 
 
 def _messages(cause: Cause) -> Iterator[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 import pytest
+from attrs import evolve
 
 import workerdiag
 
@@ -204,6 +205,24 @@ def test_the_check_of_the_site_finds_what_is_wrong(tmp_path):
         "index.html: no such anchor: #there",
         "index.html: no such file: gone.html",
     ]
+
+
+def test_what_belongs_to_a_suggestion_stays_in_it(monkeypatch):
+    """
+    On the page of a cause it is indented as far as the text behind the number, also behind ``10.``.
+    """
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    from write_causes import page
+
+    cause = workerdiag.load_rulebook(packs=False).cause("nanny.memory-terminate")
+    text = "\n".join(page(evolve(cause, mitigations=cause.mitigations[:1] * 10)))
+    steps = re.split(
+        r"^(\d+\. )", text.partition("\n## What to do\n\n")[2].partition("\n## ")[0], flags=re.MULTILINE
+    )
+    for mark, step in zip(steps[1::2], steps[2::2], strict=True):
+        below = [line for line in step.splitlines()[1:] if line]
+        assert below
+        assert all(line.startswith(" " * len(mark)) for line in below)
 
 
 def test_the_glossary_says_what_to_look_for():
