@@ -91,7 +91,7 @@ def run(
     death: str = "oom",
     *,
     say: Callable[[str], object] = print,
-    show: Callable[[Diagnosis], str] = str,
+    show: Callable[[Diagnosis], object] = print,
 ) -> int:
     """
     Start a cluster, let a worker die, and say why it died.
@@ -99,7 +99,7 @@ def run(
     Args:
         death: One of `DEATHS`.
         say: Gets what a person is to read, some lines at a time.
-        show: Makes text of the diagnosis.
+        show: Gets the diagnosis, before the cluster is closed.
 
     Returns:
         The exit status 0.
@@ -135,7 +135,7 @@ def run(
                 f"{type(problem).__name__}: {problem}", _MAX_CHARACTERS, placeholder=" ..."
             )
             say(f"Dask says {error_text}\n")
-            say(show(explain(problem, client)))
+            show(explain(problem, client))
         else:
             say("The worker survived, which it should not have: nothing to explain.")
     return 0

@@ -6,9 +6,13 @@ from __future__ import annotations
 
 import io
 import time
+from functools import partial
 
 import pytest
 
+from support.findings import explained
+from workerdiag import demo
+from workerdiag.cli import main
 from workerdiag.cli.terminal import status_line
 
 
@@ -100,3 +104,26 @@ def test_the_line_of_a_hostile_name_is_one_line():
         wait_for(terminal.getvalue)
     assert "\x1b[2J" not in terminal.getvalue()
     assert "\n" not in terminal.getvalue()
+
+
+def test_the_demo_waits_no_longer_once_it_has_reported(monkeypatch, capsys):
+    """
+    While the cluster closes no line says that the explanation is still awaited; the hint is one that works.
+    """
+    terminal, shown = Terminal(), []
+
+    def run(death, *, say, show):
+        wait_for(lambda: "waiting for the death" in terminal.getvalue())
+        show(explained())
+        shown.append(terminal.getvalue())
+        time.sleep(0.1)
+        return 0
+
+    monkeypatch.setattr(demo, "run", run)
+    monkeypatch.setattr("workerdiag.cli.terminal._EVERY_S", 0.01)
+    monkeypatch.setattr("workerdiag.cli.status_line", partial(status_line, to=terminal, first_s=0.01))
+    main(["demo", "--death", "exit"], standalone_mode=False)
+    assert shown == [terminal.getvalue()]
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "workerdiag demo --death exit --full" in printed
+    assert "workerdiag explain --full" not in printed

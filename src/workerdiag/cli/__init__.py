@@ -5,6 +5,7 @@ Arguments in, exit status out.
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -62,7 +63,8 @@ def main() -> None:
     show_default=True,
     help="How the worker is to die.",
 )
-def demo(death: str) -> int:
+@click.option("--full", is_flag=True, help="Print the whole report.")
+def demo(death: str, *, full: bool) -> int:
     """
     Kill a worker for real, and explain it.
 
@@ -73,13 +75,18 @@ def demo(death: str) -> int:
     from workerdiag.demo import run
 
     try:
-        with status_line("waiting for the death and its explanation") as erase:
+        with ExitStack() as waiting:
+            erase = waiting.enter_context(status_line("waiting for the death and its explanation"))
 
             def say(text: str) -> None:
                 erase()
                 click.echo(text, color=True)
 
-            return run(death, say=say, show=_terminal_text)
+            def show(findings: Findings) -> None:
+                waiting.close()  # the cluster takes some seconds to close
+                click.echo(_terminal_text(findings, full=full, death=death), color=True)
+
+            return run(death, say=say, show=show)
     except KeyboardInterrupt:
         # At exit Dask cleans up the half-made cluster, and says how badly that went.
         sys.unraisablehook = lambda _: None
@@ -87,13 +94,14 @@ def demo(death: str) -> int:
         raise
 
 
-def _terminal_text(findings: Findings) -> str:
+def _terminal_text(findings: Findings, *, full: bool, death: str) -> str:
     """
-    The report as `workerdiag explain` prints it.
+    The report as `workerdiag explain` prints it; the whole one needs another death.
     """
     from workerdiag.rendering.text import render_text
 
-    return render_text(findings, width=text_width(), color=is_colored(), full=False)
+    again = f"workerdiag demo --death {death} --full"
+    return render_text(findings, width=text_width(), color=is_colored(), full=full, whole_by=again)
 
 
 @command(

@@ -31,11 +31,13 @@ from workerdiag.rendering.wording import clip, pluralize, printable_object
 _MAX_CODE_LINES = 3
 #: Characters of what is quoted of a clue, and of a death.
 _MAX_QUOTED_CHARS, _MAX_DEATH_CHARS = 140, 230
+#: How to get the whole report.
+WHOLE_BY = "workerdiag explain --full, or print(diagnosis.to_text(full=True))"
 
 
-def brief_outline(findings: Findings, *, most: int = 2) -> Outline:
+def brief_outline(findings: Findings, *, most: int = 2, whole_by: str = WHOLE_BY) -> Outline:
     """
-    What one screen has room for: *most* entries of each kind; `outline` is the whole report.
+    What one screen has room for: *most* entries of each kind; *whole_by* tells how to get the whole report.
     """
     findings = printable_object(evolve(findings, fingerprint=""))  # which is for programs
     whole = outline(findings)
@@ -45,7 +47,7 @@ def brief_outline(findings: Findings, *, most: int = 2) -> Outline:
         code=code if len(code) <= _MAX_CODE_LINES else (),
         summary=whole.summary if findings.outcome != "explained" else "",
         sections=tuple(each for each in _sections(findings, most) if each.items),
-        hint=_hint(findings),
+        hint=_hint(findings, whole_by),
     )
 
 
@@ -107,7 +109,7 @@ def _short_clue(clue: Clue) -> Item:
     return evolve(item, quote=tuple(clip(line, _MAX_QUOTED_CHARS) for line in item.quote[-1:]))
 
 
-def _hint(findings: Findings) -> tuple[str, ...]:
+def _hint(findings: Findings, whole_by: str) -> tuple[str, ...]:
     """
     What the whole report has, how to get it, and where to read about the cause.
     """
@@ -119,7 +121,7 @@ def _hint(findings: Findings) -> tuple[str, ...]:
         (len(findings.gaps), "gap"),
     )
     parts = ", ".join(pluralize(count, noun) for count, noun in counts if count)
-    whole = f"All of it ({parts}): workerdiag explain --full, or print(diagnosis.to_text(full=True))"
+    whole = f"All of it ({parts}): {whole_by}"
     if top is None or findings.outcome != "explained":
         return (whole,)
     page = page_item(top.id)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.vocabulary import Outcome
-from workerdiag.rendering.brief import brief_outline
+from workerdiag.rendering.brief import WHOLE_BY, brief_outline
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.parts import Item, Outline, Section
 
@@ -38,7 +38,14 @@ _TINTS: Mapping[Outcome, str] = {
 }
 
 
-def render_text(findings: Findings, *, width: int = 80, color: bool = False, full: bool = True) -> str:
+def render_text(
+    findings: Findings,
+    *,
+    width: int = 80,
+    color: bool = False,
+    full: bool = True,
+    whole_by: str = WHOLE_BY,
+) -> str:
     """
     The findings as lines of at most *width* columns, without a line end at the end.
 
@@ -50,14 +57,15 @@ def render_text(findings: Findings, *, width: int = 80, color: bool = False, ful
         width: Columns of the terminal; less than 40 counts as 40.
         color: Whether to make labels and headings bold, and the answer coloured, with ANSI sequences.
         full: Whether to give the whole report, or of one that is longer than a screen the first screen.
+        whole_by: How to get the whole report, as the first screen says.
     """
     whole = render_outline(outline(findings), width=width, color=color)
     if full or whole.count("\n") < _SCREEN_LINES:
         return whole
-    text = render_outline(brief_outline(findings), width=width, color=color)
+    text = render_outline(brief_outline(findings, whole_by=whole_by), width=width, color=color)
     if text.count("\n") < _SCREEN_LINES:
         return text
-    return render_outline(brief_outline(findings, most=1), width=width, color=color)
+    return render_outline(brief_outline(findings, most=1, whole_by=whole_by), width=width, color=color)
 
 
 def render_outline(report: Outline, *, width: int, color: bool) -> str:
