@@ -461,6 +461,20 @@ def test_another_zip_archive_is_still_refused(tmp_path):
     assert "zip archive" in gap.detail
 
 
+def test_a_zip_that_cannot_be_read_is_said_to_be_damaged(tmp_path):
+    """
+    Whoever is told to unpack a damaged archive has no success: only another copy helps.
+    """
+    path = tmp_path / "death.zip"
+    path.write_bytes(b"PK\x03\x04 damaged")
+
+    (gap,) = workerdiag.explain(logs=path).gaps
+    assert (gap.detail, gap.remedy) == (
+        "the zip cannot be read: it is damaged or cut off",
+        "copy or download it again",
+    )
+
+
 def test_a_bundle_that_was_packed_again_is_read(saved, tmp_path):
     """
     Somebody may have unpacked it, looked, and zipped the folder.

@@ -70,7 +70,7 @@ def bundle_evidence(name: str, data: bytes) -> tuple[Evidence, ...] | None:
     The evidence in a zip archive; None if that is no death bundle.
 
     Raises:
-        BundleError: It is one, and nothing in it can be read.
+        BundleError: It is one, or it is damaged, and nothing in it can be read.
     """
     bundle = read_bundle(name, data)
     return tuple(bundle.evidence()) if bundle else None
@@ -84,11 +84,15 @@ def read_bundle(name: str, data: bytes) -> Bundle | None:
     not known yet, is a gap.
 
     Raises:
-        BundleError: It is one, and nothing in it can be read.
+        BundleError: It is one, or it is damaged, and nothing in it can be read.
     """
     archive = Archive(data)
     archive.enter_folder(MANIFEST)
     manifest = _parse_file(archive, MANIFEST, _MAX_SMALL_BYTES)
+    if manifest is None and archive.is_damaged:
+        raise BundleError(
+            name, "the zip cannot be read: it is damaged or cut off", "copy or download it again"
+        )
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         return None
     reader = _BundleReader(name, archive)
