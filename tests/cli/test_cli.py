@@ -601,6 +601,16 @@ def test_the_schema_of_rules_accepts_every_shipped_file_and_no_mistake():
         assert not validator.is_valid(tomllib.loads(spoiled))
 
 
+@pytest.mark.parametrize("arguments", [("knowledge", "test"), ("mcp", "--root"), ("explain", "--knowledge")])
+def test_a_folder_that_is_missing_says_what_to_check(arguments):
+    """
+    Mostly the path is wrong, or relative to another folder.
+    """
+    result = run(*arguments, "/nope")
+    assert result.exit_code == 2
+    assert f"'/nope' does not exist. Check the path: a relative one starts in {Path.cwd()}." in result.stderr
+
+
 # ------------------------------------------------------------------------------------------ demo
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -37,6 +38,25 @@ class UnusableError(click.ClickException):
         The message without secrets, and without anything a terminal acts upon.
         """
         return printable(redact_text(self.message))
+
+
+class FolderPath(click.Path):
+    """
+    A folder that exists; the message about any other says what to check.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(exists=True, file_okay=False, **options)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """
+        The path as it was given.
+        """
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as problem:
+            advice = f"Check the path: a relative one starts in {Path.cwd()}."
+            raise click.BadParameter(f"{problem.message} {advice}", ctx, param) from None
 
 
 class CommandWithExamples(click.Command):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, SafeGroup, UnusableError, command
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, FolderPath, SafeGroup, UnusableError, command
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook, rule_problems
 from workerdiag.cli.terminal import is_colored, status_line, text_width
 from workerdiag.deadline import Deadline
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 _PACKS_S = 10.0
 #: Notes that are said in full.
 _MAX_NOTES = 10
-_folder_argument = click.argument(
-    "folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
+_folder_argument = click.argument("folder", metavar="DIR", type=FolderPath(path_type=Path))
 
 
 @click.group(
@@ -158,7 +156,7 @@ def lint(folder: Path) -> int:
     "--incidents",
     multiple=True,
     metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=FolderPath(path_type=Path),
     help="A folder of incidents whose cause is known, beside DIR/incidents. May be repeated.",
 )
 @click.option("--strict", is_flag=True, help="Count what is not proven as a problem.")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import click
 
-from workerdiag.cli.commands import UnusableError, command
+from workerdiag.cli.commands import FolderPath, UnusableError, command
 from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
 
 
@@ -19,7 +19,7 @@ from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
     "roots",
     multiple=True,
     metavar="DIR",
-    type=click.Path(exists=True, file_okay=False),
+    type=FolderPath(),
     help="A folder whose files may be read. May be repeated. Without it, none may.",
 )
 @click.option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from workerdiag.cli.commands import FolderPath
 from workerdiag.errors import RuleFileError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ knowledge_option = click.option(
     "--knowledge",
     multiple=True,
     metavar="DIR",
-    type=click.Path(exists=True, file_okay=False),
+    type=FolderPath(),
     help="A folder of rules to add to those that come with workerdiag. May be repeated.",
 )
 
