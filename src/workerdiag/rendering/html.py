@@ -16,7 +16,8 @@ from attrs import evolve
 from workerdiag.model.diagnosis import SURE_ENOUGH, Findings
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.parts import Item, Outline, Section, Topic
-from workerdiag.rendering.wording import printable_object
+from workerdiag.rendering.sparkline import NOT_SAMPLED, is_unsampled
+from workerdiag.rendering.wording import capitalize, printable_object
 from workerdiag.units import format_time
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def _content(findings: Findings) -> dict[str, Any]:
     from workerdiag.rendering.drawing.timeline import timeline_figure
 
     report = outline(findings)
-    figures = (memory_figure(findings), timeline_figure(findings))
+    memory = memory_figure(findings)
+    figures = (memory, timeline_figure(findings))
     times = [each.when for each in findings.deaths if each.when is not None]
     first, advice, sections = _split_advice(report)
     return {
@@ -129,6 +131,7 @@ def _content(findings: Findings) -> dict[str, Any]:
         "first": first,
         "advice": advice,
         "figures": [each for each in figures if each is not None],
+        "no_memory": capitalize(f"{NOT_SAMPLED}.") if memory is None and is_unsampled(findings) else "",
         "bars": candidate_bars(findings),
         "sections": _ordered(sections),
     }

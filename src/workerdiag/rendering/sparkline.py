@@ -16,7 +16,8 @@ _HEIGHTS, _NO_SAMPLE = "▁▂▃▄▅▆▇█", "·"
 _COLUMNS = 32
 #: Workers that are shown; more of them say the same.
 _MAX_WORKERS = 3
-_NOT_RECORDED = "nobody sampled it before the death; workerdiag.install(client) has each worker do so"
+#: What stands in place of memory over time where there is none.
+NOT_SAMPLED = "nobody sampled it before the death; `workerdiag.install(client)` has each worker do so"
 
 
 def sparkline(points: Sequence[tuple[float, int]], top: int) -> str:
@@ -49,9 +50,16 @@ def memory_lines(findings: Findings) -> list[tuple[str, str]]:
     For each dead worker a sparkline and what it shows in words; without samples only that there are none.
     """
     shown = [line for each in findings.timeline.histories if (line := _history_line(each)) is not None]
-    if shown or not findings.deaths or any(each.recorded for each in findings.timeline.histories):
-        return shown[:_MAX_WORKERS]
-    return [("", _NOT_RECORDED)]
+    return shown[:_MAX_WORKERS] or ([("", NOT_SAMPLED)] if is_unsampled(findings) else [])
+
+
+def is_unsampled(findings: Findings) -> bool:
+    """
+    Whether workers died, other than as asked, and the flight recorder sampled the memory of none of them.
+    """
+    if findings.outcome == "no-death" or not findings.deaths:
+        return False
+    return not any(each.recorded for each in findings.timeline.histories)
 
 
 def _history_line(history: ProcessHistory) -> tuple[str, str] | None:

@@ -10,6 +10,7 @@ import re
 from support.findings import NOON_ISH, dead, drawn, explained, history, no_death, several_victims, unknown
 from workerdiag.model.timeline import MemoryLimits, MemorySample, Timeline
 from workerdiag.rendering.drawing.memory import memory_figure
+from workerdiag.rendering.html import render_html
 
 
 def of(**changes):
@@ -100,11 +101,23 @@ def test_a_death_that_tells_its_memory_is_drawn_without_a_history():
 
 def test_without_memory_or_a_limit_to_compare_there_is_no_drawing():
     """
-    No empty frame, and no bar that stands alone: one number is said in words.
+    No empty frame, and no bar that stands alone: the page says what is missing, and how to get it.
     """
-    assert memory_figure(unknown()) is None
-    assert memory_figure(explained(deaths=(dead(rss_bytes=None),))) is None
-    assert memory_figure(explained(deaths=(dead(limit_bytes=None),))) is None
+    without = (
+        unknown(),
+        *(explained(deaths=(dead(**{name: None}),)) for name in ("rss_bytes", "limit_bytes")),
+    )
+    for findings in without:
+        assert memory_figure(findings) is None
+        assert "Nobody sampled it before the death; <code>workerdiag.install(client)" in render_html(findings)
+
+
+def test_where_nobody_died_or_memory_is_drawn_nothing_is_missing():
+    """
+    A page without a victim has no word on memory.
+    """
+    for findings in (no_death(), no_death(deaths=(dead(stop_requested=True),)), explained(), drawn()):
+        assert "Nobody sampled" not in render_html(findings)
 
 
 def test_what_is_not_known_is_left_out():
