@@ -7,8 +7,12 @@ from __future__ import annotations
 import itertools
 import re
 
+import pytest
+from attrs import evolve
+
 from support.findings import NOON_ISH, dead, drawn, explained, history, no_death, several_victims, unknown
-from workerdiag.model.timeline import MemoryLimits, MemorySample, Timeline
+from workerdiag.model.identity import Identity
+from workerdiag.model.timeline import MemoryLimits, MemorySample, Moment, Timeline
 from workerdiag.rendering.drawing.memory import memory_figure
 from workerdiag.rendering.html import render_html
 
@@ -177,6 +181,40 @@ def test_a_victim_without_a_limit_stands_behind_one_with():
     figure = memory_figure(drawn(timeline=Timeline(histories=(early, late))))
     assert figure.title == "Memory of tcp://10.0.0.5:34937"
     assert [name for name, _ in figure.small] == ["tcp://10.0.0.4:34937, died 7 s earlier"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Worker is at 81% memory usage. Pausing worker.", "The worker paused at 81% of its limit."),
+        ("paused", "The worker paused. At how much memory it pauses and spills is not known."),
+    ],
+)
+def test_a_worker_whose_log_says_that_it_paused_is_not_said_to_do_so_never(text, said):
+    """
+    The share at which it paused stands in the message; a pause of another worker says nothing of it.
+    """
+    known = history(limits=MemoryLimits(worker_bytes=2**32))
+    pause = Moment(at=NOON_ISH - 8, kind="pause", identity=known.identity, text=text)
+    other = Moment(at=NOON_ISH - 8, kind="pause", identity=Identity(worker="tcp://10.0.0.9:1"), text=text)
+
+    def notes(moment):
+        return " ".join(memory_figure(drawn(timeline=Timeline(histories=(known,), moments=(moment,)))).notes)
+
+    assert said in notes(pause)
+    assert "spills and pauses is not known, or it never does." in notes(other)
+
+
+def test_what_is_too_little_to_be_seen_is_not_named():
+    """
+    A worker without results has no ``managed 0 B``, in the drawing, its legend and its description.
+    """
+    course = history(recorded=False).samples
+    for samples in (course[-30:], course[-1:]):
+        bare = tuple(evolve(each, managed_bytes=0, spilled_bytes=119) for each in samples)
+        figure = of(samples=bare)
+        assert [kind for kind, _ in figure.legend] == ["process", "control-group"]
+        assert not re.search("managed|spilled", figure.svg)
 
 
 def test_a_size_below_zero_is_none():

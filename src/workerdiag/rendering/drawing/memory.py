@@ -4,15 +4,16 @@ Memory of the first victim, by time or as it was last seen, against every limit 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Findings
-from workerdiag.model.timeline import MemoryLimits, MemorySample, ProcessHistory
-from workerdiag.rendering.drawing.memory_lines import LEAST_SHARE, SERIES, draw_course, draw_last_seen
+from workerdiag.model.timeline import MemoryLimits, MemorySample, Moment, ProcessHistory
+from workerdiag.rendering.drawing.memory_lines import SERIES, draw_course, draw_last_seen, is_visible
 from workerdiag.rendering.drawing.moments import who_text
 from workerdiag.rendering.drawing.plot import Limit, Plot, limits_of
 from workerdiag.rendering.drawing.scale import Scale, offset_text
@@ -30,6 +31,8 @@ _MAX_ROWS, _MAX_NAME_CHARS = 20, 80
 _STALE_S = 0.3
 #: What was seen within less time is no course, nor are readings that are further apart, in seconds.
 _LEAST_S, _MAX_APART_S = 0.2, 30.0
+#: How Dask says at which share of its limit a worker paused.
+_PAUSED_AT = re.compile(r"\bat (\d+%) memory usage")
 
 
 def memory_figure(findings: Findings) -> Figure | None:
@@ -46,7 +49,10 @@ def memory_figure(findings: Findings) -> Figure | None:
         title=f"Memory of {_name_text(first.known)}",
         svg=first.draw(plot),
         legend=tuple(_legend(first.samples, first.known.group_peak_bytes, plot.up)),
-        notes=tuple(_notes(first.known, first.samples, is_course=first.is_course)),
+        notes=(
+            *_notes(first.known, first.samples, is_course=first.is_course),
+            *_limit_notes(first.known, findings.timeline.moments),
+        ),
         columns=("Time", *(name.capitalize() for name in SERIES)),
         rows=tuple(_row(each, first.known.when) for each in first.samples[-_MAX_ROWS:]),
         small=tuple((_caption(each.known, first.known), each.draw(each.small_plot(most))) for each in others),
@@ -183,7 +189,7 @@ def _legend(samples: Sequence[MemorySample], peak_bytes: int | None, up: Scale) 
     for name, attribute in SERIES.items():
         sizes = [size for each in samples if (size := getattr(each, attribute)) is not None]
         peak = f", peak {format_bytes(peak_bytes)}" if name == "control group" and peak_bytes else ""
-        if sizes and (name == "process" or peak or up(max(sizes)) >= LEAST_SHARE):
+        if sizes and (name == "process" or peak or is_visible(sizes, up)):
             yield name.replace(" ", "-"), f"{name} {format_bytes(sizes[-1])}{peak}"
 
 
@@ -199,11 +205,30 @@ def _notes(known: ProcessHistory, samples: Sequence[MemorySample], *, is_course:
         yield f"The last sample was taken {ago} before the end; what came after it is not drawn."
     if not is_course and when is not None and last.at < when - 1:
         yield f"Seen {offset_text(when - last.at).lstrip('+')} before the death."
+
+
+def _limit_notes(known: ProcessHistory, moments: Iterable[Moment]) -> Iterator[str]:
+    """
+    Which limits and thresholds are not known.
+    """
     limits = known.limits
+    paused = [each for each in moments if each.kind == "pause" and each.identity.same_process(known.identity)]
     if limits.worker_bytes and not (limits.pause_fraction or limits.spill_fraction):
-        yield "At how much memory the worker spills and pauses is not known, or it never does."
+        yield _thresholds_note(paused)
     if not limits.worker_bytes and not limits.group_bytes:
         yield "No limit is known."
+
+
+def _thresholds_note(paused: Sequence[Moment]) -> str:
+    """
+    What is not known of spilling and pausing, beside what the log says about a pause.
+    """
+    if not paused:
+        return "At how much memory the worker spills and pauses is not known, or it never does."
+    if share := _PAUSED_AT.search(paused[-1].text):
+        paused_at = f"The worker paused at {share[1]} of its limit."
+        return f"{paused_at} At how much memory it spills is not known, or it never does."
+    return "The worker paused. At how much memory it pauses and spills is not known."
 
 
 def _row(sample: MemorySample, when: float | None) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Width of a bar in pixels.
 _BAR_PX = 48
 #: What is less than this share of the plot cannot be seen.
-LEAST_SHARE = 0.003
+_LEAST_SHARE = 0.003
 #: Pixels of a wide screen: more points than two for each cannot be told apart.
 _COLUMNS = 800
 #: So few samples are also drawn as dots.
@@ -50,7 +50,7 @@ def draw_course(known: ProcessHistory, samples: Sequence[MemorySample], plot: Pl
         parts.append(_dot("control-group", across(end), plot.y(plot.up(known.group_peak_bytes))))
     parts += limit_lines(plot)
     span = offset_text(samples[-1].at - samples[0].at).lstrip("+")
-    text = f"In {span} before the end: {_growth_text(samples)}. {limits_text(plot.limits)}"
+    text = f"In {span} before the end: {_growth_text(samples, plot.up)}. {limits_text(plot.limits)}"
     return drawing(
         f"Memory of {who_text(known.identity)} by time", text, plot.height_px, parts, class_="wd-plot"
     )
@@ -60,12 +60,13 @@ def draw_last_seen(known: ProcessHistory, samples: Sequence[MemorySample], plot:
     """
     Memory as it was last seen, as bars.
     """
-    shown = {
+    last = {
         name: size
         for name, attribute in SERIES.items()
         for each in samples
-        if (size := getattr(each, attribute)) is not None and size >= 0
+        if (size := getattr(each, attribute)) is not None
     }
+    shown = {name: size for name, size in last.items() if name == "process" or is_visible([size], plot.up)}
     parts = grid(plot)
     for number, (name, size) in enumerate(shown.items(), 1):
         middle = (number - 0.5) / len(shown)
@@ -80,6 +81,13 @@ def draw_last_seen(known: ProcessHistory, samples: Sequence[MemorySample], plot:
     return drawing(
         title, f"{said.capitalize()}. {limits_text(plot.limits)}", plot.height_px, parts, class_="wd-plot"
     )
+
+
+def is_visible(sizes: Sequence[int], up: Scale) -> bool:
+    """
+    Whether one of the sizes is large enough to be seen in the plot.
+    """
+    return up(max(sizes)) >= _LEAST_SHARE
 
 
 def _time_axis(plot: Plot, across: Scale, end: float, *, is_death: bool) -> Iterator[Markup]:
@@ -108,7 +116,7 @@ def _line(name: str, points: Sequence[tuple[float, float]], plot: Plot) -> list[
     """
     The line of one kind of memory; managed memory is an area, as it is part of the process.
     """
-    if not points or max(y for _, y in points) < LEAST_SHARE:
+    if not points or max(y for _, y in points) < _LEAST_SHARE:
         return []
     class_ = f"wd-{name.replace(' ', '-')}"
     scaled = [(1000 * x, plot.plot_px * (1 - y)) for x, y in points]
@@ -147,10 +155,10 @@ def _text(x: float, y: float, text: str, anchor: str, class_: str) -> Markup:
     return element("text", text, x=percent(x), y=y, text_anchor=anchor, class_=class_)
 
 
-def _growth_text(samples: Sequence[MemorySample]) -> str:
+def _growth_text(samples: Sequence[MemorySample], up: Scale) -> str:
     parts = []
     for name, attribute in SERIES.items():
         sizes = [size for each in samples if (size := getattr(each, attribute)) is not None]
-        if len(sizes) > 1 and any(sizes):
+        if len(sizes) > 1 and is_visible(sizes, up):
             parts.append(f"{name} {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}")
     return ", ".join(parts) or "one value"
