@@ -25,6 +25,8 @@ from workerdiag.model.diagnosis import (
 )
 from workerdiag.model.evidence import Gap
 from workerdiag.model.identity import Identity
+from workerdiag.rendering.html import render_html
+from workerdiag.rendering.markdown import render_markdown
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.text import render_text
 from workerdiag.rendering.wording import format_percent, identity_text, printable, printable_object
@@ -180,6 +182,29 @@ def test_many_deaths_alike_are_one_line():
     assert "100 workers, 2026-11-21 10:02:03 to 10:03:42: killed by signal 9 (SIGKILL)" in text
     assert "exited with status 3" in text
     assert "exit.other, 40%" in text
+
+
+def test_the_first_screen_says_how_many_deaths_it_leaves_out():
+    """
+    A count above the list that is larger than the list would leave a reader searching.
+    """
+    deaths = tuple(dead(status=status, signal=None) for status in (3, 4, 5))
+    text = render_text(explained(deaths=deaths), full=False)
+    listed = text.partition("Deaths (3)")[2].partition("\n\n")[0]
+    assert listed.count("exited with status") + int(listed.partition("\n  and ")[2].split()[0]) == 3
+
+
+@pytest.mark.parametrize("render", [render_text, render_html, render_markdown])
+def test_the_strongest_evidence_comes_first(render):
+    """
+    A reader who stops after the first sign has seen the best one.
+    """
+    clues = tuple(
+        Clue(sign=grade, text=f"line {grade}", where="worker.log:1", grade=grade)
+        for grade in ("hint", "decisive", "weak")
+    )
+    text = render(explained(causes=(nanny_kill(evidence=clues),)))
+    assert text.index("line decisive") < text.index("line weak") < text.index("line hint")
 
 
 def test_deaths_are_bounded_and_say_how_many_are_left_out():
@@ -460,7 +485,8 @@ def test_the_number_of_a_batch_job_is_said_to_be_one(container, text):
 
 
 @pytest.mark.parametrize(
-    ("beyond", "expected"), [("", ""), (" (at least 4 worker processes)", "At least 4 worker processes.")]
+    ("beyond", "expected"),
+    [("", ""), (" (at least 4 worker processes)", "At least 4 worker processes died of it.")],
 )
 def test_the_summary_does_not_say_the_cause_again(beyond, expected):
     """

@@ -4,13 +4,11 @@ The first screen of a report: the answer, what was seen, who died, what could no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from attrs import evolve
 
 from workerdiag.model.diagnosis import Clue, Findings
-from workerdiag.model.signs import GRADES
 from workerdiag.rendering.deaths import death_count_text, death_lines
 from workerdiag.rendering.items import (
     blame_items,
@@ -21,6 +19,7 @@ from workerdiag.rendering.items import (
     gap_item,
     next_step_item,
     open_next_steps,
+    strongest_first,
     unique_clues,
 )
 from workerdiag.rendering.outline import GUESS_CHANCE, outline
@@ -66,10 +65,11 @@ def _sections(findings: Findings, most: int) -> Iterator[Section]:
     if findings.top and findings.outcome != "unknown":
         clues = [_short_clue(each) for each in _strongest(findings)[:most]]
         yield Section(title="Evidence", items=tuple(clues))
-    lines, _ = death_lines(findings)
+    lines, more = death_lines(findings, most)
     yield Section(
         title=f"Deaths ({death_count_text(findings)})",
-        items=tuple(Item(text=clip(line, _MAX_DEATH_CHARS)) for line in lines[:most]),
+        items=tuple(Item(text=clip(line, _MAX_DEATH_CHARS)) for line in lines),
+        more=more,
     )
     causes = findings.causes if findings.outcome == "unknown" else findings.causes[1:]
     others = [each for each in causes if each.probability >= GUESS_CHANCE]
@@ -87,17 +87,9 @@ def _sections(findings: Findings, most: int) -> Iterator[Section]:
 
 def _strongest(findings: Findings) -> list[Clue]:
     """
-    The clues that say most, of equal ones those that name a dead process; a hint only if there is no better.
+    The clues that say most; a hint only if there is no better.
     """
-    names = {
-        str(name) for each in findings.deaths for name in (each.identity.worker, each.identity.pid) if name
-    }
-    clues = unique_clues(findings.top.evidence) if findings.top else []
-
-    def rank(clue: Clue) -> tuple[float, bool]:
-        return -GRADES[clue.grade], names.isdisjoint(re.findall(r"[^\s()\[\],='\"]+", clue.text))
-
-    ranked = sorted(clues, key=rank)
+    ranked = strongest_first(findings)
     return [each for each in ranked if each.grade != "hint" or each is ranked[0]]
 
 

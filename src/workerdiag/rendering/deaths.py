@@ -41,9 +41,13 @@ def death_count_text(findings: Findings) -> str:
     return f"at least {text}" if findings.unlisted_deaths.maybe_more and findings.deaths else text
 
 
-def death_lines(findings: Findings) -> tuple[tuple[str, ...], str]:
+def death_lines(findings: Findings, most: int = MAX_DEATHS) -> tuple[tuple[str, ...], str]:
     """
     A line for each death or for many alike, in their order, and how many deaths are left out.
+
+    Args:
+        findings: What was found.
+        most: Lines, at most.
     """
     groups: dict[tuple[str, str | None], list[Death]] = {}
     for death in findings.deaths:
@@ -57,7 +61,7 @@ def death_lines(findings: Findings) -> tuple[tuple[str, ...], str]:
             if len(group) > MAX_ALIKE
             else [_death_line(each, top) for each in group]
         )
-        room = MAX_DEATHS - len(lines_shown)
+        room = most - len(lines_shown)
         lines_shown += lines[:room]
         if len(lines) > room:
             left_out += len(group) if len(group) > MAX_ALIKE else len(lines) - room

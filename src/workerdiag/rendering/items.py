@@ -48,6 +48,21 @@ def unique_clues(clues: Iterable[Clue]) -> list[Clue]:
     return list(strongest.values())
 
 
+def strongest_first(findings: Findings) -> list[Clue]:
+    """
+    The clues of the likeliest cause, those that say most first; of equal ones those that name a dead process.
+    """
+    names = {
+        str(name) for each in findings.deaths for name in (each.identity.worker, each.identity.pid) if name
+    }
+    clues = unique_clues(findings.top.evidence) if findings.top else []
+
+    def rank(clue: Clue) -> tuple[float, bool]:
+        return -GRADES[clue.grade], names.isdisjoint(re.findall(r"[^\s()\[\],='\"]+", clue.text))
+
+    return sorted(clues, key=rank)
+
+
 def clue_item(clue: Clue) -> Item:
     """
     Where and when it was seen and how much it says; its words as a quotation.

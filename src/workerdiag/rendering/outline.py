@@ -21,6 +21,7 @@ from workerdiag.rendering.items import (
     gap_item,
     next_step_item,
     open_next_steps,
+    strongest_first,
     unique_clues,
 )
 from workerdiag.rendering.parts import Item, Outline, Section, Topic, page_item
@@ -63,13 +64,13 @@ def outline(findings: Findings) -> Outline:
 
 def _beyond(lead: str, summary: str) -> str:
     """
-    What the summary says beyond the lead: of ``Segmentation fault (4 worker processes).`` the processes.
+    What the summary says beyond the lead: of ``Segmentation fault (4 worker processes).`` how many died.
     """
     if not summary.startswith(lead):
         return summary
     more = summary.removeprefix(lead)
     if more.startswith(" (") and more.endswith(")."):
-        return f"{capitalize(more[2:-2])}."
+        return f"{capitalize(more[2:-2])} died of it."
     return summary if more.rstrip(".") else ""
 
 
@@ -152,7 +153,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
     if top:
         of_what = " for the likeliest candidate" if findings.outcome == "unknown" else ""
         yield _bounded_section(
-            "evidence", f"Evidence{of_what}", map(clue_item, unique_clues(top.evidence)), most=MAX_CLUES
+            "evidence", f"Evidence{of_what}", map(clue_item, strongest_first(findings)), most=MAX_CLUES
         )
         yield _bounded_section(
             "against", f"Evidence against{of_what and ' it'}", map(clue_item, unique_clues(top.against))
