@@ -92,3 +92,20 @@ def test_hostile_keys_stay_text():
     svg = timeline_figure(hostile()).svg
     assert "<script" not in svg
     assert "<img" not in svg
+
+
+def test_the_same_message_is_one_moment():
+    """
+    Two logs and a list of lines as JSON tell of one thing: it is numbered once, in the clearer words.
+    """
+    text = "Task t_grow-1 marked as failed because 4 workers died while trying to run it"
+    moments = tuple(
+        Moment(at=NOON_ISH + late_s, kind=kind, identity=Identity(worker=worker), text=said)
+        for late_s, kind, worker, said in (
+            (1.4, "trouble", "tcp://10.0.0.4:34937", text),
+            (1.6, "blame", None, f'{text}"'),
+            (1.7, "trouble", "tcp://10.0.0.5:34938", f'{text}" ],'),
+        )
+    )
+    shown = timeline_figure(drawn(timeline=Timeline(histories=(history(),), moments=moments))).moments
+    assert [each for each in shown if "t_grow-1" in each] == [f"+1.6 s: Dask gives up: {text}"]

@@ -4,6 +4,7 @@ The moments around deaths that a drawing numbers, and how a list below it words 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import frozen
@@ -20,6 +21,10 @@ BEFORE_S, AFTER_S = 60.0, 5.0
 _MAX_QUOTE_CHARS = 100
 #: A removal within so many seconds of a death is how the scheduler notices it.
 _NOTICED_S = 2.0
+#: The same message within so many seconds is one moment.
+_SAME_S = 1.0
+#: What a list of log lines as JSON has behind each line.
+_STRING_END = re.compile(r'"[\s,\]}]*$')
 _WORDS: Mapping[MomentKind, str] = {
     "start": "{who} came up",
     "pause": "{who} was paused: too much memory",
@@ -32,6 +37,8 @@ _WORDS: Mapping[MomentKind, str] = {
     "blame": "Dask gives up: {text}",
     "trouble": "{text}",
 }
+#: Kinds whose words are those of the message.
+_QUOTED: tuple[MomentKind, ...] = ("blame", "trouble")
 
 
 @frozen(kw_only=True)
@@ -65,17 +72,34 @@ def numbered_marks(
         )
         for number, each in enumerate(deaths)
     ]
-    near = (
-        Mark(at=each.at, text=_moment_text(each))
+    near = [
+        each
         for each in moments
         if begin <= each.at <= last + AFTER_S and not _is_told_by_a_death(each, deaths)
-    )
-    others = list({(round(each.at), each.text): each for each in near}.values())
+    ]
+    others = [Mark(at=each.at, text=_moment_text(each)) for each in _unique_moments(near)]
     others.sort(key=lambda each: abs(each.at - first))
     kept = [*ends[: MAX_MARKS - min(len(others), _LEAST_OTHERS)]]
     kept += others[: MAX_MARKS - len(kept)]
     left_out = len(ends) + len(others) - len(kept)
     return sorted(kept, key=lambda each: (each.at, each.is_death)), left_out
+
+
+def _unique_moments(moments: Iterable[Moment]) -> list[Moment]:
+    """
+    The moments; of those that quote the same message within a second only one, a blame rather than trouble.
+    """
+    unique: list[Moment] = []
+    latest: dict[str, int] = {}
+    for each in sorted(moments, key=lambda each: each.at):
+        said = _quote(each) if each.kind in _QUOTED else _moment_text(each)
+        index = latest.get(said)
+        if index is None or each.at - unique[index].at > _SAME_S:
+            latest[said] = len(unique)
+            unique.append(each)
+        elif each.kind == "blame":
+            unique[index] = each
+    return unique
 
 
 def _is_told_by_a_death(moment: Moment, deaths: Sequence[Death]) -> bool:
@@ -91,9 +115,15 @@ def _death_text(death: Death, *, is_first: bool) -> str:
 
 
 def _moment_text(moment: Moment) -> str:
-    return _WORDS[moment.kind].format(
-        who=who_text(moment.identity), text=clip(one_line(moment.text), _MAX_QUOTE_CHARS)
-    )
+    return _WORDS[moment.kind].format(who=who_text(moment.identity), text=_quote(moment))
+
+
+def _quote(moment: Moment) -> str:
+    """
+    Its message, without the end of the string that it stood in.
+    """
+    text = one_line(moment.text)
+    return clip(_STRING_END.sub("", text) if text.count('"') % 2 else text, _MAX_QUOTE_CHARS)
 
 
 def who_text(identity: Identity) -> str:
