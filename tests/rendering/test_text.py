@@ -29,7 +29,13 @@ from workerdiag.rendering.html import render_html
 from workerdiag.rendering.markdown import render_markdown
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.text import render_text
-from workerdiag.rendering.wording import format_percent, identity_text, printable, printable_object
+from workerdiag.rendering.wording import (
+    event_text,
+    format_percent,
+    identity_text,
+    printable,
+    printable_object,
+)
 
 #: Lines that may be longer than the terminal: one word with a slash in it, or something to type.
 UNBROKEN = re.compile(r"^[ |.\d-]*\S*[/\\]\S*$|^ {8,}\S")
@@ -150,7 +156,7 @@ def test_every_part_of_the_findings_shows():
     for part in (
         "worker.log:120, 2026-11-21 10:02:03, decisive sign, seen 3 times",
         "| Worker tcp://10.0.0.4:34937 (pid=129) exceeded 95% memory budget.",
-        "event worker-restart-memory, strong sign | worker tcp://10.0.0.4:34937, pid 129, rss 3.82 GiB",
+        "event worker-restart-memory, strong sign | worker tcp://10.0.0.4:34937, pid 129, process memory 3.82 GiB",
         "Evidence against - kern.log:7",
         "oom-counter (cgroup was not looked at)",
         "dask worker --memory-limit 5GiB",
@@ -463,6 +469,20 @@ def test_moments_that_no_calendar_has_are_left_out():
     """
     text = render_text(explained(deaths=(dead(when=1e300),)))
     assert "(pid 129): killed" in text
+
+
+def test_the_fields_of_an_event_are_in_words_with_units():
+    """
+    Sizes, times and shares have units, and what is true is yes; what says nothing is left out.
+    """
+    fields = (
+        "rss_bytes=1014792192, managed_bytes=0, open_files_limit=20000, seconds_since_heartbeat=1.006",
+        "paused=True, expected=False, terminate_fraction=0.95, memory=x, thread_count=5",
+    )
+    assert event_text(f"event recorder: {', '.join(fields)}") == (
+        "process memory 968 MiB, limit of open files 20000, last heartbeat before 1 second, paused yes, "
+        "terminate fraction 95%, memory x, threads 5"
+    )
 
 
 def test_hostile_text_is_really_hostile():

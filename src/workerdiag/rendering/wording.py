@@ -17,7 +17,7 @@ from workerdiag.model.identity import Identity
 from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import RetryAction, Verdict
 from workerdiag.redaction.visible_text import ESCAPES
-from workerdiag.units import format_bytes, format_limit
+from workerdiag.units import format_bytes, format_duration, format_limit
 
 T = TypeVar("T")
 
@@ -26,8 +26,19 @@ _EVENT_FIELD = re.compile(r"(?:^|, )([a-z_-]+)=(.*?)(?=, [a-z_-]+=|$)")
 #: Fields that say how it came to be known, and values that say nothing; of the others the first so many.
 _SAID_OTHERWISE, _NOTHING = frozenset({"stimulus_id", "reported_by"}), frozenset({"", "0", "False", "None"})
 _MAX_FIELDS = 8
-#: Fields of events that are bytes; a number of more digits than the second is none.
-_SIZES, _MAX_DIGITS = frozenset({"rss", "memory", "memory_limit", "nbytes"}), 19
+#: What fields are called in a report; others by their own names.
+_FIELD_NAMES = {
+    "rss": "process memory",
+    "host_available": "free memory of the host",
+    "open_files_limit": "limit of open files",
+    "thread_count": "threads",
+    "seconds_since_heartbeat": "last heartbeat before",
+}
+#: Fields of events that are bytes, and what is a number: of more digits it is none.
+_SIZES, _NUMBER = (
+    frozenset({"rss", "memory", "memory_limit", "nbytes"}),
+    re.compile(r"\d{1,18}(?:\.\d{1,18})?"),
+)
 
 #: How batch systems number jobs: 4711, 4711.server, 4711[3].
 _JOB = re.compile(r"\d{1,10}(?:[.\[_].*)?")
@@ -177,12 +188,20 @@ def event_text(text: str) -> str:
 
 
 def _field_name(key: str) -> str:
-    return key.replace("_bytes", "").replace("_", " ").replace("-", " ")
+    bare = key.removesuffix("_bytes")
+    return _FIELD_NAMES.get(bare) or bare.replace("_", " ").replace("-", " ")
 
 
 def _field_value(key: str, value: str) -> str:
-    is_size = key in _SIZES or key.endswith("_bytes")
-    return format_bytes(int(value)) if is_size and value.isdecimal() and len(value) < _MAX_DIGITS else value
+    if value == "True":
+        return "yes"
+    if not _NUMBER.fullmatch(value):
+        return value
+    if (key in _SIZES or key.endswith("_bytes")) and value.isdecimal():
+        return format_bytes(int(value))
+    if key.startswith("seconds_"):
+        return format_duration(float(value))
+    return f"{float(value):.0%}" if key.endswith(("_fraction", "_share")) else value
 
 
 def identity_text(identity: Identity) -> str:
