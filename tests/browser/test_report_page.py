@@ -163,10 +163,12 @@ def test_it_is_shown_at_once(show, seen):
 
 def test_it_prints_whole(show, seen):
     """
-    On paper there are no buttons, and what is folded on a screen is there.
+    On paper there are no buttons, and what is folded on a screen is there, without the marker of a fold.
     """
     seen.page.emulate_media(media="print")
     page = show(drawn())
     assert page.get_by_text("Make the chunks smaller.").bounding_box()["height"] > 0
+    folded = page.get_by_text("What else to do")
+    assert folded.evaluate("summary => getComputedStyle(summary).listStyleType") == "none"
     assert not page.locator(".wd-copy").first.is_visible()
     assert page.locator(".wd-chart").first.is_visible()
