@@ -611,6 +611,18 @@ def test_a_folder_that_is_missing_says_what_to_check(arguments):
     assert f"'/nope' does not exist. Check the path: a relative one starts in {Path.cwd()}." in result.stderr
 
 
+def test_a_zip_by_name_alone_is_said_to_be_none(tmp_path):
+    """
+    A download that failed leaves a page of text under the name of a bundle.
+    """
+    path = tmp_path / "death.zip"
+    path.write_text("garbage\n", encoding="utf-8")
+    assert (
+        "death.zip cannot be read as a zip, only as text (copy or download it again)"
+        in run("explain", path).stderr
+    )
+
+
 # ------------------------------------------------------------------------------------------ demo
 
 

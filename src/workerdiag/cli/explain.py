@@ -104,6 +104,7 @@ def explain(  # noqa: PLR0913, PLR0917  click gives one for each option
         raise click.UsageError("Give a log file, - for standard input, or --scheduler ADDRESS.")
     for each in inputs:
         _tell_files_of_folder(each)
+        _tell_unreadable_zip(each)
     with status_line(_doing(inputs, scheduler), limit_s=timeout):
         found = _answer(inputs, scheduler, stream, load_checked_rulebook(knowledge), timeout)
     unread = [each for each in found.diagnosis.gaps if each.place == "scheduler"] + list(found.unread)
@@ -137,6 +138,18 @@ def _tell_files_of_folder(place: str) -> None:
         logs, others = files_of_folder(Path(place))
         if logs and others:
             note(f"{place}: read as logs: {_names(logs)}; not read: {_names(others)}")
+
+
+def _tell_unreadable_zip(place: str) -> None:
+    """
+    Warn that a file is a zip by its name alone.
+    """
+    path = Path(place)
+    with suppress(OSError):
+        if path.suffix == ".zip" and path.is_file():
+            with path.open("rb") as file:
+                if not file.read(2).startswith(b"PK"):
+                    warn(f"{place} cannot be read as a zip, only as text (copy or download it again)")
 
 
 def _names(paths: Sequence[Path]) -> str:
