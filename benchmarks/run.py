@@ -45,6 +45,10 @@ def main() -> int:
         *measured("box_cost.py"),
         *measured("box_kill.py"),
         *measured("scan.py"),
+        *measured("watch_idle.py"),
+        *measured("watch_loop.py"),
+        *measured("page_paint.py"),
+        *measured("auto_cost.py", "--pairs", "6"),
         *(row for folder in sys.argv[1:] for row in measured("accuracy.py", folder)),
     ]
     print(table(rows))

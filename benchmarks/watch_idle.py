@@ -15,15 +15,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
+from rows import Row, publish
 
 import workerdiag
 
 WARM_UP_S = 20.0
+#: Of memory, and of one core: a watcher runs beside everything else for weeks.
+GOAL_MB, GOAL_PERCENT = 100, 1
 
 
 def add_workers(count: int, dask_scheduler: Any = None) -> int:
@@ -81,16 +85,11 @@ def measure(address: str, folder: str, seconds: float) -> tuple[float, float]:
     return rss_mb, 100 * (after_s - before_s) / seconds
 
 
-def main() -> None:
+def rows(workers: int, seconds: float) -> Iterator[Row]:
     """
-    Measure without the recorder and with it.
+    Memory and processor time, without the recorder and with it.
     """
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=120.0)
-    options = parser.parse_args()
     dask.config.set({"distributed.scheduler.worker-ttl": None})
-    print(f"{'recorder':<10}{'memory':>10}{'of a core':>12}")
     for recorder in (False, True):
         with (
             LocalCluster(n_workers=0, dashboard_address=None) as cluster,
@@ -99,11 +98,18 @@ def main() -> None:
         ):
             if recorder:
                 workerdiag.install(client)
-            client.run_on_scheduler(add_workers, options.workers)
-            rss_mb, percent = measure(cluster.scheduler_address, folder, options.seconds)
-            print(f"{'yes' if recorder else 'no':<10}{rss_mb:>7.0f} MB{percent:>11.2f}%", flush=True)
+            client.run_on_scheduler(add_workers, workers)
+            rss_mb, percent = measure(cluster.scheduler_address, folder, seconds)
             client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.workers.clear())
+        name = f"idle watcher of {workers:,} workers, {'with' if recorder else 'without'} the recorder"
+        yield Row(what=f"{name}: memory", measured=rss_mb, unit="MB", goal=GOAL_MB)
+        yield Row(what=f"{name}: of a core", measured=percent, unit="%", goal=GOAL_PERCENT)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--json", action="store_true", help="print rows for run.py")
+    options = parser.parse_args()
+    publish(rows(options.workers, options.seconds))

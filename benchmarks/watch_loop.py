@@ -17,13 +17,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, ClassVar
 
 import dask
 from distributed import LocalCluster
+from rows import Row, publish
 from watch_idle import add_workers
 
+#: So long a scheduler may be held at a time.
+GOAL_MS = 5
 #: Asks as a watcher does; arguments are the address, how often, and how long a question may wait.
 WATCHER = """
 import asyncio, sys
@@ -79,7 +82,11 @@ class Timed(Coroutine[Any, Any, Any]):
             return call(*arguments)
         finally:
             if self._name.startswith("Server._handle_comm"):
-                kind = "with garbage collection" if Timed.collections != collections else "without"
+                kind = (
+                    "with garbage collection"
+                    if Timed.collections != collections
+                    else "without garbage collection"
+                )
                 Timed.steps_ms.append(((time.thread_time() - begin) * 1e3, kind))
 
 
@@ -124,34 +131,41 @@ def note_deaths(first: int, dask_scheduler: Any) -> None:
         dask_scheduler.log_event("all", {**event, "lost-computed-tasks": keys, "lost-scattered-tasks": []})
 
 
-def main() -> None:
+def rows(workers: int) -> Iterator[Row]:
     """
-    Measure with no deaths, and with many.
+    The longest steps with no deaths, and with many.
     """
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=1000)
-    options = parser.parse_args()
     dask.config.set({"distributed.scheduler.worker-ttl": None})
     gc.callbacks.append(note_collection)
     with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
-        on_loop(cluster, add_workers, options.workers)
+        on_loop(cluster, add_workers, workers)
         on_loop(cluster, time_tasks)
         for deaths in (0, 150):
             Timed.steps_ms.clear()
-            command = [sys.executable, "-c", WATCHER, cluster.scheduler_address, "12", "2"]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watcher:
-                assert watcher.stdout is not None
-                watcher.stdout.readline()
-                for first in range(0, deaths, 50):
-                    on_loop(cluster, note_deaths, first)
-                    time.sleep(0.5)
-                watcher.stdout.read()
-            for kind in ("without", "with garbage collection"):
-                steps = sorted((ms for ms, each in Timed.steps_ms if each == kind), reverse=True)
-                longest = ", ".join(f"{ms:.1f}" for ms in steps[:5])
-                print(f"{deaths} deaths, {len(steps)} steps {kind}: longest {longest} ms", flush=True)
+            watch_deaths(cluster, deaths)
+            for kind, goal in (("without garbage collection", GOAL_MS), ("with garbage collection", None)):
+                steps = [ms for ms, each in Timed.steps_ms if each == kind]
+                what = f"{deaths} deaths, {len(steps)} steps {kind}: longest"
+                yield Row(what=what, measured=max(steps, default=0.0), unit="ms", goal=goal)
         on_loop(cluster, lambda dask_scheduler: dask_scheduler.workers.clear())
 
 
+def watch_deaths(cluster: Any, deaths: int) -> None:
+    """
+    Let a watcher ask while so many workers die.
+    """
+    command = [sys.executable, "-c", WATCHER, cluster.scheduler_address, "12", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stdout is not None
+        watcher.stdout.readline()
+        for first in range(0, deaths, 50):
+            on_loop(cluster, note_deaths, first)
+            time.sleep(0.5)
+        watcher.stdout.read()
+
+
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=1000)
+    parser.add_argument("--json", action="store_true", help="print rows for run.py")
+    publish(rows(parser.parse_args().workers))
