@@ -475,6 +475,13 @@ def test_a_zip_that_cannot_be_read_is_said_to_be_damaged(tmp_path):
     )
 
 
+def test_a_log_is_no_damaged_zip():
+    """
+    Only what begins as an archive can be a damaged one; of anything else that advice is wrong.
+    """
+    assert read_bundle("worker.log", b"distributed.worker - INFO - Start worker") is None
+
+
 def test_a_bundle_that_was_packed_again_is_read(saved, tmp_path):
     """
     Somebody may have unpacked it, looked, and zipped the folder.

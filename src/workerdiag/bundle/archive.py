@@ -47,7 +47,7 @@ class Archive:
     _data: bytes = field(repr=False)
     #: What could not be read, a sentence each.
     problems: list[str] = field(factory=list, init=False)
-    #: Whether its list of files cannot be read.
+    #: Whether it begins as an archive and its list of files cannot be read.
     is_damaged: bool = field(default=False, init=False)
     _left: int = field(default=MAX_BYTES, init=False)
     _zip: zipfile.ZipFile | None = field(default=None, init=False)
@@ -64,7 +64,7 @@ class Archive:
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(self._data))
         except Exception:  # noqa: BLE001  whatever zipfile meets in a hostile file
-            self.is_damaged = True
+            self.is_damaged = self._data.startswith(_LOCAL_MARK)
             self._recovered = dict(self._scan_files())
             self.note("it is damaged or cut off; what is whole in it was read")
 
