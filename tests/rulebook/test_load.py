@@ -165,6 +165,19 @@ superseded_by = ["frame"]
 
 
 @pytest.mark.slow
+def test_lint_names_a_fixed_size_beside_the_one_that_is_advised(tmp_path):
+    """
+    Who is told to try 448 MiB must not copy 8GiB.
+    """
+    mitigation = """
+[[mitigation]]
+do = "Give it more: try {needs_memory} first."
+example = "dask worker --memory-limit 8GiB"
+"""
+    said = "\n".join(lint(read_folder(folder(tmp_path, rule=GOOD + mitigation))))
+    assert "has a fixed size beside {needs_memory}: 8GiB" in said
+
+
 def test_lint_names_causes_of_workers_that_never_start_and_do_not_explain_their_absence():
     """
     Where no worker starts there are none: that symptom must not compete with its cause.

@@ -63,6 +63,17 @@ def test_what_was_seen_is_a_bound_and_never_enough():
     assert parse_bytes(found.words["needs_memory"]) > found.wanted_more_than_bytes
 
 
+@pytest.mark.parametrize(
+    ("rss_mib", "dask", "kubernetes"), [(390, "512 MiB", "640Mi"), (2 * 1024, "2.5 GiB", "3Gi")]
+)
+def test_a_pod_gets_more_than_dask_is_told_of(rss_mib, dask, kubernetes):
+    """
+    So that Dask acts before the kernel does; each as it is typed.
+    """
+    words = numbers(MemoryReading(identity=ME, rss_bytes=rss_mib * 2**20)).words
+    assert (words["needs_memory"], words["pod_memory"]) == (dask, kubernetes)
+
+
 def test_the_largest_number_wins_over_that_of_a_message():
     """
     A pause says what the worker held then; a sample shortly before the death is larger.

@@ -135,13 +135,20 @@ def _reference_problems(book: Rulebook) -> Iterator[str]:
             for mark in _landmark_ids(cause, sign):
                 if mark not in landmarks:
                     yield f"{cause.id} {sign.name}: names a landmark that is not there: {mark}"
-        known = _known_placeholders(cause, book)
-        for number, mitigation in enumerate(cause.mitigations, 1):
-            for word in sorted(_quoted_placeholders(mitigation) - known):
-                yield f"{cause.id} mitigation {number}: quotes what no death has: {{{word}}}"
-            for name in sorted({*mitigation.signs} - {each.name for each in cause.signs}):
-                yield f"{cause.id} mitigation {number}: is for a sign that the cause does not have: {name}"
+        yield from _mitigation_problems(cause, book)
     yield from _explanation_cycles(book)
+
+
+def _mitigation_problems(cause: Cause, book: Rulebook) -> Iterator[str]:
+    known = _known_placeholders(cause, book)
+    for number, mitigation in enumerate(cause.mitigations, 1):
+        where = f"{cause.id} mitigation {number}"
+        for word in sorted(_quoted_placeholders(mitigation) - known):
+            yield f"{where}: quotes what no death has: {{{word}}}"
+        if "{needs_memory}" in mitigation.do and (size := _fixed_size(mitigation)):
+            yield f"{where}: its example has a fixed size beside {{needs_memory}}: {size}"
+        for name in sorted({*mitigation.signs} - {each.name for each in cause.signs}):
+            yield f"{where}: is for a sign that the cause does not have: {name}"
 
 
 def _lifecycle_problems(cause: Cause, causes: Collection[str]) -> Iterator[str]:
@@ -178,6 +185,15 @@ def _quoted_placeholders(mitigation: Mitigation) -> set[str]:
     typed = (mitigation.example, *mitigation.examples.values())
     deciding = (*mitigation.uses, *mitigation.superseded_by, *mitigation.requires)
     return {*re.findall(r"\{([a-z_]+)\}", " ".join((*texts, *typed))), *deciding}
+
+
+def _fixed_size(mitigation: Mitigation) -> str:
+    """
+    The first size of memory that an example types as it stands.
+    """
+    typed = "\n".join((mitigation.example, *mitigation.examples.values()))
+    found = re.search(r"\b\d+(?:\.\d+)? ?[GM](?:iB?|B)\b", typed)
+    return found[0] if found else ""
 
 
 def _known_placeholders(cause: Cause, book: Rulebook) -> set[str]:

@@ -27,7 +27,7 @@ from workerdiag.model.vocabulary import (
 )
 
 #: What mitigations may quote of a death in braces: its memory, ...
-MEMORY_PLACEHOLDERS = ("rss", "limit", "more_than", "needs_memory", "growth", "percent")
+MEMORY_PLACEHOLDERS = ("rss", "limit", "more_than", "needs_memory", "pod_memory", "growth", "percent")
 #: ... where it crashed, if a pattern of the cause captures faulthandler's frames under this name, ...
 STACK_CAPTURE = "stack"
 CRASH_PLACEHOLDERS = ("frame", "package")

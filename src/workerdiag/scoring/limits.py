@@ -15,12 +15,14 @@ from workerdiag.model.evidence import MemoryReading
 from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.units import format_bytes, format_limit, parse_bytes
+from workerdiag.units import format_bytes, format_limit, parse_bytes, round_up_limit
 
 #: Head-room on top of what was used, as autoscalers recommend (krr, Dr. Elephant: peak + 25 %).
 HEADROOM = 1.25
 #: What to try first where a limit was too little.
 BEYOND_LIMIT = 1.5
+#: What a container gets beyond Dask's limit, so that Dask acts before the kernel does.
+_POD_SHARE = 1.2
 #: Python with Dask takes 50 to 70 MiB before it does anything (measured with distributed 2026.8.0 on Linux).
 _LEAST_BYTES = 256 * 2**20
 #: The mark in a nanny's log that names the share of the limit at which it ends a worker.
@@ -70,6 +72,7 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
         "limit": format_bytes(limit) if limit else "",
         "more_than": format_bytes(wanted) if wanted else "",
         "needs_memory": format_limit(first) if first else "",
+        "pod_memory": _as_quantity(round_up_limit(round_up_limit(first) * _POD_SHARE)) if first else "",
         "growth": f"{format_bytes(growth)} per second" if growth else "",
         "percent": f"{round(100 * rss / limit)}" if rss and limit else "",
     }
@@ -118,6 +121,14 @@ def share(text: str, *, of: int = 1) -> float:
         return float(text) / of
     except ValueError:  # "False"
         return 0.0
+
+
+def _as_quantity(size_bytes: int) -> str:
+    """
+    A size as Kubernetes and Docker read it: ``640Mi``.
+    """
+    unit, one = ("Gi", 2**30) if size_bytes % 2**30 == 0 else ("Mi", 2**20)
+    return f"{size_bytes // one}{unit}"
 
 
 def _try_first(rss: int | None, limit: int | None) -> int | None:
