@@ -194,6 +194,38 @@ def test_a_killed_worker_leaves_the_block_with_its_note():
     assert len(exc.__notes__) == 1
 
 
+def test_a_killed_worker_in_a_group_gets_its_note():
+    """
+    As it leaves an ``asyncio.TaskGroup``.
+    """
+    exc = killed()
+    with pytest.raises(ExceptionGroup), workerdiag.explaining(Mock()):
+        raise ExceptionGroup("tasks", [ValueError("bad row"), ExceptionGroup("inner", [exc])])
+    assert len(exc.__notes__) == 1
+
+
+def test_a_killed_worker_that_another_was_raised_from_gets_its_note():
+    """
+    The other one stays as it is.
+    """
+    exc = killed()
+    with pytest.raises(RuntimeError) as caught, workerdiag.explaining(Mock()):
+        raise RuntimeError("no result") from exc
+    assert len(exc.__notes__) == 1
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_exceptions_that_are_linked_in_a_circle_end(answer):
+    """
+    None of them is a death.
+    """
+    one, other = ValueError(1), ValueError(2)
+    one.__cause__, other.__cause__ = other, one
+    with pytest.raises(ValueError, match="1"), workerdiag.explaining(Mock()):
+        raise one
+    answer.assert_not_called()
+
+
 def test_other_exceptions_leave_the_block_untouched(answer):
     """
     Nobody waits for an answer that was not asked for.

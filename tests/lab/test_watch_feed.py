@@ -244,17 +244,37 @@ def test_a_feed_keeps_no_cluster_alive(lab, recorder):
     """
     An idle scheduler closes as soon as without it, and says so.
     """
-    scheduler = lab.scheduler(
-        DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT="4s",
-        DASK_DISTRIBUTED__SCHEDULER__PRELOAD='["workerdiag.recorder.preload"]' if recorder else "[]",
-    )
-    scheduler.wait_for_output("Scheduler at:")
+    scheduler = idle_scheduler(lab, recorder)
     with Follower(lab.address) as follower:
         follower.poll()
         with pytest.raises(ClusterEndedError):
             follower.follow(wait_s=PATIENCE_S)
         scheduler.ended()  # rarely with an abort of its own, with a feed or without
     scheduler.wait_for_output("after being idle")
+
+
+@both
+def test_a_watcher_keeps_no_cluster_alive(lab, recorder):
+    """
+    Its looks are no work; it ends with the cluster.
+    """
+    scheduler = idle_scheduler(lab, recorder)
+    with workerdiag.watch(lab.address) as watcher:
+        assert list(watcher) == [], "nothing died"
+        scheduler.ended()
+    scheduler.wait_for_output("after being idle")
+
+
+def idle_scheduler(lab, recorder):
+    """
+    A scheduler that closes where nobody gives it work.
+    """
+    scheduler = lab.scheduler(
+        DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT="4s",
+        DASK_DISTRIBUTED__SCHEDULER__PRELOAD='["workerdiag.recorder.preload"]' if recorder else "[]",
+    )
+    scheduler.wait_for_output("Scheduler at:")
+    return scheduler
 
 
 @both

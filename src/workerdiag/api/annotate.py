@@ -4,6 +4,7 @@ The answer in the exception itself, as a note (PEP 678).
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -16,6 +17,9 @@ from workerdiag.settings import seconds
 
 if TYPE_CHECKING:
     from distributed import Client
+
+#: Exceptions looked at in one that leaves a block, in case they are linked in a circle.
+_MOST_LINKED = 1000
 
 
 @overload
@@ -91,6 +95,9 @@ class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaini
     """
     A block out of which each ``KilledWorker`` comes with its note; other exceptions pass untouched.
 
+    One in a group of exceptions, as of ``asyncio.TaskGroup``, gets its note too, and so does one from which
+    another was raised.
+
     ``with`` for a synchronous client, ``async with`` for an asynchronous one. Nothing about the client
     is changed.
 
@@ -109,8 +116,8 @@ class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaini
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        if exc is not None and is_worker_death(exc):
-            annotate(exc, self._client, timeout=self._timeout)
+        if (death := _worker_death_in(exc)) is not None:
+            annotate(death, self._client, timeout=self._timeout)
         return False
 
     async def __aenter__(self) -> None:
@@ -119,6 +126,23 @@ class explaining:  # noqa: N801  used as a statement: ``with workerdiag.explaini
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        if exc is not None and is_worker_death(exc):
-            await annotate(exc, self._client, timeout=self._timeout)
+        if (death := _worker_death_in(exc)) is not None:
+            await annotate(death, self._client, timeout=self._timeout)
         return False
+
+
+def _worker_death_in(exc: BaseException | None) -> BaseException | None:
+    """
+    The first ``KilledWorker`` among *exc*, what it was raised from, and the members of groups.
+    """
+    from workerdiag.sources.exception.slots import cause_of, members_of
+
+    waiting = deque([exc])
+    for _ in range(_MOST_LINKED):
+        each = waiting.popleft() if waiting else None
+        if each is None:
+            return None
+        if is_worker_death(each):
+            return each
+        waiting.extend(filter(None, (*members_of(each), cause_of(each))))
+    return None
