@@ -32,6 +32,14 @@ def test_a_log_that_ends_while_its_worker_runs_is_not_cleared(text):
     assert "The log ends while the worker runs" in diagnosis.summary
 
 
+def test_whoever_is_told_so_is_sent_to_the_scheduler():
+    """
+    It knows whether the worker is still there.
+    """
+    first = explain(logs=LogText(UP, "worker"), timeout="60s").next_steps[0]
+    assert first.command == "client.scheduler_info()['workers']"
+
+
 @pytest.mark.parametrize("text", [NANNY + UP, UP + STOPPED + ENDED])
 def test_a_log_that_would_tell_of_the_end_is_cleared(text):
     """

@@ -15,6 +15,7 @@ from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.scoring.advice import applicable_advice
 from workerdiag.scoring.cluster_setup import ClusterSetup, failed_tasks
+from workerdiag.scoring.open_ended_logs import open_ended_log
 
 #: A cause this likely is settled; below it, looks for it are worth their while.
 SETTLED_CHANCE = 0.9
@@ -129,6 +130,14 @@ def _fallback_steps(incident: Incident) -> list[NextStep]:
     of_the_dead, at_death = (
         (" of the worker that died", " around the time of death") if incident.cases else ("", "")
     )
+    if open_ended_log(incident) is not None:
+        steps.append(
+            NextStep(
+                inspect='the scheduler\'s list of workers, or "Remove worker" in its log',
+                command="client.scheduler_info()['workers']",
+                until="the scheduler ends",
+            )
+        )
     if "nanny log" not in incident.inspected:
         steps.append(
             NextStep(
