@@ -106,7 +106,7 @@ SyntaxError: invalid syntax
         STARTED + REGISTERED + "RuntimeError: NCCL error in: NCCLUtils.hpp:219, remote process exited\n",
         STARTED
         + REGISTERED
-        + "2026-05-04 11:29:33,444 - distributed.core - INFO - Event loop was unresponsive in Worker for 95.31s.\n",
+        + "2026-05-04 11:29:33,444 - distributed.core - INFO - Event loop was unresponsive in Worker for 45.31s.\n",
     ],
 )
 def test_trouble_bars_the_all_clear(text):

@@ -44,8 +44,9 @@ _FAILURE_REASONS: tuple[GapReason, ...] = (
 )
 #: Lines of a traceback in text without headers.
 _TRACEBACK_LINES = 100
-#: A loop that is blocked for so long in one piece, or for such a share of the time, does not answer in time.
-BLOCKED_S = 60.0
+#: A loop that is blocked for so long in one piece, or for such a share of the time, does not answer in time:
+#: others wait for 30 s (``distributed.comm.timeouts.connect`` and ``tcp`` in distributed.yaml).
+BLOCKED_S = 30.0
 BLOCKED_SHARE = 0.2
 _BLOCKED_TIMES = 3
 #: Where the text has no times, so many seconds in sum.
