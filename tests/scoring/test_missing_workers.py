@@ -5,10 +5,11 @@ Workers are missing for a reason where a log tells how their start ended.
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from support.diagnoses import FixedSource
 from workerdiag import Diagnosis, explain
-from workerdiag.model.evidence import Event, LogChunk
+from workerdiag.model.evidence import Event, ExceptionFacts, LogChunk
 
 #: What a scheduler says of itself while work waits and no worker ever came.
 ASKED = Event(
@@ -48,3 +49,17 @@ def test_workers_are_missing_where_no_start_failed():
     diagnosis = of_start()
     assert diagnosis.top is not None
     assert diagnosis.top.id == "standstill.no-workers"
+
+
+def test_that_workers_are_missing_is_not_why_a_task_was_given_up():
+    """
+    Dask gives a task up because workers died; that none is left comes of that.
+    """
+    lost = evolve(ASKED, fields={**ASKED.fields, "lost_unasked": 1})
+    waiting = explain(sources=[FixedSource((lost,))], timeout="60s")
+    killed = ExceptionFacts(type="distributed.scheduler.KilledWorker", text="Attempted to run task 'load-1'")
+    given_up = explain(sources=[FixedSource((lost, killed))], timeout="60s")
+    assert waiting.top is not None
+    assert waiting.top.id == "standstill.no-workers"
+    assert {each.id: each.probability for each in given_up.causes}.get("standstill.no-workers", 0.0) < 0.3
+    assert given_up.outcome == "unknown"
