@@ -62,9 +62,14 @@ def failed_tasks(incident: Incident) -> int:
 
     The worker and the client tell of the same one, each in its own words; one log may be given twice.
     """
-    messages = {_message_key(mark) for mark in incident.marks if mark.role == "task-error"}
-    by_teller = Counter(teller for teller, *_ in messages)
-    logged = max(by_teller.values(), default=0)
+    by_log: dict[tuple[str, str], Counter[object]] = {}
+    for mark in incident.marks:
+        if mark.role == "task-error":
+            by_log.setdefault((mark.owner, mark.origin), Counter())[_message_key(mark)] += 1
+    by_teller: dict[str, Counter[object]] = {}
+    for (teller, _), messages in by_log.items():
+        by_teller[teller] = by_teller.get(teller, Counter()) | messages
+    logged = max((each.total() for each in by_teller.values()), default=0)
     return logged or sum(facts.from_task and facts.relation == "raised" for facts in incident.exceptions)
 
 
@@ -73,8 +78,8 @@ def _message_key(mark: Match) -> tuple[object, ...]:
     What a message has of its own, in whichever copy of a log it stands.
     """
     if mark.when is None:
-        return mark.owner, mark.origin, mark.line
-    return mark.owner, mark.when, mark.text, mark.captures.get("exception")
+        return mark.origin, mark.line
+    return mark.when, mark.text, mark.captures.get("exception")
 
 
 def _deployment(setup_events: Iterable[Mapping[str, str]], marks: Iterable[Match]) -> Deployment | None:

@@ -23,7 +23,8 @@ GOODBYES: frozenset[MatchRole] = frozenset(
         "clean-exit",
     )
 )
-#: Who writes nothing of a worker that somebody kills: it, its command, and a kernel that did not do it.
+#: Who writes nothing of a worker that somebody kills: the worker, its command (whose lines count as a
+#: nanny's), and a kernel that did not kill it.
 _SILENT_STREAMS: frozenset[Stream | None] = frozenset(("worker", "nanny", "kernel", None))
 _OF_NANNIES = "nanny."
 

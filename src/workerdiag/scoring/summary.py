@@ -18,7 +18,7 @@ from workerdiag.scoring.death_count import LostWorkers
 from workerdiag.scoring.task_failures import caught_failure, task_failure
 
 _OPEN_ENDED = (
-    "The log ends while the worker runs; had it been killed after that, its log would look the same."
+    "The log ends while the worker runs. Had the worker been killed then, its log would look the same."
 )
 #: Characters of a message that a sentence quotes.
 _QUOTED_CHARS = 160

@@ -79,3 +79,13 @@ def test_a_task_that_two_copies_of_a_log_tell_of_failed_once():
     """
     logs = [LogText(OLDER + "\n" + FAILED), LogText(indented({"w": [["ERROR", FAILED], ["INFO", OLDER]]}))]
     assert "2 tasks" not in explain(logs=logs, timeout="60s").summary
+
+
+def test_tasks_that_fail_alike_in_one_moment_are_as_many_as_one_log_tells():
+    """
+    A copy of the log adds none.
+    """
+    ended = "2026-11-21 08:10:00,000 - distributed.worker - INFO - Stopping worker at tcp://10.0.0.4:4001. Reason: worker-close\n"
+    text = OLDER + "\n" + NEWER + "\n" + FAILED + FAILED.replace("17", "18") + ended
+    summary = explain(logs=[LogText(text), LogText(text)], timeout="60s").summary
+    assert "2 tasks failed" in summary
