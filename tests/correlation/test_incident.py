@@ -340,6 +340,24 @@ def test_what_started_a_process_tells_of_the_same_end(ends):
     assert [each.signal for each in explain(logs=LogText(text)).deaths] == [9]
 
 
+def test_a_shell_tells_of_the_same_end_with_the_pid_of_the_nanny():
+    """
+    A batch script's shell names the command that it ran, and has no time of its own: the worker said its last an hour before.
+    """
+    job = log(
+        "job.err",
+        at(1, "worker", "      Start worker at:      tcp://10.0.0.4:4002").replace("11:22", "10:22"),
+        "/var/spool/slurmd/job00002/slurm_script: line 11:  6402 Killed       dask worker tcp://10.0.0.1:8786 --nanny",
+    )
+    identity = Identity(worker="tcp://10.0.0.4:4002", pid=6426, nanny="tcp://10.0.0.4:4001")
+    fields = {"action": "remove-worker", "expected": False}
+    removed = Event(topic="all", fields=fields, when=1777893730.0, identity=identity)
+
+    [end] = ends(job, removed)
+
+    assert (end.identity.pid, end.identity.worker, end.signal) == (6426, "tcp://10.0.0.4:4002", 9)
+
+
 def test_an_exit_that_no_message_tells_of_says_who_told_it():
     """
     The evidence of a report has its place and time, as every other.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from pathlib import Path
 
 
 def wait(seconds: float = 600.0) -> None:
@@ -23,6 +24,14 @@ def burst(megabytes: int) -> int:
     held = [bytearray(b"x" * 2**20) for _ in range(megabytes)]
     time.sleep(60)
     return len(held)
+
+
+def burst_with_nanny(megabytes: int) -> int:
+    """
+    Fill memory, where the kernel ends the nanny first.
+    """
+    Path(f"/proc/{os.getppid()}/oom_score_adj").write_text("1000")
+    return burst(megabytes)
 
 
 def crash() -> None:

@@ -87,6 +87,17 @@ def test_memory_limit(cluster, explain):
     assert diagnosis.decision.needs_memory_lower_bound_bytes >= 500 * 2**20
 
 
+def test_memory_limit_that_ends_the_nanny(cluster, explain):
+    """
+    Where the kernel takes the nanny too, and its log with it, the job and its output tell.
+    """
+    one = cluster(memory="4GB", job_directives_skip=["--mem"], job_extra_directives=["--mem=500M"])
+    one.wait()
+    diagnosis = explain(Death.of(one, tasks.burst_with_nanny, 2000))
+    assert named(diagnosis) in ("hpc.oom", "kernel.oom-killer")
+    assert len(diagnosis.deaths) == 1
+
+
 def test_memory_limit_without_nanny(cluster, explain):
     """
     Where the job ends with its worker the accounting says OUT_OF_MEMORY, and that is the answer.

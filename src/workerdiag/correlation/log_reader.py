@@ -9,6 +9,8 @@ from functools import partial
 from itertools import pairwise
 from math import inf
 
+from attrs import evolve
+
 from workerdiag.correlation.end_builder import EndBuilder
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
@@ -37,6 +39,8 @@ _SIGKILL = "9"
 _KILLS_OF_A_NANNY = (_SIGKILL, "15")
 #: What a nanny says once of each of its processes (nanny.py, ``WorkerProcess.kill``), with no name in it.
 _ONCE_PER_PROCESS = (STILL_ALIVE, "nanny.asked-to-close", "nanny.asked-by-code", "nanny.closing-by-itself")
+#: Landmarks of a shell that says how the program which it ran has ended.
+_SHELL_LANDMARKS = "shell."
 #: Marks that are orders to processes named elsewhere, not the end of one.
 _STOP_REQUESTS = ("signal.received", RETIREMENT, "scheduler.restart", "scheduler.closing")
 
@@ -130,6 +134,8 @@ class LogReader:
 
     def _death(self, mark: Match) -> None:
         self._informative = True
+        if mark.owner.startswith(_SHELL_LANDMARKS) and self._worker is not None:
+            mark = _told_by_shell(mark, self._worker)
         end = self._open_for(mark)
         end.lost = True
         end.learn_from(mark, reporter=_log_name(mark))
@@ -227,6 +233,17 @@ class LogReader:
         if len(self._nannies) != 1 or mark.identity.worker is not None:
             return NO_IDENTITY
         return Identity(worker=self._worker, nanny=next(iter(self._nannies)))
+
+
+def _told_by_shell(mark: Match, worker: str) -> Match:
+    """
+    A shell's message about *worker*, without what may be another's.
+
+    The pid is that of the command that the shell ran, a nanny or a worker. The time, where the line has none,
+    is that of the message before.
+    """
+    when = mark.when if mark.line == mark.message_line else None
+    return evolve(mark, when=when, identity=evolve(mark.identity, worker=worker, pid=None))
 
 
 def _is_being_killed(end: EndBuilder) -> bool:
