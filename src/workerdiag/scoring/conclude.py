@@ -64,7 +64,8 @@ def conclude(
     chances = weighted_mean(
         [(_death_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)]
     )
-    obstacles = all_clear_obstacles(incident, gaps, book)
+    # where there is an explanation nobody asks for an all-clear
+    obstacles = AllClearObstacles() if is_explained(chances) else all_clear_obstacles(incident, gaps, book)
     outcome = _outcome(chances, incident, obstacles)
     numbers = memory_numbers(incident, [match for each in deciding for match in each.matches])
     setting = cluster_setup(incident)

@@ -12,7 +12,7 @@ from attrs import evolve
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import TasksAtLoss
 from workerdiag.model.identity import Identity
-from workerdiag.model.incident import Incident
+from workerdiag.model.incident import Incident, NameIndex
 from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.timeline import (
@@ -59,7 +59,8 @@ def make_timeline(ends: Sequence[ProcessEnd], incident: Incident) -> Timeline:
     unasked = [end for end in ends if end.unexpected] or list(ends)
     marks = name_marks(incident.marks, ends)
     fractions = _known_fractions(incident.marks)
-    histories = [_history(end, incident, marks, fractions) for end in unasked[:MAX_HISTORIES]]
+    by_name = NameIndex.by_identity(marks)
+    histories = [_history(end, incident, by_name, fractions) for end in unasked[:MAX_HISTORIES]]
     if not ends:
         histories = _paused_histories(marks, fractions)[:MAX_HISTORIES]
     return Timeline(
@@ -69,7 +70,7 @@ def make_timeline(ends: Sequence[ProcessEnd], incident: Incident) -> Timeline:
 
 
 def _history(
-    end: ProcessEnd, incident: Incident, marks: Sequence[Match], fractions: Mapping[str, float]
+    end: ProcessEnd, incident: Incident, marks: NameIndex[Match], fractions: Mapping[str, float]
 ) -> ProcessHistory:
     known = next(
         (
@@ -79,7 +80,8 @@ def _history(
         ),
         ProcessHistory(identity=end.identity),
     )
-    own = [mark for mark in marks if mark in end.marks or end.same_process(mark.identity)]
+    named = (mark for mark in marks.find(*end.identities) if end.same_process(mark.identity))
+    own = list(dict.fromkeys((*end.marks, *named)))
     worker_limit = known.limits.worker_bytes or reading_of(end, incident)[1] or _told_limit(own)
     group = [] if known.recorded else list(_group_readings(end, incident))
     limits = _limits(known.limits, worker_limit, fractions)

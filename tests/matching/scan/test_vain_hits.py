@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from workerdiag.matching.scan import vain_hits
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.vain_hits import _is_within_line
+from workerdiag.matching.scan.vain_hits import _is_within_line, _is_within_message
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
@@ -64,6 +64,35 @@ def test_a_literal_in_vain_costs_next_to_nothing():
     list(MATCHER.matches([LogChunk(origin="a.log", data=data)], work=work))
 
     assert work.runs < 100
+
+
+def test_once_there_is_plenty_of_a_sign_its_lines_are_passed_over():
+    """
+    What nannies say when they restart a worker has a literal of a pattern that may reach over lines.
+    """
+    data = f"{TIME} - distributed.nanny - WARNING - Restarting worker\n".encode() * 10_000
+    work = WorkBudget()
+    list(MATCHER.matches([LogChunk(origin="a.log", data=data)], work=work))
+
+    assert work.runs < 3_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"killed\s+by(?m:$)", True),
+        (r"(?m:^)killed [^x]", True),
+        (r"(?m)^killed$", True),
+        (r"(?:^|\s)killed", False),
+        (r"killed$", False),
+        (r"killed\Z", False),
+    ],
+)
+def test_what_is_one_match_among_messages(text, expected):
+    """
+    A message among others begins and ends lines, not texts.
+    """
+    assert _is_within_message(text) is expected
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ _MORE = _MORE_START + _PLAIN + rb"\n"
 _LINE_START = re.compile(rb"([12]\d{3}-\d\d-\d\d )|" + _MORE_START)
 #: A line with a header and plain text, with such lines behind it, before another header.
 _MESSAGE = re.compile(rb"%b(%b)(\r*\n)((?:%b)*)(?=%b)" % (_HEADER, _PLAIN, _MORE, _HEADER))
+#: A line with a header and plain text, and none of its message behind it.
+_SINGLE_LINE = re.compile(rb"%b(%b)\r*\n(?=%b|\Z)" % (_HEADER, _PLAIN, _HEADER))
 #: Without the name of a logger no line is a header: each shape that `parse_line` knows has one.
 _LOGGER = re.compile(rb"distributed|tornado|dask|asyncio|bokeh|coiled|py\.warnings|root", re.IGNORECASE)
 #: A message that is known by its bytes has at most so many lines behind its header.
@@ -96,6 +98,14 @@ def find_candidates(
         if literals not in known:
             known[literals] = tuple(dict.fromkeys(text for each in literals for text in texts_of(each)))
         yield Candidate(at, known[literals], those, bounds, line, message)
+
+
+def single_line_message(data: bytes, start: int) -> bytes | None:
+    """
+    The message of the line that begins at *start*, where its bytes show that it is that line alone.
+    """
+    found = _SINGLE_LINE.match(data, start, start + LONGEST_LINE + HEADER_BYTES)
+    return found[1] if found is not None and found.end() - start <= LONGEST_LINE else None
 
 
 def _known_message(

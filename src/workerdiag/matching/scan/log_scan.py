@@ -138,7 +138,6 @@ class LogScan:
         """
         fresh = evolve(hits, packed=self._plenty.fresh_hits(hits.packed, hits.literal_count))
         self._scan.count_stale(len(hits.packed) - len(fresh.packed), hits.literal_count)
-        fresh = without_vain(self._data, begin, fresh, self._matcher)
         pending: tuple[LogRecord, dict[str, None]] | None = None
         for spot in self._fresh_spots(begin, fresh):
             if not (texts := self._plenty.without(spot.texts)):
@@ -168,10 +167,17 @@ class LogScan:
         """
         The places of *hits*, but those of patterns of which there is plenty by then.
         """
-        for low in range(0, len(hits.packed), PIECE_HITS):
-            packed = self._plenty.fresh_hits(hits.packed[low : low + PIECE_HITS], hits.literal_count)
-            piece = evolve(hits, packed=packed)
-            yield from find_candidates(self._data, begin, piece, self._matcher.texts)
+        left, pieces, next_look, known = hits, 0, 0, -1
+        while left.packed:
+            unwanted = self._plenty.texts
+            if pieces >= next_look and len(unwanted) > known:
+                fresh = self._plenty.fresh_hits(left.packed, hits.literal_count)
+                left = without_vain(self._data, begin, evolve(left, packed=fresh), self._matcher, unwanted)
+                next_look, known = 4 * pieces + 1, len(unwanted)
+            packed = self._plenty.fresh_hits(left.packed[:PIECE_HITS], hits.literal_count)
+            yield from find_candidates(self._data, begin, evolve(hits, packed=packed), self._matcher.texts)
+            left = evolve(left, packed=left.packed[PIECE_HITS:])
+            pieces += 1
 
     def _add(self, places: Iterable[PatternHit]) -> None:
         for place in sorted(places, key=lambda each: each.at):

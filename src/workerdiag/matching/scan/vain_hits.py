@@ -1,24 +1,27 @@
 """
 Literals that are frequent in a block where their patterns match nowhere: none of their places is looked at.
 
-A pattern that cannot reach over a line end matches within one line, if at all. So the lines with its literal
-are searched together, as they stand, which is many times quicker than finding the message of each.
+The lines with a literal are searched together, which is many times quicker than one by one. A pattern that
+cannot reach over a line end matches within one line, if at all: these are searched as they stand. Where each
+line is a message, known by its bytes, the messages are searched for any pattern that does not ask where a
+text begins or ends.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import compress
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as sre_parser  # type: ignore[attr-defined]
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from workerdiag.matching.regex import Generation, pattern_set
+from workerdiag.matching.scan.candidates import single_line_message
 from workerdiag.matching.scan.line_index import LONGEST_LINE
 from workerdiag.matching.scan.literal_scan import LiteralHits
 from workerdiag.matching.scan.patterns import PatternTable
@@ -26,20 +29,22 @@ from workerdiag.matching.scan.patterns import PatternTable
 #: A literal with fewer places in a block is not worth it.
 _LEAST_PLACES = 16
 #: Lines of several literals are searched once for each, but no more than this times the block.
-_MOST_COPIES = 2
-#: What a line is read without or otherwise than it stands: `parse_line` undoes it.
-_RESPELT = re.compile(rb"[\x80-\xff&\x1b\\\r]")
+_MOST_COPIES = 12
+#: What a line is read without, or otherwise than it stands, as is what is not ASCII: `parse_line` undoes it.
+_RESPELT = (b"&", b"\x1b", b"\\", b"\r")
 #: Lets a dot stand for a line end.
 _DOT_ALL = re.compile(r"\(\?[a-zA-Z]*s")
 #: What is so in one line and among others alike: an end of a line, not of the text, and an end of a word.
-_LINE_END = "(?m:$)"
+_LINE_END, _LINE_START = "(?m:$)", "(?m:^)"
 _ANYWHERE = (sre.AT_BOUNDARY, sre.AT_END)
 #: Classes with a line end in them.
 _WITH_NEWLINE = (sre.CATEGORY_SPACE, sre.CATEGORY_NOT_WORD, sre.CATEGORY_NOT_DIGIT)
 _NEWLINE = ord("\n")
 
 
-def without_vain(data: bytes, begin: int, hits: LiteralHits, table: PatternTable) -> LiteralHits:
+def without_vain(
+    data: bytes, begin: int, hits: LiteralHits, table: PatternTable, unwanted: Collection[str] = ()
+) -> LiteralHits:
     """
     The *hits* without those of frequent literals whose patterns match in none of their lines.
 
@@ -48,58 +53,159 @@ def without_vain(data: bytes, begin: int, hits: LiteralHits, table: PatternTable
         begin: Where in it the places count from.
         hits: Where literals end.
         table: The patterns.
+        unwanted: Patterns that nobody looks for any more.
     """
     count = hits.literal_count
+    literals = [each % count for each in hits.packed]
+    sets = {
+        literal: found
+        for literal, number in Counter(literals).items()
+        if number >= _LEAST_PLACES and (found := _pattern_set(literal, table, unwanted)) is not None
+    }
+    texts = _LineTexts(data)
     room_bytes = _MOST_COPIES * len(data)
     vain = set()
-    literals = [each % count for each in hits.packed]
-    for literal, number in Counter(literals).items():
-        if number < _LEAST_PLACES or (together := _line_set(literal, table)) is None:
-            continue
-        places = (begin + each // count for each in compress(hits.packed, map(literal.__eq__, literals)))
-        lines = _lines_at(data, places, room_bytes)
-        room_bytes -= len(lines or b"")
-        if lines and _RESPELT.search(lines) is None and together.Match(lines) == [len(table.texts(literal))]:
+    for literal, lines in _lines_of(data, begin, hits, sets).items():
+        text = texts.of(lines, as_messages=not sets[literal].is_within_line)
+        room_bytes -= len(text)
+        if room_bytes < 0:
+            break
+        if text and sets[literal].misses(text):
             vain.add(literal)
     if not vain:
         return hits
     return evolve(hits, packed=list(compress(hits.packed, (each not in vain for each in literals))))
 
 
-def _lines_at(data: bytes, places: Iterable[int], room_bytes: int) -> bytes | None:
+class _LineTexts:
     """
-    The lines of *places*, which are in order; None if one is too long to be read as one, or all are.
+    Some lines of a block as one text. Most literals of a message that is repeated have the same lines.
     """
-    lines = []
-    end = -1
-    for at in places:
-        if at <= end:
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._is_plain = data.isascii() and not any(each in data for each in _RESPELT)
+        self._known: list[tuple[bool, Sequence[tuple[int, int]], bytes]] = []
+        #: The messages of lines, by where the lines begin.
+        self._messages: dict[int, bytes | None] = {}
+
+    def of(self, lines: Sequence[tuple[int, int]], *, as_messages: bool) -> bytes:
+        """
+        The *lines*, or their messages; empty if one of them may be read otherwise than it stands.
+        """
+        for messages, others, text in self._known:
+            if messages is as_messages and others == lines:
+                return text
+        text = self._joined_messages(lines) if as_messages else self._joined(lines)
+        self._known.append((as_messages, lines, text))
+        return text
+
+    def _joined(self, lines: Iterable[tuple[int, int]]) -> bytes:
+        text = b"".join([self._data[start:end] for start, end in lines])
+        if self._is_plain or (text.isascii() and not any(each in text for each in _RESPELT)):
+            return text
+        return b""
+
+    def _joined_messages(self, lines: Iterable[tuple[int, int]]) -> bytes:
+        found = []
+        for start, _ in lines:
+            if start not in self._messages:
+                self._messages[start] = single_line_message(self._data, start)
+            if (message := self._messages[start]) is None:
+                return b""
+            found.append(message)
+        return b"\n".join(found)
+
+
+def _lines_of(
+    data: bytes, begin: int, hits: LiteralHits, literals: Iterable[int]
+) -> dict[int, list[tuple[int, int]]]:
+    """
+    For each of *literals* where its lines begin and end, but not of those that have one too long to be read.
+    """
+    count = hits.literal_count
+    lines: dict[int, list[tuple[int, int]]] = {literal: [] for literal in literals}
+    line = (0, 0)
+    for each in hits.packed:
+        own = lines.get(each % count)
+        if own is None:
             continue
-        start = data.rfind(b"\n", max(0, at - LONGEST_LINE), at) + 1
-        end = data.find(b"\n", at, at + LONGEST_LINE)
-        room_bytes -= end - start
-        if end < 0 or end - start > LONGEST_LINE or room_bytes < 0:
-            return None
-        lines.append(data[start : end + 1])
-    return b"".join(lines)
+        at = begin + each // count
+        if at >= line[1]:
+            start = data.rfind(b"\n", max(0, at - LONGEST_LINE), at) + 1
+            end = data.find(b"\n", at, at + LONGEST_LINE) + 1
+            if not end or end - start > LONGEST_LINE + 1:
+                del lines[each % count]
+                continue
+            line = start, end
+        if not own or own[-1] is not line:
+            own.append(line)
+    return lines
 
 
-def _line_set(literal: int, table: PatternTable) -> Any | None:
+@frozen
+class _PatternSet:
     """
-    The patterns of a literal as one; None if one of them may reach over a line end.
+    Patterns as one, and last one that always matches.
     """
-    texts = table.texts(literal)
+
+    compiled: Any
+    count: int
+    #: Whether each match is within one line, and is one among whatever other lines.
+    is_within_line: bool
+
+    def misses(self, text: bytes) -> bool:
+        """
+        Whether none of the patterns matches in *text*.
+        """
+        return bool(self.compiled.Match(text) == [self.count])
+
+
+def _pattern_set(literal: int, table: PatternTable, unwanted: Collection[str]) -> _PatternSet | None:
+    """
+    The wanted patterns of a literal as one; None if one of them asks where a text or header begins or ends.
+    """
+    texts = tuple(each for each in table.texts(literal) if each not in unwanted)
     if any(table.wanted(text)[0].in_header for text in texts):
         return None
     return _together(texts, Generation.now)
 
 
-@lru_cache(maxsize=64)
-def _together(texts: tuple[str, ...], _generation: int) -> Any | None:
+@lru_cache(maxsize=256)
+def _together(texts: tuple[str, ...], _generation: int) -> _PatternSet | None:
     """
-    The patterns as one, and last one that always matches, compiled in one generation.
+    The patterns as one, compiled in one generation.
     """
-    return pattern_set((*texts, "")) if all(map(_is_within_line, texts)) else None
+    is_within_line = all(map(_is_within_line, texts))
+    if not is_within_line and not all(map(_is_within_message, texts)):
+        return None
+    compiled = pattern_set((*texts, ""))
+    return None if compiled is None else _PatternSet(compiled, len(texts), is_within_line)
+
+
+@lru_cache(maxsize=4096)
+def _is_within_message(text: str) -> bool:
+    """
+    Whether each match in a message is one among other messages too, a line each.
+    """
+    ends = text.replace(_LINE_END, "").replace(_LINE_START, "")
+    try:
+        parsed = sre_parser.parse(ends, re.IGNORECASE)
+    except re.error:
+        return False
+    return bool(parsed.state.flags & re.MULTILINE) or not _has_anchor(parsed)
+
+
+def _has_anchor(items: Iterable[tuple[object, Any]]) -> bool:
+    return any(_is_anchor(*item) for item in items)
+
+
+def _is_anchor(op: object, value: Any) -> bool:
+    if op is sre.SUBPATTERN or op is sre.MAX_REPEAT or op is sre.MIN_REPEAT:
+        return _has_anchor(value[-1])
+    if op is sre.BRANCH:
+        return any(map(_has_anchor, value[1]))
+    return op is sre.AT and value not in (sre.AT_BOUNDARY, sre.AT_NON_BOUNDARY)
 
 
 def _is_within_line(text: str) -> bool:
