@@ -167,6 +167,7 @@ AFTERMATHS = [
     "May  4 11:40:00 n1 kernel: Linux version 6.1.0-21-amd64 (debian-kernel@lists.debian.org) (gcc-12 (Debian 12.2.0-14) 12.2.0)\n",
     "-- Reboot --\n",
     "<Client: 'tcp://10.0.0.1:8786' processes=0 threads=0, memory=0 B>\n",
+    "qsub: job 4410231.pbsserver completed\n",
 ]
 
 
@@ -184,6 +185,29 @@ def test_a_machine_that_booted_before_the_worker_came_up_is_healthy(text):
     Every log of a kernel begins with its boot, and every cluster with no workers.
     """
     assert outcome(text + UP) == "no-death"
+
+
+def nanny_start(time: str, address: str) -> str:
+    return f"2026-05-04 {time},100 - distributed.nanny - INFO -         Start Nanny at: 'tcp://{address}'\n"
+
+
+def test_a_command_that_starts_again_in_its_log_had_ended():
+    """
+    A service that was started again: of the first nanny's end its log tells nothing.
+    """
+    again = nanny_start("11:40:00", "10.0.0.7:39001") + UP
+
+    assert outcome(nanny_start("11:22:00", "10.0.0.7:41265") + UP + again) == "unknown"
+
+
+@pytest.mark.parametrize(
+    "second", [nanny_start("11:22:20", "10.0.0.7:39001"), nanny_start("11:40:00", "10.0.0.8:39001")]
+)
+def test_several_nannies_in_one_log_are_healthy(second):
+    """
+    One command starts several at once, and logs of several machines are read together.
+    """
+    assert outcome(nanny_start("11:22:00", "10.0.0.7:41265") + UP + second) == "no-death"
 
 
 @pytest.mark.parametrize("reason", ["Forbidden", "Unprocessable Entity", "Internal Server Error"])
