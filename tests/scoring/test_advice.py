@@ -19,7 +19,7 @@ from workerdiag.errors import RuleFileError
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, ExceptionFacts
 from workerdiag.model.identity import Identity
-from workerdiag.model.rules import Cause, Rulebook
+from workerdiag.model.rules import Cause, Mitigation, Rulebook
 from workerdiag.model.scene import Location, Scene
 from workerdiag.model.vocabulary import DEPLOYMENTS
 from workerdiag.pipeline import diagnose
@@ -168,6 +168,27 @@ def mitigation_examples(advice: str, deployment: str) -> set[str]:
         each.example
         for each in applicable_advice(shared, {"gave_up": "a task"}, ClusterSetup(deployment=deployment))
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "example", "expected"),
+    [
+        ("SGECluster", 'SLURMCluster(interface="ib0")', 'SGECluster(interface="ib0")'),
+        ("PBSCluster", "SLURMCluster(walltime='12:00:00')", "PBSCluster(walltime='12:00:00')"),
+        ("HTCondorCluster", "SLURMCluster(walltime='12:00:00')", "SLURMCluster(walltime='12:00:00')"),
+        ("SGECluster", "SLURMCluster(job_extra_directives=['--exclusive'])", None),
+        (None, "SLURMCluster(death_timeout=300)", None),
+    ],
+)
+def test_an_example_is_written_for_the_batch_system_at_hand(name, example, expected):
+    """
+    All clusters of dask-jobqueue share most options; what is Slurm's own stays as an example.
+    """
+    advice = Mitigation(when="", do="Do this.", example=example)
+
+    [told] = applicable_advice([advice], {}, ClusterSetup(deployment="batch", jobqueue_class=name))
+
+    assert told.example == (expected or example)
 
 
 def test_on_coiled_nobody_is_told_to_type_the_worker_command(book):

@@ -24,6 +24,11 @@ _C_LIBRARY = re.compile(r"(?:libc|libm|libpthread|ld-linux[\w-]*|libpython[\d.]*
 _BLANKS = {name: "size" for name in MEMORY_PLACEHOLDERS if name not in ("percent", "growth")}
 #: Where nobody types this command, because the deployment starts the workers itself.
 _WORKER_COMMAND = re.compile(r"\bdask[ -]worker\b")
+#: Rules write examples for Slurm; this is in those whose options are Slurm's own, and not dask-jobqueue's.
+_SLURM_CLASS = "SLURMCluster("
+_OF_SLURM = re.compile(r"\b(?:job_extra_directives|job_directives_skip|account)=|\bSLURM_")
+#: What HTCondorCluster has no options for.
+_OF_QUEUES = re.compile(r"\b(?:queue|walltime)=")
 _STARTS_WORKERS: frozenset[Deployment] = frozenset({"coiled", "local"})
 
 
@@ -65,7 +70,7 @@ def applicable_advice(
             do=do,
             when=fill_text(each.when, words),
             cost=fill_text(each.cost, words),
-            example=fill_example(_example(each, setting.deployment), words),
+            example=fill_example(_for_batch_system(_example(each, setting.deployment), setting), words),
         )
         for each in advice
         if _applies(each, words, setting.deployment) and (do := fill_text(each.do, words))
@@ -87,6 +92,17 @@ def _example(advice: Mitigation, deployment: Deployment | None) -> str:
     if deployment in _STARTS_WORKERS and _WORKER_COMMAND.search(advice.example):
         return ""
     return advice.example
+
+
+def _for_batch_system(example: str, setting: ClusterSetup) -> str:
+    """
+    An example for Slurm with the class of the cluster at hand, where its options are those of all.
+    """
+    if setting.jobqueue_class is None or _OF_SLURM.search(example):
+        return example
+    if setting.jobqueue_class == "HTCondorCluster" and _OF_QUEUES.search(example):
+        return example
+    return example.replace(_SLURM_CLASS, f"{setting.jobqueue_class}(")
 
 
 def fill_text(text: str, words: Mapping[str, str]) -> str:

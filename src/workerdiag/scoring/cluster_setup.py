@@ -17,7 +17,11 @@ from workerdiag.model.vocabulary import Deployment, as_deployment
 from workerdiag.redaction.secrets import redact_text
 
 #: Who tells of the cluster: the caller's cluster object (`sources/deployment.py`), ...
-_SETUP = "event.cluster-setup"
+_SETUP, _CLUSTER = "event.cluster-setup", "event.cluster"
+#: The cluster classes of dask-jobqueue (0.9.0), which share their options.
+_JOBQUEUE_CLASSES = frozenset(
+    f"{each}Cluster" for each in ("HTCondor", "LSF", "Moab", "OAR", "PBS", "SGE", "SLURM")
+)
 #: ... and landmarks of this role, whose names end in a deployment.
 _ROLE = "deployment"
 #: Whose words are in a log only where a platform of that kind runs the workers.
@@ -34,6 +38,8 @@ class ClusterSetup:
     """
 
     deployment: Deployment | None = None
+    #: Which of dask-jobqueue's classes it was made with, if it was.
+    jobqueue_class: str | None = None
     #: Ready to be put into text, by the names that mitigations use.
     words: Mapping[str, str] = field(factory=dict, hash=False)
 
@@ -47,11 +53,15 @@ def cluster_setup(incident: Incident) -> ClusterSetup:
     The cluster of *incident*: as its cluster object says, else as its logs do.
     """
     setup_events = [mark.captures for mark in incident.marks if mark.owner == _SETUP]
+    marks = [mark for mark in incident.marks if mark.owner == _CLUSTER]
     setup_words = {
         key: each[key] for each in reversed(setup_events) for key in ("dashboard", "cluster") if each.get(key)
     }
     return ClusterSetup(
         deployment=_deployment(setup_events, incident.marks),
+        jobqueue_class=next(
+            (type_ for mark in marks if (type_ := mark.captures.get("type")) in _JOBQUEUE_CLASSES), None
+        ),
         words={**setup_words, **_given_up_task(incident)},
     )
 
