@@ -223,6 +223,25 @@ TWO_NANNIES = (
 )
 
 
+@pytest.mark.parametrize(("name", "outcome"), [("python", "unknown"), ("java", "no-death")])
+def test_a_log_of_the_scheduler_clears_nobody_whom_the_kernel_may_have_killed(name, outcome):
+    """
+    It may have been saved before the scheduler noticed.
+    """
+    text = (
+        at(1, "scheduler", "  Scheduler at:   tcp://10.0.0.1:8786")
+        + "\n"
+        + at(
+            2,
+            "scheduler",
+            "Register worker <WorkerState 'tcp://10.0.0.4:4002', name: w, status: init, memory: 0, processing: 0>",
+        )
+        + f"\nMay  4 11:31:42 node07 kernel: Out of memory: Killed process 4127 ({name}) total-vm:708224kB, anon-rss:466856kB, file-rss:0kB\n"
+    )
+
+    assert explain(logs=LogText(text)).outcome == outcome
+
+
 def test_a_death_after_a_scale_down_is_another_workers():
     """
     Nannies of one process share a log; one whose worker closed as asked says nothing more of it.

@@ -4,7 +4,10 @@ The passes from matches to an incident: read ends, merge those of one death, att
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import evolve
 
 from workerdiag.correlation.attribution import ForeignProcesses, attribute_signs
 from workerdiag.correlation.late_reports import add_blames, add_exits
@@ -35,6 +38,8 @@ from workerdiag.model.rules import REGISTRATIONS, STANDSTILLS_OF_MACHINES
 from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import LOG_PLACES, STREAMS, MatchRole, Place
 
+#: What a kernel calls a process that may be a worker.
+_MAYBE_WORKER = re.compile(r"\b(?:python|dask)", re.IGNORECASE)
 #: Roles of marks that show nobody looked at the log for ends.
 _NOT_INSPECTING: tuple[MatchRole, ...] = ("error", "deployment", "aftermath", RECOGNITION_ROLE)
 #: What tells that a worker was lost.
@@ -54,7 +59,7 @@ def assemble(
     """
     rest = [piece for piece in evidence if not isinstance(piece, LogChunk)]
     if _has_no_loss(matches, rest):
-        matches = [each for each in matches if each.stream != "kernel" or _is_of_machine(each)]
+        matches = list(_where_nobody_was_lost(matches, rest))
     lifetimes = Lifetimes(each for each in matches if not each.sign)
     matches = [each for each in matches if not _outlived(each, lifetimes)]
     marks = enrich_identities([each for each in matches if not each.sign], rest)
@@ -116,6 +121,20 @@ def _has_no_loss(matches: Iterable[Match], rest: Iterable[Evidence]) -> bool:
     marks = [each for each in matches if not each.sign and each.stream != "kernel"]
     came = any(each.role == "start" and each.owner in REGISTRATIONS for each in marks)
     return came and not any(each.role in _LOSSES for each in marks)
+
+
+def _where_nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -> Iterator[Match]:
+    """
+    The matches without a kernel's lines about strangers.
+
+    Where nobody asked the cluster, a process that may be a worker is no stranger: its line tells of trouble.
+    """
+    is_asked = any(isinstance(piece, Inspected) and piece.place == "worker states" for piece in rest)
+    for each in matches:
+        if each.stream != "kernel" or _is_of_machine(each):
+            yield each
+        elif not is_asked and each.role == "death" and _MAYBE_WORKER.search(each.text):
+            yield evolve(each, role="trouble")
 
 
 def _is_of_machine(match: Match) -> bool:

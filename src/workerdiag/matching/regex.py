@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 try:
     import re2
@@ -44,6 +44,8 @@ class Generation:
     """
 
     now = 0
+    #: Empty what others keep of this generation's patterns.
+    forget: ClassVar[list[Callable[[], None]]] = []
     _searched_chars = 0
 
     @classmethod
@@ -54,6 +56,8 @@ class Generation:
         cls.now += 1
         cls._searched_chars = 0
         pattern.cache_clear()  # what is not compiled again keeps nothing
+        for each in cls.forget:
+            each()
         if re2 is not None:
             re2.purge()
 

@@ -44,7 +44,7 @@ STILL_ALIVE = "nanny.still-alive"
 #: Where a task itself says so, workers of the tasks that it waited for died.
 KILLED_WORKER = "trouble.killed-worker"
 #: A kernel goes no further, or does not for a program that may be a worker.
-STANDSTILLS_OF_MACHINES = ("untold.machine-down", "untold.stuck-in-the-kernel")
+STANDSTILLS_OF_MACHINES = ("untold.machine-down", "untold.stuck-in-the-kernel", "untold.machine-in-trouble")
 #: Ends that every run comes to: a script that is done stops its workers, and connections close.
 EVERYDAY_ENDS: tuple[CauseEnd, ...] = ("stopped", "disconnected")
 #: The ratio for causes of everyday ends, where a sign stands alone and nothing tells that a process ended:

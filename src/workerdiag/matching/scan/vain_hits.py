@@ -168,19 +168,22 @@ def _pattern_set(literal: int, table: PatternTable, unwanted: Collection[str]) -
     texts = tuple(each for each in table.texts(literal) if each not in unwanted)
     if any(table.wanted(text)[0].in_header for text in texts):
         return None
-    return _together(texts, Generation.now)
+    return _together(texts)
 
 
-@lru_cache(maxsize=256)
-def _together(texts: tuple[str, ...], _generation: int) -> _PatternSet | None:
+@lru_cache(maxsize=64)  # of a megabyte each
+def _together(texts: tuple[str, ...]) -> _PatternSet | None:
     """
-    The patterns as one, compiled in one generation.
+    The patterns as one, compiled once in a generation.
     """
     is_within_line = all(map(_is_within_line, texts))
     if not is_within_line and not all(map(_is_within_message, texts)):
         return None
     compiled = pattern_set((*texts, ""))
     return None if compiled is None else _PatternSet(compiled, len(texts), is_within_line)
+
+
+Generation.forget.append(_together.cache_clear)
 
 
 @lru_cache(maxsize=4096)
