@@ -59,7 +59,7 @@ MAY_IMPORT = table(
         "incidents": "model errors deadline wire sources scoring rendering api",
         "watch": f"model errors units deadline serialization procfs redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings lazy",
         "integrations": f"model errors units deadline redaction rulebook wire pipeline recorder bundle {STAGES} api incidents settings",
-        "triage": f"model errors units deadline serialization wire incidents redaction rulebook pipeline bundle authoring {STAGES} api settings lazy",
+        "triage": f"model errors units deadline serialization wire incidents redaction rulebook pipeline recorder bundle authoring {STAGES} api settings lazy",
         "cli": f"triage integrations model errors units deadline redaction rulebook wire pipeline recorder bundle authoring api incidents watch demo {STAGES} settings",
         "auto": "api lazy",
         "__init__": "model errors rulebook recorder api watch triage lazy",

@@ -11,10 +11,9 @@ from attrs import evolve
 from workerdiag.correlation.clock_sync import synchronize_clocks
 from workerdiag.correlation.incident import assemble
 from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline, GraceDeadline
-from workerdiag.matching.match import derive_matches, engine_notes, search
+from workerdiag.matching.match import derive_matches, engine_notes, find_matches, search
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.patterns import MatchObserver
-from workerdiag.matching.sign_tables import SignTables
 from workerdiag.model.diagnosis import Findings, Match
 from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.identity import Identity
@@ -75,19 +74,21 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
 
 
 def judge_matches(
-    matches: Sequence[Match], evidence: Iterable[Evidence], book: Rulebook, signs: SignTables
+    matches: Sequence[Match], evidence: Sequence[Evidence], book: Rulebook, matcher: Matcher
 ) -> Iterator[JudgedDeath]:
     """
-    Each death by itself that the *matches* of many logs tell of.
+    Each death by itself that the *matches* of many logs, and other evidence, tell of.
 
     Args:
         matches: What scanning found in the logs of one cluster run, log by log.
-        evidence: Which logs were read, and which were not.
+        evidence: Which logs were read, and which were not; and what else there is.
         book: The rulebook to judge by.
-        signs: Those of *book* that are no patterns of text (`Matcher.signs`).
+        matcher: The compiled patterns of *book*.
     """
-    synchronized, _ = synchronize_clocks(derive_matches(matches, signs))
-    yield from judge_each(assemble(synchronized, evidence), book)
+    found = [*matches, *find_matches(evidence, matcher).matches]
+    synchronized, _ = synchronize_clocks(derive_matches(found, matcher.signs))
+    others = [each for each in evidence if not isinstance(each, LogChunk)]
+    yield from judge_each(assemble(synchronized, others), book)
 
 
 def _merge_gaps(reports: int) -> Iterator[Gap]:

@@ -27,7 +27,8 @@ def triage_here(
     work = TriageWork(plan, TriageFolder(folder, form))
     for job in work.jobs():
         work.take(Done(job, scan_part(job[1], work.settings)))
-    return work.judge()
+    result = work.judge()
+    return result.deaths, result.inputs, result.notes
 
 
 def nanny_log(deaths: int, *, seed: int = 0, calm: int = 50, signal: int = 11) -> str:

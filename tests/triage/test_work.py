@@ -5,7 +5,9 @@ A triage from files to tables: what it finds, what it says of broken files, and 
 from __future__ import annotations
 
 import gzip
+import io
 import os
+import zipfile
 
 import pytest
 from attrs import evolve
@@ -58,6 +60,32 @@ def test_parts_find_what_the_whole_file_shows(tmp_path, packed):
     assert (len(whole), whole) == (20, parts)
 
 
+@pytest.mark.slow
+def test_more_deaths_than_the_matcher_keeps_of_a_text_are_all_rows(tmp_path):
+    """
+    Each of thousands of deaths near each other is a row with its cause, however the file is cut.
+    """
+    log = tmp_path / "nanny.log"
+    log.write_text(nanny_log(3000, seed=1, calm=0))
+    whole, inputs, _ = triage_here([log], tmp_path / "whole")
+    parts, _, _ = triage_here([log], tmp_path / "parts", part_bytes=ALIGNMENT)
+    assert [each.status for each in inputs] == ["done"]
+    assert (causes(whole), whole) == (["signal.segfault"] * 3000, parts)
+
+
+def test_results_can_be_read_while_it_runs(tmp_path):
+    """
+    After each part the progress has what is known by then, judged; the inputs that are not read are not there.
+    """
+    for seed in range(2):
+        (tmp_path / f"{seed}.log").write_text(nanny_log(2, seed=seed))
+    seen = []
+    triage_here([tmp_path], tmp_path.with_name("out"), on_progress=lambda now: seen.append(now.result()))
+    assert [causes(each.deaths) for each in seen] == [["signal.segfault"] * 2, ["signal.segfault"] * 4]
+    assert [len(each.inputs) for each in seen] == [1, 2]
+    assert str(seen[0]).startswith("2 deaths in 1 cluster run.")
+
+
 def test_two_runs_write_equal_tables(tmp_path):
     """
     The same logs make the same bytes, in whatever order they are given.
@@ -83,6 +111,16 @@ def test_logs_of_one_scheduler_are_judged_together(tmp_path):
     assert one == two != other
 
 
+def foreign_zip():
+    """
+    A zip archive that is no death bundle.
+    """
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("letter.txt", "Dear Sir")
+    return content.getvalue()
+
+
 def test_broken_inputs_are_rows_and_change_no_other(tmp_path):
     """
     Torn, binary, empty, vanished and foreign files each have a row with a reason.
@@ -97,7 +135,8 @@ def test_broken_inputs_are_rows_and_change_no_other(tmp_path):
         "binary.log.gz": (packed, "not-a-log"),
         "empty.log": (b"", "empty"),
         "letter.txt": (b"Dear Sir,\n" * 100, "not-a-log"),
-        "bundle.zip": (b"PK\x03\x04" + bytes(100), "not-a-log"),
+        "torn-bundle.zip": (b"PK\x03\x04" + bytes(100), "failed"),
+        "other.zip": (foreign_zip(), "not-a-log"),
     }
     for name, (content, _) in broken.items():
         (tmp_path / name).write_bytes(content)

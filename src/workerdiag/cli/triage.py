@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from workerdiag.triage.forms import TableFormat
-    from workerdiag.triage.start import TriageResult
+    from workerdiag.triage.result import TriageResult
     from workerdiag.triage.work import Progress
 
 #: Connecting to a scheduler may take so long, in seconds.

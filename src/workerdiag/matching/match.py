@@ -88,6 +88,19 @@ def search(
         deadline: From then on, evidence is only counted.
     """
     matcher = matcher or Matcher(book)
+    found = find_matches(evidence, matcher, observer, deadline)
+    return evolve(found, matches=derive_matches(found.matches, matcher.signs))
+
+
+def find_matches(
+    evidence: Iterable[Evidence],
+    matcher: Matcher,
+    observer: MatchObserver | None = None,
+    deadline: Deadline = NO_DEADLINE,
+) -> SearchResult:
+    """
+    What shows in each piece by itself: `search` without the signs that `derive_matches` adds.
+    """
     clock = GraceDeadline(deadline, grace=_ALWAYS)
     signs = matcher.signs
     left_out = dict.fromkeys((*matcher.left_out, *signs.left_out))
@@ -112,7 +125,7 @@ def search(
             elif isinstance(piece, ExceptionFacts):
                 found += _exception_matches(piece, signs)
     gaps += other_matches.gaps("scheduler events", "scheduler events", "events")
-    return SearchResult(derive_matches(found, signs), gaps, tuple(left_out), _clipped_roles(found))
+    return SearchResult(found, gaps, tuple(left_out), _clipped_roles(found))
 
 
 def _clipped_roles(found: Iterable[Match]) -> frozenset[MatchRole]:

@@ -13,7 +13,7 @@ from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.pipeline import judge_matches
 from workerdiag.scoring.each_death import JudgedDeath
 from workerdiag.sources.addresses import host_of
-from workerdiag.triage.outcome import unpack_matches, unpack_outcome
+from workerdiag.triage.outcome import unpack_evidence, unpack_matches, unpack_outcome, workers_of
 from workerdiag.triage.rows import DeathRow
 from workerdiag.triage.runs import Run
 from workerdiag.triage.scan import ScanSettings, compiled_rules
@@ -37,12 +37,19 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
     evidence: list[Evidence] = []
     lines: dict[str, int] = {}
     versions: dict[str, Versions] = {}
+    #: Which container tells of a worker.
+    places: dict[str, str] = {}
     for each_part in packed:
         outcome = unpack_outcome(each_part)
         row = outcome.row
         above = lines.get(row.url, 0)
-        found = unpack_matches(each_part, row.url)
-        matches += (_moved(each, above) for each in found) if above else found
+        if outcome.holds == "evidence":
+            pieces = list(unpack_evidence(each_part, row.url))
+            evidence += pieces
+            places |= dict.fromkeys(workers_of(pieces), row.url)
+        else:
+            found = unpack_matches(each_part, row.url)
+            matches += (_moved(each, above) for each in found) if above else found
         lines[row.url] = above + outcome.newlines
         versions[row.url] = versions.get(row.url, Versions()).or_else(outcome.index.versions)
         if row.status == "failed":
@@ -60,8 +67,8 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
     offsets = {(each.origin, each.line): each.offset or 0 for each in reversed(matches)}
     common = Versions.common(versions.values())
     rows = (
-        _row(each, run, offsets, book.release)
-        for each in judge_matches(matches, evidence, book, matcher.signs)
+        _row(each, run, offsets, places, book.release)
+        for each in judge_matches(matches, evidence, book, matcher)
     )
     return [_with_versions(row, versions.get(row.url, common).or_else(common)) for row in rows]
 
@@ -78,9 +85,16 @@ def _moved(match: Match, lines: int) -> Match:
     )
 
 
-def _row(judged: JudgedDeath, run: Run, offsets: Mapping[tuple[str, int], int], knowledge: str) -> DeathRow:
+def _row(
+    judged: JudgedDeath,
+    run: Run,
+    offsets: Mapping[tuple[str, int], int],
+    places: Mapping[str, str],
+    knowledge: str,
+) -> DeathRow:
     death, cause = judged.death, judged.cause
-    first = min(judged.end.marks, key=lambda mark: (mark.origin, mark.line), default=None)
+    marks = (mark for mark in judged.end.marks if (mark.origin, mark.line) in offsets)
+    first = min(marks, key=lambda mark: (mark.origin, mark.line), default=None)
     return DeathRow(
         case=judged.fingerprint,
         cause=cause.id if cause else None,
@@ -99,8 +113,8 @@ def _row(judged: JudgedDeath, run: Run, offsets: Mapping[tuple[str, int], int], 
         signal=death.signal,
         scheduler=run.schedulers[0] if run.schedulers else None,
         run=run.id,
-        url=first.origin if first else run.urls[0],
-        offset=offsets.get((first.origin, first.line), 0) if first else 0,
+        url=first.origin if first else places.get(death.identity.worker or "", run.urls[0]),
+        offset=offsets[first.origin, first.line] if first else 0,
         rss_bytes=death.rss_bytes,
         limit_bytes=death.limit_bytes,
         evidence=cause.evidence[0].text[:_EVIDENCE_CHARS] if cause and cause.evidence else "",

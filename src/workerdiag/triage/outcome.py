@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
-from attrs import fields, frozen
+from attrs import evolve, fields, frozen
 
+from workerdiag.bundle.evidence_json import any_piece_from_dict, any_piece_to_dict
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.identity import Identity
+from workerdiag.model.evidence import Evidence, LogChunk
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.serialization import strict_converter
 from workerdiag.triage.rows import TABLE_SCHEMA, InputRow
 from workerdiag.triage.versions import NO_VERSIONS, Versions
@@ -52,7 +54,17 @@ class PartOutcome:
     newlines: int = 0
     #: Reports of deaths in it, for whoever watches the progress.
     reports: int = 0
+    #: What was found: matches in text, or what a container holds.
+    holds: Literal["matches", "evidence"] = "matches"
     schema: int = TABLE_SCHEMA
+
+
+def workers_of(pieces: Iterable[Evidence]) -> set[str]:
+    """
+    The addresses of the workers that the pieces are about.
+    """
+    identities = (getattr(each, "identity", NO_IDENTITY) for each in pieces)
+    return {each.worker for each in identities if each.worker}
 
 
 @cache
@@ -79,6 +91,14 @@ def pack(outcome: PartOutcome, matches: Iterable[Match]) -> bytes:
     return pack_outcome(outcome) + zlib.compress(body, _PACKING)
 
 
+def pack_evidence(outcome: PartOutcome, pieces: Iterable[Evidence]) -> bytes:
+    """
+    The outcome of a container, and behind it what it holds.
+    """
+    body = json.dumps([any_piece_to_dict(each) for each in pieces], separators=(",", ":")).encode()
+    return pack_outcome(evolve(outcome, holds="evidence")) + zlib.compress(body, _PACKING)
+
+
 def pack_outcome(outcome: PartOutcome) -> bytes:
     """
     The outcome of a part in which nothing was found.
@@ -100,6 +120,24 @@ def unpack_outcome(packed: bytes) -> PartOutcome:
     if outcome.schema != TABLE_SCHEMA:
         raise ValueError("the outcome of another version")
     return outcome
+
+
+def unpack_evidence(packed: bytes, url: str) -> Iterator[Evidence]:
+    """
+    What the container *url* holds, its logs named after it.
+
+    Raises:
+        ValueError: The bytes are something else.
+    """
+    body = packed.partition(_BETWEEN)[2]
+    try:
+        for plain in json.loads(zlib.decompress(body)) if body else ():
+            piece = any_piece_from_dict(plain)
+            if isinstance(piece, LogChunk):
+                piece = evolve(piece, origin=f"{url}: {piece.origin}")
+            yield piece
+    except Exception as problem:
+        raise ValueError("not the outcome of a container") from problem
 
 
 def unpack_matches(packed: bytes, url: str) -> tuple[Match, ...]:

@@ -5,23 +5,20 @@ The text of one part: a range of a file, or the whole of one that cannot be read
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from workerdiag.errors import UnreadableInputError
 from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
-from workerdiag.sources.logs.sniff import sniff_blocks
+from workerdiag.sources.logs.inputs import MOST_FAULT_BYTES
+from workerdiag.sources.logs.sniff import InputKind, read_at_most, sniff_blocks
+from workerdiag.triage.container import MOST_BYTES, Container, NotALogError, check_size
 from workerdiag.triage.parts import Part
 
 #: Bytes that are asked for at once: a request to a store costs as long as some hundred KiB.
 _REQUEST_BYTES: Final = 4 * 2**20
 #: So much of the beginning tells whether a file can be read from the middle.
 _HEAD_BYTES = 64 * 1024
-
-
-class NotALogError(Exception):
-    """
-    The file holds something else than text.
-    """
 
 
 class PartText:
@@ -42,13 +39,15 @@ class PartText:
         self.read_bytes = 0
         #: Whether the first part of the file reads it all, since nobody can begin in the middle.
         self.is_read_elsewhere = False
+        #: What the file holds in place of text, once it was read.
+        self.container: Container | None = None
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """
         Blocks of text with their places in it; an empty one where the part ends and what follows is overlap.
 
         Raises:
-            NotALogError: The file holds no text.
+            NotALogError: The file holds neither text nor a container.
             Exception: Reading failed, in whatever way the store words it; what was read has been yielded.
         """
         from fsspec.core import url_to_fs
@@ -96,20 +95,26 @@ class PartText:
         with system.open(path, "rb", block_size=_REQUEST_BYTES) as file:
             kind, blocks = _sniffed(self._part.file.url, _Counted(file, self))
             if kind != "text":
-                raise NotALogError(f"it holds {_KINDS[kind]}")
+                data = read_at_most(blocks, MOST_BYTES[kind])
+                check_size(kind, self._part.file.url, data)
+                fault = _fault_beside(system, path) if kind == "box" else b""
+                self.container = Container(kind, self._part.file.url, data, fault)
+                return
             for block in blocks:
                 yield place, block
                 place += len(block)
 
 
-_KINDS: Final = {
-    "bundle": "a zip archive; workerdiag explain reads it, if it is a death bundle",
-    "box": "the black box of a worker; workerdiag explain reads it",
-    "records": "records of the flight recorder; workerdiag explain reads them",
-}
+def _fault_beside(system: Any, path: str) -> bytes:
+    """
+    What faulthandler wrote beside a black box; mostly there is nothing.
+    """
+    with suppress(Exception):
+        return bytes(system.cat_file(f"{path}.fault", start=0, end=MOST_FAULT_BYTES))
+    return b""
 
 
-def _sniffed(url: str, file: Any) -> tuple[str, Iterator[bytes]]:
+def _sniffed(url: str, file: Any) -> tuple[InputKind, Iterator[bytes]]:
     """
     The kind of a file, and its content.
     """

@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from workerdiag.errors import describe_error, utf8_safe
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.sources.logs.inputs import url_without_secrets
+from workerdiag.sources.logs.inputs import is_companion, url_without_secrets
 from workerdiag.sources.logs.url_packages import naming_packages
 from workerdiag.triage.rows import InputRow
 
@@ -176,6 +176,8 @@ def _files_at(place: str, storage_options: Mapping[str, Any]) -> Iterator[LogFil
 
 def _sorted_files(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     files = [each for each in found.values() if each.get("type") != "directory"]
+    if len(files) > 1:
+        files = [each for each in files if not is_companion(str(each["name"]))]
     return sorted(files, key=lambda each: str(each["name"]))
 
 

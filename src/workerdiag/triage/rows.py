@@ -16,7 +16,7 @@ from workerdiag.model.vocabulary import Outcome, Verdict
 TABLE_SCHEMA: Final = 1
 
 #: How the reading of one part ended: ``done`` it was read to its end, ``empty`` there is nothing in it,
-#: ``not-a-log`` it is no text, or nothing in its text is known,
+#: ``not-a-log`` it is none of what is read, or nothing in its text is known,
 #: ``failed`` it could not be read, or not wholly.
 InputStatus = Literal["done", "empty", "not-a-log", "failed"]
 

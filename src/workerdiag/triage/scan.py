@@ -4,33 +4,40 @@ Searches one part for marks and signs: what a task of triage does on a worker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from math import inf
-from typing import Any, Final
+from typing import Any
 
 from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE
+from workerdiag.matching.match import find_matches
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND
+from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.recognition import Recognition
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
-from workerdiag.model.evidence import LogChunk
+from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.rules import Rulebook
-from workerdiag.triage.outcome import PartIndex, PartOutcome, pack, pack_outcome
-from workerdiag.triage.part_text import NotALogError, PartText
-from workerdiag.triage.parts import ALIGNMENT, MIB, Part, reason_of
+from workerdiag.triage.container import Container, NotALogError, failure_in
+from workerdiag.triage.outcome import (
+    PartIndex,
+    PartOutcome,
+    pack,
+    pack_evidence,
+    pack_outcome,
+    workers_of,
+)
+from workerdiag.triage.part_text import PartText
+from workerdiag.triage.parts import MIB, Part, reason_of
 from workerdiag.triage.rows import InputStatus
+from workerdiag.triage.segments import OVERLAP, Segment, cut_into_segments
 from workerdiag.triage.versions import LONGEST_NAMING, VERSIONS_WITHIN, Versions
 
-#: How far before and behind a place its message may reach, rounded up to where parts may begin.
-OVERLAP: Final = -(-max(REACH_BEHIND, REACH_AHEAD) // ALIGNMENT) * ALIGNMENT
-#: The matcher keeps at most 800 places of each sign of one text; so a part is searched in so many bytes.
-_SEGMENT_BYTES = 8 * MIB
-#: At most this many places are kept of one part.
+#: At most this many places are kept of one part, and so many before only the outermost of a kind are.
 _MAX_MATCHES = 100_000
+_MAX_DETAILED = 60_000
 #: At most this many addresses of one part are kept.
 _MAX_ADDRESSES = 1000
 _DEATHS = ("death", "self-closed", "removal")
@@ -47,69 +54,115 @@ class ScanSettings:
     storage_options: Mapping[str, Any] = {}
 
 
-@frozen
-class _Segment:
-    """
-    Bytes of a text with enough around them to see whole messages.
-    """
-
-    #: Where the bytes begin in the text, and which of them count.
-    base: int
-    first: int
-    end: int
-    data: bytes
-    #: Ends of lines before the base, from the beginning of the part on; negative if that lies behind it.
-    newlines_before: int
-    #: Whether it is all of the text, which is mended then, if it is short.
-    is_whole: bool = False
-
-
 def scan_part(part: Part, settings: ScanSettings) -> bytes:
     """
     The packed outcome of a part; whatever is wrong with the file is said in it.
     """
-    book, matcher = compiled_rules(settings)
-    text = PartText(part, settings.storage_options, overlap=OVERLAP)
-    found: list[Match] = []
-    status: InputStatus = "done"
-    reason, newlines, end = "", 0, part.first_byte
-    versions = Versions()
-    try:
-        for segment in _segments(part.first_byte, text.blocks()):
-            own = (segment.first - segment.base, segment.end - segment.base)
-            work = WorkBudget()
-            found += _matches(segment, part.file.url, matcher, work)
-            for gap in work.gaps(part.file.url, "log", "bytes of its text"):
-                status, reason = "failed", gap.detail
-            newlines += segment.data.count(b"\n", *own)
-            if segment.first < VERSIONS_WITHIN:
-                behind = min(segment.end, VERSIONS_WITHIN) - segment.base
-                versions = versions.seen_in(segment.data[own[0] : behind + LONGEST_NAMING])
-            end = segment.end
-            if len(found) > _MAX_MATCHES:
-                status, reason = (
-                    "failed",
-                    f"more than {_MAX_MATCHES} messages: behind byte {end} none is kept",
-                )
-                break
-    except NotALogError as problem:
-        status, reason = "not-a-log", str(problem)
-    except Exception as problem:  # noqa: BLE001  files and stores raise anything
-        status, reason = "failed", reason_of(problem)
-    if status == "done" and end == part.first_byte and not text.is_read_elsewhere:
-        status, reason = "empty", "there is nothing in it"
-    elif status == "done" and not found and not part.first_byte and not text.is_read_elsewhere:
-        status, reason = "not-a-log", "nothing in its text is known"
-    row = part.row(
-        status=status, reason=reason, read_bytes=text.read_bytes, lines=newlines, knowledge=book.release
-    )
-    outcome = PartOutcome(
-        row=row,
-        index=evolve(_index(found), versions=versions),
-        newlines=newlines,
-        reports=sum(each.role in _DEATHS for each in found),
-    )
-    return pack(outcome, found) if found else pack_outcome(outcome)
+    return _PartScan(part, settings).packed()
+
+
+class _PartScan:
+    """
+    One part, while it is searched.
+    """
+
+    def __init__(self, part: Part, settings: ScanSettings) -> None:
+        self._part = part
+        self._book, self._matcher = compiled_rules(settings)
+        self._text = PartText(part, settings.storage_options, overlap=OVERLAP)
+        self._found: list[Match] = []
+        self._pieces: Sequence[Evidence] = ()
+        self._status: InputStatus = "done"
+        self._reason = ""
+        self._newlines, self._end = 0, part.first_byte
+        self._versions = Versions()
+
+    def packed(self) -> bytes:
+        """
+        The outcome, and what was found.
+        """
+        try:
+            for segment in cut_into_segments(self._part.first_byte, self._text.blocks()):
+                self._search(segment)
+                if len(self._found) > _MAX_MATCHES:
+                    self._fail(f"more than {_MAX_MATCHES} messages: behind byte {self._end} none is kept")
+                    break
+            if self._text.container is not None:
+                self._open(self._text.container)
+            elif not self._text.is_read_elsewhere:
+                self._tell_nothing()
+        except NotALogError as problem:
+            self._status, self._reason = "not-a-log", str(problem)
+        except Exception as problem:  # noqa: BLE001  files and stores raise anything
+            self._fail(reason_of(problem))
+        outcome = self._outcome()
+        if self._pieces:
+            return pack_evidence(outcome, self._pieces)
+        return pack(outcome, self._found) if self._found else pack_outcome(outcome)
+
+    def _search(self, segment: Segment) -> None:
+        self._found += self._matches(segment)
+        own = (segment.first - segment.base, segment.end - segment.base)
+        self._newlines += segment.data.count(b"\n", *own)
+        if segment.first < VERSIONS_WITHIN:
+            behind = min(segment.end, VERSIONS_WITHIN) - segment.base
+            self._versions = self._versions.seen_in(segment.data[own[0] : behind + LONGEST_NAMING])
+        self._end = segment.end
+
+    def _matches(self, segment: Segment) -> list[Match]:
+        """
+        What stands in a segment; where that has deaths and more of some kind than is kept, piece by piece.
+        """
+        work, url = WorkBudget(), self._part.file.url
+        found = _matches_around(segment, url, self._matcher, work)
+        own = list(_own_matches(found, segment))
+        if _is_clipped(found) and any(each.role in _DEATHS for each in own):
+            pieces = list(segment.pieces()) if len(self._found) < _MAX_DETAILED else []
+            if pieces:
+                return [match for piece in pieces for match in self._matches(piece)]
+            self._fail(f"it has more messages than are kept, some before byte {segment.end}")
+        for gap in work.gaps(url, "log", "bytes of its text"):
+            self._fail(gap.detail)
+        return own
+
+    def _open(self, container: Container) -> None:
+        self._pieces = list(container.evidence())
+        searched = find_matches(self._pieces, self._matcher)
+        self._found = searched.matches
+        if not self._pieces:
+            self._status, self._reason = "empty", "there is no death in it, or its worker may still run"
+        failure = failure_in([*self._pieces, *searched.gaps], container.url)
+        if failure:
+            self._fail(failure)
+
+    def _tell_nothing(self) -> None:
+        """
+        Say so if there is nothing in the text, or nothing that is known.
+        """
+        if self._status != "done":
+            return
+        if self._end == self._part.first_byte:
+            self._status, self._reason = "empty", "there is nothing in it"
+        elif not self._found and not self._part.first_byte:
+            self._status, self._reason = "not-a-log", "nothing in its text is known"
+
+    def _fail(self, reason: str) -> None:
+        self._status, self._reason = "failed", reason
+
+    def _outcome(self) -> PartOutcome:
+        row = self._part.row(
+            status=self._status,
+            reason=self._reason,
+            read_bytes=self._text.read_bytes,
+            lines=self._newlines,
+            knowledge=self._book.release,
+        )
+        return PartOutcome(
+            row=row,
+            index=evolve(_index(self._found, self._pieces), versions=self._versions),
+            newlines=self._newlines,
+            reports=sum(each.role in _DEATHS for each in self._found),
+        )
 
 
 @cache
@@ -140,50 +193,9 @@ def compiled_rules(settings: ScanSettings) -> tuple[Rulebook, Matcher]:
     return last
 
 
-def _segments(first: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[_Segment]:
+def _matches_around(segment: Segment, url: str, matcher: Matcher, work: WorkBudget) -> list[Match]:
     """
-    The text in segments that overlap, aligned so that they are searched as the whole would be.
-
-    Args:
-        first: Where what counts begins.
-        blocks: Each with its place in the text; the first may lie before *first*, and those behind what
-            counts are marked by an empty block.
-    """
-    held, base, own, end = bytearray(), max(0, first - OVERLAP), first, inf
-    newlines: int | None = None
-    problem: Exception | None = None
-    pieces = iter(blocks)
-    while True:
-        try:
-            place, data = next(pieces, (-1, b""))
-        except Exception as raised:  # noqa: BLE001  what was read before it counts
-            problem = raised
-            break
-        if place < 0:
-            break
-        if not data:  # what follows is only looked at
-            end = place
-        held += data
-        if newlines is None and base + len(held) > own:
-            newlines = -held.count(b"\n", 0, own - base)
-        if len(held) >= _SEGMENT_BYTES + 2 * OVERLAP and newlines is not None:
-            stop = int(min(end, (base + len(held) - OVERLAP) // ALIGNMENT * ALIGNMENT))
-            yield _Segment(base, own, stop, bytes(held), newlines)
-            keep = max(0, stop - OVERLAP - base) // ALIGNMENT * ALIGNMENT
-            newlines += held.count(b"\n", 0, keep)
-            del held[:keep]
-            base, own = base + keep, stop
-    stop = int(min(end, base + len(held)))
-    if stop > own and newlines is not None:
-        is_whole = base == own == 0 and end == inf
-        yield _Segment(base, own, stop, bytes(held), newlines, is_whole)
-    if problem is not None:
-        raise problem
-
-
-def _matches(segment: _Segment, url: str, matcher: Matcher, work: WorkBudget) -> Iterator[Match]:
-    """
-    What stands in a segment, with its place in the whole text, and lines counted from the part's beginning.
+    What stands in a segment and around it, as the matcher tells it.
     """
     chunks: Iterable[LogChunk] = (
         LogChunk(
@@ -193,18 +205,31 @@ def _matches(segment: _Segment, url: str, matcher: Matcher, work: WorkBudget) ->
         )
         for at in range(0, len(segment.data), MIB)
     )
-    recognition = Recognition() if segment.base == segment.first == 0 else None
-    if recognition is not None:
-        chunks = recognition.tee(chunks)
-    found = [*matcher.matches(chunks, None, work)]
-    if recognition is not None:
-        found += recognition.matches()
+    if segment.base or segment.first:
+        return [*matcher.matches(chunks, None, work)]
+    recognition = Recognition()
+    found = [*matcher.matches(recognition.tee(chunks), None, work)]
+    return [*found, *recognition.matches()]
+
+
+def _is_clipped(found: Iterable[Match]) -> bool:
+    """
+    Whether there are as many matches of one kind as are kept, so that there may be more.
+    """
+    counts = Counter((each.owner, each.sign, each.role) for each in found)
+    return max(counts.values(), default=0) >= 2 * MATCHES_PER_END
+
+
+def _own_matches(found: Iterable[Match], segment: Segment) -> Iterator[Match]:
+    """
+    Those that count, with their places in the whole text, and lines counted from the part's beginning.
+    """
+    lines = segment.newlines_before
     for match in found:
         offset = segment.base
         offset += _line_start(segment.data, match.line) if match.offset is None else match.offset
         if not segment.first <= offset < segment.end:
             continue
-        lines = segment.newlines_before
         yield evolve(
             match,
             offset=offset,
@@ -224,9 +249,9 @@ def _line_start(data: bytes, line: int) -> int:
     return at
 
 
-def _index(found: Iterable[Match]) -> PartIndex:
+def _index(found: Iterable[Match], pieces: Iterable[Evidence]) -> PartIndex:
     schedulers: set[str] = set()
-    workers: set[str] = set()
+    workers = workers_of(pieces)
     times: list[float] = []
     for each in found:
         if each.role == RECOGNITION_ROLE:
@@ -239,7 +264,7 @@ def _index(found: Iterable[Match]) -> PartIndex:
             times.append(each.when)
     return PartIndex(
         schedulers=tuple(sorted(schedulers)[:_MAX_ADDRESSES]),
-        workers=tuple(sorted(workers)),
+        workers=tuple(sorted(workers)[:_MAX_ADDRESSES]),
         first_when=min(times, default=None),
         last_when=max(times, default=None),
     )

@@ -11,15 +11,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import frozen
-
 from workerdiag.errors import TriageError
 from workerdiag.model.rules import Rulebook
 from workerdiag.triage.folder import TriageFolder
 from workerdiag.triage.forms import TableFormat, check_form
 from workerdiag.triage.parts import PART_BYTES
-from workerdiag.triage.rows import DeathRow, InputRow
-from workerdiag.triage.summary import Summary, summarize
+from workerdiag.triage.result import TriageResult
 from workerdiag.triage.work import Progress, TriagePlan, TriageWork
 from workerdiag.units import parse_bytes
 
@@ -30,30 +27,6 @@ if TYPE_CHECKING:
 SHARE: Final = 0.5
 #: What the process of a suspect may have: a search takes 200 MiB, a file that unpacks badly some more.
 SUSPECT_MEMORY: Final = "2 GiB"
-
-
-@frozen(kw_only=True)
-class TriageResult:
-    """
-    What was found; ``str(result)`` is the summary.
-    """
-
-    deaths: tuple[DeathRow, ...]
-    inputs: tuple[InputRow, ...]
-    #: The folder with the tables, if one was given.
-    output: Path | None = None
-    #: Cluster runs that could not be judged, a sentence each.
-    notes: tuple[str, ...] = ()
-
-    @property
-    def summary(self) -> Summary:
-        """
-        The deaths counted by cause, host, hour and version, and what stays unexplained.
-        """
-        return summarize(self.deaths, self.inputs)
-
-    def __str__(self) -> str:
-        return str(self.summary)
 
 
 def triage(  # noqa: PLR0913  all but one have defaults
@@ -89,7 +62,7 @@ def triage(  # noqa: PLR0913  all but one have defaults
         part_bytes: Bytes of a file that one task reads.
         suspect_memory: What a process may have in which a part is read again whose worker died.
         storage_options: For fsspec.
-        on_progress: Is called with a `Progress` after each part.
+        on_progress: Is called with a `Progress` after each part; its `result()` is what is known by then.
 
     Returns:
         The rows of both tables, sorted, with their summary.
@@ -129,10 +102,9 @@ def triage(  # noqa: PLR0913  all but one have defaults
         if work.jobs():
             client = client or stack.enter_context(_local_client())
             work.read(client)
-        deaths, inputs, notes = work.judge(client)
+        result = work.judge(client)
         work.forget_others()
-        path = None if output is None else Path(output)
-        return TriageResult(deaths=deaths, inputs=inputs, output=path, notes=notes)
+        return result
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from workerdiag.triage.job_runner import INSTALL, Done, JobRunner, Lost, check_w
 from workerdiag.triage.judge import judge_run
 from workerdiag.triage.outcome import PartOutcome, pack_outcome, unpack_outcome
 from workerdiag.triage.parts import PART_BYTES, Part, Unlisted, cut, find_files
+from workerdiag.triage.result import TriageResult
 from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.runs import Run, find_runs, folder_pattern
 from workerdiag.triage.scan import ScanSettings, compiled_rules, scan_part
@@ -49,6 +50,15 @@ class Progress:
     reports: int = 0
     #: Parts that could not be read, or not wholly.
     failed: int
+    _judge: Callable[[], TriageResult] = field(repr=False, eq=False)
+
+    def result(self) -> TriageResult:
+        """
+        What is known so far: the deaths in the parts that were read, judged now and here.
+
+        It may take seconds for thousands of deaths, and reading goes on meanwhile.
+        """
+        return self._judge()
 
     def with_part(self, part: Part, outcome: PartOutcome) -> Progress:
         """
@@ -114,6 +124,7 @@ class TriageWork:
             parts=len(self._parts),
             bytes=sum(each.expected_bytes for each in self._parts.values()),
             failed=len(self._unlisted),
+            judge=self._result,
         )
         for key, outcome in self._outcomes.items():
             self._progress = self._progress.with_part(self._parts[key], outcome)
@@ -146,21 +157,25 @@ class TriageWork:
                 written_s = monotonic_s()
                 spent_s += written_s - now_s
 
-    def judge(
-        self, client: Client | None = None
-    ) -> tuple[tuple[DeathRow, ...], tuple[InputRow, ...], tuple[str, ...]]:
+    def judge(self, client: Client | None = None) -> TriageResult:
         """
         Judge all runs by what is known so far, and write the tables, if they are wanted.
 
         Args:
             client: Of a cluster on which runs are judged side by side; None: here, one after the other.
 
-        Returns:
-            The rows of both tables, sorted, and a note for each run that could not be judged.
-
         Raises:
             TriageError: There are no workers.
             TableError: The tables cannot be written.
+        """
+        result = self._result(client)
+        if self._plan.writes_tables:
+            self._folder.write_tables(result.deaths, result.inputs)
+        return result
+
+    def _result(self, client: Client | None = None) -> TriageResult:
+        """
+        The rows of both tables, sorted, and a note for each run that could not be judged.
         """
         runs = find_runs(self._outcomes.values(), self._plan.folders)
         deaths: list[DeathRow] = []
@@ -175,11 +190,12 @@ class TriageWork:
         if folders is not None and run_of and not any(map(folder_pattern(folders).match, run_of)):
             notes.append(f"no input begins as {folders} says: each is taken for a cluster run of its own")
         rows = (evolve(each.row, run=run_of.get(each.row.url)) for each in self._outcomes.values())
-        inputs = tuple(sorted((*rows, *self._unlisted), key=lambda row: row.order))
-        deaths.sort(key=lambda row: row.order)
-        if self._plan.writes_tables:
-            self._folder.write_tables(deaths, inputs)
-        return tuple(deaths), inputs, tuple(sorted(notes))
+        return TriageResult(
+            deaths=tuple(sorted(deaths, key=lambda row: row.order)),
+            inputs=tuple(sorted((*rows, *self._unlisted), key=lambda row: row.order)),
+            output=self._folder.path if self._plan.writes_tables else None,
+            notes=tuple(sorted(notes)),
+        )
 
     def _judged_here(self, runs: Iterable[Run]) -> Iterator[Done[Run] | Lost[Run]]:
         for run in runs:

@@ -34,7 +34,7 @@ def test_a_message_is_the_same_in_whatever_order_places_are_asked_for(lines, pla
     Forwards, backwards, or here and there, over headers, other programs' lines, tiles and overlong lines.
     """
     data = "\n".join(lines).encode() + b"\n"
-    with patch.multiple(records, BEFORE_BYTES=200, AFTER_BYTES=300, _TILE_BYTES=150):
+    with patch.multiple(records, BEFORE_BYTES=200, AFTER_BYTES=300, TILE_BYTES=150):
         window = LogWindow(data, 70, WorkBudget())
         for place in (place % len(data) for place in places):
             alone = LogWindow(data, 70, WorkBudget()).record_at(place)

@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import signal
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workerdiag
+from support.dead_boxes import DUMP, left_by_a_dead_process
 from support.death_records import NOW, decoded, found_report, nanny_report, scheduler_record, worker_address
 from workerdiag.cli import main
 from workerdiag.model.evidence import Event, ExceptionFacts, Gap, LogChunk, ProcessExit, TasksAtLoss
@@ -339,35 +337,6 @@ def test_hostile_records_are_never_an_error(tmp_path_factory, parts):
 
 
 # ------------------------------------------------------------------------------------ black boxes
-
-DYING = """
-import os, signal, sys
-from workerdiag.recorder.box.writer import BoxWriter
-box = BoxWriter.create(sys.argv[1], slots=2, worker="tcp://10.0.0.4:1", nanny="tcp://10.0.0.4:2")
-box.stage(*sys.argv[2].split(": "))
-box.started(0, "nap", 7, "thread-7")
-box.line(b"the last words")
-if sys.argv[3]:
-    with box.open_fault() as file:
-        file.write(sys.argv[3].encode())
-print(box.path, os.getpid(), flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-DUMP = (
-    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x0000000000000007 (most recent call first):\n"
-)
-
-
-def left_by_a_dead_process(folder, *, stage="running", dump=""):
-    """
-    The box of a process that was killed while a task ran, and its pid.
-    """
-    run = subprocess.run(
-        [sys.executable, "-c", DYING, str(folder), stage, dump], capture_output=True, text=True, check=False
-    )
-    assert run.returncode == -signal.SIGKILL, run.stderr
-    path, pid = run.stdout.split()
-    return Path(path), int(pid)
 
 
 def with_signal(message, number):

@@ -29,14 +29,14 @@ from workerdiag.model.diagnosis import NOTE_LINES, NOTE_START
 BEFORE_BYTES = 8 * 1024
 AFTER_BYTES = 16 * 1024
 #: Text without headers is read by tiles of this size.
-_TILE_BYTES = 8 * 1024
+TILE_BYTES = 8 * 1024
 #: Of an overlong line, tiles of this size are read, each with as much before and behind it.
 CLIP_BYTES = 4 * 1024
 #: A byte is in the message of its header, in those of so many tiles, or in those of so many clips.
-MAX_COPIES = 1 + -(-(BEFORE_BYTES + _TILE_BYTES + AFTER_BYTES) // _TILE_BYTES)
+MAX_COPIES = 1 + -(-(BEFORE_BYTES + TILE_BYTES + AFTER_BYTES) // TILE_BYTES)
 #: Bytes before and after a candidate that its message may reach.
-REACH_BEHIND = BEFORE_BYTES + _TILE_BYTES + 3 * LONGEST_LINE
-REACH_AHEAD = BEFORE_BYTES + _TILE_BYTES + AFTER_BYTES + LONGEST_LINE
+REACH_BEHIND = BEFORE_BYTES + TILE_BYTES + 3 * LONGEST_LINE
+REACH_AHEAD = BEFORE_BYTES + TILE_BYTES + AFTER_BYTES + LONGEST_LINE
 #: A message with a few lines around it is no larger than this, when it is one that `find_candidates` knows.
 _SMALL_BYTES = 2 * LONGEST_LINE
 
@@ -231,15 +231,15 @@ class LogWindow:
             ceiling = header + BEFORE_BYTES + AFTER_BYTES
             self._same_from, self._same_before = header, header + BEFORE_BYTES + 1
             return self._assemble_record((-1, forwarder, header), header, header, ceiling)
-        tile = (self.base + start) // _TILE_BYTES
-        begin = tile * _TILE_BYTES - self.base
+        tile = (self.base + start) // TILE_BYTES
+        begin = tile * TILE_BYTES - self.base
         low = max(0, begin - BEFORE_BYTES)
         above = self._index.header_before(start, forwarder, low)
         first = max(begin, low)
         if above is not None:
             low, first = above + 1, max(begin, above + BEFORE_BYTES + 1)  # nearer lines are of that header
-        self._same_from, self._same_before = first, begin + _TILE_BYTES
-        return self._assemble_record((tile, forwarder, above), start, low, begin + _TILE_BYTES + AFTER_BYTES)
+        self._same_from, self._same_before = first, begin + TILE_BYTES
+        return self._assemble_record((tile, forwarder, above), start, low, begin + TILE_BYTES + AFTER_BYTES)
 
     def _assemble_record(
         self, key: tuple[int, str, int | None], start: int, low: int, ceiling: int

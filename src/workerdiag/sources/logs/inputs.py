@@ -45,7 +45,7 @@ _BATCH_NAME = re.compile(r"^deaths-.*-(\d{10,})-(\d{4,})\.jsonl$")
 #: Beside a black box: what faulthandler wrote of it, and what its nanny meant to tell. The rest that lies
 #: there is no log of its own.
 _FAULT, _DEATH = ".fault", ".death"
-_FAULT_BYTES = 128 * 1024
+MOST_FAULT_BYTES = 128 * 1024
 _COMPANION = re.compile(r"\.box\.(?!death$)")
 
 
@@ -115,6 +115,13 @@ def input_name(given: object) -> str:
     return name[:300] if isinstance(name, str) and name else f"<{type(given).__name__}>"
 
 
+def is_companion(name: str) -> bool:
+    """
+    Whether a file of that name lies beside a black box and is read with it, if at all.
+    """
+    return _COMPANION.search(name) is not None
+
+
 def url_without_secrets(place: str) -> str:
     """
     A URL without password and without the values of its query (signed URLs are keys).
@@ -174,7 +181,7 @@ def _local_log(path: Path) -> LogHandle:
 
     def fault() -> bytes:
         with suppress(OSError), path.with_name(path.name + _FAULT).open("rb") as file:
-            return file.read(_FAULT_BYTES)
+            return file.read(MOST_FAULT_BYTES)
         return b""
 
     return LogHandle(origin=str(path), key=os.path.realpath(path), blocks=blocks, fault=fault)
@@ -218,7 +225,7 @@ def _has_log_lines(path: Path) -> bool:
     """
     Whether a file begins like a log of Dask's, or like what the flight recorder writes.
     """
-    if _COMPANION.search(path.name):
+    if is_companion(path.name):
         return False
     try:
         with path.open("rb") as file:
@@ -253,7 +260,7 @@ def _url_logs(place: str) -> list[LogHandle]:
 
 def _is_named_like_a_log(name: str) -> bool:
     found = _LOG_NAME.search(name) or _RECORD_NAME.search(name)
-    return bool(found) and not _COMPANION.search(name)
+    return bool(found) and not is_companion(name)
 
 
 def _base_name(path: str) -> str:
@@ -269,7 +276,7 @@ def _remote_log(system: Any, path: str, place: str) -> LogHandle:
 
     def fault() -> bytes:
         with suppress(Exception), system.open(path + _FAULT, "rb") as file:  # it is mostly not there
-            return bytes(file.read(_FAULT_BYTES))
+            return bytes(file.read(MOST_FAULT_BYTES))
         return b""
 
     return LogHandle(origin=origin, key=place, blocks=blocks, fault=fault)
