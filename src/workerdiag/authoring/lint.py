@@ -22,6 +22,7 @@ from workerdiag.model.rules import (
     MEMORY_PLACEHOLDERS,
     STACK_CAPTURE,
     Cause,
+    Landmark,
     Mitigation,
     Rulebook,
 )
@@ -136,7 +137,20 @@ def _reference_problems(book: Rulebook) -> Iterator[str]:
                 if mark not in landmarks:
                     yield f"{cause.id} {sign.name}: names a landmark that is not there: {mark}"
         yield from _mitigation_problems(cause, book)
+    for landmark in book.landmarks:
+        yield from _landmark_step_problems(landmark)
     yield from _explanation_cycles(book)
+
+
+def _landmark_step_problems(landmark: Landmark) -> Iterator[str]:
+    captured = [set(re.findall(r"\(\?P<(\w+)>", text)) for text in landmark.wordings]
+    quoted = {name for each in landmark.next_steps for name in _placeholders(each.inspect, each.command)}
+    for name in sorted(quoted - set.intersection(*captured)):
+        yield f"{landmark.id}: a next step quotes what not every pattern captures: {{{name}}}"
+
+
+def _placeholders(*texts: str) -> set[str]:
+    return set(re.findall(r"\{([a-z_]+)\}", " ".join(texts)))
 
 
 def _mitigation_problems(cause: Cause, book: Rulebook) -> Iterator[str]:
@@ -184,7 +198,7 @@ def _quoted_placeholders(mitigation: Mitigation) -> set[str]:
     texts = (mitigation.do, mitigation.inspect, mitigation.when, mitigation.cost)
     typed = (mitigation.example, *mitigation.examples.values())
     deciding = (*mitigation.uses, *mitigation.superseded_by, *mitigation.requires)
-    return {*re.findall(r"\{([a-z_]+)\}", " ".join((*texts, *typed))), *deciding}
+    return {*_placeholders(*texts, *typed), *deciding}
 
 
 def _fixed_size(mitigation: Mitigation) -> str:

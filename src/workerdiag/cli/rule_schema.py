@@ -20,7 +20,7 @@ def rule_schema() -> Schema:
     """
     definitions, cause, landmark = _definitions()
     advice = add_definition(SharedRules, definitions, all_required=False)
-    for shape in (definitions["Cause"], definitions["SharedRules"]):
+    for shape in (definitions["Cause"], definitions["Landmark"], definitions["SharedRules"]):
         shape["properties"] = {_FILE_KEYS.get(key, key): each for key, each in shape["properties"].items()}
         shape["required"] = [_FILE_KEYS.get(key, key) for key in shape["required"]]
     landmarks = {

@@ -98,7 +98,7 @@ class RivalCause:
 @frozen(kw_only=True)
 class NextStepRule:
     """
-    A place whose inspection would confirm or exclude the cause.
+    A place whose inspection would confirm or exclude the cause, or tell what is behind a landmark.
     """
 
     inspect: str
@@ -180,6 +180,8 @@ class Landmark:
     removed: str = ""
     seen: tuple[str, ...] = ()
     lookalikes: tuple[str, ...] = ()
+    #: Where to look when it bars the all-clear and no cause is known; may use ``{captures}`` of the pattern.
+    next_steps: tuple[NextStepRule, ...] = ()
 
     @property
     def wordings(self) -> tuple[str, ...]:
@@ -219,6 +221,13 @@ class Rulebook:
     @cached_property
     def _causes_by_id(self) -> Mapping[str, Cause]:
         return {each.id: each for each in self.causes}
+
+    @cached_property
+    def landmarks_by_id(self) -> Mapping[str, Landmark]:
+        """
+        The landmarks by their id.
+        """
+        return {each.id: each for each in self.landmarks}
 
     @cached_property
     def signs(self) -> Mapping[tuple[str, str], Sign]:

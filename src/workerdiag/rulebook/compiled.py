@@ -15,6 +15,12 @@ from workerdiag.model.signs import SIGN_KINDS
 
 #: A rule, or a part of one, as plain values.
 _Table = dict[str, Any]
+#: Keys of a cause that hold tables.
+_PARTS: Mapping[str, type[RivalCause | Mitigation | NextStepRule]] = {
+    "rivals": RivalCause,
+    "mitigations": Mitigation,
+    "next_steps": NextStepRule,
+}
 
 
 def compile_rulebook(book: Rulebook, literals: Mapping[str, tuple[str, ...]]) -> str:
@@ -44,7 +50,7 @@ def from_compiled(content: _Table) -> Rulebook:
         schema=content["schema"],
         release=content["release"],
         causes=tuple(_cause_from_compiled(each) for each in content["causes"]),
-        landmarks=tuple(Landmark(**_lists_to_tuples(each)) for each in content["landmarks"]),
+        landmarks=tuple(_landmark_from_compiled(each) for each in content["landmarks"]),
         advice=_advice_from_compiled(content.get("advice", ())),
         task_advice=_advice_from_compiled(content.get("task_advice", ())),
         literals=literals,
@@ -61,10 +67,16 @@ def _cause_from_compiled(content: _Table) -> Cause:
             content[key] = tuple(
                 SIGN_KINDS[each.pop("kind")](**_lists_to_tuples(each)) for each in content[key]
             )
-    for key, cls in (("rivals", RivalCause), ("mitigations", Mitigation), ("next_steps", NextStepRule)):
+    for key, cls in _PARTS.items():
         if key in content:
             content[key] = tuple(cls(**_lists_to_tuples(each)) for each in content[key])
     return Cause(**_lists_to_tuples(content))
+
+
+def _landmark_from_compiled(content: _Table) -> Landmark:
+    if steps := content.get("next_steps"):
+        content["next_steps"] = tuple(NextStepRule(**each) for each in steps)
+    return Landmark(**_lists_to_tuples(content))
 
 
 def _lists_to_tuples(content: _Table) -> _Table:

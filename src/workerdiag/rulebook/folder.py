@@ -124,7 +124,7 @@ class _FolderReader:
             yield from self._with_id(path, content, SharedRules, path.stem, "the file's name")
 
     def _read_rule(self, path: Path) -> dict[str, object]:
-        return {FIELD_OF_TABLE.get(key, key): value for key, value in self._read_table(path).items()}
+        return _with_fields(self._read_table(path))
 
     def _with_id(
         self, path: Path, content: dict[str, object], cls: type[_T], expected_id: str, rule: str
@@ -145,16 +145,21 @@ class _FolderReader:
             self.problems += [f"{label}{line}" for line in table_problems(problem)]
 
     def _landmarks(self, path: Path) -> Iterator[Landmark]:
-        content = self._read_table(path)
+        table = self._read_table(path)
         where = path.relative_to(self._folder)
-        if extra := sorted(set(content) - {"landmark"}):
+        if extra := sorted(set(table) - {"landmark"}):
             self.problems.append(f"{where}: unknown keys {', '.join(extra)} (expected [[landmark]] tables)")
-        marks = content.get("landmark", [])
+        marks = table.get("landmark", [])
         if not isinstance(marks, list):
             self.problems.append(f"{where}: .landmark: expected [[landmark]] tables")
             return
         for index, each in enumerate(marks):
-            yield from self._structured(each, Landmark, f"{where}: .landmark[{index}]")
+            content = _with_fields(each) if isinstance(each, dict) else each
+            yield from self._structured(content, Landmark, f"{where}: .landmark[{index}]")
+
+
+def _with_fields(table: dict[str, object]) -> dict[str, object]:
+    return {FIELD_OF_TABLE.get(key, key): value for key, value in table.items()}
 
 
 def _read_rule_file(path: Path) -> str:

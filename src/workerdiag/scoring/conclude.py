@@ -91,7 +91,7 @@ def conclude(
         unknown_probability=_unknown_probability(ranked),
         deaths=deaths,
         blame=verdict,
-        next_steps=next_steps(outcome, ranked, book, incident, setting),
+        next_steps=next_steps(outcome, ranked, book, incident, setting, obstacles),
         gaps=tuple(gaps),
         decision=evolve(decided, policy=retry_policy(ranked, book, verdict, lost, decided)),
         fingerprint=fingerprint(outcome, ranked, lost, verdict.task),

@@ -13,7 +13,8 @@ from workerdiag.model.incident import Incident
 from workerdiag.model.rules import Mitigation, Rulebook
 from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import Outcome
-from workerdiag.scoring.advice import applicable_advice
+from workerdiag.scoring.advice import applicable_advice, fill_example, fill_text
+from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import ClusterSetup, failed_tasks
 from workerdiag.scoring.open_ended_logs import open_ended_log
 
@@ -45,10 +46,17 @@ _RECORD_NEXT_DEATH = NextStep(
 
 
 def next_steps(
-    outcome: Outcome, ranked: Sequence[RankedCause], book: Rulebook, incident: Incident, setting: ClusterSetup
+    outcome: Outcome,
+    ranked: Sequence[RankedCause],
+    book: Rulebook,
+    incident: Incident,
+    setting: ClusterSetup,
+    obstacles: AllClearObstacles,
 ) -> tuple[NextStep, ...]:
     """
     At most `MAX_STEPS` looks, the most telling first; where nothing died only those at a failed task.
+
+    Where no cause is known, those come first that the message asks for which bars the all-clear.
     """
     if outcome == "no-death":
         return tuple(_advised_steps(book.task_advice if failed_tasks(incident) else (), setting))
@@ -68,12 +76,32 @@ def next_steps(
                 )
     ordered_steps = sorted(steps.values(), key=lambda step: -len(step.distinguishes))
     is_unknown = outcome in ("unknown", "no-evidence")
-    fallback = _fallback_steps(incident) if is_unknown and not ordered_steps else []
+    asked_for = _steps_at_obstacle(obstacles, book) if is_unknown and not incident.cases else []
+    fallback = _fallback_steps(incident) if is_unknown and not (ordered_steps or asked_for) else []
     advised = _advised_steps(book.advice, setting) if is_unknown else []
     if outcome == "unknown" and incident.cases and not _is_recorded(incident):
         advised.append(_RECORD_NEXT_DEATH)
     first = _senders(incident) if is_unknown else ()
-    return (*[*first, *ordered_steps, *fallback][: MAX_STEPS - len(advised)], *advised)
+    return (*[*first, *asked_for, *ordered_steps, *fallback][: MAX_STEPS - len(advised)], *advised)
+
+
+def _steps_at_obstacle(obstacles: AllClearObstacles, book: Rulebook) -> list[NextStep]:
+    """
+    What the landmark of the quoted message says to look at, filled with its captures.
+    """
+    quoted = obstacles.troubles[-1] if obstacles.troubles else obstacles.unknown_error
+    landmark = book.landmarks_by_id.get(quoted.owner) if quoted else None
+    if quoted is None or landmark is None:
+        return []
+    return [
+        NextStep(
+            inspect=fill_text(step.inspect, quoted.captures),
+            command=fill_example(step.command, quoted.captures),
+            permission=step.permission,
+            until=step.until,
+        )
+        for step in landmark.next_steps
+    ]
 
 
 def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[NextStep]:
