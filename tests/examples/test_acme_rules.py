@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import workerdiag
 from workerdiag.cli import main
-from workerdiag.rulebook import packs
+from workerdiag.rulebook import load
 
 PACK = Path(__file__).parents[2] / "examples" / "acme-rules"
 LOG = (
@@ -29,10 +29,10 @@ def installed(monkeypatch):
     The pack's entry point, as its pyproject.toml has it.
     """
     metadata = tomllib.loads((PACK / "pyproject.toml").read_text())["project"]
-    [(name, value)] = metadata["entry-points"][packs.ENTRY_POINT_GROUP].items()
-    point = EntryPoint(name, value, packs.ENTRY_POINT_GROUP)
+    [(name, value)] = metadata["entry-points"][load.ENTRY_POINT_GROUP].items()
+    point = EntryPoint(name, value, load.ENTRY_POINT_GROUP)
     monkeypatch.syspath_prepend(str(PACK))
-    monkeypatch.setattr(packs, "entry_points", lambda group: [point] if group == point.group else [])
+    monkeypatch.setattr(load, "entry_points", lambda group: [point] if group == point.group else [])
     yield
     sys.modules.pop(value, None)
 

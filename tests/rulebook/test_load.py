@@ -21,7 +21,7 @@ from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError
 from workerdiag.matching.scan.literals import literals
 from workerdiag.model.signs import LogSign
-from workerdiag.rulebook import compiled, packs
+from workerdiag.rulebook import compiled, load
 from workerdiag.rulebook.compiled import compile_rulebook, patterns
 from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.load import load_rulebook, load_rulebook_in_time, shipped_folder
@@ -281,9 +281,9 @@ def installed(tmp_path, monkeypatch):
 
     def install(name, code):
         (tmp_path / f"pack_{name}.py").write_text(code)
-        points.append(EntryPoint(name, f"pack_{name}:FOLDER", packs.ENTRY_POINT_GROUP))
+        points.append(EntryPoint(name, f"pack_{name}:FOLDER", load.ENTRY_POINT_GROUP))
 
-    monkeypatch.setattr(packs, "entry_points", lambda group: [each for each in points if each.group == group])
+    monkeypatch.setattr(load, "entry_points", lambda group: [each for each in points if each.group == group])
     yield install
     for name in [each for each in sys.modules if each.startswith("pack_")]:
         del sys.modules[name]

@@ -66,7 +66,7 @@ def list_causes(knowledge: tuple[str, ...]) -> None:
 
 
 def _pack_lines() -> Iterator[str]:
-    from workerdiag.rulebook.packs import installed_packs
+    from workerdiag.rulebook.load import installed_packs
 
     for pack in installed_packs(Deadline.after(_PACKS_S)):
         if pack.book is not None:

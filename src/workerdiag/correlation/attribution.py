@@ -17,7 +17,7 @@ from workerdiag.model.incident import NameIndex
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import RETIREMENT
-from workerdiag.model.stop_orders import is_restart_event
+from workerdiag.model.stop_reasons import is_restart_event
 
 #: Orders that a scheduler gives once to all workers that it retires, restarts or closes with itself.
 _ORDERS_TO_MANY = (RETIREMENT, "scheduler.restart", "scheduler.closing")

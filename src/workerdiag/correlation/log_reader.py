@@ -11,13 +11,13 @@ from math import inf
 
 from attrs import evolve
 
-from workerdiag.correlation.end_builder import EndBuilder
+from workerdiag.correlation.end_table import EndBuilder
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import RETIREMENT, STILL_ALIVE
-from workerdiag.model.stop_orders import may_retire
+from workerdiag.model.stop_reasons import may_retire
 
 #: Messages of one process's end are at most so far apart in one log.
 NEAR_S = 90.0

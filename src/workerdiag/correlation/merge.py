@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from attrs import define, evolve
 
-from workerdiag.correlation.end_builder import EndBuilder
-from workerdiag.correlation.end_table import CandidateTable
+from workerdiag.correlation.end_table import CandidateTable, EndBuilder
 from workerdiag.correlation.log_reader import LogReader
 from workerdiag.correlation.same_death import SERVICE_LANDMARKS, is_kernel_only, same_death, time_span
 from workerdiag.deadline import GraceDeadline

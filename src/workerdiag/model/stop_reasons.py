@@ -1,8 +1,16 @@
 """
-The words with which Dask says that somebody asked a worker to stop.
+The words with which Dask says that somebody asked a worker to stop, and the workers that an order lists.
 """
 
 from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the recorder loads this module in a process that works
+    from workerdiag.model.diagnosis import Match
+    from workerdiag.model.identity import Identity
 
 #: Who asked, by the beginning of the reason in a ``closing-worker`` event or a "Stopping worker" line
 #: (``reason`` and ``stimulus`` in worker.py, nanny.py and scheduler.py, 2022.10.1 to 2026.8.0).
@@ -51,6 +59,11 @@ _DASK_REASONS = (
     "idle-timeout",
     "unknown",
 )
+#: The scheduler's event of a restart, logged when the restart is over.
+_RESTARTED = "restart-workers"
+_WORKER_LIST = re.compile(r"[(\[{]([^()\[\]{}=]*)[)\]}]\s*$")
+#: A quoted message with at least this many characters was cut.
+_CUT_CHARS = 600
 
 
 def is_stop_request(reason: str) -> bool:
@@ -83,3 +96,40 @@ def is_deliberate(*, announced: bool, close_reason: object) -> bool:
     Signals and nannies that close are judged by the evidence: a platform that takes a machine does so too.
     """
     return announced or (isinstance(close_reason, str) and is_dask_stop_request(close_reason))
+
+
+def is_restart_event(match: Match) -> bool:
+    """
+    Whether *match* is in the scheduler's event of a restart.
+    """
+    return not match.line and match.captures.get("action") == _RESTARTED
+
+
+def restarted_workers(order: Match) -> frozenset[str]:
+    """
+    Addresses of the workers that a restart event lists; empty for other matches and for incomplete lists.
+    """
+    workers = _split(order.captures.get("workers", "")) if is_restart_event(order) else frozenset()
+    count = order.captures.get("workers_count", str(len(workers)))
+    return workers if str(len(workers)) == count else frozenset()
+
+
+def may_retire(order: Match, identity: Identity) -> bool:
+    """
+    Whether a retirement, which lists addresses or names of workers, may be of this one.
+    """
+    listed = _retired_workers(order.captures.get("worker"), order.text)
+    if not listed or identity.worker is None or identity.worker in listed or identity.name in listed:
+        return True
+    return identity.name is None and not all("://" in each for each in listed)
+
+
+@lru_cache(maxsize=500)  # of a text each
+def _retired_workers(worker: str | None, text: str) -> frozenset[str]:
+    found = _WORKER_LIST.search(text)
+    retired = worker or (found[1] if found and len(text) < _CUT_CHARS else "")
+    return _split(retired)
+
+
+def _split(listed: str) -> frozenset[str]:
+    return frozenset(each.strip(" '\"") for each in listed.split(",")) - {""}

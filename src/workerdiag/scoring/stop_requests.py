@@ -10,7 +10,7 @@ from math import inf
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import REGISTRATIONS, RETIREMENT
-from workerdiag.model.stop_orders import may_retire
+from workerdiag.model.stop_reasons import may_retire
 
 #: A worker says that it begins a little before the scheduler says that it has it.
 _JOIN_SLACK_S = 5.0

@@ -20,8 +20,7 @@ from workerdiag.matching.scan import (
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import LogChunk
-from workerdiag.model.excerpt import LogExcerpt
+from workerdiag.model.evidence import LogChunk, LogExcerpt
 from workerdiag.rulebook.load import load_rulebook
 
 MATCHER = Matcher(load_rulebook())

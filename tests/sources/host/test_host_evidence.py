@@ -23,11 +23,10 @@ from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.pipeline import diagnose
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.sources.host.evidence import answer_evidence
-from workerdiag.sources.host.gaps import kernel_gap, machine_gap
 from workerdiag.sources.host.kernel_lines import KernelLog, format_lines
 from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.host.respondents import Respondent, Subject, respondents
-from workerdiag.sources.host.source import HostSource
+from workerdiag.sources.host.source import HostSource, kernel_gap, machine_gap
 
 DIED = 1_795_000_000.0
 NANNY = "tcp://10.0.0.7:41001"

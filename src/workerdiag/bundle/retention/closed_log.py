@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from attrs import define, field
 
 from workerdiag.bundle.retention.kept_evidence import KeptLog, LogPart
-from workerdiag.model.evidence import LogChunk
-from workerdiag.model.excerpt import LogExcerpt
+from workerdiag.model.evidence import LogChunk, LogExcerpt
 
 #: Bytes kept of the beginning, of the end and of messages, from the roomiest to nothing at all.
 SIZES = (

@@ -11,8 +11,7 @@ from typing import Any
 from workerdiag.bundle.retention.closed_log import ClosedLog
 from workerdiag.bundle.retention.kept_evidence import KeptEvidence
 from workerdiag.bundle.retention.open_log import OpenLog
-from workerdiag.model.evidence import Event, Evidence, LogChunk, TasksAtLoss
-from workerdiag.model.excerpt import LogExcerpt
+from workerdiag.model.evidence import Event, Evidence, LogChunk, LogExcerpt, TasksAtLoss
 
 #: What is kept of all log text, and of all other pieces from their start and from their end.
 MAX_TEXT_BYTES = 6 * 2**20

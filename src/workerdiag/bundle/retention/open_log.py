@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from attrs import define, evolve, field
 
 from workerdiag.bundle.retention.closed_log import SIZES, ClosedLog, merge_excerpts
-from workerdiag.model.evidence import LogChunk
-from workerdiag.model.excerpt import LogExcerpt
+from workerdiag.model.evidence import LogChunk, LogExcerpt
 
 _HEAD_BYTES, _TAIL_BYTES, _MESSAGE_BYTES = SIZES[0]
 #: Of one sign, at most so many messages from the start of the log, and as many from its end.

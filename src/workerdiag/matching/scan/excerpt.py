@@ -4,7 +4,7 @@ Cutting a message with a few lines around it out of a log.
 
 from __future__ import annotations
 
-from workerdiag.model.excerpt import LogExcerpt
+from workerdiag.model.evidence import LogExcerpt
 
 #: Lines before and after a message, and the bytes that they may have.
 _CONTEXT_LINES = 3

@@ -27,8 +27,7 @@ from workerdiag.matching.scan.waiting_places import WaitingPlaces
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.year_inference import in_year_of_log
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import LogChunk
-from workerdiag.model.excerpt import LogExcerpt
+from workerdiag.model.evidence import LogChunk, LogExcerpt
 
 
 class LogScan:

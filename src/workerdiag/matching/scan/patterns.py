@@ -10,7 +10,7 @@ from attrs import frozen
 
 from workerdiag.matching.scan.literal_scan import LiteralHits, LiteralScan
 from workerdiag.matching.scan.work_budget import WorkBudget
-from workerdiag.model.excerpt import LogExcerpt
+from workerdiag.model.evidence import LogExcerpt
 from workerdiag.model.vocabulary import MatchRole, Stream
 
 

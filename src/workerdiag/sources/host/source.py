@@ -9,13 +9,20 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Self
 
-from workerdiag.deadline import NO_DEADLINE, Deadline
+from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline
+from workerdiag.errors import describe_error
 from workerdiag.model.dask_messages import PROCESS_ENDED_BY
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
+from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.host.evidence import answer_evidence, is_doubtful
-from workerdiag.sources.host.gaps import kernel_gap, machine_gap, uncertain_machine_gap
-from workerdiag.sources.host.remote_call import Answer, Request, gather_answers, run_in_client_loop
+from workerdiag.sources.host.remote_call import (
+    Answer,
+    Request,
+    UnreadableAnswerError,
+    gather_answers,
+    run_in_client_loop,
+)
 from workerdiag.sources.host.respondents import Respondent, live_respondents, respondents
 from workerdiag.sources.runner import gap_on_error
 
@@ -26,6 +33,8 @@ _MIN_S = 0.05
 _LOOK_BACK_S = 900.0
 #: What led to a death is looked for so long before it.
 _BEFORE_S = 300.0
+#: What to type on the machine itself, where nobody can do it from here.
+_BY_HAND = "dmesg -T | grep -iE 'killed process|segfault'; uptime"
 
 
 class HostSource:
@@ -175,3 +184,51 @@ class HostSource:
 
     def _share(self, part: float) -> Deadline:
         return self._deadline.share(part, at_least_s=_MIN_S)
+
+
+def machine_gap(title: str, problem: BaseException) -> Gap:
+    """
+    Why a machine could not be asked.
+    """
+    reason: GapReason
+    reason, remedy = "unreachable", f"on {title}: {_BY_HAND}"
+    if isinstance(problem, TimeoutError):
+        reason, remedy = "timed-out", MORE_TIME
+    elif isinstance(problem, PermissionError):
+        reason, remedy = "forbidden", "take run out of distributed.nanny.blocked-handlers"
+    elif isinstance(problem, UnreadableAnswerError | ValueError):
+        reason = "malformed"
+    description = describe_error(problem, most_chars=300)
+    return Gap(source=f"host {title}", reason=reason, detail=description, remedy=remedy)
+
+
+def uncertain_machine_gap(title: str) -> Gap:
+    """
+    That only what names the very process could be used, as each machine has that address.
+    """
+    return Gap(
+        source=f"host {title}",
+        reason="unreachable",
+        detail=f"without the cluster it is not known whether {title} is this machine",
+        remedy="workerdiag.explain(exc, client) with a client of the cluster",
+    )
+
+
+def kernel_gap(answer: Answer, respondent: Respondent) -> Gap | None:
+    """
+    Why the kernel log of a machine was not, or not wholly, read; None if it was.
+    """
+    section = answer.get("kernel", {})
+    if section.get("reaches_back"):
+        return None
+    source = f"kernel log of {respondent.title}"
+    by_hand = f"on {respondent.title}: journalctl -k --since '1 hour ago'"
+    if "lines" in section:
+        detail = f"{section.get('read_from')} does not reach back to the death"
+        return Gap(source=source, place="kernel log", reason="expired", detail=detail, remedy=by_hand)
+    problems = section.get("problems") or {"probe": section.get("problem", "no answer")}
+    detail = "; ".join(f"{name}: {problem}" for name, problem in dict(problems).items())[:500]
+    if section.get("forbidden"):
+        remedy = f"on {respondent.title}: sudo dmesg -T | grep -iE 'killed process|segfault'"
+        return Gap(source=source, place="kernel log", reason="forbidden", detail=detail, remedy=remedy)
+    return Gap(source=source, place="kernel log", reason="never-recorded", detail=detail, remedy=by_hand)
