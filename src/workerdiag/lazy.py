@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 
 def lazy_names(
@@ -47,14 +46,14 @@ def call_module(name: str, module: str, function: str) -> None:
 
     class CallableModule(ModuleType):
         @property
-        def __wrapped__(self) -> Callable[..., Any]:
+        def __wrapped__(self) -> Callable[..., object]:
             """
             The function, whose arguments notebooks and editors show.
             """
-            found: Callable[..., Any] = getattr(import_module(module), function)
+            found: Callable[..., object] = getattr(import_module(module), function)
             return found
 
-        def __call__(self, *arguments: Any, **options: Any) -> Any:
+        def __call__(self, *arguments: object, **options: object) -> object:
             return self.__wrapped__(*arguments, **options)
 
     called = sys.modules[name]

@@ -119,7 +119,7 @@ def _object_hook(cls: type, converter: Converter, keys: Keys) -> Callable[[objec
     return hook
 
 
-def _validated(attribute: Attribute[Any], converter: Converter) -> Callable[[object, Any], object]:
+def _validated(attribute: Attribute[object], converter: Converter) -> Callable[[object, object], object]:
     """
     Runs the validator of attrs here, where a problem gets its place.
     """
@@ -138,7 +138,7 @@ def _is_of(origin: object) -> Callable[[object], bool]:
 
 
 def _tuple_hook(hint: Any, converter: Converter) -> Callable[[object, object], object]:
-    items: Any = types.GenericAlias(list, get_args(hint)[0])
+    items: object = types.GenericAlias(list, get_args(hint)[0])
     structure = converter.get_structure_hook(items)
 
     def hook(value: object, _: object) -> object:
@@ -149,8 +149,8 @@ def _tuple_hook(hint: Any, converter: Converter) -> Callable[[object, object], o
     return hook
 
 
-def _mapping_hook(hint: Any, converter: Converter) -> Callable[[object, object], object]:
-    items: Any = types.GenericAlias(dict, get_args(hint))
+def _mapping_hook(hint: object, converter: Converter) -> Callable[[object, object], object]:
+    items: object = types.GenericAlias(dict, get_args(hint))
     structure = converter.get_structure_hook(items)
     return lambda value, _: structure(_object(value), items)
 

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 from workerdiag.deadline import Deadline, ForeignError, HelperThread
 from workerdiag.model.evidence import (
@@ -54,7 +53,9 @@ _FLOOD_BYTES = 100 * 2**20
 _WITH_IDENTITY = (LogChunk, Event, ProcessExit, MemoryReading)
 
 
-def example_scene(*, worker: str = "tcp://10.0.0.4:40331", client: Any = None, **environment: str) -> Scene:
+def example_scene(
+    *, worker: str = "tcp://10.0.0.4:40331", client: object = None, **environment: str
+) -> Scene:
     """
     A scene with one worker that died just now, and with its nanny still there to ask.
 

@@ -47,7 +47,7 @@ def annotate(exc: BaseException, client: Client | None = None, *, timeout: str |
     Raises:
         TypeError: An argument is of a wrong type.
     """
-    answer: Any = explain(exc, client, timeout=seconds("note.timeout") if timeout is None else timeout)
+    answer: object = explain(exc, client, timeout=seconds("note.timeout") if timeout is None else timeout)
     if isinstance(answer, Diagnosis):
         add_note(exc, answer)
         return answer

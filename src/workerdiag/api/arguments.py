@@ -43,7 +43,7 @@ class ExplainArguments:
     """
 
     exc: BaseException | None = None
-    client: Any = None
+    client: object = None
     logs: Sequence[Any] = ()
     #: Who wrote the logs, if the caller knows.
     stream: Stream | None = None
@@ -68,7 +68,7 @@ class ExplainArguments:
 
 
 def read_arguments(
-    exc: object, client: Any, *, logs: object, sources: object, rulebook: object, timeout: object
+    exc: object, client: object, *, logs: object, sources: object, rulebook: object, timeout: object
 ) -> ExplainArguments:
     """
     Check the types of all arguments, and make lists of *logs* and *sources*.
@@ -123,7 +123,7 @@ def _given_seconds(timeout: object) -> float:
     return timeout
 
 
-def _usable_client(client: Any, deadline: Deadline, gaps: list[Gap]) -> Any:
+def _usable_client(client: object, deadline: Deadline, gaps: list[Gap]) -> object:
     if client is None or type(client).__module__ == "distributed.client":
         return client
     try:
@@ -142,7 +142,7 @@ def _is_client(client: object) -> bool:
     return known
 
 
-def _log_inputs(logs: object, deadline: Deadline, gaps: list[Gap]) -> list[Any]:
+def _log_inputs(logs: object, deadline: Deadline, gaps: list[Gap]) -> list[object]:
     if isinstance(logs, str | Path | LogText | io.IOBase):
         return [logs]
     return _bounded_list("logs", logs, deadline, gaps)
@@ -152,7 +152,7 @@ def _bounded_list(name: str, values: object, deadline: Deadline, gaps: list[Gap]
     """
     The items of a list or a generator, or an open file; those before a failure of the generator are kept.
     """
-    taken: list[Any] = []
+    taken: list[object] = []
     try:
         if type(values) is list or type(values) is tuple:
             taken += values

@@ -69,7 +69,7 @@ class _Handlers:
         self.originals = originals
         self._held: HeldExceptions | None = None
 
-    def on_task_erred(self, key: object = None, exception: Any = None, traceback: object = None) -> None:
+    def on_task_erred(self, key: object = None, exception: object = None, traceback: object = None) -> None:
         """
         Hold up a ``KilledWorker`` until it has its note; hand on everything else at once.
         """
@@ -100,7 +100,7 @@ class _Handlers:
         self.originals[_RETRIED](key=key)
 
 
-def _unpack(exception: Any, traceback: Any) -> tuple[Any, Any]:
+def _unpack(exception: Any, traceback: Any) -> tuple[Any, object]:
     """
     The exception and its traceback as objects; where that fails, as they came.
     """

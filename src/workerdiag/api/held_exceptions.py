@@ -41,7 +41,7 @@ class HeldExceptions:
     _deliveries: set[asyncio.Task[None]] = field(factory=set, init=False)
     _turn: asyncio.Lock = field(factory=asyncio.Lock, init=False)
 
-    def hold(self, key: object, state: Any, exc: BaseException, trace: object, arrived_s: float) -> None:
+    def hold(self, key: object, state: object, exc: BaseException, trace: object, arrived_s: float) -> None:
         """
         Hold up the exception of a task until it has its note.
 
@@ -66,7 +66,7 @@ class HeldExceptions:
         self._waiting.pop(key, None)
 
     async def _deliver(
-        self, key: object, state: Any, exc: BaseException, trace: object, until_s: float
+        self, key: object, state: object, exc: BaseException, trace: object, until_s: float
     ) -> None:
         """
         Add the note, then hand the exception on, if the task still waits for it.

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from attrs import evolve, field, frozen
 
@@ -191,7 +190,7 @@ class _BundleReader:
             except Exception:  # noqa: BLE001  cattrs and validators raise anything
                 self._malformed += 1
 
-    def _log(self, plain: Mapping[str, Any]) -> KeptLog:
+    def _log(self, plain: Mapping[str, object]) -> KeptLog:
         log, parts = log_from_dict(plain)
         file = str(plain["file"]) if parts else ""
         if file in self._read_files:
@@ -226,7 +225,7 @@ def _log_parts(text: bytes, described: list[tuple[int, int]]) -> tuple[LogPart, 
     return tuple(parts) if at == len(text) else whole
 
 
-def _parse_file(archive: Archive, name: str, *most: int) -> Any:
+def _parse_file(archive: Archive, name: str, *most: int) -> object:
     """
     What a JSON file holds; None if it is not there or is none.
     """

@@ -96,7 +96,7 @@ def command(
     return make(name, cls=SafeCommand, examples=examples, **options)
 
 
-def format_option(*forms: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def format_option(*forms: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., object]]:
     """
     The option ``--format``, passed as *form*: one of *forms*, by default the first.
     """
@@ -116,7 +116,7 @@ class SafeCommand(CommandWithExamples):
     A command whose function returns its exit status (None: 0), and whose errors are one message.
     """
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """
         Run the command; whatever goes wrong ends in a message and an exit status.
         """

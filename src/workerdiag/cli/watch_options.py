@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -23,7 +22,7 @@ _SINKS = (
 )
 
 
-def sink_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def sink_options(command: Callable[..., object]) -> Callable[..., object]:
     """
     One option for each kind of sink; each may be repeated.
     """

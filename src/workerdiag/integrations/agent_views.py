@@ -27,7 +27,7 @@ _MAX_CHARS: Final = 500
 _MIN_CHANCE: Final = 0.01
 
 
-def diagnosis_view(findings: Findings) -> dict[str, Any]:
+def diagnosis_view(findings: Findings) -> dict[str, object]:
     """
     The answer, what to do, and below ``untrusted`` the evidence in its own words.
     """
@@ -66,7 +66,7 @@ def diagnosis_view(findings: Findings) -> dict[str, Any]:
     return clean(view)
 
 
-def next_steps_view(findings: Findings) -> dict[str, Any]:
+def next_steps_view(findings: Findings) -> dict[str, object]:
     """
     What would settle it, and what could not be looked at.
     """
@@ -90,7 +90,7 @@ def next_steps_view(findings: Findings) -> dict[str, Any]:
     )
 
 
-def found_cause_view(cause: Cause) -> dict[str, Any]:
+def found_cause_view(cause: Cause) -> dict[str, object]:
     """
     One line of a search.
     """
@@ -99,7 +99,7 @@ def found_cause_view(cause: Cause) -> dict[str, Any]:
     )
 
 
-def bundle_view(bundle: Bundle) -> dict[str, Any]:
+def bundle_view(bundle: Bundle) -> dict[str, object]:
     """
     What a death bundle holds: who wrote it when, the answer then, kinds of evidence, logs by number.
     """
@@ -174,7 +174,7 @@ def _printable(value: Any) -> Any:
     return value
 
 
-def _cause_view(cause: RankedCause) -> dict[str, Any]:
+def _cause_view(cause: RankedCause) -> dict[str, object]:
     return {
         "id": cause.id,
         "title": cause.title,
@@ -189,7 +189,7 @@ def _cause_view(cause: RankedCause) -> dict[str, Any]:
     }
 
 
-def _death_view(death: Death) -> dict[str, Any]:
+def _death_view(death: Death) -> dict[str, object]:
     return {
         "worker": death.identity.worker,
         "pid": death.identity.pid,

@@ -66,7 +66,7 @@ class ClusterObserver:
     _silent: set[str] = field(factory=set, init=False)
     _observed: list[ObservedDeaths] = field(factory=list, init=False)
     #: Class, name, its own method, and ours in place of it.
-    _replaced: list[tuple[type, str, Any, Any]] = field(factory=list, init=False)
+    _replaced: list[tuple[type, str, object, object]] = field(factory=list, init=False)
 
     def start(self) -> None:
         """
@@ -179,25 +179,25 @@ class ClusterObserver:
         finally:
             self._left_s -= monotonic_s() - begin
 
-    def _replace(self, owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
+    def _replace(self, owner: type, name: str, wrap: Callable[[Any], object]) -> None:
         original = vars(owner).get(name)
         if original is not None:
             ours = wrap(original)
             setattr(owner, name, ours)
             self._replaced.append((owner, name, original, ours))
 
-    def _before(self, close: Callable[..., Any]) -> Callable[..., Any]:
+    def _before(self, close: Callable[..., object]) -> Callable[..., object]:
         @wraps(close)
-        def look_and_close(closing: Any, *args: Any, **kwargs: Any) -> Any:
+        def look_and_close(closing: object, *args: object, **kwargs: object) -> object:
             with suppress(Exception):
                 self.look(of=closing)
             return close(closing, *args, **kwargs)
 
         return look_and_close
 
-    def _before_async(self, close: Callable[..., Any]) -> Callable[..., Any]:
+    def _before_async(self, close: Callable[..., Any]) -> Callable[..., object]:
         @wraps(close)
-        async def look_and_close(client: Any, *args: Any, **kwargs: Any) -> Any:
+        async def look_and_close(client: Any, *args: Any, **kwargs: object) -> object:
             with suppress(Exception):
                 if client._asynchronous:  # noqa: SLF001  of any other it is known
                     await self._look_async(client)
@@ -222,6 +222,6 @@ def _open_clients() -> list[Any]:
     return sorted(opened, key=lambda each: each is not default)
 
 
-def _arguments(client: Any, workers: Sequence[str], timeout_s: float) -> ExplainArguments:
+def _arguments(client: object, workers: Sequence[str], timeout_s: float) -> ExplainArguments:
     arguments = read_arguments(None, client, logs=(), sources=None, rulebook=None, timeout=timeout_s)
     return evolve(arguments, about=tuple(Identity(worker=each) for each in workers))

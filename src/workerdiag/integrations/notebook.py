@@ -61,7 +61,7 @@ class WorkerdiagMagics(Magics):
         #: Answers of asynchronous clients that are on their way.
         self._pending: set[asyncio.Task[None]] = set()
         #: Those that arrived since the last cell: what `_update` is called with.
-        self._arrived: list[tuple[Any, Diagnosis, BaseException | None]] = []
+        self._arrived: list[tuple[object, Diagnosis, BaseException | None]] = []
 
     def on_cell_run(self, result: ExecutionResult) -> None:
         """

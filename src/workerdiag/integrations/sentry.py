@@ -92,7 +92,7 @@ def _describe(event: Any, diagnosis: Diagnosis) -> None:
         event["fingerprint"] = ["workerdiag", diagnosis.fingerprint]
 
 
-def _context(diagnosis: Diagnosis) -> dict[str, Any]:
+def _context(diagnosis: Diagnosis) -> dict[str, object]:
     top, policy = diagnosis.top, diagnosis.decision.policy
     return {
         **facts(diagnosis),

@@ -98,7 +98,7 @@ class Server(Protocol):
     address: str
     status: Status
     loop: Any
-    connection_args: Any
+    connection_args: object
     get_logs: Method
     #: Of a worker and a nanny: the connection to the scheduler.
     scheduler: Any
@@ -160,7 +160,7 @@ class Nanny(Server, Protocol):
     pid: int | None
     address_safe: str
     memory_manager: object
-    periodic_callbacks: dict[str, Any]
+    periodic_callbacks: dict[str, object]
     worker_address: str | None
     _on_worker_exit_sync: Method
 
@@ -175,7 +175,7 @@ class Client(Protocol):
     loop: Any
     cluster: Any
     scheduler: Rpc
-    futures: Mapping[Any, Any]
+    futures: Mapping[object, object]
     sync: Method
     run: Method
     run_on_scheduler: Method

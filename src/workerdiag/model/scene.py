@@ -133,7 +133,7 @@ def terms_of(source: object) -> Terms:
     return stated if isinstance(stated, Terms) else Terms()
 
 
-def most_perishable_first(sources: Iterable[Any]) -> list[Any]:
+def most_perishable_first(sources: Iterable[object]) -> list[Any]:
     """
     The *sources* in the order in which their evidence gets lost.
     """

@@ -65,7 +65,7 @@ def crashed_thread(dump: str) -> int | None:
     return int(found[1], 16) if found else None
 
 
-def make_report(kind: ReportKind, box: BlackBox | None, **facts: Any) -> DeathReport:
+def make_report(kind: ReportKind, box: BlackBox | None, **facts: object) -> DeathReport:
     """
     The report of one death, cut to 64 KiB.
 

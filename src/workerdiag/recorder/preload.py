@@ -22,7 +22,7 @@ from typing import Any
 _OWNER = "preload"
 
 
-async def dask_setup(server: Any) -> None:
+async def dask_setup(server: object) -> None:
     """
     Begin to record in a worker, a nanny or a scheduler; anything else, such as a client, is left alone.
     """

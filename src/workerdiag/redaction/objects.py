@@ -65,7 +65,7 @@ def _redact_fields(value: object, names: Iterable[tuple[str, str]]) -> object:
 
 
 @cache
-def _field_names(kind: type[Any]) -> tuple[tuple[str, str], ...] | None:
+def _field_names(kind: type[object]) -> tuple[tuple[str, str], ...] | None:
     """
     What the fields of a class are called, and their arguments; None if it is not of attrs.
     """

@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 
@@ -95,10 +95,10 @@ def unbroken(text: str) -> Markup:
 
 
 #: A part of another page: headings begin lower, no script.
-_FRAGMENT: dict[str, Any] = {"level": 3, "with_buttons": False}
+_FRAGMENT: dict[str, object] = {"level": 3, "with_buttons": False}
 
 
-def _page_content() -> dict[str, Any]:
+def _page_content() -> dict[str, object]:
     """
     What only a page has. Its policy forbids every request and every script but our own.
     """
@@ -113,7 +113,7 @@ def _page_content() -> dict[str, Any]:
     }
 
 
-def _content(findings: Findings) -> dict[str, Any]:
+def _content(findings: Findings) -> dict[str, object]:
     from workerdiag.rendering.drawing.memory import memory_figure
     from workerdiag.rendering.drawing.probabilities import candidate_bars
     from workerdiag.rendering.drawing.timeline import timeline_figure

@@ -25,11 +25,11 @@ _MAX_PLACED_CHARS = 64 * 1024
 _MAX_WHY_CHARS = 8 * 1024
 
 
-def to_dict(findings: Findings) -> dict[str, Any]:
+def to_dict(findings: Findings) -> dict[str, object]:
     """
     The findings as dictionaries, lists, text, numbers and None, with the key ``schema`` first.
     """
-    content: dict[str, Any] = _findings_converter().unstructure(findings, unstructure_as=Findings)
+    content: dict[str, object] = _findings_converter().unstructure(findings, unstructure_as=Findings)
     return {"schema": JSON_SCHEMA} | content
 
 

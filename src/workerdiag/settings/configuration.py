@@ -24,7 +24,7 @@ logger = logging.getLogger("workerdiag.settings")
 _SHOWN_CHARS = 80
 
 
-def configured_value(key: str, default: Value) -> Any:
+def configured_value(key: str, default: Value) -> object:
     """
     What Dask's configuration says, or *default* if that cannot be used; never raises.
     """
@@ -92,7 +92,7 @@ def schema() -> Mapping[str, Any]:
 
 
 @cache
-def rules() -> Mapping[str, Mapping[str, Any]]:
+def rules() -> Mapping[str, Mapping[str, object]]:
     """
     What the schema says of each setting, by its key.
     """

@@ -47,7 +47,7 @@ class Form:
     How rows become the content of a file, and the content rows. Each is told the path for its errors.
     """
 
-    encode: Callable[[Path, RowKind, list[dict[str, Any]]], bytes]
+    encode: Callable[[Path, RowKind, list[dict[str, object]]], bytes]
     decode: Callable[[Path, RowKind, bytes], Iterator[ReadRow]]
     #: The names of the columns, as far as there are any.
     names: Callable[[Path, bytes], set[str]]
@@ -69,7 +69,7 @@ def _columns(kind: RowKind) -> dict[str, tuple[type, bool]]:
     return columns
 
 
-def _to_json_lines(_: Path, __: RowKind, rows: list[dict[str, Any]]) -> bytes:
+def _to_json_lines(_: Path, __: RowKind, rows: list[dict[str, object]]) -> bytes:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
 
 
@@ -86,7 +86,7 @@ def _json_lines_names(_: Path, content: bytes) -> set[str]:
     return set()
 
 
-def _to_csv(_: Path, kind: RowKind, rows: list[dict[str, Any]]) -> bytes:
+def _to_csv(_: Path, kind: RowKind, rows: list[dict[str, object]]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(_columns(kind))
@@ -128,7 +128,7 @@ def _csv_names(_: Path, content: bytes) -> set[str]:
     return set(next(_csv_records(content), ()))
 
 
-def _csv_row(cells: list[str], columns: Mapping[str, tuple[type, bool]]) -> dict[str, Any]:
+def _csv_row(cells: list[str], columns: Mapping[str, tuple[type, bool]]) -> dict[str, object]:
     if len(cells) != len(columns):
         raise ValueError(f"it has {len(cells)} cells, not {len(columns)}")
     return {name: _value(cell, *columns[name]) for name, cell in zip(columns, cells, strict=True)}
@@ -178,7 +178,7 @@ def _parquet_names(path: Path, content: bytes) -> set[str]:
     return set(parquet.read_schema(io.BytesIO(content)).names)
 
 
-def _arrow_type(arrow: Any, column: type) -> Any:
+def _arrow_type(arrow: Any, column: type) -> object:
     return {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}[column]
 
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from signal import Signals
-from typing import Any
 
 from workerdiag.errors import TriageError, error_text
 
@@ -20,8 +19,8 @@ _CHILD = "from workerdiag.triage.isolated_process import serve; serve()"
 
 
 def run_isolated(
-    job: object, function: Callable[..., Any], memory_bytes: int, timeout_s: float, *arguments: object
-) -> Any:
+    job: object, function: Callable[..., object], memory_bytes: int, timeout_s: float, *arguments: object
+) -> object:
     """
     What ``function(job, *arguments)`` returns in a process of its own.
 

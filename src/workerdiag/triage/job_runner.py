@@ -89,7 +89,7 @@ class JobRunner(Generic[_J]):
         self._busy: Counter[str] = Counter()
 
     def run(
-        self, function: Callable[..., Any], jobs: Iterable[_J], *arguments: Any
+        self, function: Callable[..., Any], jobs: Iterable[_J], *arguments: object
     ) -> Iterator[Done[_J] | Lost[_J]]:
         """
         What became of each job, as they end: every one comes once.
@@ -121,9 +121,9 @@ class JobRunner(Generic[_J]):
 
     def _run_all(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., object],
         jobs: deque[_J],
-        arguments: tuple[Any, ...],
+        arguments: tuple[object, ...],
         suspects: deque[_J],
         *,
         each_worker: int | None,
@@ -151,7 +151,7 @@ class JobRunner(Generic[_J]):
             else:
                 yield ended
 
-    def _take(self, future: Any) -> _Running[_J] | None:
+    def _take(self, future: object) -> _Running[_J] | None:
         running = self._running.pop(future, None)
         if running is not None:
             self._busy[running.worker] -= 1
@@ -198,9 +198,9 @@ class JobRunner(Generic[_J]):
 
     def _submit(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., object],
         jobs: deque[_J],
-        arguments: tuple[Any, ...],
+        arguments: tuple[object, ...],
         workers: Sequence[str],
     ) -> None:
         """

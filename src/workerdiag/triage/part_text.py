@@ -31,7 +31,7 @@ class PartText:
         overlap: Bytes before and behind a range that are read with it.
     """
 
-    def __init__(self, part: Part, storage_options: Mapping[str, Any], *, overlap: int) -> None:
+    def __init__(self, part: Part, storage_options: Mapping[str, object], *, overlap: int) -> None:
         self._part = part
         self._options = storage_options
         self._overlap = overlap
@@ -72,7 +72,7 @@ class PartText:
         kind, blocks = _sniffed(self._part.file.url, _Bytes(head))
         return kind == "text" and next(blocks, b"")[:_HEAD_BYTES] == head
 
-    def _range(self, system: Any, path: str) -> Iterator[tuple[int, bytes]]:
+    def _range(self, system: object, path: str) -> Iterator[tuple[int, bytes]]:
         first, end = self._part.first_byte, self._part.end_byte
         assert end is not None  # the caller looked
         size = self._part.file.size_bytes or end

@@ -99,7 +99,7 @@ class Unlisted:
 
 
 def find_files(
-    given: Iterable[str | os.PathLike[str]], storage_options: Mapping[str, Any]
+    given: Iterable[str | os.PathLike[str]], storage_options: Mapping[str, object]
 ) -> Iterator[LogFile | Unlisted]:
     """
     The files behind paths, folders (with all below them), patterns and URLs, each once.
@@ -155,7 +155,7 @@ def public_url(place: str) -> str:
     return utf8_safe(url_without_secrets(place))
 
 
-def _files_at(place: str, storage_options: Mapping[str, Any]) -> Iterator[LogFile]:
+def _files_at(place: str, storage_options: Mapping[str, object]) -> Iterator[LogFile]:
     from fsspec.core import url_to_fs
 
     if "://" not in place:
@@ -174,14 +174,14 @@ def _files_at(place: str, storage_options: Mapping[str, Any]) -> Iterator[LogFil
         yield _log_file(name, each)
 
 
-def _sorted_files(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _sorted_files(found: Mapping[str, Any]) -> Sequence[Mapping[str, object]]:
     files = [each for each in found.values() if each.get("type") != "directory"]
     if len(files) > 1:
         files = [each for each in files if not is_companion(str(each["name"]))]
     return sorted(files, key=lambda each: str(each["name"]))
 
 
-def _log_file(place: str, info: Mapping[str, Any]) -> LogFile:
+def _log_file(place: str, info: Mapping[str, object]) -> LogFile:
     tag = next((info[name] for name in _TAGS if info.get(name)), None)
     size = info.get("size")
     return LogFile(

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 from attrs import evolve, frozen
 
@@ -51,7 +50,7 @@ class ScanSettings:
 
     #: None: those that come with workerdiag, and installed packs.
     rulebook: Rulebook | None = None
-    storage_options: Mapping[str, Any] = {}
+    storage_options: Mapping[str, object] = {}
 
 
 def scan_part(part: Part, settings: ScanSettings) -> bytes:

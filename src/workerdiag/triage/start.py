@@ -40,7 +40,7 @@ def triage(  # noqa: PLR0913  all but one have defaults
     share: float = SHARE,
     part_bytes: int = PART_BYTES,
     suspect_memory: str = SUSPECT_MEMORY,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> TriageResult:
     """

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from attrs import NOTHING, asdict, fields, frozen
 
@@ -141,7 +141,7 @@ def _form_of(path: Path) -> Form:
     raise TableError(str(path), "its name says no form", "end it in .parquet, .csv or .jsonl")
 
 
-def _plain_row(row: DeathRow | InputRow) -> dict[str, Any]:
+def _plain_row(row: DeathRow | InputRow) -> dict[str, object]:
     values = asdict(row)
     for name in TIME_COLUMNS & values.keys():
         if values[name] is not None:

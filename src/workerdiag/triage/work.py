@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from attrs import evolve, field, frozen
 
@@ -89,7 +89,7 @@ class TriagePlan:
     share: float = 1.0
     #: What the process of a suspect may have.
     memory_bytes: int
-    storage_options: Mapping[str, Any] = field(factory=dict, repr=False)
+    storage_options: Mapping[str, object] = field(factory=dict, repr=False)
     on_progress: Callable[[Progress], object] = lambda _: None
     #: Whether tables are written while it runs, and at its end.
     writes_tables: bool = False

@@ -5,7 +5,6 @@ What the watcher keeps and tells: cases and notices.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from attrs import field, frozen
 from attrs.validators import ge
@@ -122,7 +121,7 @@ class Notice:
     diagnosis_json: str = field(default="", repr=False)
 
     @property
-    def slack_blocks(self) -> list[dict[str, Any]]:
+    def slack_blocks(self) -> list[dict[str, object]]:
         """
         The notice for Slack's ``chat.postMessage(blocks=...)``; its text is shown as it is.
         """

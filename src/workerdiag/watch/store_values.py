@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def value_to_json(value: Any) -> str:
+def value_to_json(value: object) -> str:
     """
     A case, a notice or another attrs value as ASCII text; defaults are left out.
     """
@@ -82,7 +82,7 @@ def _log_sizes(pieces: Iterable[dict[str, Any]]) -> Counter[str]:
     return sizes
 
 
-def _is_log_of(piece: dict[str, Any], origins: AbstractSet[str]) -> bool:
+def _is_log_of(piece: dict[str, object], origins: AbstractSet[str]) -> bool:
     return piece["kind"] == "LogChunk" and piece["origin"] in origins
 
 

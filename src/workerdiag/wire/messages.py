@@ -7,7 +7,7 @@ docs/recorder.md and docs/fair-blame.md describe them for other programs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from attrs import frozen
 
@@ -162,7 +162,7 @@ _CLASSES: Mapping[str, type[Message]] = {
 }
 
 
-def encode_message(message: object) -> dict[str, Any]:
+def encode_message(message: object) -> dict[str, object]:
     """
     A value of the wire as plain data, with the number of its shape.
     """

@@ -25,7 +25,7 @@ _NAME_CHARS = 50
 _BROKEN = object()
 
 #: Value and the list of dropped paths, to the value read.
-_Reader = Callable[[Any, list[str]], Any]
+_Reader = Callable[[object, list[str]], Any]
 #: Values that are plain data themselves.
 _ATOMS = frozenset({str, int, float, bool})
 
@@ -40,7 +40,7 @@ def to_plain(value: Any) -> Any:
     """
     The value as plain data; fields that are None are left out.
     """
-    kind: Any = type(value)
+    kind: object = type(value)
     if kind in _ATOMS:
         return value
     if kind is tuple:
@@ -65,7 +65,7 @@ def from_plain(kind: type[T], value: object, dropped: list[str]) -> T:
     Raises:
         BrokenValueError: The data is no mapping, or lacks a field that has no default.
     """
-    hashable: Any = kind
+    hashable: object = kind
     read: T = _reader(hashable)(value, dropped)
     return read
 
@@ -99,9 +99,9 @@ def _object_reader(kind: type) -> _Reader:
     readers = {name: _reader(hints[name]) for name in _field_names(kind)}
     required = [each.name for each in fields(kind) if each.init and each.default is NOTHING]
 
-    def read(value: Any, dropped: list[str]) -> Any:
+    def read(value: Any, dropped: list[str]) -> object:
         _checked(value, isinstance(value, Mapping))
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for name, each in value.items():
             if each is not None:
                 part = _read_part(readers.get(name, _refuse), each, name, dropped)
@@ -115,7 +115,7 @@ def _object_reader(kind: type) -> _Reader:
 
 
 def _tuple_reader(reader: _Reader) -> _Reader:
-    def read(value: Any, dropped: list[str]) -> Any:
+    def read(value: Any, dropped: list[str]) -> object:
         _checked(value, isinstance(value, list | tuple))
         parts = [_read_part(reader, each, place, dropped) for place, each in enumerate(value)]
         return tuple(part for part in parts if part is not _BROKEN)
@@ -123,7 +123,7 @@ def _tuple_reader(reader: _Reader) -> _Reader:
     return read
 
 
-def _read_part(reader: _Reader, value: Any, place: object, dropped: list[str]) -> Any:
+def _read_part(reader: _Reader, value: object, place: object, dropped: list[str]) -> object:
     """
     The value of a field or item, or `_BROKEN`; paths are made only of what is dropped.
     """
@@ -173,7 +173,7 @@ def _checked(value: T, is_valid: bool) -> T:  # noqa: FBT001
     return value
 
 
-_SCALARS: dict[Any, _Reader] = {
+_SCALARS: dict[object, _Reader] = {
     str: lambda value, *_: _checked(value, isinstance(value, str)),
     bool: lambda value, *_: _checked(value, isinstance(value, bool)),
     int: _read_int,

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from workerdiag.bundle.retention.closed_log import ClosedLog
 from workerdiag.bundle.retention.kept_evidence import KeptEvidence
@@ -124,7 +123,7 @@ def _piece_size(piece: Evidence) -> int:
     About the bytes that a piece takes.
     """
     if isinstance(piece, Event):
-        texts: Iterable[Any] = piece.fields.values()
+        texts: Iterable[object] = piece.fields.values()
         size = _PIECE_BYTES + _FIELD_BYTES * len(piece.fields)
     elif isinstance(piece, TasksAtLoss):
         texts = (*piece.tasks, *piece.threads, *piece.assigned, *piece.gave_up)

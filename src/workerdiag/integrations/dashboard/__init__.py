@@ -38,7 +38,7 @@ def attach(scheduler: Scheduler) -> Undo | None:
 
     It is called on the scheduler's event loop.
     """
-    web: Any = getattr(scheduler, "http_application", None)
+    web: object = getattr(scheduler, "http_application", None)
     ask = getattr(scheduler, "handlers", {}).get(HANDLER)
     if web is None or ask is None:
         return None

@@ -51,7 +51,7 @@ class ShownCase:
     #: The report, compressed; None if it is kept no more.
     report: bytes | None = None
 
-    def to_plain(self, drawn: Container[str]) -> dict[str, Any]:
+    def to_plain(self, drawn: Container[str]) -> dict[str, object]:
         """
         The row as plain data.
 
@@ -160,7 +160,7 @@ class DeathBook:
         self._enforce_limits()
         self.version += 1
 
-    def _plain(self) -> dict[str, Any]:
+    def _plain(self) -> dict[str, object]:
         cases = self.cases()
         victims = (victim for case in cases for victim in case.victims.values())
         drawn = {each.id for each in nlargest(MAX_CURVES, victims, key=lambda each: each.when)}
@@ -221,8 +221,8 @@ class DeathBook:
         _forget_oldest(self._case_of, _MAX_KNOWN)
 
 
-def _plain_victim(victim: DeadWorker, *, is_drawn: bool) -> dict[str, Any]:
-    plain: dict[str, Any] = {"worker": victim.worker, "name": victim.name, "when": victim.when}
+def _plain_victim(victim: DeadWorker, *, is_drawn: bool) -> dict[str, object]:
+    plain: dict[str, object] = {"worker": victim.worker, "name": victim.name, "when": victim.when}
     if is_drawn:
         plain["memory"] = {
             "seconds": victim.seconds,

@@ -142,7 +142,7 @@ def parse_judgement(lines: Iterable[bytes]) -> Judgement | None:
     return None
 
 
-def _typed(kind: Callable[..., _T], content: Any) -> _T:
+def _typed(kind: Callable[..., _T], content: object) -> _T:
     of_class: Any = kind
     value: _T = from_plain(of_class, content, [])
     return value

@@ -14,7 +14,6 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.deadline import Deadline
@@ -45,7 +44,7 @@ def main() -> None:
             answers.write(json.dumps(answer) + "\n")
 
 
-def conclude(deaths: list[RecordedDeath]) -> Iterator[Mapping[str, Any]]:
+def conclude(deaths: list[RecordedDeath]) -> Iterator[Mapping[str, object]]:
     """
     What is to be said of the deaths, as plain data.
     """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 _BODY = Path(__file__).with_name("deaths.html")
 
@@ -25,7 +24,7 @@ def plain_page() -> bytes:
     )
 
 
-def page_in_dashboard(variables: Mapping[str, Any]) -> bytes:
+def page_in_dashboard(variables: Mapping[str, object]) -> bytes:
     """
     The page with Dask's navigation; only where Dask shows its dashboard, and so has loaded Bokeh.
 

@@ -110,7 +110,7 @@ def worker_host(state: WorkerState) -> str | None:
     return host if isinstance(host, str) else None
 
 
-def figures_reader() -> Callable[[Any], dict[str, int]]:
+def figures_reader() -> Callable[[object], dict[str, int]]:
     """
     A function that reads the numbers of ``ClusterFigures``: nested, so that it runs also without workerdiag.
 

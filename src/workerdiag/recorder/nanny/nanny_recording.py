@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distributed.diagnostics.plugin import NannyPlugin
 from tornado.ioloop import PeriodicCallback
@@ -215,13 +215,13 @@ class RecorderNanny(NannyPlugin):
     def __init__(self, owner: str = "plugin") -> None:
         self._owner = owner
 
-    def setup(self, nanny: Any) -> None:
+    def setup(self, nanny: object) -> None:
         """
         Begin, before the nanny starts its first worker or while it has one.
         """
         start_recording(nanny, NannyRecording, self._owner)
 
-    def teardown(self, nanny: Any) -> None:
+    def teardown(self, nanny: object) -> None:
         """
         End, because somebody uninstalls the recorder.
         """

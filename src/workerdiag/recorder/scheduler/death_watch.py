@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from workerdiag.deadline import Deadline
 from workerdiag.model.dask import Scheduler
@@ -95,7 +94,7 @@ class DeathWatch:
         most: int = MAX_DEATHS,
         most_bytes: int = MAX_BYTES,
         lookback_s: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """
         The deaths after a change: at once if there are any, else after at most *wait_s* seconds.
 

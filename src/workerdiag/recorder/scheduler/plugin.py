@@ -138,7 +138,7 @@ class RecorderScheduler(SchedulerPlugin):
         self._workers.clear()
         self._unpublished.clear()
 
-    def add_worker(self, scheduler: Any, worker: str) -> None:  # noqa: ARG002  as of any plugin
+    def add_worker(self, scheduler: object, worker: str) -> None:  # noqa: ARG002  as of any plugin
         """
         Keep the state of a worker that joins: the scheduler drops it before plugins hear of a removal.
         """
@@ -162,7 +162,7 @@ class RecorderScheduler(SchedulerPlugin):
         except Exception as problem:  # noqa: BLE001  the scheduler has better things to do
             self._lack("events", f"an event of the topic {topic}: {describe_error(problem)}")
 
-    def remove_worker(self, scheduler: Any, worker: str, **_: object) -> None:  # noqa: ARG002  as of any plugin
+    def remove_worker(self, scheduler: object, worker: str, **_: object) -> None:  # noqa: ARG002  as of any plugin
         """
         Publish the record of a worker that is gone for good; `log_event` has made it.
         """
@@ -178,7 +178,7 @@ class RecorderScheduler(SchedulerPlugin):
         most: int = MAX_ANSWER_DEATHS,
         most_bytes: int = 2**20,
         wait_s: float = 0.0,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """
         The deaths in question, those of the same tasks, and unexpected ones of the quarter of an hour before.
 

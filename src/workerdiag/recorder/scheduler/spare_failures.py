@@ -110,7 +110,7 @@ class SparePlatformDeaths(SchedulerPlugin):
                 self._has_failed = True
                 logger.warning("Losses of workers may not be spared", exc_info=True)
 
-    def remove_worker(self, scheduler: Any, worker: str, **_: object) -> None:  # noqa: ARG002  as of any plugin
+    def remove_worker(self, scheduler: object, worker: str, **_: object) -> None:  # noqa: ARG002  as of any plugin
         """
         Spare the loss at once if the worker itself had announced it.
         """

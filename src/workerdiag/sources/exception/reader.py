@@ -105,7 +105,7 @@ def _members(exc: BaseException) -> tuple[BaseException, ...]:
     return tuple(islice((each for each in members if isinstance(each, BaseException)), MAX_MEMBERS))
 
 
-def _first_items(values: Any) -> Iterator[Any]:
+def _first_items(values: Any) -> Iterator[object]:
     """
     The first of what can be iterated over, and may have no end.
     """

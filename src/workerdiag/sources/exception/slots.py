@@ -52,11 +52,11 @@ def members_of(exc: BaseException) -> tuple[BaseException, ...]:
     return members
 
 
-def args_of(exc: BaseException) -> tuple[Any, ...]:
+def args_of(exc: BaseException) -> tuple[object, ...]:
     """
     What it was made from.
     """
-    args: tuple[Any, ...] = _slot(exc, "args")
+    args: tuple[object, ...] = _slot(exc, "args")
     return args
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workerdiag.rendering.json_schema import Schema, document_schema
 from workerdiag.serialization import strict_converter
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from cattrs import Converter
 
 
-def fleet_to_dict(report: FleetReport) -> dict[str, Any]:
+def fleet_to_dict(report: FleetReport) -> dict[str, object]:
     """
     The report as dictionaries, lists, text, numbers and None, with the key ``schema`` first.
     """
-    content: dict[str, Any] = _converter().unstructure(report)
+    content: dict[str, object] = _converter().unstructure(report)
     return {"schema": FLEET_SCHEMA} | content
 
 

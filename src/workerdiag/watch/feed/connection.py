@@ -31,21 +31,21 @@ class Connection:
 
     #: It waits for nothing, and is used from within its event loop alone.
     asynchronous = True
-    futures: Mapping[Any, Any] = {}
+    futures: Mapping[object, object] = {}
 
-    def __init__(self, address: str, connection_args: Mapping[str, Any], cluster: Any = None) -> None:
+    def __init__(self, address: str, connection_args: Mapping[str, object], cluster: object = None) -> None:
         from distributed.core import rpc
 
         self.address = address
         self.status = "running"
-        self.loop: Any = None
+        self.loop: object = None
         self.cluster = cluster
         connect: Any = rpc
         self._rpc = connect(address, timeout=_CONNECT_S, connection_args=dict(connection_args))
         self.scheduler: Rpc = self._rpc
         self.run_on_scheduler: Method = self._run_on_scheduler
 
-    async def _run_on_scheduler(self, function: Method, *args: object) -> Any:
+    async def _run_on_scheduler(self, function: Method, *args: object) -> object:
         """
         What *function* returns on the scheduler, or whatever it raises there.
         """

@@ -72,7 +72,7 @@ def look_installer() -> Method:
 
         pack: Any = to_serialize
 
-        async def answer(wanted: Any) -> Any:
+        async def answer(wanted: object) -> object:
             return pack(await look(wanted, dask_scheduler))
 
         forget(dask_scheduler)

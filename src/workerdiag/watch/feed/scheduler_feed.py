@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from attrs import evolve, frozen
 
@@ -228,7 +227,7 @@ def open_feed(
     *,
     name: str | None = None,
     journal: str | None = None,
-    security: Any = None,
+    security: object = None,
     lookback_s: float = RECENT_S,
     standstill_s: float = STANDSTILL_S,
 ) -> SchedulerFeed:

@@ -36,9 +36,9 @@ class Target:
     #: The address as it is now; may be slow, and raise anything.
     find: Callable[[], str] = field(repr=False)
     #: As ``distributed.comm.connect`` takes them: TLS.
-    connection_args: Mapping[str, Any] = field(factory=dict, repr=False)
+    connection_args: Mapping[str, object] = field(factory=dict, repr=False)
     #: The cluster object of this process, if there is one.
-    cluster: Any = field(default=None, repr=False)
+    cluster: object = field(default=None, repr=False)
     #: Where the scheduler was last.
     last_address: str = ""
 
@@ -72,7 +72,7 @@ class Target:
         return status in ("closing", "closed")
 
 
-def read_target(target: object, *, name: str | None = None, security: Any = None) -> Target:
+def read_target(target: object, *, name: str | None = None, security: object = None) -> Target:
     """
     The scheduler that is meant.
 
@@ -110,7 +110,7 @@ def read_target(target: object, *, name: str | None = None, security: Any = None
     )
 
 
-def _of_client(client: Any, name: str | None, security: Any) -> Target:
+def _of_client(client: Any, name: str | None, security: object) -> Target:
     """
     The scheduler of a client; a cluster object knows it also after it has moved.
     """
@@ -150,10 +150,10 @@ def _address_in_file(path: Path) -> str:
     return address
 
 
-def _connection_args(security: Any) -> Mapping[str, Any]:
+def _connection_args(security: Any) -> Mapping[str, object]:
     if security is None:
         from distributed.security import Security
 
         security = Security()  # type: ignore[no-untyped-call]
-    args: Mapping[str, Any] = security.get_connection_args("client")
+    args: Mapping[str, object] = security.get_connection_args("client")
     return args

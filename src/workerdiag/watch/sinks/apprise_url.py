@@ -31,7 +31,7 @@ _MENTION = re.compile(r"@(?=[\w{])|<(?=[@!#])")
 _BETWEEN = re.compile(r"[/@:?&=]+")
 
 
-def _url_given(_sink: Any, _field: Any, value: Any) -> None:
+def _url_given(_sink: object, _field: object, value: Any) -> None:
     if not isinstance(value, str) or "://" not in value or not value.isprintable():
         raise SinkSetupError("notify", "what was given is no URL", _URL_REMEDY)
     _service_of(value)

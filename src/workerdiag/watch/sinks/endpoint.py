@@ -12,7 +12,6 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -146,7 +145,7 @@ class _SameHostRepeats(HTTPRedirectHandler):
     """
 
     def redirect_request(
-        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+        self, req: Request, fp: object, code: int, msg: str, headers: object, newurl: str
     ) -> Request | None:
         del fp, msg, headers
         before, after = urlsplit(req.full_url), urlsplit(newurl)

@@ -18,7 +18,7 @@ from workerdiag.watch.sinks.sink import Delivery, Sink, SinkSetupError
 _REMEDY = "give a function that takes a Notice, or an object with name and deliver()"
 
 
-def _function_given(_sink: Any, _field: Any, value: Any) -> None:
+def _function_given(_sink: object, _field: object, value: Any) -> None:
     if not callable(value):
         raise SinkSetupError("function", f"{type(value).__name__} is no function", _REMEDY)
 

@@ -37,7 +37,7 @@ def _addresses_of(given: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(part.strip() for part in given.split(",")) if isinstance(given, str) else tuple(given)
 
 
-def _addresses_given(_sink: Any, _field: Any, value: Any) -> None:
+def _addresses_given(_sink: object, _field: object, value: Any) -> None:
     for each in (value,) if isinstance(value, str) else value:
         try:
             is_address = bool(Address(addr_spec=each).domain)
@@ -50,12 +50,12 @@ def _addresses_given(_sink: Any, _field: Any, value: Any) -> None:
         raise SinkSetupError("mail", "nobody is named", "give an address like oncall@example.org")
 
 
-def _known_security(_sink: Any, _field: Any, value: Any) -> None:
+def _known_security(_sink: object, _field: object, value: object) -> None:
     if value not in get_args(Security):
         raise SinkSetupError("mail", f"security {value!r} is unknown", f"give one of {get_args(Security)}")
 
 
-def _in_ports(_sink: Any, _field: Any, value: Any) -> None:
+def _in_ports(_sink: object, _field: object, value: object) -> None:
     if not isinstance(value, int) or not 0 < value < 65536:
         raise SinkSetupError("mail", f"port {value!r} is none", "give 587 for STARTTLS, 465 for TLS")
 

@@ -34,7 +34,7 @@ _KEY = re.compile(r"[0-9A-Za-z]{32}")
 _REMEDY = "give the 32 letters and digits of an integration of the type Events API V2"
 
 
-def _key_given(_sink: Any, _field: Any, value: Any) -> None:
+def _key_given(_sink: object, _field: object, value: Any) -> None:
     if not isinstance(value, str) or not _KEY.fullmatch(value):
         raise SinkSetupError("pagerduty", "the routing key is not one", _REMEDY)
 

@@ -18,7 +18,7 @@ from workerdiag.watch.sinks.sink import SinkSetupError
 TIMEOUT_S = 20.0
 
 #: attrs calls it with the sink, the field and its value.
-Validator = Callable[[Any, Any, Any], None]
+Validator = Callable[[object, object, Any], None]
 
 #: An address may have no others (RFC 3986, section 2), and a header none of these.
 _UNUSABLE = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from attrs import define, field, frozen
 
@@ -98,7 +98,7 @@ class SlackSink:
         answer = self._call("chat.postMessage", {**_message(delivery), "channel": self.channel})
         return {"channel": str(answer.get("channel", "")), "ts": str(answer.get("ts", ""))}
 
-    def _call(self, method: str, arguments: Mapping[str, object]) -> Mapping[str, Any]:
+    def _call(self, method: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         endpoint = Endpoint(
             sink=self.name,
             url=f"{self.api.rstrip('/')}/{method}",

@@ -7,13 +7,12 @@ Its text is that of ``rich_text`` blocks, in which nothing is looked for: no mar
 from __future__ import annotations
 
 import html
-from typing import Any
 
 from workerdiag.watch.alerts import Notice
 from workerdiag.watch.sinks.card import Card, card_of
 
 #: A block, or an element of one, as JSON.
-Block = dict[str, Any]
+Block = dict[str, object]
 
 #: https://docs.slack.dev/reference/block-kit/blocks: 50 blocks a message, 3,000 characters a text. A card's
 #: texts are shorter, and a message has at most five blocks.

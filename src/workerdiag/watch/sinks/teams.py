@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from attrs import evolve, field, frozen
 
@@ -111,7 +110,7 @@ def _paragraph(*runs: Mapping[str, object]) -> Mapping[str, object]:
     return {"type": "RichTextBlock", "inlines": list(runs)}
 
 
-def _run(text: str, **style: Any) -> Mapping[str, object]:
+def _run(text: str, **style: object) -> Mapping[str, object]:
     return {"type": "TextRun", "text": _inert(text), **style}
 
 

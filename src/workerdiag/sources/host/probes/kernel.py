@@ -49,7 +49,7 @@ SYSTEMD = "/run/systemd/system"
 _SYSLOG_FILES = ("/var/log/kern.log", "/var/log/messages", "/var/log/syslog")
 
 
-def read(request: dict[str, Any]) -> dict[str, Any]:
+def read(request: dict[str, Any]) -> dict[str, object]:
     """
     Lines of the kernel log since ``asked["since_s"]`` seconds ago that tell of trouble.
 
@@ -62,7 +62,7 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     since = time.time() - float(request.get("since_s", 600.0))
     until = time.monotonic() + float(request.get("budget_s", 1.0))
     problems: dict[str, str] = {}
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "same_pid_namespace": _read_link("/proc/self/ns/pid") == FIRST_PID_NAMESPACE,
         "forbidden": False,
         "problems": problems,
@@ -88,7 +88,7 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _latest_lines(lines: list[Any]) -> list[Any]:
+def _latest_lines(lines: list[Any]) -> list[object]:
     size = 0
     for index in range(len(lines) - 1, -1, -1):
         size += len(lines[index][1]) + 40

@@ -29,7 +29,7 @@ MAX_ADDRESSES = 4
 LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "STACK")
 
 
-def read(request: dict[str, Any]) -> dict[str, Any]:
+def read(request: dict[str, Any]) -> dict[str, object]:
     """
     What the machine says of itself, and ``coredumpctl`` of ``asked["pids"]``.
 

@@ -14,7 +14,7 @@ MAX_RECORDS = 1000
 MAX_ENDS = 100
 
 
-def read(request: dict[str, Any]) -> dict[str, Any]:
+def read(request: dict[str, Any]) -> dict[str, object]:
     """
     The ends noted since ``asked["since_s"]`` seconds ago, the latest first.
 
