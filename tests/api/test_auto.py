@@ -9,7 +9,7 @@ import importlib
 import subprocess
 import sys
 import threading
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import dask.config
 import pytest
@@ -18,9 +18,11 @@ from distributed.scheduler import KilledWorker
 
 import workerdiag
 from support.findings import explained
-from workerdiag.api import annotate, held_exceptions, warm_up
+from workerdiag.api import annotate, warm_up
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.rendering.note import LATE_NOTE, failure_note
+from workerdiag.model.evidence import Gap
+from workerdiag.model.notes import LATE_NOTE
+from workerdiag.rendering.note import failure_note
 
 DIAGNOSIS = Diagnosis(outcome="explained", summary="-", causes=explained().causes, deaths=explained().deaths)
 
@@ -73,7 +75,7 @@ def calls(monkeypatch):
         await asyncio.sleep(0.01)
         return DIAGNOSIS
 
-    monkeypatch.setattr(held_exceptions, "explain", explain)
+    monkeypatch.setattr(importlib.import_module("workerdiag.api.explain"), "explain", explain)
     with dask.config.set({"workerdiag.note.timeout": "10m"}):
         yield made
 
@@ -147,7 +149,7 @@ def test_without_an_answer_in_time_the_exception_arrives_all_the_same(monkeypatc
     async def never(exc, client, **options):
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(held_exceptions, "explain", never)
+    monkeypatch.setattr(importlib.import_module("workerdiag.api.explain"), "explain", never)
 
     async def scene():
         client = StandIn("load-1")
@@ -160,6 +162,59 @@ def test_without_an_answer_in_time_the_exception_arrives_all_the_same(monkeypatc
     asyncio.run(scene())
 
 
+def test_importing_what_makes_a_note_holds_nothing_up(monkeypatch):
+    """
+    On a busy machine it takes seconds; meanwhile the client's loop runs, and the exception arrives in time.
+    """
+    may_end = threading.Event()
+    held_exceptions = importlib.import_module("workerdiag.api.held_exceptions")
+    monkeypatch.setattr(held_exceptions, "_import_all", may_end.wait)
+
+    async def scene():
+        client = StandIn("load-1")
+        workerdiag.auto(client)
+        with dask.config.set({"workerdiag.note.timeout": "50ms"}):
+            client.tell("task-erred", key="load-1", exception=killed(), traceback=None)
+        await asyncio.wait_for(until_told(client, "load-1"), 30)
+        assert "no answer in time" in client.exception("load-1").__notes__[0]
+        may_end.set()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(("place", "is_late"), [("nanny log", True), ("scheduler", True), ("other", False)])
+def test_unknown_for_want_of_time_is_told_as_that(monkeypatch, place, is_late):
+    """
+    Where the cluster had no time to say all, a note does not claim that nothing tells why.
+    """
+    gap = Gap(source="it", place=place, reason="timed-out")
+    diagnosis = Diagnosis(outcome="unknown", summary="-", gaps=(gap,))
+    monkeypatch.setattr(
+        importlib.import_module("workerdiag.api.explain"), "explain", AsyncMock(return_value=diagnosis)
+    )
+
+    async def scene():
+        client = StandIn("load-1")
+        workerdiag.auto(client)
+        with dask.config.set({"workerdiag.note.timeout": "10m"}):
+            client.tell("task-erred", key="load-1", exception=killed(), traceback=None)
+        await until_told(client, "load-1")
+        (note,) = client.exception("load-1").__notes__
+        assert (note == LATE_NOTE) == is_late
+
+    asyncio.run(scene())
+
+
+def test_what_the_loop_imports_for_an_exception_is_little():
+    """
+    Neither attrs nor what makes an answer is imported in the client's loop.
+    """
+    script = "import sys, workerdiag.api.held_exceptions; print(*sys.modules)"
+    command = [sys.executable, "-c", script]
+    imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert not {"attr", "re2", "workerdiag.api.answer", "workerdiag.rendering.note"} & set(imported)
+
+
 def test_a_failure_of_ours_is_no_second_exception(monkeypatch):
     """
     Whatever fails on the way, the user gets the exception that Dask raised.
@@ -168,7 +223,7 @@ def test_a_failure_of_ours_is_no_second_exception(monkeypatch):
     async def broken(exc, client, **options):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(held_exceptions, "explain", broken)
+    monkeypatch.setattr(importlib.import_module("workerdiag.api.explain"), "explain", broken)
 
     async def scene():
         client = StandIn("load-1")
@@ -327,22 +382,33 @@ def test_a_client_that_closes_does_not_wait_for_the_knowledge(monkeypatch):
     assert not thread.daemon, "the end of the process would abort what is just in C++"
 
 
-def test_the_knowledge_is_loaded_a_little_at_a_time(monkeypatch):
+@pytest.mark.parametrize(
+    ("program_s", "is_next_taken"),
+    [(0.0, False), (0.5 / warm_up._MOST_OF_PROCESSOR, True)],
+)
+def test_the_knowledge_is_loaded_a_little_at_a_time(monkeypatch, program_s, is_next_taken):
     """
-    After a step the next one waits until all of them have taken a small share of the time.
+    After a step the next one waits until all of them have taken a small share of the program's own work.
     """
-    done = threading.Event()
+    done, steps, calls = threading.Event(), [], []
     client = StandIn()
     client.loop.add_callback = lambda *call: (calls.append(call), len(calls) == 2 and done.set())
-    calls = []
-    monkeypatch.setattr(warm_up, "time", Mock(monotonic=iter([10.0, 15.0, 15.5, 15.5]).__next__))
-    warming = loading(client, monkeypatch, lambda: None)
+    clock = Mock(monotonic=lambda: 10.0, process_time=lambda: 0.0, thread_time=iter([0.0, 0.5]).__next__)
+    monkeypatch.setattr(warm_up, "time", clock)
+    warming = loading(client, monkeypatch, lambda: steps.append(1), lambda: steps.append(2))
     warming.begin()
     warming.next_step()
     done.wait()
     (_, first_s, _), (_, next_s, _) = calls
     assert first_s >= 4, "a short program loads nothing"
-    assert next_s == pytest.approx(0.5 / warm_up._MOST_SHARE - 5.5)
+    assert next_s == warm_up._MOST_WAIT_S, "it may work more than it did until now"
+    clock.process_time = lambda: program_s + 0.5
+    clock.thread_time = lambda: 0.0
+    warming.next_step()
+    for thread in threading.enumerate():
+        if thread.name == "workerdiag-knowledge":
+            thread.join()
+    assert steps == ([1, 2] if is_next_taken else [1])
 
 
 def test_a_step_that_fails_is_nobodys_trouble(monkeypatch):

@@ -16,7 +16,8 @@ from support.diagnoses import GOOD, diagnosis_with
 from support.raising import raised
 from workerdiag.api.remembered import remember
 from workerdiag.integrations.logs import DiagnosisFilter
-from workerdiag.model.diagnosis import NOTE_START, RetryPolicy
+from workerdiag.model.diagnosis import RetryPolicy
+from workerdiag.model.notes import NOTE_START
 
 LOGGER = "tests.integrations.logs"
 

@@ -8,8 +8,7 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 import workerdiag
-from workerdiag.model.diagnosis import NOTE_START
-from workerdiag.rendering.note import LATE_NOTE
+from workerdiag.model.notes import LATE_NOTE, NOTE_START
 
 WIDTH = 80
 

@@ -13,6 +13,7 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.api.remembered import remember
 from workerdiag.model.dask import is_worker_death
+from workerdiag.model.notes import NO_ANSWER, NOTE_START
 from workerdiag.settings import seconds
 
 if TYPE_CHECKING:
@@ -77,9 +78,6 @@ def add_note(exc: BaseException, diagnosis: Diagnosis) -> None:
 
 
 def _put_note(exc: BaseException, note: str) -> None:
-    from workerdiag.model.diagnosis import NOTE_START
-    from workerdiag.rendering.note import NO_ANSWER
-
     notes = getattr(exc, "__notes__", [])
     if not isinstance(notes, list):
         return

@@ -1,45 +1,52 @@
 """
 The exceptions of a client that wait for their notes.
+
+This module is imported in the client's loop, so it imports next to nothing. What makes an answer is imported
+in a thread (0.4 s of a processor, some seconds on a busy machine), so that no exception waits for that longer
+than it may.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from attrs import define, field
-
-from workerdiag.api.annotate import add_note
-from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.api.explain import explain
-from workerdiag.errors import error_text
-from workerdiag.model.dask import Method
-from workerdiag.rendering.note import LATE_NOTE, failure_note
+from workerdiag.model.notes import LATE_NOTE
 from workerdiag.settings import seconds
+
+if TYPE_CHECKING:
+    from workerdiag.api.diagnosis import Diagnosis
+    from workerdiag.model.dask import Method
 
 #: Of the time that an exception is held up for, so much is left for what comes behind the answer.
 _MARGIN_S = 0.2
 #: Exceptions that arrive within so many seconds and name one worker are of the same death.
 _SAME_DEATH_S = 5.0
+#: What makes a note of an exception.
+_MODULES = ("errors", "api.annotate", "api.answer", "sources.discovery", "rendering.note")
 
 
-@define(eq=False)
 class HeldExceptions:
     """
     Each ``KilledWorker`` of one client waits here for its note, and is then handed on.
+
+    Args:
+        client: The client.
+        hand_on: The client's own handler of failed tasks.
     """
 
-    _client: Any
-    #: The client's own handler of failed tasks.
-    _hand_on: Method
-    #: An exception is held up for at most so many seconds.
-    _patience_s: float = field(factory=lambda: seconds("note.timeout"), init=False)
-    #: The exception that waits for each task, by its key: of one that ran again, the last.
-    _waiting: dict[object, BaseException] = field(factory=dict, init=False)
-    #: One answer for all tasks that the death of one worker failed, by its address.
-    _answers: dict[str, asyncio.Task[Diagnosis]] = field(factory=dict, init=False)
-    _deliveries: set[asyncio.Task[None]] = field(factory=set, init=False)
-    _turn: asyncio.Lock = field(factory=asyncio.Lock, init=False)
+    def __init__(self, client: Any, hand_on: Method) -> None:
+        self._client = client
+        self._hand_on = hand_on
+        #: An exception is held up for at most so many seconds.
+        self._patience_s = seconds("note.timeout")
+        #: The exception that waits for each task, by its key: of one that ran again, the last.
+        self._waiting: dict[object, BaseException] = {}
+        #: One answer for all tasks that the death of one worker failed, by its address.
+        self._answers: dict[str, asyncio.Task[Diagnosis]] = {}
+        self._deliveries: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Lock()
 
     def hold(self, key: object, state: object, exc: BaseException, trace: object, arrived_s: float) -> None:
         """
@@ -76,11 +83,14 @@ class HeldExceptions:
         try:
             answer = self._answer(exc, until_s - _MARGIN_S)
             left_s = until_s - asyncio.get_running_loop().time()
-            add_note(exc, await asyncio.wait_for(asyncio.shield(answer), left_s))
+            diagnosis = await asyncio.wait_for(asyncio.shield(answer), left_s)
+            from workerdiag.api.annotate import add_note
+
+            add_note(exc, diagnosis)
         except TimeoutError:
             exc.add_note(LATE_NOTE)
         except Exception as problem:  # noqa: BLE001  never a second exception
-            exc.add_note(failure_note(error_text(problem)))
+            exc.add_note(_failure_note(problem))
         finally:
             is_last = self._waiting.get(key) is exc
             if is_last:
@@ -98,8 +108,40 @@ class HeldExceptions:
 
     async def _explain(self, exc: BaseException, until_s: float) -> Diagnosis:
         async with self._turn:
+            await asyncio.to_thread(_import_all)
+            from workerdiag.api.explain import explain
+
             left_s = until_s - asyncio.get_running_loop().time()
             if left_s <= 0:
                 raise TimeoutError
             diagnosis: Diagnosis = await explain(exc, self._client, timeout=left_s)
+            if _is_cut_short(diagnosis):
+                raise TimeoutError
             return diagnosis
+
+
+def _import_all() -> None:
+    for name in _MODULES:
+        import_module(f"workerdiag.{name}")
+
+
+def _is_cut_short(diagnosis: Diagnosis) -> bool:
+    """
+    Whether more time might have told: the cause is unknown, and the cluster had no time to say all.
+    """
+    return diagnosis.outcome == "unknown" and any(
+        gap.reason == "timed-out" and gap.place != "other" for gap in diagnosis.gaps
+    )
+
+
+def _failure_note(problem: Exception) -> str:
+    """
+    The note where no answer could be made; the least of them where not even that can be worded.
+    """
+    try:
+        from workerdiag.errors import error_text
+        from workerdiag.rendering.note import failure_note
+
+        return failure_note(error_text(problem))
+    except Exception:  # noqa: BLE001  e.g. our modules are being replaced
+        return LATE_NOTE

@@ -12,9 +12,12 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-#: Loading takes at most this share of the time for which a client is in use. All of it takes a processor
-#: 0.4 s (1.7 s from a checkout, which reads and checks the TOML files).
-_MOST_SHARE = 0.03
+#: Loading takes at most these shares: of the processor's time that the program has taken, and of the time for
+#: which its client is in use. All of it takes a processor 0.4 s (1.7 s from a checkout, which reads and
+#: checks the TOML files), so a program that only waits has it loaded after a minute and a half.
+_MOST_OF_PROCESSOR, _MOST_OF_TIME = 0.02, 0.005
+#: A program may work more than it did: so often, in seconds, it is asked if the next step may be taken.
+_MOST_WAIT_S = 5.0
 #: Nothing is loaded beside a program that is shorter, in seconds: one step takes up to a tenth of a second.
 _FIRST_STEP_S = 5.0
 #: Installed packs that take longer are loaded by the call of `explain` that needs them.
@@ -48,7 +51,7 @@ class WarmUp:
         self._client = client
         self._steps = iter(_STEPS)
         self._began_s = time.monotonic()
-        #: By all steps until now: more than the processor's time on a busy machine, which gets fewer steps.
+        #: Of the processor, by all steps until now.
         self._taken_s = 0.0
 
     def begin(self) -> None:
@@ -70,6 +73,9 @@ class WarmUp:
         """
         if self._client.status != "running" or not threading.main_thread().is_alive():
             return
+        if (wait_s := self._wait_s()) > 0:
+            self._after(min(wait_s, _MOST_WAIT_S))
+            return
         if (step := next(self._steps, None)) is None:
             return
         from workerdiag.deadline import start_thread
@@ -77,12 +83,19 @@ class WarmUp:
         with contextlib.suppress(RuntimeError):
             start_thread("workerdiag-knowledge", partial(self._take, step), is_awaited=True)
 
+    def _wait_s(self) -> float:
+        """
+        Seconds until the next step may be taken if the program does nothing until then; not positive: now.
+        """
+        allowed_s = _MOST_OF_PROCESSOR * (time.process_time() - self._taken_s)
+        return (self._taken_s - allowed_s) / _MOST_OF_TIME - (time.monotonic() - self._began_s)
+
     def _take(self, step: Callable[[], object]) -> None:
-        began_s = time.monotonic()
+        began_s = time.thread_time()
         with contextlib.suppress(Exception):  # who needs an answer is told
             step()
-        self._taken_s += time.monotonic() - began_s
-        self._after(max(0.0, self._began_s + self._taken_s / _MOST_SHARE - time.monotonic()))
+        self._taken_s += time.thread_time() - began_s
+        self._after(max(0.0, min(self._wait_s(), _MOST_WAIT_S)))
 
 
 def _load_rules() -> None:

@@ -27,10 +27,6 @@ ADDED_LATER: Final[Mapping[str, bool]] = {"added_later": True}
 #: Role of a match that only says whose log it is.
 RECOGNITION_ROLE: Final = "recognised"
 
-#: How a note of ours in an exception begins, by which it is known, and how many lines it has at most.
-NOTE_START = "workerdiag: "
-NOTE_LINES = 3
-
 #: Below this probability a cause is no ground for a verdict or a decision.
 SURE_ENOUGH = 0.5
 

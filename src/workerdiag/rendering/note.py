@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import unicodedata
 
-from workerdiag.model.diagnosis import NOTE_START, Findings
+from workerdiag.model.diagnosis import Findings
+from workerdiag.model.notes import NO_ANSWER, NOTE_START
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.outline import outline
 from workerdiag.rendering.wording import clip, one_line, plain_punctuation, printable, retry_text
 
-#: How a note begins that says why there is no answer.
-NO_ANSWER = f"{NOTE_START}no answer"
-#: The note where there was no time for an answer.
-LATE_NOTE = f"{NO_ANSWER} in time; print(workerdiag.explain(exc, client)) takes longer and tells why"
 #: Characters of a line, and of the certainty in the last one.
 _LINE_CHARS, _CERTAINTY_CHARS = 200, 100
 

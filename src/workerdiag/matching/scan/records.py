@@ -23,7 +23,7 @@ from workerdiag.matching.scan.line_index import LONGEST_LINE, LineIndex
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.guesses import guesses
 from workerdiag.matching.text.line_parser import ParsedLine, parse_line
-from workerdiag.model.diagnosis import NOTE_LINES, NOTE_START
+from workerdiag.model.notes import NOTE_LINES, NOTE_START
 
 #: Bytes looked at before and after the line, or the tile, that a candidate is in.
 BEFORE_BYTES = 8 * 1024

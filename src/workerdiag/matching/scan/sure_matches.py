@@ -21,7 +21,7 @@ from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.matching.scan.patterns import PatternOwner, PatternTable
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.guesses import OPENINGS, guesses
-from workerdiag.model.diagnosis import NOTE_START
+from workerdiag.model.notes import NOTE_START
 
 #: So many patterns are compiled for this; of others no match is sure.
 _MAX_TESTS = 64

@@ -15,9 +15,9 @@ from attrs import evolve, frozen
 
 from workerdiag.errors import error_text, utf8_safe
 from workerdiag.model.dask_messages import KILLED_WORKER, KILLED_WORKER_OLD
-from workerdiag.model.diagnosis import NOTE_START
 from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.identity import NO_IDENTITY, Identity
+from workerdiag.model.notes import NOTE_START
 from workerdiag.model.vocabulary import ExceptionRelation
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.exception import slots
