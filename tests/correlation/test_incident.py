@@ -135,6 +135,29 @@ def test_kills_of_strangers_do_not_count():
     assert exits(worker, kernel) == [(None, 3, False)]
 
 
+STRANGER = (
+    "2026-05-04T11:22:{s},181868+00:00 python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0",
+    "2026-05-04T11:22:{s},181869+00:00 memory: usage 58594kB, limit 58594kB, failcnt 12",
+    "2026-05-04T11:22:{s},181870+00:00 Memory cgroup out of memory: Killed process 9999 (python) total-vm:20kB",
+)
+RESTARTED = at(10, "nanny", "Nanny asking worker to close. Reason: client-restart-1777893730.02")
+
+
+@pytest.mark.parametrize(
+    ("second", "nanny", "cause"),
+    [("10", RESTARTED, "exit.client-restart"), ("04", KILLED, "external.sigkill")],
+)
+def test_a_whole_report_of_a_strangers_kill_does_not_count(second, nanny, cause):
+    """
+    The kernel kills a process that is none of Dask's as a worker restarts, or seconds before it is killed.
+    """
+    lines = [each.replace("{s}", second) for each in STRANGER]
+    evidence = log("worker.log", START, nanny), log("dmesg", *lines, stream="kernel")
+    findings = diagnose(evidence, BOOK, matcher=MATCHER)
+    assert findings.top is not None
+    assert (findings.top.id, len(findings.deaths)) == (cause, 1)
+
+
 def test_an_unknown_signal_of_a_nanny_is_status_255():
     """
     A nanny puts these words in the place of that number, in every release; no signal is known.

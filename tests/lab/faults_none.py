@@ -4,9 +4,12 @@ No faults of the cluster at all: nothing dies, or nothing that anybody misses.
 
 from __future__ import annotations
 
+from workerdiag import LogText
+
 from . import tasks
 from .catalogue import Aftermath, fault
 from .cluster import Lab, raised
+from .kernel import kernel_log, kernel_log_since, kill_stranger
 
 
 @fault
@@ -90,6 +93,21 @@ def quiet_restart(lab: Lab) -> Aftermath:
     client.restart(timeout="60s")
     client.gather(client.map(tasks.nap, [0.01] * 20, pure=False))
     return Aftermath(client=client)
+
+
+@fault
+def restart_beside_kernel_kill(lab: Lab) -> Aftermath:
+    """
+    The kernel kills a stranger on the machine while the cluster is restarted; whoever asks has its log too.
+    """
+    lab.scheduler()
+    lab.worker()
+    client = lab.client()
+    before = kernel_log()
+    kill_stranger()
+    client.restart(timeout="60s")
+    kernel = LogText(kernel_log_since(before), stream="kernel")
+    return Aftermath(client=client, facts={"kernel": kernel})
 
 
 @fault

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from attrs import frozen
 
-from .processes import wait_until
+from .processes import LAUNCH, wait_until
 
 
 class UnavailableError(Exception):
@@ -51,14 +53,14 @@ class LabCgroup:
 
 
 @contextlib.contextmanager
-def memory_group(*, limit_bytes: int) -> Iterator[LabCgroup]:
+def memory_group(*, limit_bytes: int, name: str = "lab") -> Iterator[LabCgroup]:
     """
     A new group below our own one, gone again with its last process.
 
     Raises:
         UnavailableError: Neither version has a memory controller that we may divide.
     """
-    name = f"workerdiag-lab-{os.getpid()}"
+    name = f"workerdiag-{name}-{os.getpid()}"
     group = _make_v1(name, limit_bytes) or _make_v2(name, limit_bytes)
     if group is None:
         raise UnavailableError("no memory cgroup, of version 1 or 2, may be made below our own")
@@ -112,6 +114,20 @@ def _made(folder: Path) -> Path | None:
     except OSError:
         return None
     return folder
+
+
+def kill_stranger() -> int:
+    """
+    Let the kernel kill a Python that is none of Dask's, in a group of its own; returns its process id.
+
+    Raises:
+        UnavailableError: As `memory_group`.
+    """
+    with memory_group(limit_bytes=60 * 10**6, name="stranger") as group:
+        command = [sys.executable, "-c", LAUNCH, str(group.processes), sys.executable, "-c", "b'x' * 10**9"]
+        with subprocess.Popen(command) as stranger:
+            assert stranger.wait() == -signal.SIGKILL
+            return stranger.pid
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from attrs import evolve
 from distributed import Client
 
 import workerdiag
@@ -61,6 +62,17 @@ def test_a_clean_stop_is_at_most_called_that(provoke, explain, fault, stop):
     Workers that left in order, with nothing lost: no crash, no network, no kill is made of it.
     """
     assert named_cause(explain(provoke(fault))) in ("no-death", stop)
+
+
+def test_a_stranger_that_the_kernel_kills_is_no_worker(provoke, explain):
+    """
+    A kill elsewhere on the machine is none of the cluster's, asked with the kernel's log or without.
+    """
+    aftermath = provoke("restart-beside-kernel-kill")
+    for logs in ((), (aftermath.facts["kernel"],)):
+        diagnosis = explain(evolve(aftermath, logs=logs))
+        assert named_cause(diagnosis) in ("no-death", "exit.client-restart")
+        assert not any(death.signal for death in diagnosis.deaths)
 
 
 def test_an_asynchronous_client_is_awaited(provoke, lab):

@@ -149,6 +149,16 @@ def test_victims_are_the_named_then_the_unexpectedly_removed():
     assert (found[0].identity.pid, found[0].when) == (7, 10.0)
 
 
+def test_who_was_restarted_is_no_victim():
+    """
+    The event of a restart lists the workers, and comes when they are gone.
+    """
+    fields = {"action": "restart-workers", "workers": "tcp://a:1, tcp://b:1", "workers_count": 2}
+    restart = Event(topic="all", fields=fields, when=11.0)
+    pieces = [removed("tcp://a:1", 10.0), removed("tcp://c:1", 10.0), restart]
+    assert [each.identity.worker for each in find_victims(pieces)] == ["tcp://c:1"]
+
+
 def test_a_victim_joined_when_the_scheduler_last_said_so_before_it_went():
     """
     With fixed ports an address joins again and again.

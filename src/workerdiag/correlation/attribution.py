@@ -5,14 +5,14 @@ Whose a sign is: of the death that it names or whose message it is in, else of t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from attrs import frozen
 
 from workerdiag.correlation.end_table import EndsByTime
 from workerdiag.correlation.log_reader import NEAR_LINES, NEAR_S
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.identity import Identity
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.incident import NameIndex
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.process_end import ProcessEnd
@@ -27,6 +27,9 @@ AFTER_S = 15.0
 #: A pid names the same process only this long before its end and after it: pids are used again.
 PID_BEFORE_S = 86_400.0
 PID_AFTER_S = 600.0
+#: A kernel reports a kill, with a list of all processes, within so many seconds, or lines without times.
+REPORT_S = 0.5
+REPORT_LINES = 10
 #: A kernel log goes back for weeks. What is further than this from every death is of none of them; less
 #: may be a matter of time zones.
 KERNEL_APART_S = 26 * 3600.0
@@ -79,14 +82,28 @@ class ForeignProcesses:
     Processes that are none of Dask's, told from those that are by pid and time.
     """
 
-    def __init__(self, foreign: Iterable[ProcessEnd], own: Iterable[ProcessEnd]) -> None:
+    def __init__(self, foreign: Collection[ProcessEnd], own: Iterable[ProcessEnd]) -> None:
         self._foreign, self._own = EndsByTime(foreign), EndsByTime(own)
+        self._kills: dict[str, list[Match]] = {}
+        for mark in (mark for end in foreign for mark in end.marks if mark.line):
+            self._kills.setdefault(mark.origin, []).append(mark)
 
     def include(self, match: Match) -> bool:
         """
-        Whether *match* is about one of them.
+        Whether *match* is about one of them, or is a line of the kernel's report that goes on to name one.
         """
+        if match.stream == "kernel" and match.identity == NO_IDENTITY:
+            return any(_is_one_report(match, kill) for kill in self._kills.get(match.origin, ()))
         return _names_any(match, self._foreign) and not _names_any(match, self._own)
+
+
+def _is_one_report(line: Match, kill: Match) -> bool:
+    """
+    Whether the kernel wrote *line* as a part of its report of that kill, which names the process at its end.
+    """
+    if line.when is None or kill.when is None:
+        return 0 <= kill.line - line.line <= REPORT_LINES
+    return line.line <= kill.line and kill.when - line.when <= REPORT_S
 
 
 def _names_any(match: Match, ends: EndsByTime) -> bool:

@@ -25,7 +25,8 @@ NAMED_S = 60.0
 #: Streams whose writers watch processes from outside, also within one text with Dask's own.
 _PLATFORMS: tuple[Stream, ...] = ("kernel", "kubernetes", "batch")
 #: Observers, the one that knows a worker process most closely first.
-_OBSERVERS = ("worker", "scheduler", *_PLATFORMS, "service")
+_DASK = ("worker", "scheduler")
+_OBSERVERS = (*_DASK, *_PLATFORMS, "service")
 
 
 @define
@@ -72,7 +73,7 @@ def _enrich_identity(mark: Match, named: Sequence[tuple[Identity, float]]) -> Ma
 
 def read_ends(marks: Iterable[Match]) -> list[list[ProcessEnd]]:
     """
-    The ends that each log reports, those of the closest observers first, and those of the events.
+    The ends that each log and the events report, those of the closest observers first.
     """
     logs: dict[tuple[str, str], list[Match]] = {}
     events: list[Match] = []
@@ -82,7 +83,9 @@ def read_ends(marks: Iterable[Match]) -> list[list[ProcessEnd]]:
         else:
             events.append(mark)
     in_order = sorted(logs, key=lambda log: _OBSERVERS.index(log[1]))
-    return [*(LogReader().read(logs[each]) for each in in_order), ends_from_events(events)]
+    groups = [LogReader().read(logs[each]) for each in in_order]
+    by_dask = sum(observer in _DASK for _, observer in in_order)
+    return [*groups[:by_dask], ends_from_events(events), *groups[by_dask:]]
 
 
 def _log_observer(mark: Match) -> str:
@@ -130,7 +133,8 @@ def split_foreign_processes(ends: list[ProcessEnd]) -> tuple[list[ProcessEnd], l
     does not count.
     """
     ours = [end for end in ends if not is_kernel_only(end)]
-    if not any((end.lost or end.deregistered) and (end.identity.pid or end.identity.worker) for end in ours):
+    told = (end for end in ours if end.lost or end.deregistered or end.stop_requested)
+    if not any(end.identity.pid or end.identity.worker or end.identity.nanny for end in told):
         return ends, []
     return ours, [end for end in ends if is_kernel_only(end)]
 

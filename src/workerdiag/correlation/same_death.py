@@ -72,7 +72,7 @@ def _is_complementary(end: ProcessEnd, other: ProcessEnd) -> bool:
     """
     Whether one knows the exit and the other does not, or both report the same one.
     """
-    if other.identity.conflicts_with(end.identity):
+    if other.identity.conflicts_with(end.identity) or _needs_no_kernel(end, other):
         return False
     if end.exit_known and other.exit_known:
         return end.signal == other.signal and end.status == other.status
@@ -85,15 +85,23 @@ def _may_be_one(end: ProcessEnd, other: ProcessEnd, lifetimes: Lifetimes) -> boo
     """
     if end.exit_known and other.exit_known and end.signal != other.signal and _is_service_only(end):
         return False
-    by_kernel = is_kernel_only(end) != is_kernel_only(other)
-    if by_kernel and any(each.deregistered or each.stop_requested for each in (end, other)):
-        return False  # what leaves in order needs no kernel, and it keeps no account of what nannies kill
+    if _needs_no_kernel(end, other):
+        return False
     if _outlived(end, other, lifetimes) or _outlived(other, end, lifetimes):
         return False
     if not other.identity.conflicts_with(end.identity):
         return True
     one, two = evolve(end.identity, pid=None), evolve(other.identity, pid=None)
+    by_kernel = is_kernel_only(end) != is_kernel_only(other)
     return by_kernel and end.signal == other.signal and not one.conflicts_with(two)
+
+
+def _needs_no_kernel(one: ProcessEnd, two: ProcessEnd) -> bool:
+    """
+    Whether one left in order, and only the kernel, which takes no account of nannies, tells of the other.
+    """
+    in_order = any(each.deregistered or each.stop_requested for each in (one, two))
+    return in_order and is_kernel_only(one) != is_kernel_only(two)
 
 
 def _distance_s(one: ProcessEnd, two: ProcessEnd) -> float:

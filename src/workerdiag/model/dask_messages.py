@@ -8,8 +8,10 @@ import re
 
 #: A nanny noted the end of its worker (nanny.py, ``_death_message``), with the process id.
 PROCESS_ENDED = re.compile(r"Worker process (\d+) (?:was killed by|exited with)")
-#: The same where the signal is known or there was none; as text, for probes search with it elsewhere.
-PROCESS_ENDED_BY = r"Worker process (\d+) (?:was killed by signal (\d+)|exited with status \d+)"
+#: The same with the signal, or the word that it is not known; as text, for probes search with it elsewhere.
+PROCESS_ENDED_BY = (
+    r"Worker process (\d+) (?:was killed by (?:signal (\d+)|(unknown) signal)|exited with status \d+)"
+)
 #: How a KilledWorker words itself: since 2022.9.2, and before (as a tuple). Bounded, and only as its text
 #: begins: any other search takes seconds for text that nearly fits, and holds the interpreter meanwhile.
 KILLED_WORKER = re.compile(

@@ -5,6 +5,7 @@ The words with which Dask says that somebody asked a worker to stop, and the wor
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -109,8 +110,15 @@ def restarted_workers(order: Match) -> frozenset[str]:
     """
     Addresses of the workers that a restart event lists; empty for other matches and for incomplete lists.
     """
-    workers = _split(order.captures.get("workers", "")) if is_restart_event(order) else frozenset()
-    count = order.captures.get("workers_count", str(len(workers)))
+    return workers_of_restart(order.captures) if is_restart_event(order) else frozenset()
+
+
+def workers_of_restart(fields: Mapping[str, object]) -> frozenset[str]:
+    """
+    Addresses of the workers that the *fields* of an event list if it is one of a restart, and complete.
+    """
+    workers = _split(str(fields.get("workers", ""))) if fields.get("action") == _RESTARTED else frozenset()
+    count = str(fields.get("workers_count", len(workers)))
     return workers if str(len(workers)) == count else frozenset()
 
 

@@ -13,6 +13,7 @@ from workerdiag.model.dask_messages import removed_worker
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
+from workerdiag.model.stop_reasons import workers_of_restart
 from workerdiag.sources.addresses import host_of
 
 #: So many dead are asked about; the others died of the same, or of their loss.
@@ -35,13 +36,15 @@ def find_victims(pieces: Sequence[Evidence]) -> tuple[Victim, ...]:
     """
     The workers that an exception names, then those removed unexpectedly, the latest first.
 
-    One that was retired is nobody's victim: what a platform says of its end is said of a deliberate stop.
+    One that was retired or restarted is nobody's victim: a platform would tell of a deliberate stop.
     """
     named: dict[str, Identity] = {}
     removed: dict[str, Victim] = {}
     joined: dict[str, float | None] = {}
     expected: set[str] = set()
     for piece in pieces:
+        if isinstance(piece, Event):
+            expected |= workers_of_restart(piece.fields)
         worker = piece.identity.worker if isinstance(piece, ExceptionFacts | Event) else None
         if worker is None:
             continue

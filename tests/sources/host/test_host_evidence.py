@@ -206,6 +206,49 @@ def test_a_worker_without_a_known_pid_is_found_by_the_moment_of_its_end():
     assert b"segfault" not in chunks[0].data
 
 
+#: One of whom Dask no longer knows the process id, as neighbours and its own nanny can speak of it.
+NAMELESS = Subject(identity=evolve(WORKER, pid=None), when=DIED, own=False)
+
+
+@pytest.mark.parametrize(
+    ("group", "is_own"),
+    [("/job7/step0", True), ("/job7", False), ("/job7/step0/child", False), ("/job8", False), ("/", False)],
+)
+def test_a_kill_of_a_nameless_worker_was_in_the_very_group_of_who_was_asked(group, is_own):
+    """
+    A kill at that moment in a group below, above or beside it, or with no known group, is a stranger's.
+    """
+    assert bool(own(kill(90211), NAMELESS, group=group)) is is_own
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_own"), [([], False), ([[4711, 9, DIED]], True), ([[4711, 15, DIED]], False)]
+)
+def test_a_nanny_notes_each_signal_that_ends_its_worker(ends, is_own):
+    """
+    Kernel and counters convict only a worker whose nanny, which notes each signal, noted SIGKILL for it.
+    """
+    said = answer(
+        kill(90211),
+        group={**LIMITED, "oom_kill": 1},
+        nannies={"ends": ends, "noted_until": DIED + 5},
+    )
+    said["kernel"]["same_pid_namespace"] = False
+    found = evidence_in(said, evolve(NAMELESS, own=True))
+    assert any(isinstance(each, LogChunk) for each in found) is is_own
+    assert ("oom_kill" in events(found, "cgroup")[0]) is is_own
+
+
+def test_a_crash_of_a_stranger_is_not_of_a_worker_that_its_nanny_saw_leave():
+    """
+    A worker of which its nanny noted no signal did not crash, whatever did at that moment.
+    """
+    lines = [(DIED, SEGFAULT.format(tid=90211))]
+    leaving = evolve(NAMELESS, own=True)
+    assert own(lines, leaving, noted_until=DIED + 5) == ()
+    assert own(lines, leaving, noted_until=DIED - 5) != ()
+
+
 def test_of_two_crashes_the_nearer_one_counts():
     """
     A worker crashes once: what else crashed in those seconds was something else.

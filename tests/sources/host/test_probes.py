@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import logging
 import os
 import pickle
 import stat
@@ -22,12 +23,13 @@ import pytest
 import workerdiag.sources.host as package
 from support.hanging_peers import gives_up, hanging_script, still_running
 from workerdiag.deadline import Deadline
+from workerdiag.model.dask_messages import PROCESS_ENDED_BY
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.procfs import cgroups
 from workerdiag.sources.host import remote_call
 from workerdiag.sources.host.locations import find_locations, is_this_machine
-from workerdiag.sources.host.probes import kernel, location, machine
+from workerdiag.sources.host.probes import kernel, location, machine, nannies
 from workerdiag.sources.host.remote_call import UnreadableAnswerError, probe_elsewhere, probe_here
 
 PROBE_FOLDER = Path(package.__file__).parent / "probes"
@@ -398,3 +400,28 @@ def test_places_and_source_do_not_load_dask():
     )
     said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert said.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "ends", "is_sure"),
+    [
+        ("Restarting worker", "INFO", [], True),
+        ("Restarting worker", "WARNING", [], False),
+        ("Worker process 7 was killed by signal 9", "INFO", [[7, 9, 1000.0]], True),
+        ("Worker process 7 was killed by unknown signal", "INFO", [], False),
+    ],
+)
+def test_a_nanny_is_silent_of_an_exit_only_where_it_notes_all_others(text, level, ends, is_sure, monkeypatch):
+    """
+    Nothing noted means status 0, but with a log of warnings, and where a signal was not learned.
+    """
+    nanny = SimpleNamespace(get_logs=lambda **_: [(1000.0, "INFO", text)])
+    fake = SimpleNamespace(Nanny=SimpleNamespace(_instances=[nanny]))
+    monkeypatch.setitem(sys.modules, "distributed.nanny", fake)
+    monkeypatch.setattr(time, "time", lambda: 1100.0)
+    logger = logging.getLogger("distributed.nanny")
+    before = logger.level
+    logger.setLevel(level)
+    said = nannies.read({"ended": PROCESS_ENDED_BY})
+    logger.setLevel(before)
+    assert (said["ends"], said["noted_until"] > 1000.0) == (ends, is_sure)

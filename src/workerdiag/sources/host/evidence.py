@@ -13,7 +13,13 @@ from workerdiag.model.dask import Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk, MemoryReading
 from workerdiag.model.identity import Identity
 from workerdiag.model.normalize import EventValue
-from workerdiag.sources.host.kernel_lines import AttributedLines, KernelLog, format_lines, has_oom_kill
+from workerdiag.sources.host.kernel_lines import (
+    SIGKILL,
+    AttributedLines,
+    KernelLog,
+    format_lines,
+    has_oom_kill,
+)
 from workerdiag.sources.host.remote_call import Answer
 from workerdiag.sources.host.respondents import Respondent, Subject
 
@@ -46,32 +52,31 @@ def answer_evidence(answer: Answer, respondent: Respondent) -> Iterator[Evidence
     """
     respondent = evolve(respondent, subjects=with_noted_pids(respondent.subjects, _noted_exits(answer)))
     log = kernel_log(answer)
-    attributed = log.about(respondent.subjects) if log is not None else AttributedLines(own=(), common=())
+    attributed = log.about(respondent.subjects)
     yield from _kernel_chunks(attributed, respondent)
     group = answer.get("control_groups", {})
-    is_complete = log is not None and log.same_pid_namespace and covers_deaths(answer)
-    for index, subject in enumerate(respondent.subjects):
+    is_complete = log.same_pid_namespace and covers_deaths(answer)
+    for subject, lines in zip(respondent.subjects, attributed.own, strict=True):
         if subject.own and group.get("version"):
-            lines = attributed.own[index] if log is not None else ()
-            silent = is_complete and not lines and subject.pid is not None
-            yield from _cgroup_events(group, subject, killed=has_oom_kill(lines), silent=silent)
+            silent = is_complete and not lines and (subject.pid is not None or subject.when is not None)
+            spared = silent or not log.may_have_ended_by(SIGKILL, subject)
+            yield from _cgroup_events(group, subject, killed=has_oom_kill(lines), spared=spared)
     if respondent.same_machine:
         yield from _machine_events(answer.get("machine", {}), respondent)
 
 
-def kernel_log(answer: Answer) -> KernelLog | None:
+def kernel_log(answer: Answer) -> KernelLog:
     """
-    The kernel log in an answer; None if it could not be read.
+    The kernel log in an answer, without lines if it could not be read, and what nannies noted beside it.
     """
     section = answer.get("kernel", {})
-    if "lines" not in section:
-        return None
     return KernelLog(
-        lines=tuple((float(when), str(text)) for when, text in section["lines"]),
+        lines=tuple((float(when), str(text)) for when, text in section.get("lines", ())),
         same_pid_namespace=bool(section.get("same_pid_namespace")),
         group=str(answer.get("control_groups", {}).get("path", "")),
         drift_s=float(section.get("drift_s", 0.0)),
         signals={pid: signal for pid, signal, _ in reversed(_noted_exits(answer))},
+        noted_until=float(answer.get("nannies", {}).get("noted_until", 0.0)),
     )
 
 
@@ -79,8 +84,7 @@ def is_doubtful(answer: Answer, respondent: Respondent) -> bool:
     """
     Whether a kill in the kernel log may be one of the dead's although nothing says so.
     """
-    log = kernel_log(answer)
-    return log is not None and log.leaves_doubt(respondent.subjects)
+    return kernel_log(answer).leaves_doubt(respondent.subjects)
 
 
 def with_noted_pids(
@@ -121,7 +125,7 @@ def covers_deaths(answer: Answer) -> bool:
 
 def _kernel_chunks(attributed: AttributedLines, respondent: Respondent) -> Iterator[Evidence]:
     origin = f"kernel log of {respondent.title}"
-    for subject, lines in zip(respondent.subjects, attributed.own, strict=False):
+    for subject, lines in zip(respondent.subjects, attributed.own, strict=True):
         if lines:
             of = subject.pid or subject.identity.worker or subject.identity.name
             data = format_lines(lines)
@@ -135,20 +139,20 @@ def _kernel_chunks(attributed: AttributedLines, respondent: Respondent) -> Itera
         )
 
 
-def _cgroup_events(group: Reply, subject: Subject, *, killed: bool, silent: bool) -> Iterator[Evidence]:
+def _cgroup_events(group: Reply, subject: Subject, *, killed: bool, spared: bool) -> Iterator[Evidence]:
     """
     Counters of the group that the dead process was in.
 
     A kill that was counted there may have been another process's, or long ago: it is given as the dead one's
-    only where the group has a limit of its own and the kernel log does not say otherwise.
+    only where the group has a limit of its own and neither the kernel log nor the nanny says otherwise.
     """
     fields: _Fields = {name: group[name] for name in _GROUP_FIELDS if group.get(name) is not None}
     limit, count = group.get("memory_limit_bytes"), group.get("oom_kill")
     is_root = bool(group.get("is_root"))
     fields["is_root"] = is_root
     if isinstance(count, int):
-        own = count == 0 or killed or (limit is not None and not is_root and not silent)
-        fields["oom_kill" if own else "oom_kill_of_others" if silent else "oom_kill_in_group"] = count
+        own = count == 0 or killed or (limit is not None and not is_root and not spared)
+        fields["oom_kill" if own else "oom_kill_of_others" if spared else "oom_kill_in_group"] = count
     yield Event(topic="cgroup", fields=fields, identity=subject.identity)
     if isinstance(limit, int) and fields.get("oom_kill"):
         yield MemoryReading(identity=subject.identity, limit_bytes=limit)

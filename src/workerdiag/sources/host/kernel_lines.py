@@ -3,7 +3,8 @@ Which lines of a machine's kernel log are about which of the dead.
 
 The kernel tells of every process of the machine. A kill counts for the worker with that process
 id; where pids cannot be compared (a container has its own), for one that died at that moment
-in that control group. A crash names the thread, so it counts by its time and signal.
+in that control group. A crash names the thread, so it counts by its time and signal. Where a nanny
+notes every signal that ends its worker, one of which it noted none ended of none.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ _OOM_LINE = re.compile(
     re.IGNORECASE,
 )
 _KILLED_PID = re.compile(r"(?:kill(?:ed)? process |,pid=|reaped process )(\d+)", re.IGNORECASE)
-_GROUP = re.compile(r"(?:task_memcg=|oom_memcg=|Tasks? in )(/[^\s,]*)")
+#: The group that the killed process was in, which may be below the one that was full.
+_GROUP = re.compile(r"(?:task_memcg=|Tasks? in )(/[^\s,]*)")
 _CRASH_LINE = re.compile(
     r"\[(?P<thread>\d+)\]:? (?:segfault at|general protection|trap |bus error|unhandled signal)"
     r"|unexpected fatal signal"
 )
 #: What ended a process by the kernel's words for its fault: arch/x86/kernel/traps.c, arch/arm64/mm/fault.c.
-SIGSEGV = 11
+SIGKILL, SIGSEGV = 9, 11
 _SIGNALS = {"invalid opcode": 4, "divide error": 8, "bus error": 7, "simd exception": 8}
 _PYTHON = re.compile(r"(?:\(|task=|^)(?:python|dask|pt_main|ipykernel|jupyter)", re.IGNORECASE | re.MULTILINE)
 
@@ -75,6 +77,8 @@ class KernelLog:
     drift_s: float = 0.0
     #: The signals that ended processes, by pid, as their nanny noted them; 0 for an exit of their own.
     signals: Mapping[int, int] = field(factory=dict, hash=False)
+    #: The nanny that was asked noted each signal that ended a worker of its own before that time.
+    noted_until: float = 0.0
 
     def about(self, subjects: Sequence[Subject]) -> AttributedLines:
         """
@@ -137,7 +141,22 @@ class KernelLog:
                 if each.pid in pids and (each.when is None or abs(each.when - when) <= BEFORE_S):
                     return index
             near = [index for index in near if subjects[index].pid is None]
-        return near[0] if near and _PYTHON.search(text) and self._may_be_in_group(text) else None
+        fitting = (
+            index
+            for index in near
+            if self.may_have_ended_by(SIGKILL, subjects[index])
+            and self._may_be_in_group(text, subjects[index])
+        )
+        return next(fitting, None) if _PYTHON.search(text) else None
+
+    def may_have_ended_by(self, signal: int, subject: Subject) -> bool:
+        """
+        Whether nothing that a nanny noted says that *subject* ended otherwise than by that signal.
+        """
+        noted = self.signals.get(subject.pid or 0)
+        if noted is not None:
+            return noted == signal
+        return not subject.own or subject.when is None or subject.when > self.noted_until
 
     def _crash_candidates(self, line: KernelLine, subjects: Sequence[Subject]) -> Iterator[int]:
         """
@@ -150,7 +169,7 @@ class KernelLog:
         signal = next((number for word, number in _SIGNALS.items() if word in line[1]), SIGSEGV)
         for index, each in enumerate(subjects):
             pid = each.pid
-            if each.when is None or self.signals.get(pid or 0, signal) != signal:
+            if each.when is None or not self.may_have_ended_by(signal, each):
                 continue
             in_order = not self.same_pid_namespace or pid is None or thread is None or int(thread) >= pid
             if in_order and -SAME_MOMENT_S <= line[0] - each.when - self.drift_s <= NOTICED_S:
@@ -167,13 +186,15 @@ class KernelLog:
         ]
         return [index for seconds, index in sorted(apart) if seconds <= within_s + self.drift_s]
 
-    def _may_be_in_group(self, text: str) -> bool:
+    def _may_be_in_group(self, text: str, subject: Subject) -> bool:
         """
-        Whether a kill was in our group, so far as both know it by the same path.
+        Whether a kill was in the group of who was asked, where workers of a machine are started together.
+
+        Where the kernel knows the group by another path, only the worker's own nanny can speak of it.
         """
         named = _GROUP.findall(text)
-        known = self.group not in ("", "/") and not self.group.startswith("/..")
-        return not known or not named or any(_is_within(each, self.group) for each in named)
+        is_known = self.group not in ("", "/") and not self.group.startswith("/..")
+        return self.group in named if is_known and named else subject.own
 
 
 def format_lines(lines: Iterable[KernelLine]) -> bytes:
@@ -200,10 +221,6 @@ def _may_lead_to(when: float, subjects: Sequence[Subject]) -> bool:
 
 def _joined_text(block: Iterable[KernelLine]) -> str:
     return "\n".join(text for _, text in block)
-
-
-def _is_within(path: str, group: str) -> bool:
-    return path == group or path.startswith(group.rstrip("/") + "/")
 
 
 def _iso_time(when: float) -> str:
