@@ -131,11 +131,11 @@ class SimulatedConnection:
         self._reached()
         return answer
 
-    async def workerdiag_look_1(self, **arguments):
+    async def workerdiag_look_2(self, **arguments):
         """
         Ask the question that the feed put in place.
         """
-        answer = await self._reached().handlers["workerdiag_look_1"](**arguments)
+        answer = await self._reached().handlers["workerdiag_look_2"](**arguments)
         self._reached()
         return answer.data
 

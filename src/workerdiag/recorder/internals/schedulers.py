@@ -119,6 +119,8 @@ def figures_reader() -> Callable[[object], dict[str, int]]:
     """
 
     def figures(scheduler: Any) -> dict[str, int]:
+        from operator import attrgetter
+
         workers = list(scheduler.workers.values())
         waiting = [getattr(scheduler, name, ()) for name in ("unrunnable", "queued")]
         running = getattr(scheduler, "running", None)
@@ -126,8 +128,8 @@ def figures_reader() -> Callable[[object], dict[str, int]]:
             "worker_count": len(workers),
             "running_worker_count": len(workers) if running is None else len(running),
             "waiting_count": sum(map(len, waiting)),
-            "assigned_count": sum(len(each.processing) for each in workers),
-            "executing_count": sum(len(each.executing) for each in workers),
+            "assigned_count": sum(map(len, map(attrgetter("processing"), workers))),
+            "executing_count": sum(map(len, map(attrgetter("executing"), workers))),
         }
 
     return figures

@@ -97,13 +97,13 @@ def _unpacked(reply: Reply) -> Reply:
     """
     return {
         **reply,
-        "events": {topic: _unpickled(packed) for topic, packed in reply["events"].items()},
-        "log": None if reply["log"] is None else _unpickled(reply["log"]),
-        "workers": dict(_unpickled(reply["workers"])),
+        "events": {topic: unpickled(packed) for topic, packed in reply["events"].items()},
+        "log": None if reply["log"] is None else unpickled(reply["log"]),
+        "workers": dict(unpickled(reply["workers"])),
     }
 
 
-def _unpickled(packed: bytes) -> list[Any]:
+def unpickled(packed: bytes) -> list[Any]:
     """
     The things that were pickled; they come from the scheduler, whose answers all are pickles.
     """

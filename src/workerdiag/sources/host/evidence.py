@@ -69,12 +69,11 @@ def kernel_log(answer: Answer) -> KernelLog:
     """
     The kernel log in an answer, without lines if it could not be read, and what nannies noted beside it.
     """
-    section, groups = answer.get("kernel", {}), answer.get("control_groups", {})
+    section = answer.get("kernel", {})
     return KernelLog(
         lines=tuple((float(when), str(text)) for when, text in section.get("lines", ())),
         same_pid_namespace=bool(section.get("same_pid_namespace")),
-        group=str(groups.get("path", "")),
-        pids_group=str(groups.get("pids_path", "")),
+        group=str(answer.get("control_groups", {}).get("path", "")),
         drift_s=float(section.get("drift_s", 0.0)),
         signals={pid: signal for pid, signal, _ in reversed(_noted_exits(answer))},
         noted_until=float(answer.get("nannies", {}).get("noted_until", 0.0)),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from attrs import field, frozen
 
@@ -17,6 +18,7 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.cluster.queries import answer_in_time
+from workerdiag.sources.cluster.snapshot import unpickled
 from workerdiag.watch.deaths import Cursor, Look
 from workerdiag.watch.feed.connection import LATE_S, Connection
 from workerdiag.watch.feed.looker import LOOK, LookReply, LookRequest, look_installer
@@ -144,7 +146,9 @@ class EventReader:
             self._can_look = await self._is_look_installed()
         if self._can_look:
             ask: Method = getattr(self._client.scheduler, LOOK)
-            return _COUNTED, await ask(wanted=self._request(after, _COUNTED, wait_s))
+            reply: Any = await ask(wanted=self._request(after, _COUNTED, wait_s))
+            reply["workers"] = dict(unpickled(reply["workers"]))
+            return _COUNTED, reply
         return _TIMED, await ask_for_events(self._client, self._request(after, _TIMED, wait_s))
 
     async def _is_look_installed(self) -> bool:

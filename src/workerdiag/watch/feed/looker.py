@@ -14,9 +14,10 @@ from typing import Any, TypedDict
 
 from workerdiag.model.dask import Method, Reply
 from workerdiag.recorder.internals import schedulers
+from workerdiag.sources.cluster.snapshot_readers import forgetter, packer, pauses
 
 #: The question; with the number of the form of request and reply, as watchers of two releases may ask.
-LOOK = "workerdiag_look_1"
+LOOK = "workerdiag_look_2"
 
 
 class LookRequest(TypedDict):
@@ -50,7 +51,7 @@ class LookReply(TypedDict):
     #: When, why the worker closes if it said so, and the scheduler's event; oldest first.
     removals: list[tuple[float, str | None, Reply]]
     missed_count: int
-    #: Process, nanny and name, by address.
+    #: Process, nanny and name, by address; the scheduler sends the items as pickles one after the other.
     workers: Mapping[str, tuple[object, object, object]]
     #: As `ClusterFigures` has them.
     figures: Mapping[str, int]
@@ -65,7 +66,7 @@ def look_installer() -> Method:
 
     The question takes a `LookRequest` as *wanted* and returns a `LookReply`.
     """
-    look, forget = _looker(), _forgetter()
+    look, forget = _looker(), forgetter()
 
     async def workerdiag_looks_for_removals(name: str, dask_scheduler: Any = None) -> None:
         from distributed.protocol.serialize import to_serialize
@@ -82,7 +83,7 @@ def look_installer() -> Method:
 
 
 def _looker() -> Method:
-    read, describe, reason_of = _event_reader(), _describer(), _reason_reader()
+    read, describe, reason_of, packed = _event_reader(), _describer(), _reason_reader(), packer()
     figures, closing = schedulers.figures_reader(), schedulers.closing_reader()
 
     async def look(wanted: Any, dask_scheduler: Any) -> dict[str, object]:
@@ -119,7 +120,7 @@ def _looker() -> Method:
             "now": time(),
             "removals": [(when, reason_of(dask_scheduler, each), each) for when, each in removals],
             "missed_count": missed if is_known else 0,
-            "workers": known,
+            "workers": await packed(known.items()) if closing_reason is None else b"",
             "figures": figures(dask_scheduler),
             "closing_reason": closing_reason,
             "has_recorder": has_recorder,
@@ -129,21 +130,6 @@ def _looker() -> Method:
         return reply
 
     return look
-
-
-def _forgetter() -> Method:
-    def forget(scheduler: Any) -> None:
-        """
-        Take the note of the function that runs out of the events, which nobody has counted yet.
-        """
-        topic = scheduler._broker._topics["all"]  # noqa: SLF001
-        message = topic.events[-1][1] if topic.events else None
-        function = message.get("function") if isinstance(message, dict) else None
-        if isinstance(function, bytes) and b"workerdiag_looks_for" in function:
-            topic.events.pop()
-            topic.count -= 1
-
-    return forget
 
 
 def _event_reader() -> Method:
@@ -203,17 +189,17 @@ def _reason_reader() -> Method:
 
 
 def _describer() -> Method:
+    begin = pauses()
+
     async def describe(scheduler: Any, addresses: Any, known: Any) -> None:
         """
         Add process, nanny and name of workers to those that are *known*.
         """
-        from asyncio import sleep
-
-        for number, address in enumerate(addresses):
+        pause = begin()
+        for address in addresses:
             worker = scheduler.workers.get(address)
             if worker is not None and address not in known:
                 known[address] = (worker.pid, worker.nanny, str(worker.name)[:200])
-            if number % 100 == 99:
-                await sleep(0)
+            await pause()
 
     return describe
