@@ -52,17 +52,16 @@ class CauseScoring:
         #: By what is known of an exit, the causes that show there with no match of their own.
         self._shown_by_others: dict[tuple[object, ...], frozenset[str]] = {}
 
-    def scores(self, signs: Iterable[Match], end: ProcessEnd | None) -> list[CauseScore]:
+    def scores(
+        self, by_cause: Mapping[str, Mapping[str, list[Match]]], end: ProcessEnd | None
+    ) -> list[CauseScore]:
         """
         For every cause of which something is seen: what speaks for it and against it.
 
         Args:
-            signs: Matches of signs that count in this case.
+            by_cause: Matches of signs that count in this case, by cause and sign.
             end: The death, if there is one.
         """
-        by_cause: dict[str, dict[str, list[Match]]] = {}
-        for each in signs:
-            by_cause.setdefault(each.owner, {}).setdefault(each.sign, []).append(each)
         found = []
         for cause_id in sorted((by_cause.keys() | self._causes_shown_by_others(end)) & self._causes.keys()):
             cause, own = self._causes[cause_id], by_cause.get(cause_id, {})

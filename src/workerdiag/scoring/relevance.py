@@ -5,7 +5,8 @@ Which signs speak for or against their causes in one death: not all that belong 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.incident import Case, Incident
@@ -30,6 +31,8 @@ _NANNY_EXITS = ("nanny.exited-with-status", "nanny.restarting")
 _OF_ONE_PROCESS = ("worker", "nanny")
 #: Where a process exits with these, that is how shells word a signal, or nobody learned how it ended.
 _UNSURE_STATUS = 128
+#: Matches by the name of the sign that they show.
+SignMatches: TypeAlias = dict[str, list[Match]]
 _ADDRESS = re.compile(r"\b(?:tcp|tls|ucx|ws|wss|inproc)://[\w.:\[\]/-]*\w")
 
 
@@ -44,7 +47,6 @@ class Relevance:
     """
 
     def __init__(self, incident: Incident, marks: Mapping[str, Sequence[Match]], book: Rulebook) -> None:
-        self._unassigned_signs = incident.unassigned_signs
         self._lifetimes = incident.lifetimes
         self._stop_requests = StopRequests(marks)
         orders = (
@@ -57,36 +59,84 @@ class Relevance:
         self._takes_leave = {each.origin for each in incident.marks if each.role == "deregistered"}
         self._book = book
         self._against = book.against
+        self._shown_without_match = {each.id for each in book.causes_shown_without_match}
         self._ended: dict[str, list[ProcessEnd]] = {}
         for end in (case.end for case in incident.cases if case.end is not None):
             for worker in end.addresses:
                 self._ended.setdefault(worker, []).append(end)
+        #: Those that no death claims, by cause and sign; and of which of these one speaks for all.
+        self._unassigned = self._by_sign(incident.unassigned_signs)
+        self._alike = {key for key, matches in self._unassigned.items() if self._are_alike(matches)}
 
-    def of(self, case: Case) -> list[Match]:
+    def of(self, case: Case) -> dict[str, SignMatches]:
         """
-        The signs that count in *case*: its own and those that no death claims.
-        """
-        signs = [each for each in (*case.signs, *self._unassigned_signs) if self._counts(each, case.end)]
-        places = {(each.owner, each.origin) for each in signs if (each.owner, each.sign) not in self._against}
-        return [each for each in signs if self._is_for(each) or _is_of_this_process(each, case.end, places)]
+        By cause the signs that count in *case*: its own and those that no death claims.
 
-    def _is_for(self, match: Match) -> bool:
-        return (match.owner, match.sign) not in self._against
+        Signs against a cause are left out where no sign of it shows with a match of its own.
+        """
+        own = self._by_sign(case.signs)
+        found: dict[str, SignMatches] = {}
+        keys = (own | self._unassigned).keys()
+        for owner, sign in keys - self._against:
+            if matches := self._counting(own, (owner, sign), case.end):
+                found.setdefault(owner, {})[sign] = matches
+        against: dict[str, SignMatches] = {}
+        for owner, sign in keys & self._against:
+            if owner in found or owner in self._shown_without_match:
+                origins = {each.origin for some in found.get(owner, {}).values() for each in some}
+                matches = self._counting(own, (owner, sign), case.end)
+                if matches := [each for each in matches if _is_of_this_process(each, case.end, origins)]:
+                    against.setdefault(owner, {})[sign] = matches
+        return {owner: found.get(owner, {}) | against.get(owner, {}) for owner in found | against}
+
+    def _by_sign(self, matches: Iterable[Match]) -> dict[tuple[str, str], list[Match]]:
+        found: dict[tuple[str, str], list[Match]] = {}
+        for each in matches:
+            if self._may_count(each):
+                found.setdefault((each.owner, each.sign), []).append(each)
+        return found
+
+    def _are_alike(self, matches: Sequence[Match]) -> bool:
+        """
+        Whether all of these, of one sign, count in a death or none does.
+        """
+        cause = self._book.cause(matches[0].owner)
+        is_by_match = cause is not None and cause.ends in ("standstill", "stopped")
+        return not is_by_match and not any(each.in_task or each.stream == "kernel" for each in matches)
+
+    def _counting(
+        self,
+        own: Mapping[tuple[str, str], list[Match]],
+        key: tuple[str, str],
+        end: ProcessEnd | None,
+    ) -> list[Match]:
+        found = [each for each in own.get(key, ()) if self._counts(each, end)]
+        others = self._unassigned.get(key, [])
+        if end is None or key not in self._alike:
+            return [*found, *(each for each in others if self._counts(each, end))]
+        counting = others if self._counts(others[0], end) else []
+        return [*found, *counting] if found else counting
+
+    def _may_count(self, match: Match) -> bool:
+        """
+        Whether a sign says something of its cause in any death.
+
+        What names a worker that was dead by then tells of its death, and is not the cause of one.
+        """
+        cause = self._book.cause(match.owner)
+        if cause is None or (cause.family == "network" and self._is_of_the_dead(match)):
+            return False
+        return not self._is_of_registered_worker(match)
 
     def _counts(self, match: Match, end: ProcessEnd | None) -> bool:
         """
-        Whether a sign says something of its cause here.
+        Whether a sign that may count does so here.
 
-        A failed task kills nobody; what names a worker that was dead by then tells of its death, and is
-        not the cause of one; an order that came after the death, or was for another worker, did not cause it;
-        and that one worker stands still ended no other.
+        A failed task kills nobody; an order that came after the death, or was for another worker, did not
+        cause it; and that one worker stands still ended no other.
         """
         cause = self._book.cause(match.owner)
         if cause is None or (match.in_task and not _may_come_from_task(match, cause, end)):
-            return False
-        if (cause.family == "network" and self._is_of_the_dead(match)) or self._is_of_registered_worker(
-            match
-        ):
             return False
         if end is None:
             return not self._is_request_without_end(match)
@@ -202,9 +252,9 @@ def _is_told_in(mark: Match, order: Match) -> bool:
     return bool(mark.line) or mark.text == order.text
 
 
-def _is_of_this_process(match: Match, end: ProcessEnd | None, places: Iterable[tuple[str, str]]) -> bool:
+def _is_of_this_process(match: Match, end: ProcessEnd | None, origins: Collection[str]) -> bool:
     """
-    Whether a sign against a cause is of this process, or of the log in which signs for that cause stand.
+    Whether a sign against a cause is of this process, or of a log in which signs for that cause stand.
     """
     if end is not None and match.identity.worker is not None and end.conflicts_with(match.identity):
         return False
@@ -212,7 +262,7 @@ def _is_of_this_process(match: Match, end: ProcessEnd | None, places: Iterable[t
         return True
     if end is not None and (end.last_line(match.origin) or end.same_process(match.identity)):
         return True
-    return (match.owner, match.origin) in places
+    return match.origin in origins
 
 
 def _is_before(end: ProcessEnd, match: Match) -> bool:

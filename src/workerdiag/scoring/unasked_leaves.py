@@ -13,14 +13,14 @@ from workerdiag.model.incident import Incident
 from workerdiag.model.rules import REGISTRATIONS
 
 _CLIENT_CAME, _CLIENT_WENT = "scheduler.client-connected", "scheduler.client-removed"
-_SCHEDULER_STARTS, _SCHEDULER_STOPS = "scheduler.start", "scheduler.closing"
+_SCHEDULER_STOPS = "scheduler.closing"
 #: At the end of the work, clients or the scheduler follow the workers within so many seconds. Our judgement.
 TOGETHER_S = 3.0
 
 
 def left_unasked(incident: Incident) -> Iterator[Match]:
     """
-    Leaves of workers while a client was there that may have needed them, or where its log began before.
+    Leaves of workers while a client was there that may have needed them.
 
     A worker leaves so after SIGTERM or ^C, at the end of its life, and after an error of its own. At the
     end of the work it does as well: then the clients or the scheduler go with it.
@@ -40,8 +40,7 @@ class _SchedulerLog:
     One log, read from its start.
     """
 
-    #: Who is connected; None in a part of a log that begins after the scheduler did, until it tells of one.
-    _clients: set[str] | None = None
+    _clients: set[str] = field(factory=set)
     #: Leaves of which nothing that came since says more.
     pending: list[Match] = field(factory=list)
 
@@ -50,20 +49,18 @@ class _SchedulerLog:
         The leaves that were not part of the end of all.
         """
         client = mark.captures.get("client", "")
-        if mark.owner == _SCHEDULER_STARTS:
-            self._clients = set()
-        elif mark.owner == _CLIENT_CAME:
-            self._clients = {*(self._clients or ()), client}
+        if mark.owner == _CLIENT_CAME:
+            self._clients.add(client)
         elif mark.owner == _CLIENT_WENT:
-            self._clients = {*(self._clients or ())} - {client}
+            self._clients.discard(client)
             if not self._clients:
                 return self._settled(mark)
         elif mark.owner == _SCHEDULER_STOPS:
-            self._clients = set()
+            self._clients.clear()
             return self._settled(mark)
         elif mark.owner in REGISTRATIONS:
             return self._settled(None)
-        elif is_leave and self._clients != set():
+        elif is_leave and self._clients:
             self.pending.append(mark)
         return []
 
