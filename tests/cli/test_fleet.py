@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +15,7 @@ from support.fleet_rows import fleet_row
 from workerdiag.cli import main
 from workerdiag.triage.rows import DeathRow
 from workerdiag.triage.tables import write_table
+from workerdiag.watch.store import Store
 
 
 @pytest.fixture
@@ -50,6 +53,20 @@ def test_the_exit_status_says_whether_anything_could_be_read(folder, tmp_path):
     nothing = run(tmp_path)
     assert nothing.exit_code == 2
     assert "no table of triage" in nothing.output
+
+
+def test_a_state_of_another_version_is_no_all_clear(tmp_path):
+    """
+    Nothing is said of losses where nothing can be read, and the state is left as it is.
+    """
+    path = tmp_path / "watch.db"
+    Store.open(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    result = run(path)
+    assert result.exit_code == 1
+    assert result.output.startswith("Nothing could be read: whether workers were lost is not known\n")
+    assert "version 99" in " ".join(result.output.split())
 
 
 def test_a_file_of_another_kind_is_no_all_clear(tmp_path):

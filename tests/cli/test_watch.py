@@ -153,6 +153,15 @@ def test_a_mistyped_command_is_no_scheduler_file(run):
     assert "Did you mean 'status'?" in result.stderr
 
 
+def test_the_address_of_a_dashboard_is_told_without_a_wait(run):
+    """
+    The message says which one is meant.
+    """
+    result = run("http://10.0.0.1:8787/status")
+    assert result.exit_code == 2
+    assert "give the scheduler's, such as tcp://" in result.stderr
+
+
 def test_a_missing_scheduler_file_is_an_error(run, monkeypatch):
     """
     The message names the file.

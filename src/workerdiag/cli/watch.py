@@ -60,6 +60,11 @@ class _WatchGroup(SafeGroup):
         """
         if args[0] in self.commands:
             return super().resolve_command(ctx, args)
+        if args[0].startswith(("http://", "https://")):
+            raise click.UsageError(
+                f"{args[0]} is the address of a dashboard; give the scheduler's, such as tcp://10.0.0.1:8786",
+                ctx,
+            )
         if _MISTYPED.fullmatch(args[0]) and not os.path.lexists(args[0]):
             near = difflib.get_close_matches(args[0], self.commands)
             hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -131,9 +131,11 @@ def _hang_up(server):
 
 def test_a_port_that_nobody_listens_at_is_no_other_program(monkeypatch):
     """
-    The scheduler may just not be there yet.
+    The scheduler may just not be there yet; what the operating system says is told.
     """
     monkeypatch.setattr("workerdiag.watch.feed.connection._CONNECT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert "own port" not in refused(open_feed(f"tcp://127.0.0.1:{port}"))
+    problem = refused(open_feed(f"tcp://127.0.0.1:{port}"))
+    assert problem.endswith("Connection refused")
+    assert "own port" not in problem

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from attrs import define, evolve, field
@@ -83,10 +84,8 @@ class Collector:
             self._inputs += [(path, each) for each in self._good_rows(path, InputRow)]
         elif kind is DeathRow:
             rows: list[DeathRow] = []
-            try:
+            with self._adding(path, "triage", rows):
                 rows.extend(self._good_rows(path, DeathRow))
-            finally:
-                self._add_deaths(path, "triage", rows)
 
     def _good_rows(self, path: Path, kind: type[Row]) -> Iterator[Row]:
         good, bad = 0, []
@@ -101,17 +100,28 @@ class Collector:
     def _read_state(self, path: Path) -> None:
         rows: list[DeathRow] = []
         bad: list[str] = []
-        try:
+        with self._adding(path, "watcher", rows):
             for each in read_kept_deaths(path):
                 if isinstance(each, UnreadableDeath):
                     bad.append(f"death {each.id}: {each.problem}")
                 else:
                     rows.append(death_row(each))
-        finally:
-            self._add_deaths(path, "watcher", rows)
-            self._miss_rows(path, len(rows), bad)
+        self._miss_rows(path, len(rows), bad)
         for cluster, why in blind_clusters(path):
             self._miss("unseen", path, f"its watcher did not see {cluster} for a while: {why}")
+
+    @contextmanager
+    def _adding(self, path: Path, kind: TableKind, rows: Sequence[DeathRow]) -> Iterator[None]:
+        """
+        Add the *rows* that are read within; a file of which nothing can be read is no table.
+        """
+        try:
+            yield
+        except (TableError, StateFileError):
+            if rows:
+                self._add_deaths(path, kind, rows)
+            raise
+        self._add_deaths(path, kind, rows)
 
     def _add_deaths(self, path: Path, kind: TableKind, rows: Sequence[DeathRow]) -> None:
         self.tables.append(FleetTable(path=utf8_safe(str(path)), kind=kind, row_count=len(rows)))

@@ -57,7 +57,7 @@ class PeerCheck:
         """
         if isinstance(problem, WrongPeerError):
             return str(problem)
-        said = describe_error(problem)
+        said = _described(problem)
         if connection is None or connection.address == self._scheduler or _is_nobody_there(problem):
             return said
         if _may_be_foreign(problem):
@@ -65,6 +65,18 @@ class PeerCheck:
         other = await _other_server(connection)
         self._other = connection.address if other else ""
         return other or said
+
+
+def _described(problem: BaseException) -> str:
+    """
+    The problem, and what the operating system says of it: Dask words each failure to connect as a time-out.
+    """
+    said, origin = describe_error(problem), problem
+    while (earlier := origin.__cause__ or origin.__context__) is not None:
+        origin = earlier
+    if isinstance(origin, OSError) and origin is not problem and origin.strerror:
+        return f"{said}: {origin.strerror}"
+    return said
 
 
 async def _other_server(connection: Connection) -> str | None:
