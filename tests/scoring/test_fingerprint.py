@@ -4,11 +4,9 @@ The key by which repeats of one trouble are known.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pytest
-from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,27 +19,16 @@ from support.death_records import (
     worker_address,
 )
 from support.findings import dead, nanny_kill
-from workerdiag import load_rulebook
+from support.thinned_evidence import findings_of, has_key_of, without_lines
 from workerdiag.authoring.incidents import evidence_of, read_incidents
-from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.model.evidence import Evidence, LogChunk, ProcessExit
+from workerdiag.model.evidence import LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
-from workerdiag.pipeline import diagnose
 from workerdiag.scoring.fingerprint import exit_class, fingerprint, kind_of_task
 from workerdiag.sources.recorder.evidence import death_evidence
 from workerdiag.wire.recorded_death import merge_messages
 
 INCIDENTS = {each.name: each for each in read_incidents(Path(__file__).parents[1] / "cases")}
 SURE, UNSURE = nanny_kill(probability=0.97), nanny_kill(probability=0.31)
-
-
-@cache
-def shipped():
-    """
-    The rules that ship, ready to run.
-    """
-    book = load_rulebook(packs=False)
-    return book, Matcher(book)
 
 
 def elsewhere(**changes):
@@ -125,18 +112,12 @@ def test_thinner_evidence_keeps_the_key_while_the_cause_stays(name, data):
     """
     Whichever lines and logs are lost of a recorded incident, its key stays as long as its cause is told.
     """
-    incident = INCIDENTS[name]
     share = data.draw(st.sampled_from([2, 3, 8]))
     offset = data.draw(st.integers(0, share - 1))
-    book, matcher = shipped()
-    evidence = list(evidence_of(incident.logs))
-    whole = diagnose(evidence, book, matcher=matcher)
+    evidence = list(evidence_of(INCIDENTS[name].logs))
     lost = data.draw(st.sets(st.integers(0, len(evidence) - 1)))
-    left = [_without(each, share, offset) for number, each in enumerate(evidence) if number not in lost]
-    thinned = diagnose(left, book, matcher=matcher)
-    same_cause = whole.top and thinned.top and whole.top.id == thinned.top.id
-    if same_cause and min(whole.top.probability, thinned.top.probability) >= 0.5:
-        assert thinned.fingerprint == whole.fingerprint
+    left = [without_lines(each, share, offset) for number, each in enumerate(evidence) if number not in lost]
+    assert has_key_of(findings_of(left), findings_of(evidence))
 
 
 def ways_to_know(exit_, *nanny_log, **report):
@@ -186,14 +167,32 @@ def test_a_trouble_has_one_key_whichever_of_its_sources_is_at_hand(data):
     at_hand = data.draw(st.lists(st.sampled_from(telling), min_size=1, unique=True))
     evidence = [piece for name in at_hand for piece in ways[name]]
     evidence += _recorded(scheduler_record(1)) if data.draw(st.booleans()) else []
-    book, matcher = shipped()
-    found = diagnose(evidence, book, matcher=matcher)
+    found = findings_of(evidence)
     assert (found.top.id, found.fingerprint) == (cause, fingerprint("explained", [found.top], [], None))
     assert found.top.probability >= 0.5
 
 
-def _without(piece: Evidence, share: int, offset: int) -> Evidence:
-    if not isinstance(piece, LogChunk):
-        return piece
-    lines = piece.data.splitlines(keepends=True)
-    return evolve(piece, data=b"".join(each for n, each in enumerate(lines) if n % share != offset))
+#: What a scheduler or a nanny may not know, or an older one does not send.
+MAY_LACK = {
+    scheduler_record: ("pid", "nanny_address", "last_heartbeat", "executing_at_heartbeat", "assigned_keys"),
+    nanny_report: ("exit", "running_tasks", "box", "pid", "worker_address"),
+}
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_recorder_that_knows_less_tells_the_same_key(data):
+    """
+    Whichever fields the messages of scheduler and nanny lack, the key stays as long as the cause is told.
+    """
+    ends = [{"exit": {"signal": 11, "known_by": "nanny"}}, {"exit": {"status": 3, "known_by": "nanny"}}]
+    end = data.draw(st.sampled_from(ends))
+    whole = _recorded(scheduler_record(1), nanny_report(1, **end))
+    messages = []
+    for make, fields in MAY_LACK.items():
+        message = make(1, **(end if make is nanny_report else {}))
+        for each in data.draw(st.sets(st.sampled_from(fields))):
+            del message[each]
+        messages.append(message)
+    left = data.draw(st.sampled_from([messages, messages[:1], messages[1:]]))
+    assert has_key_of(findings_of(_recorded(*left)), findings_of(whole))

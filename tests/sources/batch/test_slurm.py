@@ -12,6 +12,7 @@ import pytest
 from support.fake_batch_system import (
     WORKER,
     FakeJob,
+    RemovalSource,
     cluster,
     commands_run,
     explain_by,
@@ -20,6 +21,7 @@ from support.fake_batch_system import (
     scene,
     victim,
 )
+from support.thinned_evidence import keys_that_changed
 from workerdiag.model.evidence import Event, Gap, Inspected, LogChunk, MemoryReading
 from workerdiag.sources.batch.slurm import SlurmSource
 
@@ -72,6 +74,18 @@ def test_what_slurm_did_is_told_by_its_records_alone(path, name):
     diagnosis = explain_by(*replay(path, name))
     assert diagnosis.outcome == "explained"
     assert diagnosis.top.id == CAUSES[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CAUSES)
+def test_less_of_the_records_keeps_the_key_while_the_cause_stays(path, name):
+    """
+    Whatever of Slurm's answers and of the death's other evidence is lost.
+    """
+    source, dead = replay(path, name)
+    sources = [*([RemovalSource(dead)] if dead else ()), source]
+    evidence = [piece for each in sources for piece in each.collect(budget_s=5)]
+    assert keys_that_changed(evidence) == []
 
 
 @pytest.mark.parametrize("name", ["kill-9", "segfault", "memory-limit", "all-processes-killed"])

@@ -18,6 +18,7 @@ from attrs import evolve
 import workerdiag
 from support.hanging_peers import gives_up, only_timed_out
 from support.kubernetes_api import CAUSES, RECORDINGS, USER, recording, scene_of, serve, shifted
+from support.thinned_evidence import keys_that_changed
 from workerdiag.model.evidence import Gap, LogChunk, MemoryReading, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
@@ -101,6 +102,16 @@ def test_a_real_death_is_explained_from_what_kubernetes_says(name, ask_server):
     diagnosis = workerdiag.explain(sources=[Given(evidence)], timeout="60s")
     assert diagnosis.top is not None
     assert diagnosis.top.id == CAUSES[name], str(diagnosis)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CAUSES)
+def test_less_of_what_kubernetes_says_keeps_the_key_while_the_cause_stays(name, ask_server):
+    """
+    Whatever of the answers of a real cluster is lost.
+    """
+    evidence, _ = ask_server(recording(name))
+    assert keys_that_changed(evidence) == []
 
 
 def test_every_fact_of_a_victim_names_the_victim_and_its_pod(ask_server):
