@@ -127,6 +127,17 @@ def test_version_2_counts_kills_refusals_and_pressure(tmp_path, kernel_says):
     assert "memory_limit_bytes" not in facts
 
 
+def test_a_kill_in_a_group_below_is_none_of_this_group(tmp_path):
+    """
+    Version 2 counts it in memory.events of all groups above, and not in memory.events.local.
+    """
+    files = {
+        "memory.events": "max 5\noom 2\noom_kill 2\n",
+        "memory.events.local": "max 0\noom 0\noom_kill 0\n",
+    }
+    assert group_at(tree(tmp_path, files), 2).events() == {"max": 5, "oom": 2, "oom_kill": 0}
+
+
 def test_a_kernel_that_counts_no_kills_has_no_count(tmp_path):
     """
     Those before 4.13 have none in memory.oom_control.

@@ -116,6 +116,70 @@ def test_trouble_bars_the_all_clear(text):
     assert outcome(text) != "no-death"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        # platforms, of an end or of a part of a description
+        "      Exit Code:    1\n",
+        "    State:          Terminated\n",
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n",
+        "Events:\n",
+        # nobody says who asked the nanny to end it
+        "2026-05-04 11:22:33,444 - distributed.nanny - WARNING - Worker process still alive after 3.2 seconds, killing\n",
+        # a nanny that went before its worker was there
+        """\
+distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.7:33333'
+distributed.nanny - INFO - Closing Nanny at 'tcp://10.0.0.7:33333'
+distributed.dask_worker - INFO - End worker
+""",
+        # what the client raised is cut off: it may be a KilledWorker
+        """\
+  File "/home/user/job/run.py", line 12, in <module>
+    client.gather(futures)
+  File "/opt/env/lib/python3.12/site-packages/distributed/client.py", line 2382, in gather
+    return self.sync(
+""",
+        # another error follows, and is cut off
+        """\
+2026-05-04 11:22:33,444 - distributed.nanny - ERROR -
+Traceback (most recent call last):
+  File "/opt/python/lib/python3.12/asyncio/tasks.py", line 456, in wait_for
+asyncio.exceptions.CancelledError
+
+The above exception was the direct cause of the following exception:
+""",
+    ],
+)
+def test_what_shows_no_worker_well_is_no_all_clear(text):
+    """
+    Part of a report that breaks off, or that tells of an end, is not one that all is well.
+    """
+    assert outcome(text) in ("unknown", "no-evidence")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NAME           READY   STATUS    RESTARTS   AGE\ngeo-worker-3   1/1     Running   0          3h\n",
+        "88121        dask-work+    compute   analytics         8  COMPLETED      0:0\n",
+        """\
+KeyError                                  Traceback (most recent call last)
+<ipython-input-8-3f4e05f049ae> in <module>
+----> 1 table.mean().compute()
+
+/opt/env/lib/python3.9/site-packages/distributed/client.py in gather(self, futures, errors)
+   1960         local_worker = None
+""",
+        "/opt/env/lib/python3.12/site-packages/distributed/client.py:3361: UserWarning: Sending large graph of size 13.23 MiB.\n",
+    ],
+)
+def test_what_shows_that_work_goes_on_is_an_all_clear(text):
+    """
+    Pods that run, jobs that are done, a task's own error that came back, advice to whoever sends work.
+    """
+    assert outcome(text) == "no-death"
+
+
 def test_the_error_that_nobody_knows_is_quoted():
     """
     A person may know it, or look it up.

@@ -13,6 +13,7 @@ def line(second: str, text: str, logger: str = "scheduler") -> str:
     return f"2026-05-04 11:22:{second} - distributed.{logger} - INFO - {text}"
 
 
+BEGAN = line("00,000", "  Scheduler at:     tcp://10.0.0.1:8786")
 CAME = line("01,000", "Receive client connection: Client-7d1f-a")
 REGISTERED = line("02,000", "Register worker addr: tcp://10.0.0.4:40002 name: 0")
 LEFT = (
@@ -52,4 +53,12 @@ def test_a_leave_that_no_client_could_notice_is_cleared():
     """
     A worker that is started and stopped by hand, between two programs.
     """
-    assert outcome(REGISTERED, *LEFT) == "no-death"
+    assert outcome(BEGAN, REGISTERED, *LEFT) == "no-death"
+
+
+def test_a_leave_in_a_part_of_a_log_is_not_cleared():
+    """
+    A client may have come before that part begins.
+    """
+    assert outcome(REGISTERED, *LEFT) == "unknown"
+    assert outcome(REGISTERED, *LEFT, STOPPED) == "no-death"

@@ -34,6 +34,7 @@ _NUMBERS = {
 }
 _LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
 _EVENTS = {1: "memory.oom_control", 2: "memory.events"}
+_KILLS = ("oom_kill", "oom_group_kill")
 
 
 class MemoryCounters(NamedTuple):
@@ -89,12 +90,13 @@ class ControlGroup(NamedTuple):
 
     def events(self) -> dict[str, int]:
         """
-        How often each of `EVENTS` happened.
+        How often each of `EVENTS` happened; of kills, those of processes of this very group.
+
+        Version 2 counts in ``memory.events`` what happens in the groups below as well.
         """
-        pairs = (line.split() for line in _read_text(self.folder / _EVENTS[self.version]).splitlines())
-        return {
-            pair[0]: int(pair[1]) for pair in pairs if pair[:1] and pair[0] in EVENTS and pair[-1].isdecimal()
-        }
+        counts = _event_counts(self.folder / _EVENTS[self.version])
+        own = _event_counts(self.folder / "memory.events.local")  # since Linux 5.2
+        return counts | {name: own[name] for name in _KILLS if name in own}
 
     def is_root(self) -> bool:
         """
@@ -125,7 +127,7 @@ def read(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  as e
         facts.update(memory_limit_bytes=limit, limit_of=limit_of)
     pids = find_group("pids")
     if pids is not None:
-        facts.update(_pid_counters(pids.folder))
+        facts.update(_pid_counters(pids.folder), pids_path=pids.path)
     return facts
 
 
@@ -172,6 +174,13 @@ def group_paths(lines: list[str]) -> list[tuple[str, str]]:
         controllers, _, path = group.partition(":")
         found += [(each, path) for each in controllers.split(",")]
     return found
+
+
+def _event_counts(file: Path) -> dict[str, int]:
+    pairs = (line.split() for line in _read_text(file).splitlines())
+    return {
+        pair[0]: int(pair[1]) for pair in pairs if pair[:1] and pair[0] in EVENTS and pair[-1].isdecimal()
+    }
 
 
 def _pressure(folder: Path) -> dict[str, float]:

@@ -16,7 +16,7 @@ from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, STILL_ALIVE, Rulebook
-from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, MatchRole, Place
+from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, MatchRole, Place, Stream
 from workerdiag.scoring.aftermaths import aftermaths
 from workerdiag.scoring.open_ended_logs import open_ended_log
 from workerdiag.scoring.unasked_leaves import left_unasked
@@ -51,6 +51,8 @@ BLOCKED_SHARE = 0.2
 _BLOCKED_TIMES = 3
 #: Where the text has no times, so many seconds in sum.
 _BLOCKED_SUM_S = 10.0
+#: Who writes of much besides Dask: that such a text is recognised says nothing of workers.
+_PLATFORMS: tuple[Stream, ...] = ("kernel", "kubernetes", "batch")
 #: Marks of no worker's life: an unknown error, how the cluster was brought up, exits of any process.
 _SILENT_ROLES: tuple[MatchRole, ...] = ("error", "deployment", "exit-report", "other-program", "aftermath")
 #: A stop, a lost connection and a standstill may pass; these are a worker's end.
@@ -115,9 +117,19 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
         lacks_cluster_answer=_has_gap(gaps, _CLUSTER_PLACES),
         is_cut_short=_has_gap(gaps, {"log"}, ("timed-out",)),
         is_recognised=bool(marks or signs or incident.cases or incident.exceptions or places),
-        # A kernel tells only of kills, and a sign without any mark of Dask's is a word that fits.
-        shows_deaths=bool(from_task or places or any(each.stream != "kernel" for each in marks)),
+        shows_deaths=bool(from_task or places or any(map(_shows_deaths, marks))),
     )
+
+
+def _shows_deaths(mark: Match) -> bool:
+    """
+    Whether a death would show where *mark* stands: Dask writes there, or a platform that says how things are.
+
+    A kernel tells only of kills, and a sign without any mark of Dask's is a word that fits.
+    """
+    if mark.role == RECOGNITION_ROLE:
+        return mark.stream not in _PLATFORMS
+    return mark.stream != "kernel"
 
 
 def _has_gap(
@@ -137,7 +149,7 @@ def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
     for each in incident.marks:
         is_trouble = each.role in ("trouble", "blame")
         strayed = each.role in ("death", "self-closed") and each not in requested
-        broken = each.role == "disconnect" and not closing.is_noise(each)
+        broken = (each.role == "disconnect" or each.owner == STILL_ALIVE) and not closing.is_noise(each)
         if (is_trouble or strayed or broken) and (not each.in_task or each.owner == KILLED_WORKER):
             yield each
     yield from unfinished_starts(incident)
@@ -158,7 +170,7 @@ class _ShutdownNoise:
         self._first_when: dict[str, float] = {}
         self._harmless: dict[str, set[int]] = {}
         for each in incident.marks:
-            if each.role == "stop-request":
+            if each.role == "stop-request" and each.owner != STILL_ALIVE:
                 self._order(each)
             elif each.role == "harmless":
                 lines = [-each.message_line] if each.message_line else range(each.line, each.last_line + 1)

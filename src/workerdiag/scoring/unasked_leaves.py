@@ -13,14 +13,14 @@ from workerdiag.model.incident import Incident
 from workerdiag.model.rules import REGISTRATIONS
 
 _CLIENT_CAME, _CLIENT_WENT = "scheduler.client-connected", "scheduler.client-removed"
-_SCHEDULER_STOPS = "scheduler.closing"
+_SCHEDULER_STARTS, _SCHEDULER_STOPS = "scheduler.start", "scheduler.closing"
 #: At the end of the work, clients or the scheduler follow the workers within so many seconds. Our judgement.
 TOGETHER_S = 3.0
 
 
 def left_unasked(incident: Incident) -> Iterator[Match]:
     """
-    Leaves of workers while a client was there that may have needed them.
+    Leaves of workers while a client was there that may have needed them, or where its log began before.
 
     A worker leaves so after SIGTERM or ^C, at the end of its life, and after an error of its own. At the
     end of the work it does as well: then the clients or the scheduler go with it.
@@ -40,7 +40,8 @@ class _SchedulerLog:
     One log, read from its start.
     """
 
-    _clients: set[str] = field(factory=set)
+    #: Who is connected; None in a part of a log that begins after the scheduler did, until it tells of one.
+    _clients: set[str] | None = None
     #: Leaves of which nothing that came since says more.
     pending: list[Match] = field(factory=list)
 
@@ -49,18 +50,20 @@ class _SchedulerLog:
         The leaves that were not part of the end of all.
         """
         client = mark.captures.get("client", "")
-        if mark.owner == _CLIENT_CAME:
-            self._clients.add(client)
+        if mark.owner == _SCHEDULER_STARTS:
+            self._clients = set()
+        elif mark.owner == _CLIENT_CAME:
+            self._clients = {*(self._clients or ()), client}
         elif mark.owner == _CLIENT_WENT:
-            self._clients.discard(client)
+            self._clients = {*(self._clients or ())} - {client}
             if not self._clients:
                 return self._settled(mark)
         elif mark.owner == _SCHEDULER_STOPS:
-            self._clients.clear()
+            self._clients = set()
             return self._settled(mark)
         elif mark.owner in REGISTRATIONS:
             return self._settled(None)
-        elif is_leave and self._clients:
+        elif is_leave and self._clients != set():
             self.pending.append(mark)
         return []
 

@@ -13,7 +13,7 @@ from workerdiag.model.rules import REGISTRATIONS
 _WAITING, _REGISTERED = "worker.waiting-to-connect", "worker.registered"
 _WORKER_UP = (*REGISTRATIONS, _WAITING, _REGISTERED, "worker.start")
 _PRELOADING = "process.preloading"
-_NANNY_STARTS = "nanny.start"
+_NANNY_STARTS, _STARTS = "nanny.start", "worker.start"
 _WORKER_STARTS = (*REGISTRATIONS, _REGISTERED, "worker.start", _NANNY_STARTS, "nanny.starts-worker")
 _SCHEDULER_STARTS, _CLIENT_CAME = "scheduler.start", "scheduler.client-connected"
 
@@ -24,6 +24,7 @@ def unfinished_starts(incident: Incident) -> Iterator[Match]:
     """
     yield from _never_registered(incident)
     yield from _never_up(incident)
+    yield from _begun_only(incident)
     yield from _ended_while_preloading(incident)
 
 
@@ -70,6 +71,23 @@ def _never_up(incident: Incident) -> Iterator[Match]:
             started.setdefault(each.origin, each.line)
         elif each.role == "death" and each.line > started.get(each.origin, each.line):
             yield each
+
+
+def _begun_only(incident: Incident) -> Iterator[Match]:
+    """
+    The last start of each log that nobody asked to stop, where nothing tells of a worker that had registered.
+
+    Older nannies do not say why they close.
+    """
+    if any(each.owner in (_REGISTERED, *REGISTRATIONS) for each in incident.marks):
+        return
+    last: dict[str, Match] = {}
+    for each in incident.marks:
+        if each.owner in (_NANNY_STARTS, _STARTS):
+            last[each.origin] = each
+        elif each.role == "stop-request":
+            last.pop(each.origin, None)
+    yield from last.values()
 
 
 def _ended_while_preloading(incident: Incident) -> Iterator[Match]:

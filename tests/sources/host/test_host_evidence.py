@@ -239,6 +239,28 @@ def test_a_nanny_notes_each_signal_that_ends_its_worker(ends, is_own):
     assert ("oom_kill" in events(found, "cgroup")[0]) is is_own
 
 
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("cgroup: fork rejected by pids controller in /job7/step0", True),
+        ("cgroup: fork rejected by pids controller in /job8", False),
+        ("NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python, Ch 00000008", True),
+        ("NVRM: Xid (PCI:0000:3b:00): 31, pid=4800, name=train, Ch 00000008", False),
+        ("Memory failure: 0x3f: Killing python:4711 due to hardware memory corruption", True),
+        ("Memory failure: 0x3f: Killing java:4800 due to hardware memory corruption", False),
+        ("CPU Watchdog Timeout (hard): python[4725]", True),
+        ("CPU Watchdog Timeout (hard): python[800]", False),
+        ("INFO: task java:4800 blocked for more than 120 seconds.", True),
+    ],
+)
+def test_what_happened_to_another_process_or_group_is_not_told(text, is_told):
+    """
+    A line of the minutes before is left out where it names a stranger; a disk that hangs is everybody's.
+    """
+    log = KernelLog(lines=((DIED - 1, text),), group="/mem", pids_group="/job7/step0").about([SUBJECT])
+    assert bool(log.own[0] or log.common) is is_told
+
+
 def test_a_crash_of_a_stranger_is_not_of_a_worker_that_its_nanny_saw_leave():
     """
     A worker of which its nanny noted no signal did not crash, whatever did at that moment.
@@ -247,6 +269,25 @@ def test_a_crash_of_a_stranger_is_not_of_a_worker_that_its_nanny_saw_leave():
     leaving = evolve(NAMELESS, own=True)
     assert own(lines, leaving, noted_until=DIED + 5) == ()
     assert own(lines, leaving, noted_until=DIED - 5) != ()
+
+
+def test_two_workers_that_crash_at_once_get_a_line_each():
+    """
+    One line is of one process: the first death has the first line, also where another is a little nearer.
+    """
+    other = evolve(SUBJECT, identity=evolve(WORKER, worker="tcp://10.0.0.7:5", pid=4700), when=DIED + 0.01)
+    first, second = ((DIED - 0.02 + 0.015 * n, SEGFAULT.format(tid=4725 + n)) for n in range(2))
+    assert KernelLog(lines=(first, second)).about([other, SUBJECT]).own == ((second,), (first,))
+
+
+def test_two_nameless_workers_that_are_killed_at_once_get_a_kill_each():
+    """
+    One kill is of one process where only the moment and the group tell whose it was.
+    """
+    other = evolve(NAMELESS, identity=evolve(NAMELESS.identity, worker="tcp://10.0.0.7:5"), when=DIED + 0.3)
+    lines = (*kill(90211), *kill(90212, at=DIED + 0.1))
+    found = KernelLog(lines=lines, group="/job7/step0").about([NAMELESS, other]).own
+    assert [len(each) for each in found] == [len(KILL), len(KILL)]
 
 
 def test_of_two_crashes_the_nearer_one_counts():
