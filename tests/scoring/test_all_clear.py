@@ -148,6 +148,13 @@ asyncio.exceptions.CancelledError
 
 The above exception was the direct cause of the following exception:
 """,
+        # what speaks for a defect of Dask's, and does not prove it
+        """\
+2026-05-04 11:22:33,444 - distributed.core - ERROR - Exception while handling op heartbeat_worker
+Traceback (most recent call last):
+  File "/home/user/job/plug.py", line 12, in heartbeat
+RuntimeError: dictionary changed size during iteration
+""",
     ],
 )
 def test_what_shows_no_worker_well_is_no_all_clear(text):

@@ -209,9 +209,13 @@ def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
     """
     The *signs* that explain the error in whose message they stand.
 
-    A hint says nothing by itself, except of a stop or a closed connection, which every run leaves.
+    They tell of a stop or a closed connection, as every run leaves, or speak against a cause. What speaks for
+    another cause, and does not prove it, leaves the error as it is.
     """
-    return (each for each in signs if not _is_mere_hint(each, book))
+    for each in signs:
+        cause, sign = book.cause(each.owner), book.signs.get((each.owner, each.sign))
+        if cause is None or sign is None or cause.ends in EVERYDAY_ENDS or sign not in cause.signs:
+            yield each
 
 
 def _unproved_deaths(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
@@ -224,13 +228,6 @@ def _unproved_deaths(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
             continue
         if sign.grade in _TELLING_GRADES and any(one is sign for one in cause.signs):
             yield each
-
-
-def _is_mere_hint(match: Match, book: Rulebook) -> bool:
-    cause, sign = book.cause(match.owner), book.signs.get((match.owner, match.sign))
-    if cause is None or sign is None or cause.ends in EVERYDAY_ENDS:
-        return False
-    return sign.grade == "hint" and any(each is sign for each in cause.signs)
 
 
 def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _ShutdownNoise) -> Match | None:

@@ -95,3 +95,20 @@ def test_half_a_character_in_an_object_is_no_error():
     said = explained(*(json.dumps({"log": each, "stream": "stderr"}) for each in (odd, KILLED)))
     assert said.deaths[0].signal == 11
     assert said.gaps == ()
+
+
+def test_a_traceback_in_an_object_is_read_as_one():
+    """
+    A program that is not Dask logs what Dask raised, in one object.
+    """
+    said = explained(
+        json.dumps(
+            {
+                "level": "INFO",
+                "message": "Traceback (most recent call last):\n"
+                '  File "/opt/env/lib/python3.9/site-packages/distributed/security.py", line 203, in _get_tls_context\n'
+                "FileNotFoundError: [Errno 2] No such file or directory: '/certs/ca.pem'",
+            }
+        )
+    )
+    assert said.top.id == "exception.tls"

@@ -23,6 +23,8 @@ _LEVEL = pattern(
 )
 #: A line of distributed's own making has its logger's name in it.
 _OF_DASK = pattern(r"\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ")
+#: A frame of Python's, in a traceback of many lines.
+_FRAME = pattern(r'(?m:^) *File "[^"\n]+", line \d+')
 
 
 def unwrap_json_line(text: str) -> tuple[str, str] | None:
@@ -42,7 +44,8 @@ def unwrap_json_line(text: str) -> tuple[str, str] | None:
     if logger and level:
         return f"{logger} - {level.upper()} - {inner}", _field_text(_TIME, text)
     of_container = groups["key"] == "log" and '"stream"' in text
-    if of_container or groups["key"] == "textPayload" or _OF_DASK.search(inner[:200]):
+    of_program = _OF_DASK.search(inner[:200]) or _FRAME.search(inner)
+    if of_container or groups["key"] == "textPayload" or of_program:
         return inner, _field_text(_TIME, text)
     return None
 

@@ -16,6 +16,8 @@ _SHAPES = (
     r"^ *(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) (?P<host>[\w.-]+) (?P<tag>[\w./@+-]+)(?:\[(?P<tagpid>\d+)\])?: ?",
     r"^ *\[ *\d+\.\d{6}\] (?P<tag>cloud-init)\[(?P<tagpid>\d+)\]: ",
     r"^(?P<who>[\w.-]+[_-]\d+) +\| ?",  # docker-compose
+    r"^(?P<who>[\w.-]+\.\d+\.[a-z0-9]{12,25}@[\w.-]+) +\| ?",  # docker service logs
+    r"^(?P<who>[\w.-]+/[\w.-]+/[0-9a-f]{12,64}) ",  # aws logs tail, of a stream of ECS
     r"^\[(?P<who>pod/[^\]]+)\] ",  # kubectl logs --prefix
     r"^\[ *(?:worker|scheduler) (?P<who>[\w.-]+)(?::\d+)? *\] *: ?",  # dask-ssh
     r"^(?P<time>\d\d:\d\d:\d\d(?:\.\d+)?) \[(?P<who>[\w./-]+)\] ",
