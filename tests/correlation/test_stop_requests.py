@@ -190,18 +190,19 @@ def test_a_reason_of_its_own_is_no_lifetime():
 
 def test_a_crash_while_closing_is_a_crash():
     """
-    No nanny sends SIGSEGV; SIGKILL may only be how the asking ended.
+    No nanny sends SIGSEGV; SIGKILL may only be how the asking ended, and SIGABRT how Python left.
     """
     lines = [
         at(1, "nanny", "        Start Nanny at: 'tcp://10.0.0.4:4001'"),
         at(9, "nanny", "Nanny asking worker to close. Reason: nanny-close"),
         at(9.1, "nanny", "Worker process 7012 was killed by signal {}"),
     ]
-    crashed, killed = (
-        explain(logs=[LogText("\n".join(lines).format(number) + "\n", "nanny")]) for number in (11, 9)
+    crashed, killed, aborted = (
+        explain(logs=[LogText("\n".join(lines).format(number) + "\n", "nanny")]) for number in (11, 9, 6)
     )
     assert crashed.top.id == "signal.segfault"
     assert "external.sigkill" not in {each.id for each in killed.causes}
+    assert "signal.abort" not in {each.id for each in aborted.causes}
 
 
 def test_a_worker_that_ends_with_a_failure_had_not_lost_its_scheduler():

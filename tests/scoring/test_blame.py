@@ -100,3 +100,16 @@ def test_whether_the_platform_is_at_fault_is_known_only_where_somebody_is_blamed
     """
     ranked = [SimpleNamespace(id="external.sigkill", probability=0.99)]
     assert decision(ranked, BOOK, Blame(verdict=verdict), MemoryNumbers()).platform_fault is fault
+
+
+@pytest.mark.parametrize(("given_up", "blamed"), [(("load",), "load"), (("load", "nap"), None)])
+def test_of_several_tasks_that_dask_gave_up_none_is_blamed(given_up, blamed):
+    """
+    One of them ended its worker, another was on a worker that something else ended.
+    """
+    marks = [
+        Match(owner="scheduler.task-failed", role="blame", captures={"task": each}, origin="log", line=line)
+        for line, each in enumerate(given_up, 1)
+    ]
+    cause = SimpleNamespace(id="signal.segfault", probability=0.99)
+    assert blame([cause], BOOK, assemble(marks, [])).task == blamed

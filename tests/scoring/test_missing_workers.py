@@ -10,6 +10,7 @@ from attrs import evolve
 from support.diagnoses import FixedSource
 from workerdiag import Diagnosis, explain
 from workerdiag.model.evidence import Event, ExceptionFacts, LogChunk
+from workerdiag.model.identity import Identity
 
 #: What a scheduler says of itself while work waits and no worker ever came.
 ASKED = Event(
@@ -28,17 +29,25 @@ def of_start(*ends: str) -> Diagnosis:
     return explain(sources=[FixedSource((ASKED, log))], timeout="60s")
 
 
-@pytest.mark.parametrize(("signal", "cause"), [(11, "signal.segfault"), (6, "signal.abort")])
-def test_a_crash_at_the_start_is_why_workers_are_missing(signal, cause):
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        ("was killed by signal 11", "signal.segfault"),
+        ("was killed by signal 6", "signal.abort"),
+        ("was killed by signal 9", "external.sigkill"),
+        ("exited with status 3", "exception.startup-other"),
+    ],
+)
+def test_how_a_start_ended_is_why_workers_are_missing(end, cause):
     """
-    "Nothing says why" is not true where the nanny's log does.
+    "Nothing says why" is not true where the nanny's log does; the nanny that gives up is no second death.
     """
     diagnosis = of_start(
-        f"Worker process 7001 was killed by signal {signal}",
+        f"Worker process 7001 {end}",
         "Closing Nanny at 'tcp://10.0.0.4:40001'. Reason: nanny-start-failed",
     )
     assert diagnosis.top is not None
-    assert diagnosis.top.id == cause
+    assert (diagnosis.top.id, len(diagnosis.deaths)) == (cause, 1)
     assert {each.id: each.probability for each in diagnosis.causes}.get("standstill.no-workers", 0.0) < 0.02
 
 
@@ -63,3 +72,28 @@ def test_that_workers_are_missing_is_not_why_a_task_was_given_up():
     assert waiting.top.id == "standstill.no-workers"
     assert {each.id: each.probability for each in given_up.causes}.get("standstill.no-workers", 0.0) < 0.3
     assert given_up.outcome == "unknown"
+
+
+def test_a_plugin_that_ends_each_worker_is_found_without_a_nanny():
+    """
+    Workers that leave as they come, with nothing to do, and a plugin that a client registered.
+    """
+    fields = {"workers": 1, "waiting_tasks": 0, "lost_unasked": 4, "left_at_once": 3, "worker_plugins": 1}
+    lost = [
+        Event(
+            topic=f"tcp://10.0.0.4:{number}",
+            fields={"action": "remove-worker", "expected": False},
+            when=1_777_893_700.0 + 5 * number,
+            identity=Identity(worker=f"tcp://10.0.0.4:{number}"),
+        )
+        for number in range(4)
+    ]
+    found = {
+        count: explain(
+            sources=[FixedSource((evolve(ASKED, fields=fields | {"worker_plugins": count}), *lost))],
+            timeout="60s",
+        )
+        for count in (0, 1)
+    }
+    assert (found[1].outcome, found[1].top.id) == ("explained", "exception.preload-failed")
+    assert found[0].outcome == "unknown"

@@ -4,7 +4,7 @@ The passes that make one end for each process out of the reports of logs, events
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from attrs import define, evolve
 
@@ -143,10 +143,20 @@ def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
     """
     Leave out nannies that closed with no worker below them, where workers were lost: theirs had died before.
 
-    A nanny that has one asks it to close, and says so. A cluster closes one whose worker does not come back.
+    A nanny that has one asks it to close, and says so. A cluster closes one whose worker does not come back,
+    and one whose worker ends at its start closes itself.
     """
-    ends_of_workers = [end for end in ends if not _is_idle_nanny(end)]
+    ended = {end.identity.nanny for end in ends if end.exit_known} - {None}
+    ends_of_workers = [end for end in ends if not (_is_idle_nanny(end) or _gave_up(end, ended))]
     return ends_of_workers if any(end.lost for end in ends_of_workers) else ends
+
+
+def _gave_up(end: ProcessEnd, ended: Container[str | None]) -> bool:
+    """
+    Whether a nanny closed because the worker of which it told how it *ended* did not start.
+    """
+    is_nanny = end.identity.worker is None and end.identity.pid is None and not end.exit_known
+    return is_nanny and end.reason == "nanny-start-failed" and end.identity.nanny in ended
 
 
 def _is_idle_nanny(end: ProcessEnd) -> bool:

@@ -14,6 +14,9 @@ from workerdiag.model.identity import NO_IDENTITY, Identity
 
 #: SIGILL, SIGABRT, SIGBUS, SIGFPE and SIGSEGV, as Linux numbers them.
 _FAULTS = (4, 6, 7, 8, 11)
+_SIGABRT = 6
+#: A process that was asked to stop takes itself down within so many seconds (distributed 2026.8.0, nanny.py).
+TAKEDOWN_S = 10.0
 #: What happened at most this long before the death in question belongs to it, in seconds.
 RECENT_S = 900.0
 #: Workers of one host that are lost within this time are lost together, in seconds.
@@ -89,8 +92,21 @@ class ProcessEnd:
     def crashed(self) -> bool:
         """
         Whether a signal ended it that comes of a fault inside a process, and that nobody sends to stop one.
+
+        One that aborts as it takes itself down has stopped: threads that Python leaves behind make it abort.
         """
-        return self.signal in _FAULTS
+        return self.signal in _FAULTS and not (self.signal == _SIGABRT and self._was_asked_just_before())
+
+    def _was_asked_just_before(self) -> bool:
+        """
+        Whether the log that tells its end has a request to stop before that.
+        """
+        return any(
+            request.role == "stop-request" and _is_soon_after(death, request)
+            for death in self.marks
+            if death.role == "death"
+            for request in self.marks
+        )
 
     @property
     def unexpected(self) -> bool:
@@ -155,3 +171,12 @@ def worker_addresses(*identities: Identity) -> tuple[str, ...]:
     """
     workers = (identity.worker for identity in identities)
     return tuple(dict.fromkeys(each for each in workers if each is not None))
+
+
+def _is_soon_after(death: Match, request: Match) -> bool:
+    """
+    Whether a death stands, in the same log, within `TAKEDOWN_S` after a request to stop.
+    """
+    if death.origin != request.origin or not 0 < request.line < death.line:
+        return False
+    return death.when is None or request.when is None or death.when - request.when <= TAKEDOWN_S

@@ -32,7 +32,8 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     The verdict of the likeliest cause, checked against what was really executing.
     """
     killed = next((each for each in incident.exceptions if each.task and each.identity != NO_IDENTITY), None)
-    task = killed.task if killed else _task_in_logs(incident)
+    given_up = [] if killed else _tasks_in_logs(incident)
+    task = killed.task if killed else given_up[0] if len(given_up) == 1 else None
     cause = _sure_cause(ranked, book)
     if cause is None:
         return Blame(task=task, reasons=("no cause is likely enough to blame anybody",) if task else ())
@@ -41,6 +42,8 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
         fairly, reasons = recorded.fairly_blamed, history_sentences(recorded)
     else:
         fairly, reasons = _fairness(killed, task, incident)
+    if len(given_up) > 1:
+        reasons.append(f"Dask gave up {len(given_up)} tasks, and which of them ended a worker is not known")
     reasons += shared_host_sentences(incident.tasks_at_loss)
     verdict = cause.blame
     if verdict == "task":
@@ -117,6 +120,9 @@ def _fairness(
     ]
 
 
-def _task_in_logs(incident: Incident) -> str | None:
+def _tasks_in_logs(incident: Incident) -> list[str]:
+    """
+    The tasks that Dask gave up, each once.
+    """
     named = (mark.captures.get("task") for mark in incident.marks if mark.role == "blame")
-    return next((task.strip("'\"") for task in named if task), None)
+    return list(dict.fromkeys(task.strip("'\"") for task in named if task))

@@ -243,6 +243,26 @@ def test_a_silent_scheduler_s_local_servers_are_read_in_this_process():
     )
 
 
+def test_a_nanny_that_left_a_local_cluster_still_tells(monkeypatch):
+    """
+    One whose worker dies as it comes gives up and leaves; one of another cluster says nothing of this one.
+    """
+    nannies = [
+        SimpleNamespace(
+            address_safe=f"tcp://127.0.0.1:{port}",
+            scheduler_addr=f"tcp://127.0.0.1:{port}",
+            get_logs=lambda port=port, **_: ((1.0, "INFO", f"of {port}"),),
+        )
+        for port in (1, 2)
+    ]
+    fake = SimpleNamespace(Nanny=SimpleNamespace(_instances=nannies))
+    monkeypatch.setitem(sys.modules, "distributed.nanny", fake)
+    client = Client()
+    client.cluster = SimpleNamespace(workers={}, scheduler=object(), scheduler_address="tcp://127.0.0.1:2")
+    (chunk,) = [each for each in of_kind(LogChunk, collect(client)) if each.stream == "nanny"]
+    assert chunk.data.decode().endswith("of 2\n")
+
+
 def test_a_nanny_log_without_its_usual_level_shows_nothing_by_silence():
     """
     Where INFO is left out, or older records are, what is absent was not looked for.

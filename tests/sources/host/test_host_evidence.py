@@ -271,6 +271,28 @@ def test_a_crash_of_a_stranger_is_not_of_a_worker_that_its_nanny_saw_leave():
     assert own(lines, leaving, noted_until=DIED - 5) != ()
 
 
+@pytest.mark.parametrize(
+    ("at", "name", "is_own"),
+    [(-0.5, "python", True), (-9, "python", False), (0, "chrome", False), (-0.1, "Dask-Default-Th", True)],
+)
+def test_of_a_worker_whose_pid_nobody_knows_a_crash_is_told_by_the_very_moment(at, name, is_own):
+    """
+    Another program, or another Python seconds before, crashed by itself.
+    """
+    line = (DIED + at, SEGFAULT.format(tid=4725).replace("python", name))
+    assert bool(own([line], NAMELESS)) is is_own
+
+
+def test_a_kill_in_the_group_of_workers_that_live_was_another_processs():
+    """
+    The counter of a group in which nobody of Dask's died convicts no one.
+    """
+    said = answer(group={**LIMITED, "oom_kill": 1})
+    living = evolve(SUBJECT, when=None, identity=evolve(WORKER, pid=None))
+    (fields,) = events(evidence_in(said, living, is_about_dead=False), "cgroup")
+    assert "oom_kill" not in fields
+
+
 def test_two_workers_that_crash_at_once_get_a_line_each():
     """
     One line is of one process: the first death has the first line, also where another is a little nearer.

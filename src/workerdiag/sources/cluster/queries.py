@@ -5,6 +5,7 @@ Single questions to a live cluster: each bounded in time and size, each able to 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -158,6 +159,11 @@ def local_server_logs(client: Client) -> Iterator[ServerLog]:
         address = getattr(worker, "address_safe", None) or getattr(worker, "_address", None)
         if address and any(cls.__name__ == "Nanny" for cls in type(worker).__mro__):
             servers.append((address, worker, NANNY_RECORDS))
+    if len(servers) == 1:  # those whose worker died as it came have left the cluster; their log is still here
+        address = getattr(cluster, "scheduler_address", None)
+        kind = getattr(sys.modules.get("distributed.nanny"), "Nanny", None)
+        ended = [each for each in getattr(kind, "_instances", ()) if each.scheduler_addr == address]
+        servers += [(str(each.address_safe), each, NANNY_RECORDS) for each in ended]
     for nanny, server, count in servers:
         with suppress(Exception):  # it has none, or its thread writes to the log at this moment
             yield ServerLog(parse_records(server.get_logs(n=count, timestamps=True)), nanny)

@@ -94,6 +94,8 @@ def forgetter() -> Method:
 def states_reader() -> Method:
     """
     Of tasks: ``states`` (how many are in each), ``whole`` (whether all were counted), ``tasks`` (some).
+
+    And of what runs with each worker: ``plugins``, how many that a client registered.
     """
     describe, begin = _task_reader(), pauses()
 
@@ -116,7 +118,9 @@ def states_reader() -> Method:
         for each in others:
             tasks.append(describe(each, awaited=False))
             await pause()
-        return {"states": counts, "whole": len(prefixes) <= 20_000, "tasks": tasks}
+        named = list(map(str, getattr(scheduler, "worker_plugins", ())))
+        plugins = sum(name != "shuffle" and not name.startswith("workerdiag") for name in named)
+        return {"states": counts, "whole": len(prefixes) <= 20_000, "tasks": tasks, "plugins": plugins}
 
     return states
 

@@ -143,6 +143,7 @@ def state_events(
             "lost_within_s": state.losses.within_s,
             "nannies": state.nannies,
             "left_at_once": state.losses.left_at_once,
+            "worker_plugins": int(state.counts.get("plugins", 0)),
         },  # without a time: it is of no one death, also not of the last
     )
     awaited = [each for each in state.counts.get("tasks", ()) if each.get("awaited")]

@@ -59,7 +59,7 @@ def answer_evidence(answer: Answer, respondent: Respondent) -> Iterator[Evidence
     for subject, lines in zip(respondent.subjects, attributed.own, strict=True):
         if subject.own and group.get("version"):
             silent = is_complete and not lines and (subject.pid is not None or subject.when is not None)
-            spared = silent or not log.may_have_ended_by(SIGKILL, subject)
+            spared = silent or not respondent.is_about_dead or not log.may_have_ended_by(SIGKILL, subject)
             yield from _cgroup_events(group, subject, killed=has_oom_kill(lines), spared=spared)
     if respondent.same_machine:
         yield from _machine_events(answer.get("machine", {}), respondent)
@@ -69,11 +69,12 @@ def kernel_log(answer: Answer) -> KernelLog:
     """
     The kernel log in an answer, without lines if it could not be read, and what nannies noted beside it.
     """
-    section = answer.get("kernel", {})
+    section, groups = answer.get("kernel", {}), answer.get("control_groups", {})
     return KernelLog(
         lines=tuple((float(when), str(text)) for when, text in section.get("lines", ())),
         same_pid_namespace=bool(section.get("same_pid_namespace")),
-        group=str(answer.get("control_groups", {}).get("path", "")),
+        group=str(groups.get("path", "")),
+        pids_group=str(groups.get("pids_path", "")),
         drift_s=float(section.get("drift_s", 0.0)),
         signals={pid: signal for pid, signal, _ in reversed(_noted_exits(answer))},
         noted_until=float(answer.get("nannies", {}).get("noted_until", 0.0)),

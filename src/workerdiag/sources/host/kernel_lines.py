@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from attrs import field, frozen
 
@@ -40,11 +40,22 @@ _KILLED_PID = re.compile(r"(?:kill(?:ed)? process |,pid=|reaped process )(\d+)",
 _GROUP = re.compile(r"(?:task_memcg=|Tasks? in )(/[^\s,]*)")
 _CRASH_LINE = re.compile(
     r"\[(?P<thread>\d+)\]:? (?:segfault at|general protection|trap |bus error|unhandled signal)"
-    r"|unexpected fatal signal"
+    r"|CPU Watchdog Timeout \(\w+\): .{1,20}\[(?P<timed>\d+)\]|unexpected fatal signal"
 )
-#: What ended a process by the kernel's words for its fault: arch/x86/kernel/traps.c, arch/arm64/mm/fault.c.
+_PYTHON_CRASH = re.compile(r"(?:traps: )?(?:python|dask|pt_main|Dask-)", re.IGNORECASE)
+#: What ended a process, by the kernel's words: arch/x86/kernel/traps.c, arch/arm64/mm/fault.c, kernel/time.
 SIGKILL, SIGSEGV = 9, 11
-_SIGNALS = {"invalid opcode": 4, "divide error": 8, "bus error": 7, "simd exception": 8}
+_SIGNALS = {
+    "invalid opcode": 4,
+    "divide error": 8,
+    "bus error": 7,
+    "simd exception": 8,
+    "Timeout (soft)": 24,
+    "Timeout (hard)": SIGKILL,
+}
+_REFUSED_FORK = re.compile(r"fork rejected by pids controller in (\S+)")
+#: The NVIDIA driver's "Xid (PCI:0000:3b:00): 31, pid=4711, name=python", and mm/memory-failure.c.
+_NAMED_PID = re.compile(r"\bXid\b.{1,60}\bpid='?(\d+)|Memory failure: .{1,40}[Kk]illing .{1,20}:(\d+) ")
 _PYTHON = re.compile(r"(?:\(|task=|^)(?:python|dask|pt_main|ipykernel|jupyter)", re.IGNORECASE | re.MULTILINE)
 
 KernelLine = tuple[float, str]
@@ -73,6 +84,8 @@ class KernelLog:
     same_pid_namespace: bool = True
     #: Path of the memory control group of who was asked; empty or ``/``: the kernel knows it by another.
     group: str = ""
+    #: The same of the group that counts processes.
+    pids_group: str = ""
     #: How wrong its times may be, in seconds.
     drift_s: float = 0.0
     #: The signals that ended processes, by pid, as their nanny noted them; 0 for an exit of their own.
@@ -86,17 +99,23 @@ class KernelLog:
         """
         own: list[list[KernelLine]] = [[] for _ in subjects]
         common: list[KernelLine] = []
-        crashes: dict[int, KernelLine] = {}
+        crashes: list[KernelLine] = []
         for block in self._blocks():
-            killed = self._victim_of_kill(block, subjects)
             if _CRASH_LINE.search(block[0][1]):
-                for index in self._crash_candidates(block[0], subjects):
-                    crashes[index] = _nearest_line(crashes.get(index), block[0], subjects[index].when)
-            elif killed is not None:
-                own[killed] += block
-            elif not _OOM_LINE.search(block[0][1]) and _may_lead_to(block[0][0], subjects):
+                crashes += block
+            elif _OOM_LINE.search(block[0][1]):
+                killed = self._victim_of_kill(
+                    block, subjects, taken={n for n, each in enumerate(own) if each}
+                )
+                if killed is not None:
+                    own[killed] += block
+            elif found := _REFUSED_FORK.search(block[0][1]):
+                for index, each in enumerate(subjects):
+                    if _may_lead_to(block[0][0], [each]) and _is_group(self.pids_group, [found[1]], each):
+                        own[index] += block
+            elif _may_lead_to(block[0][0], subjects) and not self._names_stranger(block[0][1], subjects):
                 common += block
-        for index, line in crashes.items():
+        for index, line in self._crash_lines(crashes, subjects).items():
             own[index].append(line)
         return AttributedLines(own=tuple(tuple(each) for each in own), common=tuple(common))
 
@@ -127,12 +146,12 @@ class KernelLog:
         if block:
             yield block
 
-    def _victim_of_kill(self, block: Sequence[KernelLine], subjects: Sequence[Subject]) -> int | None:
+    def _victim_of_kill(
+        self, block: Sequence[KernelLine], subjects: Sequence[Subject], *, taken: Container[int]
+    ) -> int | None:
         """
-        Which of the dead an OOM kill was of; None for that of another process, and for other lines.
+        Which of the dead an OOM kill was of, of those *taken* only by its pid; None for another process.
         """
-        if not _OOM_LINE.search(block[0][1]):
-            return None
         text, when = _joined_text(block), block[-1][0]
         pids = {int(pid) for pid in _KILLED_PID.findall(text)}
         near = self._near(when, subjects, within_s=NAMELESS_S)
@@ -144,8 +163,9 @@ class KernelLog:
         fitting = (
             index
             for index in near
-            if self.may_have_ended_by(SIGKILL, subjects[index])
-            and self._may_be_in_group(text, subjects[index])
+            if index not in taken
+            and self.may_have_ended_by(SIGKILL, subjects[index])
+            and _is_group(self.group, _GROUP.findall(text), subjects[index])
         )
         return next(fitting, None) if _PYTHON.search(text) else None
 
@@ -158,21 +178,41 @@ class KernelLog:
             return noted == signal
         return not subject.own or subject.when is None or subject.when > self.noted_until
 
+    def _crash_lines(self, lines: Iterable[KernelLine], subjects: Sequence[Subject]) -> dict[int, KernelLine]:
+        """
+        Of each of the dead the line of its crash, no line twice: the nearest, in the order of the deaths.
+        """
+        candidates = {line: list(self._crash_candidates(line, subjects)) for line in lines}
+        found: dict[int, KernelLine] = {}
+        for line, index in sorted(
+            ((line, index) for line, indices in candidates.items() for index in indices),
+            key=lambda pair: abs(pair[0][0] - (subjects[pair[1]].when or 0.0)),
+        ):
+            if index not in found and line not in found.values():
+                found[index] = line
+        by_time = sorted(found, key=lambda index: subjects[index].when or 0.0)
+        in_order = dict(zip(by_time, sorted(found.values()), strict=True))
+        return in_order if all(index in candidates[line] for index, line in in_order.items()) else found
+
     def _crash_candidates(self, line: KernelLine, subjects: Sequence[Subject]) -> Iterator[int]:
         """
         Whose thread it may be that crashed: the signal fits, and threads are numbered after their process.
 
-        A process is noticed to be gone when its core has been written, which may take a while.
+        A process is noticed to be gone when its core has been written, which may take a while. Of one of whom
+        nobody knows the pid, only a Python that crashed at that very moment may have been it.
         """
         found = _CRASH_LINE.search(line[1])
-        thread = found["thread"] if found else None
+        thread = found["thread"] or found["timed"] if found else None
         signal = next((number for word, number in _SIGNALS.items() if word in line[1]), SIGSEGV)
         for index, each in enumerate(subjects):
             pid = each.pid
             if each.when is None or not self.may_have_ended_by(signal, each):
                 continue
             in_order = not self.same_pid_namespace or pid is None or thread is None or int(thread) >= pid
-            if in_order and -SAME_MOMENT_S <= line[0] - each.when - self.drift_s <= NOTICED_S:
+            is_told = pid is not None or each.own
+            earliest_s, latest_s = (SAME_MOMENT_S, NOTICED_S) if is_told else (NOTICED_S, 0.5 * NOTICED_S)
+            fits = is_told or _PYTHON_CRASH.match(line[1]) is not None
+            if fits and in_order and -earliest_s <= line[0] - each.when - self.drift_s <= latest_s:
                 yield index
 
     def _near(
@@ -186,15 +226,14 @@ class KernelLog:
         ]
         return [index for seconds, index in sorted(apart) if seconds <= within_s + self.drift_s]
 
-    def _may_be_in_group(self, text: str, subject: Subject) -> bool:
+    def _names_stranger(self, text: str, subjects: Iterable[Subject]) -> bool:
         """
-        Whether a kill was in the group of who was asked, where workers of a machine are started together.
-
-        Where the kernel knows the group by another path, only the worker's own nanny can speak of it.
+        Whether a line names a process that is none of *subjects*.
         """
-        named = _GROUP.findall(text)
-        is_known = self.group not in ("", "/") and not self.group.startswith("/..")
-        return self.group in named if is_known and named else subject.own
+        found = _NAMED_PID.search(text)
+        pids = {each.pid for each in subjects}
+        named = {int(each) for each in found.groups() if each} if found else set()
+        return self.same_pid_namespace and None not in pids and bool(named) and named.isdisjoint(pids)
 
 
 def format_lines(lines: Iterable[KernelLine]) -> bytes:
@@ -211,8 +250,14 @@ def has_oom_kill(lines: Iterable[KernelLine]) -> bool:
     return any(_KILLED_PID.search(text) for _, text in lines)
 
 
-def _nearest_line(one: KernelLine | None, two: KernelLine, when: float | None) -> KernelLine:
-    return two if one is None or when is None else min(one, two, key=lambda line: abs(line[0] - when))
+def _is_group(group: str, named: Collection[str], subject: Subject) -> bool:
+    """
+    Whether *named* is the group of who was asked: workers of a machine are started together.
+
+    Where the kernel knows that group by another path, only the worker's own nanny can speak of it.
+    """
+    is_known = group not in ("", "/") and not group.startswith("/..")
+    return group in named if is_known and named else subject.own
 
 
 def _may_lead_to(when: float, subjects: Sequence[Subject]) -> bool:
