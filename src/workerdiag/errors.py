@@ -66,7 +66,7 @@ class WorkerdiagError(Exception):
         if not self._sentence:
             return super().__str__()
         facts = self._facts()
-        return f"{self._sentence.format(**facts)}{_in_brackets(facts.get('remedy', ''))}"
+        return f"{self._sentence.format(**facts)}{_in_brackets(str(facts.get('remedy', '')))}"
 
     def __reduce__(self) -> tuple[object, ...]:
         """
@@ -74,7 +74,7 @@ class WorkerdiagError(Exception):
         """
         return type(self), tuple(self._facts().values()) if has(type(self)) else self.args
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, object]:
         kind: Any = type(self)
         return {each.name: getattr(self, each.name) for each in fields(kind)}
 

@@ -8,7 +8,7 @@ import difflib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -208,7 +208,7 @@ def lock(folder: Path, *, check: bool) -> int:
     return _print_problems(folder, lock_rules(folder, book), f"{_rule_counts(book)} locked")
 
 
-def _print_problems(folder: Path, problems: Any, good: str) -> int:
+def _print_problems(folder: Path, problems: Sequence[str], good: str) -> int:
     for each in problems:
         click.echo(printable(each))
     if problems:

@@ -194,5 +194,5 @@ def _last_exception() -> BaseException | None:
     """
     What the shell showed last, if Dask raised it.
     """
-    exc: Any = getattr(sys, "last_value", None)
+    exc: object = getattr(sys, "last_value", None)
     return exc if isinstance(exc, BaseException) and is_from_dask(exc) else None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.integrations.facts import facts, is_answer, is_sure
@@ -83,7 +83,7 @@ def _process(event: Event, hint: Hint | None) -> Event:
     return event
 
 
-def _describe(event: Any, diagnosis: Diagnosis) -> None:
+def _describe(event: Event, diagnosis: Diagnosis) -> None:
     known = facts(diagnosis)
     tags = {f"workerdiag.{name}": str(known[name]) for name in _TAGS if name in known}
     event["tags"] = tags | dict(event.get("tags") or {})

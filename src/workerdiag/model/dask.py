@@ -6,6 +6,7 @@ A part that some release lacks is read with `getattr` where it is needed.
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Mapping, MutableSet
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -36,6 +37,16 @@ class Rpc(Protocol):
     address: str
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]: ...
+
+
+class EventLoop(Protocol):
+    """
+    The event loop of a server or a client (``tornado.ioloop.IOLoop``).
+    """
+
+    asyncio_loop: AbstractEventLoop
+    call_later: Method
+    add_callback: Method
 
 
 class Status(Protocol):
@@ -97,11 +108,11 @@ class Server(Protocol):
 
     address: str
     status: Status
-    loop: Any
+    loop: EventLoop
     connection_args: object
     get_logs: Method
     #: Of a worker and a nanny: the connection to the scheduler.
-    scheduler: Any
+    scheduler: Rpc
 
 
 class Scheduler(Protocol):
@@ -111,16 +122,34 @@ class Scheduler(Protocol):
 
     address: str
     id: str
-    loop: Any
+    loop: EventLoop
     workers: Mapping[str, WorkerState]
     tasks: Mapping[object, TaskState]
     task_prefixes: Mapping[str, TaskPrefix]
     clients: Mapping[str, object]
-    plugins: Mapping[str, Any]
+    plugins: Mapping[str, object]
     add_plugin: Method
     remove_plugin: Method
     get_events: Method
     log_event: Method
+
+
+class WorkerStateMachine(Protocol):
+    """
+    The tasks of a worker (``WorkerState`` in worker_state_machine.py).
+    """
+
+    nthreads: int
+    #: Tasks on a worker (``TaskState`` in worker_state_machine.py), by their keys.
+    tasks: Mapping[object, Any]
+
+
+class MemoryManager(Protocol):
+    """
+    What watches the memory of a worker.
+    """
+
+    memory_limit: int | None
 
 
 class Worker(Server, Protocol):
@@ -132,12 +161,12 @@ class Worker(Server, Protocol):
     nanny: str | None
     id: str
     local_directory: str
-    state: Any
+    state: WorkerStateMachine
     executors: Mapping[str, object]
     active_threads: dict[int, object]
     active_threads_lock: AbstractContextManager[object]
     active_keys: MutableSet[object]
-    memory_manager: Any
+    memory_manager: MemoryManager
     finished: Method
 
 
@@ -172,8 +201,8 @@ class Client(Protocol):
 
     status: str
     asynchronous: bool
-    loop: Any
-    cluster: Any
+    loop: EventLoop
+    cluster: object
     scheduler: Rpc
     futures: Mapping[object, object]
     sync: Method

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import field, frozen
 
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import LOCATION_ROLES, LocationRole
+
+_T = TypeVar("_T")
 
 
 @frozen(kw_only=True)
@@ -133,7 +135,7 @@ def terms_of(source: object) -> Terms:
     return stated if isinstance(stated, Terms) else Terms()
 
 
-def most_perishable_first(sources: Iterable[object]) -> list[Any]:
+def most_perishable_first(sources: Iterable[_T]) -> list[_T]:
     """
     The *sources* in the order in which their evidence gets lost.
     """

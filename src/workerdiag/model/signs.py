@@ -5,7 +5,7 @@ Signs of causes, of each kind: in logs, at landmarks, in exits, events and excep
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Protocol
 
 from attrs import field, frozen
 from attrs.validators import ge, matches_re
@@ -27,7 +27,20 @@ GRADES: Mapping[Grade, float] = {
 _name = matches_re(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
-def pattern_or_patterns(rule: Any, _: Any, patterns: tuple[str, ...]) -> None:
+class HasPattern(Protocol):
+    """
+    A rule for log text.
+    """
+
+    @property
+    def pattern(self) -> str:
+        """
+        Its pattern, if it has one alone.
+        """
+        ...
+
+
+def pattern_or_patterns(rule: HasPattern | None, _: object, patterns: tuple[str, ...]) -> None:
     """
     Validate `patterns` beside `pattern`: a rule has one of the two.
     """

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from attrs import field, frozen
 
 from workerdiag.errors import InstallError
-from workerdiag.model.dask import Client, Scheduler
+from workerdiag.model.dask import Client, Method, Scheduler
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.wire.constants import PLUGIN_NAME
 
@@ -201,4 +201,5 @@ async def remove_from_scheduler(dask_scheduler: Scheduler) -> None:
     plugin = dask_scheduler.plugins.get(PLUGIN_NAME)
     if plugin is not None and get_recording(dask_scheduler) is None:
         dask_scheduler.remove_plugin(name=PLUGIN_NAME)
-        await plugin.close()
+        close: Method = getattr(plugin, "close")  # noqa: B009  of our plugin
+        await close()

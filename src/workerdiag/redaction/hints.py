@@ -109,7 +109,7 @@ def may_hold(data: bytes) -> bool:
     return _engine(f"{_NAMES}|{_URLS}|{_TOKEN_HINTS}|{_KEY_LINES}").search(data) is not None
 
 
-def _hints(engine: Any, data: bytes, begin: int) -> Iterator[tuple[int, str]]:
+def _hints(engine: re.Pattern[bytes], data: bytes, begin: int) -> Iterator[tuple[int, str]]:
     for found in engine.finditer(data, begin):
         at, end = found.span()
         yield at, data[at:end].decode("ascii")

@@ -88,7 +88,7 @@ def _type_schema(hint: object, definitions: Schema, *, all_required: bool) -> Sc
     raise TypeError(f"no JSON form for {hint!r}")
 
 
-def _validator_schema(attribute: Attribute[Any]) -> Schema:
+def _validator_schema(attribute: Attribute[object]) -> Schema:
     """
     What the validators of attrs (``in_``, ``ge``, ``le``, ``matches_re``, ``and_``) allow.
     """

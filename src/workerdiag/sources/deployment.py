@@ -83,7 +83,7 @@ def _dashboard_link(client: Client) -> str | None:
     ``Client.dashboard_link`` asks the scheduler, and waits without end for one that is stopped.
     """
     if client.cluster is not None:
-        return str(client.cluster.dashboard_link)
+        return str(getattr(client.cluster, "dashboard_link"))  # noqa: B009  of any class
     from distributed import utils
 
     identity = getattr(client, "_scheduler_identity", {})

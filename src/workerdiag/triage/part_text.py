@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from workerdiag.errors import UnreadableInputError
-from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
+from workerdiag.sources.logs.decompress import BLOCK_BYTES, Readable, decoded_blocks
 from workerdiag.sources.logs.inputs import MOST_FAULT_BYTES
 from workerdiag.sources.logs.sniff import InputKind, read_at_most, sniff_blocks
 from workerdiag.triage.container import MOST_BYTES, Container, NotALogError, check_size
@@ -114,7 +114,7 @@ def _fault_beside(system: Any, path: str) -> bytes:
     return b""
 
 
-def _sniffed(url: str, file: Any) -> tuple[InputKind, Iterator[bytes]]:
+def _sniffed(url: str, file: Readable) -> tuple[InputKind, Iterator[bytes]]:
     """
     The kind of a file, and its content.
     """

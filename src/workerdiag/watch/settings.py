@@ -4,16 +4,18 @@ After how long, and from which numbers on, a watcher speaks; and where it keeps 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from attrs import field, frozen
+from attrs import Attribute, field, frozen
 from attrs.validators import ge
 
 from workerdiag.settings import seconds, setting
 
 
-def duration_setting(key: str, validator: Any = None) -> Any:
+def duration_setting(
+    key: str, validator: Callable[[object, Attribute[float], float], object] | None = None
+) -> float:
     """
     A field whose default is that of Dask's configuration, in seconds.
     """

@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Container, Mapping
 from heapq import nlargest
 from itertools import islice
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from attrs import define, evolve, field
 
 from workerdiag.integrations.dashboard.cases import DeadWorker, JudgedCase, KnownCause, ids_of
 from workerdiag.integrations.dashboard.judge_client import Judgement
+
+_T = TypeVar("_T")
 
 #: Shape of the JSON; one more whenever a reader could notice.
 JSON_SCHEMA: Final = 1
@@ -238,6 +240,6 @@ def _labels(judged: JudgedCase) -> Labels:
     return (judged.cause, judged.family, judged.blame)
 
 
-def _forget_oldest(entries: dict[str, Any], most: int) -> None:
+def _forget_oldest(entries: dict[str, _T], most: int) -> None:
     while len(entries) > most:
         del entries[next(iter(entries))]

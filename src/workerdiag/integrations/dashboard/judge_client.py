@@ -12,8 +12,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from attrs import frozen
 
@@ -142,7 +142,5 @@ def parse_judgement(lines: Iterable[bytes]) -> Judgement | None:
     return None
 
 
-def _typed(kind: Callable[..., _T], content: object) -> _T:
-    of_class: Any = kind
-    value: _T = from_plain(of_class, content, [])
-    return value
+def _typed(kind: type[_T], content: object) -> _T:
+    return from_plain(kind, content, [])

@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TextIO, cast
 
 from workerdiag.procfs.processes import call_in_children
@@ -94,14 +94,14 @@ class StderrCapture:
                 self._note(text)
         return count
 
-    def writelines(self, lines: Any) -> None:
+    def writelines(self, lines: Iterable[str]) -> None:
         """
         As of any text stream.
         """
         for line in lines:
             self.write(line)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._original, name)
 
     def attach(self) -> None:

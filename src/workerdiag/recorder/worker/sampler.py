@@ -10,14 +10,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workerdiag.procfs.cgroups import find_memory_group
 from workerdiag.recorder.box.writer import BoxWriter
 from workerdiag.recorder.internals import workers
 
 if TYPE_CHECKING:
-    from workerdiag.model.dask import Worker
+    from workerdiag.model.dask import EventLoop, Worker
 
 PERIOD_S = 1.0
 #: Counting open files costs a look at each; the count changes slowly.
@@ -95,7 +95,7 @@ class LoopProbe:
         loop: A tornado ``IOLoop``, whose ``add_callback`` any thread may call.
     """
 
-    def __init__(self, loop: Any) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         self._requested_at: float | None = None
         self._lag_s = 0.0

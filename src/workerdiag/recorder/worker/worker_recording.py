@@ -188,7 +188,7 @@ class WorkerRecording(Recording):
         # Else the nanny, or the next worker on the host, reports how it ended; the process may yet crash.
 
 
-def _undo_when_idle(worker: Worker, undo: Any) -> None:
+def _undo_when_idle(worker: Worker, undo: Callable[[], object]) -> None:
     """
     Call *undo* now, or as soon as no task stands in its way: it then returns True.
     """
@@ -207,7 +207,7 @@ class RecorderWorker(WorkerPlugin):
     #: Called some four times per task; as in `RecorderScheduler`, what does nothing costs next to nothing.
     transition = "".format  # type: ignore[assignment]
 
-    def setup(self, worker: Any) -> None:
+    def setup(self, worker: object) -> None:
         """
         Begin, right after the worker has registered.
         """

@@ -11,7 +11,8 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from http.client import HTTPMessage
+from typing import IO, Any, ClassVar, Self
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -92,7 +93,7 @@ class _SameHostRedirects(HTTPRedirectHandler):
     """
 
     def redirect_request(
-        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
         before, after = urlsplit(req.full_url), urlsplit(newurl)
         if (before.scheme, before.netloc) != (after.scheme, after.netloc):

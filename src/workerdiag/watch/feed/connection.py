@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
-from workerdiag.model.dask import Method, Rpc
+from workerdiag.model.dask import EventLoop, Method, Rpc
 from workerdiag.sources.cluster import tasks
 
 _CONNECT_S = 5.0
@@ -38,10 +38,8 @@ class Connection:
 
         self.address = address
         self.status = "running"
-        self.loop: object = None
         self.cluster = cluster
-        connect: Any = rpc
-        self._rpc = connect(address, timeout=_CONNECT_S, connection_args=dict(connection_args))
+        self._rpc = cast("Method", rpc)(address, timeout=_CONNECT_S, connection_args=dict(connection_args))
         self.scheduler: Rpc = self._rpc
         self.run_on_scheduler: Method = self._run_on_scheduler
 
@@ -52,7 +50,7 @@ class Connection:
         from distributed.core import clean_exception
         from distributed.protocol.pickle import dumps
 
-        pack: Any = dumps
+        pack = cast("Method", dumps)
         response = await self.scheduler.run_function(
             function=pack(function), args=pack(args), kwargs=pack({}), wait=True
         )
@@ -84,6 +82,7 @@ class Connection:
             await asyncio.wait_for(self._rpc.close_rpc(), _CLOSE_S)
 
     # What else a client has, for the type's sake: nobody who has this connection calls it.
+    loop: EventLoop = NotImplemented
     sync: Method = NotImplemented
     run: Method = NotImplemented
     register_plugin: Method = NotImplemented

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -51,7 +51,7 @@ class FunctionSink:
         return {}
 
 
-async def _awaited(returned: Any) -> None:
+async def _awaited(returned: Awaitable[object]) -> None:
     await returned
 
 

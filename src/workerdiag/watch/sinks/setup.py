@@ -94,7 +94,7 @@ def positive(sink: str, what: str) -> Validator:
     return check
 
 
-def timeout_field(sink: str) -> Any:
+def timeout_field(sink: str) -> float:
     """
     A sink's field ``timeout_s``.
     """
