@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from workerdiag.errors import WorkerdiagError
+from workerdiag.model.dask import Method
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import printable
 
@@ -82,7 +83,7 @@ class CommandWithExamples(click.Command):
 
 def command(
     *examples: str, group: click.Group | None = None, name: str | None = None, **options: Any
-) -> Callable[[Callable[..., Any]], click.Command]:
+) -> Callable[[Method], click.Command]:
     """
     Decorator that makes a function a `SafeCommand`.
 
@@ -96,7 +97,7 @@ def command(
     return make(name, cls=SafeCommand, examples=examples, **options)
 
 
-def format_option(*forms: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., object]]:
+def format_option(*forms: str, text: str) -> Callable[[Method], Method]:
     """
     The option ``--format``, passed as *form*: one of *forms*, by default the first.
     """

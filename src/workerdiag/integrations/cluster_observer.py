@@ -26,6 +26,7 @@ from workerdiag.deadline import Deadline, monotonic_s
 from workerdiag.incidents.incident import is_deliberate_stop
 from workerdiag.integrations.diagnose import diagnose
 from workerdiag.integrations.removals import Removals
+from workerdiag.model.dask import Method
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.identity import Identity
 from workerdiag.sources.cluster.queries import answer_in_time, fetch_events
@@ -179,14 +180,14 @@ class ClusterObserver:
         finally:
             self._left_s -= monotonic_s() - begin
 
-    def _replace(self, owner: type, name: str, wrap: Callable[[Any], object]) -> None:
+    def _replace(self, owner: type, name: str, wrap: Callable[[Method], object]) -> None:
         original = vars(owner).get(name)
         if original is not None:
             ours = wrap(original)
             setattr(owner, name, ours)
             self._replaced.append((owner, name, original, ours))
 
-    def _before(self, close: Callable[..., object]) -> Callable[..., object]:
+    def _before(self, close: Method) -> Method:
         @wraps(close)
         def look_and_close(closing: object, *args: object, **kwargs: object) -> object:
             with suppress(Exception):
@@ -195,9 +196,9 @@ class ClusterObserver:
 
         return look_and_close
 
-    def _before_async(self, close: Callable[..., Any]) -> Callable[..., object]:
+    def _before_async(self, close: Method) -> Method:
         @wraps(close)
-        async def look_and_close(client: Any, *args: Any, **kwargs: object) -> object:
+        async def look_and_close(client: Any, *args: object, **kwargs: object) -> object:
             with suppress(Exception):
                 if client._asynchronous:  # noqa: SLF001  of any other it is known
                     await self._look_async(client)

@@ -17,7 +17,9 @@ record.
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, cast
+
+from workerdiag.model.dask import Method
 
 _OWNER = "preload"
 
@@ -56,7 +58,7 @@ async def _ask_nanny(worker: Any) -> None:
     from workerdiag.recorder.nanny.nanny_recording import RecorderNanny
     from workerdiag.wire.constants import PLUGIN_NAME
 
-    connect: Any = rpc  # without types
+    connect = cast("Method", rpc)
     plugin = pickle.dumps(RecorderNanny(_OWNER))
     with contextlib.suppress(Exception):
         async with connect(worker.nanny, connection_args=worker.connection_args) as nanny:

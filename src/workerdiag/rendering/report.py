@@ -5,18 +5,17 @@ A diagnosis with what a maintainer asks for beside it, as Markdown for a bug rep
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar, assert_never, cast
+from functools import partial
+from typing import assert_never
 
-from attrs import evolve, field, fields, frozen, has
+from attrs import field, frozen
 
 from workerdiag.model.diagnosis import Findings
 from workerdiag.redaction.objects import redact_object
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.markdown import escape, render_markdown
-from workerdiag.rendering.wording import clip, format_percent, one_line, printable
+from workerdiag.rendering.wording import clip, format_percent, map_texts, one_line, printable
 from workerdiag.units import format_bytes, format_time
-
-T = TypeVar("T")
 
 #: GitHub takes 65,536 characters of an issue.
 MAX_CHARS = 60_000
@@ -96,28 +95,10 @@ def _title(findings: Findings) -> str:
 
 def _diagnosis_markdown(findings: Findings) -> str:
     for most in _CLIPS:
-        text = render_markdown(_clip_texts(findings, most))
+        text = render_markdown(map_texts(partial(clip, most=most), findings))
         if len(text) <= _MAX_DIAGNOSIS_CHARS:
             return text
     return f"{escape(_safe_text(findings.summary))}\n\nThe whole diagnosis is too long to be shown.\n"
-
-
-def _clip_texts(value: T, most: int) -> T:
-    """
-    The same object with every text in it clipped, at any depth.
-    """
-    if isinstance(value, str):
-        return cast("T", clip(value, most))
-    if isinstance(value, tuple):
-        return cast("T", tuple(_clip_texts(each, most) for each in value))
-    if has(type(value)):
-        changes: dict[str, object] = {
-            each.name: _clip_texts(getattr(value, each.name), most)
-            for each in fields(cast("Any", type(value)))
-            if each.eq
-        }
-        return cast("T", evolve(cast("Any", value), **changes))
-    return value
 
 
 def _extra_sections(extras: ReportExtras) -> Iterator[tuple[str, list[str]]]:

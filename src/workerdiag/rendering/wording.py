@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import is_
 from typing import Any, TypeVar, cast
 
@@ -108,18 +108,25 @@ def _printable_char(odd: re.Match[str]) -> str:
 
 def printable_object(value: T) -> T:
     """
-    The same object with every text in it cleaned, at any depth; what is no part of its value stays.
+    The same object with every text in it cleaned, at any depth.
+    """
+    return map_texts(printable, value)
+
+
+def map_texts(change: Callable[[str], str], value: T) -> T:
+    """
+    The same object with every text in it changed, at any depth; what is no part of its value stays.
     """
     if isinstance(value, str):
-        return cast("T", printable(value))
+        return cast("T", change(value))
     if isinstance(value, tuple):
-        parts = tuple(map(printable_object, value))
+        parts = tuple(map_texts(change, each) for each in value)
         return value if all(map(is_, parts, value)) else cast("T", parts)
     if has(type(value)):
         changes: dict[str, object] = {}
         for each in fields(cast("Any", type(value))):
             old = getattr(value, each.name)
-            if each.eq and (new := printable_object(old)) is not old:
+            if each.eq and (new := map_texts(change, old)) is not old:
                 changes[each.alias or each.name] = new
         return cast("T", evolve(cast("Any", value), **changes)) if changes else value
     return value

@@ -14,7 +14,7 @@ from typing import Any
 
 from workerdiag.errors import error_text
 from workerdiag.settings import DEFAULTS_FILE, ROOT, SCHEMA_FILE, Value, defaults
-from workerdiag.settings.validation import allowed_text, is_allowed
+from workerdiag.settings.validation import Rule, allowed_text, is_allowed
 
 _INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
 #: No value of any setting.
@@ -92,7 +92,7 @@ def schema() -> Mapping[str, Any]:
 
 
 @cache
-def rules() -> Mapping[str, Mapping[str, object]]:
+def rules() -> Mapping[str, Rule]:
     """
     What the schema says of each setting, by its key.
     """
@@ -122,7 +122,7 @@ def _variable(name: str) -> str:
     return f"the process that started this one ({_INHERITED})"
 
 
-def _settings_of(section: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _settings_of(section: Mapping[str, Any]) -> Iterator[tuple[str, Rule]]:
     for name, entry in section["properties"].items():
         if "properties" in entry:
             yield from ((f"{name}.{key}", rule) for key, rule in _settings_of(entry))

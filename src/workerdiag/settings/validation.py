@@ -5,7 +5,7 @@ Whether a value is one that the schema allows, and how to say what it allows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Required, TypedDict
 from urllib.parse import urlsplit
 
 from workerdiag.units import parse_duration
@@ -18,10 +18,26 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "number": (int, float),
     "null": (type(None),),
 }
+
+
+class Rule(TypedDict, total=False):
+    """
+    The entry of one setting in the schema.
+    """
+
+    type: Required[str | list[str]]
+    enum: list[str | None]
+    format: str
+    minimum: float
+    exclusiveMinimum: float
+    default: str | float | None
+    description: str
+
+
 _NAMES = {"string": "a text", "integer": "a whole number", "number": "a number"}
 
 
-def is_allowed(value: object, rule: Mapping[str, Any]) -> bool:
+def is_allowed(value: object, rule: Rule) -> bool:
     """
     Whether *value* fits the entry of a setting in the schema.
     """
@@ -38,7 +54,7 @@ def is_allowed(value: object, rule: Mapping[str, Any]) -> bool:
     return not isinstance(value, int | float) or _is_within(value, rule)
 
 
-def allowed_text(rule: Mapping[str, Any]) -> str:
+def allowed_text(rule: Rule) -> str:
     """
     What `is_allowed` accepts, as the end of a sentence.
     """
@@ -53,12 +69,12 @@ def allowed_text(rule: Mapping[str, Any]) -> str:
     return " or ".join([*names, *(["null"] if "null" in _types(rule) else [])]) + limits
 
 
-def _types(rule: Mapping[str, Any]) -> list[str]:
+def _types(rule: Rule) -> list[str]:
     named = rule["type"]
     return [named] if isinstance(named, str) else named
 
 
-def _classes(rule: Mapping[str, Any]) -> tuple[type, ...]:
+def _classes(rule: Rule) -> tuple[type, ...]:
     return tuple(each for name in _types(rule) for each in _TYPES[name])
 
 
@@ -72,12 +88,12 @@ def _seconds(value: object) -> float:
         return float("nan")
 
 
-def _is_within(number: float, rule: Mapping[str, Any]) -> bool:
+def _is_within(number: float, rule: Rule) -> bool:
     above = rule.get("exclusiveMinimum", float("-inf"))
     return bool(number >= rule.get("minimum", float("-inf")) and above < number < float("inf"))
 
 
-def _limits_text(rule: Mapping[str, Any]) -> str:
+def _limits_text(rule: Rule) -> str:
     if "exclusiveMinimum" in rule:
         return f", more than {rule['exclusiveMinimum']}"
     return f", at least {rule['minimum']}" if "minimum" in rule else ""

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import cast
 
-from workerdiag.model.dask import Client
+from workerdiag.model.dask import Client, Method
 from workerdiag.model.evidence import Event
 from workerdiag.model.scene import Scene
 from workerdiag.model.vocabulary import Deployment
@@ -87,7 +87,7 @@ def _dashboard_link(client: Client) -> str | None:
     from distributed import utils
 
     identity = getattr(client, "_scheduler_identity", {})
-    format_link: Any = utils.format_dashboard_link  # without types
+    format_link = cast("Method", utils.format_dashboard_link)
     return str(format_link(host_of(client.scheduler.address), identity["services"]["dashboard"]))
 
 

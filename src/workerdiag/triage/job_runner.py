@@ -18,6 +18,7 @@ from attrs import frozen
 
 from workerdiag.deadline import monotonic_s
 from workerdiag.errors import TriageError, describe_error
+from workerdiag.model.dask import Method
 from workerdiag.triage.isolated_process import run_isolated
 
 if TYPE_CHECKING:
@@ -88,9 +89,7 @@ class JobRunner(Generic[_J]):
         self._running: dict[Any, _Running[_J]] = {}
         self._busy: Counter[str] = Counter()
 
-    def run(
-        self, function: Callable[..., Any], jobs: Iterable[_J], *arguments: object
-    ) -> Iterator[Done[_J] | Lost[_J]]:
+    def run(self, function: Method, jobs: Iterable[_J], *arguments: object) -> Iterator[Done[_J] | Lost[_J]]:
         """
         What became of each job, as they end: every one comes once.
 
@@ -121,7 +120,7 @@ class JobRunner(Generic[_J]):
 
     def _run_all(
         self,
-        function: Callable[..., object],
+        function: Method,
         jobs: deque[_J],
         arguments: tuple[object, ...],
         suspects: deque[_J],
@@ -198,7 +197,7 @@ class JobRunner(Generic[_J]):
 
     def _submit(
         self,
-        function: Callable[..., object],
+        function: Method,
         jobs: deque[_J],
         arguments: tuple[object, ...],
         workers: Sequence[str],

@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from workerdiag.errors import TriageError
+from workerdiag.model.dask import Method
 from workerdiag.model.rules import Rulebook
 from workerdiag.triage.folder import TriageFolder
 from workerdiag.triage.forms import TableFormat, check_form
@@ -114,8 +115,7 @@ def _local_client() -> Iterator[Client]:
     """
     import distributed
 
-    start: Any = distributed.LocalCluster
-    connect: Any = distributed.Client
+    start, connect = cast("Method", distributed.LocalCluster), cast("Method", distributed.Client)
     try:
         cluster = start(threads_per_worker=1, dashboard_address="127.0.0.1:0")
     except RuntimeError as problem:

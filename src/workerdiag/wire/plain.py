@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -36,14 +35,14 @@ class BrokenValueError(ValueError):
     """
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: object) -> Any:
     """
     The value as plain data; fields that are None are left out.
     """
     kind: object = type(value)
     if kind in _ATOMS:
         return value
-    if kind is tuple:
+    if isinstance(value, tuple):
         return [to_plain(each) for each in value]
     if isinstance(value, Mapping):
         return dict(value)
@@ -65,7 +64,7 @@ def from_plain(kind: type[T], value: object, dropped: list[str]) -> T:
     Raises:
         BrokenValueError: The data is no mapping, or lacks a field that has no default.
     """
-    hashable: object = kind
+    hashable: Any = kind
     read: T = _reader(hashable)(value, dropped)
     return read
 
@@ -99,10 +98,9 @@ def _object_reader(kind: type) -> _Reader:
     readers = {name: _reader(hints[name]) for name in _field_names(kind)}
     required = [each.name for each in fields(kind) if each.init and each.default is NOTHING]
 
-    def read(value: Any, dropped: list[str]) -> object:
-        _checked(value, isinstance(value, Mapping))
+    def read(value: object, dropped: list[str]) -> object:
         found: dict[str, object] = {}
-        for name, each in value.items():
+        for name, each in _checked_mapping(value).items():
             if each is not None:
                 part = _read_part(readers.get(name, _refuse), each, name, dropped)
                 if part is not _BROKEN:
@@ -115,8 +113,9 @@ def _object_reader(kind: type) -> _Reader:
 
 
 def _tuple_reader(reader: _Reader) -> _Reader:
-    def read(value: Any, dropped: list[str]) -> object:
-        _checked(value, isinstance(value, list | tuple))
+    def read(value: object, dropped: list[str]) -> object:
+        if not isinstance(value, list | tuple):
+            raise BrokenValueError
         parts = [_read_part(reader, each, place, dropped) for place, each in enumerate(value)]
         return tuple(part for part in parts if part is not _BROKEN)
 
@@ -143,10 +142,10 @@ def _path(place: object, rest: str) -> str:
     return f"{start}.{rest}" if rest and not rest.startswith("[") else f"{start}{rest}"
 
 
-def _read_text_mapping(value: Any, dropped: list[str]) -> dict[str, str]:
-    _checked(value, isinstance(value, Mapping))
-    texts = {name: each for name, each in value.items() if isinstance(name, str) and isinstance(each, str)}
-    dropped += [_path(str(name), "") for name in value if name not in texts]
+def _read_text_mapping(value: object, dropped: list[str]) -> dict[str, str]:
+    given = _checked_mapping(value)
+    texts = {name: each for name, each in given.items() if isinstance(name, str) and isinstance(each, str)}
+    dropped += [_path(str(name), "") for name in given if name not in texts]
     return texts
 
 
@@ -154,17 +153,37 @@ def _refuse(*_: object) -> None:
     raise BrokenValueError
 
 
-def _read_int(value: Any, *_: object) -> int:
+def _read_int(value: object, *_: object) -> int:
     """
     All integers of the wire are counts, sizes or process ids.
     """
-    if type(value) is int and 0 <= value < _MAX_INT:
-        return value
-    return int(_checked(value, type(value) is float and value.is_integer() and 0 <= value < _MAX_INT))
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value < _MAX_INT
+        or value % 1
+    ):
+        raise BrokenValueError
+    return int(value)
 
 
-def _read_float(value: Any, *_: object) -> float:
-    return float(_checked(value, type(value) in (int, float) and abs(value) < _MAX_FLOAT and isfinite(value)))
+def _read_float(value: object, *_: object) -> float:
+    number = _checked_number(value)
+    if not abs(number) < _MAX_FLOAT:  # also of NaN
+        raise BrokenValueError
+    return float(number)
+
+
+def _checked_number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BrokenValueError
+    return value
+
+
+def _checked_mapping(value: object) -> Mapping[Any, object]:
+    if not isinstance(value, Mapping):
+        raise BrokenValueError
+    return value
 
 
 def _checked(value: T, is_valid: bool) -> T:  # noqa: FBT001

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from workerdiag.incidents.settle_window import SettleWindow
 from workerdiag.integrations.dashboard.book import DeathBook
 from workerdiag.integrations.dashboard.cases import JudgedCase, ids_of, victim_of
 from workerdiag.integrations.dashboard.judge_client import KILL_S, Judge, Judgement, JudgingError
+from workerdiag.model.dask import Method
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.wire.plain import BrokenValueError, from_plain
 from workerdiag.wire.recorded_death import RecordedDeath
@@ -38,7 +39,7 @@ _THREAD = "workerdiag-deaths"
 UNJUDGED = "unjudged"
 
 #: Asks the recorder as `DeathWatch.answer` does.
-Ask = Callable[..., Awaitable[Any]]
+Ask = Method
 
 
 class DeathFollower:

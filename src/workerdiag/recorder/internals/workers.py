@@ -7,8 +7,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, MutableSet
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
+from workerdiag.model.dask import Method
 from workerdiag.recorder.internals import Undo
 
 if TYPE_CHECKING:
@@ -93,8 +94,7 @@ def off_thread_location(worker: Worker, key: object) -> tuple[int, str] | None:
 def _is_coroutine(function: object) -> bool:
     from distributed.utils import iscoroutinefunction
 
-    ask: Any = iscoroutinefunction  # without types
-    return bool(ask(function))
+    return bool(cast("Method", iscoroutinefunction)(function))
 
 
 def held_bytes(worker: Worker) -> tuple[int | None, int | None]:

@@ -12,14 +12,14 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from workerdiag.recorder.box.companions import message_path
 from workerdiag.recorder.box.directories import discard
 from workerdiag.wire.constants import DEATH_TOPIC
 
 if TYPE_CHECKING:
-    from workerdiag.model.dask import Server
+    from workerdiag.model.dask import Method, Server
     from workerdiag.wire.messages import DeathReport
 
 #: Seconds before each try; a scheduler that is not there by then may be gone for good.
@@ -78,7 +78,7 @@ async def deliver(server: Server, report: DeathReport) -> bool:
 
     from workerdiag.wire.messages import encode_message
 
-    connect: Any = rpc  # without types
+    connect = cast("Method", rpc)
     for wait_s in _RETRY_DELAYS_S:
         await asyncio.sleep(wait_s)
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import pkgutil
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from workerdiag.errors import describe_error
 from workerdiag.settings import setting
@@ -30,8 +30,8 @@ def open_dashboard(scheduler: Scheduler) -> Callable[[], object] | None:
     if setting("recorder.dashboard") == "hide":
         return None
     try:
-        attach: Any = pkgutil.resolve_name(DASHBOARD)
-        undo: Callable[[], object] | None = attach(scheduler)
+        attach: Callable[[Scheduler], Callable[[], object] | None] = pkgutil.resolve_name(DASHBOARD)
+        undo = attach(scheduler)
     except Exception as problem:  # noqa: BLE001  a page is no reason to stop a scheduler
         logger.warning("Deaths are not shown in the dashboard: %s", describe_error(problem))
         return None

@@ -10,7 +10,7 @@ notes each function that it runs among those of ``all``. That note is taken out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from workerdiag.model.dask import Method, Reply
 from workerdiag.recorder.internals import schedulers
@@ -71,7 +71,7 @@ def look_installer() -> Method:
     async def workerdiag_looks_for_removals(name: str, dask_scheduler: Any = None) -> None:
         from distributed.protocol.serialize import to_serialize
 
-        pack: Any = to_serialize
+        pack = cast("Method", to_serialize)
 
         async def answer(wanted: object) -> object:
             return pack(await look(wanted, dask_scheduler))

@@ -79,7 +79,7 @@ def read(request: dict[str, Any]) -> dict[str, object]:
             problems[name] = type(problem).__name__ + ": " + str(problem)
             facts["forbidden"] = facts["forbidden"] or isinstance(problem, PermissionError)
             continue
-        trouble = [[when, text] for when, text in lines if when >= since and TROUBLE.search(text)]
+        trouble = [(when, text) for when, text in lines if when >= since and TROUBLE.search(text)]
         drift_s = DRIFT * (time.time() - _kernel_clock_zero()) if name in ("/dev/kmsg", "dmesg") else 0.0
         facts.update(
             read_from=name, reaches_back=reaches_back, lines=_latest_lines(trouble), drift_s=round(drift_s, 1)
@@ -88,7 +88,7 @@ def read(request: dict[str, Any]) -> dict[str, object]:
     return facts
 
 
-def _latest_lines(lines: list[Any]) -> list[object]:
+def _latest_lines(lines: list[Line]) -> list[Line]:
     size = 0
     for index in range(len(lines) - 1, -1, -1):
         size += len(lines[index][1]) + 40

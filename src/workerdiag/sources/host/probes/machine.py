@@ -114,9 +114,9 @@ def _disk_facts(places: list[tuple[str, str]], seconds: float) -> list[dict[str,
     return [dict(each, **({} if len(each) > 2 else silent)) for each in facts]
 
 
-def _measure_disk(facts: dict[str, Any]) -> None:
+def _measure_disk(facts: dict[str, object]) -> None:
     try:
-        facts.update(_disk_space(Path(facts["path"])))
+        facts.update(_disk_space(Path(str(facts["path"]))))
     except Exception as problem:  # noqa: BLE001  nobody else would see it in this thread
         facts["problem"] = getattr(problem, "strerror", None) or str(problem)
 
