@@ -173,12 +173,12 @@ def _problems(store: Store, now: float) -> Iterator[str]:
 def _status_lines(store: Store, now: float) -> Iterator[str]:
     from workerdiag.watch.lease import lease_holder
 
-    yield from _row("State", store.file.name)
+    yield from _field("State", store.file.name)
     holder = lease_holder(store.file)
-    yield from _row("Watcher", holder.describe() if holder else "none")
+    yield from _field("Watcher", holder.describe() if holder else "none")
     for cluster, seen_at in store.clusters().items():
         ago = format_duration(max(0.0, now - seen_at))
-        yield from _row("Cluster", f"{cluster}, read {ago} ago ({format_time(seen_at)} UTC)")
+        yield from _field("Cluster", f"{cluster}, read {ago} ago ({format_time(seen_at)} UTC)")
     cases = store.cases()
     current = [each for each in cases if each.is_open]
     over = [each for each in cases if not each.is_open][-_MAX_OVER:]
@@ -186,18 +186,18 @@ def _status_lines(store: Store, now: float) -> Iterator[str]:
         for case in some:
             yield from _case_lines(name, case)
     if not cases:
-        yield from _row("Cases", "none")
+        yield from _field("Cases", "none")
     for sink in store.outbox.sinks():
-        yield from _row("Sink", _sink_text(sink, now))
+        yield from _field("Sink", _sink_text(sink, now))
     for each in store.deliveries("dead")[-_MAX_DEAD:]:
-        yield from _row("Given up", _dead_text(each))
+        yield from _field("Given up", _dead_text(each))
     for silent in store.policy_table.silences():
         if silent.until > now:
             until = format_time(silent.until)
-            yield from _row("Silence", f"{silent.id}: {silent.matches} until {until} UTC: {silent.reason}")
+            yield from _field("Silence", f"{silent.id}: {silent.matches} until {until} UTC: {silent.reason}")
 
 
-def _row(name: str, text: str) -> list[str]:
+def _field(name: str, text: str) -> list[str]:
     head = f"{name:<9} "
     return wrapped(text, first=head, rest=" " * len(head))
 
@@ -207,10 +207,10 @@ def _case_lines(name: str, case: AlertCase) -> Iterator[str]:
     died = f", {pluralize(case.death_count, 'death')}" if case.death_count else ""
     hosts = f" on {pluralize(len(case.hosts), 'host')}" if len(case.hosts) > 1 else ""
     last = format_time(case.last_death_at)
-    yield from _row(name, f"{case.id}  {case.state} on {case.cluster}{died}{hosts}, last {last} UTC")
-    yield from _row("", f"{case.title}{sure}")
+    yield from _field(name, f"{case.id}  {case.state} on {case.cluster}{died}{hosts}, last {last} UTC")
+    yield from _field("", f"{case.title}{sure}")
     if case.is_open and case.progress.confirmed_by:
-        yield from _row("", f"{case.progress.confirmed_by} is at work on it")
+        yield from _field("", f"{case.progress.confirmed_by} is at work on it")
 
 
 def _sink_text(sink: SinkStatus, now: float) -> str:

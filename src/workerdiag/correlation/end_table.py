@@ -205,7 +205,7 @@ class EndsByTime:
                 else:
                     self._timed.setdefault(name, []).append((end.when, end))
         for timed in self._timed.values():
-            timed.sort(key=_first)
+            timed.sort(key=_end_time)
 
     def near(self, identity: Identity, when: float | None) -> Iterator[ProcessEnd]:
         """
@@ -216,13 +216,13 @@ class EndsByTime:
         for name in (identity.worker, identity.pid):
             if name is not None:
                 timed = self._timed.get(name, [])
-                place = len(timed) if when is None else bisect_left(timed, when, key=_first)
+                place = len(timed) if when is None else bisect_left(timed, when, key=_end_time)
                 first = max(0, min(place - _MAX_COMPARED // 2, len(timed) - _MAX_COMPARED))
                 yield from (end for _, end in timed[first : first + _MAX_COMPARED])
                 yield from self._timeless.get(name, [])[:_MAX_COMPARED]
 
 
-def _first(timed: tuple[float, ProcessEnd]) -> float:
+def _end_time(timed: tuple[float, ProcessEnd]) -> float:
     return timed[0]
 
 

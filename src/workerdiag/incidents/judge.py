@@ -265,7 +265,7 @@ def pair_deaths(watched: Sequence[WatchedDeath], found: Sequence[Death]) -> list
             for death in free.get(name, ())
             if id(death) not in taken and each.identity.same_process(death.identity)
         ]
-        nearest = min(same, key=lambda death: _seconds_apart(each, death), default=None)
+        nearest = min(same, key=lambda death: _seconds_to_death(each, death), default=None)
         if nearest is not None:
             taken.add(id(nearest))
         pairs.append(nearest)
@@ -282,5 +282,5 @@ def _names(identity: Identity) -> Iterator[str]:
         yield f"pid {identity.pid}"
 
 
-def _seconds_apart(watched: WatchedDeath, death: Death) -> float:
+def _seconds_to_death(watched: WatchedDeath, death: Death) -> float:
     return abs(watched.when - death.when) if death.when is not None else inf

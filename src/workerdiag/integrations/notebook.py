@@ -74,14 +74,14 @@ class WorkerdiagMagics(Magics):
             if (exc := result.error_in_exec) is not None and is_from_dask(exc):
                 self._answer(exc)
         except Exception as problem:  # noqa: BLE001  the user's error is what matters
-            display(_text(f"no answer: {describe_error(problem)}"), raw=True)
+            display(_plain_line(f"no answer: {describe_error(problem)}"), raw=True)
 
     def _answer(self, exc: BaseException) -> None:
         client = self._client_of(exc)
         if client is not None and client.asynchronous:
             self._show_later(exc, client, is_asked_for=False)
         else:
-            place = display(_text(_WAITING), raw=True, display_id=True)
+            place = display(_plain_line(_WAITING), raw=True, display_id=True)
             _update(place, diagnose(exc, client=client), exc)
 
     @magic_arguments()
@@ -119,7 +119,7 @@ class WorkerdiagMagics(Magics):
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise UsageError(_NO_LOOP) from None
-        place = display(_text(_WAITING), raw=True, display_id=True)
+        place = display(_plain_line(_WAITING), raw=True, display_id=True)
 
         async def show() -> None:
             found = await explain(exc, client)
@@ -183,10 +183,10 @@ def _update(place: Any, found: Diagnosis | None, exc: BaseException | None) -> N
     if found is not None and (is_death or found.outcome == "explained"):
         place.update(found)
     else:
-        place.update(_text(found.summary if found else "nothing is known of this"), raw=True)
+        place.update(_plain_line(found.summary if found else "nothing is known of this"), raw=True)
 
 
-def _text(line: str) -> dict[str, str]:
+def _plain_line(line: str) -> dict[str, str]:
     return {"text/plain": f"workerdiag: {line}"}
 
 

@@ -17,12 +17,12 @@ def without_other_programs(found: Sequence[Match]) -> list[Match]:
     """
     The matches without those that tell how another program than a worker ended.
     """
-    theirs = {line for each in found if each.role == "other-program" for line in _lines(each)}
+    theirs = {line for each in found if each.role == "other-program" for line in _line_places(each)}
     if not theirs:
         return list(found)
-    return [each for each in found if each.role not in _OF_ENDS or theirs.isdisjoint(_lines(each))]
+    return [each for each in found if each.role not in _OF_ENDS or theirs.isdisjoint(_line_places(each))]
 
 
-def _lines(mark: Match) -> Iterator[tuple[str, int]]:
+def _line_places(mark: Match) -> Iterator[tuple[str, int]]:
     for line in range(mark.line, max(mark.line, mark.last_line) + 1):
         yield mark.origin, line

@@ -34,14 +34,14 @@ def normalize_fields(_: type, fields: list[Attribute[object]]) -> list[Attribute
     A ``field_transformer`` of attrs: fields for text, times and integers take only what can be shown.
     """
     return [
-        each.evolve(converter=_converter(each))
+        each.evolve(converter=_converter_of(each))
         if each.converter is None and str(each.type) in _CONVERTERS
         else each
         for each in fields
     ]
 
 
-def _converter(field: Attribute[object]) -> Callable[[object], object]:
+def _converter_of(field: Attribute[object]) -> Callable[[object], object]:
     kind = str(field.type)
     is_size = kind == "int | None" and field.name.endswith("_bytes")
     return _size_or_none if is_size else _CONVERTERS[kind]

@@ -17,9 +17,10 @@ record.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from workerdiag.model.dask import Method
+if TYPE_CHECKING:
+    from workerdiag.model.dask import Method
 
 _OWNER = "preload"
 

@@ -48,7 +48,7 @@ def is_allowed(value: object, rule: Rule) -> bool:
     if value is None:
         return True
     if rule.get("format") == DURATION:
-        return _is_within(_seconds(value), rule)
+        return _is_within(_duration_s(value), rule)
     if rule.get("format") == "url":
         return _is_web_address(str(value))
     return not isinstance(value, int | float) or _is_within(value, rule)
@@ -78,7 +78,7 @@ def _classes(rule: Rule) -> tuple[type, ...]:
     return tuple(each for name in _types(rule) for each in _TYPES[name])
 
 
-def _seconds(value: object) -> float:
+def _duration_s(value: object) -> float:
     """
     A duration in seconds; a number that is within no limits if it is none.
     """

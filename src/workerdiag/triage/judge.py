@@ -67,7 +67,7 @@ def judge_run(work: tuple[Run, Sequence[bytes]], settings: ScanSettings) -> list
     offsets = {(each.origin, each.line): each.offset or 0 for each in reversed(matches)}
     common = Versions.common(versions.values())
     rows = (
-        _row(each, run, offsets, places, book.release)
+        _death_row(each, run, offsets, places, book.release)
         for each in judge_matches(matches, evidence, book, matcher)
     )
     return [_with_versions(row, versions.get(row.url, common).or_else(common)) for row in rows]
@@ -85,7 +85,7 @@ def _moved(match: Match, lines: int) -> Match:
     )
 
 
-def _row(
+def _death_row(
     judged: JudgedDeath,
     run: Run,
     offsets: Mapping[tuple[str, int], int],

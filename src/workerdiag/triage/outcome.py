@@ -68,7 +68,7 @@ def workers_of(pieces: Iterable[Evidence]) -> set[str]:
 
 
 @cache
-def _converter() -> Converter:
+def _packer() -> Converter:
     return strict_converter("any", with_places=False)
 
 
@@ -103,7 +103,7 @@ def pack_outcome(outcome: PartOutcome) -> bytes:
     """
     The outcome of a part in which nothing was found.
     """
-    return json.dumps(_converter().unstructure(outcome)).encode() + _BETWEEN
+    return json.dumps(_packer().unstructure(outcome)).encode() + _BETWEEN
 
 
 def unpack_outcome(packed: bytes) -> PartOutcome:
@@ -114,7 +114,7 @@ def unpack_outcome(packed: bytes) -> PartOutcome:
         ValueError: The bytes are something else, or of another version.
     """
     try:
-        outcome: PartOutcome = _converter().structure(json.loads(packed.partition(_BETWEEN)[0]), PartOutcome)
+        outcome: PartOutcome = _packer().structure(json.loads(packed.partition(_BETWEEN)[0]), PartOutcome)
     except Exception as problem:
         raise ValueError("not the outcome of a part") from problem
     if outcome.schema != TABLE_SCHEMA:

@@ -189,16 +189,16 @@ def _log_file(place: str, info: Mapping[str, object]) -> LogFile:
         url=public_url(place),
         etag=None if tag is None else str(tag),
         size_bytes=size if isinstance(size, int) else None,
-        modified_at=next((_seconds(info[name]) for name in _TIMES if info.get(name)), None),
+        modified_at=next((_timestamp(info[name]) for name in _TIMES if info.get(name)), None),
     )
 
 
-def _seconds(value: object) -> float | None:
+def _timestamp(value: object) -> float | None:
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     if isinstance(value, str):
         try:
-            return _seconds(datetime.fromisoformat(value))
+            return _timestamp(datetime.fromisoformat(value))
         except ValueError:
             return None
     return round(float(value), 6) if isinstance(value, int | float) else None

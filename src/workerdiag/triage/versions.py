@@ -31,8 +31,8 @@ class Versions:
         if self.python is not None and self.distributed is not None:
             return self
         return Versions(
-            python=self.python or _first(_PYTHON, data),
-            distributed=self.distributed or _first(_DISTRIBUTED, data),
+            python=self.python or _first_version(_PYTHON, data),
+            distributed=self.distributed or _first_version(_DISTRIBUTED, data),
         )
 
     def or_else(self, other: Versions) -> Versions:
@@ -72,7 +72,7 @@ _DISTRIBUTED = (
 _MAX_PLACES = 20
 
 
-def _first(wanted: Iterable[tuple[bytes, re.Pattern[bytes]]], data: bytes) -> str | None:
+def _first_version(wanted: Iterable[tuple[bytes, re.Pattern[bytes]]], data: bytes) -> str | None:
     for literal, pattern in wanted:
         at = -1
         for _ in range(_MAX_PLACES):

@@ -86,14 +86,14 @@ def digest_notice(cluster: str, state: PolicyState, now: float) -> Notice:
         cluster=clean(cluster),
         state="resolved",
         title=title,
-        text="\n".join(clip(line, _LINE_CHARS) for line in (title, *_lines(state))),
+        text="\n".join(clip(line, _LINE_CHARS) for line in (title, *_held_lines(state))),
         at=now,
         opened_at=since,
         last_death_at=now,
     )
 
 
-def _lines(state: PolicyState) -> Iterator[str]:
+def _held_lines(state: PolicyState) -> Iterator[str]:
     for each in state.held[:_MAX_LISTED]:
         said = f"{pluralize(each.count, 'notice')} ({', '.join(each.reasons)})"
         why = f"{_hold_text(each.hold)}{', ' if each.why else ''}{each.why}"

@@ -104,11 +104,11 @@ def read_known_issues(path: str | os.PathLike[str]) -> tuple[KnownIssue, ...]:
     except Exception as problem:
         raise RuleFileError(name, (f"it is no TOML: {describe_error(problem)}",)) from problem
     try:
-        return _converter().structure(table, _IssueFile).issue
+        return _issue_converter().structure(table, _IssueFile).issue
     except Exception as problem:
         raise RuleFileError(name, tuple(problem_lines(problem))) from problem
 
 
 @cache
-def _converter() -> Converter:
+def _issue_converter() -> Converter:
     return strict_converter("known")

@@ -67,7 +67,7 @@ def notice_of(case: AlertCase, reason: NoticeReason, now: float) -> Notice:
         cluster=clean(case.cluster),
         state=case.state,
         title=title_line(_title(case, reason), _certainty(case, reason)),
-        text="\n".join(clip(clean(line), _LINE_CHARS) for line in _lines(case, reason, now)),
+        text="\n".join(clip(clean(line), _LINE_CHARS) for line in _notice_lines(case, reason, now)),
         cause=case.cause,
         probability=case.probability,
         blame=case.blame,
@@ -139,7 +139,7 @@ def _certainty(case: AlertCase, reason: NoticeReason) -> str:
     return f" ({format_percent(case.probability)})" if known else ""
 
 
-def _lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator[str]:
+def _notice_lines(case: AlertCase, reason: NoticeReason, now: float) -> Iterator[str]:
     yield f"{_title(case, reason)}{_certainty(case, reason)}"
     if case.key == BLIND_KEY:
         yield from _blind_lines(case, reason, now)

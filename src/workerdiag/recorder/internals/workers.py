@@ -9,11 +9,10 @@ from collections.abc import Callable, MutableSet
 from threading import get_ident
 from typing import TYPE_CHECKING, cast
 
-from workerdiag.model.dask import Method
 from workerdiag.recorder.internals import Undo
 
 if TYPE_CHECKING:
-    from workerdiag.model.dask import Worker
+    from workerdiag.model.dask import Method, Worker
 
 
 def watch_threads(

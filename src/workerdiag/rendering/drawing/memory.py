@@ -54,7 +54,7 @@ def memory_figure(findings: Findings) -> Figure | None:
             *_limit_notes(first.known, findings.timeline.moments),
         ),
         columns=("Time", *(name.capitalize() for name in SERIES)),
-        rows=tuple(_row(each, first.known.when) for each in first.samples[-_MAX_ROWS:]),
+        rows=tuple(_sample_cells(each, first.known.when) for each in first.samples[-_MAX_ROWS:]),
         small=tuple((_caption(each.known, first.known), each.draw(each.small_plot(most))) for each in others),
     )
 
@@ -231,7 +231,7 @@ def _thresholds_note(paused: Sequence[Moment]) -> str:
     return "The worker paused. At how much memory it pauses and spills is not known."
 
 
-def _row(sample: MemorySample, when: float | None) -> tuple[str, ...]:
+def _sample_cells(sample: MemorySample, when: float | None) -> tuple[str, ...]:
     at = offset_text(sample.at - when) if when is not None else format_time(sample.at)
     sizes = (getattr(sample, attribute) for attribute in SERIES.values())
     return (at, *("" if size is None else format_bytes(size) for size in sizes))

@@ -74,7 +74,7 @@ def draw_last_seen(known: ProcessHistory, samples: Sequence[MemorySample], plot:
         bar = element("rect", x=-_BAR_PX / 2, width=_BAR_PX, height=plot.y(0) - y, rx=2)
         class_ = f"wd-bar wd-{name.replace(' ', '-')}"
         parts.append(element("svg", bar, x=percent(middle), y=y, overflow="visible", class_=class_))
-        parts.append(_text(middle, plot.height_px - 8, name.split()[-1], "middle", "wd-muted"))
+        parts.append(_label(middle, plot.height_px - 8, name.split()[-1], "middle", "wd-muted"))
     parts += limit_lines(plot)
     said = ", ".join(f"{name} {format_bytes(size)}" for name, size in shown.items())
     title = f"Memory of {who_text(known.identity)} as it was last seen"
@@ -96,12 +96,12 @@ def _time_axis(plot: Plot, across: Scale, end: float, *, is_death: bool) -> Iter
     for offset in time_ticks(across.first - end, across.last - end, count):
         x = across(end + offset)
         if abs(x - x_end) > room:
-            yield _text(x, y_text, offset_text(offset), _anchor(x), "wd-muted")
+            yield _label(x, y_text, offset_text(offset), _anchor(x), "wd-muted")
     if is_death:
         yield element(
             "line", x1=percent(x_end), x2=percent(x_end), y1=plot.y(1) - 8, y2=bottom, class_="wd-death-line"
         )
-    yield _text(x_end, y_text, "death" if is_death else "last seen", _anchor(x_end), "wd-death-text")
+    yield _label(x_end, y_text, "death" if is_death else "last seen", _anchor(x_end), "wd-death-text")
 
 
 def _points(
@@ -151,7 +151,7 @@ def _anchor(x: float) -> str:
     return "end" if x > 1 - _BORDER_SHARE else "middle"
 
 
-def _text(x: float, y: float, text: str, anchor: str, class_: str) -> Markup:
+def _label(x: float, y: float, text: str, anchor: str, class_: str) -> Markup:
     return element("text", text, x=percent(x), y=y, text_anchor=anchor, class_=class_)
 
 

@@ -102,10 +102,10 @@ def _death_fields(death: RecordedDeath, others: Sequence[str]) -> dict[str, Even
     last = _last_sample(report)
     fields: dict[str, EventValue] = {
         "reported_by": ", ".join(each.kind for each in (record, report) if each is not None),
-        "rss_bytes": _first(last.process_rss_bytes, heartbeat.rss_bytes),
-        "managed_bytes": _first(last.managed_bytes, heartbeat.managed_bytes),
-        "spilled_bytes": _first(last.spilled_bytes, heartbeat.spilled_bytes),
-        "open_files": _first(last.open_files, heartbeat.open_files),
+        "rss_bytes": _either(last.process_rss_bytes, heartbeat.rss_bytes),
+        "managed_bytes": _either(last.managed_bytes, heartbeat.managed_bytes),
+        "spilled_bytes": _either(last.spilled_bytes, heartbeat.spilled_bytes),
+        "open_files": _either(last.open_files, heartbeat.open_files),
         "host_available_bytes": last.host_available_bytes,
         "open_files_limit": last.open_files_limit,
         "thread_count": last.thread_count,
@@ -275,7 +275,7 @@ def _last_sample(report: DeathReport | None) -> Sample:
     return samples[-1] if samples else Sample(at=0.0)
 
 
-def _first(one: int | None, other: int | None) -> int | None:
+def _either(one: int | None, other: int | None) -> int | None:
     return other if one is None else one
 
 

@@ -20,7 +20,7 @@ def fleet_to_dict(report: FleetReport) -> dict[str, object]:
     """
     The report as dictionaries, lists, text, numbers and None, with the key ``schema`` first.
     """
-    content: dict[str, object] = _converter().unstructure(report)
+    content: dict[str, object] = _report_converter().unstructure(report)
     return {"schema": FLEET_SCHEMA} | content
 
 
@@ -39,5 +39,5 @@ def fleet_schema() -> Schema:
 
 
 @cache
-def _converter() -> Converter:
+def _report_converter() -> Converter:
     return strict_converter("all", with_places=False)

@@ -88,7 +88,7 @@ class _KnownDeaths:
             begin = bisect_left(entries, (at - _MOST_APART_S, -1))
             end = bisect_right(entries, (at + _MOST_APART_S, len(self.deaths)))
             for _, place in entries[begin:end]:
-                if (apart_s := _seconds_apart(self.deaths[place], row)) is not None:
+                if (apart_s := _report_distance_s(self.deaths[place], row)) is not None:
                     yield apart_s, place
 
     def _note(self, row: DeathRow, place: int) -> None:
@@ -109,7 +109,7 @@ def _keys(row: DeathRow) -> Iterator[Hashable]:
         yield "process", row.nanny, row.pid, dated
 
 
-def _seconds_apart(known: DeathRow, row: DeathRow) -> float | None:
+def _report_distance_s(known: DeathRow, row: DeathRow) -> float | None:
     """
     How far apart two reports of one death are; None: they are of two.
     """

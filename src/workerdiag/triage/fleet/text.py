@@ -31,10 +31,10 @@ def render_fleet(report: FleetReport, *, width: int = 80, color: bool = False) -
         width: Columns of the terminal; less than 40 counts as 40.
         color: Whether to make headings, and what somebody should look at, bold.
     """
-    return "\n".join(_lines(report, max(width, _MIN_WIDTH), color=color))
+    return "\n".join(_report_lines(report, max(width, _MIN_WIDTH), color=color))
 
 
-def _lines(report: FleetReport, width: int, *, color: bool) -> Iterator[str]:
+def _report_lines(report: FleetReport, width: int, *, color: bool) -> Iterator[str]:
     view = fleet_view(report)
     yield from (_bold(line, color=color) for line in wrap_text(view.headline, width))
     for fact in view.facts:

@@ -146,8 +146,8 @@ def _is_around(record: str, death: WatchedDeath, others: Collection[str]) -> boo
     found = _TIME.match(record)
     if found is None or any(each in record for each in others):
         return False
-    return -_BEFORE_S <= _seconds(found[1]) - death.when <= _AFTER_S
+    return -_BEFORE_S <= _utc_timestamp(found[1]) - death.when <= _AFTER_S
 
 
-def _seconds(text: str) -> float:
+def _utc_timestamp(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()

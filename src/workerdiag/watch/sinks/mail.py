@@ -211,20 +211,20 @@ def html_of(card: Card) -> str:
 
 
 def _elements(card: Card) -> Iterator[str]:
-    yield f"<p><b>{_text(card.title)}</b><br>{_text(card.reason)}</p>"
+    yield f"<p><b>{_html(card.title)}</b><br>{_html(card.reason)}</p>"
     if card.text:
-        yield f"<p>{_text(card.text)}</p>"
+        yield f"<p>{_html(card.text)}</p>"
     if card.facts:
-        yield f"<p>{'<br>'.join(f'<b>{_text(label)}:</b> {_text(value)}' for label, value in card.facts)}</p>"
+        yield f"<p>{'<br>'.join(f'<b>{_html(label)}:</b> {_html(value)}' for label, value in card.facts)}</p>"
     if card.advice:
-        yield f"<ul>{''.join(f'<li>{_text(each)}</li>' for each in card.advice)}</ul>"
+        yield f"<ul>{''.join(f'<li>{_html(each)}</li>' for each in card.advice)}</ul>"
     for label, address in card.links:
-        yield f'<p><a href="{html.escape(address)}">{_text(label)}</a></p>'
+        yield f'<p><a href="{html.escape(address)}">{_html(label)}</a></p>'
     for label, command in card.commands:
-        yield f"<p>{_text(label)}: <code>{_text(command)}</code></p>"
+        yield f"<p>{_html(label)}: <code>{_html(command)}</code></p>"
 
 
-def _text(text: str) -> str:
+def _html(text: str) -> str:
     return html.escape(text).replace("\n", "<br>")
 
 

@@ -125,7 +125,7 @@ def alert_event(delivery: Delivery, action: Literal["trigger", "resolve"]) -> Ma
         "event_action": action,
         "dedup_key": dedup_key(notice),
         "client": "workerdiag",
-        "links": _links(card),
+        "links": _alert_links(card),
         "payload": {
             **_payload(delivery, card),
             "severity": severity_of(notice.reason),
@@ -141,7 +141,7 @@ def change_event(delivery: Delivery) -> Mapping[str, object]:
     An event that only informs, without the routing key.
     """
     card = card_of(delivery.notice)
-    return {"links": _links(card), "payload": _payload(delivery, card)}
+    return {"links": _alert_links(card), "payload": _payload(delivery, card)}
 
 
 def _payload(delivery: Delivery, card: Card) -> Mapping[str, object]:
@@ -168,5 +168,5 @@ def _timestamp(when: float) -> Mapping[str, str]:
         return {}
 
 
-def _links(card: Card) -> list[Mapping[str, str]]:
+def _alert_links(card: Card) -> list[Mapping[str, str]]:
     return [{"href": address, "text": label} for label, address in card.links]

@@ -67,7 +67,7 @@ class SinkSetupError(WorkerdiagError):
         return f"cannot use the {self.sink} sink: {self.problem} ({self.remedy})"
 
 
-def _seconds(given: object) -> float | None:
+def _delay_s(given: object) -> float | None:
     """
     A number of seconds, also as text; None for anything else.
     """
@@ -90,7 +90,7 @@ class DeliveryError(WorkerdiagError):
     is_final: bool = False
     #: Seconds after which the receiver wants to be tried again (``Retry-After``). Text that is no number
     #: counts as not given.
-    retry_after_s: float | None = field(default=None, converter=_seconds)
+    retry_after_s: float | None = field(default=None, converter=_delay_s)
 
     def __str__(self) -> str:
         return self.problem

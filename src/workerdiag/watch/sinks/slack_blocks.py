@@ -25,14 +25,14 @@ def slack_blocks(notice: Notice) -> list[Block]:
     The whole notice, for ``chat.postMessage(blocks=...)``.
     """
     card = card_of(notice)
-    parts = [[_section([_text(card.title, bold=True), _text(f"\n{card.reason}", italic=True)])]]
+    parts = [[_section([_piece(card.title, bold=True), _piece(f"\n{card.reason}", italic=True)])]]
     if card.text:
-        parts.append([_section([_text(card.text)])])
+        parts.append([_section([_piece(card.text)])])
     parts.append([_section(_fact_lines(card))])
     if card.advice:
-        items = [_section([_text(sentence)]) for sentence in card.advice]
+        items = [_section([_piece(sentence)]) for sentence in card.advice]
         parts.append([{"type": "rich_text_list", "style": "bullet", "elements": items}])
-    ways = [*_links(card), *_commands(card)]
+    ways = [*_link_section(card), *_commands(card)]
     return [_block(each) for each in ([*parts, ways] if ways else parts)]
 
 
@@ -40,7 +40,7 @@ def slack_reply_blocks(notice: Notice) -> list[Block]:
     """
     What changed, for the thread of the case's message.
     """
-    return [_block([_section([_text(card_of(notice).title)])])]
+    return [_block([_section([_piece(card_of(notice).title)])])]
 
 
 def slack_text(notice: Notice) -> str:
@@ -55,22 +55,25 @@ def slack_text(notice: Notice) -> str:
 def _fact_lines(card: Card) -> list[Block]:
     elements = []
     for at, (label, value) in enumerate(card.facts):
-        elements += [_text(f"{(at and chr(10)) or ''}{label}: ", bold=True), _text(value or "-")]
+        elements += [
+            _piece(f"{(at and chr(10)) or ''}{label}: ", bold=True),
+            _piece(value or "-"),
+        ]
     return elements
 
 
-def _links(card: Card) -> list[Block]:
+def _link_section(card: Card) -> list[Block]:
     elements: list[Block] = []
     for label, address in card.links:
-        elements += [{"type": "link", "url": address, "text": label}, _text("\n")]
+        elements += [{"type": "link", "url": address, "text": label}, _piece("\n")]
     return [_section(elements[:-1])] if elements else []
 
 
 def _commands(card: Card) -> list[Block]:
     elements: list[Block] = []
     for label, command in card.commands:
-        elements.append(_section([_text(f"{label}:")]))
-        elements.append({"type": "rich_text_preformatted", "elements": [_text(command)]})
+        elements.append(_section([_piece(f"{label}:")]))
+        elements.append({"type": "rich_text_preformatted", "elements": [_piece(command)]})
     return elements
 
 
@@ -82,5 +85,5 @@ def _section(elements: list[Block]) -> Block:
     return {"type": "rich_text_section", "elements": elements}
 
 
-def _text(text: str, **style: bool) -> Block:
+def _piece(text: str, **style: bool) -> Block:
     return {"type": "text", "text": text, **({"style": style} if style else {})}
