@@ -75,7 +75,7 @@ def compiled_knowledge(root: Path) -> str:
     with _importable(root / "src"):
         from workerdiag.matching.scan.literals import literals
         from workerdiag.matching.sign_tables import compilable_patterns
-        from workerdiag.rulebook.compiled import compile_rulebook, patterns
+        from workerdiag.rulebook.compilation import compile_rulebook, patterns
         from workerdiag.rulebook.folder import read_folder
 
         book = read_folder(root / "knowledge")

@@ -12,8 +12,8 @@ import workerdiag
 
 PACKAGE = Path(workerdiag.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-#: Participles in form that are nouns of the field: what is kept behind the word stands in the glossary.
-NOUNS = frozenset("recording ring scoring testing wording coiled".split())
+#: They end like participles, and are nouns of the field or names.
+NOUNS = frozenset("recording ring scoring testing wording feed coiled".split())
 #: Two texts that are sent to other machines, each without any module of ours, and what they share with one.
 STANDALONE = frozenset({"_read_text"})
 

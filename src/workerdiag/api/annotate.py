@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
-from workerdiag.api.remembered import remember
+from workerdiag.api.remembered_diagnoses import remember
 from workerdiag.model.dask import is_worker_death
 from workerdiag.model.notes import NO_ANSWER, NOTE_START
 from workerdiag.settings import seconds

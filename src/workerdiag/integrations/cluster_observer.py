@@ -21,7 +21,7 @@ from workerdiag.api.arguments import ExplainArguments, read_arguments
 from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
-from workerdiag.api.remembered import remembered
+from workerdiag.api.remembered_diagnoses import remembered
 from workerdiag.deadline import Deadline, monotonic_s
 from workerdiag.incidents.incident import is_deliberate_stop
 from workerdiag.integrations.diagnose import diagnose

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
-from workerdiag.api.remembered import remembered
+from workerdiag.api.remembered_diagnoses import remembered
 from workerdiag.deadline import Deadline
 from workerdiag.settings import seconds
 from workerdiag.sources.cluster.client import connect

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from workerdiag.errors import RuleFileError, error_text, utf8_safe
 from workerdiag.model.rules import Cause, Landmark, Rulebook
-from workerdiag.rulebook.shared import (
+from workerdiag.rulebook.shared_rules import (
     FAILED_TASK,
     UNKNOWN,
     SharedRules,

@@ -21,7 +21,7 @@ from workerdiag.matching.scan.records import MAX_COPIES, REACH_AHEAD, REACH_BEHI
 from workerdiag.matching.scan.work_budget import COST_PER_BYTE, FIRST_COST, FOUND_COST, RUN_COST, WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, LogChunk
-from workerdiag.rulebook.compiled import patterns
+from workerdiag.rulebook.compilation import patterns
 from workerdiag.rulebook.load import load_rulebook
 
 KIB, MIB = 1024, 1024 * 1024

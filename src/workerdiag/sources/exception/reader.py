@@ -21,7 +21,7 @@ from workerdiag.model.notes import NOTE_START
 from workerdiag.model.vocabulary import ExceptionRelation
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.exception import slots
-from workerdiag.sources.exception.pickled import MAX_BYTES, PickledException, read_pickled
+from workerdiag.sources.exception.pickled_exceptions import MAX_BYTES, PickledException, read_pickled
 from workerdiag.sources.exception.tracebacks import printed_frames, raised_in_task, task_line
 
 #: Of one text, so many characters.
