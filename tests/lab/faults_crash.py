@@ -67,6 +67,19 @@ def segfault_local_cluster(lab: Lab) -> Aftermath:
 
 
 @fault
+def two_segfaults_at_once(lab: Lab) -> Aftermath:
+    """
+    Two workers of a LocalCluster crash in one moment, each under a task of its own.
+    """
+    _, client = lab.cluster(workers=2, **{"distributed.scheduler.allowed-failures": 0})
+    marks = [lab.mark(str(each)) for each in range(2)]
+    futures = [client.submit(tasks.segfault, mark, 2, key=f"crash-{mark[-1]}") for mark in marks]
+    pids = {lab.running(mark[-1]) for mark in marks}
+    problem, _ = map(raised, futures)
+    return Aftermath(exc=problem, client=client, facts={"pids": pids})
+
+
+@fault
 def bystander(lab: Lab) -> Aftermath:
     """
     Dask gives up a task that only waited on the worker that another task killed.
@@ -145,7 +158,7 @@ def plugin_exits(lab: Lab) -> Aftermath:
     client = lab.client()
     with contextlib.suppress(CommClosedError):
         client.register_plugin(tasks.ExitingPlugin())
-    nanny.wait_for_output(r"exited with status 1[\s\S]*exited with status 1")
+    nanny.wait_for_output(r"(?:exited with status 1[\s\S]*){3}")
     return Aftermath(client=client, logs=(nanny.log,))
 
 

@@ -62,6 +62,18 @@ def kernel_oom(lab: Lab) -> Aftermath:
 
 
 @fault
+def child_out_of_memory(lab: Lab) -> Aftermath:
+    """
+    A child of a task outgrows the cgroup of its worker; the kernel kills it, and the task fails.
+    """
+    group = lab.enter_context(memory_group(limit_bytes=400 * tasks.MB))
+    lab.scheduler()
+    lab.worker(memory_limit="4GB", group=group)
+    client = lab.client()
+    return Aftermath(exc=raised(client.submit(tasks.burst_in_child, 800, key="parent")), client=client)
+
+
+@fault
 def paused_for_ever(lab: Lab) -> Aftermath:
     """
     Leaked memory keeps a worker paused; the tasks behind it wait, and nothing dies.

@@ -9,7 +9,7 @@ import sys
 
 from . import tasks
 from .catalogue import Aftermath, fault
-from .cluster import Lab
+from .cluster import Lab, arrived
 
 MODULE = "workerdiag_lab_only_here"
 
@@ -22,6 +22,23 @@ def death_timeout(lab: Lab) -> Aftermath:
     daemon = lab.worker("--death-timeout", "3s")
     status = daemon.ended()
     return Aftermath(logs=(daemon.log,), facts={"status": status})
+
+
+@fault
+def killed_while_starting(lab: Lab) -> Aftermath:
+    """
+    A preload kills the worker process; the nanny gives up, and a client waits for workers.
+    """
+    preload = lab.folder / "killing.py"
+    preload.write_text(
+        "import multiprocessing, os\nif multiprocessing.parent_process():\n    os.kill(os.getpid(), 9)\n"
+    )
+    lab.scheduler()
+    client = lab.client(workers=0)
+    daemon = lab.worker("--preload", str(preload))
+    daemon.ended()
+    waiting = arrived(client, client.submit(tasks.nap, 0, key="nap"))
+    return Aftermath(client=client, logs=(daemon.log,), facts={"futures": [waiting]})
 
 
 @fault

@@ -12,6 +12,7 @@ import asyncio
 import ctypes
 import multiprocessing
 import os
+import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -77,6 +78,13 @@ def burst(megabytes: int, mark: str | None = None) -> None:
     held = b"x" * (megabytes * MB)
     time.sleep(30)
     del held
+
+
+def burst_in_child(megabytes: int) -> None:
+    """
+    Let a process of the task's own take memory at once.
+    """
+    subprocess.run([sys.executable, "-c", f"b'x' * {megabytes * MB}"], check=True)
 
 
 def leak(megabytes: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from attrs import evolve
 
 from .promises import claimed_causes, named_cause
 
@@ -85,9 +86,23 @@ def test_a_plugin_that_ends_each_worker_is_found_out(provoke, explain):
     """
     Workers that exit as a plugin starts are not called interrupted, nor left unexplained.
     """
-    diagnosis = explain(provoke("plugin-exits"))
-    assert named_cause(diagnosis) in ("exception.preload-failed", "code.process-exit")
-    assert {death.status for death in diagnosis.deaths} <= {1, None}
+    aftermath = provoke("plugin-exits")
+    for logs in (aftermath.logs, ()):
+        diagnosis = explain(evolve(aftermath, logs=logs))
+        assert named_cause(diagnosis) in ("exception.preload-failed", "code.process-exit")
+        assert {death.status for death in diagnosis.deaths} <= {1, None}
+
+
+def test_two_workers_that_crash_at_once_are_two_deaths(provoke, explain):
+    """
+    Each has its own process, and the task that is asked about is not blamed for the other.
+    """
+    aftermath = provoke("two-segfaults-at-once")
+    diagnosis = explain(aftermath)
+    assert named_cause(diagnosis) == "signal.segfault"
+    assert {death.identity.pid for death in diagnosis.deaths} == aftermath.facts["pids"]
+    assert diagnosis.blame.task == "crash-0"
+    assert explain(evolve(aftermath, exc=None)).blame.task is None
 
 
 def test_four_deaths_for_one_task_are_four_deaths_of_one_cause(provoke, explain):

@@ -84,6 +84,16 @@ def test_without_the_kernels_word_sigkill_is_not_called_oom(provoke):
     assert any("kernel.oom-killer" in step.distinguishes for step in diagnosis.next_steps)
 
 
+def test_a_child_of_a_task_that_the_kernel_kills_is_no_worker(provoke, explain):
+    """
+    The group counts a kill for want of memory, and all workers live: asked with the task's error or without.
+    """
+    aftermath = provoke("child-out-of-memory")
+    for exc in (aftermath.exc, None):
+        diagnosis = explain(evolve(aftermath, exc=exc))
+        assert (diagnosis.outcome, diagnosis.deaths) == ("no-death", ())
+
+
 def test_a_paused_worker_is_a_standstill(provoke, explain):
     """
     Nothing died and nothing moves: the pause is named_cause, without an exception to start from.

@@ -22,6 +22,16 @@ def test_a_worker_that_found_no_scheduler(provoke, explain):
     assert named_cause(explain(aftermath)) == "exit.death-timeout"
 
 
+def test_how_a_start_ended_comes_before_missing_workers(provoke, explain):
+    """
+    A client waits for workers, and the nanny's log says how the only one ended: that is one death, and the answer.
+    """
+    diagnosis = explain(provoke("killed-while-starting"))
+    assert named_cause(diagnosis) in ("external.sigkill", "exception.preload-failed")
+    assert len(diagnosis.deaths) == 1
+    assert diagnosis.blame.task is None
+
+
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
