@@ -7,6 +7,8 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
+import workerdiag
+from support.dead_boxes import left_by_a_dead_process
 from support.triage_work import nanny_log, triage_here
 from workerdiag.cli import main
 
@@ -39,6 +41,17 @@ def test_the_summary_counts_deaths_and_drafts_rules_for_the_rest(log, tmp_path):
     assert "     2  signal.segfault\n" in result.output
     assert f"workerdiag knowledge draft {log}\n" in result.output
     assert (tmp_path / "out" / "deaths.jsonl").exists()
+
+
+def test_a_rule_can_be_drafted_from_a_black_box_and_a_bundle(tmp_path):
+    """
+    The command that the summary shows works for them, too: their last output is text.
+    """
+    path, _ = left_by_a_dead_process(tmp_path)
+    workerdiag.explain(logs=path).save(tmp_path / "kept.zip")
+    for each in (path, tmp_path / "kept.zip"):
+        result = CliRunner().invoke(main, ["knowledge", "draft", str(each)])
+        assert (result.exit_code, "the last words" in result.output) == (0, True), result.output
 
 
 def test_an_input_that_cannot_be_read_is_named(log, tmp_path):

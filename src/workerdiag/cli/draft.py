@@ -8,7 +8,7 @@ import click
 
 from workerdiag.cli.commands import EXIT_OK, UnusableError, command
 from workerdiag.cli.terminal import gap_text, warn
-from workerdiag.model.evidence import Gap, LogChunk
+from workerdiag.model.evidence import LogChunk
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import printable
 
@@ -24,28 +24,29 @@ _MAX_BYTES = 64 * 2**20
 @click.argument("logs", metavar="PATH|URL|-...", nargs=-1, required=True)
 def draft(logs: tuple[str, ...]) -> int:
     """
-    Draft a rule from logs that no rule explains.
+    Draft a rule from logs, or the text in death bundles and black boxes, that no rule explains.
 
     Prints a rule file whose signs are the lines that healthy clusters do not write and no rule
     knows. What a person must think about is marked TODO. Exit status: 0 a draft, or nothing
     unusual; 2 nothing could be read.
     """
     from workerdiag.authoring.draft import draft_rule, line_template, unusual_lines
+    from workerdiag.bundle.reader import bundle_evidence
+    from workerdiag.recorder.box.message import death_message
     from workerdiag.rulebook.load import load_rulebook, quiet_lines
     from workerdiag.sources.logs import LogSource
 
     chunks: list[LogChunk] = []
-    gaps: list[Gap] = []
     size = 0
-    for piece in LogSource(logs).collect(budget_s=_READING_S):
+    source = LogSource(logs, unbundle=bundle_evidence, unbox=death_message)
+    for piece in source.collect(budget_s=_READING_S):
         if isinstance(piece, LogChunk) and size < _MAX_BYTES:
             chunks.append(piece)
             size += len(piece.data)
-        elif isinstance(piece, Gap):
-            gaps.append(piece)
-    if not chunks:
-        raise UnusableError("\n".join(("nothing could be read:", *(f"  {gap_text(each)}" for each in gaps))))
-    for gap in gaps:
+    if not source.has_read_any:
+        unread = (f"  {gap_text(each)}" for each in source.unread)
+        raise UnusableError("\n".join(("nothing could be read:", *unread)))
+    for gap in source.unread:
         warn(gap_text(gap))
     quiet = {line_template(each.partition(" - ")[2].partition(" - ")[2]) for each in quiet_lines()}
     lines = unusual_lines(chunks, load_rulebook(), quiet=quiet)
