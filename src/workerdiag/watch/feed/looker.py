@@ -14,7 +14,7 @@ from typing import Any, TypedDict, cast
 
 from workerdiag.model.dask import Method, Reply
 from workerdiag.recorder.internals import schedulers
-from workerdiag.sources.cluster.snapshot_readers import forgetter, packer, pauses
+from workerdiag.sources.cluster.snapshot_readers import packer, pauses
 
 #: The question; with the number of the form of request and reply, as watchers of two releases may ask.
 LOOK = "workerdiag_look_2"
@@ -66,7 +66,7 @@ def look_installer() -> Method:
 
     The question takes a `LookRequest` as *wanted* and returns a `LookReply`.
     """
-    look, forget = _looker(), forgetter()
+    look, forget = _looker(), _forgetter()
 
     async def workerdiag_looks_for_removals(name: str, dask_scheduler: Any = None) -> None:
         from distributed.protocol.serialize import to_serialize
@@ -130,6 +130,23 @@ def _looker() -> Method:
         return reply
 
     return look
+
+
+def _forgetter() -> Method:
+    def forget(scheduler: Any) -> None:
+        """
+        Take the note of the function that runs out of the events, which nobody has counted yet.
+
+        No other note: a watcher that was away would be told deaths again that lie before it.
+        """
+        topic = scheduler._broker._topics["all"]  # noqa: SLF001
+        message = topic.events[-1][1] if topic.events else None
+        function = message.get("function") if isinstance(message, dict) else None
+        if isinstance(function, bytes) and b"workerdiag_looks_for" in function:
+            topic.events.pop()
+            topic.count -= 1
+
+    return forget
 
 
 def _event_reader() -> Method:
