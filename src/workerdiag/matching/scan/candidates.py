@@ -39,7 +39,8 @@ _MESSAGE = re.compile(rb"%b(%b)(\r*\n)((?:%b)*)(?=%b)" % (_HEADER, _PLAIN, _MORE
 #: A line with a header and plain text, and none of its message behind it.
 _SINGLE_LINE = re.compile(rb"%b(%b)\r*\n(?=%b|\Z)" % (_HEADER, _PLAIN, _HEADER))
 #: Without the name of a logger no line is a header: each shape that `parse_line` knows has one.
-_LOGGER = re.compile(rb"distributed|tornado|dask|asyncio|bokeh|coiled|py\.warnings|root", re.IGNORECASE)
+_LOGGERS = (b"distributed", b"tornado", b"dask", b"asyncio", b"bokeh", b"coiled", b"py.warnings", b"root")
+_NEWLINE = ord("\n")
 #: A message that is known by its bytes has at most so many lines behind its header.
 _MAX_MORE = 12
 
@@ -118,17 +119,21 @@ def _known_message(
     line that begins at *unclear*: a line of many hits is read once.
     """
     low = max(0, at - LONGEST_LINE)
-    line = data.rfind(b"\n", low, at) + 1 or low
+    line = start = data.rfind(b"\n", low, at) + 1 or low
     if line == unclear:
         return line, None, 0, None
-    start = _header_before(data, line, low)
-    found = _MESSAGE.match(data, start, start + LONGEST_LINE + HEADER_BYTES) if start >= 0 else None
+    found = None
+    if not line or data[line - 1] == _NEWLINE:  # most messages are one line
+        found = _MESSAGE.match(data, line, line + LONGEST_LINE + HEADER_BYTES)
+    if found is None and (start := _header_before(data, line, low)) >= 0 and start < line:
+        found = _MESSAGE.match(data, start, start + LONGEST_LINE + HEADER_BYTES)
     if found is None or found.end() - start > LONGEST_LINE or found.end() <= at:
         return line, None, 0, None
     first, end, more = found[1], found[2], found[3]
     if not more:
         return line, (start, found.end(1)), found.end(), first
-    if b"\r" in end or _LOGGER.search(more):
+    lowered = more.lower()
+    if b"\r" in end or any(logger in lowered for logger in _LOGGERS):
         return line, None, 0, None
     return start, None, found.end(), first + b"\n" + more[:-1]
 

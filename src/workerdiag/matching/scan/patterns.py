@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from attrs import frozen
+from attrs import field, frozen
 
 from workerdiag.matching.scan.literal_scan import LiteralHits, LiteralScan
 from workerdiag.matching.scan.work_budget import WorkBudget
@@ -30,12 +30,11 @@ class PatternOwner:
     implied: tuple[tuple[str, str], ...] = ()
     #: Whether the pattern is for ``logger - LEVEL - message``.
     in_header: bool = False
+    #: The sign's owner, and its name.
+    key: tuple[str, str] = field(init=False)
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """
-        The sign's owner, and its name.
-        """
+    @key.default
+    def _key(self) -> tuple[str, str]:
         return self.owner, self.sign
 
 

@@ -96,7 +96,8 @@ class LogRecord:
         Whether the line, before *position*, calls what would write the message.
         """
         if self._calls is None:
-            self._calls = [(found.end(), found.start()) for found in _WOULD_WRITE.finditer(self.text)]
+            found_calls = _WOULD_WRITE.finditer(self.text) if "log" in self.text.lower() else ()
+            self._calls = [(found.end(), found.start()) for found in found_calls]
         if not self._calls:
             return False
         place = bisect_right(self._calls, (position, len(self.text)))
@@ -106,6 +107,8 @@ class LogRecord:
         """
         Whether the sentence, before *position*, says that it only guesses.
         """
+        if not position:  # before it stands nothing
+            return False
         if self._guesses is None:
             self._guesses = tuple(guesses(self.text))
         return any(start <= position < end for start, end in self._guesses)
@@ -128,6 +131,9 @@ class LogRecord:
         if not self.numbers:
             window = self.window
             first = window.line_number(self.line_offsets[0])
+            if len(self.lines) == 1:
+                self.numbers = (first,)
+                return
             places = (each - window.base for each in self.line_offsets)
             between = (window.data.count(b"\n", one, two) for one, two in pairwise(places))
             self.numbers = array("q", accumulate(between, initial=first))

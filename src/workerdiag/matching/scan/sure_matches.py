@@ -26,11 +26,11 @@ from workerdiag.model.notes import NOTE_START
 #: So many patterns are compiled for this; of others no match is sure.
 _MAX_TESTS = 64
 #: So many places are looked at together.
-_GROUP = 512
+_GROUP = 128
 #: Bytes of the time before the logger, in a header that is known by its bytes.
 _TIME_BYTES = len("2026-05-04 11:22:33,444 - ")
 #: A message with one of these in it may be code that would write the message, or a note of ours.
-_UNSURE = (b"log", NOTE_START.lower().encode())
+_CODE, _NOTE = b"log", NOTE_START.lower().encode()
 
 
 @frozen
@@ -55,7 +55,7 @@ class _SureTest:
         if spot.message is None or spot.bounds is None:
             return False
         message = spot.message.lower()
-        if any(each in message for each in _UNSURE):
+        if _CODE in message or _NOTE in message:
             return False
         if self.in_header:
             start = spot.bounds[0] + _TIME_BYTES
@@ -71,6 +71,8 @@ class _SureTest:
         found = pattern(self.text).search(message)
         if found is None or message[(at := found.span()[0]) : at + 1].isspace():
             return True
+        if not any(guesses(message[:at])):  # as of most, which begin with what the pattern is about
+            return False
         return any(start <= at < end for start, end in guesses(message))
 
 
@@ -86,16 +88,12 @@ class SureMatches:
     #: Absolute offsets in order; from the first of them to the other place they are complete.
     _starts: dict[str, list[int]] = field(factory=dict, init=False)
     _searched_to: dict[str, int] = field(factory=dict, init=False)
-    #: Places of the blocks at hand, by where the block and where they end.
-    _spots: dict[tuple[int, int], list[Candidate]] = field(factory=dict, init=False)
 
     def enough(self, texts: Iterable[str], blocks: Sequence[HeldText]) -> set[str]:
         """
         Those of the patterns *texts* that surely match in as many messages of *blocks* as are kept.
         """
-        found = {text for text in texts if self._are_enough(text, blocks)}
-        self._spots.clear()
-        return found
+        return {text for text in texts if self._are_enough(text, blocks)}
 
     def _are_enough(self, text: str, blocks: Sequence[HeldText]) -> bool:
         """
@@ -128,8 +126,7 @@ class SureMatches:
             block.place(self.table, self.work)
             if block.searched_to <= low:
                 break
-            for every in self._last_spots(block):
-                spots = [spot for spot in every if text in spot.texts]
+            for spots in self._last_spots(block, text):
                 starts = [
                     block.base + spot.bounds[0]
                     for spot in spots
@@ -141,16 +138,16 @@ class SureMatches:
                     break
         return [each for each in found if each >= low]
 
-    def _last_spots(self, block: HeldText) -> Iterator[list[Candidate]]:
+    def _last_spots(self, block: HeldText, text: str) -> Iterator[list[Candidate]]:
         """
-        The places of a block, the last first, in groups that are in order.
+        The places of a pattern in a block, the last first, in groups that are in order.
         """
-        for end in range(len(block.packed), 0, -_GROUP):
-            key = (block.base, end)
-            if key not in self._spots:
-                hits = LiteralHits(list(block.packed[max(0, end - _GROUP) : end]), block.literal_count, 0)
-                self._spots[key] = list(find_candidates(block.data, block.begin, hits, self.table.texts))
-            yield self._spots[key]
+        count = block.literal_count
+        own = {each for each in block.literals() if text in self.table.texts(each)}
+        packed = [each for each in block.packed if each % count in own]
+        for end in range(len(packed), 0, -_GROUP):
+            hits = LiteralHits(packed[max(0, end - _GROUP) : end], count, 0)
+            yield list(find_candidates(block.data, block.begin, hits, self.table.texts))
 
 
 def _sure_test(text: str, owners: Sequence[PatternOwner]) -> _SureTest | None:

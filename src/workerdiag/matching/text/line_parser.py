@@ -228,7 +228,7 @@ def _line_time(own: str, outer: str) -> _LineTime:
     """
     The time that a line gives itself, else that of who passed it on; and whether its year is a guess.
     """
-    if ":" not in own and not outer:
+    if own.count(":") < 2 and not outer:  # each time has two
         return {}
     own_time = parse_time(own) if ":" in own else None
     assumed = has_no_year(outer if own_time is None else own)
