@@ -253,15 +253,16 @@ class Rulebook:
         return {cause.id: cause for cause in self.causes if cause.status != "deprecated"}
 
     @cached_property
-    def causes_shown_without_match(self) -> tuple[Cause, ...]:
+    def signs_shown_without_match(self) -> Mapping[str, tuple[Sign, ...]]:
         """
-        Those of them that an exit, or landmarks together, can show with no match of their own.
+        By the ids of their causes, the signs that an exit, or landmarks together, can show by themselves.
         """
-        return tuple(
-            cause
-            for cause in self.active_causes.values()
-            if any(isinstance(sign, (ExitSign, TogetherSign)) for sign in cause.signs)
-        )
+        found: dict[str, tuple[Sign, ...]] = {}
+        for cause in self.active_causes.values():
+            for sign in cause.signs:
+                if isinstance(sign, (ExitSign, TogetherSign)):
+                    found[cause.id] = (*found.get(cause.id, ()), sign)
+        return found
 
     def log_rules(self) -> Iterator[tuple[str, str, LogSign | Landmark]]:
         """

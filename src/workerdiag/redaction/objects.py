@@ -17,6 +17,9 @@ from workerdiag.redaction.values import is_no_secret
 
 T = TypeVar("T")
 
+#: Of these none is a secret.
+_PLAIN = frozenset({type(None), bool, int, float})
+
 
 def redact_object(value: T) -> T:
     """
@@ -24,6 +27,8 @@ def redact_object(value: T) -> T:
 
     What is no part of its value stays; an object without secrets is returned itself.
     """
+    if type(value) in _PLAIN:  # as most are
+        return value
     new = _redact_value(value)
     if new is value or (type(new) is type(value) and new == value):
         return value
@@ -32,7 +37,7 @@ def redact_object(value: T) -> T:
 
 def _redact_value(value: object) -> object:
     match value:
-        case None | int() | float():  # as most are
+        case None | int() | float():
             return value
         case str():
             return redact_text(value)

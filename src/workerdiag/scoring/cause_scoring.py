@@ -46,7 +46,7 @@ class CauseScoring:
             inspected: Places in which absence counts.
         """
         self._causes = book.active_causes
-        self._shown_without_match = book.causes_shown_without_match
+        self._shown_without_match = book.signs_shown_without_match
         self._marks = marks
         self._inspected = inspected
         #: By what is known of an exit, the causes that show there with no match of their own.
@@ -76,7 +76,9 @@ class CauseScoring:
         exit_ = (end.signal, end.status, end.stop_requested) if end is not None else ()
         if exit_ not in self._shown_by_others:
             self._shown_by_others[exit_] = frozenset(
-                cause.id for cause in self._shown_without_match if self._evidence_for(cause, {}, end)
+                cause_id
+                for cause_id, signs in self._shown_without_match.items()
+                if any(_suggests(sign) and self._matches(sign, {}, end) is not None for sign in signs)
             )
         return self._shown_by_others[exit_]
 

@@ -59,7 +59,7 @@ class Relevance:
         self._takes_leave = {each.origin for each in incident.marks if each.role == "deregistered"}
         self._book = book
         self._against = book.against
-        self._shown_without_match = {each.id for each in book.causes_shown_without_match}
+        self._shown_without_match = book.signs_shown_without_match.keys()
         self._ended: dict[str, list[ProcessEnd]] = {}
         for end in (case.end for case in incident.cases if case.end is not None):
             for worker in end.addresses:

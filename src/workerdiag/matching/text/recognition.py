@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from heapq import merge
 from operator import itemgetter
 
 from workerdiag.matching.scan.excerpt import message_excerpt
@@ -116,7 +115,7 @@ def _logger_words(head: bytes) -> Iterator[tuple[int, bytes]]:
     Words that look like such loggers, with their places, in order.
     """
     end = 0
-    for at in merge(*(_places(head, each) for each in _BEGINNINGS)):
+    for at in sorted(at for each in _BEGINNINGS for at in _places(head, each)):
         if at >= end:
             word = _REST.match(head, at)
             assert word is not None  # it may be empty

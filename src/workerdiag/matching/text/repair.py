@@ -52,8 +52,9 @@ def repair_text(data: bytes) -> RepairedText | None:
 def _mended_lines(data: bytes) -> list[tuple[int, bytes]] | None:
     lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1)]
     rejoined = _rejoin_wrapped(lines)
-    separated = _split_escaped_ends(rejoined or lines)
-    recorded = _split_record_tuples(separated or rejoined or lines)
+    text = b"\n".join([line for _, line in rejoined]) if rejoined else data
+    separated = _split_escaped_ends(rejoined or lines, text)
+    recorded = _split_record_tuples(separated or rejoined or lines) if _RECORD.search(text) else None
     return recorded or separated or rejoined
 
 
@@ -63,10 +64,10 @@ def _rejoin_wrapped(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] |
     """
     lengths = [_line_columns(line) for _, line in lines]
     width = max(lengths, default=0)
-    full = [length == width for length in lengths]
-    candidates = {index for index, is_full in enumerate(full) if is_full}
     if width not in _WIDTHS:
         return None
+    full = [length == width for length in lengths]
+    candidates = {index for index, is_full in enumerate(full) if is_full}
     if len({lines[index][1] for index in candidates}) < 2 and not _is_cut_in_word(
         lines, min(candidates), width
     ):
@@ -100,24 +101,22 @@ def _is_cut_in_word(lines: list[tuple[int, bytes]], index: int, width: int) -> b
     return width in _USUAL_WIDTHS and lines[index][1].rstrip(b"\r")[-1:].isalnum() and after[:1].islower()
 
 
-def _split_escaped_ends(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
+def _split_escaped_ends(lines: list[tuple[int, bytes]], text: bytes) -> list[tuple[int, bytes]] | None:
     """
-    Line ends written as backslash and n become ones, where they are more than the real ones.
+    Line ends written as backslash and n become ones, where the *text* has more of them than real ones.
 
     The one at the end of a JSON string is no more than a line's own.
     """
-    written = sum(len(_ESCAPED_END.findall(line)) for _, line in lines)
+    written = len(_ESCAPED_END.findall(text))
     if written < 2 or written < len(lines):
         return None
     return [(number, part) for number, line in lines for part in _ESCAPED_END.split(line)]
 
 
-def _split_record_tuples(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
+def _split_record_tuples(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     """
     Records printed one after the other, as ``('INFO', '2026-...')``, become lines of their own.
     """
-    if not any(_RECORD.search(line) for _, line in lines):
-        return None
     return [(number, part) for number, line in lines for part in _RECORD.split(line)]
 
 
@@ -137,4 +136,5 @@ def _is_table_row(text: bytes) -> bool:
 
 
 def _line_columns(line: bytes) -> int:
-    return len(line.rstrip(b"\r").decode("utf-8", errors="replace"))
+    text = line.rstrip(b"\r")
+    return len(text if text.isascii() else text.decode("utf-8", errors="replace"))
