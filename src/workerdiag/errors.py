@@ -8,9 +8,9 @@ pickled by Dask (hence not frozen and not keyword-only).
 from __future__ import annotations
 
 import threading
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
-from attrs import define, fields, has
+from attrs import AttrsInstance, define, fields, has
 
 #: What an error says can be all of what it could not read; nobody reads more than this.
 _MAX_CHARS = 64 * 1024
@@ -75,7 +75,7 @@ class WorkerdiagError(Exception):
         return type(self), tuple(self._facts().values()) if has(type(self)) else self.args
 
     def _facts(self) -> dict[str, object]:
-        kind: Any = type(self)
+        kind = cast("type[AttrsInstance]", type(self))
         return {each.name: getattr(self, each.name) for each in fields(kind)}
 
 

@@ -5,9 +5,10 @@ The answer in the exception itself, as a note (PEP 678).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
@@ -52,10 +53,10 @@ def annotate(exc: BaseException, client: Client | None = None, *, timeout: str |
     if isinstance(answer, Diagnosis):
         add_note(exc, answer)
         return answer
-    return _annotate_later(exc, answer)
+    return _annotate_later(exc, cast("Awaitable[Diagnosis]", answer))
 
 
-async def _annotate_later(exc: BaseException, answer: Any) -> Diagnosis:
+async def _annotate_later(exc: BaseException, answer: Awaitable[Diagnosis]) -> Diagnosis:
     diagnosis: Diagnosis = await answer
     add_note(exc, diagnosis)
     return diagnosis

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,9 @@ class FolderPath(click.Path):
     def __init__(self, **options: Any) -> None:
         super().__init__(exists=True, file_okay=False, **options)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | PathLike[str]:
         """
         The path as it was given.
         """

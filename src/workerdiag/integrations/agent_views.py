@@ -163,7 +163,7 @@ def clean(value: T) -> T:
     return cast("T", _printable(redact_object(value)))
 
 
-def _printable(value: Any) -> Any:
+def _printable(value: object) -> object:
     match value:
         case str():
             return printable(value)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from prometheus_client.core import CounterMetricFamily, Metric
 
 LABELS = ("cause", "family", "blame")
 
@@ -55,13 +57,13 @@ class DeathCollector:
         """
         self._learners.pop(id(counts), None)
 
-    def describe(self) -> list[Any]:
+    def describe(self) -> list[Metric]:
         """
         The metric without values, so that registering it asks for none.
         """
         return [_family()]
 
-    def collect(self) -> Iterator[Any]:
+    def collect(self) -> Iterator[Metric]:
         """
         The metric. The first to ask has the known causes learned, so that each begins at zero.
         """
@@ -97,7 +99,7 @@ def export_counts(counts: DeathCounts, learn: Callable[[], object]) -> Callable[
     return lambda: _COLLECTOR.remove(counts)
 
 
-def _family() -> Any:
+def _family() -> CounterMetricFamily:
     from prometheus_client.core import CounterMetricFamily
 
     what = "Workers that died unexpectedly, by the cause that was likeliest when they were judged"

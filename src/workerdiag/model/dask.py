@@ -7,6 +7,7 @@ A part that some release lacks is read with `getattr` where it is needed.
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableSet
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -97,7 +98,6 @@ class WorkerState(Protocol):
     processing: Mapping[TaskState, float] | set[TaskState]
     executing: Mapping[TaskState, float]
     extra: Reply
-    server_id: str
     local_directory: str
 
 
@@ -115,6 +115,23 @@ class Server(Protocol):
     scheduler: Rpc
 
 
+class Topic(Protocol):
+    """
+    The latest events of one topic on the scheduler, and how many there ever were (broker.py).
+    """
+
+    events: deque[tuple[float, Any]]
+    count: int
+
+
+class Broker(Protocol):
+    """
+    The topics of the scheduler's events.
+    """
+
+    _topics: Mapping[str, Topic]
+
+
 class Scheduler(Protocol):
     """
     The scheduler, from inside its process.
@@ -128,6 +145,8 @@ class Scheduler(Protocol):
     task_prefixes: Mapping[str, TaskPrefix]
     clients: Mapping[str, object]
     plugins: Mapping[str, object]
+    handlers: dict[str, Method]
+    _broker: Broker
     add_plugin: Method
     remove_plugin: Method
     get_events: Method

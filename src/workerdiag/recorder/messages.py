@@ -170,7 +170,7 @@ def json_size(plain: object) -> int:
 
 def _box_cutter(name: str, part: slice) -> Callable[[DeathReport], DeathReport]:
     def cut(report: DeathReport) -> DeathReport:
-        box: Any = report.box
+        box = report.box
         return report if box is None else evolve(report, box=evolve(box, **{name: getattr(box, name)[part]}))
 
     return cut

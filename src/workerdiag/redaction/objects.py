@@ -4,7 +4,7 @@ Secrets in values of any shape: objects of the model, and what JSON is made of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
 from operator import is_
 from typing import Any, TypeVar, cast
@@ -47,7 +47,7 @@ def _redact_value(value: object) -> object:
         case list() | tuple():
             elements = [redact_object(_redact_pair(each)) for each in value]
             return value if all(map(is_, elements, value)) else type(value)(elements)
-    names = _field_names(cast("Any", type(value)))
+    names = _field_names(cast("Hashable", type(value)))
     return _redact_mapping(value) if names is None else _redact_fields(value, names)
 
 
@@ -76,7 +76,7 @@ def _field_names(kind: type[object]) -> tuple[tuple[str, str], ...] | None:
     """
     if not has(kind):
         return None
-    return tuple((each.name, each.alias or each.name) for each in fields(cast("Any", kind)) if each.eq)
+    return tuple((each.name, each.alias or each.name) for each in fields(kind) if each.eq)
 
 
 def _redact_field(name: str, value: object) -> object:

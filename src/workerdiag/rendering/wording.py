@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from operator import is_
 from typing import Any, TypeVar, cast
 
-from attrs import evolve, fields, has
+from attrs import AttrsInstance, evolve, fields, has
 
 from workerdiag.model.diagnosis import Death, RetryPolicy
 from workerdiag.model.identity import Identity
@@ -124,7 +124,7 @@ def map_texts(change: Callable[[str], str], value: T) -> T:
         return value if all(map(is_, parts, value)) else cast("T", parts)
     if has(type(value)):
         changes: dict[str, object] = {}
-        for each in fields(cast("Any", type(value))):
+        for each in fields(cast("type[AttrsInstance]", type(value))):
             old = getattr(value, each.name)
             if each.eq and (new := map_texts(change, old)) is not old:
                 changes[each.alias or each.name] = new

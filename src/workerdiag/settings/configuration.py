@@ -70,13 +70,9 @@ def load_defaults() -> None:
         _log_once(problem)
     with suppress(Exception):  # a home that is no folder, or cannot be written
         dask.config.ensure_file(source=str(DEFAULTS_FILE))
-    ours: dict[str, Any] = {}
+    ours: dict[str, object] = {}
     for key, value in defaults().items():
-        *sections, name = key.split(".")
-        section = ours
-        for each in sections:
-            section = section.setdefault(each, {})
-        section[name] = value
+        dask.config.set({key: value}, config=ours)
     dask.config.update_defaults({ROOT: ours})
 
 

@@ -30,8 +30,6 @@ class Rule(TypedDict, total=False):
     format: str
     minimum: float
     exclusiveMinimum: float
-    default: str | float | None
-    description: str
 
 
 _NAMES = {"string": "a text", "integer": "a whole number", "number": "a number"}

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, get_args, get_type_hints
+from types import ModuleType
+from typing import Final, Literal, get_args, get_type_hints
 
 from attrs import frozen
 
@@ -140,7 +141,7 @@ def _value(cell: str, kind: type, may_be_none: bool) -> object:  # noqa: FBT001 
     return cell.removeprefix("'") if kind is str else _READ_CELL[kind](cell)
 
 
-def _to_parquet(path: Path, kind: RowKind, rows: list[dict[str, Any]]) -> bytes:
+def _to_parquet(path: Path, kind: RowKind, rows: list[dict[str, object]]) -> bytes:
     arrow, parquet = _pyarrow(path)
     types = {
         name: arrow.timestamp("us", tz="UTC") if name in TIME_COLUMNS else _arrow_type(arrow, column)
@@ -148,8 +149,8 @@ def _to_parquet(path: Path, kind: RowKind, rows: list[dict[str, Any]]) -> bytes:
     }
     for row in rows:
         for name in TIME_COLUMNS & row.keys():
-            if row[name] is not None:
-                row[name] = round(row[name] * _MICROSECONDS)
+            if isinstance(seconds := row[name], float | int):
+                row[name] = round(seconds * _MICROSECONDS)
     file = io.BytesIO()
     parquet.write_table(arrow.Table.from_pylist(rows, arrow.schema(list(types.items()))), file)
     return file.getvalue()
@@ -166,9 +167,9 @@ def _from_parquet(path: Path, _: RowKind, content: bytes) -> Iterator[ReadRow]:
         yield partial(_parquet_row, row)
 
 
-def _parquet_row(row: dict[str, Any]) -> dict[str, Any]:
+def _parquet_row(row: dict[str, object]) -> dict[str, object]:
     return {
-        name: value / _MICROSECONDS if name in TIME_COLUMNS and value is not None else value
+        name: value / _MICROSECONDS if name in TIME_COLUMNS and isinstance(value, int) else value
         for name, value in row.items()
     }
 
@@ -178,11 +179,11 @@ def _parquet_names(path: Path, content: bytes) -> set[str]:
     return set(parquet.read_schema(io.BytesIO(content)).names)
 
 
-def _arrow_type(arrow: Any, column: type) -> object:
+def _arrow_type(arrow: ModuleType, column: type) -> object:
     return {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}[column]
 
 
-def _pyarrow(path: Path) -> tuple[Any, Any]:
+def _pyarrow(path: Path) -> tuple[ModuleType, ModuleType]:
     try:
         import pyarrow as pa
         from pyarrow import parquet

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from workerdiag.errors import UnreadableInputError
 from workerdiag.sources.logs.decompress import BLOCK_BYTES, Readable, decoded_blocks
-from workerdiag.sources.logs.inputs import MOST_FAULT_BYTES
+from workerdiag.sources.logs.inputs import MOST_FAULT_BYTES, FileSystem
 from workerdiag.sources.logs.sniff import InputKind, read_at_most, sniff_blocks
 from workerdiag.triage.container import MOST_BYTES, Container, NotALogError, check_size
 from workerdiag.triage.parts import Part
@@ -63,7 +63,7 @@ class PartText:
         else:
             yield from self._whole(system, path)
 
-    def _is_plain(self, system: Any, path: str) -> bool:
+    def _is_plain(self, system: FileSystem, path: str) -> bool:
         """
         Whether the bytes of the file are those of its text.
         """
@@ -72,7 +72,7 @@ class PartText:
         kind, blocks = _sniffed(self._part.file.url, _Bytes(head))
         return kind == "text" and next(blocks, b"")[:_HEAD_BYTES] == head
 
-    def _range(self, system: object, path: str) -> Iterator[tuple[int, bytes]]:
+    def _range(self, system: FileSystem, path: str) -> Iterator[tuple[int, bytes]]:
         first, end = self._part.first_byte, self._part.end_byte
         assert end is not None  # the caller looked
         size = self._part.file.size_bytes or end
@@ -81,7 +81,7 @@ class PartText:
             yield end, b""
             yield from self._requests(system, path, end, min(size, end + self._overlap))
 
-    def _requests(self, system: Any, path: str, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+    def _requests(self, system: FileSystem, path: str, at: int, end: int) -> Iterator[tuple[int, bytes]]:
         while at < end:
             data = system.cat_file(path, start=at, end=min(end, at + _REQUEST_BYTES))
             if not data:
@@ -90,7 +90,7 @@ class PartText:
             yield at, data
             at += len(data)
 
-    def _whole(self, system: Any, path: str) -> Iterator[tuple[int, bytes]]:
+    def _whole(self, system: FileSystem, path: str) -> Iterator[tuple[int, bytes]]:
         place = 0
         with system.open(path, "rb", block_size=_REQUEST_BYTES) as file:
             kind, blocks = _sniffed(self._part.file.url, _Counted(file, self))
@@ -105,7 +105,7 @@ class PartText:
                 place += len(block)
 
 
-def _fault_beside(system: Any, path: str) -> bytes:
+def _fault_beside(system: FileSystem, path: str) -> bytes:
     """
     What faulthandler wrote beside a black box; mostly there is nothing.
     """

@@ -15,7 +15,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
 from attrs import frozen
 
@@ -176,5 +175,7 @@ class Lease:
 
 
 def _read_holder(connection: sqlite3.Connection) -> LeaseHolder | None:
-    row: Any = connection.execute("SELECT holder, process, expires_at FROM lease").fetchone()
+    row: tuple[str, str, float] | None = connection.execute(
+        "SELECT holder, process, expires_at FROM lease"
+    ).fetchone()
     return None if row is None else LeaseHolder(id=row[0], process=json.loads(row[1]), expires_at=row[2])

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from workerdiag.deadline import CALL_FAILURES, in_thread, monotonic_s
 from workerdiag.errors import describe_error
@@ -19,7 +18,7 @@ from workerdiag.incidents.settle_window import SettleWindow
 from workerdiag.integrations.dashboard.book import DeathBook
 from workerdiag.integrations.dashboard.cases import JudgedCase, ids_of, victim_of
 from workerdiag.integrations.dashboard.judge_client import KILL_S, Judge, Judgement, JudgingError
-from workerdiag.model.dask import Method
+from workerdiag.model.dask import Method, Reply
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.wire.plain import BrokenValueError, from_plain
 from workerdiag.wire.recorded_death import RecordedDeath
@@ -139,7 +138,7 @@ class DeathFollower:
                 raise JudgingError(str(problem)) from problem
 
 
-def _is_deliberate(death: Mapping[str, Any]) -> bool:
+def _is_deliberate(death: Reply) -> bool:
     record = death.get("record") or {}
     return is_deliberate(announced=record.get("is_expected") is True, close_reason=record.get("close_reason"))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workerdiag.recorder.internals import Undo
 
@@ -110,7 +110,7 @@ def worker_host(state: WorkerState) -> str | None:
     return host if isinstance(host, str) else None
 
 
-def figures_reader() -> Callable[[object], dict[str, int]]:
+def figures_reader() -> Callable[[Scheduler], dict[str, int]]:
     """
     A function that reads the numbers of ``ClusterFigures``: nested, so that it runs also without workerdiag.
 
@@ -118,7 +118,7 @@ def figures_reader() -> Callable[[object], dict[str, int]]:
     have no worker (scheduler.py). Takes some tenths of a millisecond for 1,000 workers.
     """
 
-    def figures(scheduler: Any) -> dict[str, int]:
+    def figures(scheduler: Scheduler) -> dict[str, int]:
         from operator import attrgetter
 
         workers = list(scheduler.workers.values())
@@ -135,7 +135,7 @@ def figures_reader() -> Callable[[object], dict[str, int]]:
     return figures
 
 
-def closing_reader() -> Callable[[Any], str | None]:
+def closing_reader() -> Callable[[object], str | None]:
     """
     A function that reads why a scheduler closes, ``unknown`` if it does not say; None if it does not close.
 
@@ -143,7 +143,7 @@ def closing_reader() -> Callable[[Any], str | None]:
     records of the log are in ``Server._deque_handler``. Nested, as the function for figures.
     """
 
-    def closing(scheduler: Any) -> str | None:
+    def closing(scheduler: object) -> str | None:
         if getattr(getattr(scheduler, "status", None), "name", "") not in ("closing", "closed"):
             return None
         records = getattr(getattr(scheduler, "_deque_handler", None), "deque", None) or ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from heapq import nlargest
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 
@@ -121,8 +121,7 @@ def abridged_record(full: RemovalRecord) -> RemovalRecord:
     The record as everybody who listens hears it: with few keys of tasks.
     """
     long = ("executing_at_heartbeat", "assigned_keys", "suspects", "given_up", "seceded_keys")
-    few: dict[str, Any] = {name: getattr(full, name)[:_MAX_PUBLISHED] for name in long}
-    return evolve(full, **few)
+    return evolve(full, **{name: getattr(full, name)[:_MAX_PUBLISHED] for name in long})
 
 
 def _last_heartbeat(state: WorkerState, now: float) -> Heartbeat:

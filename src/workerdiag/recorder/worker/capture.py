@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 from workerdiag.procfs.processes import call_in_children
 
@@ -80,7 +80,7 @@ class StderrCapture:
 
     def __init__(self, write: Write) -> None:
         self._copy: Write | None = write
-        self._original: Any = sys.stderr
+        self._original: TextIO = sys.stderr
         self._piece = threading.local()
         self._pid = os.getpid()
 

@@ -7,6 +7,7 @@ a topic of its own, which the scheduler keeps for an hour: there it can count wh
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -117,11 +118,13 @@ def removals_reader(cut: Method) -> Method:
     begin, of_topic = pauses(), _topic_reader()
     per_end, most_events, most_kinds = MAX_PER_END, _MAX_EVENTS, _MAX_KINDS
 
-    def last_noted(scheduler: Scheduler, noted: Any) -> float:
+    def last_noted(scheduler: Scheduler, noted: Sequence[tuple[float, object]]) -> float:
         heard = (each.last_seen for each in scheduler.workers.values())
         return float(max([*heard, *(when for when, _ in [*noted][-1:])], default=0.0))
 
-    def count(kinds: dict[tuple[bool, str], list[float]], removal: tuple[Any, ...]) -> None:
+    def count(
+        kinds: dict[tuple[bool, str], list[float]], removal: tuple[float, bool, str, bool, object]
+    ) -> None:
         when, expected, reason, is_brief, _ = removal
         key = (expected, reason if len(kinds) < most_kinds else "")
         number, brief, first, last = kinds.get(key, (0, 0, when, when))
@@ -167,7 +170,9 @@ def _topic_reader() -> Method:
     most = _MAX_EVENTS_OF_ONE
     short_life_s = SHORT_LIFE_S
 
-    def of_topic(events: Any) -> Iterable[tuple[float, bool, str, bool, dict[str, object]]]:
+    def of_topic(
+        events: deque[tuple[float, Any]],
+    ) -> Iterable[tuple[float, bool, str, bool, dict[str, object]]]:
         """
         The removals that a worker's own topic tells of: when, expected, why it closed, left at once, message.
         """

@@ -188,7 +188,7 @@ def _snapshot_function() -> Method:
 def _topic_looker() -> Method:
     forget = forgetter()
 
-    def workerdiag_looks_at_topic(topic: str, dask_scheduler: Any = None) -> tuple[object, ...]:
+    def workerdiag_looks_at_topic(topic: str, dask_scheduler: Scheduler) -> tuple[object, ...]:
         forget(dask_scheduler)
         topics = getattr(getattr(dask_scheduler, "_broker", None), "_topics", None)
         if topics is not None and topic not in topics:

@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
+from types import ModuleType
 from typing import Any, TypedDict
 
 from workerdiag.deadline import Deadline
@@ -176,7 +177,7 @@ def _call_arguments(probes: Sequence[str], request: Request) -> dict[str, object
     return {"function": pickle.dumps(asyncio.to_thread), "args": pickle.dumps(arguments), "wait": True}
 
 
-def _probe_module(probe: str) -> Any:
+def _probe_module(probe: str) -> ModuleType:
     is_shared = probe == "control_groups"  # the flight recorder reads them too
     return import_module("workerdiag.procfs.cgroups" if is_shared else f"{__package__}.probes.{probe}")
 

@@ -12,18 +12,29 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from attrs import frozen
 
 from workerdiag.errors import UnreadableInputError
+from workerdiag.model.dask import Method
 from workerdiag.model.evidence import LogText
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.vocabulary import Stream
 from workerdiag.sources.logs.decompress import BLOCK_BYTES, decoded_blocks
 from workerdiag.sources.logs.open_files import OpenFile, Stdin, encode_text
 from workerdiag.sources.logs.sniff import sniff
+
+
+class FileSystem(Protocol):
+    """
+    A file system of fsspec, which has no types.
+    """
+
+    open: Method
+    cat_file: Method
+
 
 LogInput = str | os.PathLike[str] | IO[str] | IO[bytes] | LogText
 
@@ -267,7 +278,7 @@ def _base_name(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-def _remote_log(system: Any, path: str, place: str) -> LogHandle:
+def _remote_log(system: FileSystem, path: str, place: str) -> LogHandle:
     origin = url_without_secrets(place)
 
     def blocks() -> Iterator[bytes]:

@@ -9,10 +9,10 @@ notes each function that it runs among those of ``all``. That note is taken out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypedDict, cast
+from collections.abc import Iterable, Mapping
+from typing import TypedDict, cast
 
-from workerdiag.model.dask import Method, Reply
+from workerdiag.model.dask import Method, Reply, Scheduler, Topic
 from workerdiag.recorder.internals import schedulers
 from workerdiag.sources.cluster.snapshot_readers import packer, pauses
 
@@ -68,12 +68,12 @@ def look_installer() -> Method:
     """
     look, forget = _looker(), _forgetter()
 
-    async def workerdiag_looks_for_removals(name: str, dask_scheduler: Any = None) -> None:
+    async def workerdiag_looks_for_removals(name: str, dask_scheduler: Scheduler) -> None:
         from distributed.protocol.serialize import to_serialize
 
         pack = cast("Method", to_serialize)
 
-        async def answer(wanted: object) -> object:
+        async def answer(wanted: LookRequest) -> object:
             return pack(await look(wanted, dask_scheduler))
 
         forget(dask_scheduler)
@@ -86,7 +86,7 @@ def _looker() -> Method:
     read, describe, reason_of, packed = _event_reader(), _describer(), _reason_reader(), packer()
     figures, closing = schedulers.figures_reader(), schedulers.closing_reader()
 
-    async def look(wanted: Any, dask_scheduler: Any) -> dict[str, object]:
+    async def look(wanted: LookRequest, dask_scheduler: Scheduler) -> dict[str, object]:
         from asyncio import CancelledError, sleep
         from time import monotonic, time
 
@@ -150,7 +150,7 @@ def _forgetter() -> Method:
 
 
 def _event_reader() -> Method:
-    def shorten(message: Any) -> dict[str, object]:
+    def shorten(message: Reply) -> dict[str, object]:
         """
         A removal with at most 20 keys of the tasks that were on the worker, and how many there were.
         """
@@ -161,7 +161,9 @@ def _event_reader() -> Method:
             shortened[lost] = len(message.get(lost) or ())
         return shortened
 
-    def read(topic: Any, since: int, most: int, not_before: float) -> tuple[list[object], set[str], int, int]:
+    def read(
+        topic: Topic, since: int, most: int, not_before: float
+    ) -> tuple[list[object], set[str], int, int]:
         """
         The removals after an event, who joined, the number of the last event, and how many were overwritten.
 
@@ -182,19 +184,19 @@ def _event_reader() -> Method:
                 joined.add(message["worker"])
             elif action == "remove-worker" and when >= not_before:
                 found.append((when, shorten(message)))
-        was_full = len(events) >= events.maxlen - 10
+        was_full = len(events) >= (events.maxlen or 0) - 10
         return found, joined, position, first - since if was_full else 0
 
     return read
 
 
 def _reason_reader() -> Method:
-    def reason_of(scheduler: Any, removal: Any) -> str | None:
+    def reason_of(scheduler: Scheduler, removal: Reply) -> str | None:
         """
         Why the worker closes, as it told the scheduler itself; None if it did not.
         """
         topics = scheduler._broker._topics  # noqa: SLF001
-        worker = removal.get("worker")
+        worker = str(removal.get("worker"))
         if worker not in topics:
             return None  # asking for it would make it
         for _, message in reversed(topics[worker].events):
@@ -208,7 +210,9 @@ def _reason_reader() -> Method:
 def _describer() -> Method:
     begin = pauses()
 
-    async def describe(scheduler: Any, addresses: Any, known: Any) -> None:
+    async def describe(
+        scheduler: Scheduler, addresses: Iterable[str], known: dict[str, tuple[object, ...]]
+    ) -> None:
         """
         Add process, nanny and name of workers to those that are *known*.
         """

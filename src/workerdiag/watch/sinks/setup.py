@@ -101,7 +101,7 @@ def timeout_field(sink: str) -> float:
     return field(default=TIMEOUT_S, validator=positive(sink, "timeout_s"))
 
 
-def name_field(sink: str, name_of: Callable[[Any], str]) -> Any:
+def name_field(sink: str, name_of: Callable[[Any], str]) -> str:
     """
     A sink's field ``name``, by default what *name_of* makes of the sink.
     """
