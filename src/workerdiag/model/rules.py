@@ -41,6 +41,8 @@ REGISTRATIONS = ("scheduler.register-worker", "event.add-worker")
 RETIREMENT = "scheduler.retire"
 #: A nanny loses patience with a worker process that was asked to close.
 STILL_ALIVE = "nanny.still-alive"
+#: A line without a header tells of an end, in words that nobody has written down.
+LINE_OF_OTHERS = "untold.line-of-others"
 #: Where a task itself says so, workers of the tasks that it waited for died.
 KILLED_WORKER = "trouble.killed-worker"
 #: A kernel goes no further, or does not for a program that may be a worker.

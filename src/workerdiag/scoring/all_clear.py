@@ -4,6 +4,7 @@ Whether "nothing died" may be said: a place that would show a death was looked a
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import inf
@@ -15,7 +16,7 @@ from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, STILL_ALIVE, Rulebook
+from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, LINE_OF_OTHERS, STILL_ALIVE, Rulebook
 from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, MatchRole, Place, Stream
 from workerdiag.scoring.aftermaths import aftermaths
 from workerdiag.scoring.open_ended_logs import open_ended_log
@@ -42,6 +43,8 @@ _FAILURE_REASONS: tuple[GapReason, ...] = (
     "timed-out",
     "malformed",
 )
+#: How Python shows an exception.
+_EXCEPTION = re.compile(r"[ \t]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Warning)\b")
 #: Lines of a traceback in text without headers.
 _TRACEBACK_LINES = 100
 #: A loop that is blocked for so long in one piece, or for such a share of the time, does not answer in time:
@@ -250,12 +253,29 @@ def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _Sh
             continue
         if caught_of_task and each.origin == "exception":  # the worker lived to report it
             continue
-        if each.message_line:
+        if each.owner == LINE_OF_OTHERS:
+            if not _is_known_line(each, landmarks, incident.marks):
+                return each
+        elif each.message_line:
             if (each.origin, each.message_line) not in known:
                 return each
         elif not _has_between(bare.get(each.origin, []), each.line, each.line + _TRACEBACK_LINES):
             return each
     return None
+
+
+def _is_known_line(line: Match, landmarks: Iterable[Match], marks: Iterable[Match]) -> bool:
+    """
+    Whether a landmark reaches into the line, it is an exception, or another error of its message is judged.
+    """
+    at = line.last_line
+    if _EXCEPTION.match(line.text.rpartition(" … ")[2]):  # shown without frames, as a caller shows a task's
+        return True
+    here = (each for each in landmarks if each.origin == line.origin)
+    if any(each.line <= at <= max(each.line, each.last_line) for each in here):
+        return True
+    errors = (each for each in marks if each.role == "error" and each.owner != LINE_OF_OTHERS)
+    return any(each.origin == line.origin and each.message_line == line.message_line for each in errors)
 
 
 def _has_between(lines: Sequence[int], first: int, last: int) -> bool:
