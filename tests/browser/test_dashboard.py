@@ -8,7 +8,11 @@ import ctypes
 import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from urllib.request import urlopen
 
 import dask
@@ -137,6 +141,50 @@ def test_jupyterlab_lists_the_page(seen, dashboard):
     page = open_page(seen, dashboard, "individual-deaths")
     assert page.locator(".navbar").count() == 0
     assert seen.console == []
+
+
+@pytest.fixture
+def jupyterlab(tmp_path):
+    """
+    The address of a JupyterLab with Dask's extension.
+    """
+    pytest.importorskip("dask_labextension")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    open_to_all = ("--allow-root", "--IdentityProvider.token=", "--ServerApp.password=")
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}", *open_to_all]
+    folders = {f"JUPYTER_{each}_DIR": str(tmp_path / each) for each in ("CONFIG", "DATA", "RUNTIME")}
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(command, env={**os.environ, **folders}, cwd=tmp_path, stderr=log, stdout=log) as lab,
+    ):
+        until_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until_s:
+            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/api"):
+                break
+            time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}/lab"
+        lab.kill()
+
+
+def test_jupyterlab_opens_the_page_from_its_list(seen, dashboard, jupyterlab):
+    """
+    Its Dask extension offers the page by name, and shows the deaths in a tab.
+    """
+    page = seen.page
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(jupyterlab)
+    page.locator(".jp-SideBar .lm-TabBar-tab[data-id=dask-dashboard-launcher]").wait_for()
+    address = page.locator("#dask-dashboard-launcher .dask-URLInput input")
+    page.locator("#jp-left-stack").wait_for()
+    if not address.is_visible():
+        page.locator(".jp-SideBar .lm-TabBar-tab[data-id=dask-dashboard-launcher]").click()
+    address.fill(dashboard)
+    address.press("Enter")
+    page.locator("#dask-dashboard-launcher button", has_text="Deaths").click()
+    rows = page.frame_locator("iframe[src*='individual-deaths']").locator("#deaths-rows")
+    rows.get_by_text("Segmentation fault").wait_for()
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])

@@ -19,7 +19,7 @@ from .cluster import Lab
 from .faults import FAULTS
 from .kernel import UnavailableError
 from .processes import PATIENCE_S
-from .promises import check_note, check_promises
+from .promises import check_agreement, check_note, check_promises
 from .surroundings import PLACES, Surroundings
 
 collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
@@ -85,6 +85,8 @@ def explain(request: pytest.FixtureRequest, surroundings: Surroundings) -> Calla
         said.append(str(diagnosis))
         check_promises(diagnosis)
         if note := check_note(aftermath.exc, is_noted=aftermath.is_noted):
+            if not aftermath.logs:  # which the note could not know
+                check_agreement(note, diagnosis)
             request.node.user_properties.append(
                 (_LAST_LINE, surroundings.check_last_line(aftermath.exc, note))
             )

@@ -11,6 +11,8 @@ import workerdiag
 from workerdiag.model.notes import LATE_NOTE, NOTE_START
 
 WIDTH = 80
+#: From here on a note has to name the same cause, of whose title so much stands in any note.
+_NEARLY_SURE, _TITLE_CHARS = 0.9, 40
 
 
 def check_promises(diagnosis: workerdiag.Diagnosis) -> None:
@@ -39,6 +41,15 @@ def check_note(exc: BaseException | None, *, is_noted: bool) -> str | None:
     assert LATE_NOTE not in notes
     assert [len(each.splitlines()) for each in notes] == [3] * is_noted, "one answer, in three lines"
     return notes[0] if notes else None
+
+
+def check_agreement(note: str, diagnosis: workerdiag.Diagnosis) -> None:
+    """
+    Assert that a note names the cause that is named a moment later, where that is nearly sure.
+    """
+    if diagnosis.top is not None and diagnosis.top.probability >= _NEARLY_SURE:
+        cause = note.splitlines()[-1]
+        assert cause.startswith(f"Cause: {diagnosis.top.title[:_TITLE_CHARS]}"), cause
 
 
 def named_cause(diagnosis: workerdiag.Diagnosis) -> str:
