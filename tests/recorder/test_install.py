@@ -148,3 +148,11 @@ def test_plugins_are_known_by_one_name_and_installed_once():
     """
     for plugin in (worker_recording.RecorderWorker(), nanny_recording.RecorderNanny()):
         assert (plugin.name, plugin.idempotent) == (PLUGIN_NAME, True)
+
+
+def test_what_is_no_client_is_refused():
+    """
+    A wrong argument is told at once, in words.
+    """
+    with pytest.raises(TypeError, match=r"client must be a distributed\.Client, got str"):
+        workerdiag.install("tcp://10.0.0.1:8786")

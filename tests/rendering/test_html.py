@@ -267,7 +267,7 @@ def test_prose_shows_every_character(text):
     assert page.text.replace("`", "") == text.replace("`", "")
 
 
-def test_options_and_dates_are_not_broken_at_their_hyphens():
+def test_options_dates_and_sizes_are_not_broken():
     """
     What is typed is read as one word; a path, a range and a very long option may be broken.
     """
@@ -276,5 +276,6 @@ def test_options_and_dates_are_not_broken_at_their_hyphens():
         f"give <code>dask worker {whole.format('--memory-limit')} 1GiB</code>"
     )
     assert unbroken("lost on 2026-11-21 <b>") == f"lost on {whole.format('2026-11-21')} &lt;b&gt;"
-    for text in ("a--b", "--", "---", "2026-11-21-1", f"--{'x' * 30}"):
+    assert unbroken("above 1.5 GiB, Ctrl-C") == f"above {whole.format('1.5 GiB')}, {whole.format('Ctrl-C')}"
+    for text in ("a--b", "12 GiBs", "--", "---", "2026-11-21-1", f"--{'x' * 30}"):
         assert unbroken(text) == text

@@ -464,3 +464,17 @@ def test_on_a_cluster_of_this_process_nobody_is_told_to_type_dask_worker(book):
     for cause in book.causes:
         for each in applicable_advice(cause.mitigations, {}, local):
             assert not re.search(r"\bdask[ -]worker (?:tcp|\.\.\.|--)", each.example), cause.id
+
+
+def test_first_advice_types_nothing_of_one_platform_where_none_is_known():
+    """
+    Outside of what one platform does, the first example is none of Slurm, Kubernetes or Docker.
+    """
+    of_one_platform = re.compile(
+        r"\b(?:SLURM|PBS|Kube)Cluster\b|\b(?:kubectl|sbatch|sacct)\b|^ *resources:|^FROM ", re.MULTILINE
+    )
+    platforms = {"hpc", "kubernetes", "cloud", "coiled", "yarn"}
+    book = load_rulebook(packs=False)
+    others = [each for each in book.causes if each.mitigations and each.family not in platforms]
+    typed = {each.id for each in others if of_one_platform.search(each.mitigations[0].example)}
+    assert typed == set()

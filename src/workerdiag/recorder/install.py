@@ -72,7 +72,10 @@ def install(client: Client, *, scheduler: bool = True) -> object:
 
     Raises:
         InstallError: workerdiag cannot be imported everywhere. Nothing is installed then.
+        TypeError: *client* is no `distributed.Client`.
     """
+    if not hasattr(client, "sync"):
+        raise TypeError(f"client must be a distributed.Client, got {type(client).__name__}")
     return client.sync(_install, client, scheduler=scheduler)
 
 

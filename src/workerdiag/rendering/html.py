@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 #: What stands between two single backticks.
 _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
-#: A date, and an option of a command that fits into a line of a phone.
-_HYPHENATED = re.compile(r"(?<![\w-])(--[a-z][a-z-]{2,24}(?![\w-])|\d{4}-\d\d-\d\d(?![\d-]))")
+#: A date, a key such as Ctrl-C, a number with its unit, and an option that fits into a line of a phone.
+_ONE_WORD = re.compile(
+    r"(?<![\w-])(--[a-z][a-z-]{2,24}(?![\w-])|\d{4}-\d\d-\d\d(?![\d-])|Ctrl-[A-Z]\b"
+    r"|\d[\d.,]{0,9} (?:[KMGT]i?B|ms|s|%)(?!\w))"
+)
 #: What a person on call reads first comes first.
 _ORDER: tuple[Topic, ...] = (
     "candidates",
@@ -83,11 +86,11 @@ def prose(text: str) -> Markup:
 
 def unbroken(text: str) -> Markup:
     """
-    Escaped text whose options and dates stay on one line: browsers would break both at their hyphens.
+    Escaped text in which options, dates and numbers with units stay on one line: browsers would break them.
     """
     from markupsafe import Markup, escape
 
-    parts = enumerate(_HYPHENATED.split(text))
+    parts = enumerate(_ONE_WORD.split(text))
     return Markup().join(
         Markup('<span class="wd-unbroken">{}</span>').format(part) if at % 2 else escape(part)
         for at, part in parts

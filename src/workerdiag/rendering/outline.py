@@ -130,7 +130,7 @@ def _first_step(findings: Findings) -> str:
     if findings.outcome == "no-evidence":
         return "Hand in the log of the nanny and of the scheduler, or the client."
     if steps := open_next_steps(findings):
-        return f"Look at {steps[0].inspect}"
+        return f"Look at {steps[0].inspect.rstrip('.')}."
     remedy = next((gap.remedy for gap in findings.gaps if gap.remedy), "")
     return remedy or "Give `workerdiag explain` the logs of the worker, its nanny and the scheduler."
 

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
+from attrs import evolve
+
 from workerdiag.model.diagnosis import Death, Match, RankedCause, TaskFailure
 from workerdiag.model.incident import Incident
 from workerdiag.model.vocabulary import Outcome
@@ -64,7 +66,9 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
         what = f"{which} {failure_text(failure).removesuffix('.')}" if failure else ""
         return f"No worker died: {'a task' if failed == 1 else f'{failed} tasks'} failed{what}."
     if other := next((mark for mark in incident.marks if mark.role == "failure"), None):
-        return f"No worker died; something else failed: {_quoted_message(other)}"
+        # The beginning of its message may be of an orderly line above it, which has the header.
+        failed = evolve(other, text=other.text.rpartition(" … ")[2])
+        return f"No worker died; something else failed: {_quoted_message(failed)}"
     if any(mark.role == "clean-exit" for mark in incident.marks):
         return 'No worker died: the worker was asked to stop and left in order ("End worker").'
     if deaths:
