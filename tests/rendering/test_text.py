@@ -345,6 +345,17 @@ def test_what_a_task_raised_stands_with_its_line_of_code():
     assert "What the task raised" not in render_text(explained(failure=failure))
 
 
+def test_no_command_for_another_place_stands_below_a_line_to_mend():
+    """
+    Where nobody knows whether a worker died, the places to look at come after the line that raised.
+    """
+    failure = TaskFailure(type="KeyError", message="'rain'", raised_at="total (work.py:3)")
+    step = NextStep(inspect="the kernel log", command="dmesg -T")
+    text = render_text(unknown(failure=failure, deaths=(), next_steps=(step,)), full=False)
+    assert "Do now    Mend total (work.py:3).\n\n" in text
+    assert "1. the kernel log" in text
+
+
 def test_where_it_crashed_is_said_of_the_cause_at_hand_only():
     """
     An earlier crash of another cause does not lend its place to this one.

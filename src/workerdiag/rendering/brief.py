@@ -22,7 +22,7 @@ from workerdiag.rendering.items import (
     strongest_first,
     unique_clues,
 )
-from workerdiag.rendering.outline import GUESS_CHANCE, outline
+from workerdiag.rendering.outline import GUESS_CHANCE, failed_at, outline
 from workerdiag.rendering.parts import Item, Outline, Section, page_item
 from workerdiag.rendering.wording import clip, pluralize, printable_object
 
@@ -56,6 +56,8 @@ def _first_step_code(findings: Findings) -> tuple[str, ...]:
     """
     if findings.top and findings.outcome != "unknown":
         return command_lines("".join(each.example for each in findings.top.mitigations[:1]))
+    if failed_at(findings):  # that line is to be mended; it is no command
+        return ()
     return command_lines("".join(each.command for each in open_next_steps(findings)[:1]))
 
 
@@ -78,8 +80,9 @@ def _sections(findings: Findings, most: int) -> Iterator[Section]:
     is_known = findings.blame.verdict != "unknown" or findings.blame.task
     acting = blame_items(findings.blame, died=bool(findings.deaths)) if is_known else []
     yield Section(title="Who needs to act", items=tuple(acting[:most]))
-    if findings.outcome == "unknown":  # the first of them stands above
-        steps = (evolve(next_step_item(each), notes=()) for each in open_next_steps(findings)[1:most])
+    if findings.outcome == "unknown":
+        first = 0 if failed_at(findings) else 1  # the first of them stands above
+        steps = (evolve(next_step_item(each), notes=()) for each in open_next_steps(findings)[first:most])
         yield Section(title="Where to look next", items=tuple(steps), numbered=True)
     gaps = (evolve(gap_item(each), notes=()) for each in findings.gaps[:most])
     yield Section(title=f"Could not look at ({len(findings.gaps)})", items=tuple(gaps))

@@ -97,7 +97,7 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
         case _:
             assert_never(findings.outcome)
     of_cause = [each for each in findings.deaths if top and each.cause in (top.id, None)]
-    place = crash_line(of_cause) if findings.outcome == "explained" else _failed_at(findings)
+    place = crash_line(of_cause) if findings.outcome == "explained" else failed_at(findings)
     where = (("Where", place),) if place else ()
     return (what, ("How sure", sure), *where, ("Do now", one_line(_first_step(findings))))
 
@@ -122,7 +122,7 @@ def _first_step(findings: Findings) -> str:
     if findings.outcome != "unknown" and top and top.mitigations:
         return top.mitigations[0].do
     nobody = findings.outcome == "explained" and findings.blame.verdict == "nobody"
-    if place := _failed_at(findings):
+    if place := failed_at(findings):
         workers = " Nothing has to be done about workers." if findings.outcome == "no-death" else ""
         return f"Mend {place}.{workers}"
     if nobody or findings.outcome == "no-death":
@@ -135,7 +135,7 @@ def _first_step(findings: Findings) -> str:
     return remedy or "Give `workerdiag explain` the logs of the worker, its nanny and the scheduler."
 
 
-def _failed_at(findings: Findings) -> str:
+def failed_at(findings: Findings) -> str:
     """
     Where a task failed while no worker died; empty where that is not the answer.
     """
@@ -146,7 +146,7 @@ def _failed_at(findings: Findings) -> str:
 
 def _sections(findings: Findings) -> Iterator[Section]:
     top = findings.top
-    if findings.failure and _failed_at(findings):
+    if findings.failure and failed_at(findings):
         yield _bounded_section(None, "What the task raised", failure_items(findings.failure))
     if top and findings.outcome != "unknown":
         yield _bounded_section("why", "Why", [Item(text=one_line(top.why))] if top.why else [])

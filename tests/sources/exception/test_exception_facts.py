@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import CancelledError
 from pathlib import Path
+from types import ModuleType
 from unittest.mock import Mock
 
 import pytest
@@ -466,6 +467,29 @@ def test_the_task_s_own_line_stands_with_its_neighbours(tmp_path):
     assert raised_at == "total (work.py:3)"
     assert source[2] == ">    3      found += day['rain']"
     assert len(source) == 4
+
+
+@pytest.mark.parametrize(("folder", "place"), [("home", "work.py"), ("ipykernel_12", "cell")])
+def test_the_line_of_a_function_that_travelled_by_value_is_found_in_the_main_module(
+    tmp_path, monkeypatch, folder, place
+):
+    """
+    The file of a function of a script or a notebook, which cloudpickle hides, is on this machine.
+    """
+    (tmp_path / folder).mkdir()
+    script = tmp_path / folder / "work.py"
+    script.write_text("def plan():\n    def total(day):\n        return day['rain']\n    return total\n")
+    main = ModuleType("__main__")
+    exec(compile(script.read_text(), str(script), "exec"), vars(main))
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    total = main.plan()
+    total.__code__ = total.__code__.replace(co_filename="<dynamic-code>")
+    fetch = "def result():\n    __traceback_maker = 0\n    total({})"
+    frames = {"total": total}
+    exec(compile(fetch, "/env/distributed/client.py", "exec"), frames)
+    raised_at, source = task_line(raised_by(frames["result"]).__traceback__)
+    assert raised_at == f"total ({place}:3)"
+    assert source[2] == ">    3          return day['rain']"
 
 
 def test_an_error_of_the_caller_s_own_has_no_line_of_a_task():

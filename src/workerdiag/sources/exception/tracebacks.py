@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import linecache
 import stat
+import sys
 import traceback
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, FunctionType, TracebackType
 
 from workerdiag.model.source_files import is_library
 from workerdiag.sources.exception import slots
@@ -41,6 +42,12 @@ _CLIENT = "distributed/client.py"
 _FETCHERS = {"result", "_result", "gather", "_gather"}
 #: Functions of it that raise what a function outside of tasks raised.
 _RUNNERS = {"run", "_run", "run_on_scheduler", "_run_on_scheduler"}
+#: The file of a function that travelled by value, as those of the main module do (cloudpickle 3.1.3).
+_BY_VALUE = "<dynamic-code>"
+#: Of the main module, at most so many names and functions are looked at.
+_MAX_NAMES = 10_000
+#: Where ipykernel says that the code of a cell is.
+_CELLS = "/ipykernel_"
 #: Lines before and after the one that raised, and characters of each.
 _NEIGHBOURS, _LINE_CHARS = 2, 200
 
@@ -148,8 +155,33 @@ def task_line(raised_at: TracebackType | None) -> tuple[str, tuple[str, ...]]:
     if not own:
         return "", ()
     frame, line = own[-1]
-    name = _file_of(frame).rpartition("/")[2]
-    return f"{frame.f_code.co_name} ({name}:{line})", _lines_around(frame.f_code.co_filename, line)
+    file = _file_of(frame)
+    if file == _BY_VALUE:
+        file = _file_in_main(frame.f_code.co_name, line) or file
+    name = "cell" if _CELLS in file else file.rpartition("/")[2]
+    return f"{frame.f_code.co_name} ({name}:{line})", _lines_around(file, line)
+
+
+def _file_in_main(name: str, line: int) -> str:
+    """
+    The file of the main module's function of that name to which the line belongs; empty if there is none.
+    """
+    try:
+        values = list(islice(vars(sys.modules["__main__"]).values(), _MAX_NAMES))
+    except (KeyError, RuntimeError, TypeError):  # another thread changes it, or it is no module
+        return ""
+    classes = [vars(each) for each in values if type(each) is type]
+    functions = chain(values, *(each.values() for each in classes))
+    codes = deque(each.__code__ for each in functions if type(each) is FunctionType)
+    for _ in range(_MAX_NAMES):
+        if not codes:
+            break
+        code = codes.popleft()
+        lines = [number for *_, number in code.co_lines() if number]
+        if code.co_name == name and lines and code.co_firstlineno <= line <= max(lines):
+            return code.co_filename.replace("\\", "/")
+        codes.extend(each for each in code.co_consts if type(each) is CodeType)
+    return ""
 
 
 def _file_of(frame: FrameType) -> str:
