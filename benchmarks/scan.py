@@ -150,7 +150,10 @@ def searched_s(path: Path) -> float:
         file.flush()
         began = _children_s()
         done = subprocess.run(
-            ["rg", "-j1", "-c", "-i", "-f", file.name, str(path)], capture_output=True, text=True, check=False
+            ["rg", "-j1", "-c", "-i", "--regex-size-limit", "1G", "-f", file.name, str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         taken_s = _children_s() - began
     if done.returncode or not int(done.stdout):  # every log has deaths: nothing found is nothing searched
