@@ -42,16 +42,12 @@ def mitigations(
     """
     words = {key: value for key, value in numbers.words.items() if value} | crash_site(frames_of(matches))
     sign_names = {match.sign for match in matches if match.owner == cause.id}
-    for match in reversed(matches):
-        words.update(
-            {
-                key: redact_text(match.captures[key])[
-                    :_LONGEST
-                ]  # a secret that is cut in two is harder to know
-                for key in CAPTURE_PLACEHOLDERS
-                if match.captures.get(key)
-            }
-        )
+    for captures in (match.captures for match in reversed(matches) if match.captures):
+        words |= {
+            key: redact_text(captures[key])[:_LONGEST]  # a secret that is cut in two is harder to know
+            for key in CAPTURE_PLACEHOLDERS
+            if captures.get(key)
+        }
     if _C_LIBRARY.match(words.get("module", "")):  # the fault is in whatever called it
         del words["module"]
     fitting = [each for each in cause.mitigations if not each.signs or sign_names & set(each.signs)]

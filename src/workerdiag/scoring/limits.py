@@ -52,7 +52,7 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
     Of Dask's limit and those of control groups and jobs the smallest is the one that is felt.
     """
     told_by = (*incident.marks, *matches)
-    captured = [mark.captures for mark in told_by]
+    captured = [mark.captures for mark in told_by if mark.captures]
     limit = max(
         (size for captures in captured if (size := parse_bytes(captures.get("limit", "")))), default=None
     )
