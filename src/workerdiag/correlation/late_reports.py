@@ -10,7 +10,7 @@ from attrs import evolve
 
 from workerdiag.correlation.end_table import EndTable
 from workerdiag.correlation.merge import ReportLimit
-from workerdiag.correlation.same_death import SAME_PROCESS_S
+from workerdiag.correlation.same_end import SAME_PROCESS_S
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ProcessExit
 from workerdiag.model.identity import Identity

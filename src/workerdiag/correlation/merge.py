@@ -10,7 +10,7 @@ from attrs import define, evolve
 
 from workerdiag.correlation.end_table import CandidateTable, EndBuilder
 from workerdiag.correlation.log_reader import LogReader
-from workerdiag.correlation.same_death import SERVICE_LANDMARKS, is_kernel_only, same_death, time_span
+from workerdiag.correlation.same_end import SERVICE_LANDMARKS, find_same_end, is_kernel_only, time_span
 from workerdiag.deadline import GraceDeadline
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence
@@ -113,7 +113,7 @@ def merge_ends(
         for end in filter(lambda _: limit.allows_one(), group):
             numbers = table.candidates(end, time_span(end), taken)
             others = [(number, table.ends[number]) for number in numbers]
-            number = same_death(end, others, lifetimes, no_times=table.timed_count == timed)
+            number = find_same_end(end, others, lifetimes, no_times=table.timed_count == timed)
             if number is None:
                 number = table.add(end)
             else:

@@ -133,7 +133,7 @@ def _looker() -> Method:
 
 
 def _forgetter() -> Method:
-    def forget(scheduler: Any) -> None:
+    def forget(scheduler: Scheduler) -> None:
         """
         Take the note of the function that runs out of the events, which nobody has counted yet.
 

@@ -21,7 +21,7 @@ SAME_PROCESS_S = 600.0
 SERVICE_LANDMARKS = ("container.", "launcher.")
 
 
-def same_death(
+def find_same_end(
     end: ProcessEnd, others: Iterable[tuple[int, ProcessEnd]], lifetimes: Lifetimes, *, no_times: bool
 ) -> int | None:
     """
