@@ -14,11 +14,11 @@ from attrs import frozen
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
-from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, LINE_OF_OTHERS, STILL_ALIVE, Rulebook
 from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, MatchRole, Place, Stream
 from workerdiag.scoring.aftermaths import aftermaths
+from workerdiag.scoring.blocked_loops import blocked_loops
 from workerdiag.scoring.open_ended_logs import open_ended_log
 from workerdiag.scoring.unasked_leaves import left_unasked
 from workerdiag.scoring.unfinished_starts import lacks_workers, unfinished_starts
@@ -47,13 +47,6 @@ _FAILURE_REASONS: tuple[GapReason, ...] = (
 _EXCEPTION = re.compile(r"[ \t]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Warning)\b")
 #: Lines of a traceback in text without headers.
 _TRACEBACK_LINES = 100
-#: A loop that is blocked for so long in one piece, or for such a share of the time, does not answer in time:
-#: others wait for 30 s (``distributed.comm.timeouts.connect`` and ``tcp`` in distributed.yaml).
-BLOCKED_S = 30.0
-BLOCKED_SHARE = 0.2
-_BLOCKED_TIMES = 3
-#: Where the text has no times, so many seconds in sum.
-_BLOCKED_SUM_S = 10.0
 #: Who writes of much besides Dask: that such a text is recognised says nothing of workers.
 _PLATFORMS: tuple[Stream, ...] = ("kernel", "kubernetes", "batch")
 #: Marks of no worker's life: an unknown error, how the cluster was brought up, exits of any process.
@@ -158,7 +151,7 @@ def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
     yield from unfinished_starts(incident)
     yield from left_unasked(incident)
     yield from aftermaths(incident)
-    yield from _blocked_loops(incident)
+    yield from blocked_loops(incident)
 
 
 class _ShutdownNoise:
@@ -280,28 +273,3 @@ def _is_known_line(line: Match, landmarks: Iterable[Match], marks: Iterable[Matc
 
 def _has_between(lines: Sequence[int], first: int, last: int) -> bool:
     return bisect_right(lines, last) > bisect_right(lines, first - 1)
-
-
-def _blocked_loops(incident: Incident) -> Iterator[Match]:
-    """
-    Event loops that are blocked for so long that others may take the process for dead.
-    """
-    by_log: dict[str, list[Match]] = {}
-    for each in incident.marks:
-        if each.role == "blocked":
-            by_log.setdefault(each.origin, []).append(each)
-    for some in by_log.values():
-        if _is_long_blocked(some):
-            yield some[-1]
-
-
-def _is_long_blocked(marks: Sequence[Match]) -> bool:
-    seconds = [decimal(each.captures.get("seconds")) or 0.0 for each in marks]
-    if max(seconds) >= BLOCKED_S:
-        return True
-    if len(marks) < _BLOCKED_TIMES:
-        return False
-    times = [each.when for each in marks if each.when is not None]
-    if len(times) < len(marks):
-        return sum(seconds) >= _BLOCKED_SUM_S
-    return sum(seconds) >= BLOCKED_SHARE * (max(times) - min(times) + seconds[0])
