@@ -272,15 +272,23 @@ def test_a_crash_of_a_stranger_is_not_of_a_worker_that_its_nanny_saw_leave():
 
 
 @pytest.mark.parametrize(
-    ("at", "name", "is_own"),
-    [(-0.5, "python", True), (-9, "python", False), (0, "chrome", False), (-0.1, "Dask-Default-Th", True)],
+    ("at", "name", "pid", "is_own"),
+    [
+        (-0.2, "python", None, True),
+        (-0.8, "python", None, False),
+        (-0.8, "python", 4711, True),
+        (-9, "python", 4711, False),
+        (0, "chrome", None, False),
+        (-0.1, "Dask-Default-Th", None, True),
+    ],
 )
-def test_of_a_worker_whose_pid_nobody_knows_a_crash_is_told_by_the_very_moment(at, name, is_own):
+def test_of_a_worker_without_a_nanny_a_crash_is_told_by_the_very_moment(at, name, pid, is_own):
     """
     Another program, or another Python seconds before, crashed by itself.
     """
     line = (DIED + at, SEGFAULT.format(tid=4725).replace("python", name))
-    assert bool(own([line], NAMELESS)) is is_own
+    alone = evolve(NAMELESS, identity=evolve(WORKER, pid=pid))
+    assert bool(own([line], alone)) is is_own
 
 
 def test_a_kill_in_the_group_of_workers_that_live_was_another_processs():

@@ -26,6 +26,8 @@ BEFORE_S = 300.0
 AFTER_S = 15.0
 #: The scheduler notices the end of a process at most so long before the kernel's line of its crash.
 NOTICED_S = 2.0
+#: The same for a process whose end no nanny noted: any other crash of that time may be a stranger's.
+UNTOLD_S = 1.0
 #: The lines of one kill are written within so many seconds.
 TOGETHER_S = 2.0
 
@@ -198,8 +200,8 @@ class KernelLog:
         """
         Whose thread it may be that crashed: the signal fits, and threads are numbered after their process.
 
-        A process is noticed to be gone when its core has been written, which may take a while. Of one of whom
-        nobody knows the pid, only a Python that crashed at that very moment may have been it.
+        A process is noticed to be gone when its core has been written, which may take a while. Of one whose
+        end no nanny noted, only a Python that crashed at that very moment may have been it.
         """
         found = _CRASH_LINE.search(line[1])
         thread = found["thread"] or found["timed"] if found else None
@@ -209,8 +211,9 @@ class KernelLog:
             if each.when is None or not self.may_have_ended_by(signal, each):
                 continue
             in_order = not self.same_pid_namespace or pid is None or thread is None or int(thread) >= pid
-            is_told = pid is not None or each.own
-            earliest_s, latest_s = (SAME_MOMENT_S, NOTICED_S) if is_told else (NOTICED_S, 0.5 * NOTICED_S)
+            is_told = each.own or each.noted_pid is not None
+            earliest_s = SAME_MOMENT_S if is_told else UNTOLD_S if pid is not None else 0.5 * UNTOLD_S
+            latest_s = NOTICED_S if is_told else UNTOLD_S
             fits = is_told or _PYTHON_CRASH.match(line[1]) is not None
             if fits and in_order and -earliest_s <= line[0] - each.when - self.drift_s <= latest_s:
                 yield index
