@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from attrs import frozen
@@ -239,6 +239,12 @@ def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _Sh
     for each in landmarks:
         bare.setdefault(each.origin, []).append(each.line)
     bare = {origin: sorted(lines) for origin, lines in bare.items()}
+    reached = _reached(landmarks)
+    judged = {
+        (each.origin, each.message_line)
+        for each in incident.marks
+        if each.role == "error" and each.owner != LINE_OF_OTHERS
+    }
     raised = [facts for facts in incident.exceptions if facts.relation == "raised"]
     caught_of_task = bool(raised) and all(facts.from_task for facts in raised)
     for each in reversed(incident.marks):
@@ -247,7 +253,11 @@ def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _Sh
         if caught_of_task and each.origin == "exception":  # the worker lived to report it
             continue
         if each.owner == LINE_OF_OTHERS:
-            if not _is_known_line(each, landmarks, incident.marks):
+            if not (
+                _is_shown_exception(each)
+                or _is_reached(each, reached)
+                or (each.origin, each.message_line) in judged
+            ):
                 return each
         elif each.message_line:
             if (each.origin, each.message_line) not in known:
@@ -257,18 +267,31 @@ def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _Sh
     return None
 
 
-def _is_known_line(line: Match, landmarks: Iterable[Match], marks: Iterable[Match]) -> bool:
+def _is_shown_exception(line: Match) -> bool:
     """
-    Whether a landmark reaches into the line, it is an exception, or another error of its message is judged.
+    Whether a line is an exception without frames, as a caller shows a task's.
     """
-    at = line.last_line
-    if _EXCEPTION.match(line.text.rpartition(" … ")[2]):  # shown without frames, as a caller shows a task's
-        return True
-    here = (each for each in landmarks if each.origin == line.origin)
-    if any(each.line <= at <= max(each.line, each.last_line) for each in here):
-        return True
-    errors = (each for each in marks if each.role == "error" and each.owner != LINE_OF_OTHERS)
-    return any(each.origin == line.origin and each.message_line == line.message_line for each in errors)
+    return _EXCEPTION.match(line.text.rpartition(" … ")[2]) is not None
+
+
+def _reached(landmarks: Iterable[Match]) -> dict[str, list[tuple[int, int]]]:
+    """
+    For each log the lines at which landmarks begin, in order, each with the last line reached by then.
+    """
+    reached: dict[str, list[tuple[int, int]]] = {}
+    for each in sorted(landmarks, key=lambda each: each.line):
+        lines = reached.setdefault(each.origin, [])
+        lines.append((each.line, max(each.line, each.last_line, lines[-1][1] if lines else 0)))
+    return reached
+
+
+def _is_reached(line: Match, reached: Mapping[str, Sequence[tuple[int, int]]]) -> bool:
+    """
+    Whether a landmark reaches into the last line of a match.
+    """
+    lines = reached.get(line.origin, ())
+    place = bisect_right(lines, (line.last_line, inf))
+    return place > 0 and lines[place - 1][1] >= line.last_line
 
 
 def _has_between(lines: Sequence[int], first: int, last: int) -> bool:
