@@ -4,9 +4,7 @@ Whether "nothing died" may be said: a place that would show a death was looked a
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import inf
 
 from attrs import frozen
@@ -15,13 +13,14 @@ from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, LINE_OF_OTHERS, STILL_ALIVE, Rulebook
-from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, MatchRole, Place, Stream
+from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, STILL_ALIVE, Rulebook
+from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, Place, Stream
 from workerdiag.scoring.aftermaths import aftermaths
 from workerdiag.scoring.blocked_loops import blocked_loops
 from workerdiag.scoring.open_ended_logs import open_ended_log
 from workerdiag.scoring.unasked_leaves import left_unasked
 from workerdiag.scoring.unfinished_starts import lacks_workers, unfinished_starts
+from workerdiag.scoring.unknown_errors import SILENT_ROLES, unknown_error
 
 #: Places that tell of all workers of a cluster; a log shows what is known in it, not that it was looked at.
 _CLUSTER_PLACES: frozenset[Place] = frozenset(
@@ -43,14 +42,8 @@ _FAILURE_REASONS: tuple[GapReason, ...] = (
     "timed-out",
     "malformed",
 )
-#: How Python shows an exception.
-_EXCEPTION = re.compile(r"[ \t]*(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Warning)\b")
-#: Lines of a traceback in text without headers.
-_TRACEBACK_LINES = 100
 #: Who writes of much besides Dask: that such a text is recognised says nothing of workers.
 _PLATFORMS: tuple[Stream, ...] = ("kernel", "kubernetes", "batch")
-#: Marks of no worker's life: an unknown error, how the cluster was brought up, exits of any process.
-_SILENT_ROLES: tuple[MatchRole, ...] = ("error", "deployment", "exit-report", "other-program", "aftermath")
 #: A stop, a lost connection and a standstill may pass; these are a worker's end.
 _DEADLY_ENDS: tuple[CauseEnd, ...] = ("raised", "killed", "crashed", "never-started")
 _TELLING_GRADES: tuple[Grade, ...] = ("decisive", "strong", "moderate")
@@ -99,13 +92,13 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
     What speaks against an all-clear for *incident*. Takes time linear in its marks.
     """
     signs = [*(each for case in incident.cases for each in case.signs), *incident.unassigned_signs]
-    marks = [each for each in incident.marks if each.role not in _SILENT_ROLES]
+    marks = [each for each in incident.marks if each.role not in SILENT_ROLES]
     closing = _ShutdownNoise(incident)
     places = incident.inspected - _LOGS
     from_task = any(each.from_task for each in incident.exceptions)
     return AllClearObstacles(
         troubles=(*_troubles(incident, closing), *_unproved_deaths(signs, book)),
-        unknown_error=_unknown_error(incident, _explaining(signs, book), closing),
+        unknown_error=unknown_error(incident, _explaining(signs, book), closing.is_noise),
         is_loss=_has_loss(incident),
         lacks_workers=lacks_workers(incident),
         open_ended_log=None if from_task or places else open_ended_log(incident),
@@ -224,75 +217,3 @@ def _unproved_deaths(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
             continue
         if sign.grade in _TELLING_GRADES and any(one is sign for one in cause.signs):
             yield each
-
-
-def _unknown_error(incident: Incident, explaining: Iterable[Match], closing: _ShutdownNoise) -> Match | None:
-    """
-    The last error of which neither a landmark nor one of the *explaining* signs stands in the same message.
-    """
-    landmarks = [
-        *explaining,
-        *(each for each in incident.marks if each.role not in (*_SILENT_ROLES, RECOGNITION_ROLE)),
-    ]
-    known = {(each.origin, each.message_line) for each in landmarks if each.message_line}
-    bare: dict[str, list[int]] = {}
-    for each in landmarks:
-        bare.setdefault(each.origin, []).append(each.line)
-    bare = {origin: sorted(lines) for origin, lines in bare.items()}
-    reached = _reached(landmarks)
-    judged = {
-        (each.origin, each.message_line)
-        for each in incident.marks
-        if each.role == "error" and each.owner != LINE_OF_OTHERS
-    }
-    raised = [facts for facts in incident.exceptions if facts.relation == "raised"]
-    caught_of_task = bool(raised) and all(facts.from_task for facts in raised)
-    for each in reversed(incident.marks):
-        if each.role != "error" or each.in_task or closing.is_noise(each):
-            continue
-        if caught_of_task and each.origin == "exception":  # the worker lived to report it
-            continue
-        if each.owner == LINE_OF_OTHERS:
-            if not (
-                _is_shown_exception(each)
-                or _is_reached(each, reached)
-                or (each.origin, each.message_line) in judged
-            ):
-                return each
-        elif each.message_line:
-            if (each.origin, each.message_line) not in known:
-                return each
-        elif not _has_between(bare.get(each.origin, []), each.line, each.line + _TRACEBACK_LINES):
-            return each
-    return None
-
-
-def _is_shown_exception(line: Match) -> bool:
-    """
-    Whether a line is an exception without frames, as a caller shows a task's.
-    """
-    return _EXCEPTION.match(line.text.rpartition(" … ")[2]) is not None
-
-
-def _reached(landmarks: Iterable[Match]) -> dict[str, list[tuple[int, int]]]:
-    """
-    For each log the lines at which landmarks begin, in order, each with the last line reached by then.
-    """
-    reached: dict[str, list[tuple[int, int]]] = {}
-    for each in sorted(landmarks, key=lambda each: each.line):
-        lines = reached.setdefault(each.origin, [])
-        lines.append((each.line, max(each.line, each.last_line, lines[-1][1] if lines else 0)))
-    return reached
-
-
-def _is_reached(line: Match, reached: Mapping[str, Sequence[tuple[int, int]]]) -> bool:
-    """
-    Whether a landmark reaches into the last line of a match.
-    """
-    lines = reached.get(line.origin, ())
-    place = bisect_right(lines, (line.last_line, inf))
-    return place > 0 and lines[place - 1][1] >= line.last_line
-
-
-def _has_between(lines: Sequence[int], first: int, last: int) -> bool:
-    return bisect_right(lines, last) > bisect_right(lines, first - 1)

@@ -67,8 +67,8 @@ def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
         return f"No worker died: {'a task' if failed == 1 else f'{failed} tasks'} failed{what}."
     if other := next((mark for mark in incident.marks if mark.role == "failure"), None):
         # The beginning of its message may be of an orderly line above it, which has the header.
-        failed = evolve(other, text=other.text.rpartition(" … ")[2])
-        return f"No worker died; something else failed: {_quoted_message(failed)}"
+        own_text = evolve(other, text=other.text.rpartition(" … ")[2])
+        return f"No worker died; something else failed: {_quoted_message(own_text)}"
     if any(mark.role == "clean-exit" for mark in incident.marks):
         return 'No worker died: the worker was asked to stop and left in order ("End worker").'
     if deaths:
