@@ -5,6 +5,7 @@ The answer in each exception of a client, by itself. The client here is a stand-
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import subprocess
 import sys
@@ -160,6 +161,30 @@ def test_without_an_answer_in_time_the_exception_arrives_all_the_same(monkeypatc
         assert "no answer in time" in client.exception("load-1").__notes__[0]
 
     asyncio.run(scene())
+
+
+def test_an_answer_that_fails_when_nobody_waits_for_it_is_not_complained_of(monkeypatch, caplog):
+    """
+    The log has no "Task exception was never retrieved" beside the user's traceback.
+    """
+
+    async def late(exc, client, **options):
+        await asyncio.sleep(0.2)
+        raise TimeoutError
+
+    monkeypatch.setattr(importlib.import_module("workerdiag.api.explain"), "explain", late)
+
+    async def scene():
+        client = StandIn("load-1")
+        workerdiag.auto(client)
+        with dask.config.set({"workerdiag.note.timeout": "50ms"}):
+            client.tell("task-erred", key="load-1", exception=killed(), traceback=None)
+        await asyncio.wait_for(until_told(client, "load-1"), 30)
+        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+
+    asyncio.run(scene())
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_importing_what_makes_a_note_holds_nothing_up(monkeypatch):

@@ -102,7 +102,8 @@ class HeldExceptions:
         death = str(getattr(exc.last_worker, "address", exc))
         if death not in self._answers:
             loop = asyncio.get_running_loop()
-            self._answers[death] = loop.create_task(self._explain(exc, until_s))
+            self._answers[death] = answer = loop.create_task(self._explain(exc, until_s))
+            answer.add_done_callback(_retrieve_exception)
             loop.call_later(_SAME_DEATH_S, self._answers.pop, death, None)
         return self._answers[death]
 
@@ -118,6 +119,14 @@ class HeldExceptions:
             if _is_cut_short(diagnosis):
                 raise TimeoutError
             return diagnosis
+
+
+def _retrieve_exception(answer: asyncio.Task[Diagnosis]) -> None:
+    """
+    Keep asyncio from logging "Task exception was never retrieved" where nobody waits for the answer any more.
+    """
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _import_all() -> None:
