@@ -180,7 +180,7 @@ def test_an_answer_that_fails_when_nobody_waits_for_it_is_not_complained_of(monk
         with dask.config.set({"workerdiag.note.timeout": "50ms"}):
             client.tell("task-erred", key="load-1", exception=killed(), traceback=None)
         await asyncio.wait_for(until_told(client, "load-1"), 30)
-        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
 
     asyncio.run(scene())
     gc.collect()

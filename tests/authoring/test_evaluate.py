@@ -22,7 +22,10 @@ FELL = (
     "2026-05-04 11:22:33,444 - distributed.nanny - INFO - the house fell on tcp://10.0.0.4:4002\n"
     "2026-05-04 11:22:33,544 - distributed.nanny - INFO - Worker process 129 was killed by signal 9\n"
 )
-CALM = "2026-05-04 11:22:33,444 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.4:40001'\n"
+CALM = (
+    "2026-05-04 11:22:33,444 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.4:40001'\n"
+    "2026-05-04 11:24:33,444 - distributed.nanny - INFO - Closing Nanny at 'tcp://10.0.0.4:40001'. Reason: nanny-close\n"
+)
 #: More than the quiet logs that ship may have, in bytes.
 MOST_QUIET_BYTES = 100_000
 

@@ -43,6 +43,7 @@ OOM = (
 )
 QUIET = (
     "2026-05-04 11:22:33,444 - distributed.worker - INFO -       Start worker at:      tcp://10.0.0.4:34937\n"
+    "2026-05-04 11:24:33,444 - distributed.worker - INFO - Stopping worker at tcp://10.0.0.4:34937. Reason: nanny-close\n"
 )
 UNKNOWN = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 129 was killed by signal 63\n"
 

@@ -82,11 +82,14 @@ class ForeignProcesses:
     Processes that are none of Dask's, told from those that are by pid and time.
     """
 
-    def __init__(self, foreign: Collection[ProcessEnd], own: Iterable[ProcessEnd]) -> None:
+    def __init__(self, foreign: Collection[ProcessEnd], own: Collection[ProcessEnd]) -> None:
         self._foreign, self._own = EndsByTime(foreign), EndsByTime(own)
         self._kills: dict[str, list[Match]] = {}
+        times = sorted(end.when for end in own if end.when is not None)
         for mark in (mark for end in foreign for mark in end.marks if mark.line):
-            self._kills.setdefault(mark.origin, []).append(mark)
+            # A kill hours away may be of ours all the same, by a clock of another time zone.
+            if mark.when is None or not times or _is_near(mark.when, times):
+                self._kills.setdefault(mark.origin, []).append(mark)
 
     def include(self, match: Match) -> bool:
         """
@@ -95,6 +98,11 @@ class ForeignProcesses:
         if match.stream == "kernel" and match.identity == NO_IDENTITY:
             return any(_is_one_report(match, kill) for kill in self._kills.get(match.origin, ()))
         return _names_any(match, self._foreign) and not _names_any(match, self._own)
+
+
+def _is_near(when: float, times: Sequence[float]) -> bool:
+    place = bisect_left(times, when - BEFORE_S)
+    return place < len(times) and times[place] <= when + BEFORE_S
 
 
 def _is_one_report(line: Match, kill: Match) -> bool:

@@ -6,11 +6,13 @@ A part that some release lacks is read with `getattr` where it is needed.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableSet
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 #: A method of Dask whose arguments and result have no types there.
 Method = Callable[..., Any]

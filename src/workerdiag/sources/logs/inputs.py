@@ -18,7 +18,6 @@ from urllib.parse import urlsplit, urlunsplit
 from attrs import frozen
 
 from workerdiag.errors import UnreadableInputError
-from workerdiag.model.dask import Method
 from workerdiag.model.evidence import LogText
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.vocabulary import Stream
@@ -32,8 +31,8 @@ class FileSystem(Protocol):
     A file system of fsspec, which has no types.
     """
 
-    open: Method
-    cat_file: Method
+    open: Callable[..., IO[bytes]]
+    cat_file: Callable[..., bytes]
 
 
 LogInput = str | os.PathLike[str] | IO[str] | IO[bytes] | LogText
