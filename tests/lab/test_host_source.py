@@ -162,7 +162,7 @@ def test_in_a_pid_namespace_of_its_own_a_kill_is_known_by_moment_and_group(lab, 
     assert lab.running() < 1000, "the worker had a pid of its own namespace"
     assert named_cause(diagnosis) == "kernel.oom-killer"
     if kernel_log():
-        assert "Killed process" in seen(diagnosis)
+        assert "Killed process" in seen(diagnosis), (diagnosis.gaps, kernel_log()[-3000:])
     assert len(diagnosis.deaths) == 1
 
 
