@@ -138,6 +138,7 @@ def test_a_kill_of_before_is_not_this_one(lab, explain):
     assert death.cause == "external.sigkill"
 
 
+@pytest.mark.alone
 def test_in_a_pid_namespace_of_its_own_a_kill_is_known_by_moment_and_group(lab, explain):
     """
     A container's pids are not the kernel's: the kill is the worker's all the same.
