@@ -88,7 +88,6 @@ def test_all_workers_lost_with_nobody_to_ask_is_said_and_not_guessed(provoke, ex
     assert first.decision.retry_safe is None
 
 
-@pytest.mark.alone
 def test_all_workers_lost_is_a_crash_where_the_kernel_tells_so(provoke, explain):
     """
     The kernel's log of this machine has a line for each crash, and the standstill is what follows from it.

@@ -275,7 +275,7 @@ def test_a_crash_of_a_stranger_is_not_of_a_worker_that_its_nanny_saw_leave():
     ("at", "name", "pid", "is_own"),
     [
         (-0.2, "python", None, True),
-        (-0.8, "python", None, False),
+        (-1.2, "python", None, False),
         (-0.8, "python", 4711, True),
         (-9, "python", 4711, False),
         (0, "chrome", None, False),

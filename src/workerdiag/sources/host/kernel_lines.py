@@ -212,7 +212,7 @@ class KernelLog:
                 continue
             in_order = not self.same_pid_namespace or pid is None or thread is None or int(thread) >= pid
             is_told = each.own or each.noted_pid is not None
-            earliest_s = SAME_MOMENT_S if is_told else UNTOLD_S if pid is not None else 0.5 * UNTOLD_S
+            earliest_s = SAME_MOMENT_S if is_told else UNTOLD_S
             latest_s = NOTICED_S if is_told else UNTOLD_S
             fits = is_told or _PYTHON_CRASH.match(line[1]) is not None
             if fits and in_order and -earliest_s <= line[0] - each.when - self.drift_s <= latest_s:
