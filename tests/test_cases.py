@@ -16,7 +16,7 @@ import pytest
 
 import workerdiag
 from workerdiag.authoring.evaluate import incident_problems
-from workerdiag.authoring.incidents import explain_logs, read_incidents
+from workerdiag.authoring.known_incidents import explain_logs, read_incidents
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signs import EventSign

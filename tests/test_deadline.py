@@ -40,7 +40,7 @@ CLOCKS = (
     "recorder/stderr/watch.py",
     "recorder/stderr/forwarder.py",
     "sources/cluster/snapshot_readers.py",
-    "watch/feed/looker.py",
+    "watch/feed/look_handler.py",
 )
 #: Who else may start a thread: they work as long as the process lives; `testing` has a server.
 THREADS = (

@@ -12,9 +12,9 @@ from math import exp, log, sqrt
 
 from attrs import define, frozen
 
-from workerdiag.authoring.incidents import KnownIncident, evidence_of
+from workerdiag.authoring.known_incidents import KnownIncident, evidence_of
+from workerdiag.correlation.assemble import assemble
 from workerdiag.correlation.clock_sync import synchronize_clocks
-from workerdiag.correlation.incident import assemble
 from workerdiag.matching.match import match
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.incident import Case

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import evolve
 
+from workerdiag.correlation.assemble import assemble
 from workerdiag.correlation.clock_sync import synchronize_clocks
-from workerdiag.correlation.incident import assemble
 from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.match import derive_matches, engine_notes, find_matches, search
 from workerdiag.matching.scan.matcher import Matcher

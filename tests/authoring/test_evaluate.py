@@ -10,7 +10,7 @@ import pytest
 
 from support import sample_rule
 from workerdiag.authoring.evaluate import RuleEvaluation, evaluate_rules
-from workerdiag.authoring.incidents import read_incidents
+from workerdiag.authoring.known_incidents import read_incidents
 from workerdiag.errors import RuleFileError
 from workerdiag.rulebook.load import shipped_folder
 

@@ -14,7 +14,7 @@ import pytest
 
 import workerdiag
 from workerdiag import LogText
-from workerdiag.correlation.incident import assemble
+from workerdiag.correlation.assemble import assemble
 from workerdiag.errors import RuleFileError
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, ExceptionFacts

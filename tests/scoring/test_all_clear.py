@@ -11,7 +11,7 @@ import pytest
 
 import workerdiag
 from workerdiag import LogText, load_rulebook
-from workerdiag.correlation.incident import assemble
+from workerdiag.correlation.assemble import assemble
 from workerdiag.model.evidence import Gap, Inspected
 from workerdiag.model.vocabulary import PLACES
 from workerdiag.rulebook.load import quiet_lines, shipped_folder

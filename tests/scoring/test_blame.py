@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from workerdiag.correlation.incident import assemble
+from workerdiag.correlation.assemble import assemble
 from workerdiag.model.diagnosis import Blame, Match
 from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.identity import Identity

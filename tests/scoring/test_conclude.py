@@ -9,7 +9,7 @@ from attrs import evolve
 
 import workerdiag
 from workerdiag import LogText, load_rulebook
-from workerdiag.correlation.incident import assemble
+from workerdiag.correlation.assemble import assemble
 from workerdiag.model.evidence import Event, ExceptionFacts, Gap, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.pipeline import diagnose

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from workerdiag.correlation.incident import assemble
+from workerdiag.correlation.assemble import assemble
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import ExceptionFacts, MemoryReading
 from workerdiag.model.identity import Identity

@@ -4,7 +4,7 @@ The time around the deaths, from whatever tells of it.
 
 from __future__ import annotations
 
-from workerdiag.correlation.incident import assemble
+from workerdiag.correlation.assemble import assemble
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import MemoryReading, ProcessExit, TasksAtLoss
 from workerdiag.model.identity import Identity

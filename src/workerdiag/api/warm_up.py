@@ -36,7 +36,7 @@ _MODULES = (
     "matching.match",
     "matching.scan.matcher",
     "rulebook.load",
-    "correlation.incident",
+    "correlation.assemble",
     "scoring.conclude",
     "api.answer",
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from workerdiag.authoring.incidents import (
+from workerdiag.authoring.known_incidents import (
     KnownIncident,
     explain_logs,
     read_incidents,

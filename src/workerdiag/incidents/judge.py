@@ -19,7 +19,7 @@ from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
-from workerdiag.incidents.incident import AlertIncident, WatchedDeath, is_deliberate_stop
+from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath, is_deliberate_stop
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
 from workerdiag.model.evidence import Event, Evidence
 from workerdiag.model.identity import Identity

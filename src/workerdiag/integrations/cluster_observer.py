@@ -23,7 +23,7 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
 from workerdiag.api.remembered_diagnoses import remembered
 from workerdiag.deadline import Deadline, monotonic_s
-from workerdiag.incidents.incident import is_deliberate_stop
+from workerdiag.incidents.alert_incident import is_deliberate_stop
 from workerdiag.integrations.diagnose import diagnose
 from workerdiag.integrations.removals import Removals
 from workerdiag.model.dask import Method

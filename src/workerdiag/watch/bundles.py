@@ -10,7 +10,7 @@ from pathlib import Path
 from attrs import define, field
 
 from workerdiag.errors import BundleError, describe_error
-from workerdiag.incidents.incident import AlertIncident
+from workerdiag.incidents.alert_incident import AlertIncident
 
 
 def made_folder(path: Path) -> Path:

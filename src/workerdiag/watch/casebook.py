@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field
 
-from workerdiag.incidents.incident import AlertIncident, WatchedDeath
+from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath
 from workerdiag.model.vocabulary import NoticeReason
 from workerdiag.watch.alerts import AlertCase, Notice
 from workerdiag.watch.bundles import BundleFolder

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
-from workerdiag.incidents.incident import WatchedDeath
+from workerdiag.incidents.alert_incident import WatchedDeath
 from workerdiag.rendering.wording import one_line
 from workerdiag.sources.addresses import host_of
 from workerdiag.watch.alerts import AlertCase

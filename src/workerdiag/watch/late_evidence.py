@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define, evolve, field
 
-from workerdiag.incidents.incident import AlertIncident, WatchedDeath
+from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath
 
 
 @define(eq=False)

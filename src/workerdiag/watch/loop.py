@@ -17,7 +17,7 @@ from attrs import define, field
 
 from workerdiag.deadline import in_thread
 from workerdiag.errors import ClusterEndedError, SchedulerUnreachableError, StateInUseError, describe_error
-from workerdiag.incidents.incident import AlertIncident
+from workerdiag.incidents.alert_incident import AlertIncident
 from workerdiag.incidents.settle_window import SettleWindow
 from workerdiag.model.evidence import Evidence
 from workerdiag.watch.casebook import Casebook

@@ -12,7 +12,7 @@ import pytest
 from attrs import evolve
 
 from support.death_records import NANNY, NOW, nanny_report, scheduler_record, worker_address
-from workerdiag.correlation.incident import assemble
+from workerdiag.correlation.assemble import assemble
 from workerdiag.model.evidence import (
     Event,
     ExceptionFacts,

@@ -8,7 +8,7 @@ import asyncio
 from datetime import UTC, datetime
 
 from support.death_records import NOW
-from workerdiag.incidents.incident import WatchedDeath
+from workerdiag.incidents.alert_incident import WatchedDeath
 from workerdiag.model.evidence import Event, Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.feed import perishable_evidence

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 
 from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.deadline import Deadline
-from workerdiag.incidents.incident import AlertIncident, is_likely, title_of, watched_deaths
+from workerdiag.incidents.alert_incident import AlertIncident, is_likely, title_of, watched_deaths
 from workerdiag.incidents.judge import judge
 from workerdiag.integrations.dashboard.cases import DeadWorker, JudgedCase, KnownCause, ids_of, victim_of
 from workerdiag.integrations.dashboard.judge_client import BUDGET_S

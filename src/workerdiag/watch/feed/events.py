@@ -11,7 +11,7 @@ from typing import Any
 from attrs import field, frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.incidents.incident import WatchedDeath
+from workerdiag.incidents.alert_incident import WatchedDeath
 from workerdiag.model.dask import Method, Reply
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.model.identity import NO_IDENTITY, Identity
@@ -21,7 +21,7 @@ from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.sources.cluster.snapshot import unpickled
 from workerdiag.watch.deaths import Cursor, Look
 from workerdiag.watch.feed.connection import LATE_S, Connection
-from workerdiag.watch.feed.looker import LOOK, LookReply, LookRequest, look_installer
+from workerdiag.watch.feed.look_handler import LOOK, LookReply, LookRequest, look_installer
 from workerdiag.watch.feed.perishable_evidence import PerishableEvidence, removal_evidence
 from workerdiag.watch.feed.plain_events import ask_for_events
 from workerdiag.wire.recorded_death import removal_id

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from attrs import evolve
 
-from workerdiag.incidents.incident import WatchedDeath
+from workerdiag.incidents.alert_incident import WatchedDeath
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity

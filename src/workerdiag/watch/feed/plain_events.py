@@ -17,7 +17,7 @@ from workerdiag.sources.cluster import queries, tasks
 from workerdiag.sources.cluster.selection import last_noted, with_action
 from workerdiag.sources.cluster.workers import fetch_identity
 from workerdiag.sources.recorder import is_recording
-from workerdiag.watch.feed.looker import LookReply, LookRequest
+from workerdiag.watch.feed.look_handler import LookReply, LookRequest
 from workerdiag.wire.constants import DEATH_TOPIC
 
 _POLL_S = 5.0

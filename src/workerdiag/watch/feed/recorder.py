@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import partial
 
 from workerdiag.deadline import Deadline
-from workerdiag.incidents.incident import watched_deaths
+from workerdiag.incidents.alert_incident import watched_deaths
 from workerdiag.model.dask import Client
 from workerdiag.model.dask_messages import is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from workerdiag import LogText, explain
-from workerdiag.correlation.incident import assemble
+from workerdiag.correlation.assemble import assemble
 from workerdiag.matching.match import match
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk, ProcessExit
