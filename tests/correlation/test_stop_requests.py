@@ -175,6 +175,38 @@ def test_a_close_without_a_reason_is_less_sure_than_one_with_it(reason):
     assert (chances["exit.closed-by-code"] < 0.8) == (reason == "worker-close")
 
 
+def test_that_a_client_left_before_makes_no_close_a_sure_interrupt():
+    """
+    Another program's client may go at any time; ^C and a call of ``Worker.close()`` stay as alike as before.
+    """
+    left = at(3, "scheduler", "Remove client Client-7c1c2a9e-e854-11f1-be7a-02fc00000001")
+    findings = of_events(
+        LogChunk(origin="scheduler", data=(left + "\n").encode()),
+        event(WORKERS[0], 1.0, action="add-worker"),
+        event(WORKERS[0], 9.0, action="closing-worker", reason="worker-close"),
+        event(WORKERS[0], 9.1, action="remove-worker", stimulus_id="handle-worker-cleanup-1.5"),
+    )
+    chances = {each.id: each.probability for each in findings.causes}
+    assert chances["exit.keyboard-interrupt"] < 0.8
+    assert chances["exit.closed-by-code"] > 0.2
+
+
+def test_a_worker_that_says_it_closes_by_itself_was_not_retired():
+    """
+    That the scheduler then does not know it, and its nanny closes with it, follows from that.
+    """
+    lines = [
+        joined(WORKERS[0]),
+        at(9, "worker", f"Stopping worker at {WORKERS[0]}. Reason: worker-close"),
+        removed(WORKERS[0], 9.01),
+        at(9.02, "nanny", "Closing Nanny at 'tcp://10.0.0.4:4001'. Reason: nanny-close"),
+        at(10, "worker", "Scheduler was unaware of this worker; shutting down.", "WARNING"),
+    ]
+    diagnosis = explain(logs=[LogText("\n".join(lines) + "\n")], timeout="60s")
+    chances = {each.id: each.probability for each in diagnosis.causes}
+    assert chances.get("exit.scheduler-retired", 0) < 0.5
+
+
 def test_a_reason_of_its_own_is_no_lifetime():
     """
     A lifetime names itself; ``close_gracefully(reason="foo")`` retires the worker with the same stimulus.
