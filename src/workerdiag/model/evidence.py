@@ -27,6 +27,9 @@ from workerdiag.model.vocabulary import (
     as_stream,
 )
 
+#: Newlines are counted in pieces of so many bytes.
+NEWLINE_PIECE_BYTES = 8 * 1024
+
 
 @frozen
 class LogText:
@@ -57,11 +60,12 @@ class LogChunk:
     first_line: int | None = field(default=None, validator=optional(ge(1)))
 
     @cached_property
-    def newline_count(self) -> int:
+    def newline_counts(self) -> tuple[int, ...]:
         """
-        Line ends in it; several readers ask, and counting takes a tenth of the time of searching.
+        Line ends in each `NEWLINE_PIECE_BYTES` of it; several readers ask, and counting takes its time.
         """
-        return self.data.count(b"\n")
+        starts = range(0, len(self.data), NEWLINE_PIECE_BYTES)
+        return tuple([self.data.count(b"\n", at, at + NEWLINE_PIECE_BYTES) for at in starts])
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)

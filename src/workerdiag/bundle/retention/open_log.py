@@ -57,7 +57,8 @@ class OpenLog:
         self._head: list[LogExcerpt] = []
         #: One byte more than is wanted tells whether the last line is whole; so do the last bytes.
         self._head_room = _HEAD_BYTES + 1
-        self._tail: deque[LogExcerpt] = deque()
+        #: The last chunks, with the newlines up to the end of each.
+        self._tail: deque[tuple[LogExcerpt, int]] = deque()
         self._tail_bytes = 0
         self._messages: dict[int, LogExcerpt] = {}
         self._message_bytes = 0
@@ -79,24 +80,25 @@ class OpenLog:
             self._end += self._end > 0  # joins with nothing before it
         excerpt = LogExcerpt(self._end, self._line, chunk.data)
         self._end = excerpt.end
-        self._line += chunk.newline_count
+        self._line += sum(chunk.newline_counts)
         self._read_bytes += len(chunk.data)
         if self._head_room:
             head = excerpt.part(0, self._head_room)
             self._head.append(head)
             self._head_room -= len(head.data)
             excerpt = excerpt.part(len(head.data), len(excerpt.data))
-        self._take_tail(excerpt)
-
-    def _take_tail(self, excerpt: LogExcerpt) -> None:
-        surplus = len(excerpt.data) - _TAIL_BYTES - 1
-        if surplus > 0:  # its line is counted from the end, which is nearer
-            data = excerpt.data[surplus:]
-            excerpt = LogExcerpt(excerpt.start + surplus, self._line - data.count(b"\n"), data)
-        self._tail.append(excerpt)
+        self._tail.append((excerpt, self._line))
         self._tail_bytes += len(excerpt.data)
-        while self._tail_bytes - len(self._tail[0].data) > _TAIL_BYTES:
-            self._tail_bytes -= len(self._tail.popleft().data)
+        while self._tail_bytes - len(self._tail[0][0].data) > _TAIL_BYTES:
+            self._tail_bytes -= len(self._tail.popleft()[0].data)
+
+    def _tail_excerpts(self) -> Iterator[LogExcerpt]:
+        """
+        The last chunks, the first of them without what is too much; its line is counted from the end.
+        """
+        for excerpt, end_line in self._tail:
+            data = excerpt.data[-_TAIL_BYTES - 1 :]
+            yield LogExcerpt(excerpt.end - len(data), end_line - data.count(b"\n"), data)
 
     def on_match(self, sign: tuple[str, str], message: LogExcerpt) -> None:
         """
@@ -118,7 +120,7 @@ class OpenLog:
         whole = ClosedLog(
             like=self._like,
             read_bytes=self._read_bytes,
-            excerpts=tuple(merge_excerpts((*self._head, *self._tail, *self._messages.values()))),
+            excerpts=tuple(merge_excerpts((*self._head, *self._tail_excerpts(), *self._messages.values()))),
             messages=array(
                 "q", (number for each in most_telling for number in (each.start, each.end, each.line))
             ),

@@ -16,6 +16,7 @@ from attrs import define, field
 from workerdiag.matching.scan.candidates import HEADER_BYTES, Candidate, find_candidates
 from workerdiag.matching.scan.excerpt import context_bounds
 from workerdiag.matching.scan.literal_scan import PIECE_HITS, LiteralHits
+from workerdiag.matching.scan.newline_marks import NewlineMarks
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.matching.scan.patterns import PatternTable
 from workerdiag.matching.scan.records import LogWindow
@@ -47,6 +48,7 @@ class HeldText:
     literal_count: int
     #: The same with what was learnt of its lines, while that is at hand.
     window: LogWindow | None = None
+    marks: NewlineMarks | None = None
     #: Literals that may be there, whose places are not known yet; and from where to where these may be.
     unplaced: frozenset[int] = frozenset()
     within: tuple[int, int] = (0, 0)
@@ -60,6 +62,12 @@ class HeldText:
         """
         last = self.packed[-1] // self.literal_count + 1 if self.packed else 0
         return self.base + self.begin + last
+
+    def lines(self, work: WorkBudget) -> LogWindow:
+        """
+        The text with what was learnt of its lines, or to learn it.
+        """
+        return self.window or LogWindow(self.data, self.base, work, self.newlines, self.marks)
 
     def place(self, table: PatternTable, work: WorkBudget) -> None:
         """
@@ -108,7 +116,7 @@ class HeldText:
         Each message of *spots* known by its bytes, with its context; its spot is left without patterns.
         """
         count = self.literal_count
-        window = LogWindow(self.data, self.base, work, self.newlines)
+        window = self.lines(work)
         for spot in spots:
             if spot.bounds is not None and (around := context_bounds(self.data, *spot.bounds, HEADER_BYTES)):
                 start, end = around
@@ -116,7 +124,7 @@ class HeldText:
                 yield HeldText(
                     data=self.data[start:end],
                     base=self.base + start,
-                    newlines=window.line_number(self.base + start) - 1,
+                    newlines=window.newlines_before(self.base + start),
                     begin=0,
                     packed=array("q", [each + shift for each in spot.hits]),
                     literal_count=count,

@@ -18,6 +18,7 @@ from workerdiag.matching.scan.excerpt import message_excerpt
 from workerdiag.matching.scan.held_blocks import HeldText
 from workerdiag.matching.scan.literal_scan import LONGEST_LITERAL, PIECE_HITS, LiteralHits
 from workerdiag.matching.scan.look_back import narrow
+from workerdiag.matching.scan.newline_marks import NewlineMarks
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END, OutermostMatches
 from workerdiag.matching.scan.patterns import MatchObserver, PatternTable, left_out_note
 from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND, LogRecord, LogWindow
@@ -52,8 +53,9 @@ class LogScan:
         #: Absolute offset of the first byte held, and of the first not yet looked at.
         self._base = 0
         self._done = 0
-        #: Newlines before the first byte held, and up to the last.
-        self._newlines = self._lines_read = 0
+        #: Newlines before the first byte held, and before some places.
+        self._newlines = 0
+        self._marks = NewlineMarks()
         self._seen: set[tuple[int, str, str]] = set()
         self._outermost: defaultdict[tuple[str, str], OutermostMatches] = defaultdict(OutermostMatches)
         self._plenty = SaturatedPatterns(matcher.texts)
@@ -67,9 +69,15 @@ class LogScan:
         """
         Take the next chunks; look at all that has enough text behind it.
         """
-        self._data = b"".join((self._data, *(chunk.data for chunk in chunks)))
-        self._lines_read += sum(chunk.newline_count for chunk in chunks)
+        self._take(chunks)
         self._search_up_to(up_to=self._base + len(self._data) - REACH_AHEAD)
+
+    def _take(self, chunks: Sequence[LogChunk]) -> None:
+        end = self._base + len(self._data)
+        for chunk in chunks:
+            self._marks.add(chunk, end)
+            end += len(chunk.data)
+        self._data = b"".join((self._data, *(chunk.data for chunk in chunks)))
 
     def skip_to(self, line: int) -> None:
         """
@@ -79,14 +87,13 @@ class LogScan:
         self._search_up_to(up_to=end)
         self._data = b""
         self._base = self._done = end + (end > 0)  # what was left out counts as a byte
-        self._newlines = self._lines_read = line - 1
+        self._newlines = self._marks.total = line - 1
 
-    def finish(self, rest: bytes = b"") -> Iterator[Match]:
+    def finish(self, chunks: Sequence[LogChunk]) -> Iterator[Match]:
         """
-        Look at all up to *rest*, the last bytes, and give all matches in order.
+        Look at all up to the last *chunks*, and give all matches in order.
         """
-        self._data += rest
-        self._lines_read += rest.count(b"\n")
+        self._take(chunks)
         self._search_up_to(up_to=self._base + len(self._data))
         self._add(self._waiting.finish(self._done))
         self._settle(at_end=True)
@@ -105,7 +112,7 @@ class LogScan:
         self._forget(max(0, up_to - self._base - REACH_BEHIND))
 
     def _search_closely(self, up_to: int) -> None:
-        block = LogWindow(self._data, self._base, self.work, self._newlines)
+        block = self._window()
         self._plenty.begin_block()
         self._waiting.begin_block()
         begin, hits = self._literal_hits(up_to)
@@ -115,11 +122,14 @@ class LogScan:
         count = hits.literal_count
         packed = hits.packed[: hits.first_from(up_to - self._base - begin)]
         late = self._plenty.late_hits(packed, count)
-        held = HeldText(self._data, self._base, self._newlines, begin, late, count, block)
+        held = HeldText(self._data, self._base, self._newlines, begin, late, count, block, self._marks)
         held.unplaced = hits.unplaced
         held.within = self._done - self._base - begin, up_to - self._base
         self._settle()
         self._add(self._waiting.add(held))
+
+    def _window(self) -> LogWindow:
+        return LogWindow(self._data, self._base, self.work, self._newlines, self._marks)
 
     def _literal_hits(self, up_to: int) -> tuple[int, LiteralHits]:
         """
@@ -184,8 +194,8 @@ class LogScan:
         self._settle()
 
     def _forget(self, count: int) -> None:
+        self._newlines = self._window().newlines_before(self._base + count)
         self._data = self._data[count:]
-        self._newlines = self._lines_read - self._data.count(b"\n")
         self._base += count
         floor = self._base if self._waiting.base is None else self._waiting.base
         self._seen = {each for each in self._seen if each[0] >= floor}

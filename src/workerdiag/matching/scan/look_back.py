@@ -37,7 +37,7 @@ class LookBack:
         """
         Look at the spots of a text, in *pieces*, that come before all others that were looked at.
         """
-        window = held.window or LogWindow(held.data, held.base, self.work, held.newlines)
+        window = held.lines(self.work)
         for spots in pieces:
             unsearched = 0
             for text, late in _by_pattern(spots, self.wanted).items():

@@ -94,19 +94,19 @@ class Matcher:
                 held, held_bytes = [], 0
         if log is None:
             return
-        rest = b"".join(chunk.data for chunk in held)
-        whole = repair_text(rest) if is_excerpt and held_bytes <= MAX_BYTES else None
+        is_excerpt = is_excerpt and held_bytes <= MAX_BYTES
+        whole = repair_text(b"".join(chunk.data for chunk in held)) if is_excerpt else None
         if whole is not None:
             yield from self._repaired_matches(log, whole)
             return
-        yield from log.finish(rest)
+        yield from log.finish(held)
 
     def _repaired_matches(self, scan: LogScan, repaired: RepairedText) -> Iterator[Match]:
         """
         What the mended text shows, at the lines of the text as it was given.
         """
         log = LogScan(self, scan.like, work=scan.work)
-        for match in log.finish(repaired.data):
+        for match in log.finish([evolve(scan.like, data=repaired.data)]):
             first, last, top = (
                 repaired.line_numbers[min(at, len(repaired.line_numbers)) - 1] if at else 0
                 for at in (match.line, match.last_line, match.message_line)

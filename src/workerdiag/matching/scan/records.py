@@ -20,6 +20,7 @@ from attrs import define, field
 
 from workerdiag.matching.regex import pattern
 from workerdiag.matching.scan.line_index import LONGEST_LINE, LineIndex
+from workerdiag.matching.scan.newline_marks import NewlineMarks
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.guesses import guesses
 from workerdiag.matching.text.line_parser import ParsedLine, parse_line
@@ -144,13 +145,20 @@ class LogWindow:
     Bytes of a log with enough around them to see whole messages.
     """
 
-    def __init__(self, data: bytes, base: int, work: WorkBudget, newlines: int = 0) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        base: int,
+        work: WorkBudget,
+        newlines: int = 0,
+        marks: NewlineMarks | None = None,
+    ) -> None:
         self.data = data
-        #: Absolute offset of the first byte.
+        #: Absolute offset of the first byte, and the number of newlines of the log before it.
         self.base = base
+        self.newlines = newlines
+        self._marks = marks or NewlineMarks()
         self._work = work
-        #: A place, and the number of newlines of the log before it.
-        self._counted = (0, newlines)
         self._index = LineIndex(data, work)
         self._records: dict[tuple[int, str, int | None], LogRecord] = {}
         self._clips: dict[int, LogRecord] = {}
@@ -171,11 +179,14 @@ class LogWindow:
         """
         Number, from 1, of the line at an absolute offset.
         """
-        since, newlines = self._counted
-        at = offset - self.base
-        between = self.data.count(b"\n", *sorted((since, at)))
-        self._counted = (at, newlines + between if at >= since else newlines - between)
-        return self._counted[1] + 1
+        return 1 + self.newlines_before(offset)
+
+    def newlines_before(self, offset: int) -> int:
+        """
+        Newlines of the log before an absolute offset in the window.
+        """
+        place, newlines = max(self._marks.last_before(offset), (self.base, self.newlines))
+        return newlines + self.data.count(b"\n", place - self.base, offset - self.base)
 
     def record_of_line(self, start: int, end: int) -> LogRecord:
         """
