@@ -101,6 +101,15 @@ def find_candidates(
         yield Candidate(at, known[literals], those, bounds, line, message)
 
 
+def line_start(data: bytes, at: int) -> int:
+    """
+    Where the line begins that byte *at* is in; -1 if that is further away than a line is long.
+    """
+    low = max(0, at - LONGEST_LINE)
+    start = data.rfind(b"\n", low, at) + 1
+    return start if start or not low else -1
+
+
 def single_line_message(data: bytes, start: int) -> bytes | None:
     """
     The message of the line that begins at *start*, where its bytes show that it is that line alone.

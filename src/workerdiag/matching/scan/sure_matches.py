@@ -8,16 +8,17 @@ text, no place before needs a look, and none of the sure ones is made a match ye
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from attrs import define, field, frozen
 
 from workerdiag.matching.regex import pattern, pattern_set
-from workerdiag.matching.scan.candidates import Candidate, find_candidates
+from workerdiag.matching.scan.candidates import Candidate, find_candidates, line_start, single_line_message
 from workerdiag.matching.scan.held_blocks import HeldText
 from workerdiag.matching.scan.literal_scan import LiteralHits
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
+from workerdiag.matching.scan.pattern_reach import is_within_line, is_within_message, kept_within_line
 from workerdiag.matching.scan.patterns import PatternOwner, PatternTable
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.guesses import OPENINGS, guesses
@@ -44,9 +45,26 @@ class _SureTest:
     text: str
     #: The pattern, what rules it out, and last what begins a guess.
     compiled: Any
-    #: What is found where nothing rules it out, without and with guesses.
-    passing: tuple[tuple[int, ...], ...]
+    #: The numbers of those that begin a guess.
+    guessing: tuple[int, ...]
     in_header: bool
+    #: The pattern at the start of each of some lines, the pattern in each of them, and then the others.
+    in_lines: Any | None
+
+    def all_pass(self, messages: Collection[bytes | None]) -> bool:
+        """
+        Whether all *messages*, of a line each, are matches; they are searched as one.
+        """
+        if self.in_lines is None or None in messages:
+            return False
+        text = b"".join([each + b"\n" for each in messages if each is not None])
+        lowered = text.lower()
+        if _CODE in lowered or _NOTE in lowered:
+            return False
+        found = {each - 1 for each in self.in_lines.Match(text) or ()}
+        if -1 in found:  # nothing before it guesses
+            return found <= {-1, 0, *self.guessing}
+        return found == {0}
 
     def passes(self, data: bytes, spot: Candidate) -> bool:
         """
@@ -61,8 +79,10 @@ class _SureTest:
             start = spot.bounds[0] + _TIME_BYTES
             line = data[start : data.index(b"\n", start)].rstrip(b"\r")
             return 0 in (self.compiled.Match(line) or ())
-        found = tuple(self.compiled.Match(spot.message) or ())
-        return found in self.passing and (found == (0,) or not self._is_guess(spot.message.decode("ascii")))
+        found = set(self.compiled.Match(spot.message) or ())
+        if 0 not in found or not found <= {0, *self.guessing}:
+            return False
+        return len(found) == 1 or not self._is_guess(spot.message.decode("ascii"))
 
     def _is_guess(self, message: str) -> bool:
         """
@@ -126,19 +146,27 @@ class SureMatches:
             block.place(self.table, self.work)
             if block.searched_to <= low:
                 break
-            for spots in self._last_spots(block, text):
-                starts = [
-                    block.base + spot.bounds[0]
-                    for spot in spots
-                    if spot.bounds is not None and test.passes(block.data, spot)
-                ]
-                self.work.spend(sum(len(spot.message or b"") for spot in spots), 0, again=True)
+            for hits in self._last_hits(block, text):
+                starts = [block.base + each for each in self._starts_of(test, block, hits)]
                 found = [each for each in dict.fromkeys(starts) if not found or each < found[0]] + found
                 if len(found) >= most:
                     break
         return [each for each in found if each >= low]
 
-    def _last_spots(self, block: HeldText, text: str) -> Iterator[list[Candidate]]:
+    def _starts_of(self, test: _SureTest, block: HeldText, hits: LiteralHits) -> list[int]:
+        """
+        Where in a block the messages begin, of those at *hits*, that match.
+        """
+        data = block.data
+        starts = dict.fromkeys(line_start(data, block.begin + at) for at, _ in hits)
+        messages = [single_line_message(data, start) for start in starts if start >= 0]
+        self.work.spend(sum(len(each or b"") for each in messages), 0, again=True)
+        if len(messages) == len(starts) and test.all_pass(messages):
+            return list(starts)
+        spots = find_candidates(data, block.begin, hits, self.table.texts)
+        return [spot.bounds[0] for spot in spots if spot.bounds is not None and test.passes(data, spot)]
+
+    def _last_hits(self, block: HeldText, text: str) -> Iterator[LiteralHits]:
         """
         The places of a pattern in a block, the last first, in groups that are in order.
         """
@@ -146,8 +174,7 @@ class SureMatches:
         own = {each for each in block.literals() if text in self.table.texts(each)}
         packed = [each for each in block.packed if each % count in own]
         for end in range(len(packed), 0, -_GROUP):
-            hits = LiteralHits(packed[max(0, end - _GROUP) : end], count, 0)
-            yield list(find_candidates(block.data, block.begin, hits, self.table.texts))
+            yield LiteralHits(packed[max(0, end - _GROUP) : end], count, 0)
 
 
 def _sure_test(text: str, owners: Sequence[PatternOwner]) -> _SureTest | None:
@@ -159,7 +186,21 @@ def _sure_test(text: str, owners: Sequence[PatternOwner]) -> _SureTest | None:
     if len(unless) > 1 or any(each.streams for each in owners) or (in_header and unless != {None}):
         return None
     ruled_out = tuple(each for each in unless if each)
-    compiled = pattern_set((text, *ruled_out, *OPENINGS))
-    first = 1 + len(ruled_out)
-    passing = ((0,), (0, first), (0, first + 1), (0, first, first + 1))
-    return None if compiled is None else _SureTest(text, compiled, passing, in_header)
+    others = (*ruled_out, *OPENINGS)
+    compiled = pattern_set((text, *others))
+    if compiled is None:
+        return None
+    guessing = tuple(range(1 + len(ruled_out), 1 + len(others)))
+    in_lines = None if in_header else _in_lines(text, others)
+    return _SureTest(text, compiled, guessing, in_header, in_lines)
+
+
+def _in_lines(text: str, others: tuple[str, ...]) -> Any | None:
+    """
+    A pattern at the start of each line, in each line, and *others* anywhere; None if they may reach further.
+    """
+    inside = kept_within_line(text)
+    if not is_within_line(inside) or not all(map(is_within_message, others)):
+        return None
+    each_line = (rf"\A(?:{start}(?:{inside})[^\n]*\n)*\z" for start in (r"[ \t]*", r"[^\n]*"))
+    return pattern_set((*each_line, *others))

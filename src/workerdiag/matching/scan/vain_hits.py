@@ -4,18 +4,15 @@ Literals that are frequent in a block where their patterns match nowhere: none o
 The lines with a literal are searched together, which is many times quicker than one by one. A pattern that
 cannot reach over a line end matches within one line, if at all: these are searched as they stand. Where each
 line is a message, known by its bytes, the messages are searched for any pattern that does not ask where a
-text begins or ends.
+text begins or ends; one that has a line end in each match has none in a message of one line.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import compress
-from re import _constants as sre  # type: ignore[attr-defined]
-from re import _parser as sre_parser  # type: ignore[attr-defined]
 from typing import Any
 
 from attrs import evolve, frozen
@@ -24,6 +21,7 @@ from workerdiag.matching.regex import Generation, pattern_set
 from workerdiag.matching.scan.candidates import single_line_message
 from workerdiag.matching.scan.line_index import LONGEST_LINE
 from workerdiag.matching.scan.literal_scan import LiteralHits
+from workerdiag.matching.scan.pattern_reach import is_over_lines, is_within_line, is_within_message
 from workerdiag.matching.scan.patterns import PatternTable
 
 #: A literal with fewer places in a block is not worth it.
@@ -32,14 +30,6 @@ _LEAST_PLACES = 16
 _MOST_COPIES = 12
 #: What a line is read without, or otherwise than it stands, as is what is not ASCII: `parse_line` undoes it.
 _RESPELT = (b"&", b"\x1b", b"\\", b"\r")
-#: Lets a dot stand for a line end.
-_DOT_ALL = re.compile(r"\(\?[a-zA-Z]*s")
-#: What is so in one line and among others alike: an end of a line, not of the text, and an end of a word.
-_LINE_END, _LINE_START = "(?m:$)", "(?m:^)"
-_ANYWHERE = (sre.AT_BOUNDARY, sre.AT_END)
-#: Classes with a line end in them.
-_WITH_NEWLINE = (sre.CATEGORY_SPACE, sre.CATEGORY_NOT_WORD, sre.CATEGORY_NOT_DIGIT)
-_NEWLINE = ord("\n")
 
 
 def without_vain(
@@ -84,7 +74,6 @@ class _LineTexts:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._is_plain = data.isascii() and not any(each in data for each in _RESPELT)
         self._known: list[tuple[bool, Sequence[tuple[int, int]], bytes]] = []
         #: The messages of lines, by where the lines begin.
         self._messages: dict[int, bytes | None] = {}
@@ -102,9 +91,7 @@ class _LineTexts:
 
     def _joined(self, lines: Iterable[tuple[int, int]]) -> bytes:
         text = b"".join([self._data[start:end] for start, end in lines])
-        if self._is_plain or (text.isascii() and not any(each in text for each in _RESPELT)):
-            return text
-        return b""
+        return text if text.isascii() and not any(each in text for each in _RESPELT) else b""
 
     def _joined_messages(self, lines: Iterable[tuple[int, int]]) -> bytes:
         found = []
@@ -176,73 +163,13 @@ def _together(texts: tuple[str, ...]) -> _PatternSet | None:
     """
     The patterns as one, compiled once in a generation.
     """
-    is_within_line = all(map(_is_within_line, texts))
-    if not is_within_line and not all(map(_is_within_message, texts)):
-        return None
+    stay = all(map(is_within_line, texts))
+    if not stay:  # then the lines are searched as messages
+        texts = tuple(text for text in texts if not is_over_lines(text))
+        if not all(map(is_within_message, texts)):
+            return None
     compiled = pattern_set((*texts, ""))
-    return None if compiled is None else _PatternSet(compiled, len(texts), is_within_line)
+    return None if compiled is None else _PatternSet(compiled, len(texts), stay)
 
 
 Generation.forget.append(_together.cache_clear)
-
-
-@lru_cache(maxsize=4096)
-def _is_within_message(text: str) -> bool:
-    """
-    Whether each match in a message is one among other messages too, a line each.
-    """
-    ends = text.replace(_LINE_END, "").replace(_LINE_START, "")
-    try:
-        parsed = sre_parser.parse(ends, re.IGNORECASE)
-    except re.error:
-        return False
-    return bool(parsed.state.flags & re.MULTILINE) or not _has_anchor(parsed)
-
-
-def _has_anchor(items: Iterable[tuple[object, Any]]) -> bool:
-    return any(_is_anchor(*item) for item in items)
-
-
-def _is_anchor(op: object, value: Any) -> bool:
-    if op is sre.SUBPATTERN or op is sre.MAX_REPEAT or op is sre.MIN_REPEAT:
-        return _has_anchor(value[-1])
-    if op is sre.BRANCH:
-        return any(map(_has_anchor, value[1]))
-    return op is sre.AT and value not in (sre.AT_BOUNDARY, sre.AT_NON_BOUNDARY)
-
-
-def _is_within_line(text: str) -> bool:
-    """
-    Whether each match is within one line, and is one among whatever other lines.
-    """
-    if _DOT_ALL.search(text) or text.count("$") > text.count(_LINE_END):
-        return False
-    try:
-        return not _may_have_newline(sre_parser.parse(text, re.IGNORECASE))
-    except re.error:
-        return False
-
-
-def _may_have_newline(items: Iterable[tuple[object, Any]]) -> bool:
-    return any(_may_reach_out(*item) for item in items)
-
-
-def _may_reach_out(op: object, value: Any) -> bool:
-    if op is sre.LITERAL or op is sre.NOT_LITERAL:
-        return bool(value == _NEWLINE) is (op is sre.LITERAL)
-    if op is sre.IN:
-        is_negated = value[0][0] is sre.NEGATE
-        return is_negated != any(_holds_newline(kind, one) for kind, one in value)
-    if op in (sre.SUBPATTERN, sre.MAX_REPEAT, sre.MIN_REPEAT):
-        return _may_have_newline(value[-1])
-    if op is sre.BRANCH:
-        return any(map(_may_have_newline, value[1]))
-    return op is not sre.ANY and (op is not sre.AT or value not in _ANYWHERE)
-
-
-def _holds_newline(kind: object, one: Any) -> bool:
-    if kind is sre.LITERAL:
-        return bool(one == _NEWLINE)
-    if kind is sre.RANGE:
-        return bool(one[0] <= _NEWLINE <= one[1])
-    return kind is sre.CATEGORY and one in _WITH_NEWLINE

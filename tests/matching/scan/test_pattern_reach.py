@@ -1,0 +1,111 @@
+"""
+How far patterns reach: what is searched as one must match as if it were searched apart.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from workerdiag.matching.regex import pattern
+from workerdiag.matching.scan.pattern_reach import (
+    is_over_lines,
+    is_within_line,
+    is_within_message,
+    kept_within_line,
+)
+from workerdiag.rulebook.load import load_rulebook
+
+BOOK = load_rulebook()
+LINES = sorted(
+    line
+    for _, _, rule in BOOK.log_rules()
+    for line in (*rule.seen, *rule.lookalikes)
+    if line.isascii() and line.replace("\t", "").isprintable()
+)
+
+
+def test_a_pattern_kept_within_a_line_matches_the_same_lines():
+    """
+    Of every rule, on every line that some rule was written for.
+    """
+    wordings = {text for _, _, rule in BOOK.log_rules() for text in rule.wordings}
+    for text in wordings:
+        if (kept := kept_within_line(text)) != text:
+            differing = [
+                line for line in LINES if bool(pattern(text).search(line)) != bool(pattern(kept).search(line))
+            ]
+            assert not differing, text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"\n(?:died|killed)\b", True),
+        (r"(?:a\n|\nb)", True),
+        (r"(?:a\n|b)", False),
+        (r"a(?:\n)?", False),
+        (r"a\s+b", False),
+    ],
+)
+def test_which_patterns_need_a_second_line(text, expected):
+    """
+    Those with a line end in each match.
+    """
+    assert is_over_lines(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"Start worker at:\s+(?P<worker>\w+://[^\s\"]+)", True),
+        (r"killed by [^x]", True),
+        (r"killed\Wby", True),
+        (r"killed[\s\S]*by", False),
+        (r"(?s:killed.by)", False),
+    ],
+)
+def test_which_patterns_can_be_kept_within_a_line(text, expected):
+    """
+    Those with classes that have a line end in them, not those that are meant to go over lines.
+    """
+    assert is_within_line(kept_within_line(text)) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"killed\s+by(?m:$)", True),
+        (r"(?m:^)killed [^x]", True),
+        (r"(?m)^killed$", True),
+        (r"(?:^|\s)killed", False),
+        (r"killed$", False),
+        (r"killed\Z", False),
+    ],
+)
+def test_what_is_one_match_among_messages(text, expected):
+    """
+    A message among others begins and ends lines, not texts.
+    """
+    assert is_within_message(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"Removed? worker '?(?P<worker>\w+://[\w.:-]+\d)'?[ \t]*(?m:$)", True),
+        (r"killed by [^\n]{1,9}(?:signal|SIG\w+)\b", True),
+        (r"killed by [^x]", False),
+        (r"killed\s+by", False),
+        (r"killed\Wby", False),
+        (r"killed[\s\S]*by", False),
+        (r"(?s:killed.by)", False),
+        (r"killed$", False),
+        (r"(?m:^)killed", False),
+        (r"killed\nby", False),
+    ],
+)
+def test_which_patterns_stay_within_a_line(text, expected):
+    """
+    A pattern that may reach over a line end, or minds where the text begins or ends, is looked for in messages.
+    """
+    assert is_within_line(text) is expected
