@@ -188,14 +188,16 @@ def _unzstd_by_package(file: _PeekableFile) -> Iterator[bytes]:
     except ImportError as problem:
         raise ImportError("pip install 'workerdiag[zstd]'", name="zstandard") from problem
     unpackers = zstandard.ZstdDecompressor(max_window_size=2**_WINDOW_LOG)
-    unpacker, data = unpackers.decompressobj(), b""
-    while data := data or file.read(_ZSTD_FEED_BYTES):
+    unpacker, data = unpackers.decompressobj(), memoryview(b"")
+    while data := data or memoryview(file.read(_FEED_BYTES)):
         if unpacker.eof:  # another frame follows
             unpacker = unpackers.decompressobj()
-        block = unpacker.decompress(data)
+        fed = data[:_ZSTD_FEED_BYTES]
+        block = unpacker.decompress(fed)
         for at in range(0, len(block), BLOCK_BYTES):
             yield block[at : at + BLOCK_BYTES]
-        data = unpacker.unused_data if unpacker.eof else b""
+        unused = unpacker.unused_data if unpacker.eof else b""
+        data = data[len(fed) - len(unused) :]
     if not unpacker.eof:
         raise EOFError("the data ends in the middle of a frame")
 
