@@ -139,6 +139,17 @@ def test_the_answer_stays_when_the_scheduler_forgets(lab, explain):
     assert first.top.probability == pytest.approx(second.top.probability, abs=0.05)
 
 
+def test_the_error_of_a_later_task_is_not_the_death(lab, explain):
+    """
+    A fresh worker raises it; that another one crashed before is a separate matter, with its own cause.
+    """
+    client = with_a_death(lab)
+    diagnosis = explain(exc=raised(client.submit(tasks.divide_by_zero, key="fail")), client=client)
+    assert (diagnosis.outcome, diagnosis.top, diagnosis.deaths_are_separate) == ("no-death", None, True)
+    assert diagnosis.failure.type == "ZeroDivisionError"
+    assert "A separate matter: a worker died" in diagnosis.summary
+
+
 def test_sixteen_threads_hear_what_one_hears(lab, explain):
     """
     Asking at once loses no answer; whoever could not look does not say that nothing died.

@@ -7,7 +7,9 @@ from __future__ import annotations
 import pytest
 
 import workerdiag
+from support.diagnoses import GOOD, FixedSource
 from workerdiag import LogText
+from workerdiag.model.evidence import ExceptionFacts
 
 HEAD = "2026-11-21 17:34:25,307 - distributed.worker - ERROR - Compute Failed\nKey:       load-9a\nState:     executing\n"
 FRAMES = (
@@ -112,3 +114,56 @@ def test_frames_of_dask_below_the_clients_are_no_task():
     text = f'{CLIENT}  File "/opt/venv/lib/python3.12/site-packages/distributed/utils_comm.py", line 399, in retry\n    return await coro()\nOSError: [Errno 113] No route to host\n'
     diagnosis = workerdiag.explain(logs=LogText(text, stream="client"))
     assert diagnosis.outcome != "no-death"
+
+
+def caught(**facts):
+    """
+    What is said of such an exception where a worker crashed earlier.
+    """
+    told = ExceptionFacts(**{"from_task": True, "maybe_dask": False, "text": "'x'", **facts})
+    return workerdiag.explain(sources=[FixedSource((told,))], logs=GOOD)
+
+
+def test_a_tasks_own_error_is_not_explained_by_a_death():
+    """
+    The answer is about the error; the death beside it keeps its cause, as a separate matter.
+    """
+    diagnosis = caught(type="KeyError")
+    assert (diagnosis.outcome, diagnosis.top, diagnosis.deaths_are_separate) == ("no-death", None, True)
+    assert diagnosis.summary.startswith("A task failed with KeyError: 'x'. A separate matter: a worker died")
+    assert [each.cause for each in diagnosis.deaths] == ["signal.segfault"]
+    assert "Nothing has to be done about workers" not in str(diagnosis)
+    assert diagnosis.decision.policy.action == "ask"
+
+
+def test_a_tasks_error_that_a_rule_knows_is_judged_by_itself():
+    """
+    It is not the cause of the death beside it either.
+    """
+    diagnosis = caught(type="MemoryError", text="")
+    assert diagnosis.top.id == "exception.memory-error"
+    assert [each.cause for each in diagnosis.deaths] == ["signal.segfault"]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"type": "distributed.comm.core.CommClosedError", "maybe_dask": True},
+        {"type": "distributed.scheduler.KilledWorker", "maybe_dask": True, "from_task": False},
+    ],
+)
+def test_an_error_that_lost_workers_bring_about_is_explained_by_the_death(facts):
+    """
+    Also where a task raised it.
+    """
+    diagnosis = caught(**facts)
+    assert (diagnosis.top.id, diagnosis.deaths_are_separate) == ("signal.segfault", False)
+
+
+def test_a_programs_own_error_is_not_tied_to_the_death():
+    """
+    Who asks with it is told of the death, and that nothing connects the two.
+    """
+    diagnosis = caught(type="KeyError", from_task=False)
+    assert diagnosis.top.id == "signal.segfault"
+    assert diagnosis.summary.endswith("Nothing ties it to the KeyError, which the program raised by itself.")

@@ -257,6 +257,8 @@ class Findings:
     notes: tuple[str, ...] = ()
     #: What the task raised that the caller's exception comes from, if it was one.
     failure: TaskFailure | None = field(default=None, metadata=ADDED_LATER)
+    #: Whether a task raised by itself what the caller caught, so that the deaths are a separate matter.
+    deaths_are_separate: bool = field(default=False, metadata=ADDED_LATER)
     #: What is drawn: memory, tasks and events around the deaths.
     timeline: Timeline = field(default=Timeline(), metadata=ADDED_LATER)
     #: Deaths beyond those in ``deaths``, of which only the first and the last hundreds are listed.

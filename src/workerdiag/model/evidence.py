@@ -133,6 +133,8 @@ class ExceptionFacts:
     relation: ExceptionRelation = "raised"
     #: Whether it was raised inside a task and carried to the client by Dask.
     from_task: bool = False
+    #: Whether Dask may have raised it of its own accord, so that it may tell of a lost worker.
+    maybe_dask: bool = True
     #: The innermost line of the task that is nobody's library: ``function (file:line)``; empty if not known.
     raised_at: str = ""
     #: That line with its neighbours, each with its number: ``> 12  total += d["pressure"]``.

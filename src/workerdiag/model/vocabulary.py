@@ -115,7 +115,8 @@ Deployment = Literal[
 ]
 
 #: What came of it. ``explained``: a cause is named, of a death or of a standstill. ``no-death``: a place
-#: that would show a death was looked at, what stands there is known, and nothing died or stands still.
+#: that would show a death was looked at, what stands there is known, and nothing died or stands still;
+#: or a task raised by itself what was caught, and who died is another matter (``deaths_are_separate``).
 #: ``unknown``: something died or hangs, or could not be looked at. ``no-evidence``: nothing in what was
 #: given is known.
 Outcome = Literal["explained", "no-death", "unknown", "no-evidence"]

@@ -82,7 +82,7 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
             what = ("Cause", one_line(top.title) if top else summary)
             sure = _cause_certainty(top, findings.blame) if top else "not said"
         case "no-death":
-            what = ("No death", summary)
+            what = ("Failure" if findings.deaths_are_separate else "No death", summary)
             sure = _all_clear_certainty(findings)
         case "no-evidence":
             what = ("Unknown", summary)
@@ -112,18 +112,22 @@ def _cause_certainty(top: RankedCause, blame: Blame) -> str:
 
 
 def _all_clear_certainty(findings: Findings) -> str:
+    if findings.deaths_are_separate:
+        return "The task raised it by itself: nothing in it tells of a death."
     if findings.gaps:
         return f"As far as we could look: {pluralize(len(findings.gaps), 'place')} could not be looked at."
     return "Nothing in what was looked at speaks of a death."
 
 
 def _first_step(findings: Findings) -> str:
-    top = findings.top
+    top, failure = findings.top, findings.failure
     if findings.outcome != "unknown" and top and top.mitigations:
         return top.mitigations[0].do
     nobody = findings.outcome == "explained" and findings.blame.verdict == "nobody"
-    if place := failed_at(findings):
-        workers = " Nothing has to be done about workers." if findings.outcome == "no-death" else ""
+    of_task = f"what the task raised: {failure.type}" if failure and findings.deaths_are_separate else ""
+    if place := failed_at(findings) or one_line(of_task):
+        is_clear = findings.outcome == "no-death" and not findings.deaths_are_separate
+        workers = " Nothing has to be done about workers." if is_clear else ""
         return f"Mend {place}.{workers}"
     if nobody or findings.outcome == "no-death":
         return "Nothing has to be done about workers."
@@ -140,7 +144,7 @@ def failed_at(findings: Findings) -> str:
     Where a task failed while no worker died; empty where that is not the answer.
     """
     failure = findings.failure
-    is_answer = findings.outcome != "explained" and not findings.deaths
+    is_answer = findings.outcome == "no-death" or (findings.outcome != "explained" and not findings.deaths)
     return one_line(failure.raised_at) if failure and is_answer else ""
 
 

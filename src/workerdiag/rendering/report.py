@@ -84,7 +84,7 @@ def _title(findings: Findings) -> str:
         case "explained" if findings.top:
             return f"Worker death: {_safe_text(findings.top.title)}"
         case "no-death":
-            return "No worker died"
+            return "A task failed" if findings.deaths_are_separate else "No worker died"
         case "no-evidence":
             return "Nothing known of a worker"
         case "explained" | "unknown":

@@ -35,8 +35,8 @@ from workerdiag.scoring.fingerprint import fingerprint
 from workerdiag.scoring.limits import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.retry_policy import retry_policy
-from workerdiag.scoring.summary import summary
-from workerdiag.scoring.task_failures import task_failure
+from workerdiag.scoring.summary import separate_matter, summary
+from workerdiag.scoring.task_failures import has_own_failure, split_exception, task_failure
 from workerdiag.scoring.timeline import make_timeline
 
 #: The first death counts double: what follows may be its consequence.
@@ -58,14 +58,22 @@ def conclude(
     """
     Everything that can be said about *incident* by what *book* knows, and in the time there is.
     """
-    evaluated = evaluate_cases(incident.cases, incident, book, deadline)
-    in_question = deaths_in_question(evaluated, incident)
-    deciding = deciding_deaths(in_question) or evaluate_cases([Case(end=None)], incident, book)
+    is_own = has_own_failure(incident) and any(case.end and case.end.unexpected for case in incident.cases)
+    if is_own:  # what died beside it is another matter
+        of_exception, others = split_exception(incident)
+        evaluated = evaluate_cases(others.cases, others, book, deadline)
+        in_question: Sequence[EvaluatedCase] = ()
+        deciding = evaluate_cases([Case(end=None)], of_exception, book)
+    else:
+        evaluated = evaluate_cases(incident.cases, incident, book, deadline)
+        in_question = deaths_in_question(evaluated, incident)
+        deciding = deciding_deaths(in_question) or evaluate_cases([Case(end=None)], incident, book)
     chances = weighted_mean(
         [(_death_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)]
     )
-    # where there is an explanation nobody asks for an all-clear
-    obstacles = AllClearObstacles() if is_explained(chances) else all_clear_obstacles(incident, gaps, book)
+    # where there is an explanation, or only a task failed, nobody asks for an all-clear
+    no_all_clear = is_own or is_explained(chances)
+    obstacles = AllClearObstacles() if no_all_clear else all_clear_obstacles(incident, gaps, book)
     outcome = _outcome(chances, incident, obstacles)
     numbers = memory_numbers(incident, [match for each in deciding for match in each.matches])
     setting = cluster_setup(incident)
@@ -86,7 +94,8 @@ def conclude(
     decided = decision(ranked, book, verdict, numbers)
     findings = Findings(
         outcome=outcome,
-        summary=summary(outcome, ranked, deaths, lost_workers, incident, obstacles),
+        summary=summary(outcome, ranked, deaths, lost_workers, incident, obstacles)
+        + separate_matter(incident, [death_of[each] for each in filter(is_unexpected, evaluated)], book),
         causes=ranked,
         unknown_probability=_unknown_probability(ranked),
         deaths=deaths,
@@ -99,6 +108,7 @@ def conclude(
         version=version,
         notes=tuple(notes),
         failure=task_failure(incident),
+        deaths_are_separate=is_own,
         timeline=make_timeline(_ends(in_question, evaluated), incident),
         unlisted_deaths=evolve(beyond, count=beyond.count + len(death_of) - len(deaths)),
     )

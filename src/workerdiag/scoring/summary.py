@@ -12,12 +12,18 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Death, Match, RankedCause, TaskFailure
 from workerdiag.model.incident import Incident
+from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import failed_tasks
 from workerdiag.scoring.death_count import LostWorkers
-from workerdiag.scoring.task_failures import caught_failure, task_failure
+from workerdiag.scoring.task_failures import (
+    caught_failure,
+    has_own_failure,
+    programs_own_error,
+    task_failure,
+)
 
 _OPEN_ENDED = (
     "The log ends while the worker runs. Had the worker been killed then, its log would look the same."
@@ -59,7 +65,25 @@ def summary(
             assert_never(outcome)
 
 
+def separate_matter(incident: Incident, died: Sequence[Death], book: Rulebook) -> str:
+    """
+    What to add to the summary where nothing ties the caught exception to those who *died*; empty elsewhere.
+    """
+    if not died:
+        return ""
+    lost = LostWorkers(deaths=died)
+    if has_own_failure(incident):
+        causes = [cause for death in died if (cause := book.cause(death.cause or ""))]
+        why = f" ({causes[-1].title})" if causes else _exits_text(died)
+        return f" A separate matter: {lost.count_text} died{why}; explain(client=client) tells of that."
+    if own := programs_own_error(incident):
+        return f" Nothing ties it to the {own}, which the program raised by itself."
+    return ""
+
+
 def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
+    if deaths and has_own_failure(incident) and (failure := caught_failure(incident)):
+        return f"A task failed with {failure_text(failure).removesuffix('.')}."
     if failed := failed_tasks(incident):
         failure = task_failure(incident)
         which = " with" if failed == 1 else ", the first with"

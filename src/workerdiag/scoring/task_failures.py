@@ -5,11 +5,16 @@ What a task raised: as the caller caught it, or as a worker logged it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+
+from attrs import evolve
 
 from workerdiag.model.diagnosis import Match, TaskFailure
 from workerdiag.model.incident import Incident
 from workerdiag.model.source_files import is_library
 
+#: `Match.origin` of what the caller's exception shows.
+EXCEPTION_ORIGIN = "exception"
 #: A text as ``repr`` writes it, and what stands for a character in it.
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|(.))", re.DOTALL)
@@ -37,6 +42,50 @@ def caught_failure(incident: Incident) -> TaskFailure | None:
         return None
     kind = facts.type.rpartition(".")[2]
     return TaskFailure(type=kind, message=facts.text, raised_at=facts.raised_at, source=facts.source)
+
+
+def has_own_failure(incident: Incident) -> bool:
+    """
+    Whether a task raised by itself what the caller caught, so that no death is in question.
+
+    Nothing in it or in what it was raised from is of Dask, and it names no worker.
+    """
+    of_task = any(facts.from_task for facts in incident.exceptions)
+    return of_task and not incident.about and not any(facts.maybe_dask for facts in incident.exceptions)
+
+
+def split_exception(incident: Incident) -> tuple[Incident, Incident]:
+    """
+    What the caller's exception alone tells, and all else.
+    """
+    told, other = _by_origin(incident.unassigned_signs)
+    cases = [(case, *_by_origin(case.signs)) for case in incident.cases]
+    marks = tuple(each for each in incident.marks if each.origin == EXCEPTION_ORIGIN)
+    told += tuple(each for _, own, _ in cases for each in own)
+    return (
+        evolve(incident, cases=(), unassigned_signs=told, marks=marks),
+        evolve(
+            incident,
+            cases=tuple(evolve(case, signs=rest) for case, _, rest in cases),
+            unassigned_signs=other,
+        ),
+    )
+
+
+def _by_origin(matches: Iterable[Match]) -> tuple[tuple[Match, ...], tuple[Match, ...]]:
+    found: tuple[list[Match], list[Match]] = ([], [])
+    for each in matches:
+        found[each.origin != EXCEPTION_ORIGIN].append(each)
+    return tuple(found[0]), tuple(found[1])
+
+
+def programs_own_error(incident: Incident) -> str:
+    """
+    The class of an exception that the caller's program raised by itself; empty if a task or Dask may have.
+    """
+    if any(facts.maybe_dask or facts.from_task for facts in incident.exceptions) or incident.about:
+        return ""
+    return next((facts.type.rpartition(".")[2] for facts in incident.exceptions), "")
 
 
 def _logged_failure(mark: Match) -> TaskFailure | None:

@@ -422,6 +422,39 @@ def test_where_an_error_was_raised_tells_whether_a_task_did(file, function, exc,
     assert facts_of(named(file, function, exc))[0].from_task is from_task
 
 
+def cancelled(reason):
+    """
+    A future that was cancelled, as Dask says it.
+    """
+    return pytest.importorskip("distributed.client").FutureCancelledError("load-1", reason)
+
+
+@pytest.mark.parametrize(
+    ("exc", "maybe_dask"),
+    [
+        (as_the_client_gets_it(KeyError("x")), False),
+        (as_the_client_gets_it(TimeoutError("the database")), False),
+        (as_the_client_gets_it(ConnectionRefusedError(111, "Connection refused")), False),
+        (as_the_client_gets_it(OSError("Timed out trying to connect to tcp://10.0.0.4:8786")), True),
+        (named("project/load.py", "load", killed_worker()), True),
+        (named("distributed/client.py", "_result", ValueError("no frames of its own")), False),
+        (named("distributed/client.py", "_result", TimeoutError()), True),
+        (named("distributed/comm/core.py", "connect", ValueError()), True),
+        (named("project/load.py", "load", KeyError("x")), False),
+        (named("project/load.py", "load", TimeoutError()), True),
+        (named("project/load.py", "load", RuntimeError("3 parts failed")), True),
+        (named("distributed/client.py", "_result", cancelled("lost dependencies")), True),
+        (named("distributed/client.py", "_result", cancelled(None)), False),
+    ],
+    ids=repr,
+)
+def test_what_may_tell_of_a_lost_worker_is_told_apart(exc, maybe_dask):
+    """
+    By class, by whom it names, and by the code that raised it.
+    """
+    assert facts_of(exc)[0].maybe_dask is maybe_dask
+
+
 def test_looking_at_an_exception_does_not_load_distributed():
     """
     explain(exc) without a client stays light.

@@ -22,7 +22,12 @@ from workerdiag.model.vocabulary import ExceptionRelation
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.exception import slots
 from workerdiag.sources.exception.pickled_exceptions import MAX_BYTES, PickledException, read_pickled
-from workerdiag.sources.exception.tracebacks import printed_frames, raised_in_task, task_line
+from workerdiag.sources.exception.tracebacks import (
+    passed_dask,
+    printed_frames,
+    raised_in_task,
+    task_line,
+)
 
 #: Of one text, so many characters.
 TEXT_CHARS = 16 * 1024
@@ -30,6 +35,8 @@ TEXT_CHARS = 16 * 1024
 MAX_MEMBERS = 30
 _MAX_KEYS = 100
 _MAX_NOTES = 100
+#: What a program raises by a mistake of its own.
+_OF_PROGRAMS = (LookupError, ValueError, TypeError, AttributeError, NameError, ArithmeticError)
 
 
 @frozen(kw_only=True)
@@ -63,6 +70,7 @@ def read_exception(link: ExceptionLink) -> ExceptionReport:
     """
     from_task = link.carried or raised_in_task(link.exc)
     facts = _make_facts(link.relation, link.exc, from_task=from_task)
+    facts = evolve(facts, maybe_dask=_may_be_of_dask(link.exc, facts))
     if from_task:
         raised_at, source = task_line(slots.traceback_of(link.exc))
         facts = evolve(facts, raised_at=raised_at, source=source)
@@ -221,6 +229,21 @@ def _pickled_argument(exc: BaseException) -> PickledException | None:
 
 def _is_dask_exception(exc: BaseException) -> bool:
     return not slots.packages_of(exc).isdisjoint(("distributed", "dask"))
+
+
+def _may_be_of_dask(exc: BaseException, facts: ExceptionFacts) -> bool:
+    """
+    Whether an exception may tell of a lost worker: by its class, whom it names, or where it was raised.
+
+    What cancels a future because workers were lost says so (``FutureCancelledError``, 2024.7.0 to 2026.8.0).
+    """
+    if _attribute_or(exc, "reason", None) == "unknown" and facts.type.endswith(".FutureCancelledError"):
+        return False
+    is_of_class = facts.type.startswith("distributed.") or "distributed" in slots.packages_of(exc)
+    if is_of_class or "://" in facts.text or passed_dask(slots.traceback_of(exc), from_task=facts.from_task):
+        return True
+    outside = (Exception,) if facts.from_task else _OF_PROGRAMS
+    return not isinstance(exc, outside)
 
 
 def _clipped_text(exc: BaseException) -> str:

@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, TracebackType
 
@@ -116,6 +116,27 @@ def raised_in_task(exc: BaseException) -> bool:
     last = frames[-1] if frames else None
     fetched = last is not None and _short_path(last) == _CLIENT and last.f_code.co_name in _FETCHERS
     return fetched and not _is_client_error(exc)
+
+
+def passed_dask(raised_at: TracebackType | None, *, from_task: bool) -> bool:
+    """
+    Whether an exception went through code of distributed other than what runs tasks and fetches results.
+
+    Of a task's own exception that is code which the task called; of any other, whatever raised it.
+    """
+    frames = [frame for frame, _ in islice(_walk(raised_at), _MAX_DEPTH)]
+    if from_task:
+        rebuilt = next((at for at, frame in enumerate(frames) if _is_rebuilt_frame(frame)), None)
+        called = dropwhile(lambda frame: not _is_of_distributed(frame), frames)
+        frames = frames[rebuilt:] if rebuilt is not None else list(dropwhile(_is_of_distributed, called))
+    return any(
+        _is_of_distributed(frame) and frame.f_code.co_name not in _TASK_RUNNERS.get(_short_path(frame), ())
+        for frame in frames
+    )
+
+
+def _is_of_distributed(frame: FrameType) -> bool:
+    return "/distributed/" in _file_of(frame)
 
 
 def _short_path(frame: FrameType) -> str:
