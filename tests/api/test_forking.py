@@ -159,7 +159,7 @@ def test_scratch_space_is_given_back_and_not_heaped_up():
     """
     A thousand scans one after the other need one.
     """
-    if not literal_scan.database.available():
+    if not literal_scan.hyperscan_database.available():
         pytest.skip("without hyperscan there is none")
     scan = LiteralScan(["killed"])
     for _ in range(1000):

@@ -14,7 +14,7 @@ from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.identity import Identity
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.scoring.blame import blame, decision
-from workerdiag.scoring.limits import MemoryNumbers
+from workerdiag.scoring.memory_numbers import MemoryNumbers
 
 WORKER = Identity(worker="tcp://10.0.0.4:4002", pid=7012)
 BOOK = load_rulebook()

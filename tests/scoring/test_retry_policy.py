@@ -12,7 +12,7 @@ from workerdiag.model.diagnosis import Blame, Death, Decision
 from workerdiag.model.identity import Identity
 from workerdiag.rulebook.load import load_rulebook
 from workerdiag.scoring.blame import decision
-from workerdiag.scoring.limits import MemoryNumbers
+from workerdiag.scoring.memory_numbers import MemoryNumbers
 from workerdiag.scoring.retry_policy import retry_policy
 
 BOOK = load_rulebook()

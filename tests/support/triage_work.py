@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from workerdiag.triage.folder import TriageFolder
-from workerdiag.triage.forms import TableFormat
 from workerdiag.triage.job_runner import Done
 from workerdiag.triage.rows import DeathRow, InputRow
 from workerdiag.triage.scan import scan_part
+from workerdiag.triage.table_forms import TableFormat
 from workerdiag.triage.work import TriagePlan, TriageWork
 
 

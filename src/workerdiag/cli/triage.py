@@ -21,8 +21,8 @@ from workerdiag.rendering.wording import pluralize, printable
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workerdiag.triage.forms import TableFormat
     from workerdiag.triage.result import TriageResult
+    from workerdiag.triage.table_forms import TableFormat
     from workerdiag.triage.work import Progress
 
 #: Connecting to a scheduler may take so long, in seconds.

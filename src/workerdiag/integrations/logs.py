@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 
 from workerdiag.api.annotate import add_note
-from workerdiag.integrations.facts import facts, is_answer
+from workerdiag.integrations.diagnosis_facts import facts, is_answer
 from workerdiag.integrations.telemetry import diagnose_in_passing
 
 

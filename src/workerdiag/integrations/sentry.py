@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.integrations.facts import facts, is_answer, is_sure
+from workerdiag.integrations.diagnosis_facts import facts, is_answer, is_sure
 from workerdiag.integrations.telemetry import diagnose_in_passing
 
 try:

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.other_programs import without_other_programs
 from workerdiag.matching.regex import pattern, uses_re2
-from workerdiag.matching.scan.database import available
+from workerdiag.matching.scan.hyperscan_database import available
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.matching.scan.patterns import MatchObserver

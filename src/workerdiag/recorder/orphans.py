@@ -16,7 +16,7 @@ from attrs import evolve
 from workerdiag.errors import BadBoxError
 from workerdiag.model.identity import is_ip_address
 from workerdiag.procfs.processes import boot_id, is_running
-from workerdiag.recorder import messages
+from workerdiag.recorder import death_report
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.nanny.delivery import BoxLock, deliver, discard_delivered, load_report
 from workerdiag.recorder.stderr.last_output import last_stderr
@@ -104,7 +104,7 @@ def _orphan_report(path: Path) -> DeathReport | None:
     from workerdiag.recorder.box.reader import read_box
 
     if (saved := load_report(path)) is not None:
-        return messages.shorten_report(evolve(saved, is_late=True))
+        return death_report.shorten_report(evolve(saved, is_late=True))
     try:
         box = read_box(path)
     except BadBoxError:
@@ -112,7 +112,7 @@ def _orphan_report(path: Path) -> DeathReport | None:
     has_nanny = _is_nanny_running(box.identity)
     if has_nanny and box.written_at > time.time() - _NANNY_REPORT_S:
         return None
-    return messages.report_found_box(
+    return death_report.report_found_box(
         box,
         stderr=last_stderr(path, box, just_now=False),
         is_nanny_running=has_nanny if box.identity.get("nanny") else None,

@@ -15,7 +15,7 @@ from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.cluster_setup import UNKNOWN_SETUP, ClusterSetup
 from workerdiag.scoring.crash_site import crash_placeholders as crash_site
 from workerdiag.scoring.crash_site import frames_of
-from workerdiag.scoring.limits import MemoryNumbers
+from workerdiag.scoring.memory_numbers import MemoryNumbers
 
 _LONGEST = 200
 #: Libraries of C and of Python itself, in which a fault shows but is not.

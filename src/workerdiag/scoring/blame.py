@@ -12,7 +12,6 @@ from workerdiag.model.identity import NO_IDENTITY
 from workerdiag.model.incident import Incident
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.scoring.findings import finished_kinds, unfinished_tasks
-from workerdiag.scoring.limits import MemoryNumbers
 from workerdiag.scoring.loss_history import (
     LossHistory,
     history_sentences,
@@ -20,6 +19,7 @@ from workerdiag.scoring.loss_history import (
     shared_host_sentences,
     thread_sentences,
 )
+from workerdiag.scoring.memory_numbers import MemoryNumbers
 from workerdiag.scoring.unfinished_starts import all_died_at_start
 
 #: Below this probability a cause does not clear a task.

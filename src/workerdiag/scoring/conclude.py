@@ -32,7 +32,7 @@ from workerdiag.scoring.evaluate import (
 )
 from workerdiag.scoring.findings import clues, death_of_end, unchecked_absences
 from workerdiag.scoring.fingerprint import fingerprint
-from workerdiag.scoring.limits import MemoryNumbers, memory_numbers
+from workerdiag.scoring.memory_numbers import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.retry_policy import retry_policy
 from workerdiag.scoring.summary import separate_matter, summary

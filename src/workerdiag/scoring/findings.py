@@ -15,7 +15,7 @@ from workerdiag.model.signs import AbsentSign
 from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.crash_site import frame_texts, frames_of
 from workerdiag.scoring.distribution import SignEvidence
-from workerdiag.scoring.limits import reading_of
+from workerdiag.scoring.memory_numbers import reading_of
 
 #: Clues that findings carry for one cause, at most.
 MAX_CLUES = 12

@@ -24,7 +24,7 @@ from workerdiag.model.timeline import (
     TaskSpan,
     Timeline,
 )
-from workerdiag.scoring.limits import MEMORY_BUDGET, captured_rss, exceeded_bytes, reading_of, share
+from workerdiag.scoring.memory_numbers import MEMORY_BUDGET, captured_rss, exceeded_bytes, reading_of, share
 from workerdiag.scoring.nameless_marks import name_marks
 from workerdiag.units import parse_bytes
 

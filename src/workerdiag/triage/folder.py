@@ -11,10 +11,10 @@ from typing import Final
 
 from workerdiag.errors import TableError, error_text
 from workerdiag.model.rules import Rulebook
-from workerdiag.triage.forms import TableFormat
 from workerdiag.triage.outcome import PartOutcome, unpack_outcome
 from workerdiag.triage.parts import Part
 from workerdiag.triage.rows import TABLE_SCHEMA, DeathRow, InputRow
+from workerdiag.triage.table_forms import TableFormat
 from workerdiag.triage.tables import write_table, write_whole
 
 #: Outcomes of parts lie in this folder below that of the triage.

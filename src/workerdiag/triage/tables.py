@@ -16,8 +16,16 @@ from attrs import NOTHING, asdict, fields, frozen
 
 from workerdiag.errors import TableError, error_text
 from workerdiag.serialization import problem_lines, strict_converter
-from workerdiag.triage.forms import FORMS, SCHEMA_COLUMN, TABLE_FORMATS, TIME_COLUMNS, Form, ReadRow, RowKind
 from workerdiag.triage.rows import TABLE_SCHEMA, DeathRow, InputRow
+from workerdiag.triage.table_forms import (
+    FORMS,
+    SCHEMA_COLUMN,
+    TABLE_FORMATS,
+    TIME_COLUMNS,
+    Form,
+    ReadRow,
+    RowKind,
+)
 
 if TYPE_CHECKING:
     from cattrs import Converter

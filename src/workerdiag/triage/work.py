@@ -15,7 +15,7 @@ from workerdiag.errors import TriageError, describe_error
 from workerdiag.model.rules import Rulebook
 from workerdiag.triage.folder import TriageFolder, part_key, rules_key
 from workerdiag.triage.job_runner import INSTALL, Done, JobRunner, Lost, check_workers
-from workerdiag.triage.judge import judge_run
+from workerdiag.triage.judge_run import judge_run
 from workerdiag.triage.outcome import PartOutcome, pack_outcome, unpack_outcome
 from workerdiag.triage.parts import PART_BYTES, Part, Unlisted, cut, find_files
 from workerdiag.triage.result import TriageResult

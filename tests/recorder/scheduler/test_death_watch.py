@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 
 from support.death_records import decoded, nanny_report, scheduler_record, worker_address
-from workerdiag.recorder.messages import json_size
+from workerdiag.recorder.death_report import json_size
 from workerdiag.recorder.scheduler.death_watch import MAX_BYTES, DeathWatch
 from workerdiag.recorder.scheduler.ring import DeathRing
 from workerdiag.wire.plain import from_plain

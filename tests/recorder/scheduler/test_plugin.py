@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import fsspec
 import pytest
 
-from workerdiag.recorder.messages import json_size
+from workerdiag.recorder.death_report import json_size
 from workerdiag.recorder.scheduler import journal
 from workerdiag.recorder.scheduler.journal import Journal, append_to_file
 from workerdiag.recorder.scheduler.plugin import HANDLER, RecorderScheduler

@@ -13,7 +13,7 @@ from attrs import evolve
 from workerdiag.procfs.processes import boot_id
 from workerdiag.recorder.box.directories import SILENCE_S, is_orphan
 from workerdiag.recorder.box.reader import read_box
-from workerdiag.recorder.messages import report_found_box
+from workerdiag.recorder.death_report import report_found_box
 from workerdiag.recorder.stderr.last_output import last_stderr
 from workerdiag.wire.black_box import BlackBox
 from workerdiag.wire.constants import BOX_MAGIC

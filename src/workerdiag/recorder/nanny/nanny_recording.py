@@ -125,12 +125,12 @@ class NannyRecording(Recording):
         self.spawn(self._deliver(path, lock, report))
 
     def _make_report(self, code: int, path: Path | None, box: BlackBox | None) -> DeathReport:
-        from workerdiag.recorder import messages  # imports attrs, which not every nanny needs
+        from workerdiag.recorder import death_report  # imports attrs, which not every nanny needs
         from workerdiag.recorder.stderr.last_output import last_stderr
 
         nanny = self._nanny
         is_closing = nanny.status.name == "closing"
-        return messages.make_report(
+        return death_report.make_report(
             "nanny-report",
             box,
             worker_address=nanny.worker_address,
@@ -138,7 +138,7 @@ class NannyRecording(Recording):
             nanny_address=nanny.address_safe,
             hostname=socket.gethostname(),
             noticed_at=time.time(),
-            exit=messages.exit_from_code(code),
+            exit=death_report.exit_from_code(code),
             nanny_status=nanny.status.name,
             stop_requested="nanny-kill" if self._asked_to_stop else "nanny-closing" if is_closing else None,
             is_memory_terminated=self._pid is not None and nannies.terminated_pid(nanny) == self._pid,

@@ -15,8 +15,8 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
+from workerdiag.recorder.death_report import json_size
 from workerdiag.recorder.internals import Undo, get_recording, schedulers
-from workerdiag.recorder.messages import json_size
 from workerdiag.recorder.scheduler import death_watch
 from workerdiag.recorder.scheduler.dashboard import open_dashboard
 from workerdiag.recorder.scheduler.death_watch import DeathWatch

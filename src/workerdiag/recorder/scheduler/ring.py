@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from attrs import define, field
 
-from workerdiag.recorder.messages import json_size
+from workerdiag.recorder.death_report import json_size
 from workerdiag.wire.messages import DeathMessage
 from workerdiag.wire.plain import to_plain
 from workerdiag.wire.recorded_death import RecordedDeath

@@ -18,7 +18,7 @@ import pytest
 from attrs import evolve
 from distributed import Client, Scheduler
 
-from workerdiag.recorder import messages, orphans
+from workerdiag.recorder import death_report, orphans
 from workerdiag.recorder.box import directories
 from workerdiag.recorder.box.companions import message_path
 from workerdiag.recorder.nanny import delivery, nanny_recording
@@ -98,7 +98,7 @@ def test_an_exit_code_in_words(code, told):
     """
     A negative code is a signal, and 255 may be anything.
     """
-    assert messages.exit_from_code(code) == told
+    assert death_report.exit_from_code(code) == told
 
 
 @pytest.mark.parametrize(
@@ -116,19 +116,19 @@ def test_the_dump_tells_the_signal(dump, number):
     Where nobody was there to be told the exit.
     """
     expected = None if number is None else ExitReport(signal=number, known_by="faulthandler")
-    assert messages.exit_from_dump(dump) == expected
+    assert death_report.exit_from_dump(dump) == expected
 
 
 def test_the_task_on_the_thread_that_crashed_is_marked():
     """
     Of tasks that ran at the same time, faulthandler names one; without a dump none is.
     """
-    crashed = messages.make_report("nanny-report", a_box(faulthandler_dump=DUMP)).running_tasks
+    crashed = death_report.make_report("nanny-report", a_box(faulthandler_dump=DUMP)).running_tasks
     assert [(task.key, task.is_on_crashed_thread) for task in crashed] == [
         ("task-7", True),
         ("task-8", False),
     ]
-    unknown = messages.make_report("nanny-report", a_box()).running_tasks
+    unknown = death_report.make_report("nanny-report", a_box()).running_tasks
     assert [task.is_on_crashed_thread for task in unknown] == [None, None]
 
 
@@ -144,7 +144,7 @@ def test_a_task_that_ended_while_the_stacks_were_written_counts(dump, after_s, t
         for key in ("first", "last")
     )
     box = BlackBox(finished_tasks=ended, faulthandler_dump=dump, written_at=2.0 + after_s)
-    running = messages.make_report("nanny-report", box).running_tasks
+    running = death_report.make_report("nanny-report", box).running_tasks
     assert [task.key for task in running] == told
     assert all(task.ended_at == 2.0 and task.is_on_crashed_thread is None for task in running)
 
@@ -153,9 +153,9 @@ def test_who_tells_wins_over_the_box_and_without_one_something_is_told():
     """
     What the nanny knows is newer; what it does not know comes from the box.
     """
-    report = messages.make_report("nanny-report", a_box(), pid=13, worker_name=None)
+    report = death_report.make_report("nanny-report", a_box(), pid=13, worker_name=None)
     assert (report.kind, report.pid, report.worker_address) == ("nanny-report", 13, "tcp://10.0.0.4:1")
-    assert messages.make_report("nanny-report", None, pid=13) == DeathReport(kind="nanny-report", pid=13)
+    assert death_report.make_report("nanny-report", None, pid=13) == DeathReport(kind="nanny-report", pid=13)
 
 
 def test_the_address_that_the_worker_knew_itself_by_wins():
@@ -164,7 +164,7 @@ def test_the_address_that_the_worker_knew_itself_by_wins():
     """
     box = a_box(identity={"worker": "tcp://10.0.0.4:2"})
     for own, expected in ((box, "tcp://10.0.0.4:2"), (a_box(identity={}), "tcp://10.0.0.4:1")):
-        report = messages.make_report("nanny-report", own, worker_address="tcp://10.0.0.4:1")
+        report = death_report.make_report("nanny-report", own, worker_address="tcp://10.0.0.4:1")
         assert report.worker_address == expected
 
 
@@ -179,8 +179,8 @@ def test_a_message_is_never_too_long():
         samples=samples,
         close_reason="x" * 70_000,
     )
-    report = messages.make_report("nanny-report", box, exit=messages.exit_from_code(-9))
-    assert len(json.dumps(encode_message(report))) <= messages.MAX_BYTES
+    report = death_report.make_report("nanny-report", box, exit=death_report.exit_from_code(-9))
+    assert len(json.dumps(encode_message(report))) <= death_report.MAX_BYTES
     assert report.exit.signal == 9
     assert [task.key for task in report.running_tasks] == ["task-7", "task-8"]
 
@@ -262,7 +262,7 @@ def test_what_a_nanny_could_not_deliver_is_told_by_the_next(folder):
     Its own message, with the exit that only it was told.
     """
     path = left_by_a_dead_process(folder)
-    saved = DeathReport(kind="nanny-report", exit=messages.exit_from_code(-9))
+    saved = DeathReport(kind="nanny-report", exit=death_report.exit_from_code(-9))
     delivery.save_report(path, saved)
     (orphan,) = orphans.claim_orphans(SCHEDULER)
     orphan.lock.close()
