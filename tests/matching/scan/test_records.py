@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workerdiag.matching.scan import records
-from workerdiag.matching.scan.records import LogRecord, LogWindow
+from workerdiag.matching.scan.log_record import LogRecord
+from workerdiag.matching.scan.records import LogWindow
 from workerdiag.matching.scan.work_budget import WorkBudget
 
 HEADER = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - restarting"

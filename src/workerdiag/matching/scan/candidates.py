@@ -16,7 +16,8 @@ from attrs import define
 
 from workerdiag.matching.scan.line_index import LONGEST_LINE
 from workerdiag.matching.scan.literal_scan import LiteralHits
-from workerdiag.matching.scan.records import LogRecord, LogWindow
+from workerdiag.matching.scan.log_record import LogRecord
+from workerdiag.matching.scan.records import LogWindow
 
 #: A header just as distributed writes it since 2022.3.0, with a date that there is: `parse_line` agrees.
 _DATE = (

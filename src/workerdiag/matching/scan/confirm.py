@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from workerdiag.matching.scan.log_record import LogRecord
 from workerdiag.matching.scan.patterns import PatternOwner
-from workerdiag.matching.scan.records import LogRecord
 from workerdiag.matching.text.line_parser import ParsedLine
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk

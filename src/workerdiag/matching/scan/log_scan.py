@@ -17,11 +17,12 @@ from workerdiag.matching.scan.confirm import PatternHit, is_sign
 from workerdiag.matching.scan.excerpt import message_excerpt
 from workerdiag.matching.scan.held_blocks import HeldText
 from workerdiag.matching.scan.literal_scan import LONGEST_LITERAL, PIECE_HITS, LiteralHits
+from workerdiag.matching.scan.log_record import LogRecord
 from workerdiag.matching.scan.look_back import narrow
 from workerdiag.matching.scan.newline_marks import NewlineMarks
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END, OutermostMatches
 from workerdiag.matching.scan.patterns import MatchObserver, PatternTable, left_out_note
-from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND, LogRecord, LogWindow
+from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND, LogWindow
 from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
 from workerdiag.matching.scan.vain_hits import without_vain
 from workerdiag.matching.scan.waiting_places import WaitingPlaces

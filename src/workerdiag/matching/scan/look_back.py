@@ -11,9 +11,10 @@ from attrs import define, field
 from workerdiag.matching.scan.candidates import Candidate
 from workerdiag.matching.scan.confirm import PatternHit
 from workerdiag.matching.scan.held_blocks import HeldText
+from workerdiag.matching.scan.log_record import LogRecord
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.matching.scan.patterns import PatternTable
-from workerdiag.matching.scan.records import LogRecord, LogWindow
+from workerdiag.matching.scan.records import LogWindow
 from workerdiag.matching.scan.work_budget import WorkBudget
 
 

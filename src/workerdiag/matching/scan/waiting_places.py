@@ -10,9 +10,9 @@ from attrs import define, field
 
 from workerdiag.matching.scan.confirm import PatternHit
 from workerdiag.matching.scan.held_blocks import HeldText, HeldTexts, frequent
+from workerdiag.matching.scan.log_record import LogRecord
 from workerdiag.matching.scan.look_back import LookBack
 from workerdiag.matching.scan.patterns import PatternTable
-from workerdiag.matching.scan.records import LogRecord
 from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
 from workerdiag.matching.scan.sure_matches import SureMatches
 from workerdiag.matching.scan.work_budget import WorkBudget

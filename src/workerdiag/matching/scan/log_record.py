@@ -1,0 +1,137 @@
+"""
+One message of a log: its text, its lines, and what stands before a place in it.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Protocol
+
+from attrs import define, field
+
+from workerdiag.matching.regex import pattern
+from workerdiag.matching.text.guesses import guesses
+from workerdiag.matching.text.line_parser import ParsedLine
+from workerdiag.model.notes import NOTE_LINES, NOTE_START
+
+#: A line of a program that would write the message: an excerpt of code is no log.
+_WOULD_WRITE = re.compile(
+    r"\blog(?:ger|ging)?\.(?:debug|info|warn(?:ing)?|error|exception|critical)\(", re.IGNORECASE
+)
+
+
+class TextAround(Protocol):
+    """
+    The bytes of the log that a message was cut out of.
+    """
+
+    data: bytes
+    base: int
+
+    @property
+    def is_small(self) -> bool:
+        """
+        Whether they are hardly more than that message.
+        """
+
+    def line_number(self, offset: int) -> int:
+        """
+        Number of the line at *offset*, counted from 1.
+        """
+
+
+@define(eq=False)
+class LogRecord:
+    """
+    One message, with where its lines begin.
+    """
+
+    header: ParsedLine | None
+    #: Message text, lines joined by newlines.
+    text: str
+    #: Absolute byte offset of each line, and where its text begins in ``text``. There can be thousands.
+    line_offsets: Sequence[int]
+    text_starts: Sequence[int]
+    lines: tuple[ParsedLine, ...]
+    #: Where it is from.
+    window: TextAround
+    #: Patterns that were run on it.
+    tried: set[str] = field(factory=set)
+    _shown: dict[str, bool] = field(factory=dict, init=False)
+    _calls: list[tuple[int, int]] | None = field(default=None, init=False)
+    _guesses: tuple[tuple[int, int], ...] | None = field(default=None, init=False)
+    _has_own_note: bool | None = field(default=None, init=False)
+    #: Numbers of its lines, counted from 1, where somebody asked for them.
+    numbers: Sequence[int] = field(default=(), init=False)
+
+    @property
+    def heading(self) -> str:
+        """
+        Its first line as distributed writes it, without the time; empty where there is no header.
+        """
+        return f"{self.header.logger} - {self.header.level} - {self.header.message}" if self.header else ""
+
+    def line_at(self, position: int) -> int:
+        """
+        Index of the line in which *position* of the text lies.
+        """
+        return max(0, bisect_right(self.text_starts, position) - 1)
+
+    def shows(self, text: str) -> bool:
+        """
+        Whether the pattern *text* matches anywhere in the message.
+        """
+        if text not in self._shown:
+            self._shown[text] = pattern(text).search(self.text) is not None
+        return self._shown[text]
+
+    def is_code(self, position: int) -> bool:
+        """
+        Whether the line, before *position*, calls what would write the message.
+        """
+        if self._calls is None:
+            found_calls = _WOULD_WRITE.finditer(self.text) if "log" in self.text.lower() else ()
+            self._calls = [(found.end(), found.start()) for found in found_calls]
+        if not self._calls:
+            return False
+        place = bisect_right(self._calls, (position, len(self.text)))
+        return place > 0 and self._calls[place - 1][1] >= self.text_starts[self.line_at(position)]
+
+    def is_guess(self, position: int) -> bool:
+        """
+        Whether the sentence, before *position*, says that it only guesses.
+        """
+        if not position:  # before it stands nothing
+            return False
+        if self._guesses is None:
+            self._guesses = tuple(guesses(self.text))
+        return any(start <= position < end for start, end in self._guesses)
+
+    def is_own_note(self, at: int) -> bool:
+        """
+        Whether its line *at* is of a note that we put into an exception: what we said before is no evidence.
+        """
+        if self._has_own_note is None:
+            self._has_own_note = NOTE_START in self.text
+        if not self._has_own_note:
+            return False
+        note = self.lines[max(at - NOTE_LINES + 1, 0) : at + 1]
+        return any(line.message.lstrip().startswith(NOTE_START) for line in note)
+
+    def number_lines(self) -> None:
+        """
+        Number its lines.
+        """
+        if not self.numbers:
+            window = self.window
+            first = window.line_number(self.line_offsets[0])
+            if len(self.lines) == 1:
+                self.numbers = (first,)
+                return
+            places = (each - window.base for each in self.line_offsets)
+            between = (window.data.count(b"\n", one, two) for one, two in pairwise(places))
+            self.numbers = array("q", accumulate(between, initial=first))
