@@ -14,6 +14,7 @@ UP = """\
 2026-05-04 11:22:31,222 - distributed.worker - INFO -       Start worker at:      tcp://10.0.0.7:34937
 2026-05-04 11:22:31,333 - distributed.worker - INFO -         Registered to:      tcp://10.0.0.1:8786
 """
+AFTER = "2026-05-04 11:31:00,100 - distributed.worker - INFO - Run out-of-band function 'ping'\n"
 ENDS = [
     "agent on n12: the allocation has vanished",
     "The batch node was lost.",
@@ -40,7 +41,7 @@ FINE = [
 
 
 def outcome(text: str) -> str:
-    return workerdiag.explain(logs=LogText(text)).outcome
+    return workerdiag.explain(logs=LogText(text), timeout="60s").outcome
 
 
 @pytest.mark.parametrize("line", ENDS)
@@ -53,13 +54,63 @@ def test_a_line_that_tells_of_an_end_bars_the_all_clear(line):
 
 @pytest.mark.parametrize("line", ENDS)
 def test_what_stands_between_messages_of_workers_that_are_well_counts_too(line):
-    after = "2026-05-04 11:31:00,100 - distributed.worker - INFO - Run out-of-band function 'ping'\n"
-    assert outcome(UP + line + "\n" + after) != "no-death"
+    assert outcome(UP + line + "\n" + AFTER) != "no-death"
 
 
 @pytest.mark.parametrize("line", FINE)
 def test_conditions_denials_and_orderly_ends_bar_nothing(line):
+    assert outcome(UP + line + "\n" + AFTER) == "no-death"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_denial_speaks_of_its_own_line(order):
+    """
+    That no other job was killed does not deny that this one was.
+    """
+    lines = ["no other jobs of this host were killed", "agent: our process group was killed"][::order]
+    assert outcome(UP + "\n".join(lines) + "\n" + AFTER) == "unknown"
+
+
+LAST = [
+    "[gridd] contract 7 withdrawn by the tenant",
+    "host n7 flushed for a firmware update",
+    "see you next week",
+]
+
+
+@pytest.mark.parametrize("line", LAST)
+def test_a_log_that_ends_in_a_line_that_nobody_knows_is_not_cleared(line):
+    """
+    Whoever would have written of the worker's end may have ended with it; the line is quoted.
+    """
+    diagnosis = workerdiag.explain(logs=LogText(UP + line + "\n"), timeout="60s")
+    assert diagnosis.outcome == "unknown"
+    assert f'in a line that no rule knows: "{line}"' in diagnosis.summary
+
+
+@pytest.mark.parametrize("line", LAST)
+def test_a_line_that_nobody_knows_bars_nothing_where_dask_goes_on(line):
+    """
+    So it is above another line of Dask's, and where the scheduler's log is there as well.
+    """
+    known = "2026-05-04 11:22:31,333 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.7:34937 name: 0\n"
+    logs = [LogText(UP + line + "\n"), LogText(known, "scheduler")]
+    assert outcome(UP + line + "\n" + AFTER) == "no-death"
+    assert workerdiag.explain(logs=logs, timeout="60s").outcome == "no-death"
+
+
+@pytest.mark.parametrize(
+    "line", ["loading part 8 of 12", "saved out/8.nc in 3.1 s", "done in 12.3 s, exit code 0"]
+)
+def test_a_program_that_says_how_it_goes_on_bars_nothing(line):
     assert outcome(UP + line + "\n") == "no-death"
+
+
+def test_a_line_like_those_above_is_the_programs_own():
+    """
+    It wrote such lines while the worker went on.
+    """
+    assert outcome(UP + "sigma=0.31 mu=2.2\n" + AFTER + "sigma=0.29 mu=2.1\n") == "no-death"
 
 
 def test_an_exception_without_frames_is_not_a_line_of_others():

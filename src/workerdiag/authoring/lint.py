@@ -97,6 +97,7 @@ def _pattern_problems(book: Rulebook) -> Iterator[str]:
     for owner, name, rule in book.log_rules():
         label = f"{owner} {name}".strip()
         yield from _syntax_problems(label, rule.unless)
+        yield from _syntax_problems(label, rule.unless_in_line if isinstance(rule, Landmark) else None)
         for text in rule.wordings:
             yield from _syntax_problems(label, text)
             yield from _literal_problems(label, text, may_be_common=not isinstance(rule, LogSign))

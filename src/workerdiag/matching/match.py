@@ -20,6 +20,7 @@ from workerdiag.matching.scan.patterns import MatchObserver
 from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.sign_tables import SignTables
 from workerdiag.matching.text.guesses import guesses
+from workerdiag.matching.text.last_line import LastLine
 from workerdiag.matching.text.recognition import Recognition
 from workerdiag.matching.text.year_inference import infer_years
 from workerdiag.model.diagnosis import Match
@@ -111,9 +112,10 @@ def find_matches(
         if origin is not None:
             work = WorkBudget(clock, is_late=clock.is_over())
             chunks = (piece for piece in pieces if isinstance(piece, LogChunk))
-            known = Recognition()
-            found += matcher.matches(known.tee(chunks), observer, work)
+            known, end = Recognition(), LastLine()
+            found += matcher.matches(end.tee(known.tee(chunks)), observer, work)
             found += known.matches(observer)
+            found += end.matches()
             gaps += work.gaps(origin, "log", "bytes of its text")
             left_out |= work.left_out
             continue

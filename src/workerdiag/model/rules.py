@@ -43,6 +43,8 @@ RETIREMENT = "scheduler.retire"
 STILL_ALIVE = "nanny.still-alive"
 #: A line without a header tells of an end, in words that nobody has written down.
 LINE_OF_OTHERS = "untold.line-of-others"
+#: A log ends in the words of somebody else, which are of no kind that stood there before.
+LAST_LINE = "log.last-line"
 #: Where a task itself says so, workers of the tasks that it waited for died.
 KILLED_WORKER = "trouble.killed-worker"
 #: A kernel goes no further, or does not for a program that may be a worker.
@@ -174,6 +176,8 @@ class Landmark:
     #: Whether the pattern is searched in ``logger - LEVEL - message`` and not in the message alone.
     in_header: bool = False
     unless: str | None = None
+    #: The same, of the very lines that match: a denial in one line says nothing of another.
+    unless_in_line: str | None = None
     streams: tuple[Stream, ...] = ()
     #: Exit of the process that the message implies when it captures none.
     signal: int | None = None

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Death, Match, RankedCause, TaskFailure
 from workerdiag.model.incident import Incident
-from workerdiag.model.rules import Rulebook
+from workerdiag.model.rules import LAST_LINE, Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles
@@ -28,6 +28,7 @@ from workerdiag.scoring.task_failures import (
 _OPEN_ENDED = (
     "The log ends while the worker runs. Had the worker been killed then, its log would look the same."
 )
+_ENDED_BY_OTHERS = "The log ends while the worker runs, in a line that no rule knows: {line}"
 #: Characters of a message that a sentence quotes.
 _QUOTED_CHARS = 160
 
@@ -118,7 +119,9 @@ def _unknown_sentence(lost: LostWorkers, incident: Incident, obstacles: AllClear
             f"A task failed with {failure_text(failure)}; nothing that was seen says whether a worker died."
         )
     if obstacles.open_ended_log and (failure := task_failure(incident)):
-        return f"A task failed with {failure_text(failure).removesuffix('.')}. {_OPEN_ENDED}"
+        return (
+            f"A task failed with {failure_text(failure).removesuffix('.')}. {_open_end_sentence(obstacles)}"
+        )
     if raised := next((facts.type.rpartition(".")[2] for facts in incident.exceptions), ""):
         return f"{raised} was raised, and nothing that was seen says what is behind it."
     return _obstacle_sentence(obstacles)
@@ -142,11 +145,17 @@ def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
             obstacles.has_unread_log,
             "Not all that was given could be read; nothing in the rest tells of a death.",
         ),
-        (obstacles.open_ended_log is not None, _OPEN_ENDED),
+        (obstacles.open_ended_log, _open_end_sentence(obstacles)),
         (obstacles.shows_deaths, "Signs of trouble were seen, none of which says what is behind it."),
     )
     main_sentence = next((sentence for holds, sentence in grave if holds), "")
     return main_sentence or "Nothing that was looked at would show the death of a worker."
+
+
+def _open_end_sentence(obstacles: AllClearObstacles) -> str:
+    end = obstacles.open_ended_log
+    is_of_others = end is not None and end.owner == LAST_LINE
+    return _ENDED_BY_OTHERS.format(line=_quoted_message(end)) if end and is_of_others else _OPEN_ENDED
 
 
 def _quoted_message(mark: Match) -> str:

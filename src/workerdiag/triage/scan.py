@@ -15,6 +15,7 @@ from workerdiag.matching.match import find_matches
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.text.last_line import LastLine
 from workerdiag.matching.text.recognition import Recognition
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Evidence, LogChunk
@@ -206,9 +207,9 @@ def _matches_around(segment: Segment, url: str, matcher: Matcher, work: WorkBudg
     )
     if segment.base or segment.first:
         return [*matcher.matches(chunks, None, work)]
-    recognition = Recognition()
-    found = [*matcher.matches(recognition.tee(chunks), None, work)]
-    return [*found, *recognition.matches()]
+    recognition, end = Recognition(), LastLine()
+    found = [*matcher.matches(end.tee(recognition.tee(chunks)), None, work)]
+    return [*found, *recognition.matches(), *(end.matches() if segment.is_whole else ())]
 
 
 def _is_clipped(found: Iterable[Match]) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from workerdiag.matching.regex import pattern
 from workerdiag.matching.scan.log_record import LogRecord
 from workerdiag.matching.scan.patterns import PatternOwner
 from workerdiag.matching.text.line_parser import ParsedLine
@@ -70,12 +71,18 @@ class PatternHit(NamedTuple):
         return (0, len(self.record.lines) - 1) if self.record.header else (self.first, self.last)
 
 
-def is_sign(wanted: PatternOwner, record: LogRecord, first: int, log_stream: Stream | None) -> bool:
+def is_sign(
+    wanted: PatternOwner, record: LogRecord, first: int, last: int, log_stream: Stream | None
+) -> bool:
     """
     Whether a pattern that matches is the sign: by what else the message says, and by who wrote it.
     """
     if wanted.unless and record.shows(wanted.unless):
         return False
+    if wanted.unless_in_line:
+        denial = pattern(wanted.unless_in_line)
+        if any(denial.search(each.message) for each in record.lines[first : last + 1]):
+            return False
     if record.is_own_note(first):
         return False
     stream = _stream_of(record, first, log_stream)

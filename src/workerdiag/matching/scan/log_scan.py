@@ -252,7 +252,7 @@ class LogScan:
                 at = record.line_offsets[first] + start - record.text_starts[first]
                 for wanted in owners:
                     key = (at, wanted.owner, wanted.sign)
-                    if key in self._seen or not is_sign(wanted, record, first, self.like.stream):
+                    if key in self._seen or not is_sign(wanted, record, first, last, self.like.stream):
                         continue
                     self._seen.add(key)
                     places.append(PatternHit(at, wanted, record, found.groupdict(), first, last))

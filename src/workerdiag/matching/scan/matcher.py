@@ -165,6 +165,7 @@ def _pattern_owners(book: Rulebook) -> Iterator[PatternOwner]:
                 role=mark.role if mark else "sign",
                 pattern=pattern,
                 unless=rule.unless,
+                unless_in_line=mark.unless_in_line if mark else None,
                 streams=rule.streams,
                 implied=_implied_captures(mark) if mark else (),
                 in_header=mark.in_header if mark else False,

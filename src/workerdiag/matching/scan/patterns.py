@@ -24,7 +24,9 @@ class PatternOwner:
     sign: str
     role: MatchRole
     pattern: str
+    #: What rules the sign out where it matches in the message, or in the very lines.
     unless: str | None
+    unless_in_line: str | None
     streams: tuple[Stream, ...]
     #: Captures that the message implies.
     implied: tuple[tuple[str, str], ...] = ()

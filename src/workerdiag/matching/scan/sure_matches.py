@@ -183,7 +183,11 @@ def _sure_test(text: str, owners: Sequence[PatternOwner]) -> _SureTest | None:
     """
     unless = {each.unless for each in owners}
     in_header = owners[0].in_header
-    if len(unless) > 1 or any(each.streams for each in owners) or (in_header and unless != {None}):
+    if (
+        len(unless) > 1
+        or any(each.streams or each.unless_in_line for each in owners)
+        or (in_header and unless != {None})
+    ):
         return None
     ruled_out = tuple(each for each in unless if each)
     others = (*ruled_out, *OPENINGS)

@@ -1,0 +1,120 @@
+"""
+The last line of a log, where it is not Dask's and of no kind that stood there before.
+
+Whoever would report a death may have ended with it: then the log ends in the words of somebody else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from workerdiag.matching.text.line_parser import parse_line
+from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
+from workerdiag.model.evidence import LogChunk
+from workerdiag.model.rules import LAST_LINE
+
+#: Bytes of the end of a log that are kept, and bytes of a line and lines that are looked at.
+_TAIL_BYTES = 32 * 1024
+_LINE_BYTES = 4 * 1024
+_MAX_LINES = 200
+#: Continuation lines, tables, progress bars, Python's exceptions and warnings, conditions and denials:
+#: other rules judge those.
+_ORDINARY = re.compile(
+    r"[\s|^~@+=-]|\S+ {2,}\S+ {2,}\S|(?i:if|when|no|0) |[^\n]*\d ?%|\[[#= >.]*\]"
+    r"|(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit)\b"
+    r"|[^\n]*\b(?:\w+Warning: |docs\.dask\.org/)"
+)
+#: Words of programs that go on, or are done; and words of an end, beside which the former say nothing.
+_WELL = re.compile(
+    r"\b(?:done|finish\w*|complete\w*|ok|okay|ready|reading|start(?:ed|ing)?|running|load(?:ed|ing)?|wrote"
+    r"|writ(?:ing|ten)|sav(?:ed|ing)|process(?:ed|ing)|comput(?:ed|ing)|(?:down|up)load(?:ed|ing)?"
+    r"|open(?:ed|ing)?|clos(?:ed|ing) file|connected|registered|joined|created|renewed|epoch|steps?"
+    r"|iter(?:ation)?s?|batch(?:es)?|loss|rows|chunks?|tiles?|elapsed|took|seconds|success\w*|healthy|well"
+    r"|(?:code|value|status):? 0)\b",
+    re.IGNORECASE,
+)
+_ILL = re.compile(
+    r"\b(?:dead|die[ds]?|lost|gone|out of|end(?:ed|s)?|reset|shut|down|oom|fatal|panic|signal|limit|quota"
+    r"|core|hung)\b|kill|stop|exit(?!(?:ed)?(?: with)? (?:code|value|status):? 0)|fail|terminat|abort|crash"
+    r"|evict|preempt|expir|exceed|reboot|suspend|withdr|reclaim|time.?out|timed out|drain|cancel|refus"
+    r"|unreach|disconnect|exhaust|releas|remov|interrupt|unhealthy|not |n't ",
+    re.IGNORECASE,
+)
+_NOT_A_WORD = re.compile(r"[^\s]*[^\sA-Za-z,.:;!?()'\"-][^\s]*")
+
+
+class LastLine:
+    """
+    The end of one log.
+    """
+
+    def __init__(self) -> None:
+        self._like: LogChunk | None = None
+        self._tail = b""
+        self._newlines = 0
+
+    def tee(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
+        """
+        The chunks of the log, as they are.
+        """
+        for chunk in chunks:
+            self._like = chunk
+            if chunk.first_line is not None:
+                self._newlines, self._tail = chunk.first_line - 1, b""
+            self._tail = (self._tail + chunk.data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
+            self._newlines += sum(chunk.newline_counts)
+            yield chunk
+
+    def matches(self) -> Iterator[Match]:
+        """
+        The last line, if nobody of Dask wrote it and none like it stands above.
+        """
+        tail = self._tail.rstrip()
+        if self._like is None or (text := strange_last_line(tail)) is None:
+            return
+        line = self._newlines + 1 - self._tail.count(b"\n", len(tail))
+        yield Match(
+            owner=LAST_LINE,
+            role=RECOGNITION_ROLE,
+            text=text[:600],
+            origin=self._like.origin,
+            line=line,
+            last_line=line,
+            stream=self._like.stream,
+        )
+
+
+def strange_last_line(tail: bytes) -> str | None:
+    """
+    The last line of *tail* if it stands below a message of Dask's, is no part of it, and is of a new kind.
+
+    A program writes lines of the same kind again and again while all is well: what differs is a number.
+    """
+    *above, last = tail.split(b"\n")
+    line = parse_line(last[:_LINE_BYTES])
+    if line.logger or line.stream or line.host or not line.message.strip() or _is_ordinary(line.message):
+        return None
+    kind = _kind(line.message)
+    is_below_dask = False
+    for raw in reversed(above[-_MAX_LINES:]):
+        other = parse_line(raw[:_LINE_BYTES])
+        if other.logger is None:
+            if _kind(other.message) == kind:
+                return None
+        elif not is_below_dask:
+            is_below_dask = True
+            if other.level in ("ERROR", "CRITICAL") or other.message.startswith("Compute Failed"):
+                return None
+    return line.message.strip() if is_below_dask else None
+
+
+def _is_ordinary(text: str) -> bool:
+    return bool(_ORDINARY.match(text) or (_WELL.search(text) and not _ILL.search(text)))
+
+
+def _kind(text: str) -> str:
+    """
+    *text* without what changes from line to line: numbers, paths, names.
+    """
+    return " ".join(_NOT_A_WORD.sub("#", text).lower().split())
