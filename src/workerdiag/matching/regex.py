@@ -103,7 +103,7 @@ class _EngineMatch(Protocol):
     """
 
     def span(self) -> tuple[int, int]: ...
-    def group(self, index: int, /) -> bytes | None: ...
+    def __getitem__(self, index: int, /) -> bytes | None: ...
     def groupdict(self) -> dict[str, str | None]: ...
 
 
@@ -124,7 +124,7 @@ class _AsciiMatch:
     def groupdict(self) -> dict[str, str | None]:
         if not self._names:
             return {}
-        groups = ((name, self._match.group(index)) for name, index in self._names)
+        groups = [(name, self._match[index]) for name, index in self._names]
         return {name: value.decode() if value is not None else None for name, value in groups}
 
 

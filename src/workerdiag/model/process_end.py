@@ -67,6 +67,13 @@ class ProcessEnd:
             last_lines[mark.origin] = max(mark.last_line, last_lines.get(mark.origin, 0))
         return last_lines
 
+    @cached_property
+    def places(self) -> frozenset[tuple[str, int]]:
+        """
+        Origins and lines of what tells of it.
+        """
+        return frozenset((mark.origin, mark.line) for mark in self.marks)
+
     @property
     def identities(self) -> tuple[Identity, ...]:
         """

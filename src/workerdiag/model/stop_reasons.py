@@ -132,7 +132,7 @@ def may_retire(order: Match, identity: Identity) -> bool:
     return identity.name is None and not all("://" in each for each in listed)
 
 
-@lru_cache(maxsize=500)  # of a text each
+@lru_cache(maxsize=2000)  # of a text each: one log has up to 800 orders, and each death is held against all
 def _retired_workers(worker: str | None, text: str) -> frozenset[str]:
     found = _WORKER_LIST.search(text)
     retired = worker or (found[1] if found and len(text) < _CUT_CHARS else "")

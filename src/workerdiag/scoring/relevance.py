@@ -153,9 +153,9 @@ class Relevance:
         return match.origin in self._registers and (match.origin, match.line) in self._retirements
 
     def _may_have_stopped(self, order: Match, end: ProcessEnd) -> bool:
-        if end.stop_requested and any(_is_told_in(mark, order) for mark in end.marks):
+        if end.stop_requested and _is_told_in(end, order):
             return True  # it is what this process was told
-        if self._stop_requests.is_for_other_worker(order, end) or not is_in_force(order, end):
+        if not is_in_force(order, end) or self._stop_requests.is_for_other_worker(order, end):
             return False
         if workers := restarted_workers(order):
             return not workers.isdisjoint(end.addresses)
@@ -243,13 +243,15 @@ def _is_of_another_that_lives(match: Match, end: ProcessEnd) -> bool:
     return match.identity.worker is not None and end.exit_known and not end.same_process(match.identity)
 
 
-def _is_told_in(mark: Match, order: Match) -> bool:
+def _is_told_in(end: ProcessEnd, order: Match) -> bool:
     """
-    Whether both are one message, or one event.
+    Whether the order is in one message, or one event, with what tells of the end.
     """
-    if (mark.origin, mark.line) != (order.origin, order.line):
+    if (order.origin, order.line) not in end.places:
         return False
-    return bool(mark.line) or mark.text == order.text
+    return bool(order.line) or any(
+        mark.text == order.text for mark in end.marks if not mark.line and mark.origin == order.origin
+    )
 
 
 def _is_of_this_process(match: Match, end: ProcessEnd | None, origins: Collection[str]) -> bool:

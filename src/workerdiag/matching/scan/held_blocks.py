@@ -54,6 +54,7 @@ class HeldText:
     within: tuple[int, int] = (0, 0)
     #: Patterns that were looked for, as far back as their matches are of interest.
     done: set[str] = field(factory=set)
+    _places: Counter[int] | None = field(default=None, init=False)
 
     @property
     def searched_to(self) -> int:
@@ -81,13 +82,23 @@ class HeldText:
         count = self.literal_count
         found = [each for each in hits.packed[hits.first_from(low) :] if each % count in self.unplaced]
         self.packed = array("q", sorted((*self.packed, *found)))
+        self._places = None
         self.unplaced = frozenset()
+
+    @property
+    def places(self) -> Counter[int]:
+        """
+        How many places each literal has in it.
+        """
+        if self._places is None:
+            self._places = Counter([each % self.literal_count for each in self.packed])
+        return self._places
 
     def literals(self) -> set[int]:
         """
         The literals that have a place in it.
         """
-        return {each % self.literal_count for each in self.packed} | self.unplaced
+        return self.places.keys() | self.unplaced
 
     def spots(self, texts: Collection[str], table: PatternTable, work: WorkBudget) -> list[Candidate]:
         """
@@ -237,8 +248,7 @@ def frequent(
     for block in blocks if texts else ():
         if any(not _are_disjoint(texts, table.texts(literal)) for literal in block.unplaced):
             block.place(table, work)
-        places = Counter([each % block.literal_count for each in block.packed])
-        for literal, number in places.items():
+        for literal, number in block.places.items():
             for text in table.texts(literal):
                 of_text[text] += 0 if text in block.done else number
     return {text for text in texts if of_text[text] > MANY_PLACES}

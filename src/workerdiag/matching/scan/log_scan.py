@@ -177,14 +177,16 @@ class LogScan:
         """
         The places of *hits*, but those of patterns of which there is plenty by then.
         """
-        left, pieces, next_look, known = hits, 0, 0, -1
+        unwanted = self._plenty.texts
+        left, pieces, next_look, looked, known = hits, 0, 0, -1, len(unwanted)
         while left.packed:
-            unwanted = self._plenty.texts
-            if pieces >= next_look and len(unwanted) > known:
-                fresh = self._plenty.fresh_hits(left.packed, hits.literal_count)
-                left = without_vain(self._data, begin, evolve(left, packed=fresh), self._matcher, unwanted)
-                next_look, known = 4 * pieces + 1, len(unwanted)
-            packed = self._plenty.fresh_hits(left.packed[:PIECE_HITS], hits.literal_count)
+            if len(unwanted) > known:
+                left = evolve(left, packed=self._plenty.fresh_hits(left.packed, hits.literal_count))
+                known = len(unwanted)
+            if pieces >= next_look and known > looked:
+                left = without_vain(self._data, begin, left, self._matcher, unwanted)
+                next_look, looked = 4 * pieces + 1, known
+            packed = left.packed[:PIECE_HITS]
             yield from find_candidates(self._data, begin, evolve(hits, packed=packed), self._matcher.texts)
             left = evolve(left, packed=left.packed[PIECE_HITS:])
             pieces += 1

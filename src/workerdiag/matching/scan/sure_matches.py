@@ -113,7 +113,18 @@ class SureMatches:
         """
         Those of the patterns *texts* that surely match in as many messages of *blocks* as are kept.
         """
-        return {text for text in texts if self._are_enough(text, blocks)}
+        return {text for text in texts if self._may_be(text, blocks) and self._are_enough(text, blocks)}
+
+    def _may_be(self, text: str, blocks: Iterable[HeldText]) -> bool:
+        """
+        Whether a pattern has so many places.
+        """
+        known = 0
+        for block in blocks:
+            if any(text in self.table.texts(each) for each in block.unplaced):
+                return True
+            known += sum(number for each, number in block.places.items() if text in self.table.texts(each))
+        return known >= MATCHES_PER_END
 
     def _are_enough(self, text: str, blocks: Sequence[HeldText]) -> bool:
         """

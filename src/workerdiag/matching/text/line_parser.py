@@ -8,7 +8,8 @@ time before it since 2022.3.0) and the ones met in the field: see docs/how-it-wo
 from __future__ import annotations
 
 import html
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import lru_cache
 from typing import TypedDict
 
 from attrs import frozen
@@ -213,8 +214,7 @@ def _usual_time(text: str) -> float | None:
     ``2026-05-04 11:22:33,444`` in seconds since the epoch, without a pattern; None if it is not so.
     """
     try:
-        moment = datetime.fromisoformat(text[:19]).replace(tzinfo=UTC)
-        return moment.timestamp() + int(text[20:]) / 1000
+        return datetime.fromisoformat(f"{text[:19]}+00:00").timestamp() + int(text[20:]) / 1000
     except ValueError:
         return None
 
@@ -244,6 +244,7 @@ def _without_ansi(text: str) -> str:
     return "".join((*parts, text[at:]))
 
 
+@lru_cache(maxsize=256)
 def _stream_of_logger(logger: str) -> Stream | None:
     logger = logger.lower()
     return next((stream for start, stream in _STREAM_OF_LOGGER if logger.startswith(start)), None)
