@@ -136,6 +136,17 @@ def test_a_tasks_own_error_is_not_explained_by_a_death():
     assert diagnosis.decision.policy.action == "ask"
 
 
+def test_a_tasks_own_error_blames_no_task_that_was_given_up():
+    """
+    Who needs to act is asked of the error, not of the death beside it.
+    """
+    told = ExceptionFacts(type="KeyError", text="'x'", from_task=True, maybe_dask=False)
+    given_up = "distributed.scheduler - ERROR - Task load-1 marked as failed because 4 workers died"
+    logs = [GOOD, LogText(f"{given_up} while trying to run it\n")]
+    diagnosis = workerdiag.explain(sources=[FixedSource((told,))], logs=logs)
+    assert (diagnosis.blame.verdict, diagnosis.blame.task) == ("unknown", None)
+
+
 def test_a_tasks_error_that_a_rule_knows_is_judged_by_itself():
     """
     It is not the cause of the death beside it either.

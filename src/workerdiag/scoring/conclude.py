@@ -59,6 +59,7 @@ def conclude(
     Everything that can be said about *incident* by what *book* knows, and in the time there is.
     """
     is_own = has_own_failure(incident) and any(case.end and case.end.unexpected for case in incident.cases)
+    of_exception = incident
     if is_own:  # what died beside it is another matter
         of_exception, others = split_exception(incident)
         evaluated = evaluate_cases(others.cases, others, book, deadline)
@@ -90,7 +91,7 @@ def conclude(
         beyond=beyond if incident.about or len(in_question) == len(evaluated) else UnlistedDeaths(),
         all_judged=all(each.is_judged for each in unexpected),
     )
-    verdict = redact_object(blame(ranked, book, incident))
+    verdict = redact_object(blame(ranked, book, of_exception))
     decided = decision(ranked, book, verdict, numbers)
     findings = Findings(
         outcome=outcome,
