@@ -13,7 +13,7 @@ import pytest
 from support.findings import explained
 from workerdiag import demo
 from workerdiag.cli import main
-from workerdiag.cli.terminal import status_line
+from workerdiag.cli.terminal import status_line, table_width, text_width
 
 
 class Terminal(io.StringIO):
@@ -127,3 +127,14 @@ def test_the_demo_waits_no_longer_once_it_has_reported(monkeypatch, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "workerdiag demo --death exit --full" in printed
     assert "workerdiag explain --full" not in printed
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"), [("160", 160), ("200", 200), ("7", 40), ("", 80), ("wide", 80)]
+)
+def test_a_pipe_is_as_wide_as_columns_says(monkeypatch, columns, width):
+    """
+    Where the output is no terminal, the environment variable COLUMNS is the only one who knows.
+    """
+    monkeypatch.setenv("COLUMNS", columns)
+    assert (text_width(), table_width()) == (width, width)

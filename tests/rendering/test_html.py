@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from support.findings import NOON_ISH, dead, drawn, explained, history, hostile, nanny_kill, no_death, unknown
 from workerdiag import Diagnosis
 from workerdiag.model.timeline import Moment, TaskSpan, Timeline
-from workerdiag.rendering.html import prose, render_html, unbroken
+from workerdiag.rendering.html import code, prose, render_html, unbroken
 
 BUILDS = [explained, no_death, unknown, hostile, drawn]
-VOID = {"meta", "br", "hr"}
+VOID = {"meta", "br", "hr", "wbr"}
 TAGS = set(
     "html head body meta title style main div header section footer h1 h2 h3 h4 dl dt dd p span b ul ol li pre "
-    "code a details summary button figure figcaption table thead tbody tr th td "
+    "code a wbr details summary button figure figcaption table thead tbody tr th td "
     "svg desc g line rect circle path text".split()
 )
 ATTRIBUTES = set(
@@ -279,3 +279,16 @@ def test_options_dates_and_sizes_are_not_broken():
     assert unbroken("above 1.5 GiB, Ctrl-C") == f"above {whole.format('1.5 GiB')}, {whole.format('Ctrl-C')}"
     for text in ("a--b", "12 GiBs", "--", "---", "2026-11-21-1", f"--{'x' * 30}"):
         assert unbroken(text) == text
+
+
+def test_code_on_a_phone_breaks_between_names_and_before_its_comment():
+    """
+    A long call is cut behind a parenthesis and not within a name; the characters to copy stay the same.
+    """
+    line = "client.recreate_error_locally(future)      # raises again, here\nx < y"
+    assert code(line) == (
+        'client.recreate_error_locally(<wbr>future)<span class="wd-comment">      # raises again, here\n</span>x &lt; y'
+    )
+    assert unbroken("/srv/dask/logs/station-7/worker.log:15") == (
+        "/srv/<wbr>dask/<wbr>logs/<wbr>station-7/<wbr>worker.log:15"
+    )

@@ -65,7 +65,7 @@ def test_how_sure_and_of_what_are_two_things():
     Of a signal whose sender nobody knows, only that it came is certain, and the report says which is which.
     """
     text = render_text(explained(blame=Blame(verdict="unknown")))
-    assert text.splitlines()[1] == "How sure  97% of what happened; who is behind it is not known"
+    assert text.splitlines()[1] == "How sure  97%, very likely; who is behind it is not known"
 
 
 def test_a_worker_that_lives_is_not_said_to_have_ended():
@@ -325,8 +325,7 @@ def test_the_first_screen_says_what_it_leaves_out_and_how_to_get_it():
     Nobody has to guess that there is more.
     """
     text = " ".join(render_text(explained(), full=False).split())
-    assert "All of it (2 suggestions, 2 signs, 1 death, 1 gap): workerdiag explain --full" in text
-    assert "print(diagnosis.to_text(full=True))" in text
+    assert "All of it (2 suggestions, 2 signs, 1 death, 1 gap): print(diagnosis.to_text(full=True))" in text
 
 
 def test_what_a_task_raised_stands_with_its_line_of_code():
@@ -353,7 +352,7 @@ def test_no_command_for_another_place_stands_below_a_line_to_mend():
     step = NextStep(inspect="the kernel log", command="dmesg -T")
     text = render_text(unknown(failure=failure, deaths=(), next_steps=(step,)), full=False)
     assert "Do now    Mend total (work.py:3).\n\n" in text
-    assert "1. the kernel log" in text
+    assert "1. The kernel log" in text
 
 
 def test_where_it_crashed_is_said_of_the_cause_at_hand_only():
@@ -491,7 +490,7 @@ def test_the_fields_of_an_event_are_in_words_with_units():
         "paused=True, expected=False, terminate_fraction=0.95, memory=x, thread_count=5",
     )
     assert event_text(f"event recorder: {', '.join(fields)}") == (
-        "process memory 968 MiB, limit of open files 20000, last heartbeat before 1 second, paused yes, "
+        "process memory 968 MiB, limit of open files 20000, time since the last heartbeat 1 second, paused yes, "
         "terminate fraction 95%, memory x, threads 5"
     )
 
@@ -526,3 +525,56 @@ def test_the_summary_does_not_say_the_cause_again(beyond, expected):
     findings = explained()
     assert findings.top is not None
     assert outline(evolve(findings, summary=f"{findings.top.title}{beyond}.")).summary == expected
+
+
+def test_where_no_one_needs_to_act_nothing_is_to_be_done_now():
+    """
+    A worker that was retired in order is no reason to change a setting; what could be changed comes later.
+    """
+    text = render_text(explained(blame=Blame(verdict="nobody")), full=False)
+    assert "Do now    Nothing has to be done about workers.\n\n" in text
+    assert "What to do\n  1. Give each worker more memory" in render_text(
+        explained(blame=Blame(verdict="nobody"))
+    )
+
+
+def test_a_reason_is_a_sentence_of_its_own():
+    """
+    Whoever found it, each reason begins with a capital letter and ends with one full stop.
+    """
+    text = render_text(
+        explained(blame=Blame(verdict="task", reasons=("task a was running", "It ran alone.")))
+    )
+    assert "  - Task a was running.\n  - It ran alone.\n" in text
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("client-restart-1795282193.02", "that a client restarted it"),
+        (
+            "failure-to-start-<class 'distributed.core.CommClosedError'>",
+            "that it could not start: CommClosedError",
+        ),
+    ],
+)
+def test_what_dask_gives_as_the_reason_is_put_into_words(reason, words):
+    """
+    Nobody has to read distributed's source for what its reasons mean.
+    """
+    (death,) = explained().deaths
+    assert f"Dask says {words}" in " ".join(
+        render_text(explained(deaths=(evolve(death, reason=reason),))).split()
+    )
+
+
+def test_a_quotation_has_no_pickle_in_it_and_is_not_quoted_twice():
+    """
+    The bytes of a message that could not be read say nothing to anybody, and a part of a quotation nothing new.
+    """
+    said = r"Failed to deserialize b'\x80\x05\x95X\x00\x00\x00\x00\x00\x00\x8c\x0fdask._task_spec'"
+    whole = Clue(sign="missing", grade="decisive", text=f"{said}\nModuleNotFoundError: acme", where="a.log:3")
+    part = Clue(sign="undecoded", grade="hint", text=said, where="a.log:3")
+    top = evolve(explained().causes[0], evidence=(whole, part))
+    text = render_text(explained(causes=(top,)))
+    assert text.count(r"    | Failed to deserialize b'\x80\x05...'") == 1

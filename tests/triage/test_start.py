@@ -45,6 +45,14 @@ def test_values_without_sense_are_refused(tmp_path, wanted):
         workerdiag.triage(tmp_path, **wanted)
 
 
+def test_nothing_to_read_is_no_summary():
+    """
+    No deaths in no logs would look like an answer.
+    """
+    with pytest.raises(ValueError, match="give paths, folders, patterns or URLs"):
+        workerdiag.triage([])
+
+
 def test_without_pyarrow_it_is_told_before_hours_of_work(tmp_path, monkeypatch):
     """
     The error names the extra, and the forms that need nothing.

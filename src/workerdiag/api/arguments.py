@@ -74,7 +74,7 @@ def read_arguments(
     Check the types of all arguments, and make lists of *logs* and *sources*.
 
     Raises:
-        TypeError: One of them is of a wrong type.
+        TypeError: One of them is of a wrong type, or *timeout* is written with a minus.
     """
     if exc is not None and not isinstance(exc, BaseException):
         raise TypeError(f"exc must be an exception or None, got {type(exc).__name__}")
@@ -83,7 +83,7 @@ def read_arguments(
     given_s = _given_seconds(timeout)
     deadline = Deadline.after(parse_timeout(given_s))
     gaps: list[Gap] = []
-    if given_s < 0:
+    if given_s < 0:  # what is left of a deadline that has passed; that must not raise
         problem = ValueError("it is less than no time, so next to nothing was looked at")
         gaps.append(_argument_gap("timeout", problem, 'give seconds, or text like timeout="10s"'))
     client = _usable_client(client, deadline, gaps)
@@ -104,7 +104,7 @@ def parse_timeout(timeout: object) -> float:
     A timeout in seconds, from a number or a duration as Dask writes it; None and NaN are the setting's.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: It is neither, or a text or a whole number below zero.
     """
     limited = float(min(max(_given_seconds(timeout), 0.0), _MAX_S))
     return seconds("explain.timeout") if isnan(limited) else limited
@@ -115,12 +115,13 @@ def _given_seconds(timeout: object) -> float:
         return seconds("explain.timeout")
     if not isinstance(timeout, str | int | float):
         raise TypeError(f'timeout must be seconds or text like "10s", got {type(timeout).__name__}')
-    if isinstance(timeout, str):
-        try:
-            timeout = parse_duration(timeout)
-        except ValueError as problem:
-            raise TypeError(f'timeout must be seconds or text like "10s": {problem}') from None
-    return timeout
+    try:
+        value = parse_duration(timeout) if isinstance(timeout, str) else timeout
+    except ValueError as problem:
+        raise TypeError(f'timeout must be seconds or text like "10s": {problem}') from None
+    if value < 0 and not isinstance(timeout, float):
+        raise TypeError('timeout is below zero: give seconds, or text like "10s"')
+    return value
 
 
 def _usable_client(client: object, deadline: Deadline, gaps: list[Gap]) -> object:

@@ -204,6 +204,12 @@ def _render(findings: Findings, form: ReportFormat, *, full: bool) -> str:
         case "text":
             from workerdiag.rendering.text import render_text
 
-            return render_text(findings, width=text_width(), color=is_colored(), full=full)
+            return render_text(
+                findings,
+                width=text_width(),
+                color=is_colored(),
+                full=full,
+                whole_by="the same command with --full",
+            )
         case _:
             assert_never(form)

@@ -22,6 +22,10 @@ from workerdiag.rendering.wording import clip, one_line, printable
 
 #: Lines longer than this are hard to read, however wide the terminal.
 _MAX_COLUMNS = 100
+#: Nothing is laid out for fewer.
+_LEAST_COLUMNS = 40
+#: Of more digits ``COLUMNS`` is no number of columns.
+_MAX_COLUMN_DIGITS = 6
 #: Seconds before the line shows, and between two changes of it.
 _FIRST_S, _EVERY_S = 1.0, 0.5
 #: Back to the beginning of the line, and erase it (ECMA-48, EL).
@@ -31,16 +35,26 @@ _STATUS_COLUMNS = 79
 
 def text_width() -> int:
     """
-    Columns of the terminal, at most 100; 80 where the output goes elsewhere.
+    Columns as ``COLUMNS`` says; else those of the terminal, at most 100; 80 where the output goes elsewhere.
     """
-    return min(shutil.get_terminal_size().columns, _MAX_COLUMNS) if sys.stdout.isatty() else 80
+    columns = table_width()
+    return columns if _told_columns() else min(columns, _MAX_COLUMNS)
 
 
 def table_width() -> int:
     """
-    Columns of the terminal, for tables: as many as there are; 80 where the output goes elsewhere.
+    Columns for tables: as ``COLUMNS`` says, else all of the terminal; 80 where the output goes elsewhere.
     """
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+    return _told_columns() or (shutil.get_terminal_size().columns if sys.stdout.isatty() else 80)
+
+
+def _told_columns() -> int:
+    """
+    What the environment variable ``COLUMNS`` says (POSIX), where it says a number above 0; else 0.
+    """
+    told = os.environ.get("COLUMNS", "")
+    columns = int(told) if told.isascii() and told.isdigit() and len(told) < _MAX_COLUMN_DIGITS else 0
+    return max(columns, _LEAST_COLUMNS) if columns else 0
 
 
 def is_colored() -> bool:

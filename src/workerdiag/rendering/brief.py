@@ -22,7 +22,7 @@ from workerdiag.rendering.items import (
     strongest_first,
     unique_clues,
 )
-from workerdiag.rendering.outline import GUESS_CHANCE, failed_at, outline
+from workerdiag.rendering.outline import GUESS_CHANCE, failed_at, is_nobody_to_act, outline
 from workerdiag.rendering.parts import Item, Outline, Section, page_item
 from workerdiag.rendering.wording import clip, pluralize, printable_object
 
@@ -31,7 +31,7 @@ _MAX_CODE_LINES = 3
 #: Characters of what is quoted of a clue, and of a death.
 _MAX_QUOTED_CHARS, _MAX_DEATH_CHARS = 140, 230
 #: How to get the whole report.
-WHOLE_BY = "workerdiag explain --full, or print(diagnosis.to_text(full=True))"
+WHOLE_BY = "print(diagnosis.to_text(full=True))"
 
 
 def brief_outline(findings: Findings, *, most: int = 2, whole_by: str = WHOLE_BY) -> Outline:
@@ -54,6 +54,8 @@ def _first_step_code(findings: Findings) -> tuple[str, ...]:
     """
     What is typed for the first thing to do or to look at.
     """
+    if is_nobody_to_act(findings):
+        return ()
     if findings.top and findings.outcome != "unknown":
         return command_lines("".join(each.example for each in findings.top.mitigations[:1]))
     if failed_at(findings):  # that line is to be mended; it is no command

@@ -30,7 +30,11 @@ _REASONS: Mapping[str, str] = {
     "scheduler-remove-worker": "that the scheduler removed it",
     "scheduler-close": "that the scheduler closed",
     "retire-workers": "that it was retired",
+    "client-restart": "that a client restarted it",
+    "signal": "that it got a signal",
 }
+#: The reason of a worker or nanny that could not start, with the class of the error (distributed, core.py).
+_NO_START = re.compile(r"failure-to-start-<class '(?:\w+\.)*(\w+)'>")
 
 
 def death_count_text(findings: Findings) -> str:
@@ -126,12 +130,18 @@ def _death_facts(death: Death) -> list[str]:
     facts = []
     if death.reason:
         reason = re.sub(r"-\d+(\.\d+)?$", "", one_line(death.reason))  # a stimulus ends in its time
-        facts.append(f"Dask says {_REASONS.get(reason) or clip(reason, MAX_REASON_CHARACTERS)}")
+        facts.append(f"Dask says {_reason_text(reason)}")
     if death.executing:
         facts.append(f"was executing {pluralize(len(death.executing), 'task')}")
     if death.assigned:
         facts.append(f"had {pluralize(len(death.assigned), 'task')} assigned")
     return facts
+
+
+def _reason_text(reason: str) -> str:
+    if found := _NO_START.match(reason):
+        return f"that it could not start: {found[1]}"
+    return _REASONS.get(reason) or clip(reason, MAX_REASON_CHARACTERS)
 
 
 def _other_cause(death: Death, top: str | None) -> list[str]:

@@ -31,6 +31,10 @@ _ONE_WORD = re.compile(
     r"(?<![\w-])(--[a-z][a-z-]{2,24}(?![\w-])|\d{4}-\d\d-\d\d(?![\d-])|Ctrl-[A-Z]\b"
     r"|\d[\d.,]{0,9} (?:[KMGT]i?B|ms|s|%)(?!\w))"
 )
+#: Words so long are broken after these rather than within a name: paths, calls, assignments.
+_LONG_WORD, _BREAK = re.compile(r"(\S{30,})"), re.compile(r"(?<=[\w\])\"'][/(=,])(?=[\w\"'\[{])")
+#: A comment behind code, with the blanks that set it apart and its line end.
+_COMMENT = re.compile(r"( {2,}# [^\n]*\n?)")
 #: What a person on call reads first comes first.
 _ORDER: tuple[Topic, ...] = (
     "candidates",
@@ -88,13 +92,33 @@ def unbroken(text: str) -> Markup:
     """
     Escaped text in which options, dates and numbers with units stay on one line: browsers would break them.
     """
-    from markupsafe import Markup, escape
+    from markupsafe import Markup
 
     parts = enumerate(_ONE_WORD.split(text))
     return Markup().join(
-        Markup('<span class="wd-unbroken">{}</span>').format(part) if at % 2 else escape(part)
+        Markup('<span class="wd-unbroken">{}</span>').format(part) if at % 2 else _breakable(part)
         for at, part in parts
     )
+
+
+def code(text: str) -> Markup:
+    """
+    Escaped lines of code, in which comments behind code are marked: a phone has no room beside it.
+    """
+    from markupsafe import Markup
+
+    parts = enumerate(_COMMENT.split(text))
+    return Markup().join(
+        Markup('<span class="wd-comment">{}</span>').format(part) if at % 2 else unbroken(part)
+        for at, part in parts
+    )
+
+
+def _breakable(text: str) -> Markup:
+    from markupsafe import Markup
+
+    parts = enumerate(_LONG_WORD.split(text))
+    return Markup().join(Markup("<wbr>").join(_BREAK.split(part)) if at % 2 else part for at, part in parts)
 
 
 #: A part of another page: headings begin lower, no script.
@@ -192,4 +216,5 @@ def html_environment() -> Environment:
     )
     environment.filters["prose"] = prose
     environment.filters["unbroken"] = unbroken
+    environment.filters["code"] = code
     return environment

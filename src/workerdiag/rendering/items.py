@@ -23,6 +23,7 @@ from workerdiag.rendering.wording import (
     format_percent,
     one_line,
     retry_text,
+    shorten_bytes,
 )
 from workerdiag.units import format_bytes, format_limit, format_time
 
@@ -37,6 +38,8 @@ _SAME_CHARS = 120
 def unique_clues(clues: Iterable[Clue]) -> list[Clue]:
     """
     The clues; of those that end in the same line, seen at two places, only the one of the strongest grade.
+
+    What is quoted whole by another of the same place is left out.
     """
     strongest: dict[str, Clue] = {}
     for clue in clues:
@@ -45,7 +48,12 @@ def unique_clues(clues: Iterable[Clue]) -> list[Clue]:
         known = strongest.setdefault(message, clue)
         if GRADES[clue.grade] > GRADES[known.grade]:
             strongest[message] = clue
-    return list(strongest.values())
+    texts = [(clue, one_line(clue.text)) for clue in strongest.values()]
+    return [
+        clue
+        for clue, text in texts
+        if not any(text in more and text != more and clue.where == longer.where for longer, more in texts)
+    ]
 
 
 def strongest_first(findings: Findings) -> list[Clue]:
@@ -85,7 +93,7 @@ def excerpt(text: str) -> tuple[str, ...]:
     """
     A log message in a few lines: its beginning, and its end, where a traceback says what it was.
     """
-    lines = [line.rstrip() for line in re.split(rf"\n|{_LEFT_OUT}", text) if line.strip()]
+    lines = [line.rstrip() for line in re.split(rf"\n|{_LEFT_OUT}", shorten_bytes(text)) if line.strip()]
     if len(lines) > MAX_QUOTED_LINES:
         left_out = len(lines) - MAX_QUOTED_LINES + 1
         tail = MAX_QUOTED_LINES - 3
@@ -129,7 +137,7 @@ def next_step_item(step: NextStep) -> Item:
     What to look at, what that takes, and what it would tell.
     """
     return Item(
-        text=one_line(step.inspect),
+        text=capitalize(one_line(step.inspect)),
         notes=_labelled_notes(
             ("Needs", step.permission),
             ("Possible until", step.until),
@@ -181,7 +189,7 @@ def blame_items(blame: Blame, *, died: bool) -> list[Item]:
             None: "; whether it was running when workers died is not known.",
         }[blame.fairly_blamed]
         items.append(Item(text=f"Dask blames the task {one_line(blame.task)}{fair}"))
-    return items + [Item(text=capitalize(one_line(reason))) for reason in blame.reasons]
+    return items + [Item(text=f"{capitalize(one_line(each)).rstrip('.')}.") for each in blame.reasons]
 
 
 def decision_items(findings: Findings) -> list[Item]:

@@ -106,9 +106,9 @@ def _cause_certainty(top: RankedCause, blame: Blame) -> str:
     """
     How sure what happened is; whose doing it was is another question, and said where it is open.
     """
-    if blame.verdict == "unknown" and top.probability >= SURE_ENOUGH:
-        return f"{format_percent(top.probability)} of what happened; who is behind it is not known"
-    return f"{format_percent(top.probability)}, {certainty_text(top.probability)}"
+    is_open = blame.verdict == "unknown" and top.probability >= SURE_ENOUGH
+    whose = "; who is behind it is not known" if is_open else ""
+    return f"{format_percent(top.probability)}, {certainty_text(top.probability)}{whose}"
 
 
 def _all_clear_certainty(findings: Findings) -> str:
@@ -120,10 +120,9 @@ def _all_clear_certainty(findings: Findings) -> str:
 
 
 def _first_step(findings: Findings) -> str:
-    top, failure = findings.top, findings.failure
-    if findings.outcome != "unknown" and top and top.mitigations:
+    top, failure, nobody = findings.top, findings.failure, is_nobody_to_act(findings)
+    if findings.outcome != "unknown" and top and top.mitigations and not nobody:
         return top.mitigations[0].do
-    nobody = findings.outcome == "explained" and findings.blame.verdict == "nobody"
     of_task = f"what the task raised: {failure.type}" if failure and findings.deaths_are_separate else ""
     if place := failed_at(findings) or one_line(of_task):
         is_clear = findings.outcome == "no-death" and not findings.deaths_are_separate
@@ -137,6 +136,13 @@ def _first_step(findings: Findings) -> str:
         return f"Look at {steps[0].inspect.rstrip('.')}."
     remedy = next((gap.remedy for gap in findings.gaps if gap.remedy), "")
     return remedy or "Give `workerdiag explain` the logs of the worker, its nanny and the scheduler."
+
+
+def is_nobody_to_act(findings: Findings) -> bool:
+    """
+    Whether all went as it should, so that what could be changed is no first step.
+    """
+    return findings.outcome == "explained" and findings.blame.verdict == "nobody"
 
 
 def failed_at(findings: Findings) -> str:

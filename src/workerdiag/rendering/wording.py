@@ -32,7 +32,8 @@ _FIELD_NAMES = {
     "host_available": "free memory of the host",
     "open_files_limit": "limit of open files",
     "thread_count": "threads",
-    "seconds_since_heartbeat": "last heartbeat before",
+    "seconds_since_heartbeat": "time since the last heartbeat",
+    "prev-status": "status before",
 }
 #: Fields of events that are bytes, and what is a number: of more digits it is none.
 _SIZES, _NUMBER = (
@@ -43,6 +44,8 @@ _SIZES, _NUMBER = (
 #: How batch systems number jobs: 4711, 4711.server, 4711[3].
 _JOB = re.compile(r"\d{1,10}(?:[.\[_].*)?")
 _ESCAPES = re.compile(ESCAPES)
+#: Bytes as ``repr`` writes them: how they begin, and the quotation mark at their end, if it was not cut off.
+_BYTES = re.compile(r"""(\bb(?P<mark>['"])(?:\\x[0-9a-f]{2}){2})(?:\\.|[^'"\\\n]){16,}((?P=mark)|$)""")
 #: Any character that may need cleaning.
 _ODD = re.compile(r"[^ -~\n]")
 #: Unicode categories that hide or reorder what shows: controls, formats (bidi, zero width), private use.
@@ -155,9 +158,19 @@ def capitalize(sentence: str) -> str:
 
 def clip(text: str, most: int) -> str:
     """
-    The text, or as much of it as makes *most* characters with dots behind it.
+    The text, or as many of its words as make *most* characters with dots behind them; a long word is cut.
     """
-    return text if len(text) <= most else text[: most - 4] + " ..."
+    if len(text) <= most:
+        return text
+    kept = text[: most - 3].rpartition(" ")[0]
+    return f"{kept if len(kept) > most // 2 else text[: most - 4]} ..."
+
+
+def shorten_bytes(text: str) -> str:
+    r"""
+    The text with long pickles and other bytes, as ``repr`` writes them, cut down to ``b'\x80\x05...'``.
+    """
+    return _BYTES.sub(r"\1...\3", text)
 
 
 def format_percent(chance: float) -> str:
@@ -224,6 +237,8 @@ def identity_text(identity: Identity) -> str:
         "on": None if identity.host and identity.host in address else identity.host,
     }
     known = ", ".join(f"{label} {one_line(str(part))}" for label, part in parts.items() if part is not None)
+    if known.startswith(("on ", "in ")) and not address:
+        return f"a worker {known}"
     return f"{address} ({known})" if address and known else address or known or "a worker"
 
 

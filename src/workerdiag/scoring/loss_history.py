@@ -189,8 +189,9 @@ def _is_last(loss: TasksAtLoss, identity: Identity) -> bool:
 
 
 def _worker_share(count: int, total: int) -> str:
-    workers = "worker" if total == 1 else "workers"
-    return f"{count} of the {total} {workers}"
+    if count == total == 1:
+        return "the one worker"
+    return f"{count} of the {total} {'worker' if total == 1 else 'workers'}"
 
 
 def _short_key(key: str) -> str:

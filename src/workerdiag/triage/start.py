@@ -86,6 +86,8 @@ def triage(  # noqa: PLR0913  all but one have defaults
     if output is not None:
         check_form(form)
     given = [urls] if isinstance(urls, str | os.PathLike) else list(urls)
+    if not given:
+        raise ValueError("there is nothing to read: give paths, folders, patterns or URLs of logs")
     with ExitStack() as stack:
         kept = output or stack.enter_context(tempfile.TemporaryDirectory(prefix="workerdiag-triage-"))
         plan = TriagePlan(

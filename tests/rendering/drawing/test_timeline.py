@@ -9,7 +9,7 @@ from attrs import evolve
 from support.findings import NOON_ISH, dead, drawn, explained, history, hostile, no_death
 from workerdiag.model.identity import Identity
 from workerdiag.model.timeline import Moment, Timeline
-from workerdiag.rendering.drawing.timeline import timeline_figure
+from workerdiag.rendering.drawing.timeline import _labels, timeline_figure
 
 
 def test_tasks_are_drawn_by_thread_and_the_blamed_one_stands_out():
@@ -109,3 +109,15 @@ def test_the_same_message_is_one_moment():
     )
     shown = timeline_figure(drawn(timeline=Timeline(histories=(history(),), moments=moments))).moments
     assert [each for each in shown if "t_grow-1" in each] == [f"+1.6 s: Dask gives up: {text}"]
+
+
+def test_a_key_that_does_not_fit_its_bar_ends_in_dots():
+    """
+    No name is cut in the middle of a letter, or lies under the cross; a phone shows less of it.
+    """
+    assert list(_labels("load-station-7", 0.9, 5)) == ['<text x="5" y="13">load-station-7</text>']
+    assert list(_labels("load-station-7", 0.2, 12)) == [
+        '<text x="5" y="13" class="wd-narrow">load-s…</text>',
+        '<text x="5" y="13" class="wd-wide">load-station-7</text>',
+    ]
+    assert list(_labels("load-station-7", 0.02, 12)) == []

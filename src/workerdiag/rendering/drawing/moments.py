@@ -12,7 +12,7 @@ from attrs import frozen
 from workerdiag.model.diagnosis import Death
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.timeline import Moment, MomentKind
-from workerdiag.rendering.wording import clip, exit_text, identity_text, one_line
+from workerdiag.rendering.wording import clip, exit_text, identity_text, one_line, shorten_bytes
 
 #: Numbers of one drawing, at most; so many of them are kept for what is no death.
 MAX_MARKS, _LEAST_OTHERS = 12, 4
@@ -37,6 +37,8 @@ _WORDS: Mapping[MomentKind, str] = {
     "blame": "Dask gives up: {text}",
     "trouble": "{text}",
 }
+#: In words, what says nothing to those who do not know Dask's log.
+_PLAINER: Mapping[str, str] = {"End worker": "the `dask worker` command ended"}
 #: Kinds whose words are those of the message.
 _QUOTED: tuple[MomentKind, ...] = ("blame", "trouble")
 
@@ -122,8 +124,9 @@ def _quote(moment: Moment) -> str:
     """
     Its message, without the end of the string that it stood in.
     """
-    text = one_line(moment.text)
-    return clip(_STRING_END.sub("", text) if text.count('"') % 2 else text, _MAX_QUOTE_CHARS)
+    text = one_line(shorten_bytes(moment.text))
+    whole = _STRING_END.sub("", text) if text.count('"') % 2 else text
+    return _PLAINER.get(whole) or clip(whole, _MAX_QUOTE_CHARS)
 
 
 def who_text(identity: Identity) -> str:

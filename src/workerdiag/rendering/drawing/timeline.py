@@ -4,7 +4,7 @@ Tasks on the threads of the dead workers, and what happened around their deaths,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -28,8 +28,12 @@ _MARK_SHARE = 0.075
 #: What is shorter is still seen.
 _LEAST_SHARE = 0.006
 _MAX_KEY_CHARS = 80
-#: A bar that is narrower has no text, a phone shows nothing of it.
-_TEXT_SHARE = 0.09
+#: The class of text for a phone, and for more than 40 rem, with the least width of a drawing there in pixels.
+_WIDTHS_PX: Mapping[str, int] = {"wd-narrow": 320, "wd-wide": 590}
+#: Pixels of a character at most, before the text, and under the cross at a bar's end.
+_CHAR_PX, _TEXT_AT_PX, _CROSS_PX = 7.2, 5, 7
+#: Of a key at least so many characters are worth showing.
+_LEAST_CHARS = 4
 #: Moments so long before the first task are drawn, in seconds.
 _EARLIER_S = 1.0
 #: What takes less time is one moment, in seconds.
@@ -183,18 +187,36 @@ def _span_part(span: TaskSpan, across: Scale, y: float, death: float, blamed: st
     begin, end = across(span.started_at), across(span.ended_at if span.ended_at is not None else death)
     width = max(end - begin, _LEAST_SHARE)
     key = clip(one_line(span.key), _MAX_KEY_CHARS)
-    label = [element("text", key, x=5, y=13)] if width >= _TEXT_SHARE else []
+    left_px = _TEXT_AT_PX + (_CROSS_PX if span.ended_at is None else 0)
     return element(
         "svg",
         element("title", f"{key}, {_span_text(span, death)}"),
         element("rect", width="100%", height="100%", rx=2),
-        *label,
+        *_labels(key, width, left_px),
         x=percent(begin),
         y=y,
         width=percent(width),
         height=_BAR_PX,
         class_=f"wd-task wd-{_task_kind(span, blamed)}",
     )
+
+
+def _labels(key: str, share: float, left_px: float) -> Iterator[Markup]:
+    """
+    The key, or the beginning of it that fits into a bar, on a phone and on wider screens.
+    """
+    shown = {name: _fitting(key, (share * px - left_px) / _CHAR_PX) for name, px in _WIDTHS_PX.items()}
+    if len(set(shown.values())) == 1:
+        shown = {"": shown["wd-wide"]}
+    for name, text in shown.items():
+        if text:
+            yield element("text", text, x=_TEXT_AT_PX, y=13, class_=name or None)
+
+
+def _fitting(key: str, chars: float) -> str:
+    if len(key) <= chars:
+        return key
+    return f"{key[: int(chars) - 1]}…" if chars >= _LEAST_CHARS else ""
 
 
 def _task_kind(span: TaskSpan, blamed: str | None) -> str:
@@ -225,9 +247,9 @@ def _notes(findings: Findings, deaths: Sequence[Death], shown: Sequence[Lane]) -
     first, last = deaths[0].when or 0.0, deaths[-1].when or 0.0
     yield f"0 s is {format_time(first)} UTC, the {'first ' if len(deaths) > 1 else ''}death."
     if len(deaths) > 1:
-        within = offset_text(last - first).lstrip("+")
+        within = f"within {offset_text(last - first).lstrip('+')}" if last - first >= _LEAST_S else "at once"
         more = pluralize(len(deaths) - 1, "more worker")
-        yield f"{who_text(deaths[0].identity)} was lost first; {more} followed within {within}."
+        yield f"{who_text(deaths[0].identity)} was lost first; {more} followed {within}."
         common = set.intersection(*(set(each.assigned) | set(each.executing or ()) for each in deaths))
         if common:
             yield f"Each of them had the task {clip(one_line(min(common)), _MAX_KEY_CHARS)}."
