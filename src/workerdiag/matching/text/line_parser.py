@@ -43,7 +43,7 @@ _HEADERS = tuple(
     pattern(shape)
     for shape in (
         rf"{_LOGGER}\s+-\s+{_LEVEL}\s+-\s?",  # distributed's own
-        rf"{_LEVEL}\s*\]?\s*\|?\s+{_LOGGER}\s*[-|:]\s?",  # 09:56:47.204 | WARNING | distributed.core - ...
+        rf"\b{_LEVEL}\s*\]?\s*\|?\s+{_LOGGER}\s*[-|:]\s?",  # 09:56:47.204 | WARNING | distributed.core - ...
         rf"\[{_LEVEL}\s*\]\s*{_LOGGER}\s*[-|:]?\s?",
         rf"{_LEVEL}:{_LOGGER}:\s?",  # logging.basicConfig
         rf"{_LOGGER}\s*-\s*{_LEVEL}\s*[-:]\s?",
