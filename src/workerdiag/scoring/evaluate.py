@@ -27,6 +27,7 @@ _MARKS_OF_AN_END: tuple[MatchRole, ...] = (
     "blame",
     "trouble",
     "disconnect",
+    "exit-report",
 )
 #: A crash loop of thousands of deaths says no more than its first and last hundreds.
 MAX_EVALUATED = 200
