@@ -27,9 +27,10 @@ def redact_object(value: T) -> T:
 
     What is no part of its value stays; an object without secrets is returned itself.
     """
-    if type(value) in _PLAIN:  # as most are
+    kind = type(value)
+    if kind in _PLAIN or (kind is tuple and not value):  # as most are
         return value
-    new = _redact_value(value)
+    new = redact_text(value) if isinstance(value, str) else _redact_value(value)
     if new is value or (type(new) is type(value) and new == value):
         return value
     return cast("T", new)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from workerdiag.model.diagnosis import Advice, Match
 from workerdiag.model.rules import CAPTURE_PLACEHOLDERS, MEMORY_PLACEHOLDERS, Cause, Mitigation
@@ -18,6 +19,7 @@ from workerdiag.scoring.crash_site import frames_of
 from workerdiag.scoring.memory_numbers import MemoryNumbers
 
 _LONGEST = 200
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 #: Libraries of C and of Python itself, in which a fault shows but is not.
 _C_LIBRARY = re.compile(r"(?:libc|libm|libpthread|ld-linux[\w-]*|libpython[\d.]*|libstdc\+\+|libgcc_s)[-.]")
 #: What stands for a number that is not known, where its name says nothing to whoever types it.
@@ -101,12 +103,17 @@ def _for_batch_system(example: str, setting: ClusterSetup) -> str:
     return example.replace(_SLURM_CLASS, f"{setting.jobqueue_class}(")
 
 
+@lru_cache(maxsize=2000)  # of the rules' texts
+def _sentences(text: str) -> tuple[str, ...]:
+    return tuple(re.split(r"(?<=[.!?])\s+", text.strip()))
+
+
 def fill_text(text: str, words: Mapping[str, str]) -> str:
     """
     *text* with its ``{numbers}``; sentences (or halves after a colon) with an unknown one are dropped.
     """
     sentences = []
-    for sentence in re.split(r"(?<=[.!?])\s+", text.strip()):
+    for sentence in _sentences(text):
         filled_sentence = _fill_sentence(sentence, words)
         if filled_sentence is None and ":" in sentence:
             filled_sentence = _fill_sentence(sentence.rpartition(":")[0] + ".", words)
@@ -126,14 +133,15 @@ def fill_example(text: str, words: Mapping[str, str]) -> str:
         value = _without_blanks(words.get(found[1]))
         return shlex.quote(value) if value else f"<{_BLANKS.get(found[1], found[1])}>"
 
-    return re.sub(r"\{([a-z_]+)\}", typed, text)
+    return _PLACEHOLDER.sub(typed, text)
 
 
 def _fill_sentence(sentence: str, words: Mapping[str, str]) -> str | None:
-    placeholders = re.findall(r"\{([a-z_]+)\}", sentence)
-    if any(name not in words for name in placeholders):
+    if "{" not in sentence:  # as most are
+        return sentence
+    if any(name not in words for name in _PLACEHOLDER.findall(sentence)):
         return None
-    return re.sub(r"\{([a-z_]+)\}", lambda found: words[found[1]], sentence)
+    return _PLACEHOLDER.sub(lambda found: words[found[1]], sentence)
 
 
 def _without_blanks(value: str | None) -> str | None:

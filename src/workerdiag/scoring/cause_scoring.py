@@ -78,9 +78,21 @@ class CauseScoring:
             self._shown_by_others[exit_] = frozenset(
                 cause_id
                 for cause_id, signs in self._shown_without_match.items()
-                if any(_suggests(sign) and self._matches(sign, {}, end) is not None for sign in signs)
+                if any(
+                    self._may_show(sign, end) and self._matches(sign, {}, end) is not None for sign in signs
+                )
             )
         return self._shown_by_others[exit_]
+
+    def _may_show(self, sign: Sign, end: ProcessEnd | None) -> bool:
+        """
+        Whether a sign may show with no match of its own, and suggests its cause then.
+        """
+        if isinstance(sign, ExitSign):
+            is_there = end is not None and sign.is_for(end.signal, end.status)
+        else:
+            is_there = not isinstance(sign, TogetherSign) or self._marks.keys() >= set(sign.signs)
+        return is_there and _suggests(sign)
 
     def _evidence_for(
         self, cause: Cause, own: Mapping[str, list[Match]], end: ProcessEnd | None
