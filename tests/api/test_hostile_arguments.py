@@ -223,7 +223,10 @@ def test_what_is_left_of_a_deadline_is_told_and_raises_nothing(timeout):
         {"exc": 5},
         {"client": 5},
         {"logs": 5},
+        {"logs": b"text"},
         {"sources": 5},
+        {"sources": "kernel log"},
+        {"sources": ["kernel log"]},
         {"rulebook": 5},
         {"timeout": []},
         {"timeout": "soon"},
@@ -354,3 +357,12 @@ def test_threads_that_never_end_are_bounded(monkeypatch):
 
     assert len(stuck) <= 5
     assert {each.gaps[0].source for each in diagnoses} == {"exception"}
+
+
+def test_log_text_in_the_place_of_its_path_is_told_where_it_goes():
+    """
+    A line of a log is no path, and what to do with it is not to check the path.
+    """
+    line = "2026-11-21 17:17:59 - distributed.nanny - WARNING - Worker process 7 was killed by signal 9"
+    (gap,) = workerdiag.explain(logs=line).gaps
+    assert "workerdiag.LogText(text)" in gap.remedy

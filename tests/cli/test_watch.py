@@ -358,3 +358,13 @@ def test_a_notice_fits_the_terminal(monkeypatch, width):
     lines = list(watch_text.notice_lines(evolve(notice, title=HOSTILE)))
     assert max(map(len, lines)) <= min(width, 100)
     assert "\x1b" not in "".join(lines)
+
+
+def test_a_silence_of_a_cause_that_there_is_not_is_warned_of(run, state):
+    """
+    A misspelt id would hold nothing back; a pattern of several causes, or the name of a cluster, is none.
+    """
+    options = ("--for", "1h", "--reason", "known", "--state", state)
+    assert "did you mean memory.paused" in run("silence", "memory.pausd", *options).stderr
+    assert run("silence", "memory.*", *options).stderr == ""
+    assert run("silence", "climate.example", *options).stderr == ""

@@ -25,6 +25,8 @@ class FakeClient:
     A cluster of two workers, as far as it is asked.
     """
 
+    status = "running"
+
     def __init__(self, *, missing_on=(), forbidden=False, failing=None):
         self.missing_on = missing_on
         self.forbidden = forbidden
@@ -69,6 +71,16 @@ class FakeClient:
         if name != PLUGIN_NAME or kind not in self.plugins:
             raise ValueError(f"The {kind} plugin {name} does not exist")
         self.plugins.remove(kind)
+
+
+def test_a_closed_client_is_told_of():
+    """
+    The error says that, and not which attribute of distributed is None by then.
+    """
+    client = FakeClient()
+    client.status = "closed"
+    with pytest.raises(InstallError, match="the client is closed"):
+        install.install(client)
 
 
 def test_installing_tells_where_it_records_and_what_it_does_without():

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import workerdiag
+from workerdiag.errors import TriageError
 
 
 class AsynchronousClient:
@@ -71,3 +72,22 @@ def test_nothing_to_read_needs_no_cluster(tmp_path):
         ("failed", "there is no such file: check the path or pattern")
     ]
     assert (result.deaths, result.output) == ((), None)
+
+
+class ClosedClient:
+    """
+    As far as is looked at.
+    """
+
+    asynchronous = False
+    status = "closed"
+
+
+def test_a_closed_client_and_what_is_no_path_are_refused(tmp_path):
+    """
+    Each error names the argument, and what to give.
+    """
+    with pytest.raises(TriageError, match=r"the client is closed \(give an open one"):
+        workerdiag.triage(tmp_path, ClosedClient())
+    with pytest.raises(TypeError, match="urls must be paths"):
+        workerdiag.triage(None)

@@ -32,6 +32,11 @@ _SHARE = 0.1
 #: At most this many items are taken from a list or a generator.
 MAX_INPUTS = 100_000
 _NO_LIST = object()
+#: What lists are lists of.
+_WANTED: Mapping[str, str] = {
+    "logs": "paths, URLs, open files or LogText",
+    "sources": "a sequence of EvidenceSource objects",
+}
 #: What is not asked, or read, where an argument cannot be used.
 _PLACES: Mapping[str, Place] = {"timeout": "other", "client": "scheduler", "logs": "log", "sources": "other"}
 
@@ -87,12 +92,15 @@ def read_arguments(
         problem = ValueError("it is less than no time, so next to nothing was looked at")
         gaps.append(_argument_gap("timeout", problem, 'give seconds, or text like timeout="10s"'))
     client = _usable_client(client, deadline, gaps)
+    places = None if sources is None else _bounded_list("sources", sources, deadline, gaps)
+    if named := next((each for each in places or () if isinstance(each, str)), None):
+        raise TypeError(f"sources must be EvidenceSource objects, got {named[:80]!r}")
     inputs = _log_inputs(logs, deadline, gaps)
     return ExplainArguments(
         exc=exc,
         client=client,
         logs=inputs,
-        sources=None if sources is None else _bounded_list("sources", sources, deadline, gaps),
+        sources=places,
         rulebook=rulebook,
         gaps=tuple(gaps),
         plan=TimePlan(deadline, with_logs=bool(inputs)),
@@ -154,6 +162,9 @@ def _bounded_list(name: str, values: object, deadline: Deadline, gaps: list[Gap]
     The items of a list or a generator, or an open file; those before a failure of the generator are kept.
     """
     taken: list[object] = []
+    wanted = _WANTED[name]
+    if isinstance(values, str | bytes | bytearray):
+        raise TypeError(f"{name} must be {wanted}, got {type(values).__name__}")
     try:
         if type(values) is list or type(values) is tuple:
             taken += values
@@ -163,9 +174,6 @@ def _bounded_list(name: str, values: object, deadline: Deadline, gaps: list[Gap]
     except CALL_FAILURES as problem:
         gaps.append(_argument_gap(name, problem, f"give the {name} as a list"))
     if any(each is _NO_LIST for each in taken[:1]):
-        wanted = (
-            "paths, URLs, open files or LogText" if name == "logs" else "a sequence of EvidenceSource objects"
-        )
         raise TypeError(f"{name} must be {wanted}, got {type(values).__name__}")
     if len(taken) > MAX_INPUTS:
         detail = f"only the first {MAX_INPUTS} are looked at"

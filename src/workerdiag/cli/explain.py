@@ -38,7 +38,7 @@ def _timeout_seconds(ctx: click.Context, param: click.Parameter, value: str | No
     except ValueError:
         raise click.BadParameter(f'{value!r} is not a duration like "10s"', ctx, param) from None
     if not 0 < seconds < float("inf"):
-        raise click.BadParameter(f"{value!r} is not more than zero seconds", ctx, param)
+        raise click.BadParameter(f'{value!r} is not above zero: give a duration like "10s"', ctx, param)
     return seconds
 
 

@@ -91,7 +91,8 @@ def show(cause_id: str, knowledge: tuple[str, ...]) -> None:
     book = load_checked_rulebook(knowledge)
     cause = book.cause(cause_id)
     if cause is None:
-        raise UnusableError(f"there is no cause {cause_id!r}{_similar_ids(cause_id, book)}")
+        near = similar_ids(cause_id, [each.id for each in book.causes])
+        raise UnusableError(f"there is no cause {cause_id!r}{near}")
     click.echo(render_cause(cause, width=text_width(), color=is_colored()), color=True)
 
 
@@ -119,11 +120,10 @@ def search(words: tuple[str, ...], knowledge: tuple[str, ...]) -> int:
     return EXIT_OK if found else EXIT_NOT_OK
 
 
-def _similar_ids(cause_id: str, book: Rulebook) -> str:
+def similar_ids(cause_id: str, ids: Sequence[str]) -> str:
     """
     The ids that may have been meant, as the end of a sentence.
     """
-    ids = [each.id for each in book.causes]
     part = [each for each in ids if cause_id.lower() in each] if len(cause_id) > 2 else []
     near = dict.fromkeys([*difflib.get_close_matches(cause_id.lower(), ids, n=4, cutoff=0.5), *part[:4]])
     if not near:

@@ -50,7 +50,7 @@ class SchedulerSource:
                 place=self.place,
                 reason="unreachable",
                 detail=f"cannot connect to {self.address}: {describe_error(problem)}"[:500],
-                remedy="check the address and that the scheduler runs; give logs to look at those alone",
+                remedy="an address looks like tcp://10.0.0.1:8786; check it and that the scheduler runs",
             )
             return
         try:

@@ -9,11 +9,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import click
 
 from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, UnusableError, command
+from workerdiag.cli.knowledge import similar_ids
+from workerdiag.cli.rulebook import load_checked_rulebook
 from workerdiag.cli.terminal import warn, wrapped
 from workerdiag.cli.watch_options import state_option, state_path
 from workerdiag.model.vocabulary import DeliveryState
@@ -92,6 +95,18 @@ def silence(matches: str, length: str | None, until: str | None, reason: str, st
     with closing(_open(state)) as store:
         store.policy_table.add_silence(made)
     click.echo(f"Silence {made.id} until {format_time(made.until)} UTC")
+    _warn_of_unknown_cause(matches)
+
+
+def _warn_of_unknown_cause(matches: str) -> None:
+    """
+    Say so where *matches* begins as the id of a cause, and fits none.
+    """
+    family, dot, _ = matches.partition(".")
+    ids = [each.id for each in load_checked_rulebook(()).causes] if dot else []
+    is_of_family = any(each.startswith(f"{family}.") for each in ids)
+    if is_of_family and not any(fnmatchcase(each, matches) for each in ids):
+        warn(f"no cause is called {matches}{similar_ids(matches, ids)}")
 
 
 @command(

@@ -71,11 +71,13 @@ def install(client: Client, *, scheduler: bool = True) -> object:
         An `Installation`.
 
     Raises:
-        InstallError: workerdiag cannot be imported everywhere. Nothing is installed then.
+        InstallError: The client is closed, or workerdiag cannot be imported everywhere. Nothing is installed.
         TypeError: *client* is no `distributed.Client`.
     """
     if not hasattr(client, "sync"):
         raise TypeError(f"client must be a distributed.Client, got {type(client).__name__}")
+    if client.status == "closed":
+        raise InstallError(("the cluster",), "the client is closed", "call it while the client is open")
     return client.sync(_install, client, scheduler=scheduler)
 
 

@@ -141,7 +141,7 @@ def _leaves(section: object, above: str = "") -> Iterator[tuple[str, object]]:
 def _unknown_key_text(key: str) -> str:
     place = f"{ROOT}.{key}".rstrip(".")
     if any(each.startswith(f"{key}.") for each in defaults()) or not key:
-        return f"{place} is a section of settings, and has no value of its own"
+        return f"{place} is a section of settings, and no setting: `workerdiag settings` lists all"
     near = get_close_matches(key, defaults(), n=1)
     hint = f"did you mean {ROOT}.{near[0]}?" if near else "`workerdiag settings` lists all."
     return f"there is no setting {place}: {hint} It has no effect"

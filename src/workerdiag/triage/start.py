@@ -69,9 +69,9 @@ def triage(  # noqa: PLR0913  all but one have defaults
         The rows of both tables, sorted, with their summary.
 
     Raises:
-        TriageError: There are no workers, or they cannot import workerdiag in the same release.
+        TriageError: The client is closed, there are no workers, or they have not the same workerdiag.
         TableError: The tables cannot be written.
-        TypeError: The client is asynchronous.
+        TypeError: The client is asynchronous, or *urls* are no paths.
         ValueError: An argument has a value that makes no sense.
     """
     memory_bytes = parse_bytes(suspect_memory)
@@ -83,8 +83,12 @@ def triage(  # noqa: PLR0913  all but one have defaults
         raise TypeError(
             "triage needs a client that is not asynchronous: run it in a thread with one of its own"
         )
+    if getattr(client, "status", "") == "closed":
+        raise TriageError("the client is closed", "give an open one, or none for a cluster on this machine")
     if output is not None:
         check_form(form)
+    if not isinstance(urls, str | os.PathLike | Iterable):
+        raise TypeError(f"urls must be paths, folders, patterns or URLs of logs, got {type(urls).__name__}")
     given = [urls] if isinstance(urls, str | os.PathLike) else list(urls)
     if not given:
         raise ValueError("there is nothing to read: give paths, folders, patterns or URLs of logs")

@@ -23,7 +23,8 @@ def made_folder(path: Path) -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
-        raise BundleError(str(path), describe_error(problem), "name a folder that can be written") from None
+        why = "it is a file" if path.is_file() else describe_error(problem)
+        raise BundleError(str(path), why, "name a folder that can be written") from None
     return path
 
 

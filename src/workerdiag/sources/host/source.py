@@ -101,7 +101,8 @@ class HostSource:
         try:
             run_in_client_loop(self._scene.client, ask, self._share(0.5))
         except Exception as problem:  # noqa: BLE001  a closing client raises anything
-            self._problem = machine_gap("this cluster", problem)
+            if getattr(self._scene.client, "status", "") != "closed":  # a gap of the scheduler says that
+                self._problem = machine_gap("this cluster", problem)
         return found
 
     def _answers(self, targets: Sequence[Respondent]) -> list[Answer | BaseException]:

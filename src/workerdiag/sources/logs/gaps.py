@@ -4,6 +4,7 @@ Why a log could not be read, or not wholly, and what to do about it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from workerdiag.deadline import MORE_TIME
@@ -15,6 +16,8 @@ from workerdiag.sources.logs.inputs import input_name
 _MORE_TIME = f"{MORE_TIME}, or --timeout 60s"
 #: A gap names at most this many inputs.
 _MAX_NAMED = 5
+#: What is in a line of a log and hardly in a path.
+_LINE = re.compile(r"\n| - | \w+: ")
 
 
 def log_gap(name: str, problem: BaseException, count: int) -> Gap:
@@ -22,6 +25,10 @@ def log_gap(name: str, problem: BaseException, count: int) -> Gap:
     Why a log could not be read on after *count* bytes.
     """
     reason, detail, remedy = _explain_problem(problem)
+    if isinstance(problem, FileNotFoundError) and _LINE.search(name):
+        remedy = "a path is wanted; log text itself goes in as workerdiag.LogText(text)"
+    elif "://" in name and detail == name:  # fsspec says no more
+        detail, remedy = "nothing could be fetched", "check the address, and that its server runs"
     read = f"; {format_byte_count(count)} were read" if count else ""
     return Gap(source=name, place="log", reason=reason, detail=f"{detail}{read}"[:500], remedy=remedy[:300])
 

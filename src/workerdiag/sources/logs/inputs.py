@@ -102,7 +102,9 @@ def resolve_logs(given: LogInput, number: int) -> list[LogHandle]:
     if hasattr(given, "read"):
         return [_file_log(given, number)]
     raise UnreadableInputError(
-        repr(given)[:100], f"is a {type(given).__name__}", "give a path, a URL, an open file or a LogText"
+        repr(given)[:100],
+        f"is of type {type(given).__name__}",
+        "give a path, a URL, an open file or a LogText",
     )
 
 

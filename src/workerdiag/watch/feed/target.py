@@ -83,7 +83,7 @@ def read_target(target: object, *, name: str | None = None, security: object = N
         security: A ``distributed.Security``; None: that of the client, or of Dask's configuration.
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: It is none of these, or a client that was closed.
     """
     if isinstance(target, str) and _SCHEDULER_ADDRESS.fullmatch(target):
         args = _connection_args(security)
@@ -123,6 +123,8 @@ def _of_client(client: Any, name: str | None, security: object) -> Target:
         last = str(known) if known and _SCHEDULER_ADDRESS.fullmatch(str(known)) else last
         return last
 
+    if not find():
+        raise TypeError("the client is closed: give an open one, or the address of the scheduler")
     own = str(getattr(cluster, "name", None) or "")
     return Target(
         cluster_name=name or (own if own and not _RANDOM_NAME.fullmatch(own) else last),
