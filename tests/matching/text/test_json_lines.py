@@ -112,3 +112,21 @@ def test_a_traceback_in_an_object_is_read_as_one():
         )
     )
     assert said.top.id == "exception.tls"
+
+
+@pytest.mark.parametrize("wrap", [docker, cloud_logging])
+def test_objects_of_a_list_on_one_line_are_lines_of_their_own(wrap):
+    """
+    As `jq -c` and CloudWatch's answers have them: a death in the second is seen.
+    """
+    before = (
+        "2026-05-04 11:22:31,222 - distributed.nanny - INFO -         Start Nanny at: 'tcp://10.0.0.7:33333'"
+    )
+    text = json.dumps({"events": [wrap(before), wrap(KILLED)], "nextToken": "f/1"})
+    assert explained(text).causes[0].id == "signal.segfault"
+
+
+def test_the_keys_of_elastic_common_schema_name_logger_and_level():
+    line = {"@timestamp": "2026-05-04T11:22:33.444Z", "log.level": "INFO", "log.logger": "distributed.nanny"}
+    text = json.dumps(line | {"message": "Worker process 7012 was killed by signal 11"})
+    assert explained(text).deaths[0].reporters == ("nanny log",)

@@ -16,10 +16,10 @@ _TIME = pattern(
     r'"(?:time|timestamp|ts|asctime|@timestamp)"\s*:\s*"(?P<value>\d{4}-\d\d-\d\d[T ][\d:.,]{8,18})'
 )
 _LOGGER = pattern(
-    r'"(?:logger|name|logger_name)"\s*:\s*"(?P<value>(?:distributed|tornado|dask)(?:\.[\w.]+)?)"'
+    r'"(?:logger|name|logger_name|log\.logger)"\s*:\s*"(?P<value>(?:distributed|tornado|dask)(?:\.[\w.]+)?)"'
 )
 _LEVEL = pattern(
-    r'"(?:level|levelname|severity|log_level)"\s*:\s*"(?P<value>debug|info|warning|error|critical)"'
+    r'"(?:level|levelname|severity|log_level|log\.level)"\s*:\s*"(?P<value>debug|info|warning|error|critical)"'
 )
 #: A line of distributed's own making has its logger's name in it.
 _OF_DASK = pattern(r"\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ")

@@ -18,10 +18,10 @@ from workerdiag.model.rules import LAST_LINE
 _TAIL_BYTES = 32 * 1024
 _LINE_BYTES = 4 * 1024
 _MAX_LINES = 200
-#: Continuation lines, tables, progress bars, Python's exceptions and warnings, conditions and denials:
-#: other rules judge those.
+#: Continuation lines, tables, YARN's ends of files, progress bars, Python's exceptions and warnings,
+#: conditions and denials: other rules judge those.
 _ORDINARY = re.compile(
-    r"[\s|^~@+=-]|\S+ {2,}\S+ {2,}\S|(?i:if|when|no|0) |[^\n]*\d ?%|\[[#= >.]*\]"
+    r"[\s|^~@+=-]|\S+ {2,}\S+ {2,}\S|(?i:if|when|no|0) |End of LogType|[^\n]*\d ?%|\[[#= >.]*\]"
     r"|(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit)\b"
     r"|[^\n]*\b(?:\w+Warning: |docs\.dask\.org/)"
 )

@@ -22,6 +22,11 @@ _WIDTHS = range(60, 241)
 _USUAL_WIDTHS = (80, 100, 120, 132)
 #: How a record of ``get_worker_logs`` begins: level and text (distributed/node.py, ``get_logs``).
 _RECORD = re.compile(rb"""\(['"](?:DEBUG|INFO|WARNING|ERROR|CRITICAL)['"], ['"]""")
+#: Where an object of a JSON list ends and the next begins; and a header of Dask's in a JSON string.
+_BETWEEN_OBJECTS = re.compile(rb"(?<=\}),\s*(?=\{)")
+_OF_DASK = re.compile(
+    rb'"[^"\\]{0,60}\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - '
+)
 _ESCAPED_END = re.compile(rb'\\n(?!")')
 _LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -41,12 +46,24 @@ def repair_text(data: bytes) -> RepairedText | None:
     """
     *data* without the damage, or None where there is none to see.
     """
-    whole = split_log_records(data) or _mended_lines(data)
+    whole = split_log_records(data) or _split_json_objects(data) or _mended_lines(data)
     if whole is None:
         return None
     return RepairedText(
         data=b"\n".join(line for _, line in whole), line_numbers=tuple(number for number, _ in whole)
     )
+
+
+def _split_json_objects(data: bytes) -> list[tuple[int, bytes]] | None:
+    """
+    Objects of a JSON list on one line become lines of their own, where several hold Dask's messages.
+
+    So CloudWatch and Cloud Logging answer, and `jq -c` prints.
+    """
+    lines = data.split(b"\n")
+    if not any(line.lstrip().startswith((b"{", b"[")) and len(_OF_DASK.findall(line)) > 1 for line in lines):
+        return None
+    return [(number, part) for number, line in enumerate(lines, 1) for part in _BETWEEN_OBJECTS.split(line)]
 
 
 def _mended_lines(data: bytes) -> list[tuple[int, bytes]] | None:
