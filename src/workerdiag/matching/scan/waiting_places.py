@@ -5,6 +5,8 @@ Places that wait until it is clear whether their matches are of interest, and wh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
@@ -14,8 +16,10 @@ from workerdiag.matching.scan.log_record import LogRecord
 from workerdiag.matching.scan.look_back import LookBack
 from workerdiag.matching.scan.patterns import PatternTable
 from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
-from workerdiag.matching.scan.sure_matches import SureMatches
 from workerdiag.matching.scan.work_budget import WorkBudget
+
+if TYPE_CHECKING:
+    from workerdiag.matching.scan.sure_matches import SureMatches
 
 
 @define
@@ -30,10 +34,12 @@ class WaitingPlaces:
     #: Runs a pattern on a message.
     run: Callable[[str, LogRecord], Iterable[PatternHit]]
     _held: HeldTexts = field(factory=HeldTexts, init=False)
-    _sure: SureMatches = field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._sure = SureMatches(self.table, self.work)
+    @cached_property
+    def _sure(self) -> SureMatches:
+        from workerdiag.matching.scan.sure_matches import SureMatches  # of large logs alone
+
+        return SureMatches(self.table, self.work)
 
     @property
     def base(self) -> int | None:
