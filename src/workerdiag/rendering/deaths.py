@@ -84,9 +84,9 @@ def memory_line(deaths: Sequence[Death]) -> str:
     text = f"Memory at death: {format_bytes(most.rss_bytes or 0)}"
     if not most.limit_bytes:
         return text
-    return (
-        f"{text} of {format_bytes(most.limit_bytes)} allowed ({(most.rss_bytes or 0) / most.limit_bytes:.0%})"
-    )
+    share = (most.rss_bytes or 0) / most.limit_bytes
+    percent = f"{share:.0%}" if share >= 0.01 else "under 1%"
+    return f"{text} of {format_bytes(most.limit_bytes)} allowed ({percent})"
 
 
 def crash_line(deaths: Sequence[Death]) -> str:

@@ -35,7 +35,9 @@ class CrashFrame:
     function: str
 
     def __str__(self) -> str:
-        return f"{self.function} ({_package_path(self.path)}:{self.line})"[:_MAX_CHARS]
+        is_by_value = self.path.startswith("<")  # what cloudpickle sends has no file: <dynamic-code>
+        place = f"line {self.line} of its file" if is_by_value else f"{_package_path(self.path)}:{self.line}"
+        return f"{self.function} ({place})"[:_MAX_CHARS]
 
 
 def frames_of(matches: Iterable[Match]) -> tuple[CrashFrame, ...]:

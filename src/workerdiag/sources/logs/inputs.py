@@ -200,7 +200,9 @@ def _local_log(path: Path) -> LogHandle:
 
 
 def _logs_in_folder(folder: Path) -> list[Path]:
-    logs, _ = files_of_folder(folder)
+    logs, others = files_of_folder(folder)
+    if not logs and not others:
+        raise FileNotFoundError("there is no file in that folder")
     if not logs:
         raise FileNotFoundError("no file in that folder looks like a log; name the files themselves")
     return logs
