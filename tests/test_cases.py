@@ -88,3 +88,15 @@ def test_the_cases_tell_nothing_of_the_machine_they_were_recorded_on():
         text = path.read_text()
         for private in ("/root/", "/tmp/", "/work/", "/process_api/", f"{uuid.getnode():012x}"):
             assert private not in text, f"{private} in {path}"
+
+
+def test_a_task_whose_inputs_fit_no_worker_met_no_refused_allocation():
+    """
+    Dask raises MemoryError itself before anything is allocated: no operating system said no.
+    """
+    refusal = MemoryError(
+        "Task 'len-1' has 1.76 GiB worth of input dependencies, but worker tcp://10.0.0.4:1 has memory_limit set to "
+        "400.00 MiB. It seems like you called client.compute() on a huge collection."
+    )
+    assert workerdiag.explain(refusal).outcome != "explained"
+    assert workerdiag.explain(MemoryError()).top.id == "exception.memory-error"
