@@ -132,3 +132,27 @@ def test_the_words_of_a_failed_task_are_its_own():
         "Exception: \"ValueError('the sensor was lost')\"\n"
     )
     assert outcome(UP + failed) == "no-death"
+
+
+KNOWN = "2026-05-04 11:22:31,333 - distributed.scheduler - INFO - Register worker addr: tcp://10.0.0.7:34937 name: 0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gridd 4.1\nslot 3 handed on: tenant expired\n", "unknown"),
+        ("sacct: cannot reach slurmdbd\n", "unknown"),
+        ("result 12.3\nall good\n", "no-death"),
+    ],
+)
+def test_a_log_of_which_nothing_is_known_bars_the_all_clear_where_it_tells_of_an_end(text, expected):
+    """
+    Also where the scheduler's log lost nobody: somebody gave it because of something. It is quoted.
+    """
+    diagnosis = workerdiag.explain(logs=[LogText(KNOWN), LogText(text)], timeout="60s")
+    assert diagnosis.outcome == expected
+    assert (f'says: "{text.splitlines()[-1]}"' in diagnosis.summary) == (expected == "unknown")
+
+
+def test_such_a_log_alone_is_no_evidence():
+    assert outcome("slot 3 handed on: tenant expired\n") == "no-evidence"

@@ -45,6 +45,8 @@ STILL_ALIVE = "nanny.still-alive"
 LINE_OF_OTHERS = "untold.line-of-others"
 #: A log ends in the words of somebody else, which are of no kind that stood there before.
 LAST_LINE = "log.last-line"
+#: In a log without a word of Dask's stands a line with a word of an end.
+LOG_OF_OTHERS = "log.of-others"
 #: Where a task itself says so, workers of the tasks that it waited for died.
 KILLED_WORKER = "trouble.killed-worker"
 #: A kernel goes no further, or does not for a program that may be a worker.

@@ -13,7 +13,7 @@ from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, STILL_ALIVE, Rulebook
+from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, LOG_OF_OTHERS, STILL_ALIVE, Rulebook
 from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, Place, Stream
 from workerdiag.scoring.aftermaths import aftermaths
 from workerdiag.scoring.blocked_loops import blocked_loops
@@ -92,7 +92,7 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
     What speaks against an all-clear for *incident*. Takes time linear in its marks.
     """
     signs = [*(each for case in incident.cases for each in case.signs), *incident.unassigned_signs]
-    marks = [each for each in incident.marks if each.role not in SILENT_ROLES]
+    marks = [each for each in incident.marks if each.role not in SILENT_ROLES and each.owner != LOG_OF_OTHERS]
     closing = _ShutdownNoise(incident)
     places = incident.inspected - _LOGS
     from_task = any(each.from_task for each in incident.exceptions)

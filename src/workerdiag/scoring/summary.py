@@ -12,7 +12,7 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Death, Match, RankedCause, TaskFailure
 from workerdiag.model.incident import Incident
-from workerdiag.model.rules import LAST_LINE, Rulebook
+from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS, Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles
@@ -28,7 +28,10 @@ from workerdiag.scoring.task_failures import (
 _OPEN_ENDED = (
     "The log ends while the worker runs. Had the worker been killed then, its log would look the same."
 )
-_ENDED_BY_OTHERS = "The log ends while the worker runs, in a line that no rule knows: {line}"
+_ENDS_OF_OTHERS = {
+    LAST_LINE: "The log ends while the worker runs, in a line that no rule knows: {line}",
+    LOG_OF_OTHERS: "Nothing is known in one of the logs, which says: {line}",
+}
 #: Characters of a message that a sentence quotes.
 _QUOTED_CHARS = 160
 
@@ -154,8 +157,11 @@ def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
 
 def _open_end_sentence(obstacles: AllClearObstacles) -> str:
     end = obstacles.open_ended_log
-    is_of_others = end is not None and end.owner == LAST_LINE
-    return _ENDED_BY_OTHERS.format(line=_quoted_message(end)) if end and is_of_others else _OPEN_ENDED
+    return (
+        _ENDS_OF_OTHERS[end.owner].format(line=_quoted_message(end))
+        if end and end.owner in _ENDS_OF_OTHERS
+        else _OPEN_ENDED
+    )
 
 
 def _quoted_message(mark: Match) -> str:

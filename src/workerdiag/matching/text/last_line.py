@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator
 from workerdiag.matching.text.line_parser import parse_line
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import LogChunk
-from workerdiag.model.rules import LAST_LINE
+from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS
 
 #: Bytes of the end of a log that are kept, and bytes of a line and lines that are looked at.
 _TAIL_BYTES = 32 * 1024
 _LINE_BYTES = 4 * 1024
 _MAX_LINES = 200
+_ALARM_LINES = 20
 #: Continuation lines, tables, YARN's ends of files, progress bars, Python's exceptions and warnings,
 #: conditions and denials: other rules judge those.
 _ORDINARY = re.compile(
@@ -41,6 +42,12 @@ _ILL = re.compile(
     r"|unreach|disconnect|exhaust|releas|remov|interrupt|unhealthy|not |n't ",
     re.IGNORECASE,
 )
+_FAILED = re.compile(
+    rf"{_ILL.pattern}|\b(?:denied|unauthori[sz]ed|forbidden|no such|not found|no route|cannot)\b",
+    re.IGNORECASE,
+)
+#: ... and what Python raised, wherever it is quoted.
+_JUDGED = re.compile(rf"{_ORDINARY.pattern}|[^\n]*[a-z]Error\b")
 _NOT_A_WORD = re.compile(r"[^\s]*[^\sA-Za-z,.:;!?()'\"-][^\s]*")
 
 
@@ -68,21 +75,23 @@ class LastLine:
 
     def matches(self) -> Iterator[Match]:
         """
-        The last line, if nobody of Dask wrote it and none like it stands above.
+        The last line, if nobody of Dask wrote it and none like it stands above; what a log of others says.
         """
         tail = self._tail.rstrip()
-        if self._like is None or (text := strange_last_line(tail)) is None:
+        if self._like is None:
             return
         line = self._newlines + 1 - self._tail.count(b"\n", len(tail))
-        yield Match(
-            owner=LAST_LINE,
-            role=RECOGNITION_ROLE,
-            text=text[:600],
-            origin=self._like.origin,
-            line=line,
-            last_line=line,
-            stream=self._like.stream,
-        )
+        for owner, text in ((LAST_LINE, strange_last_line(tail)), (LOG_OF_OTHERS, alarming_line(tail))):
+            if text is not None:
+                yield Match(
+                    owner=owner,
+                    role=RECOGNITION_ROLE,
+                    text=text[:600],
+                    origin=self._like.origin,
+                    line=line,
+                    last_line=line,
+                    stream=self._like.stream,
+                )
 
 
 def strange_last_line(tail: bytes) -> str | None:
@@ -107,6 +116,17 @@ def strange_last_line(tail: bytes) -> str | None:
             if other.level in ("ERROR", "CRITICAL") or other.message.startswith("Compute Failed"):
                 return None
     return line.message.strip() if is_below_dask else None
+
+
+def alarming_line(tail: bytes) -> str | None:
+    """
+    The last line of *tail* with a word of an end or a failure, if neither Dask nor a platform writes there.
+    """
+    lines = [parse_line(raw[:_LINE_BYTES]) for raw in tail.split(b"\n")[-_MAX_LINES:]]
+    if any(each.logger or each.stream or each.host for each in lines):
+        return None
+    texts = (each.message.strip() for each in reversed(lines[-_ALARM_LINES:]))
+    return next((text for text in texts if _FAILED.search(text) and not _JUDGED.match(text)), None)
 
 
 def _is_ordinary(text: str) -> bool:

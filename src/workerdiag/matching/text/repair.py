@@ -27,6 +27,7 @@ _BETWEEN_OBJECTS = re.compile(rb"(?<=\}),\s*(?=\{)")
 _OF_DASK = re.compile(
     rb'"[^"\\]{0,60}\b(?:distributed|tornado|dask)(?:\.[\w.]+)? - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - '
 )
+_MESSAGE_KEY = re.compile(rb'"(?:log|textPayload|line|message|msg|event)"\s*:\s*"')
 _ESCAPED_END = re.compile(rb'\\n(?!")')
 _LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -56,14 +57,18 @@ def repair_text(data: bytes) -> RepairedText | None:
 
 def _split_json_objects(data: bytes) -> list[tuple[int, bytes]] | None:
     """
-    Objects of a JSON list on one line become lines of their own, where several hold Dask's messages.
+    Objects of a JSON list on one line become lines of their own, where Dask's messages are among several.
 
     So CloudWatch and Cloud Logging answer, and `jq -c` prints.
     """
     lines = data.split(b"\n")
-    if not any(line.lstrip().startswith((b"{", b"[")) and len(_OF_DASK.findall(line)) > 1 for line in lines):
+    if not any(line.lstrip().startswith((b"{", b"[")) and _holds_messages(line) for line in lines):
         return None
     return [(number, part) for number, line in enumerate(lines, 1) for part in _BETWEEN_OBJECTS.split(line)]
+
+
+def _holds_messages(line: bytes) -> bool:
+    return _OF_DASK.search(line) is not None and len(_MESSAGE_KEY.findall(line)) > 1
 
 
 def _mended_lines(data: bytes) -> list[tuple[int, bytes]] | None:
