@@ -48,7 +48,7 @@ _FAILED = re.compile(
 )
 #: ... and what Python raised, wherever it is quoted.
 _JUDGED = re.compile(rf"{_ORDINARY.pattern}|[^\n]*[a-z]Error\b")
-_NOT_A_WORD = re.compile(r"[^\s]*[^\sA-Za-z,.:;!?()'\"-][^\s]*")
+_NOT_IN_WORDS = re.compile(r"[^A-Za-z,.:;!?()'\"-]")
 
 
 class LastLine:
@@ -122,11 +122,15 @@ def alarming_line(tail: bytes) -> str | None:
     """
     The last line of *tail* with a word of an end or a failure, if neither Dask nor a platform writes there.
     """
-    lines = [parse_line(raw[:_LINE_BYTES]) for raw in tail.split(b"\n")[-_MAX_LINES:]]
-    if any(each.logger or each.stream or each.host for each in lines):
-        return None
-    texts = (each.message.strip() for each in reversed(lines[-_ALARM_LINES:]))
-    return next((text for text in texts if _FAILED.search(text) and not _JUDGED.match(text)), None)
+    texts: list[str] = []
+    for raw in reversed(tail.split(b"\n")[-_MAX_LINES:]):
+        line = parse_line(raw[:_LINE_BYTES])
+        if line.logger or line.stream or line.host:
+            return None
+        texts.append(line.message.strip())
+    return next(
+        (text for text in texts[:_ALARM_LINES] if _FAILED.search(text) and not _JUDGED.match(text)), None
+    )
 
 
 def _is_ordinary(text: str) -> bool:
@@ -137,4 +141,4 @@ def _kind(text: str) -> str:
     """
     *text* without what changes from line to line: numbers, paths, names.
     """
-    return " ".join(_NOT_A_WORD.sub("#", text).lower().split())
+    return " ".join("#" if _NOT_IN_WORDS.search(word) else word.lower() for word in text.split())
