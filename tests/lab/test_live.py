@@ -144,7 +144,8 @@ def test_the_error_of_a_later_task_is_not_the_death(lab, explain):
     A fresh worker raises it; that another one crashed before is a separate matter, with its own cause.
     """
     client = with_a_death(lab)
-    diagnosis = explain(exc=raised(client.submit(tasks.divide_by_zero, key="fail")), client=client)
+    error = raised(client.submit(tasks.divide_by_zero, key="fail"))
+    diagnosis = explain(Aftermath(error, client, is_noted=False))
     assert (diagnosis.outcome, diagnosis.top, diagnosis.deaths_are_separate) == ("no-death", None, True)
     assert diagnosis.failure.type == "ZeroDivisionError"
     assert "A separate matter: a worker died" in diagnosis.summary

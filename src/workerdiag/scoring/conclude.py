@@ -11,7 +11,7 @@ from attrs import evolve
 from workerdiag.deadline import NO_DEADLINE, Deadline
 from workerdiag.model.diagnosis import Death, Findings, RankedCause, UnlistedDeaths
 from workerdiag.model.evidence import Gap
-from workerdiag.model.incident import Case, Incident
+from workerdiag.model.incident import Incident
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Outcome
@@ -25,7 +25,7 @@ from workerdiag.scoring.distribution import Distribution, weighted_mean
 from workerdiag.scoring.evaluate import (
     EvaluatedCase,
     deaths_in_question,
-    deciding_deaths,
+    deciding_cases,
     evaluate_cases,
     is_explained,
     is_unexpected,
@@ -59,16 +59,11 @@ def conclude(
     Everything that can be said about *incident* by what *book* knows, and in the time there is.
     """
     is_own = has_own_failure(incident) and any(case.end and case.end.unexpected for case in incident.cases)
-    of_exception = incident
-    if is_own:  # what died beside it is another matter
-        of_exception, others = split_exception(incident)
-        evaluated = evaluate_cases(others.cases, others, book, deadline)
-        in_question: Sequence[EvaluatedCase] = ()
-        deciding = evaluate_cases([Case(end=None)], of_exception, book)
-    else:
-        evaluated = evaluate_cases(incident.cases, incident, book, deadline)
-        in_question = deaths_in_question(evaluated, incident)
-        deciding = deciding_deaths(in_question) or evaluate_cases([Case(end=None)], incident, book)
+    of_exception, others = split_exception(incident) if is_own else (incident, incident)
+    evaluated = evaluate_cases(others.cases, others, book, deadline)
+    # what died beside a task that failed by itself is another matter
+    in_question = () if is_own else deaths_in_question(evaluated, incident)
+    deciding = deciding_cases(in_question, of_exception, book)
     chances = weighted_mean(
         [(_death_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)]
     )

@@ -146,6 +146,24 @@ def _is_about_task(evaluated: EvaluatedCase, task: str, identity: Identity) -> b
     return end is not None and (end.same_process(identity) or task in assigned_tasks(end.marks))
 
 
+def deciding_cases(
+    in_question: Sequence[EvaluatedCase], incident: Incident, book: Rulebook
+) -> Sequence[EvaluatedCase]:
+    """
+    What the ranking rests on: the deaths that decide, else what no death claims.
+
+    Where nobody asks about a death and none is explained, it is that work stands still, if it does.
+    """
+    deaths = deciding_deaths(in_question)
+    names_death = incident.about or any(each.task or each.identity.worker for each in incident.exceptions)
+    if deaths and (names_death or any(is_explained(each.chances) for each in deaths)):
+        return deaths
+    left_over = evaluate_cases([Case(end=None)], incident, book)
+    best = left_over[0].chances.best if is_explained(left_over[0].chances) else None
+    cause = book.cause(best[0]) if best else None
+    return left_over if not deaths or (cause and cause.ends == "standstill") else deaths
+
+
 def deciding_deaths(evaluated: Sequence[EvaluatedCase]) -> list[EvaluatedCase]:
     """
     The deaths that the ranking rests on: those nobody asked for, else all.

@@ -133,14 +133,14 @@ class Relevance:
         Whether a sign that may count does so here.
 
         A failed task kills nobody; an order that came after the death, or was for another worker, did not
-        cause it; and that one worker stands still ended no other.
+        cause it; and that work or another worker stands still ended nobody.
         """
         cause = self._book.cause(match.owner)
         if cause is None or (match.in_task and not _may_come_from_task(match, cause, end)):
             return False
         if end is None:
             return not self._is_request_without_end(match)
-        if cause.ends == "standstill" and _is_of_another_that_lives(match, end):
+        if cause.ends == "standstill" and not _may_have_stood_still(match, end):
             return False
         if cause.ends in ("killed", "crashed"):
             return self._lifetimes.may_describe(match, end) and not self._ended_otherwise(match, cause, end)
@@ -236,11 +236,15 @@ def _has_left_in_order(end: ProcessEnd) -> bool:
     return (end.stop_requested or end.deregistered) and not end.exit_known
 
 
-def _is_of_another_that_lives(match: Match, end: ProcessEnd) -> bool:
+def _may_have_stood_still(match: Match, end: ProcessEnd) -> bool:
     """
-    Whether a sign names another worker than the one of which it is known how it ended.
+    Whether a sign of a standstill tells of the lost worker, not of the cluster or another one.
+
+    That tasks wait ends no process.
     """
-    return match.identity.worker is not None and end.exit_known and not end.same_process(match.identity)
+    if match.identity.worker is None:
+        return match.stream in _OF_ONE_PROCESS
+    return not end.exit_known or end.same_process(match.identity)
 
 
 def _is_told_in(end: ProcessEnd, order: Match) -> bool:
