@@ -8,11 +8,13 @@ import os
 import queue
 import signal
 import time
+from functools import partial
 
 import pytest
 
 import workerdiag
 
+from . import tasks
 from .processes import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.lab
@@ -75,6 +77,40 @@ def test_a_killed_worker_is_told_with_its_cause(client, record_property, tmp_pat
     assert notice.death_count == 1
     assert notice.first_victim == address
     assert workerdiag.explain(logs=notice.links["bundle"]).top.id == notice.cause
+
+
+def judged_counts(watcher):
+    """
+    How many deaths are told by which cause.
+    """
+    return {each.cause: each.death_count for each in watcher.cases() if each.state != "settling"}
+
+
+def test_a_dozen_deaths_of_three_causes_are_three_cases(lab, boxes):
+    """
+    Four nannies share a process and a log, and no recorder is there: three cases, and at most one update each.
+    """
+    lab.scheduler(DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="100")
+    lab.worker("--nworkers", "4")
+    client = lab.client(workers=4)
+    notices = []
+    deadly = ((tasks.segfault,), (tasks.shoot_itself, signal.SIGKILL), (tasks.exit_at_once, 3))
+    with workerdiag.watch(client, notices.append) as watcher:
+        wait_until(lambda: watcher.status().state == "watching", "the watcher to see the cluster")
+        for begin in range(0, 12, 4):
+            client.wait_for_workers(4, timeout=PATIENCE_S)
+            addresses = list(client.scheduler_info(n_workers=-1)["workers"])[:4]
+            futures = [
+                client.submit(*deadly[number % 3], key=f"deadly-{number}", workers=[address])
+                for number, address in enumerate(addresses, start=begin)
+            ]
+            wait_until(lambda count=begin + 4: watcher.status().death_count >= count, "the deaths")
+            client.cancel(futures)
+        judged = partial(judged_counts, watcher)
+        causes = wait_until(lambda: sum(judged().values()) == 12 and judged(), "the deaths to be judged")
+    assert causes == {"signal.segfault": 4, "external.sigkill": 4, "code.process-exit": 4}
+    assert [each.reason for each in notices].count("new") == 3
+    assert len(notices) <= 6
 
 
 def test_a_cluster_that_is_closed_is_ended(lab):

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import pytest
 
+from support.diagnoses import FixedSource
 from support.simulated_cluster import REQUESTED, WAYS, SimulatedCluster
 from workerdiag import Diagnosis, LogText, explain
+from workerdiag.model.evidence import Event, ExceptionFacts
+from workerdiag.model.identity import Identity
 
 WORKER, PEER = "tcp://10.0.0.4:40001", "tcp://10.0.0.5:40002"
 CRASHES = sorted(WAYS.keys() - REQUESTED)
@@ -280,6 +283,23 @@ def test_tasks_that_fail_for_want_of_workers_tell_of_a_standstill(text, cause):
     found = explained(("client", [text]))
     assert found.top.id == cause
     assert "exit.idle-timeout" not in chances(found)
+
+
+def test_that_tasks_wait_ends_no_worker():
+    """
+    A worker is lost, and then tasks wait for one that fits them: that is no cause of its death.
+    """
+    waits = Event(topic="task-state", fields={"state": "no-worker", "restrictions": "gpu", "count": 2})
+    removal = {"action": "remove-worker", "worker": WORKER, "expected": False}
+    lost = Event(topic="all", fields=removal, when=1795255323.0, identity=Identity(worker=WORKER))
+    found = explain(sources=[FixedSource((lost, waits))])
+    assert [each.cause for each in found.deaths] == [None]
+    assert found.top.id == "standstill.unschedulable"  # nobody asked about the death
+    killed = ExceptionFacts(
+        type="distributed.scheduler.KilledWorker", text="", task="x", identity=Identity(worker=WORKER)
+    )
+    about = explain(sources=[FixedSource((killed, lost, waits))])
+    assert "standstill.unschedulable" not in chances(about)
 
 
 def test_a_start_that_fails_for_a_huge_array_speaks_with_no_dask():

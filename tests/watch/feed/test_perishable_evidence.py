@@ -7,8 +7,11 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
+from attrs import evolve
+
 from support.death_records import NOW
 from workerdiag.incidents.alert_incident import WatchedDeath
+from workerdiag.incidents.judge import judge
 from workerdiag.model.evidence import Event, Gap, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.watch.feed import perishable_evidence
@@ -84,6 +87,64 @@ def test_records_of_other_deaths_are_left_out(monkeypatch):
     chunk = LogChunk(origin="nanny log", data=(others + own + shared).encode(), stream="nanny")
     (found,) = evidence_of(monkeypatch, removal, chunk)
     assert found.data.decode() == own + shared
+
+
+SHARED = Identity(worker="tcp://10.0.0.4:1001", host="10.0.0.4")
+ENDS = ("exited with status 3", "was killed by signal 9", "was killed by signal 11")
+CAUSES = {"code.process-exit": 4, "external.sigkill": 4, "signal.segfault": 4}
+
+
+def shared_log(count):
+    """
+    The log of nannies in one process whose workers died at once, with what names nobody after that.
+    """
+    ends = [line(f"Worker process {pid} {ENDS[pid % 3]}", at=NOW + pid / 10) for pid in range(1, count + 1)]
+    follow = [
+        line(text, at=NOW + count / 10) * count for text in ("Unregistering worker", "Restarting worker")
+    ]
+    return "".join([line("Restarting worker"), *ends, *follow])
+
+
+def test_what_a_nanny_does_after_the_end_of_another_process_is_left_out(monkeypatch):
+    """
+    In a log that several nannies share, as many such records stay as the victim has ends.
+    """
+    chunk = LogChunk(origin="nanny log", data=shared_log(12).encode(), stream="nanny")
+    (found,) = evidence_of(monkeypatch, chunk)
+    text = found.data.decode()
+    assert "Worker process 7 was killed by signal 9" in text
+    assert [text.count(each) for each in ("process", "Unregistering", "Restarting")] == [1, 1, 1]
+
+
+def test_deaths_at_once_whose_nannies_share_a_log_are_told_by_what_they_died_of(monkeypatch):
+    """
+    Each was asked about by itself, and their excerpts of the log are judged together.
+    """
+    deaths = [
+        WatchedDeath(
+            id=str(pid),
+            when=NOW + pid / 10,
+            identity=evolve(SHARED, worker=f"tcp://10.0.0.4:{1000 + pid}", pid=pid),
+        )
+        for pid in range(1, 13)
+    ]
+
+    class Cluster:
+        def __init__(self, client):
+            assert client is None
+
+        def next_round(self, *, about):
+            assert about
+            return self
+
+        async def collect_async(self, *, budget_s):
+            assert budget_s
+            return [LogChunk(origin="nanny log", data=shared_log(12).encode(), stream="nanny")]
+
+    monkeypatch.setattr(perishable_evidence, "ClusterSource", Cluster)
+    told = asyncio.run(PerishableEvidence(None).ask(deaths))
+    incidents = judge(told, timeout_s=120.0)
+    assert {each.diagnosis.top.id: len(each.deaths) for each in incidents} == CAUSES
 
 
 def test_the_log_of_another_nanny_is_left_out(monkeypatch):

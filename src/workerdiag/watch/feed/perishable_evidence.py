@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from attrs import evolve
 
 from workerdiag.incidents.alert_incident import WatchedDeath
+from workerdiag.incidents.log_excerpts import RECORD_TIME, log_records
 from workerdiag.model.dask import Client, Reply
 from workerdiag.model.evidence import Event, Evidence, LogChunk
 from workerdiag.model.identity import NO_IDENTITY, Identity
@@ -28,10 +29,11 @@ _ROUND_S = 5.0
 _MAX_KEPT = 100
 #: Lines of logs from so long before a death, and after it, may be about it.
 _BEFORE_S, _AFTER_S = 120.0, 60.0
-#: How `workerdiag.sources.cluster.logs` writes the time of each record, in UTC.
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} - ")
 #: How nannies name a process (nanny.py, worker_memory.py).
 _PID = re.compile(r"Worker process (\d{1,9}) |\(pid=(\d{1,9})\)")
+#: How a nanny says that a process ended, and what it says after each end (nanny.py, 2024.8.1 to 2026.8.0).
+_END = re.compile(r"Worker process \d{1,9} (?:was killed|exited)")
+_FOLLOWERS = ("Unregistering worker", "Restarting worker")
 
 
 class PerishableEvidence:
@@ -104,7 +106,7 @@ def _evidence_of(death: WatchedDeath, pieces: Sequence[Evidence]) -> Iterator[Ev
             continue
         if isinstance(piece, LogChunk):
             text = piece.data.decode("utf-8", "replace")
-            kept = "".join(each for each in _records(text) if _is_around(each, death, others))
+            kept = "".join(_records_about(text, death, others))
             if kept:
                 yield evolve(piece, data=kept.encode())
         else:
@@ -119,18 +121,23 @@ def _may_be_about(identity: Identity, victim: Identity) -> bool:
     return not identity.conflicts_with(victim)
 
 
-def _records(text: str) -> Iterator[str]:
+def _records_about(text: str, death: WatchedDeath, others: Collection[str]) -> Iterator[str]:
     """
-    The records of a log, each with the lines that belong to it.
+    The records that may be about the death: they name the victim, or are of that time and of no other death.
+
+    Where nannies share a log, what a nanny does after each end names nobody: of another process it goes too.
     """
-    record = ""
-    for line in text.splitlines(keepends=True):
-        if _TIME.match(line) and record:
+    records = [(each, _is_around(each, death, others)) for each in log_records(text)]
+    is_shared = any(_END.search(record) and not is_about for record, is_about in records)
+    awaited = set(() if is_shared else _FOLLOWERS)
+    for record, is_about in records:
+        kind = next((each for each in _FOLLOWERS if each in record), None)
+        if is_about and _END.search(record):
+            awaited = {*_FOLLOWERS}
+        if is_about and (kind is None or kind in awaited):
             yield record
-            record = ""
-        record += line
-    if record:
-        yield record
+        if is_shared and kind:
+            awaited.discard(kind)
 
 
 def _is_around(record: str, death: WatchedDeath, others: Collection[str]) -> bool:
@@ -143,7 +150,7 @@ def _is_around(record: str, death: WatchedDeath, others: Collection[str]) -> boo
     pids = {int(pid) for found in _PID.findall(record) for pid in found if pid}
     if victim.pid is not None and pids:
         return victim.pid in pids
-    found = _TIME.match(record)
+    found = RECORD_TIME.match(record)
     if found is None or any(each in record for each in others):
         return False
     return -_BEFORE_S <= _utc_timestamp(found[1]) - death.when <= _AFTER_S
