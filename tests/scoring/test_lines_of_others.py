@@ -74,6 +74,7 @@ def test_a_denial_speaks_of_its_own_line(order):
 LAST = [
     "[gridd] contract 7 withdrawn by the tenant",
     "host n7 flushed for a firmware update",
+    "no room for the dump, skipped",
     "see you next week",
 ]
 

@@ -22,7 +22,9 @@ _ALARM_LINES = 20
 #: Continuation lines, tables, YARN's ends of files, progress bars, Python's exceptions and warnings,
 #: conditions and denials: other rules judge those.
 _ORDINARY = re.compile(
-    r"[\s|^~@+=-]|\S+ {2,}\S+ {2,}\S|(?i:if|when|no|0) |End of LogType|[^\n]*\d ?%|\[[#= >.]*\]"
+    r"[\s|^~@+=-]|\S+ {2,}\S+ {2,}\S|End of LogType"
+    r"|(?i:(?:if|when) |(?:no|0) [^\n]{0,60}(?:kill|died|crash|fail|error|lost))"
+    r"|[^\n]*\d ?%|\[[#= >.]*\]"
     r"|(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit)\b"
     r"|[^\n]*\b(?:\w+Warning: |docs\.dask\.org/)"
 )
