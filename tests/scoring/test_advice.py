@@ -412,7 +412,7 @@ def test_every_deployment_is_a_landmark_or_is_what_is_left(book):
     """
     A deployment that logs could name has a landmark of its name; the command line has no words of its own.
     """
-    marks = {each.id.partition(".")[2] for each in book.landmarks if each.role == "deployment"}
+    marks = {each.id.partition(".")[2] for each in book.landmarks if each.id.startswith("deployment.")}
     assert marks == set(DEPLOYMENTS) - {"command-line"}
 
 
@@ -478,3 +478,21 @@ def test_first_advice_types_nothing_of_one_platform_where_none_is_known():
     others = [each for each in book.causes if each.mitigations and each.family not in platforms]
     typed = {each.id for each in others if of_one_platform.search(each.mitigations[0].example)}
     assert typed == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("=>> PBS: job killed: walltime 3622 exceeded limit 3600\n", "PBSCluster("),
+        ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.\n", "LSFCluster("),
+        ("failed       37  : qmaster enforced h_rt, h_cpu, or h_vmem limit\nru_wallclock 3601s\n", "SGECluster("),
+        ("slurmstepd: error: *** JOB 77 ON n1 CANCELLED AT 2026-05-04T11:22:33 DUE TO TIME LIMIT ***\n", "SLURMCluster("),
+    ],
+)  # fmt: skip
+def test_the_words_of_a_batch_system_tell_which_it_is(text, expected):
+    """
+    From a log alone, examples are for the system that wrote it.
+    """
+    top = workerdiag.explain(logs=LogText(text), timeout="60s").top
+    assert top is not None
+    assert any(expected in each.example for each in top.mitigations)

@@ -22,6 +22,14 @@ _SETUP, _CLUSTER = "event.cluster-setup", "event.cluster"
 _JOBQUEUE_CLASSES = frozenset(
     f"{each}Cluster" for each in ("HTCondor", "LSF", "Moab", "OAR", "PBS", "SGE", "SLURM")
 )
+#: ... the batch system's own words, ...
+_CLASS_OF_SYSTEM: Mapping[str, str] = {
+    "batch-system.pbs": "PBSCluster",
+    "batch-system.lsf": "LSFCluster",
+    "batch-system.sge": "SGECluster",
+    "batch-system.htcondor": "HTCondorCluster",
+    "batch-system.oar": "OARCluster",
+}
 #: ... and landmarks of this role, whose names end in a deployment.
 _ROLE = "deployment"
 #: Whose words are in a log only where a platform of that kind runs the workers.
@@ -38,7 +46,7 @@ class ClusterSetup:
     """
 
     deployment: Deployment | None = None
-    #: Which of dask-jobqueue's classes it was made with, if it was.
+    #: Which of dask-jobqueue's classes it was made with, or is for the batch system that wrote.
     jobqueue_class: str | None = None
     #: Ready to be put into text, by the names that mitigations use.
     words: Mapping[str, str] = field(factory=dict, hash=False)
@@ -60,7 +68,11 @@ def cluster_setup(incident: Incident) -> ClusterSetup:
     return ClusterSetup(
         deployment=_deployment(setup_events, incident.marks),
         jobqueue_class=next(
-            (type_ for mark in marks if (type_ := mark.captures.get("type")) in _JOBQUEUE_CLASSES), None
+            (type_ for mark in marks if (type_ := mark.captures.get("type")) in _JOBQUEUE_CLASSES),
+            next(
+                (_CLASS_OF_SYSTEM[each.owner] for each in incident.marks if each.owner in _CLASS_OF_SYSTEM),
+                None,
+            ),
         ),
         words={**setup_words, **_given_up_task(incident)},
     )
