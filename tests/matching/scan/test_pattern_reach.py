@@ -41,15 +41,16 @@ def test_a_pattern_kept_within_a_line_matches_the_same_lines():
     ("text", "expected"),
     [
         (r"\n(?:died|killed)\b", True),
-        (r"(?:a\n|\nb)", True),
-        (r"(?:a\n|b)", False),
-        (r"a(?:\n)?", False),
+        (r"\n[^|]a|b", False),
+        (r"\n[|(](?:a|b)(?:c(?:d|e))", True),
+        (r"\n?a", False),
+        (r"\n{0,2}a", False),
         (r"a\s+b", False),
     ],
 )
 def test_which_patterns_need_a_second_line(text, expected):
     """
-    Those with a line end in each match.
+    Those whose every match begins with a line end.
     """
     assert is_over_lines(text) is expected
 

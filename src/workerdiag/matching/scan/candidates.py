@@ -17,6 +17,7 @@ from attrs import define
 from workerdiag.matching.scan.line_index import LONGEST_LINE
 from workerdiag.matching.scan.literal_scan import LiteralHits
 from workerdiag.matching.scan.log_record import LogRecord
+from workerdiag.matching.scan.pattern_reach import is_over_lines
 from workerdiag.matching.scan.records import LogWindow
 
 #: A header just as distributed writes it since 2022.3.0, with a date that there is: `parse_line` agrees.
@@ -85,7 +86,7 @@ def find_candidates(
         texts_of: The patterns of a literal.
         low: Number of the first hit to look at.
     """
-    known: dict[tuple[int, ...], tuple[str, ...]] = {}
+    known: dict[tuple[bool, tuple[int, ...]], tuple[str, ...]] = {}
     unclear = -1
     packed, count = hits.packed, hits.literal_count
     total = len(packed)
@@ -96,10 +97,11 @@ def find_candidates(
         bounds = None if message is None else (start, end)
         high = low + 1 if message is None else bisect_left(packed, (end - begin) * count, low)
         those, low = packed[low:high], high
-        literals = tuple([each % count for each in those])
-        if literals not in known:
-            known[literals] = tuple(dict.fromkeys(text for each in literals for text in texts_of(each)))
-        yield Candidate(at, known[literals], those, bounds, line, message)
+        key = line is not None, tuple([each % count for each in those])
+        if key not in known:
+            texts = dict.fromkeys(text for each in key[1] for text in texts_of(each))
+            known[key] = tuple(text for text in texts if line is None or not is_over_lines(text))
+        yield Candidate(at, known[key], those, bounds, line, message)
 
 
 def line_start(data: bytes, at: int) -> int:

@@ -20,6 +20,7 @@ _ANYWHERE = (sre.AT_BOUNDARY, sre.AT_END)
 _WITH_NEWLINE = (sre.CATEGORY_SPACE, sre.CATEGORY_NOT_WORD, sre.CATEGORY_NOT_DIGIT)
 _NEWLINE = ord("\n")
 #: What may match a line end: escapes, and classes of characters.
+_GROUP = re.compile(r"\([^()]*\)")
 _INSIDE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 
 
@@ -60,24 +61,14 @@ def is_within_message(text: str) -> bool:
 @lru_cache(maxsize=4096)
 def is_over_lines(text: str) -> bool:
     """
-    Whether each match has a line end in it.
+    Whether each match begins with a line end; so it is known without taking the pattern apart.
     """
-    try:
-        return _needs_newline(sre_parser.parse(text, re.IGNORECASE))
-    except re.error:
+    if not text.startswith(r"\n") or text[2:3] in ("?", "*", "{"):
         return False
-
-
-def _needs_newline(items: Iterable[tuple[object, Any]]) -> bool:
-    return any(_is_newline(*item) for item in items)
-
-
-def _is_newline(op: object, value: Any) -> bool:
-    if op is sre.SUBPATTERN:
-        return _needs_newline(value[-1])
-    if op is sre.BRANCH:
-        return all(map(_needs_newline, value[1]))
-    return op is sre.LITERAL and bool(value == _NEWLINE)
+    outer, inner = _INSIDE.sub("", text), ""
+    while outer != inner:
+        outer, inner = _GROUP.sub("", outer), outer
+    return "|" not in outer
 
 
 def _has_anchor(items: Iterable[tuple[object, Any]]) -> bool:
