@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from support.findings import NOON_ISH, dead, drawn, explained, history, hostile, nanny_kill, no_death, unknown
 from workerdiag import Diagnosis
+from workerdiag.model.diagnosis import Blame
 from workerdiag.model.timeline import Moment, TaskSpan, Timeline
 from workerdiag.rendering.html import code, prose, render_html, unbroken
 
@@ -292,3 +293,11 @@ def test_code_on_a_phone_breaks_between_names_and_before_its_comment():
     assert unbroken("/srv/dask/logs/station-7/worker.log:15") == (
         "/srv/<wbr>dask/<wbr>logs/<wbr>station-7/<wbr>worker.log:15"
     )
+
+
+def test_where_no_one_needs_to_act_what_could_be_changed_is_folded():
+    """
+    A page that says to do nothing does not begin with four things to do.
+    """
+    page = render_html(explained(blame=Blame(verdict="nobody")), page=True)
+    assert '<details class="wd-section"><summary class="wd-heading">What to do</summary>' in page

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from attrs import evolve
 
 from workerdiag.model.diagnosis import SURE_ENOUGH, Findings
-from workerdiag.rendering.outline import outline
+from workerdiag.rendering.outline import is_nobody_to_act, outline
 from workerdiag.rendering.parts import Item, Outline, Section, Topic
 from workerdiag.rendering.sparkline import NOT_SAMPLED, is_unsampled
 from workerdiag.rendering.wording import capitalize, printable_object
@@ -157,6 +157,7 @@ def _content(findings: Findings) -> dict[str, object]:
         "when": format_time(min(times, default=None)),
         "first": first,
         "advice": advice,
+        "is_clear": is_nobody_to_act(findings),
         "figures": [each for each in figures if each is not None],
         "no_memory": capitalize(f"{NOT_SAMPLED}.") if memory is None and is_unsampled(findings) else "",
         "bars": candidate_bars(findings),

@@ -38,7 +38,7 @@ _WORDS: Mapping[MomentKind, str] = {
     "trouble": "{text}",
 }
 #: In words, what says nothing to those who do not know Dask's log.
-_PLAINER: Mapping[str, str] = {"End worker": "the `dask worker` command ended"}
+_PLAINER: Mapping[str, str] = {"End worker": "the command dask worker ended"}
 #: Kinds whose words are those of the message.
 _QUOTED: tuple[MomentKind, ...] = ("blame", "trouble")
 
