@@ -125,14 +125,12 @@ def alarming_line(tail: bytes) -> str | None:
     The last line of *tail* with a word of an end or a failure, if neither Dask nor a platform writes there.
     """
     texts: list[str] = []
-    for raw in reversed(tail.split(b"\n")[-_MAX_LINES:]):
+    for raw in reversed(tail.split(b"\n")[-_ALARM_LINES:]):
         line = parse_line(raw[:_LINE_BYTES])
         if line.logger or line.stream or line.host:
             return None
         texts.append(line.message.strip())
-    return next(
-        (text for text in texts[:_ALARM_LINES] if _FAILED.search(text) and not _JUDGED.match(text)), None
-    )
+    return next((text for text in texts if _FAILED.search(text) and not _JUDGED.match(text)), None)
 
 
 def _is_ordinary(text: str) -> bool:
