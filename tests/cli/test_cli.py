@@ -660,6 +660,24 @@ def test_the_demos_deaths_are_those_the_help_lists():
     assert tuple(demo.DEATHS) == DEMO_DEATHS
 
 
+def test_a_folder_that_is_closed_to_us_is_said_to_be(monkeypatch):
+    """
+    Where even looking is forbidden the report says so; it is no fault of ours.
+    """
+    is_dir = Path.is_dir
+
+    def closed(self, **options):
+        if self.name == "closed.log":
+            raise PermissionError(13, "Permission denied", str(self))
+        return is_dir(self, **options)
+
+    monkeypatch.setattr(Path, "is_dir", closed)
+    result = run("explain", "closed.log")
+    assert result.exit_code == 2
+    assert "Permission denied" in result.stderr
+    assert "run this as somebody who may read it" in result.stderr
+
+
 def test_a_mixed_folder_says_which_files_it_read():
     """
     Whoever hands in a folder sees what was taken for a log, and what was not.

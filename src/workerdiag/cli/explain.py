@@ -132,9 +132,9 @@ def _tell_files_of_folder(place: str) -> None:
     """
     from workerdiag.sources.logs.inputs import files_of_folder
 
-    if not Path(place).is_dir():
-        return
-    with suppress(OSError):
+    with suppress(OSError):  # that it may not be read is said where it is read
+        if not Path(place).is_dir():
+            return
         logs, others = files_of_folder(Path(place))
         if logs and others:
             note(f"{place}: read as logs: {_names(logs)}; not read: {_names(others)}")
