@@ -17,6 +17,7 @@ from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, LOG_OF_OTHERS, 
 from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, Place, Stream
 from workerdiag.scoring.aftermaths import aftermaths
 from workerdiag.scoring.blocked_loops import blocked_loops
+from workerdiag.scoring.endless_tasks import endless_tasks
 from workerdiag.scoring.open_ended_logs import open_ended_log
 from workerdiag.scoring.unasked_leaves import left_unasked
 from workerdiag.scoring.unfinished_starts import lacks_workers, unfinished_starts
@@ -145,6 +146,7 @@ def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
     yield from left_unasked(incident)
     yield from aftermaths(incident)
     yield from blocked_loops(incident)
+    yield from endless_tasks(incident)
 
 
 class _ShutdownNoise:

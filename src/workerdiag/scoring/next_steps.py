@@ -16,6 +16,7 @@ from workerdiag.model.vocabulary import Outcome
 from workerdiag.scoring.advice import applicable_advice, fill_example, fill_text
 from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import ClusterSetup, failed_tasks
+from workerdiag.scoring.endless_tasks import endless_tasks
 from workerdiag.scoring.open_ended_logs import open_ended_log
 
 #: A cause this likely is settled; below it, looks for it are worth their while.
@@ -124,11 +125,12 @@ def _is_recorded(incident: Incident) -> bool:
 
 def _is_caller_timeout(incident: Incident) -> bool:
     """
-    Whether nobody is known to have died and the caller's own patience ended: no kernel tells of that.
+    Whether nobody is known to have died, and the caller's own patience ended or tasks may never end.
     """
     raised = [each for each in incident.exceptions if each.relation == "raised"]
     caught = any(not each.from_task and each.type.rpartition(".")[2] == "TimeoutError" for each in raised)
-    return not incident.cases and (caught or any(mark.owner == _WAITED_IN_VAIN for mark in incident.marks))
+    waits = any(mark.owner == _WAITED_IN_VAIN for mark in incident.marks) or any(endless_tasks(incident))
+    return not incident.cases and (caught or waits)
 
 
 def _senders(incident: Incident) -> Iterator[NextStep]:

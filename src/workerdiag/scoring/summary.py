@@ -18,6 +18,7 @@ from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import failed_tasks
 from workerdiag.scoring.death_count import LostWorkers
+from workerdiag.scoring.endless_tasks import SCHEDULER_STATE, endless_sentence
 from workerdiag.scoring.task_failures import (
     caught_failure,
     has_own_failure,
@@ -134,6 +135,8 @@ def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
     """
     The gravest thing that bars the all-clear.
     """
+    if obstacles.troubles and obstacles.troubles[-1].owner == SCHEDULER_STATE:
+        return endless_sentence(obstacles.troubles[-1])
     wrong = _quoted_message(obstacles.troubles[-1]) if obstacles.troubles else ""
     error = _quoted_message(obstacles.unknown_error) if obstacles.unknown_error else ""
     grave = (

@@ -95,9 +95,10 @@ def states_reader() -> Method:
     """
     Of tasks: ``states`` (how many are in each), ``whole`` (whether all were counted), ``tasks`` (some).
 
-    And of what runs with each worker: ``plugins``, how many that a client registered.
+    And of what runs with each worker: ``plugins``, how many that a client registered; and tasks that may
+    never end: ``starved_count``, ``threads_taken_s`` and ``overdue_count``.
     """
-    describe, begin = _task_reader(), pauses()
+    describe, waits, begin = _task_reader(), _waits_reader(), pauses()
 
     async def states(scheduler: Scheduler, keys: list[object], executing: list[object]) -> dict[str, object]:
         from itertools import islice
@@ -120,9 +121,45 @@ def states_reader() -> Method:
             await pause()
         named = list(map(str, getattr(scheduler, "worker_plugins", ())))
         plugins = sum(name != "shuffle" and not name.startswith("workerdiag") for name in named)
-        return {"states": counts, "whole": len(prefixes) <= 20_000, "tasks": tasks, "plugins": plugins}
+        found = {"states": counts, "whole": len(prefixes) <= 20_000, "tasks": tasks, "plugins": plugins}
+        return {**found, **await waits(scheduler)}
 
     return states
+
+
+def _waits_reader() -> Method:
+    begin = pauses()
+
+    async def waits(scheduler: Scheduler) -> dict[str, object]:
+        """
+        Tasks that may never end, as they wait for what never comes.
+
+        ``starved_count``: how many that tasks asked for (``get_client``) no thread runs, and how long each
+        thread has been taken, ``threads_taken_s``; both 0 where one is free. ``overdue_count``: how many have
+        run for a minute and ten times as long as their kind takes.
+        """
+        from itertools import islice
+
+        pause, waiting, overdue, is_free = begin(), 0, 0, False
+        taken_s: list[float] = []
+        for name, client in list(scheduler.clients.items()):
+            if name.startswith("Client-worker-"):
+                for task in list(islice(getattr(client, "wants_what", ()), 100)):
+                    worker = task.processing_on
+                    is_begun = worker is not None and task in worker.executing
+                    waiting += task.state in ("processing", "queued", "no-worker") and not is_begun
+                    await pause()
+        for worker in list(scheduler.workers.values()):
+            is_free = is_free or len(worker.executing) < worker.nthreads
+            for task, ran_s in worker.executing.items():
+                taken_s.append(ran_s)
+                overdue += ran_s > 60 and 0 <= 10 * task.prefix.duration_average < ran_s
+            await pause()
+        if is_free or not taken_s:
+            return {"starved_count": 0, "threads_taken_s": 0.0, "overdue_count": overdue}
+        return {"starved_count": waiting, "threads_taken_s": min(taken_s), "overdue_count": overdue}
+
+    return waits
 
 
 def _task_reader() -> Method:

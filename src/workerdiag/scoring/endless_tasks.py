@@ -1,0 +1,48 @@
+"""
+Tasks that may never end: they wait for tasks which no thread is left for, or run far longer than their kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from workerdiag.model.diagnosis import Match
+from workerdiag.model.incident import Incident
+from workerdiag.model.normalize import decimal, whole
+
+SCHEDULER_STATE = "event.scheduler-state"
+#: Where each thread has been taken for so long, nothing has finished since. Our judgement.
+_LEAST_S = 5.0
+
+
+def endless_tasks(incident: Incident) -> Iterator[Match]:
+    """
+    The state of a scheduler whose tasks may never end; whether they do nobody can say from outside.
+    """
+    for each in incident.marks:
+        if each.owner == SCHEDULER_STATE and (
+            _starved_count(each) or whole(each.captures.get("overdue_tasks"))
+        ):
+            yield each
+
+
+def endless_sentence(state: Match) -> str:
+    """
+    What is known of them, and what helps if they wait for each other.
+    """
+    if count := _starved_count(state):
+        taken_s = decimal(state.captures.get("threads_taken_s"))
+        tasks = "task waits" if count == 1 else "tasks wait"
+        return (
+            f"{count} {tasks} that running tasks asked for, and each thread has been taken for at least "
+            f"{taken_s:.0f} s: they may wait for each other for ever, as tasks that wait for tasks without "
+            "worker_client() or secede() do."
+        )
+    count = whole(state.captures.get("overdue_tasks")) or 0
+    tasks = "1 task has" if count == 1 else f"{count} tasks have"
+    return f"{tasks} run for more than a minute, and for ten times as long as that kind of task takes."
+
+
+def _starved_count(state: Match) -> int:
+    taken_s = decimal(state.captures.get("threads_taken_s")) or 0.0
+    return whole(state.captures.get("starved_tasks")) or 0 if taken_s >= _LEAST_S else 0
