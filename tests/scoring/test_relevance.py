@@ -302,6 +302,27 @@ def test_that_tasks_wait_ends_no_worker():
     assert "standstill.unschedulable" not in chances(about)
 
 
+def test_that_a_cluster_is_closed_afterwards_explains_no_standstill_away():
+    """
+    The program gives up on the task that no worker may run, and ends.
+    """
+    gave_up = "Task y marked as failed because it timed out waiting for its restrictions to become satisfied."
+    lines = [
+        at(1, "scheduler", f"Register worker addr: {WORKER} name: 0"),
+        at(9, "scheduler", gave_up, "ERROR"),
+        at(9.5, "worker", f"Stopping worker at {WORKER}. Reason: worker-close"),
+        at(9.51, "core", "Received 'close-stream' from tcp://127.0.0.1:57114; closing."),
+        at(
+            9.52,
+            "scheduler",
+            f"Remove worker addr: {WORKER} name: 0 (stimulus_id='handle-worker-cleanup-1.5')",
+        ),
+        at(9.53, "scheduler", "Closing scheduler. Reason: unknown"),
+        at(9.54, "scheduler", "Scheduler closing all comms"),
+    ]
+    assert explained((None, lines)).top.id == "standstill.unschedulable"
+
+
 def test_a_start_that_fails_for_a_huge_array_speaks_with_no_dask():
     """
     Who starts allocates nothing of that size but for a message, whose length it takes from the peer.

@@ -240,10 +240,10 @@ def _may_have_stood_still(match: Match, end: ProcessEnd) -> bool:
     """
     Whether a sign of a standstill tells of the lost worker, not of the cluster or another one.
 
-    That tasks wait ends no process.
+    That tasks wait ends no process, but whoever waited for them in vain may have asked all workers to stop.
     """
     if match.identity.worker is None:
-        return match.stream in _OF_ONE_PROCESS
+        return not end.unexpected or match.stream in _OF_ONE_PROCESS
     return not end.exit_known or end.same_process(match.identity)
 
 
