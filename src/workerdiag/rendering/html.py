@@ -34,7 +34,7 @@ _ONE_WORD = re.compile(
 #: Words so long are broken after these rather than within a name: paths, calls, assignments.
 _LONG_WORD, _BREAK = re.compile(r"(\S{30,})"), re.compile(r"(?<=[\w\])\"'][/(=,])(?=[\w\"'\[{])")
 #: A comment behind code, with the blanks that set it apart and its line end.
-_COMMENT = re.compile(r"( {2,}# [^\n]*\n?)")
+_COMMENT = re.compile(r"((?<! ) {2,}# [^\n]*\n?)")
 #: What a person on call reads first comes first.
 _ORDER: tuple[Topic, ...] = (
     "candidates",

@@ -25,7 +25,7 @@ SCHEMA_FILE = _FOLDER / "workerdiag-schema.yaml"
 #: The section of Dask's configuration that is ours.
 ROOT = "workerdiag"
 
-_LINE = re.compile(r"(?P<indent> *)(?P<name>[\w-]+):(?: +(?P<value>[^\s#][^#]*?))?\s*(?:#.*)?")
+_SETTING_LINE = re.compile(r"(?P<indent> *)(?P<name>[\w-]+):(?: +(?P<value>[^\s#][^#]*?))?\s*(?:#.*)?")
 _NUMBER = re.compile(r"\d+")
 
 #: Variables that move Dask's configuration, or hand all of it over (dask/config.py, 2024.8.1 to 2026.8.0).
@@ -84,7 +84,7 @@ def _plain_values(text: str) -> Iterator[tuple[str, Value]]:
     Importing a YAML reader takes 50 ms, a fifth of what a report on a log takes.
     """
     above: list[tuple[int, str]] = []
-    for found in filter(None, map(_LINE.fullmatch, text.splitlines())):
+    for found in filter(None, map(_SETTING_LINE.fullmatch, text.splitlines())):
         indent = len(found["indent"])
         above = [each for each in above if each[0] < indent]
         above.append((indent, found["name"]))

@@ -21,7 +21,7 @@ _WITH_NEWLINE = (sre.CATEGORY_SPACE, sre.CATEGORY_NOT_WORD, sre.CATEGORY_NOT_DIG
 _NEWLINE = ord("\n")
 #: What may match a line end: escapes, and classes of characters.
 _GROUP = re.compile(r"\([^()]*\)")
-_INSIDE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_INSIDE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)", re.DOTALL)
 
 
 def kept_within_line(text: str) -> str:
