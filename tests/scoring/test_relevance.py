@@ -323,6 +323,29 @@ def test_that_a_cluster_is_closed_afterwards_explains_no_standstill_away():
     assert explained((None, lines)).top.id == "standstill.unschedulable"
 
 
+def test_a_worker_that_its_task_closes_is_not_surely_interrupted():
+    """
+    SIGINT to the worker alone leaves the very same lines: neither is likelier than not.
+    """
+    worker = [
+        at(0, "nanny", "        Start Nanny at: 'tcp://10.0.0.4:9001'"),
+        at(1, "worker", f"      Start worker at:      {WORKER}"),
+        at(2, "worker", "        Registered to:      tcp://10.0.0.1:8786"),
+        at(3, "worker", f"Stopping worker at {WORKER}. Reason: worker-close"),
+        at(3, "nanny", "Closing Nanny gracefully at 'tcp://10.0.0.4:9001'. Reason: worker-close"),
+        at(3, "core", "Connection to tcp://10.0.0.1:8786 has been closed."),
+    ]
+    scheduler = [
+        at(2, "scheduler", f"Register worker addr: {WORKER} name: w"),
+        at(3, "scheduler", f"Remove worker addr: {WORKER} name: w (stimulus_id='handle-worker-cleanup-1')"),
+        at(
+            3, "scheduler", "Task nap marked as failed because 1 workers died while trying to run it", "ERROR"
+        ),
+    ]
+    found = chances(explained(("worker", worker), ("scheduler", scheduler)))
+    assert max(found.get("exit.keyboard-interrupt", 0), found.get("exit.closed-by-code", 0)) < 0.5
+
+
 def test_a_start_that_fails_for_a_huge_array_speaks_with_no_dask():
     """
     Who starts allocates nothing of that size but for a message, whose length it takes from the peer.
