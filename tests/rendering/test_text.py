@@ -35,6 +35,7 @@ from workerdiag.rendering.wording import (
     identity_text,
     printable,
     printable_object,
+    shorten_bytes,
 )
 
 #: Lines that may be longer than the terminal: one word with a slash in it, or something to type.
@@ -578,3 +579,21 @@ def test_a_quotation_has_no_pickle_in_it_and_is_not_quoted_twice():
     top = evolve(explained().causes[0], evidence=(whole, part))
     text = render_text(explained(causes=(top,)))
     assert text.count(r"    | Failed to deserialize b'\x80\x05...'") == 1
+
+
+def test_the_bytes_of_a_pickle_are_cut_also_where_they_hold_a_quote():
+    """
+    ``repr`` puts bytes between the quotes that they do not hold.
+    """
+    said = r"""Failed to deserialize b'\x80\x05\x95X\x00\x00\x8c"\x8c\x18somewhere_else\x94\x8c\x04work"""
+    assert shorten_bytes(said) == r"Failed to deserialize b'\x80\x05..."
+
+
+@pytest.mark.parametrize(("verdict", "waited"), [("other-task", True), ("configuration", False)])
+def test_a_task_only_waited_where_that_is_why_it_is_innocent(verdict, waited):
+    """
+    A limit that ended the worker clears the task whether it ran or not.
+    """
+    text = render_text(explained(blame=Blame(verdict=verdict, task="load-7", fairly_blamed=False)), full=True)
+    assert "Dask blames the task load-7, wrongly" in text
+    assert ("only waiting" in " ".join(text.split())) is waited

@@ -183,9 +183,10 @@ def blame_items(blame: Blame, *, died: bool) -> list[Item]:
         return []
     items = [Item(text=VERDICT_TEXTS[blame.verdict] if died or blame.verdict != "task" else TASK_TEXT)]
     if blame.task:
+        waited = "on some of the workers that died it was only waiting, not running"
         fair = {
             True: ", correctly: it was running when workers died.",
-            False: ", wrongly: on some of the workers that died it was only waiting, not running.",
+            False: f", wrongly{f': {waited}' if blame.verdict in ('task', 'other-task') else ''}.",
             None: "; whether it was running when workers died is not known.",
         }[blame.fairly_blamed]
         items.append(Item(text=f"Dask blames the task {one_line(blame.task)}{fair}"))

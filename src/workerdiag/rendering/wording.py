@@ -45,7 +45,9 @@ _SIZES, _NUMBER = (
 _JOB = re.compile(r"\d{1,10}(?:[.\[_].*)?")
 _ESCAPES = re.compile(ESCAPES)
 #: Bytes as ``repr`` writes them: how they begin, and the quotation mark at their end, if it was not cut off.
-_BYTES = re.compile(r"""(\bb(?P<mark>['"])(?:\\x[0-9a-f]{2}){2})(?:\\.|[^'"\\\n]){16,}((?P=mark)|$)""")
+_BYTES = re.compile(
+    r"""(\bb(?P<mark>['"])(?:\\x[0-9a-f]{2}){2})(?:\\.|(?!(?P=mark))[^\\\n]){16,}((?P=mark)|$)"""
+)
 #: Any character that may need cleaning.
 _ODD = re.compile(r"[^ -~\n]")
 #: Unicode categories that hide or reorder what shows: controls, formats (bidi, zero width), private use.
