@@ -51,6 +51,21 @@ def test_how_a_start_ended_is_why_workers_are_missing(end, cause):
     assert {each.id: each.probability for each in diagnosis.causes}.get("standstill.no-workers", 0.0) < 0.02
 
 
+@pytest.mark.parametrize(
+    "last_words",
+    [
+        "Closing Nanny at 'tcp://10.0.0.4:40001'. Reason: nanny-instantiate-failed",
+        "End worker\nTraceback (most recent call last):\nRuntimeError: Worker failed to start.",
+    ],
+)
+def test_a_nanny_that_gives_up_on_its_worker_is_no_second_death(last_words):
+    """
+    Whatever it says of it, and where the command's own traceback is all that is left.
+    """
+    diagnosis = of_start("Worker process 7001 was killed by signal 15", last_words)
+    assert [death.identity.pid for death in diagnosis.deaths] == [7001]
+
+
 def test_workers_are_missing_where_no_start_failed():
     """
     A nanny that is up says nothing of it.

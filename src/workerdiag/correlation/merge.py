@@ -151,12 +151,16 @@ def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
     return ends_of_workers if any(end.lost for end in ends_of_workers) else ends
 
 
+#: Reasons of a nanny whose worker did not start (nanny.py, 2026.8.0); its program's traceback has none.
+_START_FAILED = ("nanny-start-failed", "nanny-instantiate-failed", None)
+
+
 def _gave_up(end: ProcessEnd, ended: Container[str | None]) -> bool:
     """
     Whether a nanny closed because the worker of which it told how it *ended* did not start.
     """
     is_nanny = end.identity.worker is None and end.identity.pid is None and not end.exit_known
-    return is_nanny and end.reason == "nanny-start-failed" and end.identity.nanny in ended
+    return is_nanny and end.reason in _START_FAILED and end.identity.nanny in ended
 
 
 def _is_idle_nanny(end: ProcessEnd) -> bool:
