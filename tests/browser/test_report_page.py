@@ -7,8 +7,17 @@ from __future__ import annotations
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from support.findings import drawn, explained, history, hostile, no_death, several_victims, unknown
-from workerdiag.model.timeline import Timeline
+from support.findings import (
+    NOON_ISH,
+    drawn,
+    explained,
+    history,
+    hostile,
+    no_death,
+    several_victims,
+    unknown,
+)
+from workerdiag.model.timeline import TaskSpan, Timeline
 from workerdiag.rendering.html import render_html
 
 BUILDS = [drawn, several_victims, explained, unknown, no_death, hostile]
@@ -159,6 +168,20 @@ def test_it_is_shown_at_once(show, seen):
         }).observe({type: "paint", buffered: true}))"""
     )
     assert paint_ms < PATIENCE_MS
+
+
+def test_no_column_of_a_table_is_cut_off_on_paper(show, seen):
+    """
+    Nobody scrolls there: keys of tasks break, as they are long.
+    """
+    task = TaskSpan(
+        key=f"load-{'0123456789abcdef' * 4}", thread="Dask-Default-Threads-4711-0", started_at=NOON_ISH
+    )
+    seen.page.set_viewport_size({"width": 700, "height": 1000})  # of A4, within its margins
+    seen.page.emulate_media(media="print")
+    page = show(drawn(timeline=Timeline(histories=(history(tasks=(task,)),))))
+    hidden = "boxes => boxes.map(each => each.scrollWidth - each.clientWidth)"
+    assert max(page.locator(".wd-scroll").evaluate_all(hidden)) <= 1
 
 
 def test_it_prints_whole(show, seen):
