@@ -291,6 +291,19 @@ def test_of_a_worker_without_a_nanny_a_crash_is_told_by_the_very_moment(at, name
     assert bool(own([line], alone)) is is_own
 
 
+@pytest.mark.parametrize(
+    ("drift_s", "at", "is_own"), [(1.1, -0.1, True), (300.0, -0.1, True), (300.0, -9, False)]
+)
+def test_a_crash_is_told_on_a_machine_that_has_been_up_for_days(drift_s, at, is_own):
+    """
+    The clock of the kernel's log may have drifted either way or not at all; a minute is no very moment even so.
+    """
+    line = (DIED + at, SEGFAULT.format(tid=4725))
+    alone = evolve(NAMELESS, identity=evolve(WORKER, pid=4711))
+    assert bool(own([line], alone, drift_s=drift_s)) is is_own
+    assert own([line], evolve(NAMELESS, own=True), drift_s=drift_s) != ()
+
+
 def test_a_kill_in_the_group_of_workers_that_live_was_another_processs():
     """
     The counter of a group in which nobody of Dask's died convicts no one.

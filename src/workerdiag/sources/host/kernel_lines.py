@@ -215,7 +215,8 @@ class KernelLog:
             earliest_s = SAME_MOMENT_S if is_told else UNTOLD_S
             latest_s = NOTICED_S if is_told else UNTOLD_S
             fits = is_told or _PYTHON_CRASH.match(line[1]) is not None
-            if fits and in_order and -earliest_s <= line[0] - each.when - self.drift_s <= latest_s:
+            drift_s = self.drift_s if is_told else min(self.drift_s, UNTOLD_S)
+            if fits and in_order and -earliest_s - drift_s <= line[0] - each.when <= latest_s + drift_s:
                 yield index
 
     def _near(
