@@ -44,6 +44,14 @@ def test_half_of_the_limit_is_half_as_high():
     assert "`▅▅`" in render_markdown(grown(200, 200))
 
 
+def test_what_took_part_of_a_second_took_less_than_a_second():
+    """
+    Not no time at all, as a pause and a kill may follow at once.
+    """
+    samples = tuple(MemorySample(at=100.0 + at, process_bytes=200 * MIB) for at in (0.0, 0.3))
+    assert "allowed, in less than a second:" in render_markdown(grown(samples=samples))
+
+
 def test_without_samples_the_report_says_so_and_how_to_get_them():
     """
     Nothing is drawn from nothing, and nobody has to guess why it is missing.

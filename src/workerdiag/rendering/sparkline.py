@@ -70,7 +70,8 @@ def _history_line(history: ProcessHistory) -> tuple[str, str] | None:
     limit, most = min(limits, default=None), max(value for _, value in points)
     words = f"{format_bytes(points[0][1])} to {format_bytes(most)}"
     of_limit = f" of {format_bytes(limit)} allowed" if limit else ""
-    span = format_duration(points[-1][0] - points[0][0])
+    span_s = points[-1][0] - points[0][0]
+    span = format_duration(span_s) if round(span_s) else "less than a second"
     line = sparkline(points, max(limit or 0, most))
     return line, f"{words}{of_limit}, in {span}: {identity_text(history.identity)}"
 
