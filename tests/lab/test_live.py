@@ -146,7 +146,7 @@ def test_the_error_of_a_later_task_is_not_the_death(lab, explain):
     client = with_a_death(lab)
     error = raised(client.submit(tasks.divide_by_zero, key="fail"))
     diagnosis = explain(Aftermath(exc=error, client=client, is_noted=False))
-    assert (diagnosis.outcome, diagnosis.top, diagnosis.deaths_are_separate) == ("no-death", None, True)
+    assert (diagnosis.outcome, diagnosis.top, diagnosis.deaths_are_separate) == ("unknown", None, True)
     assert diagnosis.failure.type == "ZeroDivisionError"
     assert "A separate matter: a worker died" in diagnosis.summary
 

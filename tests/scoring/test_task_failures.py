@@ -129,7 +129,7 @@ def test_a_tasks_own_error_is_not_explained_by_a_death():
     The answer is about the error; the death beside it keeps its cause, as a separate matter.
     """
     diagnosis = caught(type="KeyError")
-    assert (diagnosis.outcome, diagnosis.top, diagnosis.deaths_are_separate) == ("no-death", None, True)
+    assert (diagnosis.outcome, diagnosis.top, diagnosis.deaths_are_separate) == ("unknown", None, True)
     assert diagnosis.summary.startswith("A task failed with KeyError: 'x'. A separate matter: a worker died")
     assert [each.cause for each in diagnosis.deaths] == ["signal.segfault"]
     assert "Nothing has to be done about workers" not in str(diagnosis)

@@ -115,9 +115,9 @@ Deployment = Literal[
 ]
 
 #: What came of it. ``explained``: a cause is named, of a death or of a standstill. ``no-death``: a place
-#: that would show a death was looked at, what stands there is known, and nothing died or stands still;
-#: or a task raised by itself what was caught, and who died is another matter (``deaths_are_separate``).
-#: ``unknown``: something died or hangs, or could not be looked at. ``no-evidence``: nothing in what was
+#: that would show a death was looked at, what stands there is known, and nothing died or stands still.
+#: ``unknown``: something died or hangs, or could not be looked at; also where a task raised by itself what
+#: was caught, and who died is another matter (``deaths_are_separate``). ``no-evidence``: nothing in what was
 #: given is known.
 Outcome = Literal["explained", "no-death", "unknown", "no-evidence"]
 #: Why the watcher speaks: a case is ``new``; comes back after it was ``resolved`` (``recurring``); kills ten

@@ -82,11 +82,14 @@ def _lead(findings: Findings) -> tuple[tuple[str, str], ...]:
             what = ("Cause", one_line(top.title) if top else summary)
             sure = _cause_certainty(top, findings.blame) if top else "not said"
         case "no-death":
-            what = ("Failure" if findings.deaths_are_separate else "No death", summary)
+            what = ("No death", summary)
             sure = _all_clear_certainty(findings)
         case "no-evidence":
             what = ("Unknown", summary)
             sure = "Not at all: neither that a worker died nor that none did."
+        case "unknown" if findings.deaths_are_separate:
+            what = ("Failure", summary)
+            sure = "The task raised it by itself: nothing in it tells of a death."
         case "unknown":
             what = ("Unknown", summary)
             sure = (
@@ -112,8 +115,6 @@ def _cause_certainty(top: RankedCause, blame: Blame) -> str:
 
 
 def _all_clear_certainty(findings: Findings) -> str:
-    if findings.deaths_are_separate:
-        return "The task raised it by itself: nothing in it tells of a death."
     if findings.gaps:
         return f"As far as we could look: {pluralize(len(findings.gaps), 'place')} could not be looked at."
     return "Nothing in what was looked at speaks of a death."
@@ -125,8 +126,7 @@ def _first_step(findings: Findings) -> str:
         return top.mitigations[0].do
     of_task = f"what the task raised: {failure.type}" if failure and findings.deaths_are_separate else ""
     if place := failed_at(findings) or one_line(of_task):
-        is_clear = findings.outcome == "no-death" and not findings.deaths_are_separate
-        workers = " Nothing has to be done about workers." if is_clear else ""
+        workers = " Nothing has to be done about workers." if findings.outcome == "no-death" else ""
         return f"Mend {place}.{workers}"
     if nobody or findings.outcome == "no-death":
         return "Nothing has to be done about workers."
@@ -147,10 +147,10 @@ def is_nobody_to_act(findings: Findings) -> bool:
 
 def failed_at(findings: Findings) -> str:
     """
-    Where a task failed while no worker died; empty where that is not the answer.
+    Where a task failed of which no death is the reason; empty where that is not the answer.
     """
-    failure = findings.failure
-    is_answer = findings.outcome == "no-death" or (findings.outcome != "explained" and not findings.deaths)
+    failure, has_deaths = findings.failure, bool(findings.deaths) and not findings.deaths_are_separate
+    is_answer = findings.outcome == "no-death" or (findings.outcome != "explained" and not has_deaths)
     return one_line(failure.raised_at) if failure and is_answer else ""
 
 

@@ -84,9 +84,11 @@ def _title(findings: Findings) -> str:
         case "explained" if findings.top:
             return f"Worker death: {_safe_text(findings.top.title)}"
         case "no-death":
-            return "A task failed" if findings.deaths_are_separate else "No worker died"
+            return "No worker died"
         case "no-evidence":
             return "Nothing known of a worker"
+        case "unknown" if findings.deaths_are_separate:
+            return "A task failed"
         case "explained" | "unknown":
             return "Worker death, not explained"
         case _:

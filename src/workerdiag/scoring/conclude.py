@@ -36,7 +36,7 @@ from workerdiag.scoring.memory_numbers import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.retry_policy import retry_policy
 from workerdiag.scoring.summary import separate_matter, summary
-from workerdiag.scoring.task_failures import has_own_failure, split_exception, task_failure
+from workerdiag.scoring.task_failures import deaths_are_separate, split_exception, task_failure
 from workerdiag.scoring.timeline import make_timeline
 
 #: The first death counts double: what follows may be its consequence.
@@ -58,18 +58,17 @@ def conclude(
     """
     Everything that can be said about *incident* by what *book* knows, and in the time there is.
     """
-    is_own = has_own_failure(incident) and any(case.end and case.end.unexpected for case in incident.cases)
-    of_exception, others = split_exception(incident) if is_own else (incident, incident)
+    separate = deaths_are_separate(incident)
+    of_exception, others = split_exception(incident) if separate else (incident, incident)
     evaluated = evaluate_cases(others.cases, others, book, deadline)
     # what died beside a task that failed by itself is another matter
-    in_question = () if is_own else deaths_in_question(evaluated, incident)
+    in_question = () if separate else deaths_in_question(evaluated, incident)
     deciding = deciding_cases(in_question, of_exception, book)
     chances = weighted_mean(
         [(_death_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)]
     )
-    # where there is an explanation, or only a task failed, nobody asks for an all-clear
-    no_all_clear = is_own or is_explained(chances)
-    obstacles = AllClearObstacles() if no_all_clear else all_clear_obstacles(incident, gaps, book)
+    # where there is an explanation nobody asks for an all-clear
+    obstacles = AllClearObstacles() if is_explained(chances) else all_clear_obstacles(incident, gaps, book)
     outcome = _outcome(chances, incident, obstacles)
     numbers = memory_numbers(incident, [match for each in deciding for match in each.matches])
     setting = cluster_setup(incident)
@@ -104,7 +103,7 @@ def conclude(
         version=version,
         notes=tuple(notes),
         failure=task_failure(incident),
-        deaths_are_separate=is_own,
+        deaths_are_separate=separate,
         timeline=make_timeline(_ends(in_question, evaluated), incident),
         unlisted_deaths=evolve(beyond, count=beyond.count + len(death_of) - len(deaths)),
     )

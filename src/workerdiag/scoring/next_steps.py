@@ -18,6 +18,7 @@ from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import ClusterSetup, failed_tasks
 from workerdiag.scoring.endless_tasks import endless_tasks
 from workerdiag.scoring.open_ended_logs import open_ended_log
+from workerdiag.scoring.task_failures import deaths_are_separate
 
 #: A cause this likely is settled; below it, looks for it are worth their while.
 SETTLED_CHANCE = 0.9
@@ -59,7 +60,7 @@ def next_steps(
 
     Where no cause is known, those come first that the message asks for which bars the all-clear.
     """
-    if outcome == "no-death":
+    if outcome == "no-death" or (outcome == "unknown" and deaths_are_separate(incident)):
         return tuple(_advised_steps(book.task_advice if failed_tasks(incident) else (), setting))
     steps: dict[str, NextStep] = {}
     if not ranked or ranked[0].probability < SETTLED_CHANCE:

@@ -21,7 +21,7 @@ from workerdiag.scoring.death_count import LostWorkers
 from workerdiag.scoring.endless_tasks import SCHEDULER_STATE, endless_sentence
 from workerdiag.scoring.task_failures import (
     caught_failure,
-    has_own_failure,
+    deaths_are_separate,
     programs_own_error,
     task_failure,
 )
@@ -77,7 +77,7 @@ def separate_matter(incident: Incident, died: Sequence[Death], book: Rulebook) -
     if not died:
         return ""
     lost = LostWorkers(deaths=died)
-    if has_own_failure(incident):
+    if deaths_are_separate(incident):
         causes = [cause for death in died if (cause := book.cause(death.cause or ""))]
         why = f" ({causes[-1].title})" if causes else _exits_text(died)
         return f" A separate matter: {lost.count_text} died{why}; explain(client=client) tells of that."
@@ -87,8 +87,6 @@ def separate_matter(incident: Incident, died: Sequence[Death], book: Rulebook) -
 
 
 def _no_death_sentence(deaths: Sequence[Death], incident: Incident) -> str:
-    if deaths and has_own_failure(incident) and (failure := caught_failure(incident)):
-        return f"A task failed with {failure_text(failure).removesuffix('.')}."
     if failed := failed_tasks(incident):
         failure = task_failure(incident)
         which = " with" if failed == 1 else ", the first with"
@@ -119,9 +117,9 @@ def _unknown_sentence(lost: LostWorkers, incident: Incident, obstacles: AllClear
     if lost.deaths:
         return f"{lost.count_text} died{_exits_text(lost.deaths)}, and nothing that was seen says why."
     if failure := caught_failure(incident):
-        return (
-            f"A task failed with {failure_text(failure)}; nothing that was seen says whether a worker died."
-        )
+        failed = f"A task failed with {failure_text(failure).removesuffix('.')}"
+        is_all = deaths_are_separate(incident)
+        return f"{failed}." if is_all else f"{failed}; nothing that was seen says whether a worker died."
     if obstacles.open_ended_log and (failure := task_failure(incident)):
         return (
             f"A task failed with {failure_text(failure).removesuffix('.')}. {_open_end_sentence(obstacles)}"

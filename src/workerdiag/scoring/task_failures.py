@@ -44,14 +44,15 @@ def caught_failure(incident: Incident) -> TaskFailure | None:
     return TaskFailure(type=kind, message=facts.text, raised_at=facts.raised_at, source=facts.source)
 
 
-def has_own_failure(incident: Incident) -> bool:
+def deaths_are_separate(incident: Incident) -> bool:
     """
-    Whether a task raised by itself what the caller caught, so that no death is in question.
+    Whether workers died, and a task raised by itself what the caller caught, so that no death is in question.
 
     Nothing in it or in what it was raised from is of Dask, and it names no worker.
     """
     of_task = any(facts.from_task for facts in incident.exceptions)
-    return of_task and not incident.about and not any(facts.maybe_dask for facts in incident.exceptions)
+    is_own = of_task and not incident.about and not any(facts.maybe_dask for facts in incident.exceptions)
+    return is_own and any(case.end and case.end.unexpected for case in incident.cases)
 
 
 def split_exception(incident: Incident) -> tuple[Incident, Incident]:
