@@ -20,7 +20,7 @@ from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.incidents.alert_incident import AlertIncident, WatchedDeath, is_deliberate_stop
-from workerdiag.incidents.log_excerpts import merge_excerpts
+from workerdiag.incidents.log_excerpts import merge_log_excerpts
 from workerdiag.model.diagnosis import SURE_ENOUGH, Death
 from workerdiag.model.evidence import Event, Evidence
 from workerdiag.model.identity import Identity
@@ -175,7 +175,7 @@ def _sample(group: Sequence[DeathFinding]) -> list[WatchedDeath]:
 
 
 def _evidence(deaths: Sequence[WatchedDeath]) -> list[Evidence]:
-    return merge_excerpts(piece for death in deaths for piece in death.evidence or (_removal_of(death),))
+    return merge_log_excerpts(piece for death in deaths for piece in death.evidence or (_removal_of(death),))
 
 
 def _removal_of(death: WatchedDeath) -> Event:

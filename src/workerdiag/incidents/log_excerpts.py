@@ -31,7 +31,7 @@ def log_records(text: str) -> Iterator[str]:
         yield record
 
 
-def merge_excerpts(pieces: Iterable[Evidence]) -> list[Evidence]:
+def merge_log_excerpts(pieces: Iterable[Evidence]) -> list[Evidence]:
     """
     The pieces with all excerpts of one log as one: each record once, in the order of their times.
 
