@@ -17,6 +17,7 @@ from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
 from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.process_end import ProcessEnd
+from workerdiag.model.rules import START_FAILED
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.model.vocabulary import Stream
 
@@ -27,6 +28,8 @@ _PLATFORMS: tuple[Stream, ...] = ("kernel", "kubernetes", "batch")
 #: Observers, the one that knows a worker process most closely first.
 _DASK = ("worker", "scheduler")
 _OBSERVERS = (*_DASK, *_PLATFORMS, "service")
+#: Reasons of a nanny whose worker did not start (nanny.py, 2026.8.0).
+_START_FAILED = ("nanny-start-failed", "nanny-instantiate-failed")
 
 
 @define
@@ -151,16 +154,13 @@ def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
     return ends_of_workers if any(end.lost for end in ends_of_workers) else ends
 
 
-#: Reasons of a nanny whose worker did not start (nanny.py, 2026.8.0); its program's traceback has none.
-_START_FAILED = ("nanny-start-failed", "nanny-instantiate-failed", None)
-
-
 def _gave_up(end: ProcessEnd, ended: Container[str | None]) -> bool:
     """
     Whether a nanny closed because the worker of which it told how it *ended* did not start.
     """
     is_nanny = end.identity.worker is None and end.identity.pid is None and not end.exit_known
-    return is_nanny and end.reason in _START_FAILED and end.identity.nanny in ended
+    has_said_so = end.reason in _START_FAILED or {mark.owner for mark in end.marks} == {START_FAILED}
+    return is_nanny and has_said_so and end.identity.nanny in ended
 
 
 def _is_idle_nanny(end: ProcessEnd) -> bool:

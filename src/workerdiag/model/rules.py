@@ -41,6 +41,10 @@ REGISTRATIONS = ("scheduler.register-worker", "event.add-worker")
 RETIREMENT = "scheduler.retire"
 #: A nanny loses patience with a worker process that was asked to close.
 STILL_ALIVE = "nanny.still-alive"
+#: The command of a nanny whose worker did not start ends with a traceback that says so.
+START_FAILED = "nanny.start-failed"
+#: How a scheduler that was asked stands: its workers, and what waits for them.
+SCHEDULER_STATE = "event.scheduler-state"
 #: A line without a header tells of an end, in words that nobody has written down.
 LINE_OF_OTHERS = "untold.line-of-others"
 #: A log ends in the words of somebody else, which are of no kind that stood there before.

@@ -12,6 +12,7 @@ from workerdiag.model.diagnosis import Death, UnlistedDeaths
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import whole
+from workerdiag.model.rules import SCHEDULER_STATE
 from workerdiag.model.vocabulary import GapReason, MatchRole, Place
 
 #: Deaths that findings list, at most: the first and the last.
@@ -27,7 +28,6 @@ _CUT: frozenset[tuple[Place, GapReason]] = frozenset(
         ("workerdiag", "expired"),
     )
 )
-_STATE = "event.scheduler-state"
 _NONE = UnlistedDeaths()
 
 
@@ -43,7 +43,7 @@ def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeat
     """
     Losses that the scheduler counted and of which nothing else is known, and whether there may be more.
     """
-    states = [each.captures for each in incident.marks if each.owner == _STATE]
+    states = [each.captures for each in incident.marks if each.owner == SCHEDULER_STATE]
     counted = max((whole(each.get("lost_unasked")) or 0 for each in states), default=0)
     return UnlistedDeaths(
         count=max(incident.more_deaths, counted - len(incident.cases)),

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import decimal, whole
+from workerdiag.model.rules import SCHEDULER_STATE
 
-SCHEDULER_STATE = "event.scheduler-state"
 #: Where each thread has been taken for so long, nothing has finished since. Our judgement.
 _LEAST_S = 5.0
 

@@ -12,13 +12,13 @@ from attrs import evolve
 
 from workerdiag.model.diagnosis import Death, Match, RankedCause, TaskFailure
 from workerdiag.model.incident import Incident
-from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS, Rulebook
+from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS, SCHEDULER_STATE, Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import failed_tasks
 from workerdiag.scoring.death_count import LostWorkers
-from workerdiag.scoring.endless_tasks import SCHEDULER_STATE, endless_sentence
+from workerdiag.scoring.endless_tasks import endless_sentence
 from workerdiag.scoring.task_failures import (
     caught_failure,
     deaths_are_separate,
