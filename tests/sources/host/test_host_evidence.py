@@ -304,6 +304,16 @@ def test_a_crash_is_told_on_a_machine_that_has_been_up_for_days(drift_s, at, is_
     assert own([line], evolve(NAMELESS, own=True), drift_s=drift_s) != ()
 
 
+@pytest.mark.parametrize(("noted", "is_own"), [({4711: 11}, True), ({}, False), ({4711: 6}, False)])
+def test_a_crash_of_minutes_before_is_the_workers_only_where_its_nanny_noted_that_signal(noted, is_own):
+    """
+    After a month the kernel's clock may be two minutes off; another process may have crashed then.
+    """
+    line = (DIED - 100, SEGFAULT.format(tid=4725))
+    worker = evolve(NAMELESS, own=True, identity=evolve(WORKER, pid=4711))
+    assert bool(own([line], worker, drift_s=130.0, signals=noted)) is is_own
+
+
 def test_a_kill_in_the_group_of_workers_that_live_was_another_processs():
     """
     The counter of a group in which nobody of Dask's died convicts no one.

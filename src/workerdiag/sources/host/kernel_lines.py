@@ -201,7 +201,8 @@ class KernelLog:
         Whose thread it may be that crashed: the signal fits, and threads are numbered after their process.
 
         A process is noticed to be gone when its core has been written, which may take a while. Of one whose
-        end no nanny noted, only a Python that crashed at that very moment may have been it.
+        end no nanny noted, only a Python that crashed at that very moment may have been it. What the clock of
+        this log may have drifted counts in full only where a nanny noted that very signal.
         """
         found = _CRASH_LINE.search(line[1])
         thread = found["thread"] or found["timed"] if found else None
@@ -215,7 +216,8 @@ class KernelLog:
             earliest_s = SAME_MOMENT_S if is_told else UNTOLD_S
             latest_s = NOTICED_S if is_told else UNTOLD_S
             fits = is_told or _PYTHON_CRASH.match(line[1]) is not None
-            drift_s = self.drift_s if is_told else min(self.drift_s, UNTOLD_S)
+            is_noted = self.signals.get(pid or 0) == signal
+            drift_s = self.drift_s if is_noted else min(self.drift_s, earliest_s)
             if fits and in_order and -earliest_s - drift_s <= line[0] - each.when <= latest_s + drift_s:
                 yield index
 
