@@ -82,18 +82,21 @@ class LastLine:
         tail = self._tail.rstrip()
         if self._like is None:
             return
-        line = self._newlines + 1 - self._tail.count(b"\n", len(tail))
-        for owner, text in ((LAST_LINE, strange_last_line(tail)), (LOG_OF_OTHERS, alarming_line(tail))):
-            if text is not None:
-                yield Match(
-                    owner=owner,
-                    role=RECOGNITION_ROLE,
-                    text=text[:600],
-                    origin=self._like.origin,
-                    line=line,
-                    last_line=line,
-                    stream=self._like.stream,
-                )
+        last = self._newlines + 1 - self._tail.count(b"\n", len(tail))
+        strange, alarming = strange_last_line(tail), alarming_line(tail)
+        found = [(LAST_LINE, last, strange)] if strange is not None else []
+        if alarming is not None:
+            found.append((LOG_OF_OTHERS, last - alarming[0], alarming[1]))
+        for owner, line, text in found:
+            yield Match(
+                owner=owner,
+                role=RECOGNITION_ROLE,
+                text=text[:600],
+                origin=self._like.origin,
+                line=line,
+                last_line=line,
+                stream=self._like.stream,
+            )
 
 
 def strange_last_line(tail: bytes) -> str | None:
@@ -120,9 +123,12 @@ def strange_last_line(tail: bytes) -> str | None:
     return line.message.strip() if is_below_dask else None
 
 
-def alarming_line(tail: bytes) -> str | None:
+def alarming_line(tail: bytes) -> tuple[int, str] | None:
     """
     The last line of *tail* with a word of an end or a failure, if neither Dask nor a platform writes there.
+
+    Returns:
+        How many lines stand below it, and its text.
     """
     texts: list[str] = []
     for raw in reversed(tail.split(b"\n")[-_ALARM_LINES:]):
@@ -130,7 +136,8 @@ def alarming_line(tail: bytes) -> str | None:
         if line.logger or line.stream or line.host:
             return None
         texts.append(line.message.strip())
-    return next((text for text in texts if _FAILED.search(text) and not _JUDGED.match(text)), None)
+    lines = enumerate(texts)
+    return next(((at, text) for at, text in lines if _FAILED.search(text) and not _JUDGED.match(text)), None)
 
 
 def _is_ordinary(text: str) -> bool:
