@@ -4,8 +4,12 @@ Alive but silent, and work that waits for something that never comes.
 
 from __future__ import annotations
 
+from time import sleep
+
 import pytest
 
+from . import tasks
+from .catalogue import Aftermath
 from .promises import named_cause
 
 pytestmark = pytest.mark.lab
@@ -96,3 +100,21 @@ def test_all_workers_lost_is_a_crash_where_the_kernel_tells_so(provoke, explain)
     assert named_cause(diagnosis) == "signal.segfault"
     chances = {each.id: each.probability for each in diagnosis.causes}
     assert chances.get("standstill.no-workers", 0.0) < 0.1
+
+
+def test_there_is_no_all_clear_over_a_task_that_idles_for_a_minute(lab, explain):
+    """
+    It may wait for a lock that nobody opens, or for a slow disk: from outside these look alike.
+    """
+    lab.scheduler()
+    lab.worker(name="worker")
+    client = lab.client(workers=1)
+    future = client.submit(tasks.nap, 100, lab.mark(), key="quiet")
+    lab.running()
+    sleep(64)
+    diagnosis = explain(Aftermath(client=client, facts={"futures": [future]}))
+    assert diagnosis.outcome == "unknown"
+    assert diagnosis.summary.startswith(
+        "1 task has run for more than a minute on workers that use hardly any"
+    )
+    assert "client.call_stack()" in diagnosis.next_steps[0].command

@@ -26,7 +26,11 @@ def told(**fields):
     [
         ({"starved_tasks": 6, "threads_taken_s": 9.2}, "6 tasks wait that running tasks asked for"),
         ({"starved_tasks": 1, "threads_taken_s": 5.0}, "1 task waits that running tasks asked for"),
-        ({"overdue_tasks": 1}, "1 task has run for more than a minute"),
+        ({"overdue_tasks": 1}, "1 task has run for more than a minute, and for ten times"),
+        (
+            {"idle_tasks": 2},
+            "2 tasks have run for more than a minute on workers that use hardly any processor",
+        ),
     ],
 )
 def test_there_is_no_all_clear_over_tasks_that_may_never_end(fields, said):
@@ -41,7 +45,11 @@ def test_there_is_no_all_clear_over_tasks_that_may_never_end(fields, said):
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"starved_tasks": 0, "threads_taken_s": 900.0}, {"starved_tasks": 6, "threads_taken_s": 0.4}],
+    [
+        {"overdue_tasks": 0, "idle_tasks": 0},
+        {"starved_tasks": 0, "threads_taken_s": 900.0},
+        {"starved_tasks": 6, "threads_taken_s": 0.4},
+    ],
 )
 def test_tasks_that_run_are_no_trouble(fields):
     """

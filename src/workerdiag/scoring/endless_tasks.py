@@ -1,10 +1,10 @@
 """
-Tasks that may never end: they wait for tasks which no thread is left for, or run far longer than their kind.
+Tasks that may never end: they wait for what no thread is left for, run far longer than their kind, or idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.incident import Incident
@@ -13,6 +13,12 @@ from workerdiag.model.rules import SCHEDULER_STATE
 
 #: Where each thread has been taken for so long, nothing has finished since. Our judgement.
 _LEAST_S = 5.0
+#: Counts of them, and what is known of these.
+_COUNTS: Mapping[str, str] = {
+    "overdue_tasks": ", and for ten times as long as that kind of task takes.",
+    "idle_tasks": " on workers that use hardly any processor time, and none of that kind has finished: what "
+    "they wait for may never come.",
+}
 
 
 def endless_tasks(incident: Incident) -> Iterator[Match]:
@@ -20,9 +26,7 @@ def endless_tasks(incident: Incident) -> Iterator[Match]:
     The state of a scheduler whose tasks may never end; whether they do nobody can say from outside.
     """
     for each in incident.marks:
-        if each.owner == SCHEDULER_STATE and (
-            _starved_count(each) or whole(each.captures.get("overdue_tasks"))
-        ):
+        if each.owner == SCHEDULER_STATE and (_starved_count(each) or any(_counts(each))):
             yield each
 
 
@@ -38,9 +42,15 @@ def endless_sentence(state: Match) -> str:
             f"{taken_s:.0f} s: they may wait for each other for ever, as tasks that wait for tasks without "
             "worker_client() or secede() do."
         )
-    count = whole(state.captures.get("overdue_tasks")) or 0
+    count, why = next(_counts(state))
     tasks = "1 task has" if count == 1 else f"{count} tasks have"
-    return f"{tasks} run for more than a minute, and for ten times as long as that kind of task takes."
+    return f"{tasks} run for more than a minute{why}"
+
+
+def _counts(state: Match) -> Iterator[tuple[int, str]]:
+    for name, why in _COUNTS.items():
+        if count := whole(state.captures.get(name)):
+            yield count, why
 
 
 def _starved_count(state: Match) -> int:

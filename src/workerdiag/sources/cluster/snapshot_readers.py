@@ -96,7 +96,7 @@ def states_reader() -> Method:
     Of tasks: ``states`` (how many are in each), ``whole`` (whether all were counted), ``tasks`` (some).
 
     And of what runs with each worker: ``plugins``, how many that a client registered; and tasks that may
-    never end: ``starved_count``, ``threads_taken_s`` and ``overdue_count``.
+    never end: ``starved_count``, ``threads_taken_s``, ``overdue_count`` and ``idle_count``.
     """
     describe, waits, begin = _task_reader(), _waits_reader(), pauses()
 
@@ -136,11 +136,12 @@ def _waits_reader() -> Method:
 
         ``starved_count``: how many that tasks asked for (``get_client``) no thread runs, and how long each
         thread has been taken, ``threads_taken_s``; both 0 where one is free. ``overdue_count``: how many have
-        run for a minute and ten times as long as their kind takes.
+        run for a minute and ten times as long as their kind takes. ``idle_count``: how many have run for a
+        minute on a worker that uses hardly any processor time, where none of their kind has finished.
         """
         from itertools import islice
 
-        pause, waiting, overdue, is_free = begin(), 0, 0, False
+        pause, waiting, overdue, idle, is_free = begin(), 0, 0, 0, False
         taken_s: list[float] = []
         for name, client in list(scheduler.clients.items()):
             if name.startswith("Client-worker-"):
@@ -151,13 +152,17 @@ def _waits_reader() -> Method:
                     await pause()
         for worker in list(scheduler.workers.values()):
             is_free = is_free or len(worker.executing) < worker.nthreads
+            is_idle = worker.metrics.get("cpu", 100) < 10  # percent of one core, all threads together
             for task, ran_s in worker.executing.items():
                 taken_s.append(ran_s)
-                overdue += ran_s > 60 and 0 <= 10 * task.prefix.duration_average < ran_s
+                average_s = task.prefix.duration_average  # below 0: none has finished
+                overdue += ran_s > 60 and 0 <= 10 * average_s < ran_s
+                idle += ran_s > 60 and average_s < 0 and is_idle
             await pause()
+        found = {"overdue_count": overdue, "idle_count": idle}
         if is_free or not taken_s:
-            return {"starved_count": 0, "threads_taken_s": 0.0, "overdue_count": overdue}
-        return {"starved_count": waiting, "threads_taken_s": min(taken_s), "overdue_count": overdue}
+            return {"starved_count": 0, "threads_taken_s": 0.0, **found}
+        return {"starved_count": waiting, "threads_taken_s": min(taken_s), **found}
 
     return waits
 

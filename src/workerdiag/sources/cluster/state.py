@@ -146,6 +146,7 @@ def state_events(
             "worker_plugins": int(state.counts.get("plugins", 0)),
             "starved_tasks": int(state.counts.get("starved_count", 0)),
             "overdue_tasks": int(state.counts.get("overdue_count", 0)),
+            "idle_tasks": int(state.counts.get("idle_count", 0)),
             "threads_taken_s": _round_or_none(state.counts.get("threads_taken_s")),
         },  # without a time: it is of no one death, also not of the last
     )
