@@ -366,3 +366,8 @@ def test_log_text_in_the_place_of_its_path_is_told_where_it_goes():
     line = "2026-11-21 17:17:59 - distributed.nanny - WARNING - Worker process 7 was killed by signal 9"
     (gap,) = workerdiag.explain(logs=line).gaps
     assert "workerdiag.LogText(text)" in gap.remedy
+
+
+def test_a_log_in_the_place_of_the_exception_is_told_where_logs_go():
+    with pytest.raises(TypeError, match=r'give logs as explain\(logs=\["worker\.log"\]\)'):
+        workerdiag.explain("nanny.log")

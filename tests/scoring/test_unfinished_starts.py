@@ -56,6 +56,10 @@ def test_a_start_that_ends_before_the_worker_registers_is_not_cleared(lines):
     assert of_log(*lines).outcome == "unknown"
 
 
+def test_a_start_without_an_end_is_not_told_as_something_wrong():
+    assert of_log(NANNY).summary.startswith("A process began to start, and nothing that was seen says")
+
+
 def test_no_task_is_blamed_where_no_worker_came_up():
     """
     Before a worker is up it runs what it was told to load, and no task.

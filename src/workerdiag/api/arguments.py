@@ -82,7 +82,8 @@ def read_arguments(
         TypeError: One of them is of a wrong type, or *timeout* is written with a minus.
     """
     if exc is not None and not isinstance(exc, BaseException):
-        raise TypeError(f"exc must be an exception or None, got {type(exc).__name__}")
+        hint = '; give logs as explain(logs=["worker.log"])' if isinstance(exc, str | os.PathLike) else ""
+        raise TypeError(f"exc must be an exception or None, got {type(exc).__name__}{hint}")
     if rulebook is not None and not isinstance(rulebook, Rulebook):
         raise TypeError(f"rulebook must be a Rulebook or None, got {type(rulebook).__name__}")
     given_s = _given_seconds(timeout)

@@ -25,6 +25,7 @@ from workerdiag.scoring.task_failures import (
     programs_own_error,
     task_failure,
 )
+from workerdiag.scoring.unfinished_starts import is_start
 
 _OPEN_ENDED = (
     "The log ends while the worker runs. Had the worker been killed then, its log would look the same."
@@ -135,6 +136,9 @@ def _obstacle_sentence(obstacles: AllClearObstacles) -> str:
     """
     if obstacles.troubles and obstacles.troubles[-1].owner == SCHEDULER_STATE:
         return endless_sentence(obstacles.troubles[-1])
+    if obstacles.troubles and all(map(is_start, obstacles.troubles)):
+        last_start = _quoted_message(obstacles.troubles[-1])
+        return f"A process began to start, and nothing that was seen says whether it came up: {last_start}"
     wrong = _quoted_message(obstacles.troubles[-1]) if obstacles.troubles else ""
     error = _quoted_message(obstacles.unknown_error) if obstacles.unknown_error else ""
     grave = (

@@ -28,6 +28,13 @@ def unfinished_starts(incident: Incident) -> Iterator[Match]:
     yield from _ended_while_preloading(incident)
 
 
+def is_start(mark: Match) -> bool:
+    """
+    Whether *mark* tells that a process starts, not that it fails.
+    """
+    return mark.role == "start" or mark.owner == _PRELOADING
+
+
 def all_died_at_start(incident: Incident) -> bool:
     """
     Whether worker processes died, and nothing tells of any worker that was up.
