@@ -124,17 +124,72 @@ def test_a_key_that_is_a_tuple_reads_as_in_logs():
     assert facts_of(killed_worker(task=("x-1f", 0, 3)))[0].task == "('x-1f', 0, 3)"
 
 
-def test_a_pickled_killed_worker_of_another_release_is_read_without_unpickling(monkeypatch):
+PICKLE_KILLED_WORKER = f"""
+import pickle, sys
+import cloudpickle
+from distributed.core import Status
+from distributed.scheduler import KilledWorker, WorkerState
+
+rebuilds, pickler, protocol = sys.argv[1:]
+if rebuilds == "with-tblib":
+    import tblib.pickling_support
+    tblib.pickling_support.install()
+last = WorkerState(
+    address="{WORKER}", status=Status.closed, pid=4711, name="gpu-3", nthreads=2, memory_limit=2**30,
+    local_directory="/tmp", nanny="{NANNY}", server_id="id",
+)
+last.executing = dict([("load-1", 1.5)])
+last.last_seen = 1e9
+try:
+    try:
+        raise ValueError(7)
+    except ValueError as cause:
+        raise KilledWorker(("load", 1), last, 3) from cause
+except KilledWorker as exc:
+    exc.add_note("a note of somebody")
+    sys.stdout.buffer.write((pickle if pickler == "pickle" else cloudpickle).dumps(exc, int(protocol)))
+"""
+
+
+@pytest.mark.parametrize("protocol", ["2", "4", "5"])
+@pytest.mark.parametrize("pickler", ["pickle", "cloudpickle"])
+@pytest.mark.parametrize("rebuilds", ["with-tblib", "without"])
+def test_a_pickled_killed_worker_of_another_release_is_read_without_unpickling(
+    rebuilds, pickler, protocol, monkeypatch
+):
     """
-    The bytes that a client of another release gets tell the same, and nothing in them is run.
+    The bytes that a client of another release gets tell the same, also where tblib rebuilds the class.
     """
-    data = pickle.dumps(killed_worker())
+    command = [sys.executable, "-c", PICKLE_KILLED_WORKER, rebuilds, pickler, protocol]
+    data = subprocess.run(command, check=True, capture_output=True).stdout
     monkeypatch.setattr(pickle, "loads", None)
     (facts,) = facts_of(Exception(data))
     assert facts.type == "distributed.scheduler.KilledWorker"
-    assert (facts.task, facts.allowed_failures, facts.limit_bytes) == ("load-1", 3, 2**30)
+    assert (facts.task, facts.allowed_failures, facts.limit_bytes) == ("('load', 1)", 3, 2**30)
+    assert (facts.executing, facts.threads) == (("load-1",), 2)
     assert (facts.identity.worker, facts.identity.pid, facts.identity.nanny) == (WORKER, 4711, NANNY)
+    assert facts.identity.name == "gpu-3"
     assert WORKER in text_of(Exception(data))
+
+
+def test_a_pickle_that_is_cut_off_tells_what_was_complete():
+    """
+    Of bytes that end before the exception does, its class and first argument are known.
+    """
+    data = pickle.dumps(killed_worker())
+    (facts,) = facts_of(Exception(data[: data.index(b"nanny")]))
+    assert (facts.type, facts.task) == ("distributed.scheduler.KilledWorker", "load-1")
+
+
+def test_a_pickle_that_grows_without_end_is_read_at_once():
+    """
+    A state that is built upon itself, and tuples of the same tuple, are looked at once.
+    """
+    doubled_state = b"\x80\x04cdistributed\nKilledWorker\n)\x81}q\x00K\x01K\x02s" + b"h\x00b" * 5000 + b"b."
+    doubled_tuple = b"\x80\x04cdistributed\nKilledWork\n)q\x00" + b"h\x00\x86q\x00h\x00" * 3000 + b"R."
+    for data in (doubled_state, doubled_tuple):
+        found = read_pickled(data)
+        assert found is None or len(list(found.plain_values())) <= 2000
 
 
 @pytest.mark.parametrize("protocol", [3, 4, 5])

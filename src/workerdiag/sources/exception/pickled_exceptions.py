@@ -3,98 +3,223 @@ What a pickled exception says, without unpickling it.
 
 Where client and scheduler are of different releases, or a class is not installed on the client, the
 client gets ``Exception(<pickled bytes>)`` (``clean_exception`` in distributed/core.py, all releases up
-to 2026.8.0). Its opcodes are only read here (`pickletools.genops` runs nothing), so hostile bytes stay bytes.
+to 2026.8.0). Its opcodes are followed here on a stack of stand-ins (`pickletools.genops` imports and runs
+nothing, and nothing is hashed), so hostile bytes stay bytes.
 """
 
 from __future__ import annotations
 
 import pickletools
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Callable, Iterator
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 #: An exception is small; what follows so many opcodes is data it carries.
-_MAX_OPCODES = 5000
+_MAX_OPCODES = 20_000
 MAX_BYTES = 2**20
-#: Opcodes that keep a value for later, or get it back, by number.
-_PUT_OPCODES = {"PUT", "BINPUT", "LONG_BINPUT"}
-_GET_OPCODES = {"GET", "BINGET", "LONG_BINGET"}
-#: Opcodes between the name of an attribute and its value.
-_SKIPPED_OPCODES = {"MEMOIZE", "FRAME", "MARK", *_PUT_OPCODES}
-_EMPTY_OPCODES = {"EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "EMPTY_TUPLE"}
-_Value = str | int | float | None
+#: Of the state of one object, so many keys and values are kept, and of a name so many characters.
+_MAX_ITEMS, _MAX_NAME_CHARS = 2000, 300
+_PUT_OPCODES = {"MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"}
+_MEMO_OPCODES = {*_PUT_OPCODES, "GET", "BINGET", "LONG_BINGET"}
+#: Opcodes that fill the container below: with so many values, or with all down to the mark.
+_FILLED_FROM_STACK = {"APPEND": 1, "SETITEM": 2}
+_FILLED_TO_MARK = {"APPENDS", "SETITEMS", "ADDITEMS"}
+#: Functions by which tblib rebuilds an exception, once its class is registered; the second since tblib 3.2.
+#: Both take the class, then its arguments or its attributes.
+_TBLIB_REBUILDERS = {
+    "tblib.pickling_support.unpickle_exception",
+    "tblib.pickling_support.unpickle_exception_with_attrs",
+}
+_MARK = object()
 
 
-@frozen(kw_only=True)
-class PickledException:
+@define(eq=False)
+class PickledObject:
     """
-    The class of a pickled exception and the plain values in it.
+    What a pickle would make by calling a class or function.
     """
 
     #: ``distributed.scheduler.KilledWorker``
     type: str
-    #: Text and numbers in their order, after the name of the class.
-    values: tuple[str | int | float, ...]
-    #: Each text that another plain value follows, with that value: attribute names, among others.
-    attributes: Mapping[str, str | int | float] = field(hash=False)
+    args: tuple[object, ...]
+    #: Items of its attributes, or of the mapping or sequence it is filled with; keys and values alternate.
+    state: list[object] = field(factory=list)
+
+    def attribute(self, name: str) -> object:
+        """
+        The value of one attribute, None if it is not there.
+        """
+        pairs = zip(self.state[::2], self.state[1::2], strict=False)
+        return next((value for key, value in pairs if isinstance(key, str) and key == name), None)
+
+    def plain_values(self) -> Iterator[str | int | float]:
+        """
+        The text and numbers in its arguments and state, in their order; those of each part once.
+        """
+        waiting: list[object] = [self]
+        seen: set[int] = set()
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, str | int | float):
+                yield value
+            elif isinstance(value, tuple | PickledObject) and id(value) not in seen:
+                seen.add(id(value))
+                parts = value if isinstance(value, tuple) else (*value.args, *value.state)
+                waiting += reversed(parts)
 
 
-def read_pickled(data: bytes) -> PickledException | None:
+@frozen
+class _Global:
+    name: str
+
+
+def read_pickled(data: bytes) -> PickledObject | None:
     """
-    What *data* holds if it is a pickled instance of some class, else None.
+    The exception that *data* holds if it is a pickled instance of some class, else None.
+
+    Of a pickle that is cut off, what was read: its class, and the arguments that were complete.
     """
     if not data.startswith(b"\x80"):  # protocols 2 and later; cloudpickle writes 4 or 5
         return None
-    values = _plain_values(data[:MAX_BYTES])
-    if values[:1] == ["tblib.pickling_support"]:  # its function that rebuilds, then the class
-        values = values[2:]
-    if len(values) < 2 or not isinstance(values[0], str) or not isinstance(values[1], str):
-        return None
-    name, rest = f"{values[0]}.{values[1]}", values[2:]
-    if not name.replace(".", "_").isidentifier():
-        return None
-    attributes: dict[str, str | int | float] = {}
-    for key, value in pairwise(rest):
-        if isinstance(key, str) and value is not None:
-            attributes.setdefault(key, value)
-    return PickledException(
-        type=name,
-        values=tuple(value for value in rest if value is not None),
-        attributes=attributes,
-    )
+    found = _root(_Stack().run(data[:MAX_BYTES]))
+    if found is not None and found.type in _TBLIB_REBUILDERS:
+        found = _rebuilt_by_tblib(found)
+    return found if found is not None and found.type.replace(".", "_").isidentifier() else None
 
 
-def _plain_values(data: bytes) -> list[_Value]:
+def _rebuilt_by_tblib(call: PickledObject) -> PickledObject | None:
+    if not (len(call.args) > 1 and isinstance(call.args[0], _Global)):
+        return None
+    name, made_from = call.args[0].name, call.args[1]
+    args = made_from.attribute("args") if isinstance(made_from, PickledObject) else made_from
+    return PickledObject(name, args if isinstance(args, tuple) else (), call.state)
+
+
+def _root(stack: list[object]) -> PickledObject | None:
     """
-    Text and numbers in the order in which they are put on the stack; None for anything else.
+    What the bottom of the stack is: of a complete pickle all there is, else what was to be called.
     """
-    values: list[_Value] = []
-    memo: dict[int, _Value] = {}
-    last: _Value = None
-    try:
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
-            if count >= _MAX_OPCODES:
-                break
-            if opcode.name == "MEMOIZE":
-                memo[len(memo)] = last
-            elif opcode.name in _PUT_OPCODES:
-                memo[int(argument or 0)] = last
-            elif opcode.name == "GLOBAL":  # protocol 2: module and name in one
-                values += [*str(argument).split(" ", 1)]
-            elif opcode.name in _GET_OPCODES:
-                last = memo.get(int(argument or 0))
-                values.append(last)
-            elif opcode.name not in _SKIPPED_OPCODES:
-                last = _plain_value(opcode.name, argument)
-                if last is not None or opcode.name in _EMPTY_OPCODES | {"NONE"}:
-                    values.append(last)
-    except Exception:  # noqa: BLE001  genops raises what it likes on bytes that are no pickle, or cut off
-        return values
-    return values
+    values = [each for each in stack if each is not _MARK]
+    if values and isinstance(values[0], _Global):
+        return PickledObject(values[0].name, tuple(values[1:]))
+    return values[0] if values and isinstance(values[0], PickledObject) else None
 
 
-def _plain_value(opcode: str, argument: object) -> _Value:
-    if opcode in ("PROTO", "FRAME"):
-        return None
-    return argument if isinstance(argument, str | int | float) else None
+class _Stack:
+    """
+    The stack of the pickle machine with stand-ins on it: `PickledObject`, `_Global`, tuples, plain values.
+    """
+
+    def __init__(self) -> None:
+        self._items: list[object] = []
+        self._memo: dict[int, object] = {}
+
+    def run(self, data: bytes) -> list[object]:
+        """
+        Follow the opcodes to the end, or as far as they make sense; what is on the stack then.
+        """
+        try:
+            for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+                if opcode.name == "STOP" or count >= _MAX_OPCODES:
+                    break
+                self._follow(opcode, argument)
+        except Exception:  # noqa: BLE001  genops raises what it likes on bytes that are no pickle, or cut off
+            return self._items
+        return self._items
+
+    def _follow(self, opcode: pickletools.OpcodeInfo, argument: object) -> None:
+        name = opcode.name
+        if name in _MEMO_OPCODES:
+            self._use_memo(name, argument)
+        elif (make := _MAKERS.get(name)) is not None:
+            self._items.append(make(self, argument))
+        elif name in _FILLED_FROM_STACK:
+            self._fill(self.pop(_FILLED_FROM_STACK[name]))
+        elif name in _FILLED_TO_MARK:
+            self._fill(self.pop_to_mark())
+        elif name == "BUILD":
+            self._fill(_state_items(self.pop(1)[0]))
+        else:
+            self._follow_any_other(opcode, argument)
+
+    def _use_memo(self, name: str, argument: object) -> None:
+        at = argument if isinstance(argument, int) else len(self._memo)
+        if name in _PUT_OPCODES:
+            self._memo[at] = self._items[-1]
+        else:
+            self._items.append(self._memo[at])
+
+    def call(self) -> PickledObject:
+        """
+        The object made by the class or function and the arguments on top of the stack.
+        """
+        callee, args = self.pop(2)
+        called = callee.name if isinstance(callee, _Global) else "?"
+        return PickledObject(called, args if isinstance(args, tuple) else ())
+
+    def name_global(self) -> _Global:
+        """
+        The class or function whose module and name are on top of the stack.
+        """
+        texts = [each if isinstance(each, str) else "?" for each in self.pop(2)]
+        return _Global(".".join(each[:_MAX_NAME_CHARS] for each in texts))
+
+    def _follow_any_other(self, opcode: pickletools.OpcodeInfo, argument: object) -> None:
+        """
+        Take from the stack what the opcode takes, and put there a plain value or one that is unknown.
+        """
+        if pickletools.markobject in opcode.stack_before:
+            self.pop_to_mark()
+        else:
+            self.pop(len(opcode.stack_before))
+        for made in opcode.stack_after:
+            is_container = made in (pickletools.pydict, pickletools.pylist, pickletools.pyset)
+            plain = argument if isinstance(argument, str | int | float) else None
+            self._items.append(PickledObject("?", ()) if is_container else plain)
+
+    def pop(self, count: int) -> list[object]:
+        """
+        Take the uppermost *count* values.
+        """
+        if len(self._items) < count:
+            raise ValueError("the stack is empty")
+        popped = self._items[len(self._items) - count :]
+        del self._items[len(self._items) - count :]
+        return popped
+
+    def pop_to_mark(self) -> list[object]:
+        """
+        Take all values above the uppermost mark, and the mark.
+        """
+        at = next(at for at in reversed(range(len(self._items))) if self._items[at] is _MARK)
+        popped = self._items[at + 1 :]
+        del self._items[at:]
+        return popped
+
+    def _fill(self, items: list[object]) -> None:
+        owner = self._items[-1]
+        if isinstance(owner, PickledObject):
+            owner.state += items[: _MAX_ITEMS - len(owner.state)]
+
+
+#: Opcodes that put one value on the stack.
+_MAKERS: dict[str, Callable[[_Stack, object], object]] = {
+    "MARK": lambda _stack, _: _MARK,
+    "GLOBAL": lambda _, name: _Global(str(name).replace(" ", ".", 1)),  # protocols 2 and 3
+    "STACK_GLOBAL": lambda stack, _: stack.name_global(),
+    "EMPTY_TUPLE": lambda _stack, _: (),
+    "TUPLE1": lambda stack, _: tuple(stack.pop(1)),
+    "TUPLE2": lambda stack, _: tuple(stack.pop(2)),
+    "TUPLE3": lambda stack, _: tuple(stack.pop(3)),
+    "TUPLE": lambda stack, _: tuple(stack.pop_to_mark()),
+    "REDUCE": lambda stack, _: stack.call(),
+    "NEWOBJ": lambda stack, _: stack.call(),
+}
+
+
+def _state_items(state: object) -> list[object]:
+    """
+    The attributes of a state: a mapping, or a pair of mappings where the class has slots.
+    """
+    parts = state if isinstance(state, tuple) else (state,)
+    return [item for part in parts if isinstance(part, PickledObject) for item in part.state]

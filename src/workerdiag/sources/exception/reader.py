@@ -21,7 +21,7 @@ from workerdiag.model.notes import NOTE_START
 from workerdiag.model.vocabulary import ExceptionRelation
 from workerdiag.sources.addresses import identity_of
 from workerdiag.sources.exception import slots
-from workerdiag.sources.exception.pickled_exceptions import MAX_BYTES, PickledException, read_pickled
+from workerdiag.sources.exception.pickled_exceptions import MAX_BYTES, PickledObject, read_pickled
 from workerdiag.sources.exception.tracebacks import (
     passed_dask,
     printed_frames,
@@ -182,20 +182,22 @@ def _killed_worker_facts(relation: ExceptionRelation, exc: BaseException, text: 
     )
 
 
-def _pickled_facts(relation: ExceptionRelation, pickled: PickledException) -> ExceptionFacts:
+def _pickled_facts(relation: ExceptionRelation, pickled: PickledObject) -> ExceptionFacts:
     if not pickled.type.endswith(".KilledWorker"):
-        text = "; ".join(_safe_str(value) for value in pickled.values[:20])
+        text = "; ".join(_safe_str(value) for value in islice(pickled.plain_values(), 20))
         return ExceptionFacts(type=pickled.type, text=text[:TEXT_CHARS], relation=relation, from_task=True)
-    attributes = pickled.attributes
-    task = _task_key(pickled.values[0] if pickled.values else None)
-    allowed = pickled.values[-1] if pickled.values else None  # args are (task, last_worker, allowed_failures)
-    identity = identity_of(**{part: attributes.get(key) for part, key in _IDENTITY_ATTRIBUTES.items()})
+    args: tuple[object, ...] = (*pickled.args, None, None, None)
+    key, last, allowed = args[:3]
+    task = _task_key(key)
+    worker = last if isinstance(last, PickledObject) else PickledObject("", ())
+    identity = identity_of(**{part: worker.attribute(name) for part, name in _IDENTITY_ATTRIBUTES.items()})
     text = (
-        f"Attempted to run task {task!r} on several workers, but all those workers died while running it. "
+        f"Attempted to run task {task} on several workers, but all those workers died while running it. "
         f"The last worker that attempt to run the task was {identity.worker}. (Read from the pickle of "
         "another release of distributed, which this client could not load.)"
     )
-    when = attributes.get("last_seen")
+    executing = worker.attribute("executing")
+    when = worker.attribute("last_seen")
     return ExceptionFacts(
         type=pickled.type,
         text=text,
@@ -203,7 +205,9 @@ def _pickled_facts(relation: ExceptionRelation, pickled: PickledException) -> Ex
         task=task,
         allowed_failures=allowed if isinstance(allowed, int) else None,
         identity=identity,
-        limit_bytes=_positive_int_or_none(attributes.get("memory_limit")),
+        executing=_task_keys(executing.state[::2]) or None if isinstance(executing, PickledObject) else None,
+        threads=_positive_int_or_none(worker.attribute("nthreads")),
+        limit_bytes=_positive_int_or_none(worker.attribute("memory_limit")),
         when=when if isinstance(when, float) else None,
     )
 
@@ -220,7 +224,7 @@ def _worker_identity(worker: object) -> Identity:
     )
 
 
-def _pickled_argument(exc: BaseException) -> PickledException | None:
+def _pickled_argument(exc: BaseException) -> PickledObject | None:
     args = slots.args_of(exc)
     if type(exc) is not Exception or len(args) != 1 or not isinstance(args[0], bytes | bytearray):
         return None
@@ -273,7 +277,7 @@ def _safe_str(value: object) -> str:
         return f"<a {type(value).__name__} that cannot be shown>"
 
 
-def _task_keys(tasks: dict[object, object]) -> tuple[str, ...]:
+def _task_keys(tasks: Iterable[object]) -> tuple[str, ...]:
     found = (_task_key(_attribute_or(task, "key", task)) for task in islice(tasks, _MAX_KEYS))
     return tuple(key for key in found if key is not None)
 
