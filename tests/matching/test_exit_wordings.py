@@ -79,3 +79,22 @@ def test_each_reporter_leads_to_the_cause_of_each_signal(reporter):
             wrong[text] = top and (top.id, round(top.probability, 2))
 
     assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        (0xC0000005, "signal.segfault"),
+        (0xC0000017, "exception.memory-error"),
+        (0xC000012D, "exception.memory-error"),
+        (0xC00000FD, "signal.stack-overflow"),
+        (0xC0000135, "exception.startup-other"),
+    ],
+)
+def test_a_status_of_windows_leads_to_its_cause(status, cause):
+    """
+    ``ntstatus.h``: ACCESS_VIOLATION, NO_MEMORY, COMMITMENT_LIMIT, STACK_OVERFLOW, DLL_NOT_FOUND.
+    """
+    text = f"distributed.nanny - WARNING - Worker process 4711 exited with status {status}"
+
+    assert workerdiag.explain(logs=[workerdiag.LogText(text)]).top.id == cause
