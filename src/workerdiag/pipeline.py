@@ -19,7 +19,7 @@ from workerdiag.model.evidence import Evidence, Gap, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.rules import Rulebook
 from workerdiag.scoring.conclude import conclude
-from workerdiag.scoring.each_death import JudgedDeath, judge_each
+from workerdiag.scoring.evaluate import EvaluatedDeath, evaluate_deaths
 
 #: This many reports of ends are merged however late it is.
 _ALWAYS_MERGED = 100
@@ -75,7 +75,7 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
 
 def judge_matches(
     matches: Sequence[Match], evidence: Sequence[Evidence], book: Rulebook, matcher: Matcher
-) -> Iterator[JudgedDeath]:
+) -> Iterator[EvaluatedDeath]:
     """
     Each death by itself that the *matches* of many logs, and other evidence, tell of.
 
@@ -88,7 +88,7 @@ def judge_matches(
     found = [*matches, *find_matches(evidence, matcher).matches]
     synchronized, _ = synchronize_clocks(derive_matches(found, matcher.signs))
     others = [each for each in evidence if not isinstance(each, LogChunk)]
-    yield from judge_each(assemble(synchronized, others), book)
+    yield from evaluate_deaths(assemble(synchronized, others), book)
 
 
 def _merge_gaps(reports: int) -> Iterator[Gap]:

@@ -11,7 +11,7 @@ import pytest
 from workerdiag import Diagnosis, LogText, explain, load_rulebook
 from workerdiag.model.evidence import Event, Gap, Inspected
 from workerdiag.pipeline import diagnose
-from workerdiag.scoring.death_count import MAX_DEATHS
+from workerdiag.scoring.summary import MAX_DEATHS
 
 BOOK = load_rulebook(packs=False)
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC).timestamp()

@@ -118,6 +118,13 @@ class Incident:
     histories_by_name: NameIndex[ProcessHistory] = field(init=False, repr=False, eq=False)
     tasks_at_loss_by_name: NameIndex[TasksAtLoss] = field(init=False, repr=False, eq=False)
 
+    @property
+    def all_signs(self) -> tuple[Match, ...]:
+        """
+        The signs of each death, then those that no death claims.
+        """
+        return (*(each for case in self.cases for each in case.signs), *self.unassigned_signs)
+
     @exceptions_by_name.default
     def _index_exceptions(self) -> NameIndex[ExceptionFacts]:
         return NameIndex.by_identity(self.exceptions)

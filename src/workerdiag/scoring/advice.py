@@ -14,8 +14,7 @@ from workerdiag.model.rules import CAPTURE_PLACEHOLDERS, MEMORY_PLACEHOLDERS, Ca
 from workerdiag.model.vocabulary import Deployment
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.cluster_setup import UNKNOWN_SETUP, ClusterSetup
-from workerdiag.scoring.crash_site import crash_placeholders as crash_site
-from workerdiag.scoring.crash_site import frames_of
+from workerdiag.scoring.findings import crash_placeholders
 from workerdiag.scoring.memory_numbers import MemoryNumbers
 
 _LONGEST = 200
@@ -42,7 +41,7 @@ def mitigations(
 
     A sentence whose number is not known is left out.
     """
-    words = {key: value for key, value in numbers.words.items() if value} | crash_site(frames_of(matches))
+    words = {key: value for key, value in numbers.words.items() if value} | crash_placeholders(matches)
     sign_names = {match.sign for match in matches if match.owner == cause.id}
     for captures in (match.captures for match in reversed(matches) if match.captures):
         words |= {

@@ -15,13 +15,15 @@ from workerdiag.model.incident import Incident
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, LOG_OF_OTHERS, STILL_ALIVE, Rulebook
 from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, Place, Stream
-from workerdiag.scoring.aftermaths import aftermaths
-from workerdiag.scoring.blocked_loops import blocked_loops
-from workerdiag.scoring.endless_tasks import endless_tasks
-from workerdiag.scoring.open_ended_logs import open_ended_log
-from workerdiag.scoring.unasked_leaves import left_unasked
-from workerdiag.scoring.unfinished_starts import lacks_workers, unfinished_starts
-from workerdiag.scoring.unknown_errors import SILENT_ROLES, unknown_error
+from workerdiag.scoring.failures import SILENT_ROLES, unknown_error
+from workerdiag.scoring.silent_losses import (
+    aftermaths,
+    lacks_workers,
+    left_unasked,
+    open_ended_log,
+    unfinished_starts,
+)
+from workerdiag.scoring.standstills import blocked_loops, endless_tasks
 
 #: Places that tell of all workers of a cluster; a log shows what is known in it, not that it was looked at.
 _CLUSTER_PLACES: frozenset[Place] = frozenset(
@@ -92,7 +94,7 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
     """
     What speaks against an all-clear for *incident*. Takes time linear in its marks.
     """
-    signs = [*(each for case in incident.cases for each in case.signs), *incident.unassigned_signs]
+    signs = incident.all_signs
     marks = [each for each in incident.marks if each.role not in SILENT_ROLES and each.owner != LOG_OF_OTHERS]
     closing = _ShutdownNoise(incident)
     places = incident.inspected - _LOGS

@@ -4,27 +4,204 @@ Who needs to act, and whether the task that Dask blames is the one to blame.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+from attrs import frozen
+
 from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Decision, RankedCause
-from workerdiag.model.evidence import ExceptionFacts
-from workerdiag.model.identity import NO_IDENTITY
+from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.incident import Incident
+from workerdiag.model.process_end import TOGETHER_S
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.scoring.findings import finished_kinds, unfinished_tasks
-from workerdiag.scoring.loss_history import (
-    LossHistory,
-    history_sentences,
-    loss_history,
-    shared_host_sentences,
-    thread_sentences,
-)
 from workerdiag.scoring.memory_numbers import MemoryNumbers
-from workerdiag.scoring.unfinished_starts import all_died_at_start
+from workerdiag.scoring.silent_losses import all_died_at_start
 
+#: Keys in reasons are cut to so many characters.
+_KEY_CHARS = 100
+_MAX_NAMED = 3
 #: Below this probability a cause does not clear a task.
 CERTAIN = 0.9
 _MAX_THREADS = 4
+
+
+@frozen(kw_only=True)
+class LossHistory:
+    """
+    The losses of workers that Dask counted against one task.
+    """
+
+    task: str
+    #: Losses that Dask allows; with one more it gives up.
+    allowed: int
+    #: The losses that are known, oldest first.
+    losses: tuple[TasksAtLoss, ...]
+
+    @property
+    def counted(self) -> int:
+        """
+        How many losses Dask counted: one more than it allows.
+        """
+        return self.allowed + 1
+
+    @property
+    def running(self) -> tuple[TasksAtLoss, ...]:
+        """
+        Those with the task running.
+        """
+        return tuple(each for each in self.losses if self.task in each.tasks)
+
+    @property
+    def waiting(self) -> tuple[TasksAtLoss, ...]:
+        """
+        Those that it certainly only waited on, as others ran there.
+
+        Where nothing ran, it may have been about to begin: reading its arguments can end a process, too.
+        """
+        return tuple(
+            each
+            for each in self.losses
+            if self.task not in each.tasks and not each.maybe_more and _suspects(each)
+        )
+
+    @property
+    def fairly_blamed(self) -> bool | None:
+        """
+        Whether Dask would have given up on the task, too, had it counted running tasks only.
+        """
+        if len(self.running) > self.allowed:
+            return True
+        return False if self.waiting else None
+
+    @property
+    def culprits(self) -> tuple[str, ...]:
+        """
+        The tasks that ran on most of these workers; on a crash, only what ran on the thread that crashed.
+        """
+        counts = Counter(key for each in self.losses for key in dict.fromkeys(_suspects(each)))
+        most = max(counts.values(), default=0)
+        return tuple(key for key, count in counts.items() if count == most)
+
+    @property
+    def is_bystander(self) -> bool:
+        """
+        Whether it certainly is another task that ended most of these workers.
+        """
+        known = self.fairly_blamed is False or bool(self.running)
+        return known and bool(self.culprits) and self.task not in self.culprits
+
+
+def loss_history(
+    task: str, identity: Identity, allowed: int | None, losses: Sequence[TasksAtLoss]
+) -> LossHistory | None:
+    """
+    What counted against *task* until Dask gave up on it; None where nothing of that was recorded.
+
+    Args:
+        task: Its key.
+        identity: The last worker, as far as that is known.
+        allowed: ``allowed-failures``, as far as the exception says.
+        losses: What is known of lost workers, oldest first.
+    """
+    known = [each for each in losses if each.counted and (task in each.assigned or task in each.tasks)]
+    ends = [index for index, each in enumerate(known) if task in each.gave_up or _is_last(each, identity)]
+    if ends:
+        known = known[: ends[-1] + 1]  # what came later is of another task of that key
+    stated = [each.allowed_failures for each in known if each.allowed_failures is not None]
+    allowed = allowed if allowed is not None else stated[-1] if stated else None
+    if not known or allowed is None:
+        return None
+    return LossHistory(task=task, allowed=allowed, losses=tuple(known[-(allowed + 1) :]))
+
+
+def _suspects(loss: TasksAtLoss) -> tuple[str, ...]:
+    """
+    The tasks that may have ended a worker: all that ran, or those on the thread that crashed.
+    """
+    if not any(each is not None for each in loss.crashed):
+        return loss.tasks
+    return tuple(key for key, crashed in zip(loss.tasks, loss.crashed, strict=False) if crashed)
+
+
+def _history_sentences(record: LossHistory) -> list[str]:
+    task, counted = record.task, record.counted
+    running, waiting = len(record.running), len(record.waiting)
+    unclear = len(record.losses) - running - waiting
+    sentence = f"task {task} was running on {_worker_share(running, counted)} lost"
+    sentence += f"; on {waiting} it only waited" if waiting else ""
+    sentence += f"; of {unclear} it is not known" if unclear else ""
+    unseen = counted - len(record.losses)
+    sentence += f"; of {unseen} there is no record" if unseen > 0 else ""
+    reasons = [sentence]
+    others = Counter(key for each in record.waiting for key in dict.fromkeys(_suspects(each)))
+    for key, count in others.most_common(_MAX_NAMED):
+        reasons.append(f"task {_short_key(key)} was running on {_worker_share(count, waiting)} it waited on")
+    idle = sum(each.exact and not _suspects(each) for each in record.losses)
+    if idle:
+        reasons.append(
+            f"no task caused the end of {_worker_share(idle, counted)} by what is known of its threads"
+        )
+    return reasons
+
+
+def _thread_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
+    """
+    Which task ran on which thread when each of the workers died, as the workers themselves noted.
+    """
+    sentences = []
+    for each in losses:
+        threads = [*each.threads, *("",) * len(each.tasks)]
+        seconds = [*each.seconds, *(None,) * len(each.tasks)]
+        crashed = [*each.crashed, *(None,) * len(each.tasks)]
+        for key, thread, took_s, hit in zip(each.tasks, threads, seconds, crashed, strict=False):
+            if each.exact and hit is not False:
+                name = f" on thread {thread}" if thread else ""
+                how_long = "" if took_s is None else f" for {took_s:.1f} s"
+                why = ", the thread that crashed" if hit else ""
+                who = each.identity.worker or f"process {each.identity.pid}"
+                sentences.append(f"when {who} died, task {_short_key(key)} had run{name}{how_long}{why}")
+    return sentences
+
+
+def _shared_host_sentences(losses: Sequence[TasksAtLoss]) -> list[str]:
+    """
+    Which hosts lost several workers at once that no task had in common.
+    """
+    sentences = []
+    for host in dict.fromkeys(each.identity.host for each in losses if each.identity.host and each.counted):
+        there = [
+            each for each in losses if each.identity.host == host and each.counted and each.when is not None
+        ]
+        for first in there:
+            group = [each for each in there if 0 <= (each.when or 0.0) - (first.when or 0.0) <= TOGETHER_S]
+            places = {each.identity.nanny or each.identity.worker for each in group}
+            shared = set.intersection(*(set(each.tasks) for each in group))
+            if len(places) > 1 and len(places) == len(group) and not shared:
+                sentences.append(
+                    f"{len(group)} workers of {host} were lost within {TOGETHER_S:.0f} s of each other"
+                )
+                break
+    return sentences
+
+
+def _is_last(loss: TasksAtLoss, identity: Identity) -> bool:
+    return (
+        identity.worker is not None
+        and loss.identity.worker == identity.worker
+        and not loss.identity.conflicts_with(identity)
+    )
+
+
+def _worker_share(count: int, total: int) -> str:
+    if count == total == 1:
+        return "the one worker"
+    return f"{count} of the {total} {'worker' if total == 1 else 'workers'}"
+
+
+def _short_key(key: str) -> str:
+    return key if len(key) <= _KEY_CHARS else f"{key[: _KEY_CHARS - 1]}…"
 
 
 def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> Blame:
@@ -37,17 +214,18 @@ def blame(ranked: Sequence[RankedCause], book: Rulebook, incident: Incident) -> 
     cause = _sure_cause(ranked, book)
     if cause is None:
         return Blame(task=task, reasons=("no cause is likely enough to blame anybody",) if task else ())
-    recorded = _loss_history_of(killed, task, incident)
+    identity, allowed = (killed.identity, killed.allowed_failures) if killed else (NO_IDENTITY, None)
+    recorded = loss_history(task, identity, allowed, incident.tasks_at_loss) if task else None
     if recorded is not None:
-        fairly, reasons = recorded.fairly_blamed, history_sentences(recorded)
+        fairly, reasons = recorded.fairly_blamed, _history_sentences(recorded)
     else:
         fairly, reasons = _fairness(killed, task, incident)
     if len(given_up) > 1:
         reasons.append(f"Dask gave up {len(given_up)} tasks, and which of them ended a worker is not known")
-    reasons += shared_host_sentences(incident.tasks_at_loss)
+    reasons += _shared_host_sentences(incident.tasks_at_loss)
     verdict = cause.blame
     if verdict == "task":
-        reasons += thread_sentences(recorded.losses if recorded else incident.tasks_at_loss)[:_MAX_THREADS]
+        reasons += _thread_sentences(recorded.losses if recorded else incident.tasks_at_loss)[:_MAX_THREADS]
         if recorded.is_bystander if recorded is not None else fairly is False:
             verdict = "other-task"
         elif task is None and cause.ends == "crashed" and all_died_at_start(incident):
@@ -80,18 +258,6 @@ def _sure_cause(ranked: Sequence[RankedCause], book: Rulebook) -> Cause | None:
     return book.cause(ranked[0].id) if ranked and ranked[0].probability >= SURE_ENOUGH else None
 
 
-def _loss_history_of(
-    killed: ExceptionFacts | None, task: str | None, incident: Incident
-) -> LossHistory | None:
-    """
-    What was recorded of the losses that Dask counted against the task; None without a flight recorder.
-    """
-    if task is None:
-        return None
-    identity, allowed = (killed.identity, killed.allowed_failures) if killed else (NO_IDENTITY, None)
-    return loss_history(task, identity, allowed, incident.tasks_at_loss)
-
-
 def _fairness(
     killed: ExceptionFacts | None, task: str | None, incident: Incident
 ) -> tuple[bool | None, list[str]]:
@@ -99,10 +265,8 @@ def _fairness(
     Whether the blamed task was executing on the last worker it was lost with, without a flight recorder.
 
     Dask counts every task assigned to a dead worker, running or not (scheduler.py, ``remove_worker``), so a
-    bystander can be blamed. The last heartbeat is as old as the interval of heartbeats: a task that began
-    since is not in it. It only waited for certain where each thread had a task then that is not finished yet.
-    A process that is killed by what it begins tells nobody what it had finished just before: where others of
-    their kind have finished, those tasks did not end the worker.
+    bystander can be blamed. A task that began after the last heartbeat is not in it: the task certainly only
+    waited where each thread had an unfinished task then, none of a kind of which others have finished.
     """
     if killed is None or task is None or killed.executing is None:
         return None, []

@@ -20,23 +20,19 @@ from workerdiag.scoring.advice import mitigations
 from workerdiag.scoring.all_clear import AllClearObstacles, all_clear_obstacles
 from workerdiag.scoring.blame import blame, decision
 from workerdiag.scoring.cluster_setup import ClusterSetup, cluster_setup
-from workerdiag.scoring.death_count import LostWorkers, deaths_beyond_cases, listed
 from workerdiag.scoring.distribution import Distribution, weighted_mean
 from workerdiag.scoring.evaluate import (
     EvaluatedCase,
     deaths_in_question,
     deciding_cases,
     evaluate_cases,
-    is_explained,
-    is_unexpected,
 )
-from workerdiag.scoring.findings import clues, death_of_end, unchecked_absences
-from workerdiag.scoring.fingerprint import fingerprint
+from workerdiag.scoring.failures import deaths_are_separate, split_exception, task_failure
+from workerdiag.scoring.findings import clues, death_of_end, fingerprint, unchecked_absences
 from workerdiag.scoring.memory_numbers import MemoryNumbers, memory_numbers
 from workerdiag.scoring.next_steps import next_steps
 from workerdiag.scoring.retry_policy import retry_policy
-from workerdiag.scoring.summary import separate_matter, summary
-from workerdiag.scoring.task_failures import deaths_are_separate, split_exception, task_failure
+from workerdiag.scoring.summary import LostWorkers, deaths_beyond_cases, listed, separate_matter, summary
 from workerdiag.scoring.timeline import make_timeline
 
 #: The first death counts double: what follows may be its consequence.
@@ -68,7 +64,7 @@ def conclude(
         [(_death_weight(index, each.chances), each.chances) for index, each in enumerate(deciding)]
     )
     # where there is an explanation nobody asks for an all-clear
-    obstacles = AllClearObstacles() if is_explained(chances) else all_clear_obstacles(incident, gaps, book)
+    obstacles = AllClearObstacles() if chances.explanation else all_clear_obstacles(incident, gaps, book)
     outcome = _outcome(chances, incident, obstacles)
     numbers = memory_numbers(incident, [match for each in deciding for match in each.matches])
     setting = cluster_setup(incident)
@@ -78,19 +74,19 @@ def conclude(
     death_of = {each: _death_of_case(each, incident) for each in evaluated}
     deaths = listed(tuple(death_of.values()))
     beyond = deaths_beyond_cases(incident, gaps)
-    unexpected = [each for each in in_question if is_unexpected(each)]
+    unexpected = [each for each in in_question if each.is_unexpected]
     lost = [death_of[each] for each in unexpected]
     lost_workers = LostWorkers(
         deaths=lost,
         beyond=beyond if incident.about or len(in_question) == len(evaluated) else UnlistedDeaths(),
-        all_judged=all(each.is_judged for each in unexpected),
+        all_evaluated=all(each.is_evaluated for each in unexpected),
     )
     verdict = redact_object(blame(ranked, book, of_exception))
     decided = decision(ranked, book, verdict, numbers)
     findings = Findings(
         outcome=outcome,
         summary=summary(outcome, ranked, deaths, lost_workers, incident, obstacles)
-        + separate_matter(incident, [death_of[each] for each in filter(is_unexpected, evaluated)], book),
+        + separate_matter(incident, [death for each, death in death_of.items() if each.is_unexpected], book),
         causes=ranked,
         unknown_probability=_unknown_probability(ranked),
         deaths=deaths,
@@ -131,7 +127,7 @@ def _death_weight(index: int, chances: Distribution) -> float:
 
 
 def _outcome(chances: Distribution, incident: Incident, obstacles: AllClearObstacles) -> Outcome:
-    if is_explained(chances):
+    if chances.explanation:
         return "explained"
     if not (obstacles.is_recognised or obstacles.lacks_cluster_answer or obstacles.is_cut_short):
         return "no-evidence"
@@ -181,5 +177,4 @@ def _unknown_probability(ranked: Sequence[RankedCause]) -> float:
 def _death_of_case(evaluated: EvaluatedCase, incident: Incident) -> Death:
     end = evaluated.case.end
     assert end is not None  # incidents list cases that are deaths
-    best = evaluated.chances.best if is_explained(evaluated.chances) else None
-    return death_of_end(end, best, incident, evaluated.matches)
+    return death_of_end(end, evaluated.chances.explanation, incident, evaluated.matches)

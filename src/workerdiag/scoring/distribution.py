@@ -172,6 +172,13 @@ class Distribution:
         """
         return min(self.chances.items(), key=lambda item: (-item[1], item[0]), default=None)
 
+    @property
+    def explanation(self) -> tuple[str, float] | None:
+        """
+        The likeliest cause and its chance, if it is likelier than unknown.
+        """
+        return self.best if self.best is not None and self.best[1] > self.unknown else None
+
 
 def distribution(scores: Sequence[CauseScore]) -> Distribution:
     """

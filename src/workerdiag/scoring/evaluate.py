@@ -1,22 +1,23 @@
 """
-What speaks for each cause in each death, and which deaths the ranking rests on.
+Evaluate deaths: what speaks for each cause in each, which of them the ranking rests on, and each by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
-from workerdiag.model.diagnosis import Match
-from workerdiag.model.identity import Identity
+from workerdiag.model.diagnosis import SURE_ENOUGH, Death, Match, RankedCause
 from workerdiag.model.incident import Case, Incident
+from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
-from workerdiag.model.vocabulary import MatchRole
+from workerdiag.model.vocabulary import MatchRole, Outcome, Verdict
+from workerdiag.redaction.objects import redact_object
 from workerdiag.scoring.cause_scoring import CauseScoring, by_owner
 from workerdiag.scoring.distribution import CauseScore, Distribution, distribution
-from workerdiag.scoring.findings import assigned_tasks
+from workerdiag.scoring.findings import assigned_tasks, clues, death_of_end, fingerprint
 from workerdiag.scoring.relevance import Relevance
 
 _MARKS_OF_AN_END: tuple[MatchRole, ...] = (
@@ -31,7 +32,7 @@ _MARKS_OF_AN_END: tuple[MatchRole, ...] = (
 )
 #: A crash loop of thousands of deaths says no more than its first and last hundreds.
 MAX_EVALUATED = 200
-#: So many deaths are judged however late it is.
+#: This many deaths are evaluated however late it is.
 MIN_EVALUATED = 3
 
 
@@ -44,8 +45,8 @@ class EvaluatedCase:
     case: Case
     cause_scores: tuple[CauseScore, ...]
     chances: Distribution
-    #: Whether what speaks for each cause was looked for.
-    is_judged: bool = True
+    #: False where time or the number of deaths left it out.
+    is_evaluated: bool = True
 
     @property
     def matches(self) -> list[Match]:
@@ -54,15 +55,22 @@ class EvaluatedCase:
         """
         return [match for each in self.cause_scores for match in each.matches]
 
+    @property
+    def is_unexpected(self) -> bool:
+        """
+        Whether it is a death that nobody asked for.
+        """
+        return self.case.end is not None and self.case.end.unexpected
+
 
 def evaluate_cases(
     cases: Iterable[Case], incident: Incident, book: Rulebook, deadline: Deadline = NO_DEADLINE
 ) -> list[EvaluatedCase]:
     """
-    What speaks for each cause in each case, with the signs that nobody else claims.
+    What speaks for each cause in each case, with the signs that no death claims.
 
-    Of very many deaths only the first and the last are judged; those between are as they are, and so are
-    all but the first few where time is up.
+    At most `MAX_EVALUATED` deaths are evaluated, the first and the last; once *deadline* is over, only the
+    first `MIN_EVALUATED`.
     """
     marks = by_owner(incident.marks)
     relevance = Relevance(incident, marks, book)
@@ -70,7 +78,7 @@ def evaluate_cases(
     cases = list(cases)
     between = range(MAX_EVALUATED // 2, len(cases) - MAX_EVALUATED // 2)
     return [
-        EvaluatedCase(case=case, cause_scores=(), chances=Distribution(), is_judged=False)
+        EvaluatedCase(case=case, cause_scores=(), chances=Distribution(), is_evaluated=False)
         if index in between or (index >= MIN_EVALUATED and deadline.is_over)
         else _evaluate_case(case, incident, relevance, scoring)
         for index, case in enumerate(cases)
@@ -101,7 +109,7 @@ def _is_only_warning(support: CauseScore, incident: Incident) -> bool:
 
 def deaths_in_question(evaluated: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
     """
-    The deaths that the ranking rests on: those that the caller names, else those of the task.
+    The deaths that the ranking rests on: those that the caller names, else those of the task, else all.
     """
     named = [
         each
@@ -109,31 +117,34 @@ def deaths_in_question(evaluated: Sequence[EvaluatedCase], incident: Incident) -
         if (end := each.case.end) is not None
         and any(end.same_process(identity) for identity in incident.about)
     ]
-    return named or deaths_of_the_task(evaluated, incident)
+    return named or _deaths_of_the_task(evaluated, incident) or evaluated
 
 
-def deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
+def _deaths_of_the_task(evaluated: Sequence[EvaluatedCase], incident: Incident) -> Sequence[EvaluatedCase]:
     """
-    The deaths that the caught exception is about, where it says; else all.
+    The deaths that the caught exception is about; empty where it does not say.
 
     Other deaths of the last minutes may belong to another incident. Dask gives a task up at one unexpected
     death more than ``allowed-failures``: earlier ones under a task of that name are of an earlier call.
     """
     killed = next((each for each in incident.exceptions if each.task), None)
-    if killed is None or killed.task is None:
-        return evaluated
-    about = [each for each in evaluated if _is_about_task(each, killed.task, killed.identity)]
-    if killed.allowed_failures is not None:
-        about = _latest(about, killed.allowed_failures + 1)
-    return about or evaluated
+    if killed is None:
+        return ()
+    about = [
+        each
+        for each in evaluated
+        if (end := each.case.end) is not None
+        and (end.same_process(killed.identity) or killed.task in assigned_tasks(end.marks))
+    ]
+    return about if killed.allowed_failures is None else _latest(about, killed.allowed_failures + 1)
 
 
 def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
     """
-    Those from the last so many unexpected deaths on; all, where the time of one is not known.
+    Those since the last *count* unexpected deaths began; all where the time of one is not known.
     """
     times = [end.when for each in evaluated if (end := each.case.end) and end.when is not None]
-    unexpected = sorted(when for each, when in zip(evaluated, times, strict=False) if is_unexpected(each))
+    unexpected = sorted(when for each, when in zip(evaluated, times, strict=False) if each.is_unexpected)
     count = max(count, 1)  # whatever the exception says
     if count >= len(unexpected) or len(times) < len(evaluated):
         return evaluated
@@ -141,49 +152,84 @@ def _latest(evaluated: list[EvaluatedCase], count: int) -> list[EvaluatedCase]:
     return [each for each, when in zip(evaluated, times, strict=True) if when >= first]
 
 
-def _is_about_task(evaluated: EvaluatedCase, task: str, identity: Identity) -> bool:
-    end = evaluated.case.end
-    return end is not None and (end.same_process(identity) or task in assigned_tasks(end.marks))
-
-
 def deciding_cases(
     in_question: Sequence[EvaluatedCase], incident: Incident, book: Rulebook
 ) -> Sequence[EvaluatedCase]:
     """
-    What the ranking rests on: the deaths that decide, else what no death claims.
+    What the ranking rests on: the unexpected deaths, explained ones first, else all; or what no death claims.
 
-    Where nobody asks about a death and none is explained, it is that work stands still, if it does.
+    What no death claims decides where there is no death, and where nobody asks about a death, none is
+    explained and work stands still.
     """
-    deaths = deciding_deaths(in_question)
+    crashes = [each for each in in_question if each.is_unexpected]
+    deaths = _explained(crashes) or crashes or _explained(in_question) or list(in_question)
     names_death = incident.about or any(each.task or each.identity.worker for each in incident.exceptions)
-    if deaths and (names_death or any(is_explained(each.chances) for each in deaths)):
+    if deaths and (names_death or _explained(deaths)):
         return deaths
     left_over = evaluate_cases([Case(end=None)], incident, book)
-    best = left_over[0].chances.best if is_explained(left_over[0].chances) else None
+    best = left_over[0].chances.explanation
     cause = book.cause(best[0]) if best else None
     return left_over if not deaths or (cause and cause.ends == "standstill") else deaths
 
 
-def deciding_deaths(evaluated: Sequence[EvaluatedCase]) -> list[EvaluatedCase]:
-    """
-    The deaths that the ranking rests on: those nobody asked for, else all.
-    """
-    crashes = [each for each in evaluated if is_unexpected(each)]
-    clear = [each for each in crashes if is_explained(each.chances)]
-    return clear or crashes or [each for each in evaluated if is_explained(each.chances)] or list(evaluated)
+def _explained(evaluated: Iterable[EvaluatedCase]) -> list[EvaluatedCase]:
+    return [each for each in evaluated if each.chances.explanation]
 
 
-def is_unexpected(evaluated: EvaluatedCase) -> bool:
+@frozen(kw_only=True)
+class EvaluatedDeath:
     """
-    Whether this is a death that nobody asked for.
+    One death, its likeliest cause and who needs to act.
     """
-    end = evaluated.case.end
-    return end is not None and end.unexpected
+
+    death: Death
+    end: ProcessEnd
+    outcome: Outcome
+    #: Its likeliest cause, where that is likelier than that it is unknown.
+    cause: RankedCause | None
+    blame: Verdict
+    #: Equal for deaths of the same trouble.
+    fingerprint: str
 
 
-def is_explained(chances: Distribution) -> bool:
+def evaluate_deaths(incident: Incident, book: Rulebook) -> Iterator[EvaluatedDeath]:
     """
-    Whether the likeliest cause is likelier than unknown.
+    Every death of *incident* by itself, in the order in which they died, however many there are.
     """
-    best = chances.best
-    return best is not None and best[1] > chances.unknown
+    cases = [each for each in incident.cases if each.end is not None]
+    for at in range(0, len(cases), MAX_EVALUATED):
+        for each in evaluate_cases(cases[at : at + MAX_EVALUATED], incident, book):
+            if each.case.end is not None:
+                yield _evaluated_death(each, each.case.end, incident, book)
+
+
+def _evaluated_death(
+    evaluated: EvaluatedCase, end: ProcessEnd, incident: Incident, book: Rulebook
+) -> EvaluatedDeath:
+    best = evaluated.chances.explanation
+    rule = book.cause(best[0]) if best is not None else None
+    cause = None
+    verdict: Verdict = "unknown"
+    if rule is not None and best is not None:
+        scores = [each for each in evaluated.cause_scores if each.cause.id == rule.id]
+        cause = RankedCause(
+            id=rule.id,
+            revision=rule.revision,
+            title=rule.title,
+            family=rule.family,
+            why=rule.why,
+            probability=best[1],
+            evidence=clues([seen for each in scores for seen in each.evidence]),
+        )
+        verdict = rule.blame if best[1] >= SURE_ENOUGH else "unknown"
+    outcome: Outcome = "explained" if cause is not None else "unknown"
+    death = death_of_end(end, best, incident, evaluated.matches)
+    task = next(iter(assigned_tasks(end.marks)), None)
+    return EvaluatedDeath(
+        death=redact_object(death),
+        end=end,
+        outcome=outcome,
+        cause=redact_object(cause),
+        blame=verdict,
+        fingerprint=fingerprint(outcome, [cause] if cause else [], [death], task),
+    )

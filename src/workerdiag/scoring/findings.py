@@ -1,24 +1,141 @@
 """
-Evidence and deaths as findings show them.
+Evidence and deaths as findings show them: clues, crash sites, and the key by which repeats are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from workerdiag.model.diagnosis import Clue, Death, Match
+from workerdiag.model.diagnosis import SURE_ENOUGH, Clue, Death, Match, RankedCause
 from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
 from workerdiag.model.incident import Incident
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import Cause
+from workerdiag.model.rules import STACK_CAPTURE, Cause
+from workerdiag.model.signals import signal_of_status
 from workerdiag.model.signs import AbsentSign
+from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
-from workerdiag.scoring.crash_site import frame_texts, frames_of
 from workerdiag.scoring.distribution import SignEvidence
 from workerdiag.scoring.memory_numbers import reading_of
 
+#: Frames that findings carry, at most.
+_MAX_FRAMES = 10
+_MAX_CHARS = 120
+_FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9}) in ([^\n]{1,300})')
+#: Whoever runs tasks: what these call is a task's own code.
+_RUNNERS = re.compile(
+    r"(?:^|/)(?:distributed|dask|concurrent/futures|multiprocessing)/|(?:^|/)threading\.py$"
+)
+_PACKAGES = re.compile(r"(?:^|/)(?:site|dist)-packages/(.+)")
+_LIBRARY = re.compile(r"(?:^|/)(?:python\d[\d.]*|Lib)/(.+)")
+#: Signals by what a person would call the end (man 7 signal); any other is "killed".
+_CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
+_REQUESTS = frozenset({1, 2, 3, 15})
 #: Clues that findings carry for one cause, at most.
 MAX_CLUES = 12
+#: Keys of tasks that findings carry for one death, at most.
+_MAX_KEYS = 20
+
+
+class CrashFrame(NamedTuple):
+    """
+    One line of the stack that faulthandler writes for the thread that received a fatal signal.
+    """
+
+    path: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        is_by_value = self.path.startswith("<")  # what cloudpickle sends has no file: <dynamic-code>
+        place = f"line {self.line} of its file" if is_by_value else f"{_package_path(self.path)}:{self.line}"
+        return f"{self.function} ({place})"[:_MAX_CHARS]
+
+
+def _crash_frames(matches: Iterable[Match]) -> list[CrashFrame]:
+    """
+    The frames of the crashed thread, innermost first (CPython, Python/traceback.c, ``dump_frame``).
+
+    Empty where no dump says which thread crashed.
+    """
+    stack = next((each.captures[STACK_CAPTURE] for each in matches if each.captures.get(STACK_CAPTURE)), "")
+    found = _FRAME.findall(stack)[: 3 * _MAX_FRAMES]
+    return [CrashFrame(path.replace("\\", "/"), int(line), name.strip()) for path, line, name in found]
+
+
+def _crash_site(matches: Iterable[Match]) -> tuple[str, ...]:
+    """
+    The frames that the worker's own code called, or all of them if it crashed in that itself.
+    """
+    frames = _crash_frames(matches)
+    runner = next((index for index, each in enumerate(frames) if _RUNNERS.search(each.path)), len(frames))
+    return tuple(map(str, (frames[:runner] or frames)[:_MAX_FRAMES]))
+
+
+def crash_placeholders(matches: Iterable[Match]) -> dict[str, str]:
+    """
+    What mitigations may quote: ``frame``, and ``package`` where the innermost code is of an installed one.
+    """
+    frames = _crash_frames(matches)
+    if not frames:
+        return {}
+    packages = [found[1].partition("/")[0] for each in frames if (found := _PACKAGES.search(each.path))]
+    package = next((each for each in packages if each not in ("distributed", "dask")), "")
+    return {"frame": str(frames[0])} | ({"package": package.removesuffix(".py")} if package else {})
+
+
+def _package_path(path: str) -> str:
+    """
+    A path from its package on, so that it neither names a user nor differs between workers.
+    """
+    found = _PACKAGES.search(path) or _LIBRARY.search(path)
+    return found[1] if found else path.rpartition("/")[2]
+
+
+def fingerprint(
+    outcome: Outcome, ranked: Sequence[RankedCause], deaths: Sequence[Death], task: str | None
+) -> str:
+    """
+    Twelve hexadecimal digits, equal for repeats of the same trouble.
+
+    They stand for the likeliest cause alone if it is at 50 % or more, else for the outcome, the class of the
+    exits and the kind of task.
+    """
+    if ranked and ranked[0].probability >= SURE_ENOUGH:
+        parts = ["cause", ranked[0].id]
+    else:
+        parts = ["outcome", outcome, exit_class(deaths), kind_of_task(task or "")]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def exit_class(deaths: Sequence[Death]) -> str:
+    """
+    How the first unexpected death with a known exit ended: crashed, killed, terminated or exited.
+    """
+    known = (_class_of(death) for death in deaths if not death.stop_requested)
+    return next((each for each in known if each), "unknown")
+
+
+def _class_of(death: Death) -> str:
+    signal, status = death.signal, death.status
+    if signal is None and status is not None:
+        signal = signal_of_status(status)
+    if signal is not None:
+        return "crashed" if signal in _CRASHES else "terminated" if signal in _REQUESTS else "killed"
+    return "" if status is None else "exited"
+
+
+def kind_of_task(key: str) -> str:
+    """
+    The part of a key that names the kind of task (dask.utils.key_split, roughly).
+    """
+    name = re.sub(r"^[(\['\"]+", "", key)
+    name = re.split(r"['\",]", name)[0]
+    parts = [word for word in name.split("-") if not re.fullmatch(r"[0-9a-f]{6,}|\d+", word)]
+    return "-".join(parts)
 
 
 def clues(seen: Sequence[SignEvidence]) -> tuple[Clue, ...]:
@@ -84,6 +201,7 @@ def death_of_end(
     One end as findings list it, with the likeliest cause of it alone, and what *matches* tell of it.
     """
     rss_bytes, limit_bytes = reading_of(end, incident)
+    losses = tasks_at_loss(end, incident)
     return Death(
         identity=end.identity,
         when=end.when,
@@ -92,9 +210,9 @@ def death_of_end(
         stop_requested=end.stop_requested,
         reporters=end.reporters,
         reason=end.reason,
-        assigned=assigned_tasks(end.marks) or _assigned_at_loss(end, incident),
-        executing=_executing_tasks(end, incident),
-        crashed_in=frame_texts(frames_of(matches)),
+        assigned=assigned_tasks(end.marks) or next((each.assigned[:_MAX_KEYS] for each in losses), ()),
+        executing=_executing_tasks(end, losses, incident),
+        crashed_in=_crash_site(matches),
         rss_bytes=rss_bytes,
         limit_bytes=limit_bytes,
         cause=best[0] if best else None,
@@ -105,17 +223,10 @@ def death_of_end(
 def assigned_tasks(marks: Sequence[Match]) -> tuple[str, ...]:
     """
     Tasks that were assigned to a worker when the scheduler let go of it, at most 20.
-    """
-    for mark in marks:
-        if listed := mark.captures.get("processing"):
-            return _split_keys(listed)[:20]
-    return ()
 
-
-def _split_keys(listed: str) -> tuple[str, ...]:
+    Marks list them joined by commas; a key may itself be a tuple: ``('x', 0), y``.
     """
-    Task keys joined by commas; a key may itself be a tuple: ``('x', 0), y``.
-    """
+    listed = next((listed for mark in marks if (listed := mark.captures.get("processing"))), "")
     keys, depth, key = [], 0, ""
     for char in listed:
         depth += (char in "([") - (char in ")]")
@@ -124,32 +235,28 @@ def _split_keys(listed: str) -> tuple[str, ...]:
             key = ""
         else:
             key += char
-    return tuple(each for each in (*keys, key.strip()) if each)
+    return tuple(each for each in (*keys, key.strip()) if each)[:_MAX_KEYS]
 
 
-def _executing_tasks(end: ProcessEnd, incident: Incident) -> tuple[str, ...] | None:
+def _executing_tasks(
+    end: ProcessEnd, losses: Sequence[TasksAtLoss], incident: Incident
+) -> tuple[str, ...] | None:
     """
     Tasks that ran on a worker when it was lost: by its own notes, else by its last heartbeat.
     """
-    known = [each for each in _tasks_at_loss(end, incident) if each.tasks or not each.maybe_more]
+    known = [each for each in losses if each.tasks or not each.maybe_more]
     if known:
         return min(known, key=lambda each: not each.exact).tasks
-    worker = end.identity.worker
-    if worker is None:
-        return None
     raised = incident.exceptions_by_name.find(*end.identities)
-    killed = next((each for each in raised if each.identity.worker == worker), None)
-    if killed is None or killed.executing is None:
+    killed = next((each for each in raised if each.identity.worker == end.identity.worker), None)
+    if killed is None or end.identity.worker is None or killed.executing is None:
         return None
     return unfinished_tasks(killed, incident) or None
 
 
 def unfinished_tasks(killed: ExceptionFacts, incident: Incident) -> tuple[str, ...]:
     """
-    The tasks executing at the last heartbeat that were not finished when the scheduler lost the worker.
-
-    What the heartbeat names may have ended long before the worker: the scheduler's own list decides, as far
-    as it is known.
+    The tasks executing at the last heartbeat that the scheduler still had assigned when it lost the worker.
     """
     ends = [
         each.end for each in incident.cases if each.end is not None and each.end.same_process(killed.identity)
@@ -169,10 +276,9 @@ def finished_kinds(incident: Incident) -> frozenset[str]:
     )
 
 
-def _assigned_at_loss(end: ProcessEnd, incident: Incident) -> tuple[str, ...]:
-    return next((each.assigned[:20] for each in _tasks_at_loss(end, incident)), ())
-
-
-def _tasks_at_loss(end: ProcessEnd, incident: Incident) -> list[TasksAtLoss]:
+def tasks_at_loss(end: ProcessEnd, incident: Incident) -> list[TasksAtLoss]:
+    """
+    What is known of the tasks that a worker had when it was lost.
+    """
     losses = incident.tasks_at_loss_by_name.find(*end.identities)
     return [each for each in losses if not end.conflicts_with(each.identity)]

@@ -16,9 +16,9 @@ from workerdiag.model.vocabulary import Outcome
 from workerdiag.scoring.advice import applicable_advice, fill_example, fill_text
 from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import ClusterSetup, failed_tasks
-from workerdiag.scoring.endless_tasks import endless_tasks
-from workerdiag.scoring.open_ended_logs import open_ended_log
-from workerdiag.scoring.task_failures import deaths_are_separate
+from workerdiag.scoring.failures import deaths_are_separate
+from workerdiag.scoring.silent_losses import open_ended_log
+from workerdiag.scoring.standstills import endless_tasks
 
 #: A cause this likely is settled; below it, looks for it are worth their while.
 SETTLED_CHANCE = 0.9

@@ -1,5 +1,5 @@
 """
-What happened, in one sentence.
+What happened, in one sentence, and how many deaths it speaks of.
 """
 
 from __future__ import annotations
@@ -8,25 +8,40 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
-from attrs import evolve
+from attrs import evolve, frozen
 
-from workerdiag.model.diagnosis import Death, Match, RankedCause, TaskFailure
+from workerdiag.model.diagnosis import Death, Match, RankedCause, TaskFailure, UnlistedDeaths
+from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
+from workerdiag.model.normalize import whole
 from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS, SCHEDULER_STATE, Rulebook
-from workerdiag.model.vocabulary import Outcome
+from workerdiag.model.vocabulary import GapReason, MatchRole, Outcome, Place
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import failed_tasks
-from workerdiag.scoring.death_count import LostWorkers
-from workerdiag.scoring.endless_tasks import endless_sentence
-from workerdiag.scoring.task_failures import (
+from workerdiag.scoring.failures import (
     caught_failure,
     deaths_are_separate,
     programs_own_error,
     task_failure,
 )
-from workerdiag.scoring.unfinished_starts import is_start
+from workerdiag.scoring.silent_losses import is_start
+from workerdiag.scoring.standstills import endless_sentence
 
+#: Deaths that findings list, at most: the first and the last.
+MAX_DEATHS = 1000
+#: What tells of an end.
+_ENDS: frozenset[MatchRole] = frozenset(("death", "self-closed", "removal"))
+#: Evidence that was not all looked at, or, in a bundle, not all kept.
+_CUT: frozenset[tuple[Place, GapReason]] = frozenset(
+    (
+        ("log", "timed-out"),
+        ("scheduler events", "timed-out"),
+        ("workerdiag", "timed-out"),
+        ("workerdiag", "expired"),
+    )
+)
+_NONE = UnlistedDeaths()
 _OPEN_ENDED = (
     "The log ends while the worker runs. Had the worker been killed then, its log would look the same."
 )
@@ -36,6 +51,62 @@ _ENDS_OF_OTHERS = {
 }
 #: Characters of a message that a sentence quotes.
 _QUOTED_CHARS = 160
+
+
+def listed(deaths: Sequence[Death]) -> tuple[Death, ...]:
+    """
+    Of very many deaths the first and the last.
+    """
+    half = MAX_DEATHS // 2
+    return tuple(deaths) if len(deaths) <= MAX_DEATHS else (*deaths[:half], *deaths[-half:])
+
+
+def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeaths:
+    """
+    Losses that the scheduler counted and of which nothing else is known, and whether there may be more.
+    """
+    states = [each.captures for each in incident.marks if each.owner == SCHEDULER_STATE]
+    counted = max((whole(each.get("lost_unasked")) or 0 for each in states), default=0)
+    return UnlistedDeaths(
+        count=max(incident.more_deaths, counted - len(incident.cases)),
+        maybe_more=bool(incident.left_out)
+        or not _ENDS.isdisjoint(incident.clipped_roles)
+        or any(each.get("lost_unasked_is_lower_bound") == "True" for each in states)
+        or any((each.place, each.reason) in _CUT for each in gaps),
+    )
+
+
+@frozen(kw_only=True)
+class LostWorkers:
+    """
+    The unexpected deaths that an answer is about, and how their number is said.
+    """
+
+    deaths: Sequence[Death]
+    #: Those of which nothing but the number is known.
+    beyond: UnlistedDeaths = _NONE
+    #: Whether each of them was evaluated by itself.
+    all_evaluated: bool = True
+
+    @property
+    def count_text(self) -> str:
+        """
+        ``a worker``, ``3 workers``, ``10,000 workers`` or ``at least 800 workers``.
+        """
+        count = len(self.deaths) + self.beyond.count
+        text = "a worker" if count == 1 else f"{count:,} workers"
+        return f"at least {text}" if self.beyond.maybe_more else text
+
+    def share_text(self, cause: str) -> str:
+        """
+        How many died of *cause*, if several; where not all were evaluated, at least how many of how many.
+        """
+        same = sum(death.cause == cause for death in self.deaths)
+        total = len(self.deaths) + self.beyond.count
+        if self.all_evaluated and self.beyond == _NONE:
+            return f"{same} worker processes" if same > 1 else ""
+        least = "at least " if self.beyond.maybe_more else ""
+        return f"at least {same:,} of {least}{total:,} worker processes" if total > 1 else ""
 
 
 def summary(

@@ -4,14 +4,14 @@ The time around the deaths, from all evidence that has a time.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import get_args
 
 from attrs import evolve
 
 from workerdiag.model.diagnosis import Match
-from workerdiag.model.evidence import TasksAtLoss
-from workerdiag.model.identity import Identity
+from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.incident import Incident, NameIndex
 from workerdiag.model.normalize import whole
 from workerdiag.model.process_end import ProcessEnd
@@ -24,10 +24,12 @@ from workerdiag.model.timeline import (
     TaskSpan,
     Timeline,
 )
+from workerdiag.scoring.findings import tasks_at_loss
 from workerdiag.scoring.memory_numbers import MEMORY_BUDGET, captured_rss, exceeded_bytes, reading_of, share
-from workerdiag.scoring.nameless_marks import name_marks
 from workerdiag.units import parse_bytes
 
+#: Roles of messages that a worker or its nanny writes of that worker, often without its name.
+_OF_WORKERS = ("pause", "resume", "trouble", "self-closed", "stop-request")
 #: Processes whose last minutes findings carry, and samples of each, at most.
 MAX_HISTORIES = 8
 MAX_SAMPLES = 240
@@ -50,6 +52,39 @@ _FRACTIONS = {
 }
 
 
+def _name_marks(marks: Sequence[Match], ends: Sequence[ProcessEnd]) -> list[Match]:
+    """
+    The marks; one that names nobody gets the identity of the process whose end comes next in its log.
+
+    Where several workers start in a log before that end, its marks stay without a name.
+    """
+    last_lines: dict[str, list[tuple[int, int]]] = {}
+    for number, end in enumerate(ends):
+        for origin in {mark.origin for mark in end.marks if mark.line}:
+            last_lines.setdefault(origin, []).append((end.last_line(origin), number))
+    of_origin = {origin: sorted(found) for origin, found in last_lines.items()}
+    started: dict[tuple[str, int], set[str]] = {}
+    places = [_next_end(mark, of_origin) for mark in marks]
+    for mark, place in zip(marks, places, strict=True):
+        if place is not None and mark.role == "start" and mark.identity.worker:
+            started.setdefault((mark.origin, place), set()).add(mark.identity.worker)
+    return [
+        evolve(mark, identity=ends[place].identity)
+        if place is not None
+        and mark.role in _OF_WORKERS
+        and mark.identity == NO_IDENTITY
+        and len(started.get((mark.origin, place), ())) <= 1
+        else mark
+        for mark, place in zip(marks, places, strict=True)
+    ]
+
+
+def _next_end(mark: Match, of_origin: Mapping[str, list[tuple[int, int]]]) -> int | None:
+    ends = of_origin.get(mark.origin, []) if mark.line else []
+    place = bisect_left(ends, (mark.line, -1))
+    return ends[place][1] if place < len(ends) else None
+
+
 def make_timeline(ends: Sequence[ProcessEnd], incident: Incident) -> Timeline:
     """
     The last minutes of the processes that ended, those first that nobody asked to, and what happened around.
@@ -57,7 +92,7 @@ def make_timeline(ends: Sequence[ProcessEnd], incident: Incident) -> Timeline:
     Where none ended, the memory of workers that were paused.
     """
     unasked = [end for end in ends if end.unexpected] or list(ends)
-    marks = name_marks(incident.marks, ends)
+    marks = _name_marks(incident.marks, ends)
     fractions = _known_fractions(incident.marks)
     by_name = NameIndex.by_identity(marks)
     histories = [_history(end, incident, by_name, fractions) for end in unasked[:MAX_HISTORIES]]
@@ -189,17 +224,12 @@ def _readings(
 
 def _spans_at_loss(end: ProcessEnd, incident: Incident) -> Iterator[TaskSpan]:
     """
-    The tasks that ran when the worker was lost, as its last heartbeat tells.
+    The tasks that ran when the worker was lost, by its last heartbeat.
     """
-    losses = incident.tasks_at_loss_by_name.find(*end.identities)
-    loss = next((each for each in losses if not end.conflicts_with(each.identity)), None)
-    when = end.when if end.when is not None else (loss.when if loss else None)
+    loss = next(iter(tasks_at_loss(end, incident)), None)
+    when = end.when if end.when is not None or loss is None else loss.when
     if loss is None or when is None:
         return
-    yield from _running_spans(loss, when)
-
-
-def _running_spans(loss: TasksAtLoss, when: float) -> Iterator[TaskSpan]:
     unknown = (None,) * len(loss.tasks)
     names = loss.threads or ("",) * len(loss.tasks)
     parts = zip(loss.tasks, names, loss.seconds or unknown, loss.crashed or unknown, strict=False)

@@ -11,7 +11,7 @@ from attrs import evolve
 from workerdiag.model.diagnosis import Death, Match
 from workerdiag.model.evidence import Evidence, Gap, Inspected
 from workerdiag.pipeline import judge_matches
-from workerdiag.scoring.each_death import JudgedDeath
+from workerdiag.scoring.evaluate import EvaluatedDeath
 from workerdiag.sources.addresses import host_of
 from workerdiag.triage.outcome import unpack_evidence, unpack_matches, unpack_outcome, workers_of
 from workerdiag.triage.rows import DeathRow
@@ -86,7 +86,7 @@ def _moved(match: Match, lines: int) -> Match:
 
 
 def _death_row(
-    judged: JudgedDeath,
+    judged: EvaluatedDeath,
     run: Run,
     offsets: Mapping[tuple[str, int], int],
     places: Mapping[str, str],
