@@ -14,8 +14,8 @@ import pytest
 import workerdiag
 from workerdiag import LogText
 from workerdiag.matching.regex import Generation, pattern
-from workerdiag.matching.scan import literal_scan
-from workerdiag.matching.scan.literal_scan import LiteralScan
+from workerdiag.matching.scan import prefilter
+from workerdiag.matching.scan.prefilter import LiteralScan
 
 DEATH = "2026-05-04 11:22:33,444 - distributed.nanny - INFO - Worker process 7012 was killed by signal 11\n"
 CHILD_S = 60.0
@@ -159,7 +159,7 @@ def test_scratch_space_is_given_back_and_not_heaped_up():
     """
     A thousand scans one after the other need one.
     """
-    if not literal_scan.hyperscan_database.available():
+    if not prefilter.database_cache.available():
         pytest.skip("without hyperscan there is none")
     scan = LiteralScan(["killed"])
     for _ in range(1000):

@@ -13,16 +13,16 @@ from attrs import evolve, frozen
 from workerdiag.deadline import NO_DEADLINE, Deadline, GraceDeadline
 from workerdiag.matching.other_programs import without_other_programs
 from workerdiag.matching.regex import pattern, uses_re2
-from workerdiag.matching.scan.hyperscan_database import available
+from workerdiag.matching.scan.database_cache import available
+from workerdiag.matching.scan.kept_matches import MATCHES_PER_END
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
-from workerdiag.matching.scan.patterns import MatchObserver
-from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.scan.pattern_table import MatchObserver
 from workerdiag.matching.sign_tables import SignTables
 from workerdiag.matching.text.guesses import guesses
 from workerdiag.matching.text.last_line import LastLine
 from workerdiag.matching.text.recognition import Recognition
 from workerdiag.matching.text.year_inference import infer_years
+from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
 from workerdiag.model.rules import Rulebook

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
 from workerdiag.matching.regex import BadPatternError, pattern, uses_re2
-from workerdiag.matching.scan.patterns import left_out_note
+from workerdiag.matching.scan.pattern_table import left_out_note
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.signs import EventSign, ExceptionSign, ExitSign, LandmarkSign, Sign
 

@@ -12,11 +12,11 @@ from attrs import evolve, frozen
 
 from workerdiag.deadline import NO_DEADLINE
 from workerdiag.matching.match import find_matches
+from workerdiag.matching.scan.kept_matches import MATCHES_PER_END
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
-from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.last_line import LastLine
 from workerdiag.matching.text.recognition import Recognition
+from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.rules import Rulebook

@@ -10,7 +10,7 @@ from typing import Final
 
 from attrs import frozen
 
-from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND, TILE_BYTES
+from workerdiag.matching.messages.log_window import REACH_AHEAD, REACH_BEHIND, TILE_BYTES
 from workerdiag.triage.parts import ALIGNMENT, MIB
 
 #: How far before and behind a place its message may reach, rounded up to where parts may begin.

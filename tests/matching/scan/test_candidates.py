@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workerdiag.matching.messages.log_window import LogWindow
 from workerdiag.matching.regex import Generation, pattern
 from workerdiag.matching.scan import candidates
 from workerdiag.matching.scan.candidates import find_candidates
-from workerdiag.matching.scan.literal_scan import LiteralHits
+from workerdiag.matching.scan.kept_matches import MATCHES_PER_END
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
-from workerdiag.matching.scan.pattern_group import PatternGroups
-from workerdiag.matching.scan.records import LogWindow
-from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.scan.pattern_sets import PatternGroups
+from workerdiag.matching.scan.prefilter import LiteralHits
 from workerdiag.matching.text.line_parser import parse_line
+from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.evidence import LogChunk
 from workerdiag.rulebook.load import load_rulebook
 

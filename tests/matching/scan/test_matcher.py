@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from workerdiag.matching import regex
 from workerdiag.matching.match import search
-from workerdiag.matching.scan import cache_files, hyperscan_database
+from workerdiag.matching.scan import cache_files, database_cache
+from workerdiag.matching.scan.kept_matches import MATCHES_PER_END
 from workerdiag.matching.scan.literals import NoLiteralError, literals
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Cause, Landmark, Rulebook
@@ -206,7 +206,7 @@ def test_both_ways_of_finding_literals_agree(monkeypatch):
     """
     text = "\n".join([BENIGN, DEATH, TRACEBACK] * 50)
     fast = found(text)
-    monkeypatch.setattr(hyperscan_database, "available", lambda: False)
+    monkeypatch.setattr(database_cache, "available", lambda: False)
 
     assert found(text) == fast
 
@@ -244,7 +244,7 @@ def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch, content):
     """
     Whatever lies in the cache, the same is found.
     """
-    monkeypatch.setattr(hyperscan_database, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path / "cache")
     expected = found(DEATH)
     [kept] = (tmp_path / "cache").iterdir()
     kept.write_bytes(content)
@@ -259,7 +259,7 @@ def test_only_this_users_own_files_are_taken_from_the_cache(tmp_path, monkeypatc
     """
     A link is not followed, a pipe not waited for, and what others can write is not read.
     """
-    monkeypatch.setattr(hyperscan_database, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path / "cache")
     expected = found(DEATH)
     [kept] = (tmp_path / "cache").iterdir()
     content = kept.read_bytes()
@@ -294,7 +294,7 @@ def test_a_cache_folder_of_others_is_not_used(tmp_path, monkeypatch, kind):
     else:
         place = real
         real.chmod(0o777)
-    monkeypatch.setattr(hyperscan_database, "cache_folder", lambda: place)
+    monkeypatch.setattr(database_cache, "cache_folder", lambda: place)
 
     assert len(found(DEATH)) == 1
     assert list(real.iterdir()) == []
@@ -308,7 +308,7 @@ def test_a_full_disk_leaves_no_half_of_a_file(tmp_path, monkeypatch):
     def full(self, _):
         raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr(hyperscan_database, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(Path, "replace", full)
 
     assert len(found(DEATH)) == 1
@@ -319,11 +319,11 @@ def test_the_cache_does_not_grow_without_end(tmp_path, monkeypatch):
     """
     Every set of rules has its own file, and only so many of them stay.
     """
-    monkeypatch.setattr(hyperscan_database, "cache_folder", lambda: tmp_path)
-    for number in range(hyperscan_database.MAX_DATABASES + 3):
-        hyperscan_database.database([b"text number %d" % number])
+    monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path)
+    for number in range(database_cache.MAX_DATABASES + 3):
+        database_cache.database([b"text number %d" % number])
 
-    assert len(list(tmp_path.iterdir())) == hyperscan_database.MAX_DATABASES
+    assert len(list(tmp_path.iterdir())) == database_cache.MAX_DATABASES
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
@@ -331,7 +331,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
     A read-only home costs a moment, not the diagnosis.
     """
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(hyperscan_database, "cache_folder", lambda: tmp_path / "file" / "below")
+    monkeypatch.setattr(database_cache, "cache_folder", lambda: tmp_path / "file" / "below")
 
     assert len(found(DEATH)) == 1
 

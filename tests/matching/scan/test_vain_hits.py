@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from workerdiag.matching.scan import vain_hits
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.rulebook.load import load_rulebook

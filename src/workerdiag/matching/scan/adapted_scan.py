@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from workerdiag.matching.scan.literal_scan import LiteralHits, LiteralScan
-from workerdiag.matching.scan.patterns import PatternTable
+from workerdiag.matching.scan.pattern_table import PatternTable
+from workerdiag.matching.scan.prefilter import LiteralHits, LiteralScan
 from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
-from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.work_budget import WorkBudget
 
 #: After so many places that were told in vain, another scan is compiled: both take about 0.1 s.
 STALE_PLACES = 150_000

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from attrs import define
 
-from workerdiag.matching.scan.line_index import LONGEST_LINE
-from workerdiag.matching.scan.literal_scan import LiteralHits
-from workerdiag.matching.scan.log_record import LogRecord
+from workerdiag.matching.messages.line_index import LONGEST_LINE
+from workerdiag.matching.messages.log_record import LogRecord
+from workerdiag.matching.messages.log_window import LogWindow
 from workerdiag.matching.scan.pattern_reach import is_over_lines
-from workerdiag.matching.scan.records import LogWindow
+from workerdiag.matching.scan.prefilter import LiteralHits
 
 #: A header just as distributed writes it since 2022.3.0, with a date that there is: `parse_line` agrees.
 _DATE = (

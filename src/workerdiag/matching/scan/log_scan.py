@@ -10,24 +10,24 @@ from functools import partial
 
 from attrs import evolve
 
+from workerdiag.matching.messages.log_record import LogRecord
+from workerdiag.matching.messages.log_window import REACH_AHEAD, REACH_BEHIND, LogWindow
 from workerdiag.matching.regex import BadPatternError, pattern
 from workerdiag.matching.scan.adapted_scan import AdaptedScan
 from workerdiag.matching.scan.candidates import Candidate, find_candidates
-from workerdiag.matching.scan.confirm import PatternHit, is_sign
+from workerdiag.matching.scan.confirmation import PatternHit, is_sign
 from workerdiag.matching.scan.excerpt import message_excerpt
-from workerdiag.matching.scan.held_blocks import HeldText
-from workerdiag.matching.scan.literal_scan import LONGEST_LITERAL, PIECE_HITS, LiteralHits
-from workerdiag.matching.scan.log_record import LogRecord
+from workerdiag.matching.scan.kept_matches import MATCHES_PER_END, OutermostMatches
 from workerdiag.matching.scan.look_back import narrow
 from workerdiag.matching.scan.newline_marks import NewlineMarks
-from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END, OutermostMatches
-from workerdiag.matching.scan.patterns import MatchObserver, PatternTable, left_out_note
-from workerdiag.matching.scan.records import REACH_AHEAD, REACH_BEHIND, LogWindow
+from workerdiag.matching.scan.pattern_table import MatchObserver, PatternTable, left_out_note
+from workerdiag.matching.scan.prefilter import LONGEST_LITERAL, PIECE_HITS, LiteralHits
 from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
+from workerdiag.matching.scan.tail_buffer import HeldText
 from workerdiag.matching.scan.vain_hits import without_vain
 from workerdiag.matching.scan.waiting_places import WaitingPlaces
-from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.year_inference import in_year_of_log
+from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk, LogExcerpt
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import define, field
 
+from workerdiag.matching.messages.log_record import LogRecord
+from workerdiag.matching.messages.log_window import LogWindow
 from workerdiag.matching.scan.candidates import Candidate
-from workerdiag.matching.scan.confirm import PatternHit
-from workerdiag.matching.scan.held_blocks import HeldText
-from workerdiag.matching.scan.log_record import LogRecord
-from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
-from workerdiag.matching.scan.patterns import PatternTable
-from workerdiag.matching.scan.records import LogWindow
-from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.scan.confirmation import PatternHit
+from workerdiag.matching.scan.kept_matches import MATCHES_PER_END
+from workerdiag.matching.scan.pattern_table import PatternTable
+from workerdiag.matching.scan.tail_buffer import HeldText
+from workerdiag.matching.work_budget import WorkBudget
 
 
 @define

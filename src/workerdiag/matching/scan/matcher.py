@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 
 from attrs import evolve
 
-from workerdiag.matching.scan.literal_scan import LiteralHits, LiteralScan
 from workerdiag.matching.scan.literals import NoLiteralError, literals
 from workerdiag.matching.scan.log_scan import LogScan
-from workerdiag.matching.scan.pattern_group import PatternGroups
-from workerdiag.matching.scan.patterns import MatchObserver, PatternOwner, left_out_note
-from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.scan.pattern_sets import PatternGroups
+from workerdiag.matching.scan.pattern_table import MatchObserver, PatternOwner, left_out_note
+from workerdiag.matching.scan.prefilter import LiteralHits, LiteralScan
 from workerdiag.matching.sign_tables import SignTables
 from workerdiag.matching.text.repair import MAX_BYTES, RepairedText, repair_text
+from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk
 from workerdiag.model.rules import Landmark, Rulebook

@@ -15,13 +15,13 @@ from attrs import define, field, frozen
 
 from workerdiag.matching.regex import pattern, pattern_set
 from workerdiag.matching.scan.candidates import Candidate, find_candidates, line_start, single_line_message
-from workerdiag.matching.scan.held_blocks import HeldText
-from workerdiag.matching.scan.literal_scan import LiteralHits
-from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
+from workerdiag.matching.scan.kept_matches import MATCHES_PER_END
 from workerdiag.matching.scan.pattern_reach import is_within_line, is_within_message, kept_within_line
-from workerdiag.matching.scan.patterns import PatternOwner, PatternTable
-from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.scan.pattern_table import PatternOwner, PatternTable
+from workerdiag.matching.scan.prefilter import LiteralHits
+from workerdiag.matching.scan.tail_buffer import HeldText
 from workerdiag.matching.text.guesses import OPENINGS, guesses
+from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.notes import NOTE_START
 
 #: So many patterns are compiled for this; of others no match is sure.

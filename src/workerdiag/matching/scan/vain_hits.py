@@ -17,12 +17,12 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from workerdiag.matching.messages.line_index import LONGEST_LINE
 from workerdiag.matching.regex import Generation, pattern_set
 from workerdiag.matching.scan.candidates import single_line_message
-from workerdiag.matching.scan.line_index import LONGEST_LINE
-from workerdiag.matching.scan.literal_scan import LiteralHits
 from workerdiag.matching.scan.pattern_reach import is_over_lines, is_within_line, is_within_message
-from workerdiag.matching.scan.patterns import PatternTable
+from workerdiag.matching.scan.pattern_table import PatternTable
+from workerdiag.matching.scan.prefilter import LiteralHits
 
 #: A literal with fewer places in a block is not worth it.
 _LEAST_PLACES = 16

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from workerdiag.matching.scan.confirm import PatternHit
-from workerdiag.matching.scan.held_blocks import HeldText, HeldTexts, frequent
-from workerdiag.matching.scan.log_record import LogRecord
+from workerdiag.matching.messages.log_record import LogRecord
+from workerdiag.matching.scan.confirmation import PatternHit
 from workerdiag.matching.scan.look_back import LookBack
-from workerdiag.matching.scan.patterns import PatternTable
+from workerdiag.matching.scan.pattern_table import PatternTable
 from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
-from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.scan.tail_buffer import HeldText, HeldTexts, frequent
+from workerdiag.matching.work_budget import WorkBudget
 
 if TYPE_CHECKING:
     from workerdiag.matching.scan.sure_matches import SureMatches

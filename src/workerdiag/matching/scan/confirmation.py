@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from workerdiag.matching.messages.log_record import LogRecord
 from workerdiag.matching.regex import pattern
-from workerdiag.matching.scan.log_record import LogRecord
-from workerdiag.matching.scan.patterns import PatternOwner
+from workerdiag.matching.scan.pattern_table import PatternOwner
 from workerdiag.matching.text.line_parser import ParsedLine
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk

@@ -14,11 +14,11 @@ from array import array
 from bisect import bisect_right
 from itertools import accumulate
 
-from workerdiag.matching.scan.line_index import LONGEST_LINE, LineIndex
-from workerdiag.matching.scan.log_record import LogRecord
+from workerdiag.matching.messages.line_index import LONGEST_LINE, LineIndex
+from workerdiag.matching.messages.log_record import LogRecord
 from workerdiag.matching.scan.newline_marks import NewlineMarks
-from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.line_parser import ParsedLine, parse_line
+from workerdiag.matching.work_budget import WorkBudget
 
 #: Bytes looked at before and after the line, or the tile, that a candidate is in.
 BEFORE_BYTES = 8 * 1024

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from support.deadlines import LooksDeadline
 from workerdiag.deadline import Deadline, GraceDeadline
+from workerdiag.matching import work_budget
 from workerdiag.matching.match import search
-from workerdiag.matching.scan import matcher, work_budget
-from workerdiag.matching.scan.literal_scan import LiteralScan
+from workerdiag.matching.messages.log_window import MAX_COPIES, REACH_AHEAD, REACH_BEHIND
+from workerdiag.matching.scan import matcher
 from workerdiag.matching.scan.literals import literals
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.records import MAX_COPIES, REACH_AHEAD, REACH_BEHIND
-from workerdiag.matching.scan.work_budget import COST_PER_BYTE, FIRST_COST, FOUND_COST, RUN_COST, WorkBudget
+from workerdiag.matching.scan.prefilter import LiteralScan
+from workerdiag.matching.work_budget import COST_PER_BYTE, FIRST_COST, FOUND_COST, RUN_COST, WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, LogChunk
 from workerdiag.rulebook.compilation import patterns

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from workerdiag.matching.scan import (
     adapted_scan,
-    held_blocks,
+    kept_matches,
     look_back,
     matcher,
-    outermost_matches,
     sure_matches,
+    tail_buffer,
 )
 from workerdiag.matching.scan.matcher import Matcher
-from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import LogChunk, LogExcerpt
 from workerdiag.rulebook.load import load_rulebook
@@ -96,15 +96,15 @@ def test_what_waits_is_found_as_if_it_did_not(runs, block_bytes, message_bytes, 
     data = "\n".join(lines).encode()
     with (
         patch.object(matcher, "MAX_BYTES", 1),
-        patch.object(outermost_matches, "MATCHES_PER_END", 3),
+        patch.object(kept_matches, "MATCHES_PER_END", 3),
         patch.object(look_back, "MATCHES_PER_END", 3),
         patch.object(sure_matches, "MATCHES_PER_END", 3),
     ):
         whole, seen = found(data, len(data) or 1)
         with (
-            patch.object(held_blocks, "MAX_BLOCK_BYTES", block_bytes),
-            patch.object(held_blocks, "MAX_MESSAGE_BYTES", message_bytes),
-            patch.object(held_blocks, "MANY_PLACES", many),
+            patch.object(tail_buffer, "MAX_BLOCK_BYTES", block_bytes),
+            patch.object(tail_buffer, "MAX_MESSAGE_BYTES", message_bytes),
+            patch.object(tail_buffer, "MANY_PLACES", many),
             patch.object(adapted_scan, "STALE_PLACES", stale),
         ):
             waited, excerpts = found(data, 30_000)
@@ -122,12 +122,12 @@ def test_what_later_text_surely_shows_is_not_looked_at():
     chunks = (LogChunk(origin="a.log", data=data[at : at + 90_000]) for at in range(0, len(data), 90_000))
     with (
         patch.object(matcher, "MAX_BYTES", 1),
-        patch.object(held_blocks, "MAX_BLOCK_BYTES", 600_000),
+        patch.object(tail_buffer, "MAX_BLOCK_BYTES", 600_000),
     ):
         kept = list(MATCHER.matches(chunks, work=work))
 
     deaths = [each for each in kept if each.owner == "nanny.killed-by-signal"]
-    assert len(deaths) == 2 * outermost_matches.MATCHES_PER_END
+    assert len(deaths) == 2 * kept_matches.MATCHES_PER_END
     assert work.line_bytes < len(data) / 3
 
 

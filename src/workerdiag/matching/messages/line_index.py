@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterator
 
-from workerdiag.matching.scan.work_budget import WorkBudget
 from workerdiag.matching.text.line_parser import ParsedLine, parse_line
+from workerdiag.matching.work_budget import WorkBudget
 
 #: A line longer than this is not read as one: what stands around a candidate in it is.
 LONGEST_LINE = 8 * 1024

@@ -13,14 +13,14 @@ from collections.abc import Collection, Iterable, Iterator
 
 from attrs import define, field
 
+from workerdiag.matching.messages.log_window import LogWindow
 from workerdiag.matching.scan.candidates import HEADER_BYTES, Candidate, find_candidates
 from workerdiag.matching.scan.excerpt import context_bounds
-from workerdiag.matching.scan.literal_scan import PIECE_HITS, LiteralHits
+from workerdiag.matching.scan.kept_matches import MATCHES_PER_END
 from workerdiag.matching.scan.newline_marks import NewlineMarks
-from workerdiag.matching.scan.outermost_matches import MATCHES_PER_END
-from workerdiag.matching.scan.patterns import PatternTable
-from workerdiag.matching.scan.records import LogWindow
-from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.scan.pattern_table import PatternTable
+from workerdiag.matching.scan.prefilter import PIECE_HITS, LiteralHits
+from workerdiag.matching.work_budget import WorkBudget
 
 #: So many bytes of blocks wait together, and so many of messages that were cut out of earlier blocks. The
 #: more blocks wait, the fewer of their places are looked at; a process that reads a log takes 65 MB beside.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from attrs import define, field
 
-from workerdiag.matching.scan.confirm import PatternHit
+from workerdiag.matching.scan.confirmation import PatternHit
 from workerdiag.model.diagnosis import Match
 
 #: Of one sign in one log, so many matches are kept from the start, and as many from the end.

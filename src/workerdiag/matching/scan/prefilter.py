@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from workerdiag.deadline import NO_DEADLINE, Deadline
-from workerdiag.matching.scan import hyperscan_database
+from workerdiag.matching.scan import database_cache
 
 if TYPE_CHECKING:
     import hyperscan
@@ -87,7 +87,7 @@ class LiteralScan:
             part = view[begin : searched + _PIECE_BYTES]
             found = (
                 self._scanned(part, begin)
-                if hyperscan_database.available()
+                if database_cache.available()
                 else self._found_one_by_one(bytes(part), begin)
             )
             if self._unplaced:
@@ -104,7 +104,7 @@ class LiteralScan:
         """
         The same that tells of *literals* whether they are there, no more; None where that is no quicker.
         """
-        if not hyperscan_database.available():
+        if not database_cache.available():
             return None
         return LiteralScan((text.decode() for text in self.texts), literals)
 
@@ -128,8 +128,8 @@ class LiteralScan:
             packed.append((before + end) * count + index)
 
         if self._database is None:
-            self._database = hyperscan_database.database(self.texts, once=self._unplaced)
-        scratch = self._spare.pop() if self._spare else hyperscan_database.scratch(self._database)
+            self._database = database_cache.database(self.texts, once=self._unplaced)
+        scratch = self._spare.pop() if self._spare else database_cache.scratch(self._database)
         buffer: Any = block  # hyperscan takes any; its types know only text
         self._database.scan(buffer, match_event_handler=found, scratch=scratch)
         if len(self._spare) < _MAX_SPARE:

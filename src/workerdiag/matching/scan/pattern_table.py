@@ -8,8 +8,8 @@ from typing import Protocol
 
 from attrs import field, frozen
 
-from workerdiag.matching.scan.literal_scan import LiteralHits, LiteralScan
-from workerdiag.matching.scan.work_budget import WorkBudget
+from workerdiag.matching.scan.prefilter import LiteralHits, LiteralScan
+from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.evidence import LogExcerpt
 from workerdiag.model.vocabulary import MatchRole, Stream
 
