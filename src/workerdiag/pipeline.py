@@ -68,7 +68,7 @@ def diagnose(  # noqa: PLR0913  all but two have defaults
         incident,
         about=tuple(about),
         more_deaths=more_deaths,
-        clipped_roles=search_result.clipped_roles,
+        clipped_reports=search_result.clipped_reports,
     )
     return conclude(incident, book, gaps=gaps, notes=notes, version=version, deadline=deadline)
 

@@ -15,6 +15,10 @@ from workerdiag.scoring.summary import MAX_DEATHS
 
 BOOK = load_rulebook(packs=False)
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC).timestamp()
+STOP = (
+    "2026-05-04 11:59:59,000 - distributed.scheduler - INFO - "
+    "Retire worker addresses (stimulus_id='retire-workers-1777895999.1') ['tcp://10.0.0.9:1']\n"
+)
 
 
 def removals(count, *, first=0):
@@ -30,6 +34,20 @@ def removals(count, *, first=0):
             f"(stimulus_id='handle-worker-cleanup-{NOON}')\n"
         )
     return "".join(lines)
+
+
+def both_reports(number):
+    """
+    What a nanny and the scheduler say of a worker that crashes.
+    """
+    when = datetime.fromtimestamp(NOON + number, tz=UTC)
+    return (
+        f"{when:%Y-%m-%d %H:%M:%S},000 - distributed.nanny - INFO - "
+        f"Worker process {7000 + number} was killed by signal 11\n"
+        f"{when:%Y-%m-%d %H:%M:%S},100 - distributed.scheduler - INFO - "
+        f"Remove worker addr: tcp://10.0.0.4:{number} name: w{number} "
+        f"(stimulus_id='handle-worker-cleanup-{NOON}')\n"
+    )
 
 
 def lost(number):
@@ -49,15 +67,50 @@ def counted(number, *, is_lower_bound=False):
     return Event(topic="scheduler-state", fields=fields)
 
 
-@pytest.mark.parametrize(("count", "text"), [(700, "700 workers"), (1500, "at least 800 workers")])
-def test_of_more_messages_than_are_kept_the_number_is_a_lower_bound(count, text):
+@pytest.mark.parametrize("count", [700, 1500, 10_000])
+def test_a_log_full_of_losses_has_all_of_them_counted(count):
     """
-    Of a log full of losses the first and the last are kept; that there were no others is not said.
+    Only the first and the last are listed, and the number is that of all.
     """
     found = explain(logs=[LogText(removals(count), "scheduler")], timeout="300s")
-    assert found.summary.startswith(f"{text} died")
-    assert found.unlisted_deaths.maybe_more is (count > 800)
-    assert f"Deaths ({text.removesuffix(' workers')})" in str(found)
+    assert found.summary.startswith(f"{count:,} workers died")
+    assert (found.death_count, found.unlisted_deaths.maybe_more) == (count, False)
+    assert f"Deaths ({count:,})" in str(found)
+
+
+def test_a_death_that_both_sides_report_counts_once():
+    """
+    The scheduler lets go of each worker that its nanny saw dying.
+    """
+    found = explain(logs=[LogText("".join(map(both_reports, range(1500))))], timeout="300s")
+    assert (found.death_count, found.unlisted_deaths.maybe_more) == (1500, False)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        pytest.param(STOP + removals(1500), id="some were asked for"),
+        pytest.param(removals(1500).replace(" - INFO - ", " -- INFO: "), id="headers of another shape"),
+        pytest.param(removals(1500) + "".join(map(both_reports, range(1600))), id="unequal kinds"),
+    ],
+)
+def test_where_the_reports_between_tell_no_number_it_is_a_lower_bound(log):
+    """
+    That there were no others than those that are listed is not said.
+    """
+    found = explain(logs=[LogText(log)], timeout="300s")
+    assert "at least " in found.summary
+    assert found.unlisted_deaths.maybe_more
+
+
+def test_the_same_log_given_twice_counts_once(tmp_path):
+    """
+    A copy tells of no other deaths.
+    """
+    for name in ("one.log", "two.log"):
+        (tmp_path / name).write_text(removals(1500))
+    found = explain(logs=[tmp_path / "one.log", tmp_path / "two.log"], timeout="300s")
+    assert found.summary.startswith("1,500 workers died")
 
 
 def test_the_scheduler_s_own_count_is_the_number():

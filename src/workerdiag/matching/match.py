@@ -25,6 +25,7 @@ from workerdiag.matching.text.year_inference import infer_years
 from workerdiag.matching.work_budget import WorkBudget
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, Gap, LogChunk
+from workerdiag.model.incident import END_ROLES, ClippedReports
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.signals import reported_exit
 from workerdiag.model.signs import EventSign, ExceptionSign
@@ -55,8 +56,8 @@ class SearchResult:
     matches: list[Match]
     gaps: list[Gap]
     left_out: tuple[str, ...]
-    #: Roles of landmarks that one log has so often that only the first and the last were kept.
-    clipped_roles: frozenset[MatchRole]
+    #: Reports of ends that one log has so many of that only the first and the last were kept.
+    clipped_reports: tuple[ClippedReports, ...]
 
 
 def match(
@@ -107,13 +108,16 @@ def find_matches(
     left_out = dict.fromkeys((*matcher.left_out, *signs.left_out))
     found: list[Match] = []
     gaps: list[Gap] = []
+    clipped: list[ClippedReports] = []
     other_matches = WorkBudget(clock)  # for all that is not text
     for origin, pieces in groupby(evidence, key=_chunk_origin):
         if origin is not None:
             work = WorkBudget(clock, is_late=clock.is_over())
             chunks = (piece for piece in pieces if isinstance(piece, LogChunk))
             known, end = Recognition(), LastLine()
-            found += matcher.matches(end.tee(known.tee(chunks)), observer, work)
+            in_text = list(matcher.matches(end.tee(known.tee(chunks)), observer, work))
+            found += in_text
+            clipped += _clipped_reports(in_text, work)
             found += known.matches(observer)
             found += end.matches()
             gaps += work.gaps(origin, "log", "bytes of its text")
@@ -127,15 +131,19 @@ def find_matches(
             elif isinstance(piece, ExceptionFacts):
                 found += _exception_matches(piece, signs)
     gaps += other_matches.gaps("scheduler events", "scheduler events", "events")
-    return SearchResult(found, gaps, tuple(left_out), _clipped_roles(found))
+    return SearchResult(found, gaps, tuple(left_out), tuple(clipped))
 
 
-def _clipped_roles(found: Iterable[Match]) -> frozenset[MatchRole]:
+def _clipped_reports(found: Iterable[Match], work: WorkBudget) -> Iterator[ClippedReports]:
     """
-    Where a log gave as many matches of a landmark as are kept, it may have more of them.
+    How many reports of ends one log has, where it may have more than are kept.
     """
-    counts = Counter((each.origin, each.owner, each.role) for each in found if each.line and not each.sign)
-    return frozenset(role for (_, _, role), count in counts.items() if count >= 2 * MATCHES_PER_END)
+    kept = Counter(each.owner for each in found if each.role in END_ROLES and not each.sign)
+    for landmark, count in kept.items():
+        is_exact = landmark not in work.unsure_reports
+        if count >= 2 * MATCHES_PER_END and not (is_exact and work.reports[landmark] == count):
+            total = max(count, work.reports[landmark])
+            yield ClippedReports(landmark=landmark, kept=count, count=total, is_exact=is_exact)
 
 
 def derive_matches(found: Sequence[Match], signs: SignTables) -> list[Match]:

@@ -7,6 +7,7 @@ what is then left out is counted, so that a report can say so.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from attrs import define, field
@@ -47,6 +48,9 @@ class WorkBudget:
     is_late: bool = False
     #: Rules whose patterns could not be run, and why: one bad rule does not cost the diagnosis.
     left_out: dict[str, None] = field(factory=dict)
+    #: How many reports of ends there are of each landmark, at least; and those of which there may be more.
+    reports: Counter[str] = field(factory=Counter)
+    unsure_reports: set[str] = field(factory=set)
     _spent: int = field(default=0, init=False)
     _spent_again: int = field(default=0, init=False)
     _skipped_from: int | None = field(default=None, init=False)

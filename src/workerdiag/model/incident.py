@@ -5,7 +5,7 @@ Everything seen, sorted by the death it belongs to.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from attrs import field, frozen
 
@@ -16,6 +16,9 @@ from workerdiag.model.lifetimes import Lifetimes
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import MatchRole, Place
+
+#: What tells of an end.
+END_ROLES: Final[frozenset[MatchRole]] = frozenset(("death", "self-closed", "removal"))
 
 
 class HasIdentity(Protocol):
@@ -84,6 +87,21 @@ class Case:
 
 
 @frozen(kw_only=True)
+class ClippedReports:
+    """
+    Reports of ends of one kind in one log, of which only the first and the last are among the marks.
+    """
+
+    #: Which landmark they are, and how many are kept.
+    landmark: str
+    kept: int
+    #: How many there are, at least.
+    count: int
+    #: Whether there are no more.
+    is_exact: bool
+
+
+@frozen(kw_only=True)
 class Incident:
     """
     Everything seen, sorted by the death it belongs to.
@@ -108,8 +126,8 @@ class Incident:
     more_deaths: int = 0
     #: Reports of ends for which no time was left.
     left_out: int = 0
-    #: Roles of messages that one log has so often that only the first and the last were kept.
-    clipped_roles: frozenset[MatchRole] = field(default=frozenset())
+    #: Reports of ends that one log has so many of that only the first and the last were kept.
+    clipped_reports: tuple[ClippedReports, ...] = ()
     #: When workers spoke.
     lifetimes: Lifetimes = field(factory=lambda: Lifetimes(()), repr=False, eq=False)
     #: Evidence by the names of the processes that it is about.

@@ -15,7 +15,7 @@ from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
 from workerdiag.model.normalize import whole
 from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS, SCHEDULER_STATE, Rulebook
-from workerdiag.model.vocabulary import GapReason, MatchRole, Outcome, Place
+from workerdiag.model.vocabulary import GapReason, Outcome, Place
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.scoring.all_clear import AllClearObstacles
 from workerdiag.scoring.cluster_setup import failed_tasks
@@ -30,8 +30,6 @@ from workerdiag.scoring.standstills import endless_sentence
 
 #: Deaths that findings list, at most: the first and the last.
 MAX_DEATHS = 1000
-#: What tells of an end.
-_ENDS: frozenset[MatchRole] = frozenset(("death", "self-closed", "removal"))
 #: Evidence that was not all looked at, or, in a bundle, not all kept.
 _CUT: frozenset[tuple[Place, GapReason]] = frozenset(
     (
@@ -67,13 +65,34 @@ def deaths_beyond_cases(incident: Incident, gaps: Sequence[Gap]) -> UnlistedDeat
     """
     states = [each.captures for each in incident.marks if each.owner == SCHEDULER_STATE]
     counted = max((whole(each.get("lost_unasked")) or 0 for each in states), default=0)
+    reported, is_exact = _reported_deaths(incident)
     return UnlistedDeaths(
-        count=max(incident.more_deaths, counted - len(incident.cases)),
+        count=max(incident.more_deaths, max(counted, reported) - len(incident.cases)),
         maybe_more=bool(incident.left_out)
-        or not _ENDS.isdisjoint(incident.clipped_roles)
+        or not is_exact
         or any(each.get("lost_unasked_is_lower_bound") == "True" for each in states)
         or any((each.place, each.reason) in _CUT for each in gaps),
     )
+
+
+def _reported_deaths(incident: Incident) -> tuple[int, bool]:
+    """
+    How many deaths logs report of which not all reports are kept, at least, and whether there are no others.
+
+    A process ends once. So there are as many deaths as reports of one kind, unless two of those that are kept
+    tell of one death; and no others, if each kind has as many and the kept ones of all kinds fall together.
+    Where somebody asked for any of it, nobody knows how many of the others were asked for.
+    """
+    cases, clipped = incident.cases, incident.clipped_reports
+    asked = any(each.role == "stop-request" for each in incident.marks)
+    if not clipped or asked or any(each.end is None or not each.end.unexpected for each in cases):
+        return len(cases), not clipped
+    kinds = [[each for each in clipped if each.landmark == kind] for kind in {e.landmark for e in clipped}]
+    kept = [sum(each.kept for each in kind) for kind in kinds]
+    counts = [sum(each.count for each in kind) for kind in kinds]
+    is_exact = len(set(counts)) == 1 and all(number == len(cases) for number in kept)
+    at_least = [count for count, number in zip(counts, kept, strict=True) if number <= len(cases)]
+    return max(len(cases), *at_least), is_exact and all(each.is_exact for each in clipped)
 
 
 @frozen(kw_only=True)

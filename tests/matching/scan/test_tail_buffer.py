@@ -26,6 +26,7 @@ from workerdiag.rulebook.load import load_rulebook
 MATCHER = Matcher(load_rulebook())
 TIME = "2026-05-04 11:22:33,444"
 DEATH = f"{TIME} - distributed.nanny - INFO - Worker process {{}} was killed by signal 9"
+STOP = f"{TIME} - distributed.scheduler - INFO - Retire worker addresses (stimulus_id='retire-workers-1.5') ['tcp://10.0.0.9:1']\n"
 LONG = f"{TIME} - my.app - INFO - {'x' * 3000} {{}}"
 OTHERS = "w-1 | Killed {}"
 FAILED_TASK = f"{TIME} - distributed.worker - ERROR - Compute Failed\nKey: a-{{}}\nState: executing\nException: \"KeyError('a')\""
@@ -129,13 +130,16 @@ def test_what_later_text_surely_shows_is_not_looked_at():
     deaths = [each for each in kept if each.owner == "nanny.killed-by-signal"]
     assert len(deaths) == 2 * kept_matches.MATCHES_PER_END
     assert work.line_bytes < len(data) / 3
+    assert (work.reports["nanny.killed-by-signal"], work.unsure_reports) == (10_000, set())
 
 
 def test_a_scan_for_places_that_nobody_asks_for_is_left_out():
     """
     Of a message that comes ten thousand times, most places are not even told of; the matches are the same.
+
+    Where no stop was asked for, they are: to be counted.
     """
-    data = "".join(f"{DEATH}\n".format(number) for number in range(10_000)).encode()
+    data = STOP.encode() + "".join(f"{DEATH}\n".format(number) for number in range(10_000)).encode()
     with patch.object(matcher, "MAX_BYTES", 1):
         told, _ = found(data, 90_000)
         with (

@@ -22,6 +22,7 @@ from workerdiag.matching.scan.look_back import narrow
 from workerdiag.matching.scan.newline_marks import NewlineMarks
 from workerdiag.matching.scan.pattern_table import MatchObserver, PatternTable, left_out_note
 from workerdiag.matching.scan.prefilter import LONGEST_LITERAL, PIECE_HITS, LiteralHits
+from workerdiag.matching.scan.report_count import ReportCount
 from workerdiag.matching.scan.saturated_patterns import SaturatedPatterns
 from workerdiag.matching.scan.tail_buffer import HeldText
 from workerdiag.matching.scan.vain_hits import without_vain
@@ -49,8 +50,7 @@ class LogScan:
         #: Of the block at hand, by where their messages begin and end.
         self._excerpts: dict[tuple[int, int], LogExcerpt] = {}
         self.work = work or WorkBudget()
-        self.like = evolve(like, data=b"")
-        self._data = b""
+        self.like, self._data = evolve(like, data=b""), b""
         #: Absolute offset of the first byte held, and of the first not yet looked at.
         self._base = 0
         self._done = 0
@@ -61,8 +61,9 @@ class LogScan:
         self._outermost: defaultdict[tuple[str, str], OutermostMatches] = defaultdict(OutermostMatches)
         self._plenty = SaturatedPatterns(matcher.texts)
         self._scan = AdaptedScan(matcher, self._plenty)
-        run = partial(self._run_pattern, again=True)
-        self._waiting = WaitingPlaces(matcher, self.work, self._plenty, run)
+        run_again = partial(self._run_pattern, again=True)
+        self._waiting = WaitingPlaces(matcher, self.work, self._plenty, run_again)
+        self._reports = ReportCount(matcher, self.work)
         #: Places whose time has no year; the log's other lines may tell it.
         self._year_assumed: set[int] = set()
 
@@ -126,6 +127,7 @@ class LogScan:
         held = HeldText(self._data, self._base, self._newlines, begin, late, count, block, self._marks)
         held.unplaced = hits.unplaced
         held.within = self._done - self._base - begin, up_to - self._base
+        self._reports.add_late(held, self._plenty.texts)
         self._settle()
         self._add(self._waiting.add(held))
 
@@ -223,11 +225,10 @@ class LogScan:
         for text in texts:
             for place in self._run_pattern(text, record, again=False):
                 self._outermost[place.wanted.key].add(place)
-            if all(key in self._outermost and self._outermost[key].has_plenty for key in self._keys(text)):
+                self._reports.add(place)
+            keys = (each.key for each in self._matcher.wanted(text))
+            if all(key in self._outermost and self._outermost[key].has_plenty for key in keys):
                 self._plenty.add(text)
-
-    def _keys(self, text: str) -> list[tuple[str, str]]:
-        return [each.key for each in self._matcher.wanted(text)]
 
     def _run_pattern(self, text: str, record: LogRecord, *, again: bool) -> list[PatternHit]:
         """

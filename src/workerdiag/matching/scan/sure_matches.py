@@ -35,7 +35,7 @@ _CODE, _NOTE = b"log", NOTE_START.lower().encode()
 
 
 @frozen
-class _SureTest:
+class SureTest:
     """
     A pattern, and what rules it out: sure where the one matches and the other does not.
 
@@ -104,7 +104,7 @@ class SureMatches:
 
     table: PatternTable
     work: WorkBudget
-    _tests: dict[str, _SureTest | None] = field(factory=dict, init=False)
+    _tests: dict[str, SureTest | None] = field(factory=dict, init=False)
     #: Absolute offsets in order; from the first of them to the other place they are complete.
     _starts: dict[str, list[int]] = field(factory=dict, init=False)
     _searched_to: dict[str, int] = field(factory=dict, init=False)
@@ -132,7 +132,7 @@ class SureMatches:
         """
         if text not in self._tests:
             wanted = len(self._tests) < _MAX_TESTS
-            self._tests[text] = _sure_test(text, self.table.wanted(text)) if wanted else None
+            self._tests[text] = sure_test(text, self.table.wanted(text)) if wanted else None
         test = self._tests[text]
         if test is None or not blocks:
             return False
@@ -145,7 +145,7 @@ class SureMatches:
         self._searched_to[text] = blocks[-1].searched_to
         return len(self._starts[text]) >= MATCHES_PER_END
 
-    def _new_starts(self, text: str, test: _SureTest, blocks: Sequence[HeldText], most: int) -> list[int]:
+    def _new_starts(self, text: str, test: SureTest, blocks: Sequence[HeldText], most: int) -> list[int]:
         """
         Where the last messages begin that match, of those not searched before; *most* or some more.
         """
@@ -164,7 +164,7 @@ class SureMatches:
                     break
         return [each for each in found if each >= low]
 
-    def _starts_of(self, test: _SureTest, block: HeldText, hits: LiteralHits) -> list[int]:
+    def _starts_of(self, test: SureTest, block: HeldText, hits: LiteralHits) -> list[int]:
         """
         Where in a block the messages begin, of those at *hits*, that match.
         """
@@ -188,7 +188,7 @@ class SureMatches:
             yield LiteralHits(packed[max(0, end - _GROUP) : end], count, 0)
 
 
-def _sure_test(text: str, owners: Sequence[PatternOwner]) -> _SureTest | None:
+def sure_test(text: str, owners: Sequence[PatternOwner]) -> SureTest | None:
     """
     The test for a pattern of these *owners*; None where bytes alone cannot tell.
     """
@@ -207,7 +207,7 @@ def _sure_test(text: str, owners: Sequence[PatternOwner]) -> _SureTest | None:
         return None
     guessing = tuple(range(1 + len(ruled_out), 1 + len(others)))
     in_lines = None if in_header else _in_lines(text, others)
-    return _SureTest(text, compiled, guessing, in_header, in_lines)
+    return SureTest(text, compiled, guessing, in_header, in_lines)
 
 
 def _in_lines(text: str, others: tuple[str, ...]) -> Any | None:
