@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ def run(work: Callable[[Client], Any], start: Callable[[int | None], Client], *,
     The exception of the last try carries what workerdiag says of a retry.
     """
     memory_bytes = None
+    tried = Counter[str]()
     while True:
         with start(memory_bytes) as client:
             action = "retry"
@@ -43,8 +45,10 @@ def run(work: Callable[[Client], Any], start: Callable[[int | None], Client], *,
                     policy = workerdiag.explain(exc, client).decision.policy
                     action = policy.action
                     tries -= 1
+                    tried[action] += 1
                     logger.warning("%s: %s (%d tries left)", action, policy.reason, tries)
-                    if tries <= 0 or action in ("do-not-retry", "ask"):
+                    used_up = tries <= 0 or tried[action] > (policy.max_tries or tried[action])
+                    if used_up or action in ("do-not-retry", "ask"):
                         exc.add_note(" ".join((f"{action}: {policy.reason}.", *policy.conditions)))
                         raise
                     # Its frames hold the failed futures; the scheduler would answer with them again.

@@ -100,3 +100,20 @@ def test_a_task_whose_inputs_fit_no_worker_met_no_refused_allocation():
     )
     assert workerdiag.explain(refusal).outcome != "explained"
     assert workerdiag.explain(MemoryError()).top.id == "exception.memory-error"
+
+
+@pytest.mark.parametrize(
+    ("case", "action"),
+    [
+        ("slow-start", "retry"),
+        ("nanny-memory-slow", "retry-with-memory"),
+        ("sigkill-nanny", "retry-elsewhere"),
+        ("segfault", "do-not-retry"),
+        ("sigkill-worker", "ask"),
+    ],
+)
+def test_each_policy_is_that_of_a_recorded_death(case, action):
+    """
+    What a program may do after a death is decided from what real ones left behind.
+    """
+    assert explain_logs(INCIDENTS[case].logs, *shipped()).decision.policy.action == action

@@ -31,7 +31,8 @@ from airflow.sdk import RetryAction  # noqa: E402
 
 from workerdiag.integrations.airflow import DeathRetryPolicy  # noqa: E402
 
-#: Two tasks that may be tried three times: one crashes each worker, one lost its worker once without any fault.
+#: Three tasks that may be tried three times: one crashes each worker, one lost its worker once without any fault,
+#: and one needs a larger worker.
 DAG = """
 import ctypes
 import time
@@ -53,6 +54,10 @@ CLUSTER = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "
 
 def crash():
     ctypes.string_at(0)
+
+def take(megabytes):
+    held = [b"x" * 10**7 for _ in range(0, megabytes, 10) if not time.sleep(0.05)]
+    return len(held)
 
 def status(dask_worker):
     return dask_worker.status.name
@@ -85,8 +90,29 @@ with DAG(dag_id="deaths", schedule=None) as dag:
             raise killed
         return "done"
 
+    def give_memory(memory_bytes, context):
+        given = Path(FOLDER, "given")
+        if given.exists():
+            return False
+        given.write_text(str(memory_bytes))
+        return context["ti"].task_id == "hungry"
+
+    @task(retries=2, retry_delay=timedelta(0), retry_policy=DeathRetryPolicy(give_memory=give_memory))
+    def hungry():
+        with Path(FOLDER, "hungry").open("a") as tries:
+            tries.write("x")
+        given = Path(FOLDER, "given")
+        size = {"memory_limit": int(given.read_text()) if given.exists() else 300 * 2**20}
+        with (
+            dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+            Client(**CLUSTER | size) as client,
+            workerdiag.explaining(client, timeout=60),
+        ):
+            return client.submit(take, 250).result()
+
     poisoned()
     innocent()
+    hungry()
 
 if __name__ == "__main__":
     from airflow.utils.db import initdb
@@ -97,12 +123,12 @@ if __name__ == "__main__":
 """
 
 
-def decided(action, **options):
+def decided(action, *, memory_bytes=None, **options):
     """
     What Airflow is told where a program may do *action*.
     """
     killed = KilledWorker("load-1", SimpleNamespace(address="tcp://127.0.0.1:1"), 3)
-    policy = RetryPolicy(action=action, reason="it died", conditions=("Always.",))
+    policy = RetryPolicy(action=action, reason="it died", conditions=("Always.",), memory_bytes=memory_bytes)
     remember(killed, diagnosis_with(policy))
     return DeathRetryPolicy(**options).evaluate(killed, 1, 3)
 
@@ -126,6 +152,21 @@ def test_airflow_does_what_a_program_may(action, told):
     assert decision.reason == f"workerdiag: {action}: it died. Always."
 
 
+@pytest.mark.parametrize(("given", "told"), [(True, RetryAction.RETRY), (False, RetryAction.FAIL)])
+def test_more_memory_is_tried_where_somebody_gives_it(given, told):
+    """
+    The size goes to whoever starts the next cluster, and only then there is a next try.
+    """
+    sizes = []
+
+    def give_memory(memory_bytes, _):
+        sizes.append(memory_bytes)
+        return given
+
+    assert decided("retry-with-memory", memory_bytes=2**33, give_memory=give_memory).action == told
+    assert sizes == [2**33]
+
+
 def test_a_delay_of_ones_own():
     """
     A machine may take minutes to come back.
@@ -142,9 +183,9 @@ def test_other_errors_are_left_to_the_task():
 
 
 @pytest.mark.timeout(400)
-def test_a_poisoned_task_is_tried_once_and_an_innocent_one_again(tmp_path):
+def test_a_poisoned_task_is_tried_once_and_an_innocent_or_hungry_one_again(tmp_path):
     """
-    In a run of Airflow itself: a crash ends one worker, and a lost spot machine costs one try.
+    In a run of Airflow itself: a crash ends one worker, a lost spot machine and too little memory cost one try.
     """
     dag = tmp_path / "dags" / "deaths.py"
     dag.parent.mkdir()
@@ -163,4 +204,6 @@ def test_a_poisoned_task_is_tried_once_and_an_innocent_one_again(tmp_path):
     assert "END innocent success" in output, output
     assert (tmp_path / "poisoned").read_text() == "x"
     assert (tmp_path / "innocent").read_text() == "xx"
+    assert "END hungry success" in output, output
+    assert (tmp_path / "hungry").read_text() == "xx"
     assert "do-not-retry: Segmentation fault" in output

@@ -36,6 +36,9 @@ def test_slow_growth_to_the_nannys_limit(provoke, explain):
     assert diagnosis.decision.retry_safe is False
     assert diagnosis.decision.needs_memory_bytes is None
     assert diagnosis.decision.needs_memory_lower_bound_bytes >= MEMORY_LIMIT_BYTES
+    policy = diagnosis.decision.policy
+    assert (policy.action, policy.max_tries) == ("retry-with-memory", 1)
+    assert policy.memory_bytes >= 1.5 * MEMORY_LIMIT_BYTES
 
 
 def test_fast_growth_to_the_nannys_limit(provoke, explain):

@@ -9,6 +9,7 @@ import importlib.util
 import signal
 from pathlib import Path
 
+import dask
 import pytest
 from distributed import Client
 from distributed.scheduler import KilledWorker
@@ -74,3 +75,33 @@ def test_work_whose_nanny_was_killed_is_tried_again(lab, run):
 
     assert run(work, lambda _: contextlib.nullcontext(client)) is not None
     assert len(tried) == 2
+
+
+@pytest.mark.parametrize("needed_mb", [250, 4000])
+def test_work_that_needs_more_memory_gets_more_once(run, needed_mb):
+    """
+    Killed by its nanny at 300 MiB, it comes to its end on a larger worker; what wants far more is given up.
+    """
+    given = []
+
+    def start(memory_bytes: int | None) -> Client:
+        given.append(memory_bytes)
+        with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+            return Client(
+                n_workers=1,
+                threads_per_worker=1,
+                memory_limit=memory_bytes or 300 * 2**20,
+                dashboard_address=":0",
+            )
+
+    def work(client: Client) -> object:
+        return client.submit(tasks.grow, needed_mb, 5).result(timeout=PATIENCE_S)
+
+    if needed_mb < 450:
+        run(work, start)
+    else:
+        with pytest.raises(KilledWorker) as caught:
+            run(work, start)
+        assert caught.value.__notes__[-1].startswith("retry-with-memory: The nanny killed the worker")
+    assert [each is None for each in given] == [True, False]
+    assert given[1] >= 450 * 2**20

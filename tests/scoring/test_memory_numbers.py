@@ -63,6 +63,34 @@ def test_what_was_seen_is_a_bound_and_never_enough():
     assert parse_bytes(found.words["needs_memory"]) > found.wanted_more_than_bytes
 
 
+def test_a_limit_beyond_the_one_that_was_felt_is_worth_a_try():
+    """
+    The group's limit ended the worker, not the larger one that Dask believed in.
+    """
+    dask = ExceptionFacts(type="KilledWorker", text="", identity=ME, limit_bytes=4 * 10**9)
+    group = MemoryReading(identity=ME, limit_bytes=2**30)
+    assert numbers(dask, group).worth_a_try_bytes == 1.5 * 2**30
+    assert numbers(MemoryReading(identity=ME, rss_bytes=2**30)).worth_a_try_bytes is None
+
+
+def test_no_size_is_worth_a_try_that_another_worker_died_with():
+    """
+    Of workers of two sizes the larger one was too small as well.
+    """
+    other = Identity(worker="tcp://10.0.0.5:4002")
+    sizes = [MemoryReading(identity=who, limit_bytes=size) for who, size in ((ME, 2**30), (other, 2**31))]
+    assert numbers(*sizes).worth_a_try_bytes is None
+
+
+def test_a_worker_ended_far_below_its_limit_was_not_ended_by_it():
+    """
+    The kernel killed it at a tenth of its limit: others filled the machine.
+    """
+    small = Match(owner="kernel.killed-process", role="exit", captures={"rss_kb": "100000"})
+    incident = assemble([], [MemoryReading(identity=ME, limit_bytes=2**30)])
+    assert memory_numbers(incident, [small]).worth_a_try_bytes is None
+
+
 @pytest.mark.parametrize(
     ("rss_mib", "dask", "kubernetes"), [(390, "512 MiB", "640Mi"), (2 * 1024, "2.5 GiB", "3Gi")]
 )

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from workerdiag.model.diagnosis import Blame, Death, Decision
+from workerdiag.model.diagnosis import Blame, Death
 from workerdiag.model.identity import Identity
 from workerdiag.rulebook.load import load_rulebook
-from workerdiag.scoring.blame import decision
 from workerdiag.scoring.memory_numbers import MemoryNumbers
 from workerdiag.scoring.retry_policy import retry_policy
 
@@ -55,14 +54,14 @@ POLICIES = {
 POLICY_OF = {cause: action for action, causes in POLICIES.items() for cause in causes.split()}
 
 
-def policy_of(cause_id, *, probability=0.9, lost=(), decided=None, **blamed):
+def policy_of(cause_id, *, probability=0.9, lost=(), worth_a_try=None, **blamed):
     """
     The policy where this cause is the likeliest, and blamed as its rule says.
     """
     ranked = [SimpleNamespace(id=cause_id, probability=probability)]
     verdict = Blame(**({"verdict": BOOK.cause(cause_id).blame} | blamed))
-    decided = decided or decision(ranked, BOOK, verdict, MemoryNumbers(wanted_more_than_bytes=2**32))
-    return retry_policy(ranked, BOOK, verdict, lost, decided)
+    numbers = MemoryNumbers(wanted_more_than_bytes=2**32, worth_a_try_bytes=worth_a_try)
+    return retry_policy(ranked, BOOK, verdict, lost, numbers)
 
 
 def dead(cause, *, host=None):
@@ -110,25 +109,55 @@ def test_without_a_cause_a_program_asks():
     """
     Where nothing is known, nothing is recommended.
     """
-    assert retry_policy([], BOOK, Blame(), [], Decision()).action == "ask"
+    assert retry_policy([], BOOK, Blame(), [], MemoryNumbers()).action == "ask"
 
 
-def test_memory_that_nobody_knows_to_be_enough_is_not_named():
+#: Causes that end a worker at a limit of its own, which can be raised.
+AT_A_LIMIT = (
+    "nanny.memory-terminate kernel.oom-killer kubernetes.oom-killed hpc.oom yarn.memory-limit".split()
+)
+
+
+@pytest.mark.parametrize("cause_id", AT_A_LIMIT)
+def test_a_worker_ended_at_a_known_limit_is_worth_one_try_with_more(cause_id):
     """
-    A worker stopped at its limit wanted more: no number is given, and up to that size the work is not retried.
+    The size to try is named, and that nobody knows whether it is enough.
+    """
+    policy = policy_of(cause_id, worth_a_try=6 * 2**30)
+    assert (policy.action, policy.memory_bytes, policy.max_tries) == ("retry-with-memory", 6 * 2**30, 1)
+    assert policy.conditions[:2] == (
+        "Each worker that may run it gets at least 6 GiB.",
+        "It is tried once: more than 4 GiB was wanted, how much more is not known.",
+    )
+
+
+def test_where_no_limit_is_known_the_work_is_not_retried():
+    """
+    Without a size to begin with there is none to try.
     """
     policy = policy_of("nanny.memory-terminate")
-    assert policy.memory_bytes is None
+    assert (policy.action, policy.memory_bytes, policy.max_tries) == ("do-not-retry", None, None)
     assert any("at most 4 GiB" in each for each in policy.conditions)
 
 
-def test_memory_that_is_known_to_be_enough_is_asked_for():
+@pytest.mark.parametrize("cause_id", ["signal.segfault", "memory.paused", "gpu.out-of-memory"])
+def test_other_ends_are_no_reason_to_try_more_memory(cause_id):
     """
-    With workers of that size the work may be retried.
+    A crash, a standstill and a full graphics card: more memory for the worker is no answer known to help.
     """
-    policy = policy_of("nanny.memory-terminate", decided=Decision(needs_memory_bytes=6 * 2**30))
-    assert (policy.action, policy.memory_bytes) == ("retry-with-memory", 6 * 2**30)
-    assert policy.conditions == ("Each worker gets at least 6 GiB.",)
+    assert policy_of(cause_id, worth_a_try=6 * 2**30).action == "do-not-retry"
+
+
+@pytest.mark.parametrize(
+    ("other", "action"),
+    [("signal.segfault", "do-not-retry"), (None, "do-not-retry"), ("kernel.oom-killer", "retry-with-memory")],
+)
+def test_more_memory_is_tried_only_where_it_helps_against_every_death(other, action):
+    """
+    Beside a crash, or where most died of nothing known, the work is not retried.
+    """
+    lost = [dead("nanny.memory-terminate"), dead(other), dead(other)]
+    assert policy_of("nanny.memory-terminate", lost=lost, worth_a_try=6 * 2**30).action == action
 
 
 @pytest.mark.parametrize("other", ["signal.segfault", "external.sigkill", "nanny.memory-terminate"])

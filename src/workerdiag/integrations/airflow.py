@@ -12,6 +12,7 @@ the task itself started is gone by then: ``explaining`` finds the reason before.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -38,13 +39,16 @@ class DeathRetryPolicy(RetryPolicy):
     Decides by `Decision.policy` whether Airflow tries a task again; the task's ``retries`` stay the limit.
 
     ``retry`` and ``retry-elsewhere`` are tried again. ``do-not-retry`` fails at once, and so does
-    ``retry-with-memory``, because Airflow would give the next try no more memory. ``ask``, and all that
-    did not come from Dask, is left to the task's own settings.
+    ``retry-with-memory`` unless *give_memory* sees to it that the next try gets more. ``ask``, and all that did
+    not come from Dask, is left to the task's own settings.
 
     Args:
         scheduler: Address of a scheduler that outlives the task; None: what `explaining` found, the client at
             hand, or Dask's setting ``scheduler-address``.
         retry_delay: Time before the next try; None: the task's own.
+        give_memory: Called with the memory that each worker should have at least, in bytes, and Airflow's context.
+            It notes the size where the next try finds it, and returns True; or False if the task has been given
+            more before, as nobody knows whether still more would help.
         timeout_s: Seconds that the diagnosis may take; None: the setting ``workerdiag.explain.timeout``.
     """
 
@@ -53,10 +57,12 @@ class DeathRetryPolicy(RetryPolicy):
         scheduler: str | None = None,
         *,
         retry_delay: timedelta | None = None,
+        give_memory: Callable[[int, Context | None], bool] | None = None,
         timeout_s: float | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.retry_delay = retry_delay
+        self.give_memory = give_memory
         self.timeout_s = timeout_s
 
     def evaluate(
@@ -64,7 +70,7 @@ class DeathRetryPolicy(RetryPolicy):
         exception: BaseException,
         try_number: int,  # noqa: ARG002  Airflow counts the tries
         max_tries: int,  # noqa: ARG002  as above
-        context: Context | None = None,  # noqa: ARG002  the exception says it all
+        context: Context | None = None,
     ) -> RetryDecision:
         """
         What Airflow does with the task, and why; the reason stands in the task's log.
@@ -76,12 +82,19 @@ class DeathRetryPolicy(RetryPolicy):
         match policy.action:
             case "retry" | "retry-elsewhere":
                 return RetryDecision.retry(delay=self.retry_delay, reason=_reason(policy))
+            case "retry-with-memory" if self._gives_memory(policy, context):
+                return RetryDecision.retry(delay=self.retry_delay, reason=_reason(policy))
             case "do-not-retry" | "retry-with-memory":
                 return RetryDecision.fail(reason=_reason(policy))
             case "ask":
                 return RetryDecision(reason=_reason(policy))
             case _:
                 assert_never(policy.action)
+
+    def _gives_memory(self, policy: WorkPolicy, context: Context | None) -> bool:
+        if self.give_memory is None or policy.memory_bytes is None:
+            return False
+        return self.give_memory(policy.memory_bytes, context)
 
 
 def _reason(policy: WorkPolicy) -> str:

@@ -263,7 +263,8 @@ def retry_text(policy: RetryPolicy) -> str:
     What to do with the same work, without a full stop.
     """
     if policy.action == "retry-with-memory" and policy.memory_bytes is not None:
-        return f"{_RETRY_TEXTS[policy.action]}: at least {format_limit(policy.memory_bytes)} each"
+        once = ", once" if policy.max_tries == 1 else ""
+        return f"{_RETRY_TEXTS[policy.action]}{once}: at least {format_limit(policy.memory_bytes)} each"
     return _RETRY_TEXTS[policy.action]
 
 

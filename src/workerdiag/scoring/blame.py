@@ -246,12 +246,18 @@ def decision(
     cause = _sure_cause(ranked, book)
     if cause is None:
         return Decision()
-    wants_memory = any("needs_memory" in each.uses for each in cause.mitigations)
     return Decision(
         retry_safe={"safe": True, "unsafe": False}.get(cause.retry),
-        needs_memory_lower_bound_bytes=numbers.wanted_more_than_bytes if wants_memory else None,
+        needs_memory_lower_bound_bytes=numbers.wanted_more_than_bytes if wants_memory(cause) else None,
         platform_fault=None if verdict.verdict == "unknown" else verdict.verdict in ("platform", "operator"),
     )
+
+
+def wants_memory(cause: Cause) -> bool:
+    """
+    Whether more memory for each worker is among what helps against a cause.
+    """
+    return any("needs_memory" in each.uses for each in cause.mitigations)
 
 
 def _sure_cause(ranked: Sequence[RankedCause], book: Rulebook) -> Cause | None:

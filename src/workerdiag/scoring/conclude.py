@@ -93,7 +93,7 @@ def conclude(
         blame=verdict,
         next_steps=next_steps(outcome, ranked, book, incident, setting, obstacles),
         gaps=tuple(gaps),
-        decision=evolve(decided, policy=retry_policy(ranked, book, verdict, lost, decided)),
+        decision=evolve(decided, policy=retry_policy(ranked, book, verdict, lost, numbers)),
         fingerprint=fingerprint(outcome, ranked, lost, verdict.task),
         knowledge=book.release,
         version=version,

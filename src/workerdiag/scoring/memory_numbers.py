@@ -25,6 +25,8 @@ BEYOND_LIMIT = 1.5
 _POD_SHARE = 1.2
 #: Python with Dask takes 50 to 70 MiB before it does anything (measured with distributed 2026.8.0 on Linux).
 _LEAST_BYTES = 256 * 2**20
+#: Who died below this share of its limit was not ended by that limit: the machine was full of something else.
+_AT_LIMIT = 0.8
 #: The mark in a nanny's log that names the share of the limit at which it ends a worker.
 MEMORY_BUDGET = "nanny.memory-budget"
 #: Growth is told of so many seconds before the last reading, if it is so much at least.
@@ -41,6 +43,9 @@ class MemoryNumbers:
 
     #: More than this was wanted, however much that is: what was seen at most, or the limit that was hit.
     wanted_more_than_bytes: int | None = None
+    #: A limit that is worth one more try, as people type limits; None where no worker is known to have been
+    #: ended at a limit of its own, or where one with more than that was ended as well.
+    worth_a_try_bytes: int | None = None
     #: Ready to be put into text, by the names that mitigations use.
     words: Mapping[str, str] = field(factory=dict, hash=False)
 
@@ -64,6 +69,7 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
     measured = [each.rss_bytes for each in incident.readings if each.rss_bytes]
     exceeded = [exceeded_bytes(mark, limit) for mark in told_by]
     rss = max((*told, *measured, *exceeded), default=0) or None
+    at_the_end = max((*told, *exceeded), default=0)  # a heartbeat is as old as its interval
     wanted = max(rss or 0, limit or 0) or None
     first = _try_first(rss, limit)
     growth = _growth_per_s(incident.readings)
@@ -76,7 +82,11 @@ def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumber
         "growth": f"{format_bytes(growth)} per second" if growth else "",
         "percent": f"{round(100 * rss / limit)}" if rss and limit else "",
     }
-    return MemoryNumbers(wanted_more_than_bytes=wanted, words=words)
+    return MemoryNumbers(
+        wanted_more_than_bytes=wanted,
+        worth_a_try_bytes=_worth_a_try(first, at_the_end, limit, incident) if first else None,
+        words=words,
+    )
 
 
 def reading_of(end: ProcessEnd, incident: Incident) -> tuple[int | None, int | None]:
@@ -137,6 +147,20 @@ def _try_first(rss: int | None, limit: int | None) -> int | None:
     """
     wanted = int(max((rss or 0) * HEADROOM, (limit or 0) * BEYOND_LIMIT))
     return max(wanted, _LEAST_BYTES) if wanted else None
+
+
+def _worth_a_try(first: int, rss_at_the_end: int, limit: int | None, incident: Incident) -> int | None:
+    """
+    The first size to try as a limit, if the death was at one; None if not, or if another worker had as much.
+    """
+    if limit is None or 0 < rss_at_the_end < _AT_LIMIT * limit:
+        return None
+    felt: dict[str | int | None, int] = {}
+    for told in (*incident.exceptions, *incident.readings):
+        if told.limit_bytes:
+            of_process = told.identity.worker or told.identity.pid
+            felt[of_process] = min(told.limit_bytes, felt.get(of_process, told.limit_bytes))
+    return round_up_limit(first) if first > max(felt.values(), default=0) else None
 
 
 def _growth_per_s(readings: Sequence[MemoryReading]) -> int | None:

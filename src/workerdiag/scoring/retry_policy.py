@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, assert_never
 from urllib.parse import urlsplit
 
-from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Death, Decision, RankedCause, RetryPolicy
+from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Death, RankedCause, RetryPolicy
 from workerdiag.model.rules import Cause, Rulebook
 from workerdiag.model.vocabulary import RetryAction
+from workerdiag.scoring.blame import wants_memory
+from workerdiag.scoring.memory_numbers import MemoryNumbers
 from workerdiag.units import format_bytes, format_limit
 
 #: Below this probability a program is told to ask. From it on no cause in docs/calibration.md was wrong.
@@ -21,7 +23,7 @@ SURE_ENOUGH_TO_ACT: Final = 0.8
 _MAX_HOSTS = 3
 _WHY: Final[Mapping[RetryAction, str]] = {
     "retry": "the work is not at fault and may be expected to succeed",
-    "retry-with-memory": "the same work may be expected to succeed on workers with enough memory",
+    "retry-with-memory": "the same work may come to its end where workers have more memory",
     "retry-elsewhere": "the work is not at fault, but where it ran is gone",
     "do-not-retry": "the same work would most likely end the same way",
     "ask": "whether the same work would succeed is not known",
@@ -30,7 +32,7 @@ _RETRIES: Final[frozenset[RetryAction]] = frozenset({"retry", "retry-with-memory
 
 
 def retry_policy(
-    ranked: Sequence[RankedCause], book: Rulebook, blame: Blame, lost: Sequence[Death], decision: Decision
+    ranked: Sequence[RankedCause], book: Rulebook, blame: Blame, lost: Sequence[Death], numbers: MemoryNumbers
 ) -> RetryPolicy:
     """
     The policy of the likeliest cause, if that is sure and no death contradicts it; else ``ask``.
@@ -40,7 +42,7 @@ def retry_policy(
         book: The rules they come from.
         blame: Who needs to act.
         lost: The unexpected deaths that the causes are about.
-        decision: The same incident's memory numbers.
+        numbers: What is known of memory in the same incident.
     """
     top = ranked[0] if ranked else None
     cause = book.cause(top.id) if top else None
@@ -52,21 +54,34 @@ def retry_policy(
         return RetryPolicy(
             reason=f"no cause is at least {SURE_ENOUGH_TO_ACT:.0%} likely; a person has to look"
         )
-    action = _action(cause, blame, decision)
-    if action in _RETRIES and (doubt := _doubt(cause, book, lost)):
+    action = _action(cause, blame)
+    doubt = _doubt(cause, book, lost)
+    if action == "do-not-retry" and not doubt and _may_try_memory(cause, numbers):
+        action = "retry-with-memory"
+    elif action in _RETRIES and doubt:
         return RetryPolicy(reason=doubt)
+    with_memory = action == "retry-with-memory"
     return RetryPolicy(
         action=action,
         reason=f"{cause.title}; {_why(action, cause, blame)}",
-        conditions=tuple(_conditions(action, cause, blame, lost, decision)),
-        memory_bytes=decision.needs_memory_bytes if action == "retry-with-memory" else None,
+        conditions=tuple(_conditions(action, cause, blame, lost, numbers)),
+        memory_bytes=numbers.worth_a_try_bytes if with_memory else None,
+        max_tries=1 if with_memory else None,
     )
 
 
-def _action(cause: Cause, blame: Blame, decision: Decision) -> RetryAction:
+def _may_try_memory(cause: Cause, numbers: MemoryNumbers) -> bool:
+    """
+    Whether the worker was ended at its own memory limit, and a larger one was too little for none.
+    """
+    return cause.ends == "killed" and wants_memory(cause) and numbers.worth_a_try_bytes is not None
+
+
+def _action(cause: Cause, blame: Blame) -> RetryAction:
+    """
+    What may be done on workers of the same size.
+    """
     match cause.retry:
-        case "unsafe" if decision.needs_memory_bytes is not None:
-            return "retry-with-memory"
         case "unsafe":
             return "do-not-retry"
         case "unknown":
@@ -86,13 +101,20 @@ def _doubt(cause: Cause, book: Rulebook, lost: Sequence[Death]) -> str:
     Why the deaths do not bear out a retry that the likeliest cause allows; empty if they do.
     """
     others = [book.cause(each.cause) for each in lost if each.cause and each.probability >= SURE_ENOUGH]
-    unsafe = next((each for each in others if each and each.id != cause.id and each.retry != "safe"), None)
+    unsafe = next((each for each in others if each and not _is_as_harmless(each, cause)), None)
     if unsafe is not None:
         return f"{cause.title}; but a worker was also lost to this, which may come again: {unsafe.title}"
     unexplained = sum(each.cause is None for each in lost)
     if 2 * unexplained > len(lost):
         return f"{cause.title}; but {unexplained} of {len(lost)} lost workers died of an unknown cause"
     return ""
+
+
+def _is_as_harmless(other: Cause, cause: Cause) -> bool:
+    """
+    Whether what helps against *cause* helps against *other* too, or nothing has to.
+    """
+    return other.id == cause.id or other.retry == "safe" or (wants_memory(other) and wants_memory(cause))
 
 
 def _why(action: RetryAction, cause: Cause, blame: Blame) -> str:
@@ -104,16 +126,22 @@ def _why(action: RetryAction, cause: Cause, blame: Blame) -> str:
 
 
 def _conditions(
-    action: RetryAction, cause: Cause, blame: Blame, lost: Sequence[Death], decision: Decision
+    action: RetryAction, cause: Cause, blame: Blame, lost: Sequence[Death], numbers: MemoryNumbers
 ) -> Iterator[str]:
     """
     When the policy holds, a sentence each: first what the rule says, then what this incident adds.
     """
     if cause.retry_advice and action != "retry-with-memory":
         yield cause.retry_advice
-    enough, too_little = decision.needs_memory_bytes, decision.needs_memory_lower_bound_bytes
-    if action == "retry-with-memory" and enough is not None:
-        yield f"Each worker gets at least {format_limit(enough)}."
+    enough, too_little = (
+        numbers.worth_a_try_bytes,
+        numbers.wanted_more_than_bytes if wants_memory(cause) else None,
+    )
+    if action == "retry-with-memory" and enough is not None and too_little is not None:
+        yield f"Each worker that may run it gets at least {format_limit(enough)}."
+        wanted = f"more than {format_bytes(too_little)} was wanted, how much more is not known"
+        yield f"It is tried once: {wanted}."
+        yield "If it ends in the same way again, smaller pieces are the way, not still more memory."
     elif action == "do-not-retry" and too_little is not None:
         yield f"It holds while a worker gets at most {format_bytes(too_little)}; what is enough is not known."
     hosts = _hosts_taken_away(cause, blame, lost)
