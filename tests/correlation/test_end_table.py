@@ -8,7 +8,7 @@ from workerdiag.correlation.end_table import CandidateTable
 from workerdiag.correlation.merge import ReportLimit, merge_ends
 from workerdiag.deadline import GraceDeadline
 from workerdiag.model.identity import Identity
-from workerdiag.model.lifetimes import Lifetimes
+from workerdiag.model.incident import Lifetimes
 from workerdiag.model.process_end import ProcessEnd
 
 

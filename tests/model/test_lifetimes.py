@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from workerdiag import Diagnosis, LogText, explain
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import Identity
-from workerdiag.model.lifetimes import SLACK_S, Lifetimes
+from workerdiag.model.incident import SLACK_S, Lifetimes
 
 WORKER = "tcp://10.0.0.4:40001"
 #: When the worker joined and when it was lost.

@@ -13,8 +13,7 @@ from workerdiag.correlation.end_table import EndsByTime
 from workerdiag.correlation.log_reader import NEAR_LINES, NEAR_S
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.identity import NO_IDENTITY, Identity
-from workerdiag.model.incident import NameIndex
-from workerdiag.model.lifetimes import Lifetimes
+from workerdiag.model.incident import Lifetimes, NameIndex
 from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import RETIREMENT
 from workerdiag.model.stop_reasons import is_restart_event

@@ -1,5 +1,7 @@
 """
-The passes that make one end for each process out of the reports of logs, events, exits and exceptions.
+Which reports are about one death, and the passes that make one end of them.
+
+By identity, else by time, else by what they leave open.
 """
 
 from __future__ import annotations
@@ -10,17 +12,23 @@ from attrs import define, evolve
 
 from workerdiag.correlation.end_table import CandidateTable, EndBuilder
 from workerdiag.correlation.log_reader import LogReader
-from workerdiag.correlation.same_end import SERVICE_LANDMARKS, find_same_end, is_kernel_only, time_span
 from workerdiag.deadline import GraceDeadline
 from workerdiag.model.diagnosis import Match
 from workerdiag.model.evidence import Evidence
 from workerdiag.model.identity import Identity
-from workerdiag.model.lifetimes import Lifetimes
+from workerdiag.model.incident import Lifetimes
+from workerdiag.model.normalize import decimal
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import START_FAILED
+from workerdiag.model.rules import START_FAILED, STILL_ALIVE
 from workerdiag.model.stop_reasons import is_stop_request
 from workerdiag.model.vocabulary import Stream
 
+#: Two reporters of one death write within this many seconds of each other.
+SAME_MOMENT_S = 3.0
+#: Ends of one pid that are further apart are of two processes: pids are used again.
+SAME_PROCESS_S = 600.0
+#: Landmarks of whoever started a process from outside, and says only how it ended.
+SERVICE_LANDMARKS = ("container.", "launcher.")
 #: What a source knows of a process holds for what a log says of its pid within this many seconds.
 NAMED_S = 60.0
 #: Streams whose writers watch processes from outside, also within one text with Dask's own.
@@ -30,6 +38,105 @@ _DASK = ("worker", "scheduler")
 _OBSERVERS = (*_DASK, *_PLATFORMS, "service")
 #: Reasons of a nanny whose worker did not start (nanny.py, 2026.8.0).
 _START_FAILED = ("nanny-start-failed", "nanny-instantiate-failed")
+
+
+def find_same_end(
+    end: ProcessEnd, others: Iterable[tuple[int, ProcessEnd]], lifetimes: Lifetimes, *, no_times: bool
+) -> int | None:
+    """
+    The number of the one of *others* that is the same death as *end*, or None.
+
+    With *no_times* no times can be compared, so that a report may complete another by the order alone.
+    """
+    others = list(others)
+    for number, other in others:
+        if other.identity.same_process(end.identity) and _distance_s(end, other) <= SAME_PROCESS_S:
+            return number
+    timed = [
+        (_distance_s(end, other), number)
+        for number, other in others
+        if end.when is not None and other.when is not None and _may_be_one(end, other, lifetimes)
+    ]
+    if timed and min(timed)[0] <= SAME_MOMENT_S:
+        return min(timed)[1]
+    if end.when is None or no_times:
+        return next((number for number, other in others if _is_complementary(end, other)), None)
+    return None
+
+
+def time_span(end: ProcessEnd) -> tuple[float, float]:
+    """
+    The first and last time at which *end* is reported; a stop begins when it is requested.
+    """
+    times = [end.when or 0.0]
+    for each in end.marks if end.stop_requested else ():
+        if each.when is not None:
+            waited_s = decimal(each.captures.get("seconds")) if each.owner == STILL_ALIVE else None
+            times += [each.when, each.when - (waited_s or 0.0)]
+    return min(times), max(times)
+
+
+def _is_kernel_only(end: ProcessEnd) -> bool:
+    return end.reporters == ("kernel log",)
+
+
+def _is_complementary(end: ProcessEnd, other: ProcessEnd) -> bool:
+    """
+    Whether one knows the exit and the other does not, or both report the same one.
+    """
+    if other.identity.conflicts_with(end.identity) or _needs_no_kernel(end, other):
+        return False
+    if end.exit_known and other.exit_known:
+        return end.signal == other.signal and end.status == other.status
+    return end.exit_known or other.exit_known
+
+
+def _may_be_one(end: ProcessEnd, other: ProcessEnd, lifetimes: Lifetimes) -> bool:
+    """
+    Whether nothing contradicts that both are one death. A container's pid and the kernel's may differ.
+    """
+    if end.exit_known and other.exit_known and end.signal != other.signal and _is_service_only(end):
+        return False
+    if _needs_no_kernel(end, other):
+        return False
+    if _outlived(end, other, lifetimes) or _outlived(other, end, lifetimes):
+        return False
+    if not other.identity.conflicts_with(end.identity):
+        return True
+    one, two = evolve(end.identity, pid=None), evolve(other.identity, pid=None)
+    by_kernel = _is_kernel_only(end) != _is_kernel_only(other)
+    return by_kernel and end.signal == other.signal and not one.conflicts_with(two)
+
+
+def _needs_no_kernel(one: ProcessEnd, two: ProcessEnd) -> bool:
+    """
+    Whether one left in order, and only the kernel tells of the other.
+    """
+    in_order = any(each.deregistered or each.stop_requested for each in (one, two))
+    return in_order and _is_kernel_only(one) != _is_kernel_only(two)
+
+
+def _distance_s(one: ProcessEnd, two: ProcessEnd) -> float:
+    """
+    Seconds between two time spans: a worker that closes slowly is removed before its process ends.
+    """
+    if one.when is None or two.when is None:
+        return 0.0
+    (one_from, one_to), (two_from, two_to) = time_span(one), time_span(two)
+    return max(0.0, one_from - two_to, two_from - one_to)
+
+
+def _outlived(other: ProcessEnd, kernels: ProcessEnd, lifetimes: Lifetimes) -> bool:
+    """
+    Whether one spoke after all that the kernel reports of the other.
+    """
+    if not _is_kernel_only(kernels) or _is_kernel_only(other):
+        return False
+    return all(lifetimes.outlived(other.addresses, line, other.when) for line in kernels.marks)
+
+
+def _is_service_only(end: ProcessEnd) -> bool:
+    return all(each.owner.startswith(SERVICE_LANDMARKS) for each in end.marks)
 
 
 @define
@@ -88,7 +195,7 @@ def read_ends(marks: Iterable[Match]) -> list[list[ProcessEnd]]:
     in_order = sorted(logs, key=lambda log: _OBSERVERS.index(log[1]))
     groups = [LogReader().read(logs[each]) for each in in_order]
     by_dask = sum(observer in _DASK for _, observer in in_order)
-    return [*groups[:by_dask], ends_from_events(events), *groups[by_dask:]]
+    return [*groups[:by_dask], _ends_from_events(events), *groups[by_dask:]]
 
 
 def _log_observer(mark: Match) -> str:
@@ -135,11 +242,11 @@ def split_foreign_processes(ends: list[ProcessEnd]) -> tuple[list[ProcessEnd], l
     A kernel log holds the kills of a whole machine; a fact that does not match the victim
     does not count.
     """
-    ours = [end for end in ends if not is_kernel_only(end)]
+    ours = [end for end in ends if not _is_kernel_only(end)]
     told = (end for end in ours if end.lost or end.deregistered or end.stop_requested)
     if not any(end.identity.pid or end.identity.worker or end.identity.nanny for end in told):
         return ends, []
-    return ours, [end for end in ends if is_kernel_only(end)]
+    return ours, [end for end in ends if _is_kernel_only(end)]
 
 
 def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
@@ -169,7 +276,7 @@ def _is_idle_nanny(end: ProcessEnd) -> bool:
     return all(mark.role == "stop-request" and mark.identity.nanny is not None for mark in end.marks)
 
 
-def ends_from_events(marks: Iterable[Match]) -> list[ProcessEnd]:
+def _ends_from_events(marks: Iterable[Match]) -> list[ProcessEnd]:
     """
     One end for each worker address.
     """

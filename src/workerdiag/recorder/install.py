@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from attrs import field, frozen
 
 from workerdiag.errors import InstallError
-from workerdiag.model.dask import Client, Method, Scheduler
-from workerdiag.model.dask_messages import is_disallowed
+from workerdiag.model.dask import Client, Method, Scheduler, is_disallowed
 from workerdiag.wire.constants import PLUGIN_NAME
 
 #: What every process must be able to import; a text, so that only what is asked for is imported there.

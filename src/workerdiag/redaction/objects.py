@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from attrs import evolve, fields, has
 
-from workerdiag.redaction.secret_names import is_secret_name
+from workerdiag.redaction.named_values import is_secret_name
 from workerdiag.redaction.secrets import HIDDEN, redact_text
 from workerdiag.redaction.values import is_no_secret
 

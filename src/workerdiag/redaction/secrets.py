@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from math import inf
 
-from workerdiag.redaction.command_options import MAX_CHARS, option_at
 from workerdiag.redaction.hints import (
     MOST_WORK,
     PROGRAMS,
@@ -26,10 +25,17 @@ from workerdiag.redaction.hints import (
     url_hints,
 )
 from workerdiag.redaction.named_values import name_at, value_of
-from workerdiag.redaction.pem import key_from, key_until, putty_at
 from workerdiag.redaction.quotes import quoted_span
-from workerdiag.redaction.token_shapes import PREFIXES, key_line_at, token_around, token_at
-from workerdiag.redaction.urls import Userinfo, query_at
+from workerdiag.redaction.token_shapes import (
+    PREFIXES,
+    key_from,
+    key_line_at,
+    key_until,
+    putty_at,
+    token_around,
+    token_at,
+)
+from workerdiag.redaction.urls_and_options import MAX_CHARS, Userinfo, option_at, query_at
 from workerdiag.redaction.values import HIDDEN
 from workerdiag.redaction.visible_text import visible_text
 

@@ -7,9 +7,13 @@ from __future__ import annotations
 import re
 
 from workerdiag.redaction.quotes import bracket_end, line_end, quoted_span
-from workerdiag.redaction.secret_names import is_about_place, is_header
 
 HIDDEN = "[hidden]"
+#: Words with which names end of places where a secret is kept.
+_PLACES = frozenset("file filename path dir directory folder location url uri".split())
+_PLACE = re.compile(r"(?:[./~]|[A-Za-z]:\\|\w{1,20}://)")
+#: A word of a name.
+NAME_WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[a-z]+|[A-Z]")
 
 #: What may end a value without quotes, and what must follow so that it does.
 _STOPS = re.compile(r"[\s\"'`,;&<)\]}\\]")
@@ -69,7 +73,7 @@ def is_no_secret(name: str, value: str) -> bool:
     Whether the whole *value* of a secret's name is none: empty, a placeholder, a small number, a place.
     """
     stripped = value.strip()
-    is_place = is_about_place(name, stripped) or _KEY_FILE.fullmatch(stripped) is not None
+    is_place = _is_about_place(name, stripped) or _KEY_FILE.fullmatch(stripped) is not None
     is_count = _PASSES.search(name) is None and _NUMBER.fullmatch(stripped) is not None
     return not stripped or is_count or is_place or _HARMLESS_VALUE.fullmatch(stripped) is not None
 
@@ -88,7 +92,7 @@ def value_at(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tup
     if found := quoted_span(text, at):
         begin, end, _ = found
         return None if is_no_secret(name, text[begin:end]) else _after_scheme(text, begin, end)
-    if is_header(name):
+    if _is_header(name):
         return _secret_span(name, text, *_after_scheme(text, at, _header_end(text, at, begins)))
     if _BLOCK.match(text, at):
         return _yaml_block(text, at, begins)
@@ -218,3 +222,19 @@ def _is_harmless(name: str, value: str) -> bool:
         return True
     low = name.lower()
     return word.rstrip(",:;)]}").lower().removeprefix("_") in {low, low.rpartition(".")[2]}
+
+
+def _is_about_place(name: str, value: str) -> bool:
+    """
+    Whether it says where a secret is kept: ``password_file=/run/secrets/db``.
+    """
+    words = NAME_WORD.findall(name)
+    return bool(words) and words[-1].lower() in _PLACES and _PLACE.match(value) is not None
+
+
+def _is_header(name: str) -> bool:
+    """
+    Whether it is a header whose value goes on to the end of the line.
+    """
+    word = name.lower().rpartition("-")[2]
+    return word in {"authorization", "cookie", "cookie2"}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import evolve
 
-from workerdiag.model.dask_messages import removed_worker
+from workerdiag.model.dask import removed_worker
 from workerdiag.model.evidence import Event, Evidence, ExceptionFacts, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerdiag.model.dask_messages import KILLED_WORKER, KILLED_WORKER_OLD
+from workerdiag.model.dask import KILLED_WORKER, KILLED_WORKER_OLD
 
 LOST = "Attempted to run task 'f-1' on 4 different workers, but all those workers died while running it. \
 The last worker that attempt to run the task was tcp://10.0.0.4:1. Inspecting worker logs"

@@ -23,7 +23,7 @@ import pytest
 import workerdiag.sources.host as package
 from support.hanging_peers import gives_up, hanging_script, still_running
 from workerdiag.deadline import Deadline
-from workerdiag.model.dask_messages import PROCESS_ENDED_BY
+from workerdiag.model.dask import PROCESS_ENDED_BY
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
 from workerdiag.procfs import cgroups

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
-from workerdiag.model.dask_messages import is_other_nanny
+from workerdiag.model.dask import is_other_nanny
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.vocabulary import Place, Stream

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from workerdiag.deadline import Deadline
-from workerdiag.model.dask import Client
-from workerdiag.model.dask_messages import PROCESS_ENDED
+from workerdiag.model.dask import PROCESS_ENDED, Client
 from workerdiag.model.identity import Identity
 from workerdiag.sources.cluster import queries
 from workerdiag.sources.cluster.asker import Asker

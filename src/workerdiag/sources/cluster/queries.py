@@ -14,8 +14,7 @@ from attrs import frozen
 
 from workerdiag.deadline import MORE_TIME, Deadline
 from workerdiag.errors import describe_error
-from workerdiag.model.dask import Client, Reply
-from workerdiag.model.dask_messages import is_disallowed
+from workerdiag.model.dask import Client, Reply, is_disallowed
 from workerdiag.model.evidence import Gap
 from workerdiag.model.vocabulary import GapReason, Place
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from workerdiag.model.dask import Client, Method, Reply, Scheduler, WorkerState
-from workerdiag.model.dask_messages import is_disallowed
+from workerdiag.model.dask import Client, Method, Reply, Scheduler, WorkerState, is_disallowed
 from workerdiag.sources.addresses import host_of
 from workerdiag.sources.cluster.snapshot_readers import forgetter, pauses
 from workerdiag.sources.cluster.tasks import fetch_versions, has_same_python

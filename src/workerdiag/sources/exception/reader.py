@@ -14,7 +14,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from workerdiag.errors import error_text, utf8_safe
-from workerdiag.model.dask_messages import KILLED_WORKER, KILLED_WORKER_OLD
+from workerdiag.model.dask import KILLED_WORKER, KILLED_WORKER_OLD
 from workerdiag.model.evidence import ExceptionFacts
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.notes import NOTE_START

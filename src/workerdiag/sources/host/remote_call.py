@@ -22,8 +22,7 @@ from typing import Any, TypedDict
 
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
-from workerdiag.model.dask import Client
-from workerdiag.model.dask_messages import is_disallowed
+from workerdiag.model.dask import Client, is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
 
 #: Names of probes: modules of the standard library alone, each with a function ``read``.

@@ -11,7 +11,7 @@ from typing import Self
 
 from workerdiag.deadline import MORE_TIME, NO_DEADLINE, Deadline
 from workerdiag.errors import describe_error
-from workerdiag.model.dask_messages import PROCESS_ENDED_BY
+from workerdiag.model.dask import PROCESS_ENDED_BY
 from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.model.vocabulary import GapReason

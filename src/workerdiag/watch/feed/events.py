@@ -12,8 +12,7 @@ from attrs import field, frozen
 
 from workerdiag.deadline import Deadline
 from workerdiag.incidents.alert_incident import WatchedDeath
-from workerdiag.model.dask import Method, Reply
-from workerdiag.model.dask_messages import is_disallowed
+from workerdiag.model.dask import Method, Reply, is_disallowed
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.stop_reasons import is_deliberate
 from workerdiag.sources.addresses import identity_of

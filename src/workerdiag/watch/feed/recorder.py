@@ -8,8 +8,7 @@ from functools import partial
 
 from workerdiag.deadline import Deadline
 from workerdiag.incidents.alert_incident import watched_deaths
-from workerdiag.model.dask import Client
-from workerdiag.model.dask_messages import is_disallowed
+from workerdiag.model.dask import Client, is_disallowed
 from workerdiag.sources.cluster.queries import answer_in_time
 from workerdiag.watch.deaths import Cursor, Look
 from workerdiag.watch.feed.connection import LATE_S
