@@ -39,16 +39,16 @@ class DeathRetryPolicy(RetryPolicy):
     Decides by `Decision.policy` whether Airflow tries a task again; the task's ``retries`` stay the limit.
 
     ``retry`` and ``retry-elsewhere`` are tried again. ``do-not-retry`` fails at once, and so does
-    ``retry-with-memory`` unless *give_memory* sees to it that the next try gets more. ``ask``, and all that did
-    not come from Dask, is left to the task's own settings.
+    ``retry-with-memory`` unless *give_memory* sees to it that the next try gets more. ``ask``, and all that
+    did not come from Dask, is left to the task's own settings.
 
     Args:
         scheduler: Address of a scheduler that outlives the task; None: what `explaining` found, the client at
             hand, or Dask's setting ``scheduler-address``.
         retry_delay: Time before the next try; None: the task's own.
-        give_memory: Called with the memory that each worker should have at least, in bytes, and Airflow's context.
-            It notes the size where the next try finds it, and returns True; or False if the task has been given
-            more before, as nobody knows whether still more would help.
+        give_memory: Called with the memory that each worker should have at least, in bytes, and Airflow's
+            context. It notes the size where the next try finds it, and returns True; or False if the task has
+            been given more before, as nobody knows whether still more would help.
         timeout_s: Seconds that the diagnosis may take; None: the setting ``workerdiag.explain.timeout``.
     """
 

@@ -156,10 +156,11 @@ def _worth_a_try(first: int, rss_at_the_end: int, limit: int | None, incident: I
     if limit is None or 0 < rss_at_the_end < _AT_LIMIT * limit:
         return None
     felt: dict[str | int | None, int] = {}
-    for told in (*incident.exceptions, *incident.readings):
-        if told.limit_bytes:
-            of_process = told.identity.worker or told.identity.pid
-            felt[of_process] = min(told.limit_bytes, felt.get(of_process, told.limit_bytes))
+    told = [(each.identity, each.limit_bytes) for each in incident.exceptions]
+    told += [(each.identity, each.limit_bytes) for each in incident.readings]
+    for who, limit_bytes in told:
+        if limit_bytes:
+            felt[who.worker or who.pid] = min(limit_bytes, felt.get(who.worker or who.pid, limit_bytes))
     return round_up_limit(first) if first > max(felt.values(), default=0) else None
 
 
