@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workerdiag.settings import DEFAULTS_FILE, ROOT, defaults
 from workerdiag.settings.configuration import rules, schema
-from workerdiag.settings.validation import allowed_text
+from workerdiag.settings.configuration import allowed_text
 
 PAGE = Path(__file__).parent / "configuration.md"
 

@@ -34,7 +34,7 @@ PROBES = "sources/host/probes/"
 CLOCKS = (
     "deadline.py",
     PROBES,
-    "api/warm_up.py",
+    "api/auto.py",
     "recorder/box/writer.py",
     "recorder/worker/sampler.py",
     "recorder/stderr/watch.py",

@@ -19,7 +19,8 @@ from distributed.scheduler import KilledWorker
 
 import workerdiag
 from support.findings import explained
-from workerdiag.api import annotate, warm_up
+from workerdiag.api import annotate
+from workerdiag.api import auto as auto_module
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.model.evidence import Gap
 from workerdiag.model.notes import LATE_NOTE
@@ -375,9 +376,9 @@ def loading(client, monkeypatch, *steps):
     """
     The loading of knowledge for *client*, of which these are the steps.
     """
-    monkeypatch.setattr(warm_up, "_STEPS", steps)
+    monkeypatch.setattr(auto_module, "_STEPS", steps)
     client.status = "running"
-    return warm_up.WarmUp(client)
+    return auto_module.WarmUp(client)
 
 
 def test_a_client_that_closes_does_not_wait_for_the_knowledge(monkeypatch):
@@ -410,7 +411,7 @@ def test_a_client_that_closes_does_not_wait_for_the_knowledge(monkeypatch):
 
 @pytest.mark.parametrize(
     ("program_s", "is_next_taken"),
-    [(0.0, False), (0.5 / warm_up._MOST_OF_PROCESSOR, True)],
+    [(0.0, False), (0.5 / auto_module._MOST_OF_PROCESSOR, True)],
 )
 def test_the_knowledge_is_loaded_a_little_at_a_time(monkeypatch, program_s, is_next_taken):
     """
@@ -420,14 +421,14 @@ def test_the_knowledge_is_loaded_a_little_at_a_time(monkeypatch, program_s, is_n
     client = StandIn()
     client.loop.add_callback = lambda *call: (calls.append(call), len(calls) == 2 and done.set())
     clock = Mock(monotonic=lambda: 10.0, process_time=lambda: 0.0, thread_time=iter([0.0, 0.5]).__next__)
-    monkeypatch.setattr(warm_up, "time", clock)
+    monkeypatch.setattr(auto_module, "time", clock)
     warming = loading(client, monkeypatch, lambda: steps.append(1), lambda: steps.append(2))
     warming.begin()
     warming.next_step()
     done.wait()
     (_, first_s, _), (_, next_s, _) = calls
     assert first_s >= 4, "a short program loads nothing"
-    assert next_s == warm_up._MOST_WAIT_S, "it may work more than it did until now"
+    assert next_s == auto_module._MOST_WAIT_S, "it may work more than it did until now"
     clock.process_time = lambda: program_s + 0.5
     clock.thread_time = lambda: 0.0
     warming.next_step()
@@ -459,7 +460,7 @@ def test_each_step_of_loading_can_be_done():
     """
     What a program loads beside its work is what an answer needs.
     """
-    for step in warm_up._STEPS:
+    for step in auto_module._STEPS:
         step()
 
 
@@ -478,7 +479,6 @@ def test_a_program_that_passes_imports_next_to_nothing():
         "workerdiag",
         "workerdiag.api",
         "workerdiag.api.auto",
-        "workerdiag.api.warm_up",
         "workerdiag.auto",
         "workerdiag.lazy",
         "workerdiag.model",

@@ -12,7 +12,7 @@ from attrs import frozen
 from distributed import KilledWorker
 
 from support.alerts import sure_of
-from workerdiag.api.remembered_diagnoses import remember, remembered
+from workerdiag.api.annotate import remember, remembered
 
 DIAGNOSIS = sure_of()
 

@@ -17,7 +17,7 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from support.diagnoses import diagnosis_with
-from workerdiag.api.remembered_diagnoses import remember
+from workerdiag.api.annotate import remember
 from workerdiag.model.diagnosis import RetryPolicy
 
 if find_spec("airflow") is None:
@@ -46,7 +46,7 @@ from distributed import Client
 from distributed.scheduler import KilledWorker
 
 import workerdiag
-from workerdiag.api.remembered_diagnoses import remember
+from workerdiag.api.annotate import remember
 from workerdiag.integrations.airflow import DeathRetryPolicy
 from workerdiag.model.diagnosis import Decision, RetryPolicy
 

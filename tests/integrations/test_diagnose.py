@@ -16,8 +16,7 @@ from distributed.scheduler import KilledWorker
 
 import workerdiag
 from support.diagnoses import diagnosis_with
-from workerdiag.api.annotate import add_note
-from workerdiag.api.remembered_diagnoses import remember, remembered
+from workerdiag.api.annotate import add_note, remember, remembered
 from workerdiag.integrations.diagnose import diagnose
 from workerdiag.model.diagnosis import RetryPolicy
 

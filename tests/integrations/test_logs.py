@@ -14,7 +14,7 @@ import pytest
 import workerdiag
 from support.diagnoses import GOOD, diagnosis_with
 from support.raising import raised
-from workerdiag.api.remembered_diagnoses import remember
+from workerdiag.api.annotate import remember
 from workerdiag.integrations.logs import DiagnosisFilter
 from workerdiag.model.diagnosis import RetryPolicy
 from workerdiag.model.notes import NOTE_START

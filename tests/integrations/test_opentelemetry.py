@@ -9,7 +9,7 @@ import pytest
 import workerdiag
 from support.diagnoses import GOOD
 from support.raising import raised
-from workerdiag.api.remembered_diagnoses import remember
+from workerdiag.api.annotate import remember
 
 pytest.importorskip("opentelemetry.sdk")
 

@@ -16,7 +16,7 @@ from distributed.scheduler import KilledWorker
 
 import workerdiag
 from support.diagnoses import diagnosis_with
-from workerdiag.api.remembered_diagnoses import remember
+from workerdiag.api.annotate import remember
 from workerdiag.model.diagnosis import RetryPolicy
 
 pytest.importorskip("prefect")

@@ -12,7 +12,7 @@ import pytest
 from distributed.comm import CommClosedError
 
 from support.diagnoses import diagnosis_with
-from workerdiag.api.remembered_diagnoses import remember
+from workerdiag.api.annotate import remember
 from workerdiag.integrations import telemetry
 from workerdiag.integrations.telemetry import diagnose_in_passing
 from workerdiag.model.diagnosis import RetryPolicy

@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from nbformat import v4
 
 import workerdiag
-from workerdiag.api.remembered_diagnoses import remembered
+from workerdiag.api.annotate import remembered
 from workerdiag.model.dask import is_worker_death
 from workerdiag.model.notes import NOTE_START
 

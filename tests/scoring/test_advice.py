@@ -29,7 +29,7 @@ from workerdiag.rulebook.load import load_rulebook, shipped_folder
 from workerdiag.scoring.advice import applicable_advice, fill_example, mitigations
 from workerdiag.scoring.cluster_setup import ClusterSetup, cluster_setup
 from workerdiag.scoring.memory_numbers import MemoryNumbers
-from workerdiag.sources.deployment import deployment_of, setup_event
+from workerdiag.sources.scene import deployment_of, setup_event
 
 DASHBOARD = "http://10.0.0.2:8787/status"
 GAVE_UP = (

@@ -28,7 +28,7 @@ from workerdiag.settings import (
     seconds,
     setting,
 )
-from workerdiag.settings.validation import DURATION
+from workerdiag.settings.configuration import DURATION
 from workerdiag.watch.notice_policy import NoticePolicy
 from workerdiag.watch.settings import WatchSettings
 

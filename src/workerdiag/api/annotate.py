@@ -1,5 +1,5 @@
 """
-The answer in the exception itself, as a note (PEP 678).
+The answer in the exception itself: as a note (PEP 678), and as a diagnosis for whoever handles it later.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Awaitable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
+
+from attrs import evolve, frozen
 
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
-from workerdiag.api.remembered_diagnoses import remember
 from workerdiag.model.dask import is_worker_death
 from workerdiag.model.notes import NO_ANSWER, NOTE_START
 from workerdiag.settings import seconds
@@ -20,8 +21,54 @@ from workerdiag.settings import seconds
 if TYPE_CHECKING:
     from distributed import Client
 
+_NAME: Final = "_workerdiag_remembers"
 #: Exceptions looked at in one that leaves a block, in case they are linked in a circle.
 _MOST_LINKED = 1000
+
+
+@frozen(eq=False)
+class Kept:
+    """
+    What stands in an attribute of the exception, in this process alone: a copy of it holds None.
+    """
+
+    diagnosis: Diagnosis | None
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+
+def keep(exc: BaseException, name: str, diagnosis: Diagnosis | None) -> None:
+    """
+    Keep a diagnosis, or that there was none, in an attribute of an exception, for as long as it lives here.
+    """
+    with suppress(Exception):  # its class has a __dict__ of its own kind
+        exc.__dict__[name] = Kept(diagnosis)
+
+
+def kept(exc: BaseException, name: str) -> Kept | None:
+    """
+    What `keep` has kept; None if there is nothing.
+    """
+    with suppress(Exception):
+        found = exc.__dict__.get(name)
+        return found if isinstance(found, Kept) else None
+    return None
+
+
+def remember(exc: BaseException, diagnosis: Diagnosis) -> None:
+    """
+    Keep the diagnosis, without its evidence, for as long as the exception lives in this process.
+    """
+    keep(exc, _NAME, evolve(diagnosis, kept_evidence=None))
+
+
+def remembered(exc: BaseException) -> Diagnosis | None:
+    """
+    The latest diagnosis of the exception, or None.
+    """
+    found = kept(exc, _NAME)
+    return found.diagnosis if found is not None else None
 
 
 @overload

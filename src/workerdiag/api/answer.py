@@ -1,5 +1,5 @@
 """
-One call of `explain`, step by step: exception, live cluster, logs, diagnosis.
+One call of `explain`, step by step: exception, live cluster, logs, diagnosis; and its default rules.
 """
 
 from __future__ import annotations
@@ -9,25 +9,51 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from attrs import fields, frozen
+from attrs import define, field, fields, frozen
 
 from workerdiag import __version__, pipeline
 from workerdiag.api.arguments import ExplainArguments
-from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.bundle.retention.evidence_tap import EvidenceTap
+from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error
 from workerdiag.matching.scan.matcher import Matcher
 from workerdiag.model.diagnosis import Findings
 from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.rules import Rulebook
 from workerdiag.redaction.objects import redact_object
+from workerdiag.rulebook.load import load_rulebook_in_time
 from workerdiag.sources.logs import LogSource
 from workerdiag.sources.runner import collect_all, drop_late_text, failure_gap, gap_on_error
 
 if TYPE_CHECKING:
     from workerdiag.sources.discovery import Discovery
     from workerdiag.wire.messages import DeathReport
+
+
+@define
+class DefaultRulebook:
+    """
+    The shipped rules and installed packs; a pack that is too slow for one call is used by a later one.
+    """
+
+    _whole: tuple[Rulebook, Matcher] | None = field(default=None, init=False)
+
+    def within(self, deadline: Deadline) -> tuple[Rulebook, Matcher]:
+        """
+        The rules with those packs that load before *deadline*, ready to run.
+        """
+        if self._whole is not None:
+            return self._whole
+        book, is_whole = load_rulebook_in_time(deadline)
+        ready = book, Matcher(book)
+        if is_whole:
+            self._whole = ready
+        return ready
+
+
+#: Frozen values: two callers may share them, and two that come first at once each load them.
+DEFAULT_RULEBOOK = DefaultRulebook()
 
 
 @frozen(kw_only=True)

@@ -1,5 +1,5 @@
 """
-If the pipeline fails on some evidence: find those pieces, and judge the others.
+If the pipeline fails on some evidence: find those pieces, and diagnose the others.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _MAX_FAULTS = 5
 
 
 def diagnose_without_faults(
-    judge: DiagnosePieces, pieces: Sequence[Evidence], problem: Exception, *, deadline: Deadline
+    diagnose: DiagnosePieces, pieces: Sequence[Evidence], problem: Exception, *, deadline: Deadline
 ) -> Findings | None:
     """
     The findings without the pieces that the pipeline fails on; None if those are not found in time.
 
     Args:
-        judge: The pipeline; it raises for some of the pieces.
+        diagnose: The pipeline; it raises for some of the pieces.
         pieces: What it raised for.
         problem: What it raised.
         deadline: When to stop trying.
     """
     problem_text, left_out = describe_error(problem), 0
     for _ in range(_MAX_FAULTS):
-        first, behind = _faulty_range(judge, pieces, deadline)
+        first, behind = _faulty_range(diagnose, pieces, deadline)
         if behind <= first:
             return None
         left_out += behind - first
         pieces = [*pieces[:first], *pieces[behind:]]
-        detail = f"{left_out} pieces of evidence could not be judged and were left out: {problem_text}"
+        detail = f"{left_out} pieces of evidence could not be used and were left out: {problem_text}"
         gap = Gap(
             source="workerdiag",
             place="workerdiag",
@@ -44,13 +44,13 @@ def diagnose_without_faults(
             detail=detail[:500],
             remedy="report it, with the input",
         )
-        findings = _findings_or_none(judge, [*pieces, gap])
+        findings = _findings_or_none(diagnose, [*pieces, gap])
         if findings is not None:
             return findings
     return None
 
 
-def _faulty_range(judge: DiagnosePieces, pieces: Sequence[Evidence], deadline: Deadline) -> tuple[int, int]:
+def _faulty_range(diagnose: DiagnosePieces, pieces: Sequence[Evidence], deadline: Deadline) -> tuple[int, int]:
     """
     The first piece at fault and the one after the last, by bisection; if only both halves fail, the second.
     """
@@ -59,17 +59,17 @@ def _faulty_range(judge: DiagnosePieces, pieces: Sequence[Evidence], deadline: D
         if deadline.is_over:
             return 0, 0
         middle = (first + behind) // 2
-        if _findings_or_none(judge, pieces[first:middle]) is None:
+        if _findings_or_none(diagnose, pieces[first:middle]) is None:
             behind = middle
-        elif _findings_or_none(judge, pieces[middle:behind]) is None:
+        elif _findings_or_none(diagnose, pieces[middle:behind]) is None:
             first = middle
         else:
             return middle, behind
     return first, behind
 
 
-def _findings_or_none(judge: DiagnosePieces, pieces: Sequence[Evidence]) -> Findings | None:
+def _findings_or_none(diagnose: DiagnosePieces, pieces: Sequence[Evidence]) -> Findings | None:
     try:
-        return judge(pieces)
+        return diagnose(pieces)
     except Exception:  # noqa: BLE001  that is what is looked for
         return None

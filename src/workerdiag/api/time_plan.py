@@ -14,7 +14,7 @@ _SEARCH_SHARE = 0.85
 #: Code of the exception may run for this share, and for these seconds in any case.
 _EXCEPTION_SHARE = 0.2
 _MIN_EXCEPTION_S = 0.1
-#: Shares of loading installed packs, and of finding the evidence that cannot be judged.
+#: Shares of loading installed packs, and of finding the evidence that the pipeline fails on.
 _PACKS_SHARE, _SALVAGE_SHARE = 0.15, 0.1
 #: Logs are read for at least these seconds and this share, however late it is, but no longer than the last.
 _MIN_S, _LEAST_SHARE, _MOST_LEAST_S = 0.1, 0.1, 0.5
@@ -39,7 +39,7 @@ class TimePlan:
         self._live_s = budget_s * (_LIVE_SHARE_WITH_LOGS if with_logs else _LIVE_SHARE)
         self._least_logs_s = min(_MOST_LEAST_S, _MIN_S + _LEAST_SHARE * budget_s)
         self._least_salvage_s = _SALVAGE_SHARE * budget_s
-        #: When to judge what was found until then.
+        #: When to conclude from what was found until then.
         self.found = Deadline.after(budget_s - scoring_s)
         #: When to search what live places said no more.
         self.search = Deadline.after(min(_SEARCH_SHARE * budget_s, budget_s - scoring_s))
@@ -75,6 +75,6 @@ class TimePlan:
     @property
     def salvage(self) -> Deadline:
         """
-        For finding the evidence that cannot be judged, from now on; some time in any case.
+        For finding the evidence that the pipeline fails on, from now on; some time in any case.
         """
         return self._whole.share(at_least_s=self._least_salvage_s)

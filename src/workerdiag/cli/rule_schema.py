@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from workerdiag.model.rules import Cause, Landmark
 from workerdiag.model.signs import SIGN_KINDS
-from workerdiag.rendering.json_schema import DIALECT, Schema, add_definition
+from workerdiag.rendering.json import DIALECT, Schema, add_definition
 from workerdiag.rulebook.shared_rules import SharedRules
 from workerdiag.rulebook.structure import FIELD_OF_TABLE, SCHEMA
 

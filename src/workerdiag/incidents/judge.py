@@ -13,9 +13,8 @@ from math import inf
 
 from attrs import evolve, frozen
 
-from workerdiag.api.answer import answer
+from workerdiag.api.answer import DEFAULT_RULEBOOK, answer
 from workerdiag.api.arguments import read_arguments
-from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.deadline import Deadline
 from workerdiag.errors import describe_error

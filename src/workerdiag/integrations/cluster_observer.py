@@ -16,12 +16,11 @@ from typing import Any, Final
 
 from attrs import define, evolve, field, frozen
 
-from workerdiag.api.answer import answer, answer_async
+from workerdiag.api.annotate import remembered
+from workerdiag.api.answer import DEFAULT_RULEBOOK, answer, answer_async
 from workerdiag.api.arguments import ExplainArguments, read_arguments
-from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
-from workerdiag.api.remembered_diagnoses import remembered
 from workerdiag.deadline import Deadline, monotonic_s
 from workerdiag.incidents.alert_incident import is_deliberate_stop
 from workerdiag.integrations.diagnose import diagnose

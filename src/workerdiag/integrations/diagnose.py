@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
+from workerdiag.api.annotate import remembered
 from workerdiag.api.diagnosis import Diagnosis
 from workerdiag.api.explain import explain
-from workerdiag.api.remembered_diagnoses import remembered
 from workerdiag.deadline import Deadline
 from workerdiag.settings import seconds
 from workerdiag.sources.cluster.client import connect

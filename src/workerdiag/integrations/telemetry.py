@@ -13,8 +13,8 @@ from collections import deque
 from functools import partial
 from typing import Final
 
+from workerdiag.api.annotate import keep, kept, remembered
 from workerdiag.api.diagnosis import Diagnosis
-from workerdiag.api.remembered_diagnoses import keep, kept, remembered
 from workerdiag.deadline import CALL_FAILURES, Deadline, call_in_time, monotonic_s
 from workerdiag.integrations.diagnose import diagnose, is_from_dask, linked_exceptions
 from workerdiag.settings import seconds

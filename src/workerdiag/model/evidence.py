@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from attrs import field, frozen
 from attrs.validators import ge, in_, optional
 
 from workerdiag.model.identity import NO_IDENTITY, Identity
 from workerdiag.model.normalize import EventValue, normalize_fields
+from workerdiag.model.signals import signal_of_status
 from workerdiag.model.timeline import ProcessHistory
 from workerdiag.model.vocabulary import (
     GAP_REASONS,
@@ -105,6 +106,16 @@ class ProcessExit:
     when: float | None = None
     #: Who says so: ``nanny log``, ``kubernetes``, ...
     reporter: str = ""
+
+    @classmethod
+    def of_container(cls, exit_code: int, **facts: Any) -> ProcessExit:
+        """
+        The end of a container's first process: the nanny, or a worker without one.
+
+        Platforms add 128 to the number of a signal; *facts* are the other fields.
+        """
+        signal = signal_of_status(exit_code)
+        return cls(signal=signal, status=exit_code if signal is None else None, **facts)
 
 
 @frozen(kw_only=True, field_transformer=normalize_fields)

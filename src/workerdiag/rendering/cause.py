@@ -11,7 +11,7 @@ from attrs import fields
 from workerdiag.model.rules import Cause, Mitigation
 from workerdiag.model.signs import AbsentSign, EventSign, ExceptionSign, ExitSign, LandmarkSign, LogSign, Sign
 from workerdiag.model.vocabulary import CauseEnd, RetryVerdict
-from workerdiag.rendering.parts import Item, Outline, Section
+from workerdiag.rendering.items import Item, Outline, Section
 from workerdiag.rendering.text import render_outline
 from workerdiag.rendering.wording import VERDICT_TEXTS, clip, one_line, printable
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING
 from attrs import evolve
 
 from workerdiag.model.diagnosis import SURE_ENOUGH, Findings
+from workerdiag.rendering.items import Item, Outline, Section
 from workerdiag.rendering.outline import is_nobody_to_act, outline
-from workerdiag.rendering.parts import Item, Outline, Section, Topic
 from workerdiag.rendering.sparkline import NOT_SAMPLED, is_unsampled
 from workerdiag.rendering.wording import capitalize, printable_object
 from workerdiag.units import format_time
@@ -35,21 +34,6 @@ _ONE_WORD = re.compile(
 _LONG_WORD, _BREAK = re.compile(r"(\S{30,})"), re.compile(r"(?<=[\w\])\"'][/(=,])(?=[\w\"'\[{])")
 #: A comment behind code, with the blanks that set it apart and its line end.
 _COMMENT = re.compile(r"((?<! ) {2,}# [^\n]*\n?)")
-#: What a person on call reads first comes first.
-_ORDER: tuple[Topic, ...] = (
-    "candidates",
-    "why",
-    "evidence",
-    "against",
-    "unchecked",
-    "deaths",
-    "blame",
-    "numbers",
-    "next-steps",
-    "gaps",
-    "notes",
-    "references",
-)
 #: From here on a cause is called sure by the colour of the page, as by the words "very likely".
 _SURE = 0.9
 
@@ -161,7 +145,8 @@ def _content(findings: Findings) -> dict[str, object]:
         "figures": [each for each in figures if each is not None],
         "no_memory": capitalize(f"{NOT_SAMPLED}.") if memory is None and is_unsampled(findings) else "",
         "bars": candidate_bars(findings),
-        "sections": _ordered(sections),
+        # what else it may have been is read first
+        "sections": sorted(sections, key=lambda each: each.topic not in (None, "candidates")),
     }
 
 
@@ -175,10 +160,6 @@ def _split_advice(report: Outline) -> tuple[Item | None, Section | None, list[Se
         return None, advice, sections
     others = evolve(advice, title="What else to do", items=advice.items[1:])
     return advice.items[0], others if others.items else None, sections
-
-
-def _ordered(sections: Iterable[Section]) -> list[Section]:
-    return sorted(sections, key=lambda each: _ORDER.index(each.topic) if each.topic in _ORDER else 0)
 
 
 def _certainty(findings: Findings) -> str:

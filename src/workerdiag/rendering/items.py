@@ -1,5 +1,5 @@
 """
-Entries of a report's sections: a clue, a piece of advice, a next step, a gap.
+What a report is made of, whatever it is written in: sections of entries, such as a clue, advice or a gap.
 
 Texts come in cleaned (`workerdiag.rendering.wording.printable_object`); none is escaped or wrapped here.
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Literal
+
+from attrs import frozen
 
 from workerdiag.model.diagnosis import Advice, Blame, Clue, Findings, NextStep, RankedCause, TaskFailure
 from workerdiag.model.evidence import Gap
 from workerdiag.model.signs import GRADES
+from workerdiag.model.vocabulary import Outcome
 from workerdiag.rendering.deaths import memory_line
-from workerdiag.rendering.parts import Item
 from workerdiag.rendering.wording import (
     TASK_TEXT,
     VERDICT_TEXTS,
@@ -25,14 +28,99 @@ from workerdiag.rendering.wording import (
     retry_text,
     shorten_bytes,
 )
+from workerdiag.settings import documentation_url
 from workerdiag.units import format_bytes, format_limit, format_time
 
+#: What a section of a diagnosis is about; a page places and draws sections by it.
+Topic = Literal[
+    "why",
+    "evidence",
+    "against",
+    "unchecked",
+    "advice",
+    "candidates",
+    "deaths",
+    "blame",
+    "numbers",
+    "next-steps",
+    "gaps",
+    "notes",
+    "references",
+]
 MAX_QUOTED_LINES = 6
 MAX_QUOTED_CHARACTERS = 300
 #: Stands in the text of a match for the lines between two that are quoted.
 _LEFT_OUT = " … "
 #: Messages that begin with the same so many characters are one, however they arrived.
 _SAME_CHARS = 120
+
+
+@frozen(kw_only=True)
+class Item:
+    """
+    One entry of a section: prose, and below it what belongs to it.
+    """
+
+    text: str = ""
+    #: Label and prose, e.g. what a mitigation costs.
+    notes: tuple[tuple[str, str], ...] = ()
+    #: Lines that others wrote, as they wrote them.
+    quote: tuple[str, ...] = ()
+    #: Lines to be typed.
+    code: tuple[str, ...] = ()
+    #: Address of a page.
+    link: str = ""
+
+
+def page_item(cause_id: str) -> Item:
+    """
+    The page of a cause: its address, or the command that shows it without a network.
+    """
+    url = documentation_url(cause_id)
+    return Item(link=url) if url else Item(text=f"workerdiag knowledge show {cause_id}")
+
+
+@frozen(kw_only=True)
+class Section:
+    """
+    Entries under one heading.
+    """
+
+    title: str
+    items: tuple[Item, ...]
+    #: None in what is no report of a diagnosis.
+    topic: Topic | None = None
+    #: How many more there are, e.g. ``and 7 more``.
+    more: str = ""
+    numbered: bool = False
+    #: Whether a reader in no hurry wants it, so that HTML may fold it.
+    aside: bool = False
+
+    @property
+    def paragraph(self) -> str:
+        """
+        The text of a section that is one paragraph; empty for a list.
+        """
+        alone = len(self.items) == 1 and self.items[0] == Item(text=self.items[0].text)
+        return self.items[0].text if alone and not self.more else ""
+
+
+@frozen(kw_only=True)
+class Outline:
+    """
+    A whole report.
+    """
+
+    outcome: Outcome
+    #: Labelled lines: what happened, how sure, where, what to do.
+    lead: tuple[tuple[str, str], ...]
+    summary: str
+    sections: tuple[Section, ...]
+    footer: tuple[str, ...]
+    #: Lines to be typed for the last line of the lead.
+    code: tuple[str, ...] = ()
+    #: How to get what this report leaves out, and where to read more; a line each.
+    hint: tuple[str, ...] = ()
 
 
 def unique_clues(clues: Iterable[Clue]) -> list[Clue]:
@@ -73,7 +161,7 @@ def strongest_first(findings: Findings) -> list[Clue]:
 
 def clue_item(clue: Clue) -> Item:
     """
-    Where and when it was seen and how much it says; its words as a quotation.
+    Where and when a clue was seen and how much it says; its words as a quotation.
     """
     times = f"seen {clue.times:,} times" if clue.times > 1 else ""
     parts = (_place_text(clue.where), format_time(clue.when), f"{clue.grade} sign", times)
@@ -96,8 +184,7 @@ def excerpt(text: str) -> tuple[str, ...]:
     lines = [line.rstrip() for line in re.split(rf"\n|{_LEFT_OUT}", shorten_bytes(text)) if line.strip()]
     if len(lines) > MAX_QUOTED_LINES:
         left_out = len(lines) - MAX_QUOTED_LINES + 1
-        tail = MAX_QUOTED_LINES - 3
-        lines = [*lines[:2], f"... {left_out} more lines ...", *lines[-tail:]]
+        lines = [*lines[:2], f"... {left_out} more lines ...", *lines[3 - MAX_QUOTED_LINES :]]
     return tuple(clip(line, MAX_QUOTED_CHARACTERS) for line in lines)
 
 
@@ -108,9 +195,7 @@ def failure_items(failure: TaskFailure) -> list[Item]:
     if not failure.source:
         return []
     message = clip(one_line(failure.message), MAX_QUOTED_CHARACTERS)
-    return [
-        Item(text=f"{failure.type}: {message}" if message else failure.type, quote=failure.source),
-    ]
+    return [Item(text=f"{failure.type}: {message}" if message else failure.type, quote=failure.source)]
 
 
 def advice_item(advice: Advice) -> Item:

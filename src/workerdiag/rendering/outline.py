@@ -12,6 +12,10 @@ from typing import assert_never
 from workerdiag.model.diagnosis import SURE_ENOUGH, Blame, Findings, RankedCause
 from workerdiag.rendering.deaths import crash_line, death_count_text, death_lines
 from workerdiag.rendering.items import (
+    Item,
+    Outline,
+    Section,
+    Topic,
     advice_item,
     blame_items,
     candidate_line,
@@ -21,10 +25,10 @@ from workerdiag.rendering.items import (
     gap_item,
     next_step_item,
     open_next_steps,
+    page_item,
     strongest_first,
     unique_clues,
 )
-from workerdiag.rendering.parts import Item, Outline, Section, Topic, page_item
 from workerdiag.rendering.wording import (
     capitalize,
     certainty_text,

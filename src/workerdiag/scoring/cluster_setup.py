@@ -16,7 +16,7 @@ from workerdiag.model.normalize import whole
 from workerdiag.model.vocabulary import Deployment, as_deployment
 from workerdiag.redaction.secrets import redact_text
 
-#: Who tells of the cluster: the caller's cluster object (`sources/deployment.py`), ...
+#: Who tells of the cluster: the caller's cluster object (`sources/scene.py`), ...
 _SETUP, _CLUSTER = "event.cluster-setup", "event.cluster"
 #: The cluster classes of dask-jobqueue (0.9.0), which share their options.
 _JOBQUEUE_CLASSES = frozenset(

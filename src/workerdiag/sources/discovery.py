@@ -18,7 +18,6 @@ from workerdiag.model.evidence import Evidence, EvidenceSource, ExceptionFacts, 
 from workerdiag.model.scene import Location, Scene, Victim, most_perishable_first
 from workerdiag.sources.cluster import ClusterSource
 from workerdiag.sources.cluster.asker import ClusterQuestion
-from workerdiag.sources.deployment import setup_event
 from workerdiag.sources.host.locations import find_locations
 from workerdiag.sources.recorder import RecorderSource
 from workerdiag.sources.registry import applicable_sources
@@ -26,6 +25,7 @@ from workerdiag.sources.runner import collect_all, collect_each, take_in_time
 from workerdiag.sources.scene import (
     find_victims,
     make_scene,
+    setup_event,
     without_unknown_nannies,
     workers_and_tasks_in_question,
 )

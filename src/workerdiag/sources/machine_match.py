@@ -28,6 +28,13 @@ SKEW_S = 10.0
 NOTICE_S = 180.0
 
 _UTC_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
+#: ``printk`` puts the seconds since the start before each line (man 1 dmesg).
+_STAMP = re.compile(r"\[ *(?P<seconds>\d{1,9}\.\d{6})\]")
+#: Only the end of a console is of interest.
+_MAX_CHARACTERS = 256 * 1024
+#: Around the death; machines take up to a minute from their start to the kernel's.
+_BEFORE_S = 150.0
+_AFTER_S = 90.0
 
 
 def to_timestamp(value: object) -> float | None:
@@ -163,3 +170,31 @@ def pick_keys(record: Mapping[str, object], keys: Iterable[str] | None = None) -
     """
     wanted = record if keys is None else keys
     return {key: record[key] for key in wanted if record.get(key) not in (None, "", [], {})}
+
+
+def console_excerpt(console: str, *, started: float | None, missed: float | None) -> bytes:
+    """
+    The lines with a kernel time stamp near the death; empty if there are none, or times are not known.
+
+    Args:
+        console: Text of the serial console.
+        started: When the machine was started last.
+        missed: When the worker was found to be gone.
+    """
+    if started is None or missed is None:
+        return b""
+    uptime_s = missed - started
+    excerpt = []
+    for line in console[-_MAX_CHARACTERS:].splitlines():
+        stamp = _STAMP.search(line)
+        if stamp and -_BEFORE_S <= float(stamp["seconds"]) - uptime_s <= _AFTER_S:
+            excerpt.append(line[stamp.start() :])
+    return "".join(f"{line}\n" for line in excerpt).encode()
+
+
+def console_chunks(origin: str, excerpt: bytes, identity: Identity) -> Iterator[LogChunk]:
+    """
+    An excerpt, if it says anything; the kernel counts processes otherwise than the container does.
+    """
+    if excerpt:
+        yield LogChunk(origin=origin, data=excerpt, stream="kernel", identity=without_pid(identity))

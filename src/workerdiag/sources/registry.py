@@ -15,8 +15,7 @@ from attrs import frozen
 from workerdiag.errors import describe_error
 from workerdiag.model.evidence import EvidenceSource, Gap
 from workerdiag.model.scene import Scene, Terms, terms_of
-from workerdiag.sources.batch.jobs import find_jobs
-from workerdiag.sources.batch.systems import SYSTEMS
+from workerdiag.sources.batch.jobs import SYSTEMS, find_jobs
 from workerdiag.sources.machine_match import known_machine_names
 
 

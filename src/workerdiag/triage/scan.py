@@ -167,7 +167,7 @@ class _PartScan:
 
 @cache
 def _default_rules() -> tuple[Rulebook, Matcher]:
-    from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
+    from workerdiag.api.answer import DEFAULT_RULEBOOK
 
     return DEFAULT_RULEBOOK.within(NO_DEADLINE)
 

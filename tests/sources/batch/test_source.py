@@ -35,13 +35,12 @@ from workerdiag.sources.batch.job_record import (
     parse_size,
     run_of_death,
 )
-from workerdiag.sources.batch.jobs import find_jobs
+from workerdiag.sources.batch.jobs import GRID_ENGINE, HTCONDOR, PBS, SLURM, SYSTEMS, find_jobs
 from workerdiag.sources.batch.lsf import LSFSource
 from workerdiag.sources.batch.oar import OARSource
 from workerdiag.sources.batch.pbs import PBSSource
 from workerdiag.sources.batch.sge import GridEngineSource
 from workerdiag.sources.batch.slurm import SlurmSource
-from workerdiag.sources.batch.systems import GRID_ENGINE, HTCONDOR, PBS, SLURM, SYSTEMS
 from workerdiag.testing import check_source
 
 DIED = 1795251696.0

@@ -23,7 +23,7 @@ from workerdiag.model.evidence import Gap, LogChunk, MemoryReading, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Location, Scene, Victim
 from workerdiag.sources.kubernetes import KubernetesSource
-from workerdiag.sources.kubernetes.target import target_of
+from workerdiag.sources.kubernetes.search import target_of
 from workerdiag.testing import HOSTILE_BEHAVIOURS, check_source, example_scene, hostile_server
 
 pytest.importorskip("kr8s", reason="the extra kubernetes is not installed")

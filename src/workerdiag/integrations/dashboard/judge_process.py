@@ -15,7 +15,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Mapping
 
-from workerdiag.api.default_rulebook import DEFAULT_RULEBOOK
+from workerdiag.api.answer import DEFAULT_RULEBOOK
 from workerdiag.deadline import Deadline
 from workerdiag.incidents.alert_incident import AlertIncident, is_likely, title_of, watched_deaths
 from workerdiag.incidents.judge import judge

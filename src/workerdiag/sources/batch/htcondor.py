@@ -13,8 +13,8 @@ from attrs import evolve
 
 from workerdiag.model.scene import Terms
 from workerdiag.sources.batch.job_record import JobRecord, percent_used
+from workerdiag.sources.batch.jobs import HTCONDOR
 from workerdiag.sources.batch.source import BatchSource
-from workerdiag.sources.batch.systems import HTCONDOR
 
 _ATTRIBUTES = (
     "ClusterId,ProcId,JobStatus,JobCurrentStartDate,JobStartDate,EnteredCurrentStatus,CompletionDate,"

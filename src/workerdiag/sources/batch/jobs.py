@@ -1,8 +1,8 @@
 """
-Which batch jobs are this cluster's, and who of the dead ran in which.
+Which batch jobs are this cluster's, and who of the dead ran in which: the systems of dask-jobqueue (0.9.0).
 
 Known from the environment of the processes that were asked, from the cluster object of
-dask-jobqueue (0.9.0: core.py, ``Job.job_id``) and from workers' names that hold the number of
+dask-jobqueue (core.py, ``Job.job_id``) and from workers' names that hold the number of
 their job; never from names of jobs alone, which others may use as well.
 """
 
@@ -205,3 +205,43 @@ def _live_worker_names(scene: Scene) -> Sequence[str]:
     workers = info.get("workers") if isinstance(info, Mapping) else None
     listed = list(workers.values()) if isinstance(workers, Mapping) else []
     return [str(each.get("name")) for each in listed if isinstance(each, Mapping)]
+
+
+SLURM = BatchSystem(
+    name="Slurm",
+    clusters=("SLURMCluster",),
+    variables=("SLURM_JOB_ID", "SLURM_JOBID"),
+    number_pattern=re.compile(r"\d{1,12}(?:_\d{1,9})?"),
+)
+PBS = BatchSystem(
+    name="PBS",
+    clusters=("PBSCluster", "MoabCluster"),
+    variables=("PBS_JOBID",),
+    number_pattern=re.compile(r"(?:Moab\.)?\d{1,12}(?:\[\d{0,9}\])?(?:\.[A-Za-z0-9](?:[\w.-]{0,80}))?"),
+)
+LSF = BatchSystem(
+    name="LSF",
+    clusters=("LSFCluster",),
+    variables=("LSB_JOBID",),
+    number_pattern=re.compile(r"\d{1,12}(?:\[\d{1,9}\])?"),
+)
+GRID_ENGINE = BatchSystem(
+    name="Grid Engine",
+    clusters=("SGECluster",),
+    variables=("JOB_ID",),
+    number_pattern=re.compile(r"\d{1,12}(?:\.\d{1,9})?"),
+    required_variables=("SGE_ROOT", "SGE_CELL", "SGE_TASK_ID", "SGE_O_HOST", "SGE_O_WORKDIR"),
+)
+HTCONDOR = BatchSystem(
+    name="HTCondor",
+    clusters=("HTCondorCluster",),
+    variables=("HTCONDOR_JOBID", "CONDOR_ID"),
+    number_pattern=re.compile(r"\d{1,12}(?:\.\d{1,9})?"),
+)
+OAR = BatchSystem(
+    name="OAR",
+    clusters=("OARCluster",),
+    variables=("OAR_JOB_ID", "OAR_JOBID"),
+    number_pattern=re.compile(r"\d{1,12}"),
+)
+SYSTEMS: tuple[BatchSystem, ...] = (SLURM, PBS, LSF, GRID_ENGINE, HTCONDOR, OAR)

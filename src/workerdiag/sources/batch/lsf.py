@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from workerdiag.model.scene import Terms
 from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time, parse_size
+from workerdiag.sources.batch.jobs import LSF
 from workerdiag.sources.batch.source import BatchSource, split_blocks
-from workerdiag.sources.batch.systems import LSF
 
 #: The job's script, which may hold secrets.
 _COMMAND = re.compile(r"Command <.*?>(?=[,;\s]*(?:\n[A-Z][a-z]{2} |$|\n\n|, [A-Z]))", re.DOTALL)

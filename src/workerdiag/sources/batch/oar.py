@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from workerdiag.model.scene import Terms
 from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time
+from workerdiag.sources.batch.jobs import OAR
 from workerdiag.sources.batch.source import BatchSource, split_blocks
-from workerdiag.sources.batch.systems import OAR
 
 #: The command lines, which may hold secrets.
 _PRIVATE = re.compile(r"(?m)^ +(?:command|initial_request) = .*(?:\n|$)")

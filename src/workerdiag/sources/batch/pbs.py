@@ -10,8 +10,8 @@ import re
 
 from workerdiag.model.scene import Terms
 from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time, parse_size, percent_used
+from workerdiag.sources.batch.jobs import PBS
 from workerdiag.sources.batch.source import BatchSource, split_blocks
-from workerdiag.sources.batch.systems import PBS
 
 #: The environment of whoever submitted the job, which may hold secrets.
 _PRIVATE = re.compile(r"(?im)^ +(?:Variable_List|Submit_arguments|argument_list|executable) = .*(?:\n|$)")

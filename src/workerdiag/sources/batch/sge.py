@@ -10,8 +10,8 @@ import re
 
 from workerdiag.model.scene import Terms
 from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time, parse_size, percent_used
+from workerdiag.sources.batch.jobs import GRID_ENGINE
 from workerdiag.sources.batch.source import BatchSource
-from workerdiag.sources.batch.systems import GRID_ENGINE
 
 #: The environment of whoever submitted the job, which may hold secrets.
 _PRIVATE = re.compile(r"(?m)^(?:env_list|job_args|context|sge_o_path):.*(?:\n|$)")

@@ -15,8 +15,8 @@ from attrs import evolve, frozen
 
 from workerdiag.model.scene import Terms
 from workerdiag.sources.batch.job_record import JobRecord, parse_batch_time, parse_size, percent_used
+from workerdiag.sources.batch.jobs import SLURM
 from workerdiag.sources.batch.source import BatchSource, split_blocks
-from workerdiag.sources.batch.systems import SLURM
 
 #: Known to every sacct since 2.6.
 _FIELDS = (

@@ -12,7 +12,7 @@ from workerdiag.model.evidence import Evidence, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.sources import machine_match
 from workerdiag.sources.clouds.aws import AwsAnswer
-from workerdiag.sources.clouds.console import console_chunks, console_excerpt
+from workerdiag.sources.machine_match import console_chunks, console_excerpt
 from workerdiag.sources.provider import Sdk
 
 #: States of an instance that has not ended.

@@ -11,12 +11,11 @@ from typing import ClassVar, Self
 from attrs import frozen
 
 from workerdiag.deadline import Deadline
-from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk
+from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
 from workerdiag.sources.clouds.aws import AwsAnswer, aws_client, clock_ahead_s, region_of
-from workerdiag.sources.container_exit import container_exit
 from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk
 
 #: Of the answer to ``DescribeTasks`` (ECS API reference, version 2014-11-13).
@@ -164,7 +163,7 @@ def _task_evidence(task: AwsAnswer, identity: Identity, missed: float | None) ->
     code = container.get("exitCode") if container else None
     if isinstance(code, int) and code > 0:
         when = machine_match.to_timestamp(task.get("stoppedAt"))
-        yield container_exit(code, identity=identity, when=when, reporter="ECS")
+        yield ProcessExit.of_container(code, identity=identity, when=when, reporter="ECS")
     yield Inspected(identity=identity)
 
 

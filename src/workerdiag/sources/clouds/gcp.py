@@ -16,7 +16,7 @@ from workerdiag.model.evidence import Evidence, Inspected, LogChunk
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Scene, Terms, Victim
 from workerdiag.sources import machine_match
-from workerdiag.sources.clouds.console import console_chunks, console_excerpt
+from workerdiag.sources.machine_match import console_chunks, console_excerpt
 from workerdiag.sources.provider import ProviderQuery, ProviderSource, Sdk, import_sdk, request_timeout_s
 
 #: Internal DNS names (Compute Engine documentation): zonal and global.

@@ -15,7 +15,7 @@ from workerdiag.model.evidence import Evidence, Gap
 from workerdiag.model.scene import Scene, Terms
 from workerdiag.model.vocabulary import GapReason
 from workerdiag.sources.kubernetes.api import SOURCE_NAME
-from workerdiag.sources.kubernetes.target import KubernetesTarget, target_of
+from workerdiag.sources.kubernetes.search import KubernetesTarget, target_of
 
 #: Of the budget, this much is for asking and ending; the loop that was told to end takes a moment.
 _WAITING_SHARE = 0.95

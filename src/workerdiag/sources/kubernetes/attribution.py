@@ -11,8 +11,7 @@ from attrs import evolve, frozen
 
 from workerdiag.model.identity import Identity, is_ip_address
 from workerdiag.model.scene import Victim
-from workerdiag.sources.kubernetes.events import KubernetesEvent
-from workerdiag.sources.kubernetes.pods import Pod, Termination
+from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination
 
 #: A worker that falls silent is given up after ``distributed.scheduler.worker-ttl``, 5 minutes
 #: (distributed.yaml, 2026.8.0): so long before its removal its container may have ended.

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from workerdiag.sources.kubernetes.events import KubernetesEvent
 from workerdiag.sources.kubernetes.fields import mapping_at, mappings_at, text_at, time_at
-from workerdiag.sources.kubernetes.pods import Pod, Termination, parse_termination
+from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination, parse_termination
 
 #: A message of a container may hold the end of its log.
 _MESSAGE_CHARS = 1000

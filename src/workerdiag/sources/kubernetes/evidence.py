@@ -1,21 +1,19 @@
 """
-What a victim's pod, its events and its node have to say, as evidence.
+What pods, their events and their nodes have to say as evidence: those of victims, and unhealthy ones.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, MemoryReading
+from workerdiag.model.evidence import Evidence, Gap, Inspected, LogChunk, MemoryReading, ProcessExit
 from workerdiag.model.identity import Identity
 from workerdiag.model.scene import Victim
-from workerdiag.sources.container_exit import container_exit
 from workerdiag.sources.kubernetes.api import SOURCE_NAME
 from workerdiag.sources.kubernetes.attribution import VictimPod
 from workerdiag.sources.kubernetes.describe import describe_events, describe_pod
-from workerdiag.sources.kubernetes.events import KubernetesEvent
-from workerdiag.sources.kubernetes.pods import Pod, Termination
+from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, Termination
 
 #: What a node recorded of a process that it killed for memory is of a death so near.
 _SAME_MOMENT_S = 5.0
@@ -29,6 +27,8 @@ _HARMLESS_REASONS = (
     "NodeAllocatable",
     "InvalidDisk",
 )
+#: So many are told of; the others are like them.
+_MOST = 3
 
 
 def container_evidence(found: VictimPod) -> Iterator[Evidence]:
@@ -37,7 +37,8 @@ def container_evidence(found: VictimPod) -> Iterator[Evidence]:
     """
     end, pod = found.end, found.pod
     if end is not None and _is_workers_exit(end, found.victim):
-        yield container_exit(end.exit_code, identity=found.identity, when=end.finished, reporter="Kubernetes")
+        who, when = found.identity, end.finished
+        yield ProcessExit.of_container(end.exit_code, identity=who, when=when, reporter="Kubernetes")
     if end is not None and pod is not None and end.reason == "OOMKilled" and pod.memory_limit_bytes:
         yield MemoryReading(identity=found.identity, limit_bytes=pod.memory_limit_bytes, when=end.finished)
     if pod is not None and found.is_end_expired:
@@ -154,3 +155,67 @@ def _may_concern(event: KubernetesEvent, found: VictimPod) -> bool:
         return not event.reason.startswith(_HARMLESS_REASONS)
     when = found.end.finished if found.end is not None else found.victim.when
     return when is None or event.last is None or abs(event.last - when) <= _SAME_MOMENT_S
+
+
+def unhealthy_pods(pods: Iterable[Pod], *, since: float | None) -> list[Pod]:
+    """
+    The latest pod of each kind of trouble, at most three.
+
+    Args:
+        pods: Of one cluster.
+        since: What is well again since then is left out; seconds since the epoch.
+    """
+    found: dict[str, Pod] = {}
+    for pod in sorted(pods, key=lambda each: -(each.created or 0.0)):
+        if trouble := pod.trouble(since=since):
+            found.setdefault(trouble, pod)
+    return list(found.values())[:_MOST]
+
+
+def unhealthy_evidence(
+    pods: Iterable[Pod], listed: Sequence[KubernetesEvent], *, now: float
+) -> Iterator[Evidence]:
+    """
+    The pods as kubectl describes them, with their events.
+
+    Args:
+        pods: Those that are unwell.
+        listed: Events of their namespace.
+        now: Seconds since the epoch, by the API server's clock.
+    """
+    for pod in pods:
+        mine = [each for each in listed if each.uid == pod.uid]
+        description = describe_pod(pod, None, all_ends=True) + (
+            describe_events(mine, now=now) if mine else ""
+        )
+        origin = f"kubectl -n {pod.namespace} describe pod {pod.name}"
+        yield from text_chunks(origin, description, pod_identity(pod))
+
+
+def owner_evidence(
+    cluster: str, pods: Iterable[Pod], listed: Iterable[KubernetesEvent], *, namespace: str, now: float
+) -> Iterator[Evidence]:
+    """
+    What befell the deployments, replica sets and worker groups that were to make a cluster's pods.
+
+    Args:
+        cluster: The operator's name of the cluster; empty: not known, and nothing is told.
+        pods: Of the cluster; they name their worker groups.
+        listed: Events of the namespace.
+        namespace: Its name.
+        now: Seconds since the epoch, by the API server's clock.
+    """
+    groups = {pod.worker_group for pod in pods} - {""}
+    beginnings = {f"{cluster}-scheduler", f"{cluster}-default", *groups}
+    mine = [
+        each
+        for each in listed
+        if cluster and each.kind != "Pod" and _is_owner(each.name, cluster, beginnings)
+    ]
+    if mine:
+        identity = Identity(container=f"{namespace}/{cluster}")  # what would have been made
+        yield from text_chunks(f"kubectl -n {namespace} get events", describe_events(mine, now=now), identity)
+
+
+def _is_owner(name: str, cluster: str, beginnings: Iterable[str]) -> bool:
+    return name == cluster or any(name == each or name.startswith(f"{each}-") for each in beginnings)

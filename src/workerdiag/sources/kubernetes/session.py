@@ -17,11 +17,9 @@ from workerdiag.sources.kubernetes.api import SOURCE_NAME, KubernetesApi
 from workerdiag.sources.kubernetes.api_errors import UnansweredError
 from workerdiag.sources.kubernetes.attribution import END_REASONS, VictimPod
 from workerdiag.sources.kubernetes.describe import describe_node
-from workerdiag.sources.kubernetes.events import KubernetesEvent, parse_event
-from workerdiag.sources.kubernetes.pods import Pod
-from workerdiag.sources.kubernetes.search import PodSearch
-from workerdiag.sources.kubernetes.target import KubernetesTarget, name_or_none
-from workerdiag.sources.kubernetes.unhealthy import owner_evidence, unhealthy_evidence, unhealthy_pods
+from workerdiag.sources.kubernetes.evidence import owner_evidence, unhealthy_evidence, unhealthy_pods
+from workerdiag.sources.kubernetes.pods import KubernetesEvent, Pod, parse_event
+from workerdiag.sources.kubernetes.search import KubernetesTarget, PodSearch, name_or_none
 
 #: So many events of a namespace are listed at once; of more, only those in question.
 _MAX_EVENTS = 300

@@ -8,7 +8,7 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING
 
-from workerdiag.rendering.json_schema import Schema, document_schema
+from workerdiag.rendering.json import Schema, document_schema
 from workerdiag.serialization import strict_converter
 from workerdiag.triage.fleet.values import FLEET_SCHEMA, FleetReport
 
