@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from support.alerts import opened
 from support.notices import HOSTILE, sample_notice
 from support.simulated_feed import SimulatedFeed, death
-from workerdiag.cli import main, terminal, watch_text
+from workerdiag.cli import main, terminal
+from workerdiag.cli.watch import notice_lines
 from workerdiag.watch import loop, start
 from workerdiag.watch.cases import blind_case
 from workerdiag.watch.lease import Lease
@@ -355,7 +356,7 @@ def test_a_notice_fits_the_terminal(monkeypatch, width):
     """
     monkeypatch.setattr(terminal, "text_width", lambda: min(width, 100))
     notice = sample_notice(text=f"{HOSTILE}\nDo now: {'give it more memory ' * 20}")
-    lines = list(watch_text.notice_lines(evolve(notice, title=HOSTILE)))
+    lines = list(notice_lines(evolve(notice, title=HOSTILE)))
     assert max(map(len, lines)) <= min(width, 100)
     assert "\x1b" not in "".join(lines)
 

@@ -26,8 +26,13 @@ from workerdiag.pipeline import diagnose
 from workerdiag.rendering.cause import render_cause
 from workerdiag.rulebook.folder import read_folder
 from workerdiag.rulebook.load import load_rulebook, shipped_folder
-from workerdiag.scoring.advice import applicable_advice, fill_example, mitigations
-from workerdiag.scoring.cluster_setup import ClusterSetup, cluster_setup
+from workerdiag.scoring.advice import (
+    ClusterSetup,
+    applicable_advice,
+    cluster_setup,
+    fill_example,
+    mitigations,
+)
 from workerdiag.scoring.memory_numbers import MemoryNumbers
 from workerdiag.sources.scene import deployment_of, setup_event
 

@@ -50,7 +50,9 @@ def diagnose_without_faults(
     return None
 
 
-def _faulty_range(diagnose: DiagnosePieces, pieces: Sequence[Evidence], deadline: Deadline) -> tuple[int, int]:
+def _faulty_range(
+    diagnose: DiagnosePieces, pieces: Sequence[Evidence], deadline: Deadline
+) -> tuple[int, int]:
     """
     The first piece at fault and the one after the last, by bisection; if only both halves fail, the second.
     """

@@ -1,22 +1,25 @@
 """
-Commands that never show a traceback of ours, and say with their exit status how it went.
+Commands that never show a traceback of ours, and say with their exit status how it went; what they share.
 """
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from workerdiag.errors import WorkerdiagError
+from workerdiag.errors import RuleFileError, WorkerdiagError
 from workerdiag.model.dask import Method
 from workerdiag.redaction.secrets import redact_text
 from workerdiag.rendering.wording import printable
+
+if TYPE_CHECKING:
+    from workerdiag.model.rules import Rulebook
 
 #: A diagnosis, also that nothing died; a check that found nothing wrong.
 EXIT_OK = 0
@@ -143,3 +146,45 @@ class SafeCommand(CommandWithExamples):
             click.echo(f"workerdiag itself failed: {message}\nSet PYTHONDEVMODE=1 to see where.", err=True)
             status = EXIT_NOT_OK
         ctx.exit(status or EXIT_OK)
+
+
+#: For commands that take folders of rules.
+knowledge_option = click.option(
+    "--knowledge",
+    multiple=True,
+    metavar="DIR",
+    type=FolderPath(),
+    help="A folder of rules to add to those that come with workerdiag. May be repeated.",
+)
+
+
+def load_checked_rulebook(folders: Iterable[str]) -> Rulebook:
+    """
+    The shipped rules with those of *folders* added.
+
+    Raises:
+        RuleFileError: A folder has mistakes; it lists all.
+    """
+    from workerdiag.rulebook.folder import read_folder
+    from workerdiag.rulebook.load import load_rulebook
+
+    for folder in folders:
+        if problems := rule_problems(Path(folder), read_folder(Path(folder))):
+            raise RuleFileError(folder, tuple(problems))
+    return load_rulebook(*folders)
+
+
+def rule_problems(folder: Path, book: Rulebook) -> list[str]:
+    """
+    What is wrong with the patterns and references of *book*, which was read from *folder*.
+
+    References to shipped rules are right.
+    """
+    from workerdiag.authoring.lint import lint
+    from workerdiag.rulebook.load import load_rulebook
+
+    problems = lint(book)
+    if not problems:
+        return []
+    together = set(lint(load_rulebook(folder)))
+    return [each for each in problems if each in together]

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, assert_never
 import click
 
 from workerdiag.api.time_plan import TimePlan
-from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, UnusableError, command, format_option
-from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
+from workerdiag.cli.commands import (
+    EXIT_NOT_OK,
+    EXIT_OK,
+    UnusableError,
+    command,
+    format_option,
+    knowledge_option,
+    load_checked_rulebook,
+)
 from workerdiag.cli.terminal import gap_text, is_colored, note, status_line, text_width, warn
 from workerdiag.deadline import Deadline
 from workerdiag.model.vocabulary import REPORT_FORMATS, STREAMS, Outcome, ReportFormat, Stream

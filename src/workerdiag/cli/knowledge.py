@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, FolderPath, SafeGroup, UnusableError, command
-from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook, rule_problems
+from workerdiag.cli.commands import (
+    EXIT_NOT_OK,
+    EXIT_OK,
+    FolderPath,
+    SafeGroup,
+    UnusableError,
+    command,
+    knowledge_option,
+    load_checked_rulebook,
+    rule_problems,
+)
 from workerdiag.cli.terminal import is_colored, status_line, text_width
 from workerdiag.deadline import Deadline
 from workerdiag.errors import RuleFileError

@@ -6,8 +6,13 @@ from __future__ import annotations
 
 import click
 
-from workerdiag.cli.commands import FolderPath, UnusableError, command
-from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
+from workerdiag.cli.commands import (
+    FolderPath,
+    UnusableError,
+    command,
+    knowledge_option,
+    load_checked_rulebook,
+)
 
 
 @command(

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, UnusableError, command, format_option
-from workerdiag.cli.rulebook import knowledge_option, load_checked_rulebook
+from workerdiag.cli.commands import (
+    EXIT_NOT_OK,
+    EXIT_OK,
+    UnusableError,
+    command,
+    format_option,
+    knowledge_option,
+    load_checked_rulebook,
+)
 from workerdiag.cli.terminal import note, status_line, warn
 from workerdiag.errors import TriageError, describe_error
 from workerdiag.rendering.wording import pluralize, printable

@@ -16,17 +16,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from workerdiag.cli.commands import EXIT_OK, SafeGroup, UnusableError, command, format_option
-from workerdiag.cli.terminal import note, warn
+from workerdiag.cli.terminal import is_colored, note, warn, wrapped
 from workerdiag.cli.watch_options import make_state_folder, sink_options, state_option
 from workerdiag.cli.watch_state import confirm, resend, silence, status, unsilence
-from workerdiag.cli.watch_text import notice_lines, sink_problem
 from workerdiag.deadline import Deadline
+from workerdiag.units import format_time
 
 if TYPE_CHECKING:
+    from workerdiag.model.vocabulary import NoticeReason
     from workerdiag.watch.alerts import Notice
+    from workerdiag.watch.deliveries import SinkStatus
     from workerdiag.watch.notice_policy import NoticePolicy
     from workerdiag.watch.watcher import Watcher
 
+_INDENT = "  "
 #: The command that ``workerdiag watch ADDRESS`` means.
 _START = "start"
 #: A word that may be a command, and is neither an address nor what a scheduler file is mostly called.
@@ -35,8 +38,37 @@ _MISTYPED = re.compile(r"\w+")
 _LOOK_S = 1.0
 #: A scheduler that was never seen is waited for so long, in seconds.
 _CONNECT_S = 30.0
-
 NoticeFormat = Literal["text", "json"]
+
+
+def notice_lines(notice: Notice) -> Iterator[str]:
+    """
+    When and why it is said, its title, what else it says, and an empty line.
+    """
+    yield _styled(f"{format_time(notice.at)} UTC  {notice.reason}", dim=True)
+    title, *others = notice.text.splitlines() or [notice.title]
+    for line in wrapped(title):
+        yield _styled(line, bold=True, fg=_color(notice.reason))
+    for each in others:
+        yield from wrapped(each, first=_INDENT, rest=_INDENT * 2)
+    yield ""
+
+
+def sink_problem(sink: SinkStatus) -> str:
+    """
+    What a sink's last failure was, with the sink's name once.
+    """
+    return sink.problem if sink.problem.startswith(sink.name) else f"{sink.name}: {sink.problem}"
+
+
+def _color(reason: NoticeReason) -> str | None:
+    if reason in ("new", "recurring", "escalating"):
+        return "red"
+    return {"resolved": "green", "blind": "yellow"}.get(reason)
+
+
+def _styled(line: str, *, bold: bool = False, dim: bool = False, fg: str | None = None) -> str:
+    return click.style(line, bold=bold or None, dim=dim or None, fg=fg) if is_colored() else line
 
 
 class _WatchGroup(SafeGroup):

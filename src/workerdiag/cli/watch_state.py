@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, UnusableError, command
+from workerdiag.cli.commands import EXIT_NOT_OK, EXIT_OK, UnusableError, command, load_checked_rulebook
 from workerdiag.cli.knowledge import similar_ids
-from workerdiag.cli.rulebook import load_checked_rulebook
 from workerdiag.cli.terminal import warn, wrapped
 from workerdiag.cli.watch_options import state_option, state_path
 from workerdiag.model.vocabulary import DeliveryState

@@ -53,12 +53,9 @@ def assemble(
     matches: Sequence[Match], evidence: Iterable[Evidence], clock: GraceDeadline | None = None
 ) -> Incident:
     """
-    Join *matches* and the evidence that is not text into one incident.
+    Join *matches* and the evidence that is not log text into one incident.
 
-    Args:
-        matches: All that was found.
-        evidence: Chunks of logs in it are passed over.
-        clock: Reports of ends that were not merged until then are left out.
+    Reports of ends that are not merged when *clock* runs out are left out.
     """
     rest = [piece for piece in evidence if not isinstance(piece, LogChunk)]
     if _has_no_loss(matches, rest):
@@ -110,7 +107,7 @@ def _blames(
 
 def _outlived(line: Match, lifetimes: Lifetimes) -> bool:
     """
-    Whether a kernel's line was given as that of a worker, read beside it, which spoke after that.
+    Whether a kernel's line was attributed to a worker that spoke after it.
     """
     return line.identity.worker is not None and lifetimes.outlived((line.identity.worker,), line)
 
@@ -130,7 +127,7 @@ def _where_nobody_was_lost(matches: Iterable[Match], rest: Iterable[Evidence]) -
     """
     The matches without a kernel's lines about strangers.
 
-    Where nobody asked the cluster, a process that may be a worker is no stranger: its line tells of trouble.
+    Where nobody asked the cluster, a process that may be a worker is no stranger: its line counts as trouble.
     """
     is_asked = any(isinstance(piece, Inspected) and piece.place == "worker states" for piece in rest)
     for each in matches:
@@ -201,9 +198,6 @@ def _is_of_later_process(exit_: ProcessExit, end: ProcessEnd) -> bool:
 
 
 def _exit_mark(exit_: ProcessExit) -> Match:
-    """
-    The message of an exit that no log reports, so that findings can say where it is from.
-    """
     how = f"ended by signal {exit_.signal}" if exit_.signal is not None else f"exit status {exit_.status}"
     return Match(
         owner="exit", role="death", text=how, origin=exit_.reporter, when=exit_.when, identity=exit_.identity
@@ -216,10 +210,7 @@ def _add_blames(
     """
     Add each blame to the death of the worker that it names, which died whoever else says so.
 
-    Args:
-        ends: The deaths that are known.
-        blames: The last worker of a task that Dask gave up on, and the message that says so, if there is one.
-        limit: Whether there is time.
+    A blame is the last worker of a task that Dask gave up on, and the message that says so, if there is one.
     """
     table = EndTable(ends)
     nameless = [number for number, end in enumerate(table.ends) if end.identity.worker is None]

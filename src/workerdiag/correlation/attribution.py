@@ -52,7 +52,7 @@ def attribute_signs(
     """
     Assign each sign to a death; leave out the kernel's signs of another day.
 
-    Signs in orders to several workers come first among those that belong to no single death.
+    Of the signs that belong to no single death, those in orders to several workers come first.
     """
     orders = {(each.origin, each.line) for each in marks if each.owner in _ORDERS_TO_MANY and each.line}
     assigned: list[list[Match]] = [[] for _ in ends]
@@ -119,7 +119,7 @@ def _names_any(match: Match, ends: EndsByTime) -> bool:
 
 def _names_process(match: Match, end: ProcessEnd) -> bool:
     """
-    Whether *match* names the process that ended here, and not an earlier or later one of its pid.
+    Whether *match* names the process that ended here, not an earlier or later one with its pid.
     """
     if not end.same_process(match.identity):
         return False
@@ -154,20 +154,14 @@ class _EndIndex:
             self._by_message |= {(mark.origin, mark.line): number for mark in end.marks if mark.line}
 
     def with_name(self, identity: Identity) -> list[int]:
-        """
-        The numbers of those that may share a name with *identity*, in order.
-        """
         return self._names.find(identity)
 
     def with_message(self, sign: Match) -> int | None:
-        """
-        The number of the one that the very message of *sign* reports.
-        """
         return self._by_message.get((sign.origin, sign.line))
 
     def in_log(self, origin: str, *, nameless: bool) -> list[tuple[int, int]]:
         """
-        Last lines and numbers of those that a log reports; *nameless*: those that may be of any worker.
+        Last lines and numbers of the ends that a log reports; *nameless*: those that may be of any worker.
         """
         if (origin, nameless) not in self._by_log:
             self._by_log[origin, nameless] = sorted(

@@ -60,8 +60,8 @@ def synchronize_clocks(matches: Sequence[Match]) -> tuple[list[Match], tuple[str
     """
     The *matches* with their times on one clock, and a note for each clock that was set right.
 
-    The scheduler's clock counts, else that of the log with the most in common with others. A log
-    that has no moment in common with another one keeps its times.
+    The scheduler's clock counts, else that of the log with the most in common with others. A log without a
+    common moment keeps its times.
     """
     moments = _moments(matches)
     if len(moments) < 2:
@@ -99,7 +99,7 @@ def _end_times(matches: Iterable[Match]) -> dict[tuple[str, str], list[float]]:
     """
     When processes ended, and when workers were removed, by clock and role.
 
-    Not ends that were asked for: the scheduler lets go of the worker at once, and its process takes its time.
+    Requested ends are left out: the scheduler lets go of the worker at once, and its process takes its time.
     """
     found: dict[tuple[str, str], list[float]] = {}
     stop_requests: dict[str, float] = {}
@@ -145,10 +145,9 @@ def _clock_offsets(
 
 def _offset_by_ends(middle_s: float, ends: Sequence[float], removals: Sequence[float]) -> float:
     """
-    How far ahead a clock is by which most ends of processes are close to removals of workers.
+    How far ahead a clock is so that most ends of processes are close to removals of workers.
 
-    A worker is registered some time after it starts; by the starts alone, which are *middle_s* apart, that
-    delay would be taken for a wrong clock.
+    By starts alone (*middle_s* apart) the time until a worker registers would be taken for a wrong clock.
     """
     ends, removals = ends[:_MAX_ENDS], sorted(removals)[:_MAX_REMOVALS]
     apart = [end - removal for end in ends for removal in removals]
@@ -172,9 +171,6 @@ def _fit(ahead_s: float, ends: Sequence[float], removals: Sequence[float]) -> tu
 
 
 def _nearest_s(when: float, times: Sequence[float]) -> float:
-    """
-    Seconds from the nearest of *times*, which are in order.
-    """
     place = bisect_left(times, when)
     return min((abs(when - each) for each in times[max(0, place - 1) : place + 1]), default=inf)
 

@@ -209,9 +209,9 @@ class EndsByTime:
 
     def near(self, identity: Identity, when: float | None) -> Iterator[ProcessEnd]:
         """
-        Ends that share a name with *identity*, of each name at most `_MAX_COMPARED` around *when*.
+        Ends that share a name with *identity*, which may be of other processes.
 
-        They may be of other processes. Where *when* is None, they are the last ones.
+        At most `_MAX_COMPARED` of each name, around *when* or the last.
         """
         for name in (identity.worker, identity.pid):
             if name is not None:

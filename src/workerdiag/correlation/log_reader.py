@@ -101,9 +101,9 @@ class LogReader:
 
     def _followed_by(self, start: Match) -> None:
         """
-        A worker that starts takes the place of one that has ended; of several, not of one still being killed.
+        A worker that starts replaces one that has ended; of several, not one that is still being killed.
 
-        Where a nanny had said that it restarts its worker, that one's end is told already.
+        Where a nanny had said that it restarts its worker, that end is known already.
         """
         restarts, self._restarts = self._restarts, max(0, self._restarts - 1)
         over = [
@@ -198,7 +198,7 @@ class LogReader:
         """
         Whether a death is not that of the worker that was asked to close before, but of another nanny's.
 
-        One that closes as asked exits with status 0, of which a nanny says nothing; so that end stays open.
+        One that closes as asked exits with status 0, which a nanny does not report; its end stays open.
         """
         if len(self._nannies) < 2 or mark.role != "death" or not end.stop_requested:
             return False
@@ -228,7 +228,7 @@ class LogReader:
 
     def _identity_in(self, mark: Match) -> Identity:
         """
-        Whose end *mark* tells of, if only one nanny writes here: that of its worker.
+        The worker of the only nanny that writes here, as the one whose end *mark* reports.
         """
         if len(self._nannies) != 1 or mark.identity.worker is not None:
             return NO_IDENTITY
@@ -237,10 +237,9 @@ class LogReader:
 
 def _told_by_shell(mark: Match, worker: str) -> Match:
     """
-    A shell's message about *worker*, without what may be another's.
+    A shell's message about *worker*, without the pid and time that may be another's.
 
-    The pid is that of the command that the shell ran, a nanny or a worker. The time, where the line has none,
-    is that of the message before.
+    The pid is that of the command, a nanny or a worker; a line without a time has that of the message before.
     """
     when = mark.when if mark.line == mark.message_line else None
     return evolve(mark, when=when, identity=evolve(mark.identity, worker=worker, pid=None))
@@ -263,7 +262,7 @@ def _wait_mismatch_s(patience: Match, end: EndBuilder) -> float:
 
 def _is_repeat(end: EndBuilder, mark: Match) -> bool:
     """
-    Whether *mark* is said once of each process, names none, and was said of this one.
+    Whether *mark* is written once per process, names none, and was already written for this one.
     """
     if mark.owner not in _ONCE_PER_PROCESS or mark.identity.nanny is not None:
         return False

@@ -46,7 +46,7 @@ def find_same_end(
     """
     The number of the one of *others* that is the same death as *end*, or None.
 
-    With *no_times* no times can be compared, so that a report may complete another by the order alone.
+    With *no_times* no times can be compared, so a report may complete another by the order alone.
     """
     others = list(others)
     for number, other in others:
@@ -160,9 +160,7 @@ class ReportLimit:
 
 def enrich_identities(marks: Iterable[Match], rest: Iterable[Evidence]) -> list[Match]:
     """
-    Add to the *marks* of a process what other evidence knows of it.
-
-    A nanny's message has the pid alone, and nannies of one process share a log.
+    Add to *marks* what other evidence knows of their process: a nanny's message has the pid alone.
     """
     named: dict[int, list[tuple[Identity, float]]] = {}
     for piece in rest:
@@ -237,10 +235,9 @@ def merge_ends(
 
 def split_foreign_processes(ends: list[ProcessEnd]) -> tuple[list[ProcessEnd], list[ProcessEnd]]:
     """
-    Split off the processes that only the kernel reports, where Dask reports other ones.
+    Split off the processes that only the kernel reports, where Dask reports others.
 
-    A kernel log holds the kills of a whole machine; a fact that does not match the victim
-    does not count.
+    A kernel log holds the kills of a whole machine.
     """
     ours = [end for end in ends if not _is_kernel_only(end)]
     told = (end for end in ours if end.lost or end.deregistered or end.stop_requested)
@@ -251,10 +248,9 @@ def split_foreign_processes(ends: list[ProcessEnd]) -> tuple[list[ProcessEnd], l
 
 def without_idle_nannies(ends: list[ProcessEnd]) -> list[ProcessEnd]:
     """
-    Leave out nannies that closed with no worker below them, where workers were lost: theirs had died before.
+    Leave out nannies that closed without a worker below them, where workers were lost before.
 
-    A nanny that has one asks it to close, and says so. A cluster closes one whose worker does not come back,
-    and one whose worker ends at its start closes itself.
+    A nanny with a worker asks it to close, and says so.
     """
     ended = {end.identity.nanny for end in ends if end.exit_known} - {None}
     ends_of_workers = [end for end in ends if not (_is_idle_nanny(end) or _gave_up(end, ended))]

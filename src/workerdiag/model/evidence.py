@@ -110,9 +110,7 @@ class ProcessExit:
     @classmethod
     def of_container(cls, exit_code: int, **facts: Any) -> ProcessExit:
         """
-        The end of a container's first process: the nanny, or a worker without one.
-
-        Platforms add 128 to the number of a signal; *facts* are the other fields.
+        The end of a container's first process; platforms add 128 to a signal. *facts* are the other fields.
         """
         signal = signal_of_status(exit_code)
         return cls(signal=signal, status=exit_code if signal is None else None, **facts)
@@ -234,8 +232,8 @@ class EvidenceSource(Protocol):
     """
     A place that can be asked what it knows about dead workers.
 
-    Sources only read, and are asked while things are on fire: whatever cannot
-    be read in time is yielded as a `Gap`, never raised.
+    Sources only read, and are asked while things are on fire: whatever cannot be read in time is yielded as a
+    `Gap`, never raised.
     """
 
     @property

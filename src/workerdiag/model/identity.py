@@ -44,7 +44,7 @@ class Identity:
 
     def _on_other_host(self, other: Identity) -> bool:
         """
-        Whether the hosts differ; a name (syslog has one) and an IP (addresses do) may be one host.
+        Whether the hosts differ; a name (syslog has one) and an IP may be one host.
         """
         if self.host is None or other.host is None or is_ip_address(self.host) != is_ip_address(other.host):
             return False
@@ -54,7 +54,7 @@ class Identity:
         """
         Whether both name one process: by the worker's address, or by the pid where nothing else differs.
 
-        A nanny may still have the address of the worker before: where it is the same nanny, the pid counts.
+        A nanny may still have the address of the previous worker: with the same nanny, the pid counts.
         """
         if differ(self.pid, other.pid) or differ(self.boot_id, other.boot_id):
             return False

@@ -45,10 +45,7 @@ _T = TypeVar("_T")
 
 class Lifetimes:
     """
-    The times at which workers spoke, by their addresses.
-
-    Args:
-        marks: The landmarks of an incident, with their times on one clock.
+    The times at which workers spoke, by address; *marks* are landmarks with times on one clock.
     """
 
     def __init__(self, marks: Iterable[Match]) -> None:
@@ -66,12 +63,9 @@ class Lifetimes:
 
     def outlived(self, workers: Iterable[str], line: Match, until: float | None = None) -> bool:
         """
-        Whether one of these *workers* spoke after *line*, which tells of the end of a process.
+        Whether one of these *workers* spoke after *line*, the kernel's report of an end.
 
-        Args:
-            workers: The addresses of one process.
-            line: A message of the kernel.
-            until: When the process was gone; None if that is not known.
+        *workers* are the addresses of one process, gone at *until* (None: not known).
         """
         when = line.when
         if when is None or line.stream != "kernel" or (until is not None and _may_be_in_zone(until - when)):
@@ -80,9 +74,9 @@ class Lifetimes:
 
     def may_describe(self, sign: Match, end: ProcessEnd) -> bool:
         """
-        Whether *sign* may tell of *end*; False only for a kernel's line, which names another pid or none.
+        Whether *sign* may be about *end*; False only for a kernel's line, which names another pid or none.
 
-        The kernel tells of no orderly end, and of none whose process spoke afterwards.
+        The kernel reports no orderly end, and none whose process spoke afterwards.
         """
         if sign.stream != "kernel" or end.has_pid(sign.identity.pid):
             return True

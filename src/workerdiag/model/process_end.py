@@ -98,9 +98,9 @@ class ProcessEnd:
     @property
     def crashed(self) -> bool:
         """
-        Whether a signal ended it that comes of a fault inside a process, and that nobody sends to stop one.
+        Whether a fault signal ended it, which nobody sends to stop a process.
 
-        One that aborts as it takes itself down has stopped: threads that Python leaves behind make it abort.
+        An abort while it takes itself down counts as a stop: threads that Python leaves behind cause it.
         """
         return self.signal in _FAULTS and not (self.signal == _SIGABRT and self._was_asked_just_before())
 

@@ -78,10 +78,7 @@ class Scene:
 
     def cluster_is(self, *names: str) -> bool:
         """
-        Whether the cluster object's class, or one it derives from, is one of *names*.
-
-        Args:
-            names: Classes (``SLURMCluster``) or packages (``dask_jobqueue``).
+        Whether the class of the cluster object, or a base of it, is one of these classes or packages.
         """
         if self.cluster is None:
             return False
@@ -91,11 +88,7 @@ class Scene:
 
     def variable(self, name: str, *, of: Identity | None = None) -> str | None:
         """
-        An environment variable of where the dead lived, else of the scheduler or this process.
-
-        Args:
-            name: The variable's name.
-            of: Only of places that can be this process's; None: of any.
+        An environment variable of where the dead lived (*of*: on that host), else of the scheduler or here.
         """
         for place in self.nearest(of):
             if place.environment.get(name):

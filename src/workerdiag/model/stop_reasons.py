@@ -92,9 +92,7 @@ def is_stop_request_beyond_tasks(reason: str) -> bool:
 
 def is_deliberate(*, announced: bool, close_reason: object) -> bool:
     """
-    Whether a part of Dask asked for the stop.
-
-    Signals and nannies that close are judged by the evidence: a platform that takes a machine does so too.
+    Whether a part of Dask asked for the stop; signals and closing nannies are evaluated by the evidence.
     """
     return announced or (isinstance(close_reason, str) and is_dask_stop_request(close_reason))
 

@@ -30,11 +30,9 @@ _MAX_NAMES = 500
 
 class Anonymizer:
     """
-    One way of hiding, the same for all that goes into one bundle.
+    Hides the same things the same way in all that goes into one bundle.
 
-    Args:
-        redact: Whether secrets are hidden.
-        names: Names of hosts and users to put stand-ins for, with IP addresses and home folders; None: no.
+    *names* are names of hosts and users to replace, with IP addresses and home folders; None: none of these.
     """
 
     def __init__(self, *, redact: bool, names: Iterable[str] | None = None) -> None:

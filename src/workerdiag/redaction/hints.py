@@ -67,9 +67,7 @@ Hints = Callable[[int], Iterator[tuple[int, str]]]
 
 def searchable(text: str) -> bytes:
     """
-    The *text* as the functions below want it: a byte for each character, so that places are the same.
-
-    Characters that are not ASCII begin no secret.
+    The *text* as a byte for each character, so that places are the same. Only ASCII begins a secret.
     """
     return text.encode("ascii", "replace").lower()
 
@@ -127,11 +125,7 @@ if hasattr(os, "register_at_fork"):
 
 class DenseStretches:
     """
-    The dense stretches of one text, as they come to light while its hints are read.
-
-    Args:
-        text: The text.
-        most_work: What may be done in one window.
+    The dense stretches of one text, found while its hints are read; *most_work* is the limit per window.
     """
 
     def __init__(self, text: str, *, most_work: float = MOST_WORK) -> None:

@@ -11,8 +11,8 @@ import string
 from functools import lru_cache
 from typing import NamedTuple
 
-from workerdiag.redaction.quotes import quoted_span
 from workerdiag.redaction.values import NAME_WORD, is_no_secret, value_at
+from workerdiag.redaction.visible_text import quoted_span
 
 #: A word that ends with one of these names a secret, in the singular and in the plural.
 _STRONG = tuple(

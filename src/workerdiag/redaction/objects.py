@@ -23,9 +23,9 @@ _PLAIN = frozenset({type(None), bool, int, float})
 
 def redact_object(value: T) -> T:
     """
-    The same object without the secrets in its texts, and without the values of secrets' names, at any depth.
+    The object without secrets in its texts and without values of secrets' names, at any depth.
 
-    What is no part of its value stays; an object without secrets is returned itself.
+    An object without secrets is returned itself; attributes that are no part of its value stay.
     """
     kind = type(value)
     if kind in _PLAIN or (kind is tuple and not value):  # as most are
@@ -73,7 +73,7 @@ def _redact_fields(value: object, names: Iterable[tuple[str, str]]) -> object:
 @cache
 def _field_names(kind: type[object]) -> tuple[tuple[str, str], ...] | None:
     """
-    What the fields of a class are called, and their arguments; None if it is not of attrs.
+    The names of a class's fields and of their arguments, or None if it is not of attrs.
     """
     if not has(kind):
         return None

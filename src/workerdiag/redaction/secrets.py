@@ -25,7 +25,6 @@ from workerdiag.redaction.hints import (
     url_hints,
 )
 from workerdiag.redaction.named_values import name_at, value_of
-from workerdiag.redaction.quotes import quoted_span
 from workerdiag.redaction.token_shapes import (
     PREFIXES,
     key_from,
@@ -37,7 +36,7 @@ from workerdiag.redaction.token_shapes import (
 )
 from workerdiag.redaction.urls_and_options import MAX_CHARS, Userinfo, option_at, query_at
 from workerdiag.redaction.values import HIDDEN
-from workerdiag.redaction.visible_text import visible_text
+from workerdiag.redaction.visible_text import quoted_span, visible_text
 
 __all__ = ["HIDDEN", "redact_text"]
 
@@ -58,15 +57,11 @@ _IDENTIFIED = re.compile(r"(?i)identified by (?:password )?(?=[\"'`\\])")
 
 def redact_text(text: str, *, keep_lines: bool = False) -> str:
     """
-    The *text* with what looks like a password, key or token hidden.
+    The *text* with what looks like a password, key or token hidden; *keep_lines* keeps its line ends.
 
-    Takes time that grows with the length of the text, whatever is in it, and gives at most eight times as
-    many characters. Escapes and characters that do not show hide no secret. Where nearly everything may be
-    a secret, 16 KiB and more are hidden whole, up to the next message with a date.
-
-    Args:
-        text: Of any length.
-        keep_lines: Leave as many line ends as there were.
+    Takes time linear in the length of the text and returns at most eight times as many characters. Escapes
+    and invisible characters hide no secret. Where nearly everything may be a secret, 16 KiB and more are
+    hidden, up to the next message with a date.
     """
     if text in _HARMLESS:
         return text
@@ -99,9 +94,6 @@ def _redact_once(text: str, *, keep_lines: bool, most_work: float) -> str:
 
 
 def _merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
-    """
-    The spans in their order, those that overlap or touch as one.
-    """
     whole: Span | None = None
     for begin, end in sorted(spans):
         if whole is None:
@@ -165,9 +157,6 @@ class _TokenScanner:
         self._key_ends = -2
 
     def spans(self, hints: Hints) -> Iterator[Span]:
-        """
-        Where they are.
-        """
         for at, hint in self._dense.outside(hints):
             if at < self._done:
                 continue

@@ -236,12 +236,7 @@ def token_around(text: str, at: int) -> list[tuple[int, int]]:
 
 def key_from(text: str, at: int, ends: int) -> tuple[int, int] | None:
     """
-    From where to where the key goes whose first line begins at *at*.
-
-    Args:
-        text: The text.
-        at: Where ``-----BEGIN`` stands.
-        ends: Where the next ``-----END`` stands; -1: nowhere.
+    The span of the key whose ``-----BEGIN`` is at *at*; *ends* is the place of the next ``-----END``, or -1.
     """
     begins = _BEGINS.match(text, at)
     if begins is None:
@@ -255,7 +250,7 @@ def key_from(text: str, at: int, ends: int) -> tuple[int, int] | None:
 
 def key_until(text: str, at: int, begins: int) -> tuple[int, int] | None:
     """
-    From where to where the key goes whose last line begins at *at*, after what is hidden up to *begins*.
+    The span of the key whose last line begins at *at*, after what is hidden up to *begins*.
     """
     end = _ENDS.match(text, at)
     if end is None:
@@ -269,7 +264,7 @@ def key_until(text: str, at: int, begins: int) -> tuple[int, int] | None:
 
 def putty_at(text: str, at: int) -> tuple[int, int] | None:
     """
-    From where to where the private lines of a key of PuTTY go.
+    The span of the private lines of a PuTTY key.
     """
     found = _PUTTY.match(text, at)
     return found.span() if found else None

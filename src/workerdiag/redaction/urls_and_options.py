@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from workerdiag.redaction.quotes import quoted_span
 from workerdiag.redaction.values import HIDDEN
+from workerdiag.redaction.visible_text import quoted_span
 
 #: A URL ends here; so that each character is looked at once, also where the next one begins.
 _END = re.compile(r"[\s\"'<>`\\]|://|$")
@@ -54,11 +54,9 @@ class Userinfo:
 
     def at(self, at: int, begin: int) -> tuple[int, list[tuple[int, int]]]:
         """
-        Up to where a URL was read, and what of its user and password is to be hidden.
+        The place up to which a URL was read, and the spans of its user and password to hide.
 
-        Args:
-            at: Where its ``://`` stands.
-            begin: Where its user, or its host, begins.
+        *at* is the place of ``://``, *begin* that of the user or host.
         """
         text, ends = self._text, self._last_at(begin)
         if ends < begin:
@@ -119,7 +117,7 @@ def _span_list(text: str, begin: int, end: int) -> list[tuple[int, int]]:
 
 def option_at(text: str, at: int, program: str) -> tuple[int, int] | None:
     """
-    What is to be hidden behind the option that begins at *at*, if it is one of *program* that takes a secret.
+    The span to hide behind the option that begins at *at*, if it is one of *program* that takes a secret.
     """
     option = _OPTIONS[program].match(text, at)
     if option is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from workerdiag.redaction.quotes import bracket_end, line_end, quoted_span
+from workerdiag.redaction.visible_text import bracket_end, line_end, quoted_span
 
 HIDDEN = "[hidden]"
 #: Words with which names end of places where a secret is kept.
@@ -70,7 +70,7 @@ _NOTHING = re.compile(r"[\[\](){}\s,:.\d-]*")
 
 def is_no_secret(name: str, value: str) -> bool:
     """
-    Whether the whole *value* of a secret's name is none: empty, a placeholder, a small number, a place.
+    Whether the whole *value* of a secret's name is empty, a placeholder, a small number or a place.
     """
     stripped = value.strip()
     is_place = _is_about_place(name, stripped) or _KEY_FILE.fullmatch(stripped) is not None
@@ -80,14 +80,10 @@ def is_no_secret(name: str, value: str) -> bool:
 
 def value_at(text: str, at: int, name: str, *, begins: int, spaced: bool) -> tuple[int, int] | None:
     """
-    From where to where the value at *at* is to be hidden; None if there is none, or no secret.
+    The span to hide of the value at *at*, or None if there is none or it is no secret.
 
-    Args:
-        text: The text.
-        at: Where the value begins, behind the sign that gives it to the name.
-        name: Whose value it is.
-        begins: Where the name begins.
-        spaced: Whether a value without quotes may have blanks in it, as in ``password: two words``.
+    *begins* is where the name begins. With *spaced* an unquoted value may have blanks, as in ``password: two
+    words``.
     """
     if found := quoted_span(text, at):
         begin, end, _ = found

@@ -1,5 +1,5 @@
 """
-Text as a reader sees it, with the place of each character in the text as it was written.
+Text as a reader sees it: without what does not show, and where something in quotes or brackets ends.
 
 A colour or a character of no width in the middle of ``password=`` hides nothing from a reader, so it
 may hide nothing from us.
@@ -26,6 +26,18 @@ _INVISIBLE = (
     r"\U000e0001\U000e0020-\U000e007f\U000f0000-\U000ffffd\U00100000-\U0010fffd]"
 )
 _HIDDEN_CHARS = re.compile(f"{ESCAPES}|{_INVISIBLE}")
+_QUOTE = re.compile(
+    r"[bBrRfFuU]{0,2}(?P<slashes>\\{0,16})(?P<quote>\"\"\"|'''|[\"'`]|&quot;|&#3[49];)|(?P<curly>[\u201c\u2018])"
+)
+_CURLY = {"\u201c": "\u201d", "\u2018": "\u2019"}
+_BRACKETS = re.compile(r"[\[\](){}\"']")
+#: What a quote ends at, and where one has to look closer.
+_ENDS = {each: re.compile(rf"{each}|[\r\n]") for each in (*"\"'`\u201d\u2019", "&quot;", "&#34;", "&#39;")}
+_STOPS = {quote: re.compile(rf"[{quote}\\\r\n]") for quote in "\"'`"}
+_LINE_END = re.compile(r"[\r\n]")
+#: What is in brackets that do not end is cut off here.
+_MAX_IN_BRACKETS = 4000
+_MAX_SLASHES = 16
 
 
 @frozen
@@ -69,3 +81,93 @@ def visible_text(text: str) -> VisibleText:
     if not cuts:
         return VisibleText(text)
     return VisibleText("".join((*parts, text[done:])), tuple(cuts), tuple(left_out))
+
+
+def line_end(text: str, at: int) -> int:
+    """
+    Where the line ends that *at* is in.
+    """
+    found = _LINE_END.search(text, at)
+    return found.start() if found else len(text)
+
+
+def quoted_span(text: str, at: int) -> tuple[int, int, int] | None:
+    """
+    Begin and end of the text in the quotes that open at *at*, and their end; None without quotes.
+
+    Quotes that are not closed end with the line.
+    """
+    opened = _QUOTE.match(text, at)
+    if opened is None:
+        return None
+    begin = opened.end()
+    if curly := opened["curly"]:
+        end, width = _next_stop(_ENDS[_CURLY[curly]], text, begin), 1
+    elif len(opened["quote"]) == 3:
+        end, width = text.find(opened["quote"], begin), 3
+        end = end if end >= 0 else len(text)
+    elif opened["slashes"] or opened["quote"].startswith("&"):
+        end = _escaped_quote_end(text, begin, opened["quote"], len(opened["slashes"]))
+        width = len(opened["slashes"]) + len(opened["quote"])
+    else:
+        end, width = _simple_quote_end(text, begin, opened["quote"]), 1
+    return begin, end, min(len(text), end + width)
+
+
+def _next_stop(stops: re.Pattern[str], text: str, at: int) -> int:
+    found = stops.search(text, at)
+    return found.start() if found else len(text)
+
+
+def _simple_quote_end(text: str, at: int, quote: str) -> int:
+    """
+    Where a quote ends in which a backslash escapes, or the same quote twice.
+    """
+    stops = _STOPS[quote]
+    begin = at
+    while found := stops.search(text, at):
+        at = found.start()
+        doubled = text[at] == quote and at > begin and text.startswith(quote, at + 1)
+        if text[at] == "\\" or doubled:
+            at += 2
+        else:
+            return at
+    return len(text)
+
+
+def _escaped_quote_end(text: str, at: int, quote: str, slashes: int) -> int:
+    """
+    Where a quote ends whose own quotes are escaped, as in JSON within JSON.
+    """
+    begin = at
+    while found := _ENDS[quote].search(text, at):
+        at = found.start()
+        if text[at] in "\r\n":
+            return at
+        before = text[max(begin, at - _MAX_SLASHES - 1) : at]
+        count = len(before) - len(before.rstrip("\\"))
+        if count <= slashes:
+            return at - count
+        at += len(quote)
+    return len(text)
+
+
+def bracket_end(text: str, at: int) -> int:
+    """
+    Where the bracket that opens at *at* is closed; one that is not goes on for 4,000 characters.
+    """
+    depth = 0
+    last = min(len(text), at + _MAX_IN_BRACKETS)
+    while found := _BRACKETS.search(text, at, last):
+        at = found.end()
+        match found[0]:
+            case "[" | "(" | "{":
+                depth += 1
+            case "]" | ")" | "}":
+                depth -= 1
+                if depth == 0:
+                    return at
+            case _:
+                string = quoted_span(text, found.start())
+                at = string[2] if string else at
+    return last

@@ -1,5 +1,5 @@
 """
-What to change: the mitigations of a cause, with the numbers of this very death.
+What to change: the mitigations of a cause, with the numbers of this very death and in terms of its cluster.
 """
 
 from __future__ import annotations
@@ -9,14 +9,39 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from attrs import field, frozen
+
 from workerdiag.model.diagnosis import Advice, Match
+from workerdiag.model.evidence import ExceptionFacts, TasksAtLoss
+from workerdiag.model.incident import Incident
+from workerdiag.model.normalize import whole
 from workerdiag.model.rules import CAPTURE_PLACEHOLDERS, MEMORY_PLACEHOLDERS, Cause, Mitigation
-from workerdiag.model.vocabulary import Deployment
+from workerdiag.model.vocabulary import Deployment, as_deployment
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.scoring.cluster_setup import UNKNOWN_SETUP, ClusterSetup
 from workerdiag.scoring.findings import crash_placeholders
 from workerdiag.scoring.memory_numbers import MemoryNumbers
 
+#: Who tells of the cluster: the caller's cluster object (`sources/scene.py`), ...
+_SETUP, _CLUSTER = "event.cluster-setup", "event.cluster"
+#: The cluster classes of dask-jobqueue (0.9.0), which share their options.
+_JOBQUEUE_CLASSES = frozenset(
+    f"{each}Cluster" for each in ("HTCondor", "LSF", "Moab", "OAR", "PBS", "SGE", "SLURM")
+)
+#: ... the batch system's own words, ...
+_CLASS_OF_SYSTEM: Mapping[str, str] = {
+    "batch-system.pbs": "PBSCluster",
+    "batch-system.lsf": "LSFCluster",
+    "batch-system.sge": "SGECluster",
+    "batch-system.htcondor": "HTCondorCluster",
+    "batch-system.oar": "OARCluster",
+}
+#: ... and landmarks of this role, whose names end in a deployment.
+_ROLE = "deployment"
+#: Whose words are in a log only where a platform of that kind runs the workers.
+_OF_STREAM: Mapping[str, Deployment] = {"kubernetes": "kubernetes", "batch": "batch"}
+_KILLED_WORKER = "KilledWorker"
+#: Messages quote a key that is text.
+_QUOTES = "'\""
 _LONGEST = 200
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 #: Libraries of C and of Python itself, in which a fault shows but is not.
@@ -33,13 +58,98 @@ _OF_QUEUES = re.compile(r"\b(?:queue|walltime)=")
 _STARTS_WORKERS: frozenset[Deployment] = frozenset({"coiled", "local"})
 
 
+@frozen(kw_only=True)
+class ClusterSetup:
+    """
+    The cluster that workers died in, as far as advice depends on it.
+    """
+
+    deployment: Deployment | None = None
+    #: Which of dask-jobqueue's classes it was made with, or is for the batch system that wrote.
+    jobqueue_class: str | None = None
+    #: Ready to be put into text, by the names that mitigations use.
+    words: Mapping[str, str] = field(factory=dict, hash=False)
+
+
+#: Nothing is known of the cluster.
+UNKNOWN_SETUP = ClusterSetup()
+
+
+def cluster_setup(incident: Incident) -> ClusterSetup:
+    """
+    The cluster of *incident*: as its cluster object says, else as its logs do.
+    """
+    setup_events = [mark.captures for mark in incident.marks if mark.owner == _SETUP]
+    marks = [mark for mark in incident.marks if mark.owner == _CLUSTER]
+    setup_words = {
+        key: each[key] for each in reversed(setup_events) for key in ("dashboard", "cluster") if each.get(key)
+    }
+    return ClusterSetup(
+        deployment=_deployment(setup_events, incident.marks),
+        jobqueue_class=next(
+            (type_ for mark in marks if (type_ := mark.captures.get("type")) in _JOBQUEUE_CLASSES),
+            next(
+                (_CLASS_OF_SYSTEM[each.owner] for each in incident.marks if each.owner in _CLASS_OF_SYSTEM),
+                None,
+            ),
+        ),
+        words={**setup_words, **_given_up_task(incident)},
+    )
+
+
+def _deployment(setup_events: Iterable[Mapping[str, str]], marks: Iterable[Match]) -> Deployment | None:
+    """
+    The cluster object's first; of logs those of a manager before those of the platform below it.
+    """
+    marks = list(marks)
+    by_manager = [mark.owner.partition(".")[2] for mark in marks if mark.role == _ROLE]
+    by_platform = [_OF_STREAM.get(mark.stream or "") for mark in marks]
+    names = [*(each.get("deployment") for each in setup_events), *by_manager, *by_platform]
+    return next((found for name in names if (found := as_deployment(name))), None)
+
+
+def _given_up_task(incident: Incident) -> Mapping[str, str]:
+    """
+    Which task Dask gave up on, after how many losses, and how many it allows; empty if on none.
+    """
+    killed = [each for each in incident.exceptions if each.type.rpartition(".")[2] == _KILLED_WORKER]
+    gave_up = [each for each in incident.tasks_at_loss if each.gave_up]
+    blamed = [mark for mark in incident.marks if mark.role == "blame" or _is_killed_worker(mark)]
+    if not (killed or gave_up or blamed):
+        return {}
+    tasks = [
+        *(each.task for each in killed),
+        *(each.gave_up[0] for each in gave_up),
+        *(mark.captures.get("task") for mark in blamed),
+    ]
+    task = next((each for each in tasks if each), None)
+    allowed = _allowed_failures([*killed, *gave_up], blamed)
+    counted = {"allowed_failures": str(allowed), "losses": str(allowed + 1)} if allowed is not None else {}
+    return {"gave_up": f"task {redact_text(task).strip(_QUOTES)[:120]}" if task else "a task", **counted}
+
+
+def _is_killed_worker(mark: Match) -> bool:
+    return mark.owner.startswith("client.killed-worker")
+
+
+def _allowed_failures(stated: Iterable[ExceptionFacts | TasksAtLoss], blamed: Iterable[Match]) -> int | None:
+    """
+    The setting ``allowed-failures``; KilledWorker counts one loss more.
+
+    The scheduler's own message does not count: until 2023.7.1 it had the limit instead.
+    """
+    for each in stated:
+        if each.allowed_failures is not None:
+            return each.allowed_failures
+    losses = (whole(mark.captures.get("deaths")) for mark in blamed if _is_killed_worker(mark))
+    return next((each - 1 for each in losses if each), None)
+
+
 def mitigations(
     cause: Cause, numbers: MemoryNumbers, matches: Sequence[Match], setting: ClusterSetup = UNKNOWN_SETUP
 ) -> tuple[Advice, ...]:
     """
-    The mitigations of *cause* that apply, in order, in the terms of the deployment at hand.
-
-    A sentence whose number is not known is left out.
+    The mitigations of *cause* that apply; a sentence whose number is not known is left out.
     """
     words = {key: value for key, value in numbers.words.items() if value} | crash_placeholders(matches)
     sign_names = {match.sign for match in matches if match.owner == cause.id}
@@ -82,7 +192,7 @@ def _applies(advice: Mitigation, words: Mapping[str, str], deployment: Deploymen
 
 def _example(advice: Mitigation, deployment: Deployment | None) -> str:
     """
-    What is typed on that deployment; nothing where it would be a command that nobody types there.
+    What is typed on that deployment; empty for a command that nobody types there.
     """
     if deployment and deployment in advice.examples:
         return advice.examples[deployment]
@@ -123,9 +233,7 @@ def fill_text(text: str, words: Mapping[str, str]) -> str:
 
 def fill_example(text: str, words: Mapping[str, str]) -> str:
     """
-    An example with its numbers; one that is not known is a place to fill in: ``<port>``, ``<size>``.
-
-    What comes from logs and clusters is quoted for a shell.
+    An example with its numbers, quoted for a shell; an unknown one becomes a blank: ``<port>``, ``<size>``.
     """
 
     def typed(found: re.Match[str]) -> str:
@@ -144,7 +252,4 @@ def _fill_sentence(sentence: str, words: Mapping[str, str]) -> str | None:
 
 
 def _without_blanks(value: str | None) -> str | None:
-    """
-    Sizes without the blank, as configuration wants them: ``1.50GiB``.
-    """
     return value.replace(" ", "") if value else None

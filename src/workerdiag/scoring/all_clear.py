@@ -1,10 +1,12 @@
 """
 Whether "nothing died" may be said: a place that would show a death was looked at, and all there is known.
+
+It is barred by unexplained trouble, losses, standstills (blocked loops, endless tasks) and gaps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from attrs import frozen
@@ -12,8 +14,16 @@ from attrs import frozen
 from workerdiag.model.diagnosis import RECOGNITION_ROLE, Match
 from workerdiag.model.evidence import Gap
 from workerdiag.model.incident import Incident
+from workerdiag.model.normalize import decimal, whole
 from workerdiag.model.process_end import ProcessEnd
-from workerdiag.model.rules import EVERYDAY_ENDS, KILLED_WORKER, LOG_OF_OTHERS, STILL_ALIVE, Rulebook
+from workerdiag.model.rules import (
+    EVERYDAY_ENDS,
+    KILLED_WORKER,
+    LOG_OF_OTHERS,
+    SCHEDULER_STATE,
+    STILL_ALIVE,
+    Rulebook,
+)
 from workerdiag.model.vocabulary import LOG_PLACES, CauseEnd, GapReason, Grade, Place, Stream
 from workerdiag.scoring.failures import SILENT_ROLES, unknown_error
 from workerdiag.scoring.silent_losses import (
@@ -23,8 +33,22 @@ from workerdiag.scoring.silent_losses import (
     open_ended_log,
     unfinished_starts,
 )
-from workerdiag.scoring.standstills import blocked_loops, endless_tasks
 
+#: A loop that is blocked for so long in one piece, or for such a share of the time, does not answer in time:
+#: others wait for 30 s (``distributed.comm.timeouts.connect`` and ``tcp`` in distributed.yaml).
+_BLOCKED_S = 30.0
+_BLOCKED_SHARE = 0.2
+_BLOCKED_TIMES = 3
+#: Where the text has no times, so many seconds in sum.
+_BLOCKED_SUM_S = 10.0
+#: Where each thread has been taken for so long, nothing has finished since. Our judgement.
+_LEAST_S = 5.0
+#: Counts of them, and what is known of these.
+_COUNTS: Mapping[str, str] = {
+    "overdue_tasks": ", and for ten times as long as that kind of task takes.",
+    "idle_tasks": " on workers that use hardly any processor time, and none of that kind has finished: what "
+    "they wait for may never come.",
+}
 #: Places that tell of all workers of a cluster; a log shows what is known in it, not that it was looked at.
 _CLUSTER_PLACES: frozenset[Place] = frozenset(
     (
@@ -52,6 +76,68 @@ _DEADLY_ENDS: tuple[CauseEnd, ...] = ("raised", "killed", "crashed", "never-star
 _TELLING_GRADES: tuple[Grade, ...] = ("decisive", "strong", "moderate")
 
 
+def _blocked_loops(incident: Incident) -> Iterator[Match]:
+    """
+    Event loops that are blocked for so long that others may take the process for dead.
+    """
+    by_log: dict[str, list[Match]] = {}
+    for each in incident.marks:
+        if each.role == "blocked":
+            by_log.setdefault(each.origin, []).append(each)
+    for some in by_log.values():
+        if _is_long_blocked(some):
+            yield some[-1]
+
+
+def _is_long_blocked(marks: Sequence[Match]) -> bool:
+    seconds = [decimal(each.captures.get("seconds")) or 0.0 for each in marks]
+    if max(seconds) >= _BLOCKED_S:
+        return True
+    if len(marks) < _BLOCKED_TIMES:
+        return False
+    times = [each.when for each in marks if each.when is not None]
+    if len(times) < len(marks):
+        return sum(seconds) >= _BLOCKED_SUM_S
+    return sum(seconds) >= _BLOCKED_SHARE * (max(times) - min(times) + seconds[0])
+
+
+def endless_tasks(incident: Incident) -> Iterator[Match]:
+    """
+    The state of a scheduler whose tasks may never end; whether they do nobody can say from outside.
+    """
+    for each in incident.marks:
+        if each.owner == SCHEDULER_STATE and (_starved_count(each) or any(_counts(each))):
+            yield each
+
+
+def endless_sentence(state: Match) -> str:
+    """
+    What is known of them, and what helps if they wait for each other.
+    """
+    if count := _starved_count(state):
+        taken_s = decimal(state.captures.get("threads_taken_s"))
+        tasks = "task waits" if count == 1 else "tasks wait"
+        return (
+            f"{count} {tasks} that running tasks asked for, and each thread has been taken for at least "
+            f"{taken_s:.0f} s: they may wait for each other for ever, as tasks that wait for tasks without "
+            "worker_client() or secede() do."
+        )
+    count, why = next(_counts(state))
+    tasks = "1 task has" if count == 1 else f"{count} tasks have"
+    return f"{tasks} run for more than a minute{why}"
+
+
+def _counts(state: Match) -> Iterator[tuple[int, str]]:
+    for name, why in _COUNTS.items():
+        if count := whole(state.captures.get(name)):
+            yield count, why
+
+
+def _starved_count(state: Match) -> int:
+    taken_s = decimal(state.captures.get("threads_taken_s")) or 0.0
+    return whole(state.captures.get("starved_tasks")) or 0 if taken_s >= _LEAST_S else 0
+
+
 @frozen(kw_only=True)
 class AllClearObstacles:
     """
@@ -62,7 +148,7 @@ class AllClearObstacles:
     troubles: tuple[Match, ...] = ()
     #: The last error that neither a cause nor a landmark knows.
     unknown_error: Match | None = None
-    #: Whether a worker was lost unasked, or an exception was raised outside of tasks.
+    #: Whether a worker was lost, or an exception was raised outside of tasks.
     is_loss: bool = False
     #: Whether a client came to a scheduler, and nothing tells of any worker.
     lacks_workers: bool = False
@@ -102,7 +188,8 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
     return AllClearObstacles(
         troubles=(*_troubles(incident, closing), *_unproved_deaths(signs, book)),
         unknown_error=unknown_error(incident, _explaining(signs, book), closing.is_noise),
-        is_loss=_has_loss(incident),
+        is_loss=any(each.relation == "raised" and not each.from_task for each in incident.exceptions)
+        or any(case.end and case.end.unexpected for case in incident.cases),
         lacks_workers=lacks_workers(incident),
         open_ended_log=None if from_task or places else open_ended_log(incident),
         has_unread_log=_has_gap(gaps, {"log"}),
@@ -115,9 +202,7 @@ def all_clear_obstacles(incident: Incident, gaps: Sequence[Gap], book: Rulebook)
 
 def _shows_deaths(mark: Match) -> bool:
     """
-    Whether a death would show where *mark* stands: Dask writes there, or a platform that says how things are.
-
-    A kernel tells only of kills, and a sign without any mark of Dask's is a word that fits.
+    Whether a death would show where *mark* stands; a kernel reports only kills.
     """
     if mark.role == RECOGNITION_ROLE:
         return mark.stream not in _PLATFORMS
@@ -128,11 +213,6 @@ def _has_gap(
     gaps: Iterable[Gap], places: Collection[Place], reasons: tuple[GapReason, ...] = _FAILURE_REASONS
 ) -> bool:
     return any(each.reason in reasons and each.place in places for each in gaps)
-
-
-def _has_loss(incident: Incident) -> bool:
-    raised = any(facts.relation == "raised" and not facts.from_task for facts in incident.exceptions)
-    return raised or any(case.end and case.end.unexpected for case in incident.cases)
 
 
 def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
@@ -147,13 +227,13 @@ def _troubles(incident: Incident, closing: _ShutdownNoise) -> Iterator[Match]:
     yield from unfinished_starts(incident)
     yield from left_unasked(incident)
     yield from aftermaths(incident)
-    yield from blocked_loops(incident)
+    yield from _blocked_loops(incident)
     yield from endless_tasks(incident)
 
 
 class _ShutdownNoise:
     """
-    What closing leaves behind in logs: losses and errors that are none.
+    Losses and errors that closing leaves behind in logs, and that mean nothing.
     """
 
     def __init__(self, incident: Incident) -> None:
@@ -164,12 +244,12 @@ class _ShutdownNoise:
         self._harmless: dict[str, set[int]] = {}
         for each in incident.marks:
             if each.role == "stop-request" and each.owner != STILL_ALIVE:
-                self._order(each)
+                self._note_order(each)
             elif each.role == "harmless":
                 lines = [-each.message_line] if each.message_line else range(each.line, each.last_line + 1)
                 self._harmless.setdefault(each.origin, set()).update(lines)
 
-    def _order(self, mark: Match) -> None:
+    def _note_order(self, mark: Match) -> None:
         if mark.line:
             self._first_line[mark.origin] = min(mark.line, self._first_line.get(mark.origin, mark.line))
         if mark.when is not None:
@@ -177,10 +257,7 @@ class _ShutdownNoise:
 
     def is_noise(self, mark: Match) -> bool:
         """
-        Whether a loss or an error says nothing.
-
-        So it is where all workers left in order, where an order to stop came before (lines of one log are
-        in order), and where its message is known as harmless.
+        Whether all workers left in order, an order to stop came before, or the message is known as harmless.
         """
         harmless = (-mark.message_line or mark.line) in self._harmless.get(mark.origin, ())
         ordered = mark.line >= self._first_line.get(mark.origin, mark.line + 1)
@@ -202,8 +279,8 @@ def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
     """
     The *signs* that explain the error in whose message they stand.
 
-    They tell of a stop or a closed connection, as every run leaves, or speak against a cause. What speaks for
-    another cause, and does not prove it, leaves the error as it is.
+    They show a stop or a closed connection, as every run leaves, or speak against a cause. What speaks for
+    another cause without proving it leaves the error unexplained.
     """
     for each in signs:
         cause, sign = book.cause(each.owner), book.signs.get((each.owner, each.sign))
@@ -213,7 +290,7 @@ def _explaining(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
 
 def _unproved_deaths(signs: Iterable[Match], book: Rulebook) -> Iterator[Match]:
     """
-    The signs that speak for the death of a worker, also where too little does to name its cause.
+    The signs that speak for the death of a worker, even where too little does to name its cause.
     """
     for each in signs:
         cause, sign = book.cause(each.owner), book.signs.get((each.owner, each.sign))

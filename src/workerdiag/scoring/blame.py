@@ -49,14 +49,14 @@ class LossHistory:
     @property
     def running(self) -> tuple[TasksAtLoss, ...]:
         """
-        Those with the task running.
+        The losses with the task running.
         """
         return tuple(each for each in self.losses if self.task in each.tasks)
 
     @property
     def waiting(self) -> tuple[TasksAtLoss, ...]:
         """
-        Those that it certainly only waited on, as others ran there.
+        The losses on which the task certainly only waited, as others ran there.
 
         Where nothing ran, it may have been about to begin: reading its arguments can end a process, too.
         """
@@ -97,13 +97,10 @@ def loss_history(
     task: str, identity: Identity, allowed: int | None, losses: Sequence[TasksAtLoss]
 ) -> LossHistory | None:
     """
-    What counted against *task* until Dask gave up on it; None where nothing of that was recorded.
+    The losses counted against *task* until Dask gave up on it, or None where none was recorded.
 
-    Args:
-        task: Its key.
-        identity: The last worker, as far as that is known.
-        allowed: ``allowed-failures``, as far as the exception says.
-        losses: What is known of lost workers, oldest first.
+    *identity* is the last worker and *allowed* the setting ``allowed-failures``, where the exception says;
+    *losses* are in order of time.
     """
     known = [each for each in losses if each.counted and (task in each.assigned or task in each.tasks)]
     ends = [index for index, each in enumerate(known) if task in each.gave_up or _is_last(each, identity)]
@@ -291,8 +288,5 @@ def _fairness(
 
 
 def _tasks_in_logs(incident: Incident) -> list[str]:
-    """
-    The tasks that Dask gave up, each once.
-    """
     named = (mark.captures.get("task") for mark in incident.marks if mark.role == "blame")
     return list(dict.fromkeys(task.strip("'\"") for task in named if task))

@@ -38,12 +38,7 @@ class CauseScoring:
 
     def __init__(self, book: Rulebook, marks: MarksByOwner, inspected: Collection[str]) -> None:
         """
-        Nothing is scored yet.
-
-        Args:
-            book: Whose causes they are; deprecated ones do not count.
-            marks: The landmarks of the incident (`by_owner`).
-            inspected: Places in which absence counts.
+        Prepare the causes of *book*; *marks* are landmarks, *inspected* the places where absence counts.
         """
         self._causes = book.active_causes
         self._shown_without_match = book.signs_shown_without_match
@@ -56,11 +51,9 @@ class CauseScoring:
         self, by_cause: Mapping[str, Mapping[str, list[Match]]], end: ProcessEnd | None
     ) -> list[CauseScore]:
         """
-        For every cause of which something is seen: what speaks for it and against it.
+        For every cause of which something is seen, what speaks for it and against it.
 
-        Args:
-            by_cause: Matches of signs that count in this case, by cause and sign.
-            end: The death, if there is one.
+        *by_cause* has the matches that count in this case, by cause and sign.
         """
         found = []
         for cause_id in sorted((by_cause.keys() | self._causes_shown_by_others(end)) & self._causes.keys()):
@@ -86,7 +79,7 @@ class CauseScoring:
 
     def _may_show(self, sign: Sign, end: ProcessEnd | None) -> bool:
         """
-        Whether a sign may show with no match of its own, and suggests its cause then.
+        Whether a sign can show without a match of its own, and suggests its cause then.
         """
         if isinstance(sign, ExitSign):
             is_there = end is not None and sign.is_for(end.signal, end.status)
@@ -138,10 +131,10 @@ def _suggests(sign: Sign) -> bool:
 
 def _exit_marks(sign: ExitSign, end: ProcessEnd | None) -> list[Match] | None:
     """
-    The messages that tell of such an exit; None if it is another.
+    The messages that report such an exit, or None if it is another.
 
-    A process that was asked to stop has none: a signal is then only how the asking ended, but for one
-    that no nanny sends.
+    A process that was asked to stop has none, unless a fault ended it: the signal is only how the asking
+    ended.
     """
     if end is None or not end.exit_known or (end.stop_requested and not end.crashed):
         return None

@@ -16,10 +16,9 @@ from workerdiag.model.process_end import ProcessEnd
 from workerdiag.model.rules import Rulebook
 from workerdiag.model.vocabulary import Outcome
 from workerdiag.redaction.objects import redact_object
-from workerdiag.scoring.advice import mitigations
+from workerdiag.scoring.advice import ClusterSetup, cluster_setup, mitigations
 from workerdiag.scoring.all_clear import AllClearObstacles, all_clear_obstacles
 from workerdiag.scoring.blame import blame, decision
-from workerdiag.scoring.cluster_setup import ClusterSetup, cluster_setup
 from workerdiag.scoring.distribution import Distribution, weighted_mean
 from workerdiag.scoring.evaluate import (
     EvaluatedCase,
@@ -108,9 +107,6 @@ def conclude(
 
 
 def _ends(in_question: Sequence[EvaluatedCase], evaluated: Sequence[EvaluatedCase]) -> list[ProcessEnd]:
-    """
-    The ends of processes, those in question first, each group in the order in which they died.
-    """
     cases = dict.fromkeys((*in_question, *evaluated))
     return [each.case.end for each in cases if each.case.end is not None]
 

@@ -48,10 +48,8 @@ def fact_weights(seen: Iterable[SignEvidence], *, is_everyday: bool = False) -> 
     """
     The logarithm of the likelihood ratio of each fact.
 
-    Args:
-        seen: The signs that show.
-        is_everyday: Whether the cause ends as every run does (`EVERYDAY_ENDS`), and nothing tells that a
-            process ended. A sign that stands alone is then worth less: `LONE_GRADES`.
+    With *is_everyday* the cause ends as every run does (`EVERYDAY_ENDS`) and no process is known to have
+    ended; a sign that stands alone then counts less (`LONE_GRADES`).
     """
     by_fact: dict[str, list[SignEvidence]] = {}
     for each in seen:
@@ -71,7 +69,7 @@ def _strongest(some: Iterable[SignEvidence]) -> Grade:
 
 def _distinct_groups(groups: Sequence[list[SignEvidence]]) -> list[list[SignEvidence]]:
     """
-    The groups, those that rest on nothing but messages of another one as a part of it.
+    The groups, each merged with those that rest on a part of its messages.
     """
     whole: list[tuple[frozenset[tuple[str, int, str]], list[SignEvidence]]] = []
     for group in sorted(groups, key=lambda some: -len(_group_messages(some))):
@@ -135,9 +133,8 @@ class CauseScore:
         """
         The odds against unknown.
 
-        Args:
-            explainers: Of each cause that explains this one, its chance and its strongest fact. It explains
-                away that share of each fact, of decisive ones only if its own evidence is strong.
+        Each of *explainers* is the chance and the strongest fact of a cause that explains this one. It
+        explains away that share of each fact; of decisive facts only if its own evidence is strong.
         """
         gained = 0.0
         explainers = list(explainers)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve
@@ -55,7 +56,7 @@ def caught_failure(incident: Incident) -> TaskFailure | None:
 
 def deaths_are_separate(incident: Incident) -> bool:
     """
-    Whether workers died, and a task raised by itself what the caller caught, so that no death is in question.
+    Whether workers died, and the caught exception is a task's own, so that no death is in question.
 
     Nothing in it or in what it was raised from is of Dask, and it names no worker.
     """
@@ -131,7 +132,7 @@ def _own_line(traceback: str) -> tuple[str, tuple[str, ...]]:
 
 def _unquoted(text: str) -> str:
     """
-    What ``repr`` made of a text; any other text as it is.
+    The text whose ``repr`` this is; any other text as it is.
     """
     text = text.strip()
     return _ESCAPE.sub(_character, text[1:-1]) if _QUOTED.fullmatch(text) else text
@@ -146,12 +147,10 @@ def unknown_error(
     incident: Incident, explaining: Iterable[Match], is_noise: Callable[[Match], bool]
 ) -> Match | None:
     """
-    The last error of *incident* that nothing known stands beside; None if there is none.
+    The last error of *incident* beside which nothing known stands, or None.
 
-    Args:
-        incident: Its marks are searched. Takes time linear in them and in the lines that they span.
-        explaining: Signs that explain the error in whose message they stand.
-        is_noise: Whether an error says nothing, because of when it was written.
+    *explaining* are signs that explain the error in whose message they stand. Takes time linear in the marks
+    and in the lines that they span.
     """
     known = _KnownPlaces(incident, explaining)
     raised = [facts for facts in incident.exceptions if facts.relation == "raised"]
@@ -213,3 +212,29 @@ class _KnownPlaces:
 
 def _has_between(lines: Sequence[int], first: int, last: int) -> bool:
     return bisect_right(lines, last) > bisect_right(lines, first - 1)
+
+
+def failed_tasks(incident: Incident) -> int:
+    """
+    How many tasks failed, as far as logs or the caught exception tell.
+
+    Worker and client each report the same failure, and one log may be given twice.
+    """
+    by_log: dict[tuple[str, str], Counter[object]] = {}
+    for mark in incident.marks:
+        if mark.role == "task-error":
+            by_log.setdefault((mark.owner, mark.origin), Counter())[_message_key(mark)] += 1
+    by_teller: dict[str, Counter[object]] = {}
+    for (teller, _), messages in by_log.items():
+        by_teller[teller] = by_teller.get(teller, Counter()) | messages
+    logged = max((each.total() for each in by_teller.values()), default=0)
+    return logged or sum(facts.from_task and facts.relation == "raised" for facts in incident.exceptions)
+
+
+def _message_key(mark: Match) -> tuple[object, ...]:
+    """
+    What identifies a message in every copy of its log.
+    """
+    if mark.when is None:
+        return mark.origin, mark.line
+    return mark.when, mark.text, mark.captures.get("exception")

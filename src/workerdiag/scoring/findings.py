@@ -101,8 +101,8 @@ def fingerprint(
     """
     Twelve hexadecimal digits, equal for repeats of the same trouble.
 
-    They stand for the likeliest cause alone if it is at 50 % or more, else for the outcome, the class of the
-    exits and the kind of task.
+    They stand for the likeliest cause if it is at 50 % or more, else for outcome, class of the exits and kind
+    of task.
     """
     if ranked and ranked[0].probability >= SURE_ENOUGH:
         parts = ["cause", ranked[0].id]
@@ -165,7 +165,7 @@ def _sign_clue(seen: SignEvidence, matches: Sequence[Match]) -> Clue:
 
 def _match_text(match: Match) -> str:
     """
-    The words of a match. An event's secrets are hidden by field: as one text, blanks would end them.
+    The words of a match. Secrets in an event are hidden by field, as blanks would end them in one text.
     """
     known = redact_object(match.captures)
     if known is match.captures or not match.origin.startswith("event "):
@@ -222,9 +222,7 @@ def death_of_end(
 
 def assigned_tasks(marks: Sequence[Match]) -> tuple[str, ...]:
     """
-    Tasks that were assigned to a worker when the scheduler let go of it, at most 20.
-
-    Marks list them joined by commas; a key may itself be a tuple: ``('x', 0), y``.
+    At most 20 tasks that a removed worker had; a key may be a tuple: ``('x', 0), y``.
     """
     listed = next((listed for mark in marks if (listed := mark.captures.get("processing"))), "")
     keys, depth, key = [], 0, ""

@@ -52,9 +52,7 @@ class MemoryNumbers:
 
 def memory_numbers(incident: Incident, matches: Sequence[Match]) -> MemoryNumbers:
     """
-    The largest memory seen, the limit, more than what was wanted, and what to try.
-
-    Of Dask's limit and those of control groups and jobs the smallest is the one that is felt.
+    The largest memory seen, the smallest limit, more than what was wanted, and what to try.
     """
     told_by = (*incident.marks, *matches)
     captured = [mark.captures for mark in told_by if mark.captures]
@@ -142,9 +140,6 @@ def _as_quantity(size_bytes: int) -> str:
 
 
 def _try_first(rss: int | None, limit: int | None) -> int | None:
-    """
-    The first size to try, in bytes; None where nothing is known.
-    """
     wanted = int(max((rss or 0) * HEADROOM, (limit or 0) * BEYOND_LIMIT))
     return max(wanted, _LEAST_BYTES) if wanted else None
 

@@ -13,12 +13,10 @@ from workerdiag.model.incident import Incident
 from workerdiag.model.rules import Mitigation, Rulebook
 from workerdiag.model.signals import signal_name
 from workerdiag.model.vocabulary import Outcome
-from workerdiag.scoring.advice import applicable_advice, fill_example, fill_text
-from workerdiag.scoring.all_clear import AllClearObstacles
-from workerdiag.scoring.cluster_setup import ClusterSetup, failed_tasks
-from workerdiag.scoring.failures import deaths_are_separate
+from workerdiag.scoring.advice import ClusterSetup, applicable_advice, fill_example, fill_text
+from workerdiag.scoring.all_clear import AllClearObstacles, endless_tasks
+from workerdiag.scoring.failures import deaths_are_separate, failed_tasks
 from workerdiag.scoring.silent_losses import open_ended_log
-from workerdiag.scoring.standstills import endless_tasks
 
 #: A cause this likely is settled; below it, looks for it are worth their while.
 SETTLED_CHANCE = 0.9
@@ -56,9 +54,10 @@ def next_steps(
     obstacles: AllClearObstacles,
 ) -> tuple[NextStep, ...]:
     """
-    At most `MAX_STEPS` looks, the most telling first; where nothing died only those at a failed task.
+    At most `MAX_STEPS` places to look at, the most telling first.
 
-    Where no cause is known, those come first that the message asks for which bars the all-clear.
+    Where no cause is known, what the message that bars the all-clear asks for comes first; where nothing
+    died, only what a failed task asks for.
     """
     if outcome == "no-death" or (outcome == "unknown" and deaths_are_separate(incident)):
         return tuple(_advised_steps(book.task_advice if failed_tasks(incident) else (), setting))
@@ -89,7 +88,7 @@ def next_steps(
 
 def _steps_at_obstacle(obstacles: AllClearObstacles, book: Rulebook) -> list[NextStep]:
     """
-    What the landmark of the quoted message says to look at, filled with its captures.
+    The steps of the quoted message's landmark, filled with its captures.
     """
     quoted = obstacles.troubles[-1] if obstacles.troubles else obstacles.unknown_error
     landmark = book.landmarks_by_id.get(quoted.owner) if quoted else None
@@ -118,9 +117,6 @@ def _advised_steps(advice: Iterable[Mitigation], setting: ClusterSetup) -> list[
 
 
 def _is_recorded(incident: Incident) -> bool:
-    """
-    Whether the flight recorder said anything of these deaths.
-    """
     return any(mark.origin == _RECORDER_TOPIC for mark in incident.marks)
 
 
@@ -135,9 +131,6 @@ def _is_caller_timeout(incident: Incident) -> bool:
 
 
 def _senders(incident: Incident) -> Iterator[NextStep]:
-    """
-    Of a signal that no kernel and no nanny sends: who does.
-    """
     signals = {case.end.signal for case in incident.cases if case.end}
     for number, (sender, command) in _SENDERS.items():
         if number not in signals:

@@ -38,12 +38,9 @@ _ADDRESS = re.compile(r"\b(?:tcp|tls|ucx|ws|wss|inproc)://[\w.:\[\]/-]*\w")
 
 class Relevance:
     """
-    What an incident tells of the order of things, to judge signs by.
+    Decides which signs count in a death, by the order of what the incident reports.
 
-    Args:
-        incident: The deaths with their signs.
-        marks: Its landmarks by their id.
-        book: Whose causes the signs are of.
+    *marks* are the landmarks by their id, *book* has the causes of the signs.
     """
 
     def __init__(self, incident: Incident, marks: Mapping[str, Sequence[Match]], book: Rulebook) -> None:
@@ -70,7 +67,7 @@ class Relevance:
 
     def of(self, case: Case) -> dict[str, SignMatches]:
         """
-        By cause the signs that count in *case*: its own and those that no death claims.
+        By cause, the signs that count in *case*: its own and those that no death claims.
 
         Signs against a cause are left out where no sign of it shows with a match of its own.
         """
@@ -121,7 +118,7 @@ class Relevance:
         """
         Whether a sign says something of its cause in any death.
 
-        What names a worker that was dead by then tells of its death, and is not the cause of one.
+        A worker that was dead by then is named as a consequence, not as a cause.
         """
         cause = self._book.cause(match.owner)
         if cause is None or (cause.family == "network" and self._is_of_the_dead(match)):
@@ -132,8 +129,8 @@ class Relevance:
         """
         Whether a sign that may count does so here.
 
-        A failed task kills nobody; an order that came after the death, or was for another worker, did not
-        cause it; and that work or another worker stands still ended nobody.
+        A failed task kills nobody, an order after the death or for another worker did not cause it, and a
+        standstill elsewhere ended nobody.
         """
         cause = self._book.cause(match.owner)
         if cause is None or (match.in_task and not _may_come_from_task(match, cause, end)):
@@ -173,8 +170,8 @@ class Relevance:
         """
         Whether an order stands, in one log, after the death.
 
-        That the scheduler lets go of a worker is alone none where the log does not tell which of them took
-        leave: a cluster that closes ends its workers first.
+        A removal alone is no death where the log does not tell who took leave: a closing cluster ends its
+        workers first.
         """
         if (order.origin, order.line) not in self._request_lines:
             return False
@@ -201,9 +198,8 @@ class Relevance:
         """
         Whether the process is known to have ended in another way than all that the cause can bring about.
 
-        A line of the kernel is then of another process; whatever else is less than decisive was overcome.
-        Of a crash the kernel names the thread, not the process: it is of another than one that was told to
-        stop or took its leave.
+        The kernel's line is then of another process, and anything less than decisive was overcome. For a
+        crash the kernel names the thread: it is not of a process that stopped as told or took its leave.
         """
         if match.stream == "kernel" and cause.ends == "crashed" and _has_left_in_order(end):
             return True
@@ -222,7 +218,7 @@ def _may_come_from_task(match: Match, cause: Cause, end: ProcessEnd | None) -> b
     """
     Whether an error of a task, which the worker lived to report, may be the cause.
 
-    Of an end by a signal it is only where that came soon: then what the task lacked, the worker lacked too.
+    Of an end by a signal only if it came soon after: what the task lacked, the worker lacked too.
     """
     if not cause.includes_task_errors or cause.ends != "raised" or end is None or end.signal is None:
         return cause.includes_task_errors
@@ -238,9 +234,9 @@ def _has_left_in_order(end: ProcessEnd) -> bool:
 
 def _may_have_stood_still(match: Match, end: ProcessEnd) -> bool:
     """
-    Whether a sign of a standstill tells of the lost worker, not of the cluster or another one.
+    Whether a sign of a standstill is about the lost worker, not the cluster or another worker.
 
-    That tasks wait ends no process, but whoever waited for them in vain may have asked all workers to stop.
+    Whoever waited for tasks in vain may have asked all workers to stop.
     """
     if match.identity.worker is None:
         return not end.unexpected or match.stream in _OF_ONE_PROCESS

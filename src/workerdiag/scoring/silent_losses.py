@@ -49,9 +49,8 @@ def open_ended_log(incident: Incident) -> Match | None:
     """
     The registration of a worker whose log ends without a goodbye, and of which no other log tells.
 
-    Such a worker may run still, or was killed and wrote nothing. Nannies and schedulers write of the ends of
-    others. Where the log ends in a line of another program, that line is returned; a log in which nothing is
-    known comes first.
+    It may run still, or was killed and wrote nothing. Where the log ends in a line of another program, that
+    line is returned; a log in which nothing is known comes first.
     """
     marks = (each for each in incident.marks if each.owner != LOG_OF_OTHERS and each.role != "deployment")
     known = {each.origin for each in (*marks, *incident.all_signs)}
@@ -112,10 +111,10 @@ def _is_restart(mark: Match, latest: dict[str, float]) -> bool:
 
 def left_unasked(incident: Incident) -> Iterator[Match]:
     """
-    Leaves of workers while a client was there that may have needed them, or where its log began before.
+    Leaves of workers while a client that may have needed them was there, or where its log began before.
 
-    A worker leaves so after SIGTERM or ^C, at the end of its life, and after an error of its own. At the
-    end of the work it does as well: then the clients or the scheduler go with it.
+    A worker leaves so after SIGTERM, ^C, the end of its lifetime or an error of its own; at the end of the
+    work the clients or the scheduler go with it.
     """
     ends = [case.end for case in incident.cases if case.end]
     leaving = {mark for end in ends if end.deregistered and not end.stop_requested for mark in end.marks}

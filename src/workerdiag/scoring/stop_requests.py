@@ -23,10 +23,7 @@ ORDER_LINES = 400
 
 class StopRequests:
     """
-    What the landmarks of an incident tell of retirements, and of when workers joined.
-
-    Args:
-        marks: The landmarks by their id.
+    What an incident's landmarks, given by their id, tell of retirements and of when workers joined.
     """
 
     def __init__(self, marks: Mapping[str, Sequence[Match]]) -> None:
@@ -56,9 +53,7 @@ class StopRequests:
 
     def is_for_other_worker(self, sign: Match, end: ProcessEnd) -> bool:
         """
-        Whether a sign of a stop was not meant for the worker that ended.
-
-        It names another one, stands in an order to others, or was there before this one joined.
+        Whether a sign of a stop names another worker, is in an order to others, or precedes this worker.
         """
         worker = end.identity.worker
         if sign.identity.worker and worker and sign.identity.worker != worker:

@@ -17,16 +17,15 @@ from workerdiag.model.normalize import whole
 from workerdiag.model.rules import LAST_LINE, LOG_OF_OTHERS, SCHEDULER_STATE, Rulebook
 from workerdiag.model.vocabulary import GapReason, Outcome, Place
 from workerdiag.redaction.secrets import redact_text
-from workerdiag.scoring.all_clear import AllClearObstacles
-from workerdiag.scoring.cluster_setup import failed_tasks
+from workerdiag.scoring.all_clear import AllClearObstacles, endless_sentence
 from workerdiag.scoring.failures import (
     caught_failure,
     deaths_are_separate,
+    failed_tasks,
     programs_own_error,
     task_failure,
 )
 from workerdiag.scoring.silent_losses import is_start
-from workerdiag.scoring.standstills import endless_sentence
 
 #: Deaths that findings list, at most: the first and the last.
 MAX_DEATHS = 1000
@@ -137,15 +136,7 @@ def summary(
     obstacles: AllClearObstacles,
 ) -> str:
     """
-    What happened, in one sentence, for each outcome.
-
-    Args:
-        outcome: The outcome.
-        ranked: The causes, the likeliest first.
-        deaths: All deaths.
-        lost: The unexpected ones that the exception is about.
-        incident: What was found.
-        obstacles: What bars the all-clear.
+    What happened, in one sentence. *lost* are the unexpected deaths that the exception is about.
     """
     match outcome:
         case "explained":

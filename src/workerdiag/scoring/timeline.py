@@ -87,7 +87,7 @@ def _next_end(mark: Match, of_origin: Mapping[str, list[tuple[int, int]]]) -> in
 
 def make_timeline(ends: Sequence[ProcessEnd], incident: Incident) -> Timeline:
     """
-    The last minutes of the processes that ended, those first that nobody asked to, and what happened around.
+    The last minutes of the processes that ended, unexpected ones first, and what happened around them.
 
     Where none ended, the memory of workers that were paused.
     """
@@ -153,7 +153,7 @@ def _paused_histories(marks: Sequence[Match], fractions: Mapping[str, float]) ->
 
 def _limits(known: MemoryLimits, worker_bytes: int | None, told: Mapping[str, float]) -> MemoryLimits:
     """
-    The limits of one process; of thresholds, what it recorded itself wins over what others tell.
+    The limits of one process; thresholds that it recorded itself win over those that others tell.
     """
     limits = evolve(known, worker_bytes=worker_bytes)
     if not worker_bytes:
@@ -182,9 +182,9 @@ def _samples(
 
 def _group_readings(end: ProcessEnd, incident: Incident) -> Iterator[tuple[float, int, int]]:
     """
-    Time, usage and limit of its control group, in bytes, as the kernel logs them when it kills.
+    Time, usage and limit in bytes of its control group, as the kernel logs them when it kills.
 
-    ``dmesg`` may give no time of day; it was at the death.
+    A line of ``dmesg`` without a time counts as of the death.
     """
     for case in incident.cases:
         for sign in case.signs if case.end is end else ():
@@ -205,7 +205,7 @@ def _readings(
     """
     Times and bytes of what was told of its memory.
 
-    A nanny that ends it tells only which share it exceeded; that counts where nothing larger was measured.
+    A nanny names only the share that was exceeded; it counts where nothing larger was measured.
     """
     found = [
         (each.when, each.rss_bytes)
@@ -240,7 +240,7 @@ def _spans_at_loss(end: ProcessEnd, incident: Incident) -> Iterator[TaskSpan]:
 
 def _known_fractions(marks: Iterable[Match]) -> dict[str, float]:
     """
-    The thresholds of memory, by the fields of `MemoryLimits`, as far as anybody tells them.
+    The thresholds of memory, by the fields of `MemoryLimits`.
 
     A scheduler's configuration is mostly that of its workers; a nanny names the share that it enforces.
     """

@@ -19,7 +19,7 @@ from workerdiag.model.stop_reasons import workers_of_restart
 from workerdiag.model.vocabulary import Deployment
 from workerdiag.sources.addresses import host_of
 
-#: Who reads it is `scoring.cluster_setup`.
+#: Who reads it is `scoring.advice`.
 SETUP_TOPIC = "cluster-setup"
 #: Class, or package of classes, to the deployment; the more special ones first.
 _DEPLOYMENT_OF_CLASS: Mapping[str, Deployment] = {
